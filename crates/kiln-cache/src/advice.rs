@@ -1,0 +1,85 @@
+//! Advice: what to change about a cache that does not serve its workload.
+
+use crate::metrics::CacheMetrics;
+use crate::policy::EvictionPolicy;
+use std::fmt;
+
+/// Lookups before a hit rate means anything.
+const MIN_LOOKUPS: u64 = 100;
+const GOOD_HIT_RATE: f64 = 0.8;
+/// Share of misses on entries that had just been evicted, from which a cache thrashes.
+const THRASH_SHARE: f64 = 0.25;
+
+/// One piece of advice about one cache.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Advice {
+    /// The cache it is about.
+    pub cache: String,
+    /// What it is.
+    pub kind: AdviceKind,
+    /// What was seen and what to try.
+    pub message: String,
+}
+
+/// The kinds of [`Advice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AdviceKind {
+    /// Fewer than 80 % of the lookups hit.
+    LowHitRate,
+    /// Entries are evicted and soon created again: the limits are too tight for the workload.
+    Thrashing,
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cache `{}`: {}", self.cache, self.message)
+    }
+}
+
+pub(crate) fn about(cache: &str, policy: &EvictionPolicy, metrics: &CacheMetrics) -> Vec<Advice> {
+    let advice = |kind, message| Advice { cache: cache.to_owned(), kind, message };
+    let mut all = Vec::new();
+    let lookups = metrics.hits + metrics.misses;
+    let rate = metrics.hit_rate().unwrap_or(1.0);
+    if lookups >= MIN_LOOKUPS && rate < GOOD_HIT_RATE {
+        let cause = if metrics.refaults == 0 {
+            "keys rarely repeat: check that the key holds nothing that changes from call to call, or warm it up"
+        } else {
+            "part of it comes from evictions"
+        };
+        all.push(advice(
+            AdviceKind::LowHitRate,
+            format!("{:.0} % of {lookups} lookups hit, 80 % or more is usual; {cause}", rate * 100.0),
+        ));
+    }
+    let refault_share = metrics.refaults as f64 / metrics.misses.max(1) as f64;
+    if lookups >= MIN_LOOKUPS && metrics.evictions > 0 && refault_share >= THRASH_SHARE {
+        all.push(advice(
+            AdviceKind::Thrashing,
+            format!(
+                "{} of {} misses were on entries evicted shortly before; {}",
+                metrics.refaults,
+                metrics.misses,
+                remedy(policy)
+            ),
+        ));
+    }
+    all
+}
+
+fn remedy(policy: &EvictionPolicy) -> String {
+    let limits = [
+        policy.max_entries().map(|max| format!("max_entries ({max})")),
+        policy.max_bytes().map(|max| format!("max_bytes ({max})")),
+        policy.max_idle_duration().map(|max| format!("max_idle_duration ({max:?})")),
+    ];
+    let limits: Vec<_> = limits.into_iter().flatten().collect();
+    if limits.is_empty() {
+        "raise the registry's byte budget, or trim less often".to_owned()
+    } else {
+        format!("raise {}", limits.join(" or "))
+    }
+}

@@ -1,0 +1,132 @@
+//! Single flight: one thread creates, the others that want the same key wait for it.
+
+use crate::error::{CacheError, CacheErrorKind};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, ThreadId, thread};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A creation under way.
+pub(crate) struct Flight<V> {
+    owner: ThreadId,
+    landed: AtomicBool,
+    outcome: Mutex<Option<Outcome<V>>>,
+    landing: Condvar,
+}
+
+/// How a creation ended. The error is type-erased, because a cache does not fix the error type of its callers.
+pub(crate) enum Outcome<V> {
+    Created(Arc<V>),
+    Failed(Arc<dyn Any + Send + Sync>),
+    Panicked,
+}
+
+impl<V> Clone for Outcome<V> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Created(value) => Self::Created(Arc::clone(value)),
+            Self::Failed(error) => Self::Failed(Arc::clone(error)),
+            Self::Panicked => Self::Panicked,
+        }
+    }
+}
+
+impl<V> Flight<V> {
+    /// A creation that the calling thread is about to run.
+    pub(crate) fn new() -> Self {
+        Self {
+            owner: thread::current().id(),
+            landed: AtomicBool::new(false),
+            outcome: Mutex::new(None),
+            landing: Condvar::new(),
+        }
+    }
+
+    /// Ends the creation and wakes everyone who waits for it.
+    pub(crate) fn land(&self, outcome: Outcome<V>) {
+        let mut guard = self.outcome.lock();
+        *guard = Some(outcome);
+        self.landed.store(true, Ordering::Release);
+        drop(guard);
+        self.landing.notify_all();
+    }
+
+    fn wait(&self) -> Outcome<V> {
+        let mut guard = self.outcome.lock();
+        loop {
+            if let Some(outcome) = guard.as_ref() {
+                return outcome.clone();
+            }
+            self.landing.wait(&mut guard);
+        }
+    }
+}
+
+/// The side of a flight that the wait graph needs.
+trait Pending: Send + Sync {
+    fn owner(&self) -> ThreadId;
+    fn has_landed(&self) -> bool;
+}
+
+impl<V: Send + Sync> Pending for Flight<V> {
+    fn owner(&self) -> ThreadId {
+        self.owner
+    }
+
+    fn has_landed(&self) -> bool {
+        self.landed.load(Ordering::Acquire)
+    }
+}
+
+/// Which thread waits for which creation, over all caches that share the graph (those of one registry).
+///
+/// A creation may look up other resources. When those look-ups come back to a creation that waits for this one, every
+/// thread on the way would wait for ever; the graph lets the last of them see the cycle and return an error.
+#[derive(Default)]
+pub(crate) struct WaitGraph {
+    waiting: Mutex<Vec<(ThreadId, Arc<dyn Pending>)>>,
+}
+
+impl WaitGraph {
+    /// Waits for a flight of another thread; an error, if that could never end.
+    pub(crate) fn wait<V: Send + Sync + 'static>(
+        &self,
+        flight: &Arc<Flight<V>>,
+        cache: &str,
+    ) -> Result<Outcome<V>, CacheError> {
+        let me = thread::current().id();
+        {
+            let mut waiting = self.waiting.lock();
+            if closes_cycle(&waiting, flight.as_ref(), me) {
+                return Err(CacheError::new(
+                    CacheErrorKind::Reentrant,
+                    format!("cache `{cache}`: a creation asks for the resource that it is creating"),
+                ));
+            }
+            waiting.push((me, Arc::clone(flight) as Arc<dyn Pending>));
+        }
+        let outcome = flight.wait();
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|(thread, _)| *thread != me);
+        Ok(outcome)
+    }
+}
+
+/// Follows "waits for a creation by" from `flight`; true if that leads back to `me`.
+///
+/// A landed flight ends the walk: whoever waited for it is on its way out, though still in the list.
+fn closes_cycle(waiting: &[(ThreadId, Arc<dyn Pending>)], flight: &dyn Pending, me: ThreadId) -> bool {
+    let mut at = flight;
+    loop {
+        if at.has_landed() {
+            return false;
+        }
+        let owner = at.owner();
+        if owner == me {
+            return true;
+        }
+        match waiting.iter().find(|(thread, _)| *thread == owner) {
+            Some((_, next)) => at = next.as_ref(),
+            None => return false,
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! `Cache<K, V>`: one bounded, shared, observable cache.
+//!
+//! The parts, in the order a lookup meets them: [`shard`] finds and uses an entry; [`create`] runs a creation once for
+//! all who wait ([`flight`]); [`evict`] makes room by the policy. [`stamp`] and [`order`] give eviction its order.
+
+mod builder;
+mod create;
+mod evict;
+mod flight;
+mod ghost;
+mod order;
+mod shard;
+mod stamp;
+
+pub use builder::CacheBuilder;
+pub(crate) use builder::Shared;
+pub(crate) use create::Found;
+
+use crate::advice::{self, Advice};
+use crate::clock::TimeSource;
+use crate::error::CacheError;
+use crate::events::{CacheEvent, EventHub};
+use crate::metrics::CacheMetrics;
+use crate::policy::{EvictionPolicy, EvictionReason};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use evict::Evicted;
+use flight::WaitGraph;
+use foldhash::fast::RandomState;
+use shard::{Entry, Lookup, NO_ENTRY, Shard};
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A bounded cache that many threads share, of values that are expensive to create.
+///
+/// Values are handed out as `Arc<V>`: evicting an entry never takes it away from those who hold it. All methods take
+/// `&self`. Creation runs without any lock held, once per key however many threads ask.
+///
+/// ```
+/// use kiln_cache::{Cache, EvictionPolicy};
+///
+/// let cache: Cache<(u32, u32), Vec<f32>> = Cache::builder("twiddles")
+///     .policy(EvictionPolicy::lru().with_max_entries(1000).with_max_bytes(64 << 20))
+///     .weigher(|_, table: &Vec<f32>| (table.len() * 4) as u64)
+///     .build()?;
+/// let table = cache.get_or_insert_with(&(1024, 2), || vec![0.0; 1024])?;
+/// assert_eq!(table.len(), 1024);
+/// assert_eq!(cache.metrics().bytes, 4096);
+/// # Ok::<(), kiln_cache::CacheError>(())
+/// ```
+pub struct Cache<K, V> {
+    name: Cow<'static, str>,
+    hasher: RandomState,
+    shards: Box<[Shard<K, V>]>,
+    weigher: Weigher<K, V>,
+    time: TimeSource,
+    /// Serialises everything that adds or evicts entries, so that limits hold strictly. Hits never take it.
+    /// Taken before a shard's lock, never after.
+    gate: Mutex<EvictionPolicy>,
+    /// The policy's idle limit, where a hit can read it.
+    max_idle: AtomicU64,
+    /// Written with the gate held.
+    len: AtomicUsize,
+    /// Written with the gate held.
+    bytes: AtomicU64,
+    lookup_times: MeanTime,
+    create_times: MeanTime,
+    events: Option<Arc<EventHub>>,
+    /// Operations since the cache was built; counted only while someone listens to events.
+    operations: AtomicU64,
+    shared: Shared,
+}
+
+type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u64 + Send + Sync>;
+
+impl<K, V> Cache<K, V>
+where
+    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Begins a cache. The name appears in events, advice and errors.
+    pub fn builder(name: impl Into<Cow<'static, str>>) -> CacheBuilder<K, V> {
+        CacheBuilder::new(name.into())
+    }
+
+    /// The name given at the start.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value of a key, if it is there and not stale. Counts as a hit or a miss.
+    #[inline]
+    pub fn get(&self, key: &K) -> Option<Arc<V>> {
+        let hash = self.hash(key);
+        let sampled = stamp::sample_due().then(|| self.time.now());
+        let (now, mut max_idle) = self.lookup_time();
+        let found = loop {
+            let mut shard = self.shard(hash).lock();
+            match shard.touch(hash, key, now, max_idle) {
+                Lookup::Hit { value, bytes } => break Some((value, bytes)),
+                Lookup::Stale => {
+                    drop(shard);
+                    self.expire(now);
+                    // What is still there is protected by the policy's floor.
+                    max_idle = u64::MAX;
+                }
+                Lookup::Miss => {
+                    shard.state.count_miss(hash);
+                    break None;
+                }
+            }
+        };
+        if let (Some(began), Some(_)) = (sampled, &found) {
+            self.lookup_times.record(self.time.now().saturating_sub(began));
+        }
+        if self.events.is_some() {
+            self.tell_access(key, found.is_some(), found.as_ref().map_or(0, |(_, bytes)| *bytes));
+        }
+        found.map(|(value, _)| value)
+    }
+
+    /// Puts a value in, replacing the one that the key has, and returns its shared handle.
+    ///
+    /// A value larger than the policy's `max_bytes` is returned without being kept.
+    pub fn insert(&self, key: K, value: V) -> Arc<V> {
+        let hash = self.hash(&key);
+        let bytes = (self.weigher)(&key, &value);
+        let value = Arc::new(value);
+        let mut evicted = Evicted::default();
+        let gate = self.gate.lock();
+        self.sweep(&gate, self.time.now(), &mut evicted);
+        let replaced = self.take(hash, &key);
+        if self.make_room_for(&gate, bytes, &mut evicted) {
+            let twin = self.shard(hash).lock().insert(hash, self.entry(key, Arc::clone(&value), bytes));
+            self.account_insert(bytes, twin.as_ref());
+        }
+        drop(gate);
+        drop(replaced);
+        self.finish(evicted);
+        value
+    }
+
+    /// Takes the entry of a key out and returns its value. Not an eviction.
+    pub fn remove(&self, key: &K) -> Option<Arc<V>> {
+        let hash = self.hash(key);
+        self.expire(self.time.now());
+        let gate = self.gate.lock();
+        let removed = self.take(hash, key);
+        drop(gate);
+        removed.map(|entry| entry.value)
+    }
+
+    /// Takes all entries out. Creations under way finish for those who wait for them, and are not kept.
+    pub fn clear(&self) {
+        let gate = self.gate.lock();
+        let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
+        for entry in cleared.iter().flat_map(|shard| &shard.entries) {
+            self.account_removal(entry);
+        }
+        drop(gate);
+    }
+
+    /// Entries now, without those that are stale.
+    pub fn len(&self) -> usize {
+        self.expire(self.time.now());
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all entries now, as the weigher told at their insertion.
+    pub fn bytes(&self) -> u64 {
+        self.expire(self.time.now());
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> EvictionPolicy {
+        *self.gate.lock()
+    }
+
+    /// Changes the policy, at once: when this returns, the new limits hold.
+    pub fn set_policy(&self, policy: EvictionPolicy) -> Result<(), CacheError> {
+        policy.validate(&self.name)?;
+        let mut evicted = Evicted::default();
+        let mut gate = self.gate.lock();
+        *gate = policy;
+        self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
+        self.apply_limits(&gate, &mut evicted);
+        drop(gate);
+        self.finish(evicted);
+        Ok(())
+    }
+
+    /// Evicts in the policy's order until at most `target_bytes` are left or the policy's floor is reached.
+    /// Returns the number of evicted entries.
+    pub fn trim(&self, target_bytes: u64) -> usize {
+        let order = self.policy().order();
+        self.evict_while(order, EvictionReason::Trim, NO_ENTRY - 1, || {
+            self.bytes.load(Ordering::Relaxed) > target_bytes
+        })
+    }
+
+    /// Counters and ages. Lets go of stale entries first, so that the numbers speak of what can be returned.
+    pub fn metrics(&self) -> CacheMetrics {
+        let now = self.time.now();
+        self.expire(now);
+        let mut metrics = CacheMetrics {
+            size: self.len.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            mean_create_time: self.create_times.mean(),
+            mean_lookup_time: self.lookup_times.mean(),
+            ..CacheMetrics::default()
+        };
+        let mut last_stamp = 0;
+        let age = |at: u64| Duration::from_nanos(now.saturating_sub(at));
+        for shard in &self.shards {
+            let locked = shard.lock();
+            let counters = locked.state.counters();
+            metrics.hits += counters.hits;
+            metrics.misses += counters.misses;
+            metrics.evictions += counters.evictions;
+            metrics.refaults += counters.refaults;
+            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(counters.max_reuse);
+            if let Some((stamp, event)) = locked.state.last_event()
+                && stamp > last_stamp
+            {
+                last_stamp = stamp;
+                metrics.last_event = Some(event);
+            }
+            if let Some(ends) = locked.state.extremes() {
+                widen(&mut metrics.oldest_entry_age, age(ends.first_created_at), Duration::max);
+                widen(&mut metrics.newest_entry_age, age(ends.last_created_at), Duration::min);
+                widen(&mut metrics.longest_idle_age, age(ends.first_used_at), Duration::max);
+                widen(&mut metrics.shortest_idle_age, age(ends.last_used_at), Duration::min);
+            }
+        }
+        metrics
+    }
+
+    /// What to change, if the hit rate is low or the limits are too tight for the workload.
+    pub fn advice(&self) -> Vec<Advice> {
+        advice::about(&self.name, &self.policy(), &self.metrics())
+    }
+
+    /// Events that an attached sink failed to take. A failing sink never fails a lookup.
+    pub fn sink_failures(&self) -> u64 {
+        self.events.as_ref().map_or(0, |hub| hub.failures())
+    }
+
+    #[inline]
+    fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard<K, V> {
+        // Bits that the table inside the shard does not start from.
+        &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]
+    }
+
+    /// The time of a lookup and the idle limit to hold it against: precise where something can expire, cheap elsewhere.
+    #[inline]
+    fn lookup_time(&self) -> (u64, u64) {
+        let max_idle = self.max_idle.load(Ordering::Relaxed);
+        let now = if max_idle == u64::MAX { self.time.coarse_now() } else { self.time.now() };
+        (now, max_idle)
+    }
+
+    fn entry(&self, key: K, value: Arc<V>, bytes: u64) -> Entry<K, V> {
+        Entry { key, value, bytes, used_at: self.time.now() }
+    }
+
+    /// Takes an entry out by its key; the gate is held.
+    fn take(&self, hash: u64, key: &K) -> Option<Entry<K, V>> {
+        let mut shard = self.shard(hash).lock();
+        let entry = shard.remove(hash, key)?;
+        shard.state.note(crate::metrics::LastEvent::Remove, hash);
+        self.account_removal(&entry);
+        Some(entry)
+    }
+
+    fn account_insert(&self, bytes: u64, replaced: Option<&Entry<K, V>>) {
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.ledger.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(entry) = replaced {
+            self.account_removal(entry);
+        }
+    }
+
+    fn account_removal(&self, entry: &Entry<K, V>) {
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(entry.bytes, Ordering::Relaxed);
+        self.shared.ledger.fetch_sub(entry.bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the sinks about one access and, every so often, where the cache stands. Called with no lock held.
+    #[cold]
+    fn tell_access(&self, key: &K, hit: bool, bytes: u64) {
+        let Some(hub) = &self.events else { return };
+        hub.emit(&CacheEvent::ResourceCacheAccess { cache_key: format!("{}:{key:?}", self.name), hit, bytes });
+        let operations = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
+        if operations.is_multiple_of(hub.summary_interval()) {
+            let metrics = self.metrics();
+            hub.emit(&CacheEvent::ResourceCacheSummary {
+                cache: self.name.clone(),
+                hits: metrics.hits,
+                misses: metrics.misses,
+                hit_rate: metrics.hit_rate().unwrap_or(0.0),
+                size: metrics.size,
+            });
+        }
+    }
+}
+
+impl<K, V> Drop for Cache<K, V> {
+    fn drop(&mut self) {
+        // A registry outlives its caches' bytes only if they are given back.
+        self.shared.ledger.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl<K, V> Debug for Cache<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache")
+            .field("name", &self.name)
+            .field("len", &self.len.load(Ordering::Relaxed))
+            .field("bytes", &self.bytes.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+fn widen(slot: &mut Option<Duration>, value: Duration, choose: fn(Duration, Duration) -> Duration) {
+    *slot = Some(slot.map_or(value, |old| choose(old, value)));
+}
+
+/// A running mean of durations.
+#[derive(Default)]
+struct MeanTime {
+    nanos: AtomicU64,
+    count: AtomicU64,
+}
+
+impl MeanTime {
+    fn record(&self, nanos: u64) {
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn mean(&self) -> Option<Duration> {
+        let count = self.count.load(Ordering::Relaxed);
+        (count > 0).then(|| Duration::from_nanos(self.nanos.load(Ordering::Relaxed) / count))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,90 @@
+//! What a cache says about itself.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A snapshot of one cache's counters and ages.
+///
+/// Counters run since the cache was built; `clear` does not reset them. Ages are `None` for an empty cache, means
+/// are `None` until there is something to average.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct CacheMetrics {
+    /// Entries now.
+    pub size: usize,
+    /// Bytes of the entries now, as told by the weigher.
+    pub bytes: u64,
+    /// Lookups that returned a resource without creating it, those that waited for another thread's creation included.
+    pub hits: u64,
+    /// Lookups that found nothing usable: each began a creation, returned `None`, or waited for a creation that failed.
+    pub misses: u64,
+    /// Entries that a limit, a budget or a trim removed. `clear`, `remove` and replacement do not count.
+    pub evictions: u64,
+    /// Misses on entries that had been evicted shortly before: high when a limit is too tight for the workload.
+    ///
+    /// Each shard remembers its last few hundred evictions by fingerprint, so this is a close estimate.
+    pub refaults: u64,
+    /// What happened last.
+    pub last_event: Option<LastEvent>,
+    /// Time since the oldest entry was inserted.
+    pub oldest_entry_age: Option<Duration>,
+    /// Time since the newest entry was inserted.
+    pub newest_entry_age: Option<Duration>,
+    /// Time since the least recently used entry was used.
+    pub longest_idle_age: Option<Duration>,
+    /// Time since the most recently used entry was used.
+    pub shortest_idle_age: Option<Duration>,
+    /// The most hits that any one entry has had since it was inserted, entries that are gone included.
+    pub max_entry_reuse_count: u64,
+    /// Mean time of the creations, failed ones included.
+    pub mean_create_time: Option<Duration>,
+    /// Mean time of a hit, measured on a sample of them so that a hit stays cheap.
+    pub mean_lookup_time: Option<Duration>,
+}
+
+/// What happened last to a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LastEvent {
+    /// A lookup found its entry.
+    Hit,
+    /// A lookup was served by a creation that another thread was running.
+    Joined,
+    /// A lookup found nothing.
+    Miss,
+    /// An entry was inserted.
+    Insert,
+    /// An entry was evicted.
+    Eviction,
+    /// An entry was removed by its key.
+    Remove,
+    /// Everything was cleared.
+    Clear,
+}
+
+impl CacheMetrics {
+    /// Hits among all lookups, 0 to 1; `None` before the first lookup.
+    pub fn hit_rate(&self) -> Option<f64> {
+        let lookups = self.hits + self.misses;
+        (lookups > 0).then(|| self.hits as f64 / lookups as f64)
+    }
+}
+
+/// One line for logs.
+impl fmt::Display for CacheMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entries, {} bytes, {} hits, {} misses", self.size, self.bytes, self.hits, self.misses)?;
+        if let Some(rate) = self.hit_rate() {
+            write!(f, " ({:.1} % hits)", rate * 100.0)?;
+        }
+        write!(f, ", {} evictions", self.evictions)?;
+        if let Some(mean) = self.mean_create_time {
+            write!(f, ", create {mean:.1?}")?;
+        }
+        if let Some(mean) = self.mean_lookup_time {
+            write!(f, ", hit {mean:.1?}")?;
+        }
+        Ok(())
+    }
+}

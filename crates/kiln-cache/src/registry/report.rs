@@ -1,0 +1,113 @@
+//! What a registry reports: who holds how much, what a trim did, how a warm-up went.
+
+use std::fmt;
+
+/// Who holds how many bytes in a registry; made by [`CacheRegistry::report`](crate::CacheRegistry::report).
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct RegistryReport {
+    /// The byte budget, if one is set.
+    pub byte_budget: Option<u64>,
+    /// Bytes of all caches and slots.
+    pub bytes: u64,
+    /// The caches, largest first.
+    pub caches: Vec<CacheUsage>,
+    /// The slots, largest first.
+    pub slots: Vec<SlotUsage>,
+    /// Events that a sink failed to take.
+    pub sink_failures: u64,
+}
+
+/// One cache in a [`RegistryReport`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct CacheUsage {
+    /// Its `CACHE_NAME`.
+    pub cache: &'static str,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its entries.
+    pub entries: usize,
+}
+
+/// One slot in a [`RegistryReport`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct SlotUsage {
+    /// The slot's type.
+    pub slot: &'static str,
+    /// Its bytes, as of the end of its last use.
+    pub bytes: u64,
+}
+
+/// A table for people.
+impl fmt::Display for RegistryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.byte_budget {
+            Some(budget) => writeln!(f, "{} of {budget} bytes", self.bytes)?,
+            None => writeln!(f, "{} bytes, no budget", self.bytes)?,
+        }
+        for cache in &self.caches {
+            writeln!(f, "{:>14}  cache {} ({} entries)", cache.bytes, cache.cache, cache.entries)?;
+        }
+        for slot in &self.slots {
+            writeln!(f, "{:>14}  slot {}", slot.bytes, slot.slot)?;
+        }
+        if self.sink_failures > 0 {
+            writeln!(f, "{} events lost by failing sinks", self.sink_failures)?;
+        }
+        Ok(())
+    }
+}
+
+/// What [`CacheRegistry::trim`](crate::CacheRegistry::trim) did.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct TrimReport {
+    /// The bytes asked for.
+    pub target_bytes: u64,
+    /// Bytes of all caches and slots before.
+    pub bytes_before: u64,
+    /// Bytes afterwards. Above the target only if floors (`min_entries`) or slots in use hold the rest.
+    pub bytes_after: u64,
+    /// Entries evicted.
+    pub entries_evicted: usize,
+    /// Slots cleared.
+    pub slots_cleared: usize,
+    /// Slots that were in use; each is cleared when its user lets go of it.
+    pub slots_deferred: usize,
+}
+
+impl TrimReport {
+    /// Bytes that the trim gave back.
+    pub fn bytes_freed(&self) -> u64 {
+        self.bytes_before.saturating_sub(self.bytes_after)
+    }
+
+    /// Whether the target was reached.
+    pub fn reached_target(&self) -> bool {
+        self.bytes_after <= self.target_bytes
+    }
+}
+
+/// How a warm-up went; see [`CacheRegistry::warm`](crate::CacheRegistry::warm).
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct WarmReport {
+    /// Resources that were created.
+    pub created: usize,
+    /// Resources that were there already.
+    pub already_cached: usize,
+    /// Resources whose creation failed. The others were warmed all the same.
+    pub failed: Vec<WarmFailure>,
+}
+
+/// One failed creation of a warm-up.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct WarmFailure {
+    /// Position in the list of parameters.
+    pub index: usize,
+    /// The key, as its `Debug` form.
+    pub key: String,
+}

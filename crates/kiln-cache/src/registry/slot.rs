@@ -1,0 +1,147 @@
+//! Slots: state that lives in a registry beside its caches, one value per type.
+
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, ThreadId, thread};
+use std::any::{Any, type_name};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// State that is not a keyed resource, yet belongs to a registry: the key/value cache of a model, prepared tensors.
+///
+/// The registry reaches it when everything is cleared or trimmed, and counts its bytes in the budget.
+pub trait CacheRegistrySlot: Send + 'static {
+    /// Empties the slot: gives its memory back, stays usable.
+    fn clear_slot(&mut self);
+
+    /// Bytes that the slot holds now.
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Exclusive access to a slot; see [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut).
+pub struct SlotMut<'a, T: CacheRegistrySlot> {
+    cell: &'a SlotCell<T>,
+    value: Option<MutexGuard<'a, Option<T>>>,
+    registry: &'a dyn KeepsBudget,
+}
+
+/// The registry, as far as a slot knows it.
+pub(super) trait KeepsBudget: Sync {
+    fn enforce_budget(&self);
+}
+
+/// A slot without its type.
+pub(super) trait ErasedSlot: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn type_name(&self) -> &'static str;
+    fn bytes(&self) -> u64;
+    /// Clears the slot now or, if someone is using it, as soon as they are done. True if it was now.
+    fn clear(&self) -> bool;
+}
+
+pub(super) struct SlotCell<T> {
+    /// `None` until the first use.
+    value: Mutex<Option<T>>,
+    /// The thread that holds the lock, to refuse a second use by it instead of hanging.
+    owner: Mutex<Option<ThreadId>>,
+    /// Someone wanted to clear the slot while it was in use; whoever lets go of it does so.
+    clear_wanted: AtomicBool,
+    /// As of the end of the last use, so that reports need not wait for the slot.
+    bytes: AtomicU64,
+    ledger: Arc<AtomicU64>,
+}
+
+impl<T: CacheRegistrySlot> SlotCell<T> {
+    pub(super) fn new(ledger: Arc<AtomicU64>) -> Self {
+        Self {
+            value: Mutex::new(None),
+            owner: Mutex::new(None),
+            clear_wanted: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            ledger,
+        }
+    }
+
+    /// Waits for the slot and fills it on first use.
+    ///
+    /// # Panics
+    /// If this thread holds the slot already, because waiting for itself would never end.
+    pub(super) fn lock<'a>(&'a self, registry: &'a dyn KeepsBudget, init: impl FnOnce() -> T) -> SlotMut<'a, T> {
+        let me = thread::current().id();
+        assert!(
+            *self.owner.lock() != Some(me),
+            "slot `{}`: this thread holds it already; drop the first `SlotMut` before asking again",
+            type_name::<T>()
+        );
+        let value = self.value.lock();
+        *self.owner.lock() = Some(me);
+        // From here on the guard's drop resets the owner, even if `init` panics.
+        let mut slot = SlotMut { cell: self, value: Some(value), registry };
+        if let Some(value) = slot.value.as_mut() {
+            value.get_or_insert_with(init);
+        }
+        slot
+    }
+
+    fn account(&self, now: u64) {
+        let before = self.bytes.swap(now, Ordering::Relaxed);
+        self.ledger.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl<T: CacheRegistrySlot> ErasedSlot for SlotCell<T> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn type_name(&self) -> &'static str {
+        type_name::<T>()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The wish is written down before the lock is tried, and looked for after the lock is released: whichever of two
+    /// threads comes second sees what the first one left.
+    fn clear(&self) -> bool {
+        self.clear_wanted.store(true, Ordering::SeqCst);
+        let Some(mut guard) = self.value.try_lock() else {
+            return false;
+        };
+        if self.clear_wanted.swap(false, Ordering::SeqCst)
+            && let Some(value) = guard.as_mut()
+        {
+            value.clear_slot();
+            self.account(value.bytes());
+        }
+        true
+    }
+}
+
+impl<T: CacheRegistrySlot> Deref for SlotMut<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().and_then(|guard| guard.as_ref()).expect("the slot is filled before it is handed out")
+    }
+}
+
+impl<T: CacheRegistrySlot> DerefMut for SlotMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().and_then(|guard| guard.as_mut()).expect("the slot is filled before it is handed out")
+    }
+}
+
+impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.value.take() {
+            self.cell.account(guard.as_ref().map_or(0, CacheRegistrySlot::bytes));
+            *self.cell.owner.lock() = None;
+        }
+        if self.cell.clear_wanted.load(Ordering::SeqCst) {
+            self.cell.clear();
+        }
+        self.registry.enforce_budget();
+    }
+}

@@ -1,0 +1,97 @@
+//! An append-only map from types to values, read without a lock.
+//!
+//! Every lookup in a registry goes through it, from many threads at once, while types are added a few dozen times in a
+//! process's life. Nothing is ever removed, so readers need one acquire load per step and writers only fill empty ends.
+
+use std::any::TypeId;
+use std::hash::BuildHasher;
+use std::sync::OnceLock;
+
+/// More than the kernel types of a large program, so that chains stay short.
+const BUCKETS: usize = 64;
+
+pub(crate) struct TypeMap<T> {
+    buckets: [Chain<T>; BUCKETS],
+}
+
+type Chain<T> = OnceLock<Box<Node<T>>>;
+
+struct Node<T> {
+    id: TypeId,
+    value: T,
+    next: Chain<T>,
+}
+
+impl<T> TypeMap<T> {
+    pub(crate) fn new() -> Self {
+        Self { buckets: std::array::from_fn(|_| OnceLock::new()) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: TypeId) -> Option<&T> {
+        let mut chain = self.bucket(id);
+        while let Some(node) = chain.get() {
+            if node.id == id {
+                return Some(&node.value);
+            }
+            chain = &node.next;
+        }
+        None
+    }
+
+    /// The value of a type; `value` becomes it, unless the type has one already.
+    pub(crate) fn get_or_insert(&self, id: TypeId, value: T) -> &T {
+        let mut chain = self.bucket(id);
+        let mut value = Some(value);
+        loop {
+            let node = chain.get_or_init(|| {
+                let value = value.take().expect("a chain has one empty end, and it is filled once");
+                Box::new(Node { id, value, next: OnceLock::new() })
+            });
+            if node.id == id {
+                return &node.value;
+            }
+            chain = &node.next;
+        }
+    }
+
+    /// All values, in no order that means anything: sort before showing them.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.buckets
+            .iter()
+            .flat_map(|bucket| std::iter::successors(bucket.get(), |node| node.next.get()).map(|node| &node.value))
+    }
+
+    #[inline]
+    fn bucket(&self, id: TypeId) -> &Chain<T> {
+        let hash = foldhash::fast::FixedState::default().hash_one(id);
+        &self.buckets[hash as usize % BUCKETS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tag<const N: usize>;
+
+    #[test]
+    fn holds_more_types_than_buckets_and_keeps_the_first_value() {
+        let map = TypeMap::new();
+        let mut count = 0;
+        macro_rules! add {
+            ($($n:literal)*) => {$(
+                assert_eq!(*map.get_or_insert(TypeId::of::<Tag<$n>>(), $n), $n);
+                assert_eq!(*map.get_or_insert(TypeId::of::<Tag<$n>>(), 1000), $n);
+                count += 1;
+            )*};
+        }
+        add!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+             40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75);
+        assert_eq!(map.get(TypeId::of::<Tag<42>>()), Some(&42));
+        assert_eq!(map.get(TypeId::of::<String>()), None);
+        let mut all: Vec<_> = map.values().copied().collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..count).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,135 @@
+//! Type-checks the workspace for macOS without a Mac.
+//!
+//! A released toolchain has no standard library for macOS on Linux, and no sources to build one
+//! from. Debian's `-web` packages (the toolchain it builds browsers with) have both a recent
+//! compiler and the sources of its standard library; `RUSTC_BOOTSTRAP` lets it use `-Zbuild-std`.
+//! The few crates the standard library itself depends on come from the registry, like any other
+//! dependency. Nothing is linked, so no Apple SDK is needed. A dependency that compiles C for the
+//! target does need one, and fails here: switch its C parts off by a feature.
+
+use std::path::Path;
+
+use crate::step::Step;
+
+const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+
+/// Runs the check; installs the packages it needs if it can.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    if cfg!(target_os = "macos") {
+        return Step::cargo("macos", &["check", "--workspace"]).run(root);
+    }
+    install_missing(root)?;
+    let cargo = program(root, "cargo-web", "cargo")?;
+    let rustc = program(root, "rustc-web", "rustc")?;
+    cross_check(&cargo, &rustc).run(root)
+}
+
+fn cross_check(cargo: &str, rustc: &str) -> Step {
+    // The dev profile optimises dependencies, and the standard library counts as one. Nothing
+    // runs here, so no optimisation and no debug information: it takes half the time.
+    let args = [
+        "check",
+        "-Zbuild-std",
+        "--target",
+        "aarch64-apple-darwin",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--target-dir",
+        "target/macos",
+        "--config",
+        "profile.dev.opt-level=0",
+        "--config",
+        "profile.dev.debug=false",
+        "--config",
+        r#"profile.dev.package."*".opt-level=0"#,
+    ];
+    Step::new("macos", cargo, &args)
+        .env("RUSTC", rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        // Set by `cargo run` for its own toolchain; this compiler has other libraries.
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("RUSTUP_TOOLCHAIN")
+}
+
+fn install_missing(root: &Path) -> Result<(), String> {
+    let missing: Vec<&str> = PACKAGES.into_iter().filter(|package| !is_installed(root, package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!("apt-get install {}", missing.join(" "));
+    if !answers(root, "apt-get", &["--version"]) {
+        return Err(format!(
+            "check-macos: expected a Mac, or a Debian-like system with the packages {}; found no apt-get. \
+             Run it in a Debian container, after `{by_hand}`",
+            missing.join(", ")
+        ));
+    }
+    if Step::new("user", "id", &["-u"]).output(root)?.trim() != "0" {
+        return Err(format!(
+            "check-macos: expected the packages {}, found them missing and no right to install them. \
+             Run as root: {by_hand}",
+            missing.join(", ")
+        ));
+    }
+    println!("check-macos: installing {} with apt-get", missing.join(", "));
+    install(root, &missing)
+}
+
+/// Package lists that are empty or old make the first attempt fail; the second one has new lists.
+fn install(root: &Path, packages: &[&str]) -> Result<(), String> {
+    let mut args = vec!["install", "-y", "-qq", "-o=Dpkg::Use-Pty=0", "--no-install-recommends"];
+    args.extend(packages);
+    let install = apt_get("install", &args);
+    if install.run(root).is_ok() {
+        return Ok(());
+    }
+    apt_get("package lists", &["update", "-qq"]).run(root)?;
+    install.run(root)
+}
+
+fn apt_get(name: &str, args: &[&str]) -> Step {
+    Step::new(name, "apt-get", args).env("DEBIAN_FRONTEND", "noninteractive")
+}
+
+fn is_installed(root: &Path, package: &str) -> bool {
+    let args = ["-W", "-f", "${db:Status-Status}", package];
+    Step::new("package", "dpkg-query", &args).quiet_output(root).is_some_and(|status| status == "installed")
+}
+
+fn answers(root: &Path, program: &str, args: &[&str]) -> bool {
+    Step::new("probe", program, args).quiet_output(root).is_some()
+}
+
+/// Where a package put a program: another toolchain may come first in `PATH`.
+fn program(root: &Path, package: &str, name: &str) -> Result<String, String> {
+    let listing = Step::new("package files", "dpkg", &["-L", package]).output(root)?;
+    program_in(&listing, name)
+        .map(str::to_string)
+        .ok_or_else(|| format!("check-macos: expected a program `{name}` in the package {package}, found none"))
+}
+
+/// `cargo-web` also has a wrapper script for package builds below `share`, which is not cargo.
+fn program_in<'a>(listing: &'a str, name: &str) -> Option<&'a str> {
+    listing.lines().filter(|path| !path.contains("/share/")).find(|path| path.ends_with(&format!("/bin/{name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_is_the_one_outside_of_share() {
+        let listing = "/.\n/usr/share/cargo/bin/cargo\n/usr/lib/rust-web/bin/cargo\n/usr/bin/cargo-x\n";
+        assert_eq!(program_in(listing, "cargo"), Some("/usr/lib/rust-web/bin/cargo"));
+        assert_eq!(program_in(listing, "rustc"), None);
+    }
+
+    #[test]
+    fn command_uses_the_compiler_and_a_target_directory_of_its_own() {
+        let line = cross_check("/p/cargo", "/p/rustc").command_line();
+        let start = "RUSTC=/p/rustc RUSTC_BOOTSTRAP=1 /p/cargo check -Zbuild-std --target aarch64-apple-darwin";
+        assert!(line.starts_with(start), "{line}");
+        assert!(line.contains(" --target-dir target/macos "), "{line}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Repository automation: `cargo xtask <task>`.
+//!
+//! Owns what a compiler does not do for this repository: the order of the checks CI runs, the
+//! rules of `tidy`, the golden files, the macOS type check. Refuses to hold a list of crates:
+//! every task asks `cargo metadata` or the file system.
+//!
+//! Exit status: 0 done, 1 a check failed or could not run, 2 the command line was not understood.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line program for developers; its output is its purpose"
+)]
+
+mod goldens;
+mod macos;
+mod step;
+mod suite;
+mod task;
+mod tidy;
+mod workspace;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use step::Step;
+use task::Task;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let task = match Task::parse(&args) {
+        Ok(task) => task,
+        Err(message) => {
+            eprintln!("xtask: {message}\n\n{}", task::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(&task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("expected the xtask crate one level below the repository root")?;
+    match task {
+        Task::Help => {
+            println!("{}", task::USAGE);
+            Ok(())
+        }
+        Task::Check { with_tests } => check(root, *with_tests),
+        Task::Test { packages } => suite::run(root, packages),
+        Task::Bless { packages } => goldens::bless(root, packages),
+        Task::Tidy => tidy::run(root),
+        Task::CheckMacos => macos::check(root),
+    }
+}
+
+/// Cheapest first: a slip in the format is told in a second, not after the tests.
+fn check(root: &Path, with_tests: bool) -> Result<(), String> {
+    Step::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
+    step::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
+    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
+    Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
+    if with_tests {
+        suite::run(root, &[])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! One command of a task: shown before it runs in a form a person can repeat, and timed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// A command with a name, to run in the repository root.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    name: String,
+    program: String,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    env_removed: Vec<&'static str>,
+}
+
+impl Step {
+    /// A command of any program.
+    pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Step {
+        Step {
+            name: name.to_string(),
+            program: program.to_string(),
+            args: args.iter().map(ToString::to_string).collect(),
+            env: Vec::new(),
+            env_removed: Vec::new(),
+        }
+    }
+
+    /// A command of the cargo that runs this program.
+    pub(crate) fn cargo(name: &str, args: &[&str]) -> Step {
+        Step::new(name, "cargo", args)
+    }
+
+    /// Adds an environment variable; it is shown as part of the command.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Step {
+        self.env.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    /// Hides an inherited variable from the command. It is not shown: use it only for what
+    /// `cargo run` sets and a person's shell does not have.
+    pub(crate) fn env_remove(mut self, name: &'static str) -> Step {
+        self.env_removed.push(name);
+        self
+    }
+
+    /// The command as one would type it into a shell in the repository root.
+    pub(crate) fn command_line(&self) -> String {
+        let env = self.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let words = std::iter::once(&self.program).chain(&self.args);
+        env.chain(words.map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Shows the command, runs it to its end and reports its time.
+    pub(crate) fn run(&self, root: &Path) -> Result<(), String> {
+        timed(&self.name, &self.command_line(), || {
+            let status = self.command(root).status();
+            match status {
+                Ok(status) if status.success() => Ok(()),
+                Ok(status) => Err(format!("expected success, found {status}")),
+                Err(err) => Err(format!("expected `{}` to start, found: {err}", self.program)),
+            }
+        })
+    }
+
+    /// Runs the command without showing it and returns what it writes to standard output.
+    pub(crate) fn output(&self, root: &Path) -> Result<String, String> {
+        let line = self.command_line();
+        let output = self
+            .command(root)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|err| format!("expected `{line}` to start, found: {err}"))?;
+        if !output.status.success() {
+            return Err(format!("`{line}`: expected success, found {}", output.status));
+        }
+        String::from_utf8(output.stdout).map_err(|err| format!("`{line}`: expected UTF-8, found: {err}"))
+    }
+
+    /// Like [`Step::output`] for a question whose failure is an answer: `None`, and nothing shown.
+    pub(crate) fn quiet_output(&self, root: &Path) -> Option<String> {
+        let output = self.command(root).output().ok()?;
+        if !output.status.success() {
+            return None;
+        }
+        String::from_utf8(output.stdout).ok()
+    }
+
+    fn command(&self, root: &Path) -> Command {
+        // The real path of cargo, so that a toolchain override of the outer call holds here too.
+        let mut command = match std::env::var_os("CARGO") {
+            Some(cargo) if self.program == "cargo" => Command::new(cargo),
+            _ => Command::new(&self.program),
+        };
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(root)
+            .stdin(Stdio::null());
+        for name in &self.env_removed {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+/// Shows what is about to run, runs it, and reports its time; an error gets the step's name and
+/// the line to repeat it.
+pub(crate) fn timed(name: &str, command_line: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    println!("==> {name}: {command_line}");
+    let start = Instant::now();
+    let outcome = work();
+    let seconds = start.elapsed().as_secs_f64();
+    match outcome {
+        Ok(()) => {
+            println!("    {name}: ok in {seconds:.1} s");
+            Ok(())
+        }
+        Err(message) => {
+            Err(format!("{name} failed after {seconds:.1} s: {message}\n       repeat it with: {command_line}"))
+        }
+    }
+}
+
+/// Quotes a word for a POSIX shell if it needs it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_can_be_pasted_into_a_shell() {
+        let step = Step::cargo("docs", &["doc", "--no-deps", "it's"]).env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(step.command_line(), r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'");
+    }
+
+    #[test]
+    fn failure_names_the_step_and_how_to_repeat_it() {
+        let err = timed("docs", "cargo doc", || Err("expected success, found 7".to_string())).unwrap_err();
+        assert!(err.starts_with("docs failed after "), "{err}");
+        assert!(err.contains("found 7"), "{err}");
+        assert!(err.ends_with("repeat it with: cargo doc"), "{err}");
+    }
+
+    #[test]
+    fn program_that_does_not_exist_is_named() {
+        let step = Step::new("nothing", "kiln-no-such-program", &[]);
+        let err = step.run(Path::new(".")).unwrap_err();
+        assert!(err.contains("expected `kiln-no-such-program` to start"), "{err}");
+    }
+}

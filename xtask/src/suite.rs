@@ -1,0 +1,109 @@
+//! The tests: those of the workspace with its doc tests, then the loom tests.
+
+use std::path::Path;
+
+use crate::step::Step;
+use crate::workspace::{self, Member};
+
+/// Runs the tests of the packages named, or of the whole workspace if none is.
+pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
+    workspace_tests("tests", packages).run(root)?;
+    for member in loom_members(root, packages)? {
+        loom_tests(&member).run(root)?;
+    }
+    Ok(())
+}
+
+/// `cargo test` over the packages named, or over the workspace.
+pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
+    let mut args = vec!["test"];
+    if packages.is_empty() {
+        args.push("--workspace");
+    }
+    for package in packages {
+        args.extend(["-p", package]);
+    }
+    Step::cargo(name, &args)
+}
+
+/// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
+fn loom_members(root: &Path, packages: &[String]) -> Result<Vec<Member>, String> {
+    let mut members = workspace::members(root)?;
+    members.retain(|member| {
+        let is_selected = packages.is_empty() || packages.contains(&member.name);
+        is_selected && root.join(member.dir()).join("tests/loom.rs").is_file()
+    });
+    Ok(members)
+}
+
+/// Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
+/// dependency, hence a target directory of its own.
+fn loom_tests(member: &Member) -> Step {
+    let (name, value) = loom_flags(std::env::var("CARGO_ENCODED_RUSTFLAGS").ok(), std::env::var("RUSTFLAGS").ok());
+    let args = ["test", "-p", &member.name, "--release", "--test", "loom", "--target-dir", "target/loom"];
+    Step::cargo(&format!("loom {}", member.name), &args).env(name, &value)
+}
+
+/// Adds `--cfg loom` to the flags that are in force. Cargo ignores `RUSTFLAGS` when the encoded
+/// form is set: a loom test without the flag is empty, and would pass.
+fn loom_flags(encoded: Option<String>, plain: Option<String>) -> (&'static str, String) {
+    let join = |flags: String, separator: &str| {
+        if flags.is_empty() {
+            format!("--cfg{separator}loom")
+        } else {
+            format!("{flags}{separator}--cfg{separator}loom")
+        }
+    };
+    match encoded {
+        Some(flags) => ("CARGO_ENCODED_RUSTFLAGS", join(flags, "\u{1f}")),
+        None => ("RUSTFLAGS", join(plain.unwrap_or_default(), " ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_replace_the_workspace() {
+        assert_eq!(workspace_tests("tests", &[]).command_line(), "cargo test --workspace");
+        let packages = ["a".to_string(), "b".to_string()];
+        assert_eq!(workspace_tests("tests", &packages).command_line(), "cargo test -p a -p b");
+    }
+
+    #[test]
+    fn loom_flag_is_appended_to_the_flags_in_force() {
+        let some = |text: &str| Some(text.to_string());
+        let table = [
+            (None, None, "RUSTFLAGS", "--cfg loom"),
+            (None, some("-g"), "RUSTFLAGS", "-g --cfg loom"),
+            (some("-g"), some("-O"), "CARGO_ENCODED_RUSTFLAGS", "-g\u{1f}--cfg\u{1f}loom"),
+        ];
+        for (encoded, plain, name, value) in table {
+            assert_eq!(loom_flags(encoded, plain), (name, value.to_string()));
+        }
+    }
+
+    #[test]
+    fn loom_members_are_those_with_a_loom_test_file() {
+        let root = std::env::temp_dir().join(format!("kiln-xtask-loom-{}", std::process::id()));
+        let manifest = "[package]\nname = 'NAME'\nversion = '0.1.0'\nedition = '2024'\n";
+        for name in ["with", "without"] {
+            let dir = root.join(name);
+            std::fs::create_dir_all(dir.join("src")).unwrap();
+            std::fs::create_dir_all(dir.join("tests")).unwrap();
+            std::fs::write(dir.join("Cargo.toml"), manifest.replace("NAME", name)).unwrap();
+            std::fs::write(dir.join("src/lib.rs"), "").unwrap();
+        }
+        std::fs::write(root.join("with/tests/loom.rs"), "").unwrap();
+        std::fs::write(root.join("Cargo.toml"), "[workspace]\nresolver = '3'\nmembers = ['with', 'without']\n")
+            .unwrap();
+
+        let all = loom_members(&root, &[]);
+        let other = loom_members(&root, &["without".to_string()]);
+        std::fs::remove_dir_all(&root).unwrap();
+        let names: Vec<String> = all.unwrap().into_iter().map(|m| m.name).collect();
+        assert_eq!(names, ["with"]);
+        assert_eq!(other.unwrap(), []);
+    }
+}

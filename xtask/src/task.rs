@@ -1,0 +1,120 @@
+//! The command line: one task per call.
+
+/// Shown by `--help`, and after a command line that is not understood.
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask <task> [flags]
+
+tasks:
+  check [--no-tests]     what CI runs, cheapest first: fmt, tidy, clippy, docs, tests
+  test [-p CRATE]...     the tests of the workspace, or of the crates named, and their loom tests
+  bless [-p CRATE]...    run the tests and rewrite the golden files; review the diff
+  tidy                   the rules a compiler does not check: layers, file sizes, manifests, links
+  check-macos            type-check the workspace for macOS, from Linux or on a Mac
+  help                   this text";
+
+/// What one call of `cargo xtask` does.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Help,
+    Check { with_tests: bool },
+    Test { packages: Vec<String> },
+    Bless { packages: Vec<String> },
+    Tidy,
+    CheckMacos,
+}
+
+impl Task {
+    /// Reads the arguments that follow `cargo xtask`.
+    pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
+        if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+            return Ok(Task::Help);
+        }
+        let (name, flags) = args.split_first().ok_or("expected a task, found none")?;
+        match name.as_str() {
+            "help" => no_flags(name, flags, Task::Help),
+            "check" => match flags {
+                [] => Ok(Task::Check { with_tests: true }),
+                [flag] if flag == "--no-tests" => Ok(Task::Check { with_tests: false }),
+                _ => Err(unexpected(name, "at most `--no-tests`", flags)),
+            },
+            "test" => Ok(Task::Test { packages: packages(name, flags)? }),
+            "bless" => Ok(Task::Bless { packages: packages(name, flags)? }),
+            "tidy" => no_flags(name, flags, Task::Tidy),
+            "check-macos" => no_flags(name, flags, Task::CheckMacos),
+            other => Err(format!("expected a task, found `{other}`")),
+        }
+    }
+}
+
+fn no_flags(name: &str, flags: &[String], task: Task) -> Result<Task, String> {
+    if flags.is_empty() { Ok(task) } else { Err(unexpected(name, "no flags", flags)) }
+}
+
+fn packages(name: &str, flags: &[String]) -> Result<Vec<String>, String> {
+    flags
+        .chunks(2)
+        .map(|pair| match pair {
+            [flag, package] if (flag == "-p" || flag == "--package") && !package.starts_with('-') => {
+                Ok(package.clone())
+            }
+            _ => Err(unexpected(name, "only `-p CRATE`", pair)),
+        })
+        .collect()
+}
+
+fn unexpected(name: &str, expected: &str, found: &[String]) -> String {
+    format!("{name}: expected {expected}, found `{}`", found.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Task, String> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Task::parse(&args)
+    }
+
+    #[test]
+    fn every_task_is_understood() {
+        let packages = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let table = [
+            ("help", Task::Help),
+            ("--help", Task::Help),
+            ("check --help", Task::Help),
+            ("check", Task::Check { with_tests: true }),
+            ("check --no-tests", Task::Check { with_tests: false }),
+            ("test", Task::Test { packages: vec![] }),
+            ("test -p a --package b", Task::Test { packages: packages(&["a", "b"]) }),
+            ("bless -p a", Task::Bless { packages: packages(&["a"]) }),
+            ("tidy", Task::Tidy),
+            ("check-macos", Task::CheckMacos),
+        ];
+        for (line, task) in table {
+            assert_eq!(parse(line), Ok(task), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let table = [
+            ("", "expected a task, found none"),
+            ("chekc", "expected a task, found `chekc`"),
+            ("check --fast", "check: expected at most `--no-tests`, found `--fast`"),
+            ("tidy --no-tests", "tidy: expected no flags, found `--no-tests`"),
+            ("test name", "test: expected only `-p CRATE`, found `name`"),
+            ("test -p", "test: expected only `-p CRATE`, found `-p`"),
+            ("test -p -p", "test: expected only `-p CRATE`, found `-p -p`"),
+        ];
+        for (line, message) in table {
+            assert_eq!(parse(line), Err(message.to_string()), "{line}");
+        }
+    }
+
+    #[test]
+    fn usage_names_every_task() {
+        for name in ["check", "test", "bless", "tidy", "check-macos", "help"] {
+            assert!(USAGE.contains(&format!("\n  {name} ")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Crate layers: dependencies point up the crate table of `ARCHITECTURE.md`, and some crates
+//! never know certain others.
+
+use std::collections::HashMap;
+
+use super::Finding;
+use crate::workspace::Member;
+
+/// The page that holds the crate table.
+pub(super) const TABLE_PATH: &str = "ARCHITECTURE.md";
+
+/// Test support and automation may use every crate; nothing builds on them.
+const FREE: [&str; 2] = ["kiln-testkit", "xtask"];
+
+/// Invariant 1 of `ARCHITECTURE.md` as far as dependencies show it. A name stands for its family:
+/// `wgpu` for `wgpu-core` too.
+const FORBIDDEN: [(&str, &[&str]); 2] = [("kiln-cache", &["wgpu", "naga", "ash", "metal"]), ("kiln-ir", &["wgpu"])];
+
+/// Checks every member's place in the table and the direction of its dependencies.
+///
+/// Dev-dependencies are free: a test may use what lies below. A row of a crate that does not
+/// exist yet is fine. `manifest_of` gives a manifest's text, for the line of a finding.
+pub(super) fn check<'a>(
+    architecture: Option<&str>,
+    members: &[Member],
+    manifest_of: &dyn Fn(&str) -> Option<&'a str>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let rows = rows(architecture.unwrap_or_default());
+    if rows.is_empty() {
+        let found = if architecture.is_some() { "none" } else { "no such file" };
+        let expected = "a table whose first column is headed `crate`";
+        findings.push(Finding::new(TABLE_PATH, 1, expected, found));
+        return findings;
+    }
+    let mut ranks = HashMap::new();
+    for row in &rows {
+        if ranks.insert(row.name.as_str(), row.rank).is_some() {
+            let expected = format!("`{}` once in the crate table", row.name);
+            findings.push(Finding::new(TABLE_PATH, row.line, &expected, "it again"));
+        }
+    }
+    for member in members {
+        if !ranks.contains_key(member.name.as_str()) {
+            let expected = format!("`{}` in the crate table of {TABLE_PATH}", member.name);
+            findings.push(Finding::new(&member.manifest, 1, &expected, "no row"));
+        }
+        let manifest = manifest_of(&member.manifest).unwrap_or_default();
+        findings.extend(check_member(member, members, &ranks, manifest));
+    }
+    findings
+}
+
+fn check_member(member: &Member, members: &[Member], ranks: &HashMap<&str, usize>, manifest: &str) -> Vec<Finding> {
+    let name = member.name.as_str();
+    let mut findings = Vec::new();
+    for dependency in member.dependencies.iter().filter(|dependency| !dependency.is_dev) {
+        let line = line_of(manifest, &dependency.name);
+        if is_forbidden(name, &dependency.name) {
+            let expected = format!("`{name}` not to know the family of `{}`", dependency.name);
+            findings.push(Finding::new(&member.manifest, line, &expected, "a dependency on it"));
+        }
+        let is_member = members.iter().any(|other| other.name == dependency.name);
+        let (own, other) = (ranks.get(name), ranks.get(dependency.name.as_str()));
+        // A crate without a row is reported once, for the row.
+        if let (Some(own), Some(other), true) = (own, other, is_member)
+            && other >= own
+            && !FREE.contains(&name)
+        {
+            let expected = format!("`{name}` to depend only on crates above it in {TABLE_PATH}");
+            let found = format!("`{}`", dependency.name);
+            findings.push(Finding::new(&member.manifest, line, &expected, &found));
+        }
+    }
+    findings
+}
+
+fn is_forbidden(name: &str, dependency: &str) -> bool {
+    let in_family = |family: &&str| {
+        let rest = dependency.strip_prefix(*family);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    FORBIDDEN.iter().any(|(crate_name, families)| *crate_name == name && families.iter().any(in_family))
+}
+
+struct Row {
+    name: String,
+    rank: usize,
+    line: usize,
+}
+
+/// The crates of the table in their order; crates of one row share a rank.
+fn rows(architecture: &str) -> Vec<Row> {
+    let numbered = architecture.lines().enumerate();
+    let table = numbered
+        .skip_while(|(_, line)| first_cell(line).is_none_or(|cell| !cell.eq_ignore_ascii_case("crate")))
+        .take_while(|(_, line)| first_cell(line).is_some());
+    let mut rows = Vec::new();
+    for (rank, (index, line)) in table.enumerate() {
+        // Every second piece between backticks is a name: outside, inside, outside, ...
+        let cell = first_cell(line).unwrap_or_default();
+        rows.extend(cell.split('`').skip(1).step_by(2).map(|name| Row {
+            name: name.to_string(),
+            rank,
+            line: index + 1,
+        }));
+    }
+    rows
+}
+
+fn first_cell(line: &str) -> Option<&str> {
+    line.trim().strip_prefix('|')?.split('|').next().map(str::trim)
+}
+
+/// The line of a manifest that names a dependency; the first line if it is renamed there.
+fn line_of(manifest: &str, dependency: &str) -> usize {
+    let names_it = |line: &str| {
+        let rest = line.trim_start().strip_prefix(dependency);
+        rest.is_some_and(|rest| rest.starts_with([' ', '.', '=']))
+    };
+    manifest.lines().position(names_it).map_or(1, |index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    const TABLE: &str = "\
+# Architecture
+| word | meaning |
+| --- | --- |
+| `low` | not this table |
+
+| crate | owns |
+| --- | --- |
+| `kiln-cache` | caches, not `high` |
+| `kiln-ir` | |
+| `planned` | |
+| `high` | |
+| `kiln-testkit`, `xtask` | |
+
+| `after` | the table has ended |
+";
+
+    fn member(name: &str, normal: &[&str], dev: &[&str]) -> Member {
+        let dependency = |name: &&str, is_dev| Dependency { name: name.to_string(), is_dev };
+        Member {
+            name: name.to_string(),
+            manifest: format!("{name}/Cargo.toml"),
+            dependencies: normal
+                .iter()
+                .map(|name| dependency(name, false))
+                .chain(dev.iter().map(|name| dependency(name, true)))
+                .collect(),
+        }
+    }
+
+    fn lines(members: &[Member]) -> Vec<String> {
+        let manifest = "[dependencies]\nhigh-extra = 1\nhigh.workspace = true\nwgpu = 1\n";
+        check(Some(TABLE), members, &|_| Some(manifest)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn dependencies_upwards_dev_and_of_free_crates_pass() {
+        let members = [
+            member("kiln-cache", &["serde"], &["high", "wgpu"]),
+            member("kiln-ir", &["kiln-cache", "naga"], &["kiln-testkit"]),
+            member("high", &["kiln-ir", "kiln-cache"], &[]),
+            member("kiln-testkit", &["high", "xtask"], &[]),
+            member("xtask", &["kiln-testkit"], &[]),
+        ];
+        assert_eq!(lines(&members), Vec::<String>::new());
+    }
+
+    #[test]
+    fn dependency_downwards_is_found_with_its_line() {
+        let members = [member("kiln-ir", &["high"], &[]), member("high", &["xtask"], &[]), member("xtask", &[], &[])];
+        assert_eq!(
+            lines(&members),
+            [
+                "kiln-ir/Cargo.toml:3: expected `kiln-ir` to depend only on crates above it in ARCHITECTURE.md, \
+                 found `high`",
+                "high/Cargo.toml:1: expected `high` to depend only on crates above it in ARCHITECTURE.md, found `xtask`",
+            ]
+        );
+    }
+
+    #[test]
+    fn crate_without_a_row_is_found() {
+        for name in ["low", "after"] {
+            assert_eq!(
+                lines(&[member(name, &[], &[])]),
+                [format!("{name}/Cargo.toml:1: expected `{name}` in the crate table of ARCHITECTURE.md, found no row")]
+            );
+        }
+    }
+
+    #[test]
+    fn forbidden_families_are_found() {
+        let table = [
+            ("kiln-cache", "wgpu", true),
+            ("kiln-cache", "wgpu-core", true),
+            ("kiln-cache", "naga", true),
+            ("kiln-cache", "ash", true),
+            ("kiln-cache", "metal", true),
+            ("kiln-cache", "ashen", false),
+            ("kiln-ir", "wgpu-types", true),
+            ("kiln-ir", "naga", false),
+            ("high", "wgpu", false),
+        ];
+        for (name, dependency, is_found) in table {
+            let lines = lines(&[member(name, &[dependency], &[])]);
+            assert_eq!(lines.len(), usize::from(is_found), "{name} on {dependency}: {lines:?}");
+        }
+        assert_eq!(
+            lines(&[member("kiln-cache", &["wgpu"], &[])]),
+            [
+                "kiln-cache/Cargo.toml:4: expected `kiln-cache` not to know the family of `wgpu`, found a dependency on it"
+            ]
+        );
+    }
+
+    #[test]
+    fn missing_table_missing_page_and_repeated_row_are_found() {
+        let line = |architecture| check(architecture, &[], &|_| None)[0].to_string();
+        let expected = "ARCHITECTURE.md:1: expected a table whose first column is headed `crate`, found";
+        assert_eq!(line(Some("# Nothing\n")), format!("{expected} none"));
+        assert_eq!(line(None), format!("{expected} no such file"));
+        let twice = TABLE.replace("| `kiln-testkit`, `xtask` |", "| `high` |");
+        assert_eq!(line(Some(&twice)), "ARCHITECTURE.md:12: expected `high` once in the crate table, found it again");
+    }
+}

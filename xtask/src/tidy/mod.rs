@@ -1,0 +1,166 @@
+//! The rules of this repository that neither the compiler nor clippy checks.
+//!
+//! Each rule is a pure function from texts to findings; this file alone reads the repository.
+//! All findings of all rules are listed, one line each, so that one run is enough to fix them.
+
+mod layers;
+mod links;
+mod manifests;
+mod sizes;
+mod toml;
+mod unfinished;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::step::Step;
+use crate::workspace::{self, Member};
+
+/// A place that breaks a rule: what was expected there, and what was found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, expected: &str, found: &str) -> Finding {
+        Finding { path: path.to_string(), line, message: format!("expected {expected}, found {found}") }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// A file that is part of the repository, or will be with the next commit.
+#[derive(Debug, Clone)]
+struct SourceFile {
+    /// Relative to the repository root, with `/` on every system.
+    path: String,
+    text: String,
+}
+
+/// Checks the repository and prints every finding.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let files = source_files(root)?;
+    let findings = findings(&files, &workspace::members(root)?);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(format!("expected no tidy findings, found {count}")),
+    }
+}
+
+fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
+    let text_of = |path: &str| {
+        let file = files.iter().find(|file| file.path == path);
+        file.map(|file| file.text.as_str())
+    };
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let mut findings = layers::check(text_of(layers::TABLE_PATH), members, &text_of);
+    if let Some(manifest) = text_of(manifests::ROOT_PATH) {
+        findings.extend(manifests::check_root(manifest));
+    }
+    for member in members {
+        let manifest = text_of(&member.manifest).unwrap_or_default();
+        findings.extend(manifests::check_member(&member.manifest, manifest));
+    }
+    for file in files {
+        findings.extend(sizes::check(&file.path, &file.text));
+        findings.extend(unfinished::check(&file.path, &file.text));
+        findings.extend(links::check(&file.path, &file.text, &paths));
+    }
+    findings.sort();
+    findings
+}
+
+/// Tracked files, and new ones that are not ignored: a rule holds before `git add`, not after.
+fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
+    let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let listing = Step::new("files", "git", &args).output(root)?;
+    let mut paths: Vec<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        // A file that is tracked but deleted in the work tree is still listed. A link to a
+        // directory or to nothing has no text of its own.
+        let full = root.join(path);
+        if !full.is_file() {
+            continue;
+        }
+        let bytes = std::fs::read(&full).map_err(|err| format!("{path}: expected a readable file, found: {err}"))?;
+        files.push(SourceFile { path: path.to_string(), text: String::from_utf8_lossy(&bytes).into_owned() });
+    }
+    Ok(files)
+}
+
+/// The part of a file name behind its last dot, or nothing.
+fn extension(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.to_string(), text: text.to_string() }
+    }
+
+    fn clean_repository() -> (Vec<SourceFile>, Vec<Member>) {
+        let manifest = "[package]\nedition.workspace = true\nlicense.workspace = true\n\
+                        rust-version.workspace = true\n[lints]\nworkspace = true\n";
+        let files = vec![
+            file("ARCHITECTURE.md", "| crate | owns |\n| --- | --- |\n| `a` | [a](a/src/lib.rs) |\n"),
+            file("Cargo.toml", "[workspace.dependencies]\n# Reads JSON.\nserde_json = \"1\"\n"),
+            file("a/Cargo.toml", manifest),
+            file("a/src/lib.rs", "//! Nothing.\n"),
+        ];
+        let member = Member { name: "a".to_string(), manifest: "a/Cargo.toml".to_string(), dependencies: vec![] };
+        (files, vec![member])
+    }
+
+    #[test]
+    fn clean_repository_has_no_findings() {
+        let (files, members) = clean_repository();
+        assert_eq!(findings(&files, &members), []);
+    }
+
+    #[test]
+    fn every_rule_is_applied_and_findings_are_in_order() {
+        let (mut files, mut members) = clean_repository();
+        files[0].text.push_str("[gone](gone.md)\n");
+        files[1].text.push_str("tempfile = \"3\"\n");
+        files[2].text = files[2].text.replace("license.workspace = true\n", "");
+        files[3].text = format!("// {}\n{}", unfinished::WORDS[0], "\n".repeat(700));
+        members[0].dependencies.push(Dependency { name: "a".to_string(), is_dev: false });
+        let lines: Vec<String> = findings(&files, &members).iter().map(ToString::to_string).collect();
+        let places = [
+            "ARCHITECTURE.md:4: ",
+            "Cargo.toml:4: ",
+            "a/Cargo.toml:1: expected `a` ",
+            "a/Cargo.toml:1: expected `license.workspace = true`",
+            "a/src/lib.rs:1: ",
+            "a/src/lib.rs:601: ",
+        ];
+        assert_eq!(lines.len(), places.len(), "{lines:#?}");
+        for (line, place) in lines.iter().zip(places) {
+            assert!(line.starts_with(place), "{line}");
+        }
+    }
+
+    #[test]
+    fn extension_is_of_the_name_only() {
+        assert_eq!(extension("a.b/test"), "");
+        assert_eq!(extension("a/b.tar.gz"), "gz");
+    }
+}
