@@ -1,12 +1,12 @@
 //! Building a cache: name, policy, weights, clock, sinks.
 
 use super::shard::Shard;
-use super::{Cache, MeanTime, WaitGraph, Weigher};
+use super::{Cache, Gate, MeanTime, WaitGraph, Weigher};
 use crate::clock::{Clock, TimeSource};
 use crate::error::{CacheError, CacheErrorKind};
 use crate::events::{DEFAULT_SUMMARY_INTERVAL, EventHub, EventSink};
 use crate::policy::EvictionPolicy;
-use crate::sync::{AtomicU64, AtomicUsize, Mutex};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -137,13 +137,14 @@ where
             shards: (0..self.shards).map(|_| Shard::new()).collect(),
             weigher: self.weigher,
             time: self.time,
-            gate: Mutex::new(self.policy),
+            gate: Mutex::new(Gate::new(self.policy)),
             max_idle: AtomicU64::new(self.policy.max_idle_nanos()),
             len: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             lookup_times: MeanTime::default(),
             create_times: MeanTime::default(),
             events: hub,
+            needs_care: AtomicBool::new(true),
             operations: AtomicU64::new(0),
             shared: self.shared,
         })

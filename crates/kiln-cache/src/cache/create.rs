@@ -1,8 +1,8 @@
 //! The miss path: run the creation once, keep its result, wake those who wait.
 
 use super::flight::{Flight, Outcome};
-use super::shard::Lookup;
-use super::{Cache, Evicted, stamp};
+use super::shard::{Entry, Lookup};
+use super::{Cache, Evicted};
 use crate::error::{CacheError, CacheErrorKind};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -83,11 +83,29 @@ where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
         let hash = self.hash(key);
-        let sampled = stamp::sample_due().then(|| self.time.now());
+        if counted && let Some(value) = self.quick_hit(hash, key) {
+            return Ok((value, Found::Hit));
+        }
+        self.find_or_create_with_care(hash, key, counted, create)
+    }
+
+    /// The rest of `find_or_create`.
+    #[inline(never)]
+    fn find_or_create_with_care<E>(
+        &self,
+        hash: u64,
+        key: &K,
+        counted: bool,
+        create: impl FnOnce() -> Result<V, E>,
+    ) -> Result<(Arc<V>, Found), E>
+    where
+        E: From<CacheError> + Clone + Send + Sync + 'static,
+    {
+        let began = self.sampled_start();
         match self.start(hash, key, counted) {
             Start::Hit { value, bytes } => {
-                if let Some(began) = sampled {
-                    self.lookup_times.record(self.time.now().saturating_sub(began));
+                if let Some(began) = began {
+                    self.measured_hit(began);
                 }
                 if self.events.is_some() && counted {
                     self.tell_access(key, true, bytes);
@@ -99,28 +117,25 @@ where
         }
     }
 
-    #[inline]
     fn start(&self, hash: u64, key: &K, counted: bool) -> Start<V> {
-        let (now, mut max_idle) = self.lookup_time();
+        let mut time = self.lookup_time();
         loop {
             let mut shard = self.shard(hash).lock();
-            match shard.touch(hash, key, now, max_idle) {
+            match shard.touch(hash, key, time) {
                 Lookup::Hit { value, bytes } => return Start::Hit { value, bytes },
                 Lookup::Stale => {
                     drop(shard);
-                    self.expire(now);
-                    // What is still there is protected by the policy's floor.
-                    max_idle = u64::MAX;
+                    time = self.expire_for(time);
                 }
                 Lookup::Miss => {
-                    if let Some(flight) = shard.state.find_flight(hash, key) {
+                    if let Some(flight) = shard.find_flight(hash, key) {
                         return Start::Join(Arc::clone(flight));
                     }
                     if counted {
-                        shard.state.count_miss(hash);
+                        shard.count_miss(hash);
                     }
                     let flight = Arc::new(Flight::new());
-                    shard.state.add_flight(hash, key.clone(), Arc::clone(&flight));
+                    shard.add_flight(hash, key.clone(), Arc::clone(&flight));
                     return Start::Create(flight);
                 }
             }
@@ -144,8 +159,8 @@ where
         if counted {
             let mut shard = self.shard(hash).lock();
             match &outcome {
-                Ok(_) => shard.state.count_joined(hash),
-                Err(_) => shard.state.count_miss(hash),
+                Ok(_) => shard.count_joined(hash),
+                Err(_) => shard.count_miss(hash),
             }
             drop(shard);
             if self.events.is_some() {
@@ -169,15 +184,16 @@ where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
         let mut landing = Landing { cache: self, hash, flight, landed: false };
-        self.make_room();
         let began = self.time.now();
+        self.make_room(began);
         let result = create();
-        self.create_times.record(self.time.now().saturating_sub(began));
+        let ended = self.time.now();
+        self.create_times.record(ended.saturating_sub(began));
         let (result, bytes) = match result {
             Ok(value) => {
                 let bytes = (self.weigher)(key, &value);
                 let value = Arc::new(value);
-                self.admit(hash, &value, bytes, flight);
+                self.admit(hash, &value, bytes, ended, flight);
                 landing.land(Outcome::Created(Arc::clone(&value)));
                 (Ok((value, Found::Created)), bytes)
             }
@@ -196,27 +212,33 @@ where
     /// Keeps a created value, unless the cache was cleared meanwhile or the value is too large to be kept.
     ///
     /// The flight and its entry change places under one lock, so that no other thread sees neither of them.
-    fn admit(&self, hash: u64, value: &Arc<V>, bytes: u64, flight: &Arc<Flight<V>>) {
+    fn admit(&self, hash: u64, value: &Arc<V>, bytes: u64, now: u64, flight: &Arc<Flight<V>>) {
         let mut evicted = Evicted::default();
-        let gate = self.gate.lock();
-        let kept = self.make_room_for(&gate, bytes, &mut evicted);
+        let mut replaced = None;
+        let mut gate = self.gate.lock();
+        let kept = self.make_room_for(&mut gate, bytes, &mut evicted);
         let mut shard = self.shard(hash).lock();
-        let replaced = match shard.state.take_flight(flight) {
-            Some(key) if kept => {
-                let replaced = shard.insert(hash, self.entry(key, Arc::clone(value), bytes));
-                self.account_insert(bytes, replaced.as_ref());
-                replaced
+        if let Some(key) = shard.take_flight(flight)
+            && kept
+        {
+            // An `insert` may have come in between; the later value stays.
+            replaced = shard.remove(hash, &key);
+            let entry = Entry::new(key, Arc::clone(value), bytes, now);
+            let mark = shard.insert(hash, entry, |key| self.hash(key));
+            drop(shard);
+            self.account_insert(bytes);
+            if let Some(entry) = &replaced {
+                self.account_removal(entry);
             }
-            _ => None,
-        };
-        drop(shard);
+            self.enqueue(&mut gate, mark);
+        }
         drop(gate);
         drop(replaced);
         self.finish(evicted);
     }
 
     fn forget(&self, hash: u64, flight: &Arc<Flight<V>>) {
-        let key = self.shard(hash).lock().state.take_flight(flight);
+        let key = self.shard(hash).lock().take_flight(flight);
         drop(key);
     }
 

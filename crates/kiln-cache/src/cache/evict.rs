@@ -4,19 +4,54 @@
 //! while a lock is held.
 
 use super::Cache;
-use super::shard::{Entry, Eviction, NO_ENTRY, Shard};
+use super::queue::{Mark, Queue};
+use super::shard::{Entry, Standing};
 use crate::events::CacheEvent;
 use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// How often the search for the oldest entry starts over because another thread used it meanwhile. After that the
-/// oldest entry of the shard looked at last goes, which is at most a few uses from the oldest of all.
-const PATIENCE: usize = 8;
+/// Marks of entries that are gone may pile up to this many more than there are entries, before they are swept.
+const SPARE_MARKS: usize = 64;
+
+/// What serialises everything that adds or evicts entries, so that limits hold strictly: the policy and the order in
+/// which entries leave. Hits never take its lock. Locked before a shard, never after.
+pub(super) struct Gate {
+    pub(super) policy: EvictionPolicy,
+    by_use: Queue,
+    /// Kept only under a policy that evicts in this order.
+    by_insertion: Option<Queue>,
+}
 
 /// Entries on their way out, each with the reason.
 pub(super) struct Evicted<K, V>(Vec<(EvictionReason, Option<Entry<K, V>>)>);
+
+impl Gate {
+    pub(super) fn new(policy: EvictionPolicy) -> Self {
+        let by_insertion = (policy.order() == EvictionOrder::Fifo).then(Queue::default);
+        Self { policy, by_use: Queue::default(), by_insertion }
+    }
+
+    pub(super) fn push(&mut self, mark: Mark) {
+        self.by_use.push(mark);
+        if let Some(queue) = &mut self.by_insertion {
+            queue.push(mark);
+        }
+    }
+
+    /// Forgets all marks, when all entries are gone.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.policy);
+    }
+
+    fn queue(&mut self, order: EvictionOrder) -> &mut Queue {
+        match (order, &mut self.by_insertion) {
+            (EvictionOrder::Fifo, Some(queue)) => queue,
+            _ => &mut self.by_use,
+        }
+    }
+}
 
 impl<K, V> Default for Evicted<K, V> {
     fn default() -> Self {
@@ -35,45 +70,56 @@ where
             return;
         }
         let mut evicted = Evicted::default();
-        let gate = self.gate.lock();
-        self.sweep(&gate, now, &mut evicted);
+        let mut gate = self.gate.lock();
+        self.sweep(&mut gate, now, &mut evicted);
         drop(gate);
         self.finish(evicted);
     }
 
     /// The part of a miss that comes before the creation: a place for one more entry, as far as the floor allows.
-    pub(super) fn make_room(&self) {
+    pub(super) fn make_room(&self, now: u64) {
         let mut evicted = Evicted::default();
-        let gate = self.gate.lock();
-        self.sweep(&gate, self.time.now(), &mut evicted);
-        self.shrink(&gate, gate.max_entries().map(|max| max - 1), &mut evicted);
+        let mut gate = self.gate.lock();
+        self.sweep(&mut gate, now, &mut evicted);
+        let max_entries = gate.policy.max_entries().map(|max| max - 1);
+        self.shrink(&mut gate, max_entries, &mut evicted);
         drop(gate);
         self.finish(evicted);
     }
 
     /// Makes room for an entry of this size, the new one counted as part of the floor. False if it cannot be kept.
-    pub(super) fn make_room_for(&self, policy: &EvictionPolicy, bytes: u64, evicted: &mut Evicted<K, V>) -> bool {
+    pub(super) fn make_room_for(&self, gate: &mut Gate, bytes: u64, evicted: &mut Evicted<K, V>) -> bool {
+        let policy = gate.policy;
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         let len = || self.len.load(Ordering::Relaxed);
         if bytes > max_bytes.min(self.shared.max_entry_bytes) && len() >= policy.min_entries() {
-            self.shards[0].lock().state.count_eviction(0);
+            self.shards[0].lock().count_eviction(0);
             evicted.0.push((EvictionReason::Oversize, None));
             return false;
         }
         let max_entries = policy.max_entries().unwrap_or(usize::MAX);
-        while len() >= max_entries && self.evict_one(policy.order(), EvictionReason::MaxEntries, evicted, |_| true) {}
+        while len() >= max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
         let over = || self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > max_bytes;
         while over()
             && len() >= policy.min_entries().max(1)
-            && self.evict_one(policy.order(), EvictionReason::MaxBytes, evicted, |_| true)
+            && self.evict_one(gate, policy.order(), EvictionReason::MaxBytes, evicted)
         {}
         true
     }
 
-    /// Brings the cache under the limits of a policy that was just set.
-    pub(super) fn apply_limits(&self, policy: &EvictionPolicy, evicted: &mut Evicted<K, V>) {
-        self.sweep(policy, self.time.now(), evicted);
-        self.shrink(policy, policy.max_entries(), evicted);
+    /// Puts a policy in force and brings the cache under its limits.
+    pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
+        let order = policy.order();
+        if order == EvictionOrder::Fifo && gate.by_insertion.is_none() {
+            gate.by_insertion = Some(self.queue_of_entries(order));
+        } else if order == EvictionOrder::Lru {
+            gate.by_insertion = None;
+        }
+        gate.policy = policy;
+        self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
+        self.decide_care();
+        self.sweep(gate, self.time.now(), evicted);
+        self.shrink(gate, policy.max_entries(), evicted);
     }
 
     /// Evicts entries up to a stamp, oldest first, while the caller wants more and the floor allows it.
@@ -85,12 +131,12 @@ where
         mut wanted: impl FnMut() -> bool,
     ) -> usize {
         let mut evicted = Evicted::default();
-        let gate = self.gate.lock();
-        self.sweep(&gate, self.time.now(), &mut evicted);
+        let mut gate = self.gate.lock();
+        self.sweep(&mut gate, self.time.now(), &mut evicted);
         while wanted()
-            && self.len.load(Ordering::Relaxed) > gate.min_entries()
-            && self.oldest_shard(order).is_some_and(|(stamp, _)| stamp <= up_to_stamp)
-            && self.evict_one(order, reason, &mut evicted, |_| true)
+            && self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
+            && self.oldest(&mut gate, order, |_| true).is_some_and(|(mark, _)| mark.stamp <= up_to_stamp)
+            && self.evict_one(&mut gate, order, reason, &mut evicted)
         {}
         drop(gate);
         let count = evicted.0.len();
@@ -100,11 +146,23 @@ where
 
     /// Stamp of the least recently used entry that a trim may take; `None` if the floor protects all of them.
     pub(crate) fn oldest_evictable(&self) -> Option<u64> {
-        let floor = self.gate.lock().min_entries();
-        if self.len.load(Ordering::Relaxed) <= floor {
+        let mut gate = self.gate.lock();
+        if self.len.load(Ordering::Relaxed) <= gate.policy.min_entries() {
             return None;
         }
-        self.oldest_shard(EvictionOrder::Lru).map(|(stamp, _)| stamp)
+        self.oldest(&mut gate, EvictionOrder::Lru, |_| true).map(|(mark, _)| mark.stamp)
+    }
+
+    /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
+    pub(super) fn enqueue(&self, gate: &mut Gate, mark: Mark) {
+        gate.push(mark);
+        let limit = 2 * self.len.load(Ordering::Relaxed) + SPARE_MARKS;
+        if gate.by_use.len() > limit {
+            gate.by_use = self.queue_of_entries(EvictionOrder::Lru);
+        }
+        if gate.by_insertion.as_ref().is_some_and(|queue| queue.len() > limit) {
+            gate.by_insertion = Some(self.queue_of_entries(EvictionOrder::Fifo));
+        }
     }
 
     /// Tells the sinks what went and why, then drops it. Called with no lock held.
@@ -124,60 +182,96 @@ where
         }
     }
 
-    pub(super) fn sweep(&self, policy: &EvictionPolicy, now: u64, evicted: &mut Evicted<K, V>) {
-        let max_idle = policy.max_idle_nanos();
+    /// Evicts what is idle for too long, but not below the floor.
+    pub(super) fn sweep(&self, gate: &mut Gate, now: u64, evicted: &mut Evicted<K, V>) {
+        let max_idle = gate.policy.max_idle_nanos();
         if max_idle == u64::MAX {
             return;
         }
         let stale = |entry: &Entry<K, V>| now.saturating_sub(entry.used_at) > max_idle;
-        while self.len.load(Ordering::Relaxed) > policy.min_entries()
-            && self.evict_one(EvictionOrder::Lru, EvictionReason::Idle, evicted, stale)
-        {}
+        while self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
+            && let Some((mark, true)) = self.oldest(gate, EvictionOrder::Lru, stale)
+        {
+            self.evict(gate, EvictionOrder::Lru, mark, EvictionReason::Idle, evicted);
+        }
     }
 
     /// Evicts down to `max_entries` and the policy's bytes, but not below the floor.
-    fn shrink(&self, policy: &EvictionPolicy, max_entries: Option<usize>, evicted: &mut Evicted<K, V>) {
-        let above_floor = || self.len.load(Ordering::Relaxed) > policy.min_entries();
-        let max_entries = max_entries.unwrap_or(usize::MAX);
-        while above_floor()
-            && self.len.load(Ordering::Relaxed) > max_entries
-            && self.evict_one(policy.order(), EvictionReason::MaxEntries, evicted, |_| true)
-        {}
+    fn shrink(&self, gate: &mut Gate, max_entries: Option<usize>, evicted: &mut Evicted<K, V>) {
+        let policy = gate.policy;
+        let len = || self.len.load(Ordering::Relaxed);
+        let max_entries = max_entries.unwrap_or(usize::MAX).max(policy.min_entries());
+        while len() > max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
-        while above_floor()
-            && self.bytes.load(Ordering::Relaxed) > max_bytes
-            && self.evict_one(policy.order(), EvictionReason::MaxBytes, evicted, |_| true)
+        while self.bytes.load(Ordering::Relaxed) > max_bytes
+            && len() > policy.min_entries()
+            && self.evict_one(gate, policy.order(), EvictionReason::MaxBytes, evicted)
         {}
     }
 
-    /// Evicts the oldest entry of all shards if it passes the test; the gate is held. False if nothing went.
+    /// Evicts the oldest entry. False if there is none.
     fn evict_one(
         &self,
+        gate: &mut Gate,
         order: EvictionOrder,
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
-        test: impl Fn(&Entry<K, V>) -> bool,
     ) -> bool {
-        for attempt in 0..=PATIENCE {
-            let Some((stamp, shard)) = self.oldest_shard(order) else {
-                return false;
-            };
-            let expected = (attempt < PATIENCE).then_some(stamp);
-            match shard.lock().evict_oldest(order, expected, &test) {
-                Eviction::Evicted(entry) => {
-                    self.account_removal(&entry);
-                    evicted.0.push((reason, Some(entry)));
-                    return true;
-                }
-                Eviction::Kept => return false,
-                Eviction::Moved => {}
-            }
-        }
-        false
+        let Some((mark, _)) = self.oldest(gate, order, |_| true) else {
+            return false;
+        };
+        self.evict(gate, order, mark, reason, evicted);
+        true
     }
 
-    fn oldest_shard(&self, order: EvictionOrder) -> Option<(u64, &Shard<K, V>)> {
-        let oldest = self.shards.iter().map(|shard| (shard.oldest_stamp(order), shard));
-        oldest.min_by_key(|(stamp, _)| *stamp).filter(|(stamp, _)| *stamp != NO_ENTRY)
+    /// Evicts the entry of the mark at the front of a queue.
+    fn evict(
+        &self,
+        gate: &mut Gate,
+        order: EvictionOrder,
+        mark: Mark,
+        reason: EvictionReason,
+        evicted: &mut Evicted<K, V>,
+    ) {
+        gate.queue(order).pop();
+        if let Some(entry) = self.shard(mark.hash).lock().evict(mark) {
+            self.account_removal(&entry);
+            evicted.0.push((reason, Some(entry)));
+        }
+    }
+
+    /// The mark of the oldest entry, now at the front of its queue, and whether the entry passes the test.
+    ///
+    /// Marks that are behind their entries are put back on the way. Other threads may go on using entries meanwhile;
+    /// once every mark has been looked at, the one at the front is taken as it stands.
+    fn oldest(
+        &self,
+        gate: &mut Gate,
+        order: EvictionOrder,
+        test: impl Fn(&Entry<K, V>) -> bool,
+    ) -> Option<(Mark, bool)> {
+        let queue = gate.queue(order);
+        let mut patience = queue.len();
+        while let Some(mark) = queue.oldest() {
+            let (standing, passes) = self.shard(mark.hash).lock().standing(mark, order, &test);
+            match standing {
+                Standing::Gone => queue.pop(),
+                Standing::Used(stamp) if patience > 0 => {
+                    queue.pop();
+                    queue.put_back(Mark { stamp, ..mark });
+                }
+                Standing::Used(_) | Standing::Current => return Some((mark, passes)),
+            }
+            patience = patience.saturating_sub(1);
+        }
+        None
+    }
+
+    fn queue_of_entries(&self, order: EvictionOrder) -> Queue {
+        let mut marks = Vec::with_capacity(self.len.load(Ordering::Relaxed));
+        for shard in &self.shards {
+            shard.lock().marks(order, |key| self.hash(key), &mut marks);
+        }
+        Queue::of(marks)
     }
 }

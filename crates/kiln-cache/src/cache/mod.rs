@@ -1,14 +1,14 @@
 //! `Cache<K, V>`: one bounded, shared, observable cache.
 //!
 //! The parts, in the order a lookup meets them: [`shard`] finds and uses an entry; [`create`] runs a creation once for
-//! all who wait ([`flight`]); [`evict`] makes room by the policy. [`stamp`] and [`order`] give eviction its order.
+//! all who wait ([`flight`]); [`evict`] makes room by the policy. [`queue`] and [`stamp`] give eviction its order.
 
 mod builder;
 mod create;
 mod evict;
 mod flight;
 mod ghost;
-mod order;
+mod queue;
 mod shard;
 mod stamp;
 
@@ -22,11 +22,11 @@ use crate::error::CacheError;
 use crate::events::{CacheEvent, EventHub};
 use crate::metrics::CacheMetrics;
 use crate::policy::{EvictionPolicy, EvictionReason};
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
-use evict::Evicted;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use evict::{Evicted, Gate};
 use flight::WaitGraph;
 use foldhash::fast::RandomState;
-use shard::{Entry, Lookup, NO_ENTRY, Shard};
+use shard::{Entry, Lookup, LookupTime, Shard};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash};
@@ -56,9 +56,7 @@ pub struct Cache<K, V> {
     shards: Box<[Shard<K, V>]>,
     weigher: Weigher<K, V>,
     time: TimeSource,
-    /// Serialises everything that adds or evicts entries, so that limits hold strictly. Hits never take it.
-    /// Taken before a shard's lock, never after.
-    gate: Mutex<EvictionPolicy>,
+    gate: Mutex<Gate>,
     /// The policy's idle limit, where a hit can read it.
     max_idle: AtomicU64,
     /// Written with the gate held.
@@ -68,6 +66,8 @@ pub struct Cache<K, V> {
     lookup_times: MeanTime,
     create_times: MeanTime,
     events: Option<Arc<EventHub>>,
+    /// Whether hits must go the long way: someone listens, entries can expire, or no hit was measured yet.
+    needs_care: AtomicBool,
     /// Operations since the cache was built; counted only while someone listens to events.
     operations: AtomicU64,
     shared: Shared,
@@ -94,26 +94,44 @@ where
     #[inline]
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
         let hash = self.hash(key);
-        let sampled = stamp::sample_due().then(|| self.time.now());
-        let (now, mut max_idle) = self.lookup_time();
+        if let Some(value) = self.quick_hit(hash, key) {
+            return Some(value);
+        }
+        self.get_with_care(hash, key)
+    }
+
+    /// A hit that needs no more than its value: nobody listens, nothing can expire, its time is not measured. `None`
+    /// says nothing about the key.
+    #[inline]
+    fn quick_hit(&self, hash: u64, key: &K) -> Option<Arc<V>> {
+        if stamp::sample_due() || self.needs_care.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut shard = self.shard(hash).lock();
+        shard.touch_untimed(hash, key, &self.time).map(|entry| Arc::clone(&entry.value))
+    }
+
+    /// The rest of `get`.
+    #[inline(never)]
+    fn get_with_care(&self, hash: u64, key: &K) -> Option<Arc<V>> {
+        let began = self.sampled_start();
+        let mut time = self.lookup_time();
         let found = loop {
             let mut shard = self.shard(hash).lock();
-            match shard.touch(hash, key, now, max_idle) {
+            match shard.touch(hash, key, time) {
                 Lookup::Hit { value, bytes } => break Some((value, bytes)),
                 Lookup::Stale => {
                     drop(shard);
-                    self.expire(now);
-                    // What is still there is protected by the policy's floor.
-                    max_idle = u64::MAX;
+                    time = self.expire_for(time);
                 }
                 Lookup::Miss => {
-                    shard.state.count_miss(hash);
+                    shard.count_miss(hash);
                     break None;
                 }
             }
         };
-        if let (Some(began), Some(_)) = (sampled, &found) {
-            self.lookup_times.record(self.time.now().saturating_sub(began));
+        if let (Some(began), Some(_)) = (began, &found) {
+            self.measured_hit(began);
         }
         if self.events.is_some() {
             self.tell_access(key, found.is_some(), found.as_ref().map_or(0, |(_, bytes)| *bytes));
@@ -129,12 +147,14 @@ where
         let bytes = (self.weigher)(&key, &value);
         let value = Arc::new(value);
         let mut evicted = Evicted::default();
-        let gate = self.gate.lock();
-        self.sweep(&gate, self.time.now(), &mut evicted);
+        let mut gate = self.gate.lock();
+        self.sweep(&mut gate, self.time.now(), &mut evicted);
         let replaced = self.take(hash, &key);
-        if self.make_room_for(&gate, bytes, &mut evicted) {
-            let twin = self.shard(hash).lock().insert(hash, self.entry(key, Arc::clone(&value), bytes));
-            self.account_insert(bytes, twin.as_ref());
+        if self.make_room_for(&mut gate, bytes, &mut evicted) {
+            let entry = Entry::new(key, Arc::clone(&value), bytes, self.time.now());
+            let mark = self.shard(hash).lock().insert(hash, entry, |key| self.hash(key));
+            self.account_insert(bytes);
+            self.enqueue(&mut gate, mark);
         }
         drop(gate);
         drop(replaced);
@@ -154,11 +174,12 @@ where
 
     /// Takes all entries out. Creations under way finish for those who wait for them, and are not kept.
     pub fn clear(&self) {
-        let gate = self.gate.lock();
+        let mut gate = self.gate.lock();
         let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
         for entry in cleared.iter().flat_map(|shard| &shard.entries) {
             self.account_removal(entry);
         }
+        gate.clear();
         drop(gate);
     }
 
@@ -181,7 +202,7 @@ where
 
     /// The policy in force.
     pub fn policy(&self) -> EvictionPolicy {
-        *self.gate.lock()
+        self.gate.lock().policy
     }
 
     /// Changes the policy, at once: when this returns, the new limits hold.
@@ -189,9 +210,7 @@ where
         policy.validate(&self.name)?;
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
-        *gate = policy;
-        self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
-        self.apply_limits(&gate, &mut evicted);
+        self.adopt(&mut gate, policy, &mut evicted);
         drop(gate);
         self.finish(evicted);
         Ok(())
@@ -201,12 +220,11 @@ where
     /// Returns the number of evicted entries.
     pub fn trim(&self, target_bytes: u64) -> usize {
         let order = self.policy().order();
-        self.evict_while(order, EvictionReason::Trim, NO_ENTRY - 1, || {
-            self.bytes.load(Ordering::Relaxed) > target_bytes
-        })
+        self.evict_while(order, EvictionReason::Trim, u64::MAX, || self.bytes.load(Ordering::Relaxed) > target_bytes)
     }
 
-    /// Counters and ages. Lets go of stale entries first, so that the numbers speak of what can be returned.
+    /// Counters and ages. Lets go of stale entries first, so that the numbers speak of what can be returned. Looks at
+    /// every entry: a microsecond for a thousand of them.
     pub fn metrics(&self) -> CacheMetrics {
         let now = self.time.now();
         self.expire(now);
@@ -220,24 +238,23 @@ where
         let mut last_stamp = 0;
         let age = |at: u64| Duration::from_nanos(now.saturating_sub(at));
         for shard in &self.shards {
-            let locked = shard.lock();
-            let counters = locked.state.counters();
-            metrics.hits += counters.hits;
-            metrics.misses += counters.misses;
-            metrics.evictions += counters.evictions;
-            metrics.refaults += counters.refaults;
-            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(counters.max_reuse);
-            if let Some((stamp, event)) = locked.state.last_event()
+            let census = shard.lock().census();
+            metrics.hits += census.hits;
+            metrics.misses += census.misses;
+            metrics.evictions += census.evictions;
+            metrics.refaults += census.refaults;
+            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(census.max_reuse.into());
+            if let Some((stamp, event)) = census.last_event
                 && stamp > last_stamp
             {
                 last_stamp = stamp;
                 metrics.last_event = Some(event);
             }
-            if let Some(ends) = locked.state.extremes() {
-                widen(&mut metrics.oldest_entry_age, age(ends.first_created_at), Duration::max);
-                widen(&mut metrics.newest_entry_age, age(ends.last_created_at), Duration::min);
-                widen(&mut metrics.longest_idle_age, age(ends.first_used_at), Duration::max);
-                widen(&mut metrics.shortest_idle_age, age(ends.last_used_at), Duration::min);
+            if let Some(times) = census.times {
+                widen(&mut metrics.oldest_entry_age, age(times.first_created_at), Duration::max);
+                widen(&mut metrics.newest_entry_age, age(times.last_created_at), Duration::min);
+                widen(&mut metrics.longest_idle_age, age(times.first_used_at), Duration::max);
+                widen(&mut metrics.shortest_idle_age, age(times.last_used_at), Duration::min);
             }
         }
         metrics
@@ -253,6 +270,25 @@ where
         self.events.as_ref().map_or(0, |hub| hub.failures())
     }
 
+    /// The time, if this lookup is one whose duration is measured.
+    fn sampled_start(&self) -> Option<u64> {
+        (stamp::sample_due() || self.lookup_times.is_empty()).then(|| self.time.now())
+    }
+
+    fn measured_hit(&self, began: u64) {
+        let first = self.lookup_times.is_empty();
+        self.lookup_times.record(self.time.now().saturating_sub(began));
+        if first {
+            self.decide_care();
+        }
+    }
+
+    fn decide_care(&self) {
+        let limited = self.max_idle.load(Ordering::Relaxed) != u64::MAX;
+        let care = self.events.is_some() || limited || self.lookup_times.is_empty();
+        self.needs_care.store(care, Ordering::Relaxed);
+    }
+
     #[inline]
     fn hash(&self, key: &K) -> u64 {
         self.hasher.hash_one(key)
@@ -264,34 +300,39 @@ where
         &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]
     }
 
-    /// The time of a lookup and the idle limit to hold it against: precise where something can expire, cheap elsewhere.
+    /// The time of a lookup: precise where something can expire, cheap elsewhere.
     #[inline]
-    fn lookup_time(&self) -> (u64, u64) {
-        let max_idle = self.max_idle.load(Ordering::Relaxed);
-        let now = if max_idle == u64::MAX { self.time.coarse_now() } else { self.time.now() };
-        (now, max_idle)
+    fn lookup_time(&self) -> LookupTime<'_> {
+        match self.max_idle.load(Ordering::Relaxed) {
+            u64::MAX => LookupTime::Untimed(&self.time),
+            max_idle => LookupTime::Limited { now: self.time.now(), max_idle },
+        }
     }
 
-    fn entry(&self, key: K, value: Arc<V>, bytes: u64) -> Entry<K, V> {
-        Entry { key, value, bytes, used_at: self.time.now() }
+    /// Lets go of stale entries after a lookup met one. What is still there then is protected by the policy's floor,
+    /// so the lookup goes on without a limit.
+    #[cold]
+    fn expire_for<'a>(&'a self, time: LookupTime<'a>) -> LookupTime<'a> {
+        let LookupTime::Limited { now, .. } = time else {
+            return time;
+        };
+        self.expire(now);
+        LookupTime::Limited { now, max_idle: u64::MAX }
     }
 
     /// Takes an entry out by its key; the gate is held.
     fn take(&self, hash: u64, key: &K) -> Option<Entry<K, V>> {
         let mut shard = self.shard(hash).lock();
         let entry = shard.remove(hash, key)?;
-        shard.state.note(crate::metrics::LastEvent::Remove, hash);
+        shard.note(crate::metrics::LastEvent::Remove, hash);
         self.account_removal(&entry);
         Some(entry)
     }
 
-    fn account_insert(&self, bytes: u64, replaced: Option<&Entry<K, V>>) {
+    fn account_insert(&self, bytes: u64) {
         self.len.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.shared.ledger.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(entry) = replaced {
-            self.account_removal(entry);
-        }
     }
 
     fn account_removal(&self, entry: &Entry<K, V>) {
@@ -307,13 +348,14 @@ where
         hub.emit(&CacheEvent::ResourceCacheAccess { cache_key: format!("{}:{key:?}", self.name), hit, bytes });
         let operations = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
         if operations.is_multiple_of(hub.summary_interval()) {
-            let metrics = self.metrics();
+            let lookups = self.shards.iter().map(|shard| shard.lock().lookups());
+            let (hits, misses) = lookups.fold((0, 0), |sum, shard| (sum.0 + shard.0, sum.1 + shard.1));
             hub.emit(&CacheEvent::ResourceCacheSummary {
                 cache: self.name.clone(),
-                hits: metrics.hits,
-                misses: metrics.misses,
-                hit_rate: metrics.hit_rate().unwrap_or(0.0),
-                size: metrics.size,
+                hits,
+                misses,
+                hit_rate: hits as f64 / (hits + misses).max(1) as f64,
+                size: self.len(),
             });
         }
     }
@@ -351,6 +393,10 @@ impl MeanTime {
     fn record(&self, nanos: u64) {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
     }
 
     fn mean(&self) -> Option<Duration> {

@@ -1,25 +1,19 @@
-//! One shard: a hash table of slots, their order of use and of insertion, and the creations under way.
+//! One shard: a hash table of entries and the creations under way, under one lock.
 
 use super::flight::Flight;
 use super::ghost::Ghosts;
-use super::order::Order;
+use super::queue::Mark;
 use super::stamp;
+use crate::clock::{TimeSource, UseClock};
 use crate::metrics::LastEvent;
 use crate::policy::EvictionOrder;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use hashbrown::HashTable;
 use std::sync::Arc;
 
-/// Stamp of the oldest entry of an empty shard: newer than everything.
-pub(crate) const NO_ENTRY: u64 = u64::MAX;
-
 /// A part of the cache with a lock of its own. Aligned so that two shards never share a cache line.
 #[repr(align(128))]
-pub(crate) struct Shard<K, V> {
-    state: Mutex<ShardState<K, V>>,
-    oldest_used: AtomicU64,
-    oldest_inserted: AtomicU64,
-}
+pub(crate) struct Shard<K, V>(Mutex<ShardState<K, V>>);
 
 /// What a lookup in a shard comes to.
 pub(crate) enum Lookup<V> {
@@ -32,27 +26,45 @@ pub(crate) enum Lookup<V> {
     Stale,
 }
 
-pub(crate) struct Entry<K, V> {
-    pub(crate) key: K,
-    pub(crate) value: Arc<V>,
-    pub(crate) bytes: u64,
-    pub(crate) used_at: u64,
+/// The time of a lookup.
+#[derive(Clone, Copy)]
+pub(crate) enum LookupTime<'a> {
+    /// Nothing can expire; the time is only noted.
+    Untimed(&'a TimeSource),
+    /// Entries idle for longer than `max_idle` are stale.
+    Limited { now: u64, max_idle: u64 },
 }
 
+/// One entry: a cache line of its own if the key is small, and the only line but the lock's that a hit writes to.
+#[repr(align(64))]
+pub(crate) struct Entry<K, V> {
+    pub(crate) value: Arc<V>,
+    used_stamp: u64,
+    pub(crate) used_at: u64,
+    reuse_count: u32,
+    pub(crate) key: K,
+    pub(crate) bytes: u64,
+    created_at: u64,
+    /// The stamp of the insertion.
+    id: u64,
+}
+
+/// What a hit writes comes first, in the cache line of the lock; then what it reads.
+#[repr(C)]
 pub(crate) struct ShardState<K, V> {
-    table: HashTable<u32>,
-    slots: Vec<Slot<K, V>>,
-    /// By slot, as `slots`.
-    origins: Vec<Origin>,
-    free: Vec<u32>,
-    by_use: Order,
-    by_insertion: Order,
     /// The highest stamp seen here; see [`stamp`].
     clock: u64,
-    ghosts: Ghosts,
-    counters: Counters,
-    /// The last event that was not a hit, and the clock at that time.
+    hits: u64,
+    use_clock: UseClock,
+    table: HashTable<Entry<K, V>>,
+    misses: u64,
+    evictions: u64,
+    refaults: u64,
+    /// The highest reuse count among the entries that are gone.
+    past_reuse: u32,
+    /// The last event that was not a hit, and its stamp.
     last_event: Option<(u64, LastEvent)>,
+    ghosts: Ghosts,
     /// Creations under way. A handful at most, so a list.
     flights: Vec<(u64, K, Arc<Flight<V>>)>,
     /// Every step in the order it took effect, for tests that replay it on a model.
@@ -60,257 +72,187 @@ pub(crate) struct ShardState<K, V> {
     pub(crate) journal: Vec<(LastEvent, u64)>,
 }
 
-/// What a hit reads and writes; one cache line for a small key.
-#[repr(align(64))]
-struct Slot<K, V> {
-    /// `None` while the slot is on the free list.
-    entry: Option<Entry<K, V>>,
-    used_stamp: u64,
-    reuse_count: u64,
-}
-
-/// What only insertion and eviction need of an entry.
-#[derive(Clone, Copy)]
-struct Origin {
-    hash: u64,
-    created_at: u64,
-    stamp: u64,
-}
-
-/// Counters that lookups bump under the shard's lock, where they cost next to nothing.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Counters {
+/// What a shard contributes to the metrics of its cache. Times are `None` for an empty shard.
+pub(crate) struct Census {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) evictions: u64,
     pub(crate) refaults: u64,
-    pub(crate) max_reuse: u64,
+    pub(crate) max_reuse: u32,
+    pub(crate) last_event: Option<(u64, LastEvent)>,
+    pub(crate) times: Option<UseTimes>,
 }
 
-/// When the entries at the ends of both orders were inserted and used.
-pub(crate) struct Extremes {
+/// When the first and the last entry were inserted and used.
+pub(crate) struct UseTimes {
     pub(crate) first_created_at: u64,
     pub(crate) last_created_at: u64,
     pub(crate) first_used_at: u64,
     pub(crate) last_used_at: u64,
 }
 
-/// What an attempt to evict the oldest entry of a shard comes to.
-pub(crate) enum Eviction<K, V> {
-    Evicted(Entry<K, V>),
-    /// The oldest entry does not pass the test.
-    Kept,
-    /// Another thread used or removed it first.
-    Moved,
+/// How an entry stands to a mark of the queue.
+pub(crate) enum Standing {
+    /// There is no such entry any more.
+    Gone,
+    /// It was used since; its stamp now.
+    Used(u64),
+    /// As the mark says.
+    Current,
 }
 
-/// What a `clear` took out.
+/// What a `clear` took out; dropped by the caller once no lock is held.
 pub(crate) struct Cleared<K, V> {
-    pub(crate) entries: Vec<Entry<K, V>>,
-    /// Keys and flights of creations that nobody will find any more; dropped with no lock held.
+    pub(crate) entries: HashTable<Entry<K, V>>,
     _flights: Vec<(u64, K, Arc<Flight<V>>)>,
+}
+
+impl<K, V> Entry<K, V> {
+    pub(crate) fn new(key: K, value: Arc<V>, bytes: u64, now: u64) -> Self {
+        Self { value, used_stamp: 0, used_at: now, reuse_count: 0, key, bytes, created_at: now, id: 0 }
+    }
+
+    fn stamp(&self, order: EvictionOrder) -> u64 {
+        match order {
+            EvictionOrder::Lru => self.used_stamp,
+            EvictionOrder::Fifo => self.id,
+        }
+    }
 }
 
 impl<K: Eq, V> Shard<K, V> {
     pub(crate) fn new() -> Self {
-        Self {
-            state: Mutex::new(ShardState {
-                table: HashTable::new(),
-                slots: Vec::new(),
-                origins: Vec::new(),
-                free: Vec::new(),
-                by_use: Order::new(),
-                by_insertion: Order::new(),
-                clock: 0,
-                ghosts: Ghosts::default(),
-                counters: Counters::default(),
-                last_event: None,
-                flights: Vec::new(),
-                #[cfg(test)]
-                journal: Vec::new(),
-            }),
-            oldest_used: AtomicU64::new(NO_ENTRY),
-            oldest_inserted: AtomicU64::new(NO_ENTRY),
-        }
+        Self(Mutex::new(ShardState {
+            clock: 0,
+            hits: 0,
+            use_clock: UseClock::default(),
+            table: HashTable::new(),
+            misses: 0,
+            evictions: 0,
+            refaults: 0,
+            past_reuse: 0,
+            last_event: None,
+            ghosts: Ghosts::default(),
+            flights: Vec::new(),
+            #[cfg(test)]
+            journal: Vec::new(),
+        }))
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> LockedShard<'_, K, V> {
-        LockedShard { shard: self, state: self.state.lock() }
-    }
-
-    /// Stamp of the oldest entry in an order, without the lock: a hint, checked again once the lock is held.
-    pub(crate) fn oldest_stamp(&self, order: EvictionOrder) -> u64 {
-        match order {
-            EvictionOrder::Lru => self.oldest_used.load(Ordering::Relaxed),
-            EvictionOrder::Fifo => self.oldest_inserted.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// A shard whose lock is held. Methods that change the oldest entry publish its new stamp.
-pub(crate) struct LockedShard<'a, K, V> {
-    shard: &'a Shard<K, V>,
-    pub(crate) state: MutexGuard<'a, ShardState<K, V>>,
-}
-
-impl<K: Eq, V> LockedShard<'_, K, V> {
-    /// Looks the key up and, if the entry is fresh, uses it. Counts the hit; the caller counts a miss.
-    #[inline]
-    pub(crate) fn touch(&mut self, hash: u64, key: &K, now: u64, max_idle: u64) -> Lookup<V> {
-        let state = &mut *self.state;
-        let Some(at) = state.find(hash, key) else {
-            return Lookup::Miss;
-        };
-        let slot = &mut state.slots[at as usize];
-        let Some(entry) = slot.entry.as_mut() else {
-            return Lookup::Miss;
-        };
-        if now.saturating_sub(entry.used_at) > max_idle {
-            return Lookup::Stale;
-        }
-        let hit = Lookup::Hit { value: Arc::clone(&entry.value), bytes: entry.bytes };
-        // Threads may read the clock in one order and get the lock in the other.
-        entry.used_at = entry.used_at.max(now);
-        slot.used_stamp = stamp::next(&mut state.clock);
-        slot.reuse_count += 1;
-        state.counters.hits += 1;
-        state.counters.max_reuse = state.counters.max_reuse.max(slot.reuse_count);
-        #[cfg(test)]
-        state.journal.push((LastEvent::Hit, hash));
-        let was_oldest = state.by_use.oldest() == Some(at);
-        if state.by_use.newest() != Some(at) {
-            state.by_use.unlink(at);
-            state.by_use.push(at);
-        }
-        if was_oldest {
-            self.publish_oldest_used();
-        }
-        hit
-    }
-
-    /// Inserts an entry and returns the one that it replaces.
-    pub(crate) fn insert(&mut self, hash: u64, entry: Entry<K, V>) -> Option<Entry<K, V>> {
-        let replaced = self.remove(hash, &entry.key);
-        let state = &mut *self.state;
-        let stamp = stamp::next(&mut state.clock);
-        let origin = Origin { hash, created_at: entry.used_at, stamp };
-        let slot = Slot { entry: Some(entry), used_stamp: stamp, reuse_count: 0 };
-        let at = if let Some(at) = state.free.pop() {
-            state.slots[at as usize] = slot;
-            state.origins[at as usize] = origin;
-            at
-        } else {
-            state.slots.push(slot);
-            state.origins.push(origin);
-            u32::try_from(state.slots.len() - 1)
-                .expect("a shard of four thousand million entries has long run out of memory")
-        };
-        let origins = &state.origins;
-        state.table.insert_unique(hash, at, |&at| origins[at as usize].hash);
-        state.by_use.push(at);
-        state.by_insertion.push(at);
-        state.note(LastEvent::Insert, hash);
-        self.publish_oldest_used();
-        self.publish_oldest_inserted();
-        replaced
-    }
-
-    /// Takes out the entry of a key.
-    pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Entry<K, V>> {
-        let at = self.state.find(hash, key)?;
-        self.take(at)
-    }
-
-    /// Takes out the oldest entry in an order, if its stamp is still the expected one and it passes the test.
-    pub(crate) fn evict_oldest(
-        &mut self,
-        order: EvictionOrder,
-        expected_stamp: Option<u64>,
-        test: impl FnOnce(&Entry<K, V>) -> bool,
-    ) -> Eviction<K, V> {
-        let Some((at, stamp)) = self.state.oldest(order) else {
-            return Eviction::Moved;
-        };
-        if expected_stamp.is_some_and(|expected| expected != stamp) {
-            return Eviction::Moved;
-        }
-        if !self.state.slots[at as usize].entry.as_ref().is_some_and(test) {
-            return Eviction::Kept;
-        }
-        let hash = self.state.origins[at as usize].hash;
-        let Some(entry) = self.take(at) else {
-            return Eviction::Moved;
-        };
-        self.state.ghosts.remember(hash);
-        self.state.count_eviction(hash);
-        Eviction::Evicted(entry)
-    }
-
-    /// Takes out everything. Creations under way are forgotten too: they finish for those who wait, and keep nothing.
-    pub(crate) fn clear(&mut self) -> Cleared<K, V> {
-        let state = &mut *self.state;
-        state.table.clear();
-        state.origins.clear();
-        state.free.clear();
-        state.by_use = Order::new();
-        state.by_insertion = Order::new();
-        let slots = std::mem::take(&mut state.slots);
-        let flights = std::mem::take(&mut state.flights);
-        state.note(LastEvent::Clear, 0);
-        self.publish_oldest_used();
-        self.publish_oldest_inserted();
-        Cleared { entries: slots.into_iter().filter_map(|slot| slot.entry).collect(), _flights: flights }
-    }
-
-    fn take(&mut self, at: u32) -> Option<Entry<K, V>> {
-        let state = &mut *self.state;
-        let entry = state.slots[at as usize].entry.take()?;
-        let hash = state.origins[at as usize].hash;
-        if let Ok(found) = state.table.find_entry(hash, |&other| other == at) {
-            found.remove();
-        }
-        state.by_use.unlink(at);
-        state.by_insertion.unlink(at);
-        state.free.push(at);
-        self.publish_oldest_used();
-        self.publish_oldest_inserted();
-        Some(entry)
-    }
-
-    fn publish_oldest_used(&self) {
-        let stamp = self.state.oldest(EvictionOrder::Lru).map_or(NO_ENTRY, |(_, stamp)| stamp);
-        self.shard.oldest_used.store(stamp, Ordering::Relaxed);
-    }
-
-    fn publish_oldest_inserted(&self) {
-        let stamp = self.state.oldest(EvictionOrder::Fifo).map_or(NO_ENTRY, |(_, stamp)| stamp);
-        self.shard.oldest_inserted.store(stamp, Ordering::Relaxed);
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ShardState<K, V>> {
+        self.0.lock()
     }
 }
 
 impl<K: Eq, V> ShardState<K, V> {
-    pub(crate) fn counters(&self) -> Counters {
-        self.counters
+    /// Looks the key up and uses its entry, where nothing can expire. Counts the hit; the caller counts a miss.
+    #[inline]
+    pub(crate) fn touch_untimed(&mut self, hash: u64, key: &K, time: &TimeSource) -> Option<&Entry<K, V>> {
+        let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
+        entry.used_at = self.use_clock.now(time);
+        entry.used_stamp = stamp::next(&mut self.clock);
+        entry.reuse_count = entry.reuse_count.wrapping_add(1);
+        self.hits += 1;
+        #[cfg(test)]
+        self.journal.push((LastEvent::Hit, hash));
+        Some(entry)
     }
 
-    /// What happened last, and the stamp of it. A hit moves the clock and nothing else.
-    pub(crate) fn last_event(&self) -> Option<(u64, LastEvent)> {
-        match self.last_event {
-            Some((stamp, event)) if stamp == self.clock => Some((stamp, event)),
-            _ => (self.clock > 0).then_some((self.clock, LastEvent::Hit)),
+    /// Looks the key up and, if its entry is fresh, uses it. Counts the hit; the caller counts a miss.
+    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>) -> Lookup<V> {
+        let hit = match time {
+            LookupTime::Untimed(source) => self.touch_untimed(hash, key, source),
+            LookupTime::Limited { now, max_idle } => {
+                let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
+                    return Lookup::Miss;
+                };
+                if now.saturating_sub(entry.used_at) > max_idle {
+                    return Lookup::Stale;
+                }
+                // Threads may read the clock in one order and get the lock in the other.
+                entry.used_at = entry.used_at.max(now);
+                entry.used_stamp = stamp::next(&mut self.clock);
+                entry.reuse_count = entry.reuse_count.wrapping_add(1);
+                self.hits += 1;
+                #[cfg(test)]
+                self.journal.push((LastEvent::Hit, hash));
+                Some(&*entry)
+            }
+        };
+        hit.map_or(Lookup::Miss, |entry| Lookup::Hit { value: Arc::clone(&entry.value), bytes: entry.bytes })
+    }
+
+    /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
+    pub(crate) fn insert(&mut self, hash: u64, mut entry: Entry<K, V>, rehash: impl Fn(&K) -> u64) -> Mark {
+        let stamp = stamp::next(&mut self.clock);
+        (entry.id, entry.used_stamp) = (stamp, stamp);
+        self.table.insert_unique(hash, entry, |entry| rehash(&entry.key));
+        self.note(LastEvent::Insert, hash);
+        Mark { stamp, id: stamp, hash }
+    }
+
+    /// Takes out the entry of a key.
+    pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Entry<K, V>> {
+        self.take(hash, |entry| entry.key == *key)
+    }
+
+    /// How the entry of a mark stands, and whether it passes the test.
+    pub(crate) fn standing(
+        &self,
+        mark: Mark,
+        order: EvictionOrder,
+        test: impl FnOnce(&Entry<K, V>) -> bool,
+    ) -> (Standing, bool) {
+        match self.table.find(mark.hash, |entry| entry.id == mark.id) {
+            None => (Standing::Gone, false),
+            Some(entry) if entry.stamp(order) != mark.stamp => (Standing::Used(entry.stamp(order)), test(entry)),
+            Some(entry) => (Standing::Current, test(entry)),
         }
     }
 
-    pub(crate) fn extremes(&self) -> Option<Extremes> {
-        let created_at = |at: Option<u32>| Some(self.origins[at? as usize].created_at);
-        let used_at = |at: Option<u32>| Some(self.slots[at? as usize].entry.as_ref()?.used_at);
-        Some(Extremes {
-            first_created_at: created_at(self.by_insertion.oldest())?,
-            last_created_at: created_at(self.by_insertion.newest())?,
-            first_used_at: used_at(self.by_use.oldest())?,
-            last_used_at: used_at(self.by_use.newest())?,
-        })
+    /// Takes out the entry of a mark, as an eviction.
+    pub(crate) fn evict(&mut self, mark: Mark) -> Option<Entry<K, V>> {
+        let entry = self.take(mark.hash, |entry| entry.id == mark.id)?;
+        self.ghosts.remember(mark.hash);
+        self.count_eviction(mark.hash);
+        Some(entry)
+    }
+
+    /// Takes out everything. Creations under way are forgotten too: they finish for those who wait, and keep nothing.
+    pub(crate) fn clear(&mut self) -> Cleared<K, V> {
+        self.past_reuse = self.max_reuse();
+        self.note(LastEvent::Clear, 0);
+        Cleared { entries: std::mem::take(&mut self.table), _flights: std::mem::take(&mut self.flights) }
+    }
+
+    /// Adds the marks of all entries.
+    pub(crate) fn marks(&self, order: EvictionOrder, hash: impl Fn(&K) -> u64, marks: &mut Vec<Mark>) {
+        let mark = |entry: &Entry<K, V>| Mark { stamp: entry.stamp(order), id: entry.id, hash: hash(&entry.key) };
+        marks.extend(self.table.iter().map(mark));
+    }
+
+    /// Counters and times; looks at every entry.
+    pub(crate) fn census(&self) -> Census {
+        // A hit moves the clock and nothing else.
+        let last_event = match self.last_event {
+            Some((stamp, event)) if stamp == self.clock => Some((stamp, event)),
+            _ => (self.clock > 0).then_some((self.clock, LastEvent::Hit)),
+        };
+        Census {
+            hits: self.hits,
+            misses: self.misses,
+            evictions: self.evictions,
+            refaults: self.refaults,
+            max_reuse: self.max_reuse(),
+            last_event,
+            times: self.table.iter().fold(None, |times, entry| Some(UseTimes::with(times, entry))),
+        }
+    }
+
+    /// Hits and misses.
+    pub(crate) fn lookups(&self) -> (u64, u64) {
+        (self.hits, self.misses)
     }
 
     pub(crate) fn find_flight(&self, hash: u64, key: &K) -> Option<&Arc<Flight<V>>> {
@@ -331,18 +273,18 @@ impl<K: Eq, V> ShardState<K, V> {
 
     /// Counts a lookup that was served by another thread's creation.
     pub(crate) fn count_joined(&mut self, hash: u64) {
-        self.counters.hits += 1;
+        self.hits += 1;
         self.note(LastEvent::Joined, hash);
     }
 
     pub(crate) fn count_miss(&mut self, hash: u64) {
-        self.counters.misses += 1;
-        self.counters.refaults += u64::from(self.ghosts.recall(hash));
+        self.misses += 1;
+        self.refaults += u64::from(self.ghosts.recall(hash));
         self.note(LastEvent::Miss, hash);
     }
 
     pub(crate) fn count_eviction(&mut self, hash: u64) {
-        self.counters.evictions += 1;
+        self.evictions += 1;
         self.note(LastEvent::Eviction, hash);
     }
 
@@ -354,16 +296,28 @@ impl<K: Eq, V> ShardState<K, V> {
         self.journal.push((event, hash));
     }
 
-    #[inline]
-    fn find(&self, hash: u64, key: &K) -> Option<u32> {
-        let same = |&at: &u32| self.slots[at as usize].entry.as_ref().is_some_and(|entry| entry.key == *key);
-        self.table.find(hash, same).copied()
+    fn take(&mut self, hash: u64, same: impl FnMut(&Entry<K, V>) -> bool) -> Option<Entry<K, V>> {
+        let (entry, _) = self.table.find_entry(hash, same).ok()?.remove();
+        self.past_reuse = self.past_reuse.max(entry.reuse_count);
+        Some(entry)
     }
 
-    fn oldest(&self, order: EvictionOrder) -> Option<(u32, u64)> {
-        match order {
-            EvictionOrder::Lru => self.by_use.oldest().map(|at| (at, self.slots[at as usize].used_stamp)),
-            EvictionOrder::Fifo => self.by_insertion.oldest().map(|at| (at, self.origins[at as usize].stamp)),
-        }
+    fn max_reuse(&self) -> u32 {
+        self.table.iter().map(|entry| entry.reuse_count).fold(self.past_reuse, u32::max)
+    }
+}
+
+impl UseTimes {
+    fn with<K, V>(times: Option<Self>, entry: &Entry<K, V>) -> Self {
+        let (created, used) = (entry.created_at, entry.used_at);
+        times.map_or(
+            Self { first_created_at: created, last_created_at: created, first_used_at: used, last_used_at: used },
+            |times| Self {
+                first_created_at: times.first_created_at.min(created),
+                last_created_at: times.last_created_at.max(created),
+                first_used_at: times.first_used_at.min(used),
+                last_used_at: times.last_used_at.max(used),
+            },
+        )
     }
 }

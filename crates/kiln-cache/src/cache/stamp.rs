@@ -11,40 +11,29 @@
 
 use std::cell::Cell;
 
-/// One sampled lookup in this many. A prime, so that callers that alternate between caches sample all of them.
-const SAMPLE_PERIOD: u32 = 61;
-
-struct ThreadTicks {
-    stamp: Cell<u64>,
-    until_sample: Cell<u32>,
-}
-
 // The only thread-local state of the crate: a number that only grows, and means nothing across threads.
 thread_local! {
-    static TICKS: ThreadTicks = const {
-        ThreadTicks { stamp: Cell::new(0), until_sample: Cell::new(0) }
-    };
+    static STAMP: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A stamp above everything that this thread and the shard have seen; advances both.
 #[inline]
 pub(crate) fn next(shard_clock: &mut u64) -> u64 {
-    TICKS.with(|ticks| {
-        let stamp = ticks.stamp.get().max(*shard_clock) + 1;
-        ticks.stamp.set(stamp);
+    STAMP.with(|own| {
+        let stamp = own.get().max(*shard_clock) + 1;
+        own.set(stamp);
         *shard_clock = stamp;
         stamp
     })
 }
 
-/// Whether this lookup is one of those whose time is measured.
+/// Whether the lookup that begins now is one whose time is measured: one in 512.
+///
+/// Scattered by a multiplication, because threads that meet in a shard and callers that alternate between caches see
+/// stamps with a pattern.
 #[inline]
 pub(crate) fn sample_due() -> bool {
-    TICKS.with(|ticks| {
-        let left = ticks.until_sample.get();
-        ticks.until_sample.set(if left == 0 { SAMPLE_PERIOD - 1 } else { left - 1 });
-        left == 0
-    })
+    STAMP.with(|own| own.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55 == 0)
 }
 
 #[cfg(test)]
@@ -69,5 +58,20 @@ mod tests {
         });
         let (through, other) = second.join().unwrap();
         assert!(first < through && through < other);
+    }
+
+    #[test]
+    fn about_one_lookup_in_512_is_sampled_also_with_a_stride() {
+        for stride in 1..=4 {
+            let mut clock = 0;
+            let sampled = (0..512_000).filter(|_| {
+                for _ in 0..stride {
+                    next(&mut clock);
+                }
+                sample_due()
+            });
+            let sampled = sampled.count();
+            assert!((700..1300).contains(&sampled), "{sampled} of 512,000 with stride {stride}");
+        }
     }
 }
