@@ -75,46 +75,45 @@ impl TimeSource {
     }
 }
 
-/// Reads in one tick of the coarse clock (1 to 16 ms) from which a run of hits counts as dense.
-const DENSE_READS: u32 = 64;
-/// Hits of a dense run that share one reading of the clock.
-const SHARED_READING: u32 = 8;
+/// Readings in one tick of the coarse clock (1 to 16 ms) from which a run of hits counts as dense.
+const DENSE_READINGS: u32 = 64;
+/// Hits of a dense run that share one reading.
+const SHARED_BY: u32 = 64;
 
 /// The time for hits that need it only to say later how long an entry has been idle, never to decide that it expired.
 ///
 /// Reads the operating system's coarse clock, which lags the precise one by at most a tick. Even that costs a third of
-/// a hit, so in a dense run only one hit in eight reads it. When such a run ends, up to seven later hits may still
-/// carry its time.
+/// a hit, so in a dense run hits share a reading: [`share`](Self::share) says that this hit need not read.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct UseClock {
-    unread: u32,
-    reads_in_tick: u32,
+    shares_left: u32,
+    readings_in_tick: u32,
     read_at: u64,
 }
 
 impl UseClock {
+    /// Takes part in the last reading, if it may still be shared.
     #[inline]
-    pub(crate) fn now(&mut self, source: &TimeSource) -> u64 {
-        if self.unread > 0 {
-            self.unread -= 1;
-            return self.read_at;
-        }
-        self.read(source)
+    pub(crate) fn share(&mut self) -> bool {
+        let shared = self.shares_left > 0;
+        self.shares_left -= u32::from(shared);
+        shared
     }
 
-    #[inline(never)]
-    fn read(&mut self, source: &TimeSource) -> u64 {
+    /// Reads the clock. Returns the time and the number of hits that the reading stands for: 1 outside of dense runs.
+    pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> (u64, u32) {
         let TimeSource::System { coarse_origin, .. } = source else {
-            return source.now();
+            return (source.now(), 1);
         };
         let now = coarsetime::Instant::now_without_cache_update().duration_since(*coarse_origin).as_nanos();
-        self.reads_in_tick = if now == self.read_at { self.reads_in_tick.saturating_add(1) } else { 0 };
-        if self.reads_in_tick >= DENSE_READS {
-            self.unread = SHARED_READING - 1;
-        }
+        self.readings_in_tick = if now == self.read_at { self.readings_in_tick.saturating_add(1) } else { 0 };
         self.read_at = now;
-        now
+        if !may_be_shared || self.readings_in_tick < DENSE_READINGS {
+            return (now, 1);
+        }
+        self.shares_left = SHARED_BY - 1;
+        (now, SHARED_BY)
     }
 }
 
@@ -140,34 +139,29 @@ mod tests {
     fn coarse_time_keeps_up_with_precise_time() {
         let source = TimeSource::system();
         std::thread::sleep(Duration::from_millis(40));
-        let (coarse, precise) = (UseClock::default().now(&source), source.now());
+        let (coarse, precise) = (UseClock::default().read(&source, true).0, source.now());
         assert!(coarse.abs_diff(precise) < nanos(Duration::from_millis(30)), "{coarse} vs {precise}");
     }
 
-    #[test]
-    fn only_a_dense_run_shares_readings_and_a_custom_clock_never_does() {
-        let source = TimeSource::system();
+    /// Readings that 10,000 hits in a row take, and the number of hits that they stand for.
+    fn readings(source: &TimeSource, may_be_shared: bool) -> (u32, u32) {
         let mut clock = UseClock::default();
+        let (mut readings, mut weight) = (0, 0);
         for _ in 0..10_000 {
-            clock.now(&source);
+            if !clock.share() {
+                readings += 1;
+                weight += clock.read(source, may_be_shared).1;
+            }
         }
-        assert!(clock.reads_in_tick < 10_000 / 4, "readings are shared: {}", clock.reads_in_tick);
-        for _ in 0..SHARED_READING {
-            clock.now(&source);
-        }
-        std::thread::sleep(Duration::from_millis(40));
-        for _ in 0..SHARED_READING {
-            clock.now(&source);
-        }
-        assert_eq!(clock.unread, 0, "the pause ended the run");
-        assert!(clock.now(&source).abs_diff(source.now()) < nanos(Duration::from_millis(30)));
+        (readings, weight)
+    }
 
-        let mock = MockClock::new();
-        let source = TimeSource::Custom(Arc::new(mock.clone()));
-        let mut clock = UseClock::default();
-        for second in 1..1000 {
-            mock.advance(Duration::from_secs(1));
-            assert_eq!(clock.now(&source), nanos(Duration::from_secs(second)));
-        }
+    #[test]
+    fn only_dense_runs_share_readings_and_each_hit_is_stood_for_once() {
+        let (few, weight) = readings(&TimeSource::system(), true);
+        assert!(few < 5_000, "{few} readings");
+        assert!(weight.abs_diff(10_000) < SHARED_BY, "{few} readings stand for {weight} hits");
+        assert_eq!(readings(&TimeSource::system(), false), (10_000, 10_000));
+        assert_eq!(readings(&TimeSource::Custom(Arc::new(MockClock::new())), true), (10_000, 10_000));
     }
 }

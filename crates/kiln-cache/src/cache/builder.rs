@@ -13,7 +13,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 /// Enough that two threads rarely meet in one, few enough that looking at all of them stays cheap.
-const DEFAULT_SHARDS: usize = 16;
+const DEFAULT_SHARDS: usize = 32;
 
 /// Settings of a [`Cache`] to be; made by [`Cache::builder`].
 pub struct CacheBuilder<K, V> {
@@ -99,7 +99,7 @@ where
         self
     }
 
-    /// How many locks the entries are spread over, a power of two; 16 unless set. More suit dozens of threads.
+    /// How many locks the entries are spread over, a power of two; 32 unless set. More suit dozens of threads.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;
@@ -139,6 +139,7 @@ where
             time: self.time,
             gate: Mutex::new(Gate::new(self.policy)),
             max_idle: AtomicU64::new(self.policy.max_idle_nanos()),
+            last_insertion: AtomicU64::new(0),
             len: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             lookup_times: MeanTime::default(),

@@ -4,6 +4,7 @@ use super::flight::{Flight, Outcome};
 use super::shard::{Entry, Lookup};
 use super::{Cache, Evicted};
 use crate::error::{CacheError, CacheErrorKind};
+use crate::sync::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ where
         let mut time = self.lookup_time();
         loop {
             let mut shard = self.shard(hash).lock();
-            match shard.touch(hash, key, time) {
+            match shard.touch(hash, key, time, self.last_insertion.load(Ordering::Relaxed)) {
                 Lookup::Hit { value, bytes } => return Start::Hit { value, bytes },
                 Lookup::Stale => {
                     drop(shard);
@@ -224,7 +225,8 @@ where
             // An `insert` may have come in between; the later value stays.
             replaced = shard.remove(hash, &key);
             let entry = Entry::new(key, Arc::clone(value), bytes, now);
-            let mark = shard.insert(hash, entry, |key| self.hash(key));
+            let last_insertion = self.last_insertion.load(Ordering::Relaxed);
+            let mark = shard.insert(hash, entry, last_insertion, |key| self.hash(key));
             drop(shard);
             self.account_insert(bytes);
             if let Some(entry) = &replaced {

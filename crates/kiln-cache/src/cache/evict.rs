@@ -156,6 +156,7 @@ where
     /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
     pub(super) fn enqueue(&self, gate: &mut Gate, mark: Mark) {
         gate.push(mark);
+        self.last_insertion.store(mark.stamp, Ordering::Relaxed);
         let limit = 2 * self.len.load(Ordering::Relaxed) + SPARE_MARKS;
         if gate.by_use.len() > limit {
             gate.by_use = self.queue_of_entries(EvictionOrder::Lru);

@@ -59,6 +59,8 @@ pub struct Cache<K, V> {
     gate: Mutex<Gate>,
     /// The policy's idle limit, where a hit can read it.
     max_idle: AtomicU64,
+    /// The stamp of the newest entry. Written with the gate held.
+    last_insertion: AtomicU64,
     /// Written with the gate held.
     len: AtomicUsize,
     /// Written with the gate held.
@@ -108,7 +110,8 @@ where
             return None;
         }
         let mut shard = self.shard(hash).lock();
-        shard.touch_untimed(hash, key, &self.time).map(|entry| Arc::clone(&entry.value))
+        let entry = shard.touch_untimed(hash, key, &self.time, self.last_insertion.load(Ordering::Relaxed));
+        entry.map(|entry| Arc::clone(&entry.value))
     }
 
     /// The rest of `get`.
@@ -118,7 +121,7 @@ where
         let mut time = self.lookup_time();
         let found = loop {
             let mut shard = self.shard(hash).lock();
-            match shard.touch(hash, key, time) {
+            match shard.touch(hash, key, time, self.last_insertion.load(Ordering::Relaxed)) {
                 Lookup::Hit { value, bytes } => break Some((value, bytes)),
                 Lookup::Stale => {
                     drop(shard);
@@ -152,7 +155,8 @@ where
         let replaced = self.take(hash, &key);
         if self.make_room_for(&mut gate, bytes, &mut evicted) {
             let entry = Entry::new(key, Arc::clone(&value), bytes, self.time.now());
-            let mark = self.shard(hash).lock().insert(hash, entry, |key| self.hash(key));
+            let last_insertion = self.last_insertion.load(Ordering::Relaxed);
+            let mark = self.shard(hash).lock().insert(hash, entry, last_insertion, |key| self.hash(key));
             self.account_insert(bytes);
             self.enqueue(&mut gate, mark);
         }

@@ -11,6 +11,9 @@ use crate::sync::{Mutex, MutexGuard};
 use hashbrown::HashTable;
 use std::sync::Arc;
 
+/// Up to this many entries of a shard, every hit is written into its entry. With 32 shards, about 250 in all.
+const EXACT_ENTRIES: usize = 8;
+
 /// A part of the cache with a lock of its own. Aligned so that two shards never share a cache line.
 #[repr(align(128))]
 pub(crate) struct Shard<K, V>(Mutex<ShardState<K, V>>);
@@ -52,18 +55,18 @@ pub(crate) struct Entry<K, V> {
 /// What a hit writes comes first, in the cache line of the lock; then what it reads.
 #[repr(C)]
 pub(crate) struct ShardState<K, V> {
-    /// The highest stamp seen here; see [`stamp`].
-    clock: u64,
     hits: u64,
     use_clock: UseClock,
+    /// The highest stamp seen here; see [`stamp`].
+    clock: u64,
     table: HashTable<Entry<K, V>>,
     misses: u64,
     evictions: u64,
     refaults: u64,
     /// The highest reuse count among the entries that are gone.
     past_reuse: u32,
-    /// The last event that was not a hit, and its stamp.
-    last_event: Option<(u64, LastEvent)>,
+    /// The last event that was not a hit: its stamp, and the hits so far.
+    last_event: Option<(u64, LastEvent, u64)>,
     ghosts: Ghosts,
     /// Creations under way. A handful at most, so a list.
     flights: Vec<(u64, K, Arc<Flight<V>>)>,
@@ -123,9 +126,9 @@ impl<K, V> Entry<K, V> {
 impl<K: Eq, V> Shard<K, V> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(ShardState {
-            clock: 0,
             hits: 0,
             use_clock: UseClock::default(),
+            clock: 0,
             table: HashTable::new(),
             misses: 0,
             evictions: 0,
@@ -147,22 +150,36 @@ impl<K: Eq, V> Shard<K, V> {
 
 impl<K: Eq, V> ShardState<K, V> {
     /// Looks the key up and uses its entry, where nothing can expire. Counts the hit; the caller counts a miss.
+    ///
+    /// In a dense run of hits on a large shard, only one hit in 64 is written into its entry, and stands for the
+    /// others; but the first use of an entry after an insertion always is, or the entry would look unused.
     #[inline]
-    pub(crate) fn touch_untimed(&mut self, hash: u64, key: &K, time: &TimeSource) -> Option<&Entry<K, V>> {
+    pub(crate) fn touch_untimed(
+        &mut self,
+        hash: u64,
+        key: &K,
+        time: &TimeSource,
+        last_insertion: u64,
+    ) -> Option<&Entry<K, V>> {
+        let is_large = self.table.len() > EXACT_ENTRIES;
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
-        entry.used_at = self.use_clock.now(time);
-        entry.used_stamp = stamp::next(&mut self.clock);
-        entry.reuse_count = entry.reuse_count.wrapping_add(1);
         self.hits += 1;
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
+        if entry.used_stamp > last_insertion && self.use_clock.share() {
+            return Some(entry);
+        }
+        let (now, weight) = self.use_clock.read(time, is_large);
+        entry.used_at = now;
+        entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
+        entry.reuse_count = entry.reuse_count.saturating_add(weight);
         Some(entry)
     }
 
     /// Looks the key up and, if its entry is fresh, uses it. Counts the hit; the caller counts a miss.
-    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>) -> Lookup<V> {
+    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>, last_insertion: u64) -> Lookup<V> {
         let hit = match time {
-            LookupTime::Untimed(source) => self.touch_untimed(hash, key, source),
+            LookupTime::Untimed(source) => self.touch_untimed(hash, key, source, last_insertion),
             LookupTime::Limited { now, max_idle } => {
                 let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
                     return Lookup::Miss;
@@ -172,8 +189,8 @@ impl<K: Eq, V> ShardState<K, V> {
                 }
                 // Threads may read the clock in one order and get the lock in the other.
                 entry.used_at = entry.used_at.max(now);
-                entry.used_stamp = stamp::next(&mut self.clock);
-                entry.reuse_count = entry.reuse_count.wrapping_add(1);
+                entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
+                entry.reuse_count = entry.reuse_count.saturating_add(1);
                 self.hits += 1;
                 #[cfg(test)]
                 self.journal.push((LastEvent::Hit, hash));
@@ -184,8 +201,14 @@ impl<K: Eq, V> ShardState<K, V> {
     }
 
     /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
-    pub(crate) fn insert(&mut self, hash: u64, mut entry: Entry<K, V>, rehash: impl Fn(&K) -> u64) -> Mark {
-        let stamp = stamp::next(&mut self.clock);
+    pub(crate) fn insert(
+        &mut self,
+        hash: u64,
+        mut entry: Entry<K, V>,
+        last_insertion: u64,
+        rehash: impl Fn(&K) -> u64,
+    ) -> Mark {
+        let stamp = stamp::next(&mut self.clock, last_insertion);
         (entry.id, entry.used_stamp) = (stamp, stamp);
         self.table.insert_unique(hash, entry, |entry| rehash(&entry.key));
         self.note(LastEvent::Insert, hash);
@@ -234,10 +257,9 @@ impl<K: Eq, V> ShardState<K, V> {
 
     /// Counters and times; looks at every entry.
     pub(crate) fn census(&self) -> Census {
-        // A hit moves the clock and nothing else.
         let last_event = match self.last_event {
-            Some((stamp, event)) if stamp == self.clock => Some((stamp, event)),
-            _ => (self.clock > 0).then_some((self.clock, LastEvent::Hit)),
+            Some((stamp, event, hits)) if hits == self.hits => Some((stamp, event)),
+            _ => (self.hits > 0).then_some((self.clock, LastEvent::Hit)),
         };
         Census {
             hits: self.hits,
@@ -291,7 +313,7 @@ impl<K: Eq, V> ShardState<K, V> {
     /// Remembers what happened last, to the entry of which hash.
     #[cfg_attr(not(test), expect(unused_variables, reason = "only the journal of tests needs the hash"))]
     pub(crate) fn note(&mut self, event: LastEvent, hash: u64) {
-        self.last_event = Some((stamp::next(&mut self.clock), event));
+        self.last_event = Some((stamp::next(&mut self.clock, 0), event, self.hits));
         #[cfg(test)]
         self.journal.push((event, hash));
     }
