@@ -1,7 +1,7 @@
 //! The miss path: run the creation once, keep its result, wake those who wait.
 
 use super::flight::{Flight, Outcome};
-use super::shard::{Entry, Lookup};
+use super::shard::{Lookup, NewEntry};
 use super::{Cache, Evicted};
 use crate::error::{CacheError, CacheErrorKind};
 use crate::sync::Ordering;
@@ -224,13 +224,13 @@ where
         {
             // An `insert` may have come in between; the later value stays.
             replaced = shard.remove(hash, &key);
-            let entry = Entry::new(key, Arc::clone(value), bytes, now);
+            let entry = NewEntry { key, value: Arc::clone(value), bytes, now };
             let last_insertion = self.last_insertion.load(Ordering::Relaxed);
             let mark = shard.insert(hash, entry, last_insertion, |key| self.hash(key));
             drop(shard);
             self.account_insert(bytes);
             if let Some(entry) = &replaced {
-                self.account_removal(entry);
+                self.account_removal(1, entry.bytes);
             }
             self.enqueue(&mut gate, mark);
         }

@@ -5,7 +5,7 @@
 
 use super::Cache;
 use super::queue::{Mark, Queue};
-use super::shard::{Entry, Standing};
+use super::shard::{Detail, Removed, Standing};
 use crate::events::CacheEvent;
 use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
@@ -25,7 +25,7 @@ pub(super) struct Gate {
 }
 
 /// Entries on their way out, each with the reason.
-pub(super) struct Evicted<K, V>(Vec<(EvictionReason, Option<Entry<K, V>>)>);
+pub(super) struct Evicted<K, V>(Vec<(EvictionReason, Option<Removed<K, V>>)>);
 
 impl Gate {
     pub(super) fn new(policy: EvictionPolicy) -> Self {
@@ -189,7 +189,7 @@ where
         if max_idle == u64::MAX {
             return;
         }
-        let stale = |entry: &Entry<K, V>| now.saturating_sub(entry.used_at) > max_idle;
+        let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
         while self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
             && let Some((mark, true)) = self.oldest(gate, EvictionOrder::Lru, stale)
         {
@@ -236,7 +236,7 @@ where
     ) {
         gate.queue(order).pop();
         if let Some(entry) = self.shard(mark.hash).lock().evict(mark) {
-            self.account_removal(&entry);
+            self.account_removal(1, entry.bytes);
             evicted.0.push((reason, Some(entry)));
         }
     }
@@ -245,12 +245,7 @@ where
     ///
     /// Marks that are behind their entries are put back on the way. Other threads may go on using entries meanwhile;
     /// once every mark has been looked at, the one at the front is taken as it stands.
-    fn oldest(
-        &self,
-        gate: &mut Gate,
-        order: EvictionOrder,
-        test: impl Fn(&Entry<K, V>) -> bool,
-    ) -> Option<(Mark, bool)> {
+    fn oldest(&self, gate: &mut Gate, order: EvictionOrder, test: impl Fn(&Detail) -> bool) -> Option<(Mark, bool)> {
         let queue = gate.queue(order);
         let mut patience = queue.len();
         while let Some(mark) = queue.oldest() {

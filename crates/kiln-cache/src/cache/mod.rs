@@ -26,7 +26,7 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use evict::{Evicted, Gate};
 use flight::WaitGraph;
 use foldhash::fast::RandomState;
-use shard::{Entry, Lookup, LookupTime, Shard};
+use shard::{Lookup, LookupTime, NewEntry, Removed, Shard};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash};
@@ -110,8 +110,8 @@ where
             return None;
         }
         let mut shard = self.shard(hash).lock();
-        let entry = shard.touch_untimed(hash, key, &self.time, self.last_insertion.load(Ordering::Relaxed));
-        entry.map(|entry| Arc::clone(&entry.value))
+        let value = shard.touch_untimed(hash, key, &self.time, self.last_insertion.load(Ordering::Relaxed));
+        value.map(Arc::clone)
     }
 
     /// The rest of `get`.
@@ -150,11 +150,12 @@ where
         let bytes = (self.weigher)(&key, &value);
         let value = Arc::new(value);
         let mut evicted = Evicted::default();
+        let now = self.time.now();
         let mut gate = self.gate.lock();
-        self.sweep(&mut gate, self.time.now(), &mut evicted);
+        self.sweep(&mut gate, now, &mut evicted);
         let replaced = self.take(hash, &key);
         if self.make_room_for(&mut gate, bytes, &mut evicted) {
-            let entry = Entry::new(key, Arc::clone(&value), bytes, self.time.now());
+            let entry = NewEntry { key, value: Arc::clone(&value), bytes, now };
             let last_insertion = self.last_insertion.load(Ordering::Relaxed);
             let mark = self.shard(hash).lock().insert(hash, entry, last_insertion, |key| self.hash(key));
             self.account_insert(bytes);
@@ -180,8 +181,8 @@ where
     pub fn clear(&self) {
         let mut gate = self.gate.lock();
         let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
-        for entry in cleared.iter().flat_map(|shard| &shard.entries) {
-            self.account_removal(entry);
+        for shard in &cleared {
+            self.account_removal(shard.entries, shard.bytes);
         }
         gate.clear();
         drop(gate);
@@ -247,7 +248,7 @@ where
             metrics.misses += census.misses;
             metrics.evictions += census.evictions;
             metrics.refaults += census.refaults;
-            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(census.max_reuse.into());
+            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(census.max_reuse);
             if let Some((stamp, event)) = census.last_event
                 && stamp > last_stamp
             {
@@ -325,11 +326,11 @@ where
     }
 
     /// Takes an entry out by its key; the gate is held.
-    fn take(&self, hash: u64, key: &K) -> Option<Entry<K, V>> {
+    fn take(&self, hash: u64, key: &K) -> Option<Removed<K, V>> {
         let mut shard = self.shard(hash).lock();
         let entry = shard.remove(hash, key)?;
         shard.note(crate::metrics::LastEvent::Remove, hash);
-        self.account_removal(&entry);
+        self.account_removal(1, entry.bytes);
         Some(entry)
     }
 
@@ -339,10 +340,10 @@ where
         self.shared.ledger.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn account_removal(&self, entry: &Entry<K, V>) {
-        self.len.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(entry.bytes, Ordering::Relaxed);
-        self.shared.ledger.fetch_sub(entry.bytes, Ordering::Relaxed);
+    fn account_removal(&self, entries: usize, bytes: u64) {
+        self.len.fetch_sub(entries, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.ledger.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Tells the sinks about one access and, every so often, where the cache stands. Called with no lock held.

@@ -38,18 +38,40 @@ pub(crate) enum LookupTime<'a> {
     Limited { now: u64, max_idle: u64 },
 }
 
-/// One entry: a cache line of its own if the key is small, and the only line but the lock's that a hit writes to.
-#[repr(align(64))]
-pub(crate) struct Entry<K, V> {
-    pub(crate) value: Arc<V>,
+/// What a hit reads of an entry, and the stamp that it writes: 32 bytes with a small key, so that a thousand entries
+/// stay near the processor.
+struct Entry<K, V> {
+    value: Arc<V>,
     used_stamp: u64,
+    key: K,
+    /// Where the rest is, in `details`.
+    detail: u32,
+}
+
+/// The rest of an entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Detail {
     pub(crate) used_at: u64,
-    reuse_count: u32,
-    pub(crate) key: K,
-    pub(crate) bytes: u64,
     created_at: u64,
+    bytes: u64,
     /// The stamp of the insertion.
     id: u64,
+    reuse_count: u64,
+}
+
+/// An entry on its way in.
+pub(crate) struct NewEntry<K, V> {
+    pub(crate) key: K,
+    pub(crate) value: Arc<V>,
+    pub(crate) bytes: u64,
+    pub(crate) now: u64,
+}
+
+/// An entry on its way out; dropped by the caller once no lock is held.
+pub(crate) struct Removed<K, V> {
+    _key: K,
+    pub(crate) value: Arc<V>,
+    pub(crate) bytes: u64,
 }
 
 /// What a hit writes comes first, in the cache line of the lock; then what it reads.
@@ -60,11 +82,13 @@ pub(crate) struct ShardState<K, V> {
     /// The highest stamp seen here; see [`stamp`].
     clock: u64,
     table: HashTable<Entry<K, V>>,
+    details: Vec<Detail>,
+    free_details: Vec<u32>,
     misses: u64,
     evictions: u64,
     refaults: u64,
     /// The highest reuse count among the entries that are gone.
-    past_reuse: u32,
+    past_reuse: u64,
     /// The last event that was not a hit: its stamp, and the hits so far.
     last_event: Option<(u64, LastEvent, u64)>,
     ghosts: Ghosts,
@@ -81,7 +105,7 @@ pub(crate) struct Census {
     pub(crate) misses: u64,
     pub(crate) evictions: u64,
     pub(crate) refaults: u64,
-    pub(crate) max_reuse: u32,
+    pub(crate) max_reuse: u64,
     pub(crate) last_event: Option<(u64, LastEvent)>,
     pub(crate) times: Option<UseTimes>,
 }
@@ -106,21 +130,10 @@ pub(crate) enum Standing {
 
 /// What a `clear` took out; dropped by the caller once no lock is held.
 pub(crate) struct Cleared<K, V> {
-    pub(crate) entries: HashTable<Entry<K, V>>,
+    pub(crate) entries: usize,
+    pub(crate) bytes: u64,
+    _table: HashTable<Entry<K, V>>,
     _flights: Vec<(u64, K, Arc<Flight<V>>)>,
-}
-
-impl<K, V> Entry<K, V> {
-    pub(crate) fn new(key: K, value: Arc<V>, bytes: u64, now: u64) -> Self {
-        Self { value, used_stamp: 0, used_at: now, reuse_count: 0, key, bytes, created_at: now, id: 0 }
-    }
-
-    fn stamp(&self, order: EvictionOrder) -> u64 {
-        match order {
-            EvictionOrder::Lru => self.used_stamp,
-            EvictionOrder::Fifo => self.id,
-        }
-    }
 }
 
 impl<K: Eq, V> Shard<K, V> {
@@ -130,6 +143,8 @@ impl<K: Eq, V> Shard<K, V> {
             use_clock: UseClock::default(),
             clock: 0,
             table: HashTable::new(),
+            details: Vec::new(),
+            free_details: Vec::new(),
             misses: 0,
             evictions: 0,
             refaults: 0,
@@ -160,64 +175,69 @@ impl<K: Eq, V> ShardState<K, V> {
         key: &K,
         time: &TimeSource,
         last_insertion: u64,
-    ) -> Option<&Entry<K, V>> {
+    ) -> Option<&Arc<V>> {
         let is_large = self.table.len() > EXACT_ENTRIES;
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
         self.hits += 1;
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
         if entry.used_stamp > last_insertion && self.use_clock.share() {
-            return Some(entry);
+            return Some(&entry.value);
         }
         let (now, weight) = self.use_clock.read(time, is_large);
-        entry.used_at = now;
         entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
-        entry.reuse_count = entry.reuse_count.saturating_add(weight);
-        Some(entry)
+        self.details[entry.detail as usize].note_use(now, weight);
+        Some(&entry.value)
     }
 
     /// Looks the key up and, if its entry is fresh, uses it. Counts the hit; the caller counts a miss.
     pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>, last_insertion: u64) -> Lookup<V> {
-        let hit = match time {
-            LookupTime::Untimed(source) => self.touch_untimed(hash, key, source, last_insertion),
-            LookupTime::Limited { now, max_idle } => {
-                let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
-                    return Lookup::Miss;
-                };
-                if now.saturating_sub(entry.used_at) > max_idle {
-                    return Lookup::Stale;
-                }
-                // Threads may read the clock in one order and get the lock in the other.
-                entry.used_at = entry.used_at.max(now);
-                entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
-                entry.reuse_count = entry.reuse_count.saturating_add(1);
-                self.hits += 1;
-                #[cfg(test)]
-                self.journal.push((LastEvent::Hit, hash));
-                Some(&*entry)
-            }
+        let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
+            return Lookup::Miss;
         };
-        hit.map_or(Lookup::Miss, |entry| Lookup::Hit { value: Arc::clone(&entry.value), bytes: entry.bytes })
+        let detail = &mut self.details[entry.detail as usize];
+        let (now, weight) = match time {
+            LookupTime::Untimed(source) => self.use_clock.read(source, false),
+            LookupTime::Limited { now, max_idle } if now.saturating_sub(detail.used_at) > max_idle => {
+                return Lookup::Stale;
+            }
+            LookupTime::Limited { now, .. } => (now, 1),
+        };
+        detail.note_use(now, weight);
+        entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
+        self.hits += 1;
+        #[cfg(test)]
+        self.journal.push((LastEvent::Hit, hash));
+        Lookup::Hit { value: Arc::clone(&entry.value), bytes: detail.bytes }
     }
 
     /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
-        mut entry: Entry<K, V>,
+        new: NewEntry<K, V>,
         last_insertion: u64,
         rehash: impl Fn(&K) -> u64,
     ) -> Mark {
         let stamp = stamp::next(&mut self.clock, last_insertion);
-        (entry.id, entry.used_stamp) = (stamp, stamp);
+        let detail = Detail { used_at: new.now, created_at: new.now, bytes: new.bytes, id: stamp, reuse_count: 0 };
+        let at = if let Some(at) = self.free_details.pop() {
+            self.details[at as usize] = detail;
+            at
+        } else {
+            self.details.push(detail);
+            u32::try_from(self.details.len() - 1).expect("memory runs out long before four thousand million entries")
+        };
+        let entry = Entry { value: new.value, used_stamp: stamp, key: new.key, detail: at };
         self.table.insert_unique(hash, entry, |entry| rehash(&entry.key));
         self.note(LastEvent::Insert, hash);
         Mark { stamp, id: stamp, hash }
     }
 
     /// Takes out the entry of a key.
-    pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Entry<K, V>> {
-        self.take(hash, |entry| entry.key == *key)
+    pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Removed<K, V>> {
+        let (entry, _) = self.table.find_entry(hash, |entry| entry.key == *key).ok()?.remove();
+        Some(self.release(entry))
     }
 
     /// How the entry of a mark stands, and whether it passes the test.
@@ -225,34 +245,46 @@ impl<K: Eq, V> ShardState<K, V> {
         &self,
         mark: Mark,
         order: EvictionOrder,
-        test: impl FnOnce(&Entry<K, V>) -> bool,
+        test: impl FnOnce(&Detail) -> bool,
     ) -> (Standing, bool) {
-        match self.table.find(mark.hash, |entry| entry.id == mark.id) {
-            None => (Standing::Gone, false),
-            Some(entry) if entry.stamp(order) != mark.stamp => (Standing::Used(entry.stamp(order)), test(entry)),
-            Some(entry) => (Standing::Current, test(entry)),
-        }
+        let Some(entry) = self.table.find(mark.hash, |entry| self.details[entry.detail as usize].id == mark.id) else {
+            return (Standing::Gone, false);
+        };
+        let detail = &self.details[entry.detail as usize];
+        let stamp = entry.stamp(detail, order);
+        let standing = if stamp == mark.stamp { Standing::Current } else { Standing::Used(stamp) };
+        (standing, test(detail))
     }
 
     /// Takes out the entry of a mark, as an eviction.
-    pub(crate) fn evict(&mut self, mark: Mark) -> Option<Entry<K, V>> {
-        let entry = self.take(mark.hash, |entry| entry.id == mark.id)?;
+    pub(crate) fn evict(&mut self, mark: Mark) -> Option<Removed<K, V>> {
+        let details = &self.details;
+        let found = self.table.find_entry(mark.hash, |entry| details[entry.detail as usize].id == mark.id);
+        let (entry, _) = found.ok()?.remove();
+        let removed = self.release(entry);
         self.ghosts.remember(mark.hash);
         self.count_eviction(mark.hash);
-        Some(entry)
+        Some(removed)
     }
 
     /// Takes out everything. Creations under way are forgotten too: they finish for those who wait, and keep nothing.
     pub(crate) fn clear(&mut self) -> Cleared<K, V> {
         self.past_reuse = self.max_reuse();
         self.note(LastEvent::Clear, 0);
-        Cleared { entries: std::mem::take(&mut self.table), _flights: std::mem::take(&mut self.flights) }
+        let bytes = self.live_details().map(|detail| detail.bytes).sum();
+        self.details = Vec::new();
+        self.free_details = Vec::new();
+        let table = std::mem::take(&mut self.table);
+        let flights = std::mem::take(&mut self.flights);
+        Cleared { entries: table.len(), bytes, _table: table, _flights: flights }
     }
 
     /// Adds the marks of all entries.
     pub(crate) fn marks(&self, order: EvictionOrder, hash: impl Fn(&K) -> u64, marks: &mut Vec<Mark>) {
-        let mark = |entry: &Entry<K, V>| Mark { stamp: entry.stamp(order), id: entry.id, hash: hash(&entry.key) };
-        marks.extend(self.table.iter().map(mark));
+        marks.extend(self.table.iter().map(|entry| {
+            let detail = &self.details[entry.detail as usize];
+            Mark { stamp: entry.stamp(detail, order), id: detail.id, hash: hash(&entry.key) }
+        }));
     }
 
     /// Counters and times; looks at every entry.
@@ -268,7 +300,7 @@ impl<K: Eq, V> ShardState<K, V> {
             refaults: self.refaults,
             max_reuse: self.max_reuse(),
             last_event,
-            times: self.table.iter().fold(None, |times, entry| Some(UseTimes::with(times, entry))),
+            times: self.live_details().fold(None, |times, detail| Some(UseTimes::with(times, detail))),
         }
     }
 
@@ -318,20 +350,42 @@ impl<K: Eq, V> ShardState<K, V> {
         self.journal.push((event, hash));
     }
 
-    fn take(&mut self, hash: u64, same: impl FnMut(&Entry<K, V>) -> bool) -> Option<Entry<K, V>> {
-        let (entry, _) = self.table.find_entry(hash, same).ok()?.remove();
-        self.past_reuse = self.past_reuse.max(entry.reuse_count);
-        Some(entry)
+    fn release(&mut self, entry: Entry<K, V>) -> Removed<K, V> {
+        let detail = self.details[entry.detail as usize];
+        self.free_details.push(entry.detail);
+        self.past_reuse = self.past_reuse.max(detail.reuse_count);
+        Removed { _key: entry.key, value: entry.value, bytes: detail.bytes }
     }
 
-    fn max_reuse(&self) -> u32 {
-        self.table.iter().map(|entry| entry.reuse_count).fold(self.past_reuse, u32::max)
+    fn live_details(&self) -> impl Iterator<Item = &Detail> {
+        self.table.iter().map(|entry| &self.details[entry.detail as usize])
+    }
+
+    fn max_reuse(&self) -> u64 {
+        self.live_details().map(|detail| detail.reuse_count).fold(self.past_reuse, u64::max)
+    }
+}
+
+impl<K, V> Entry<K, V> {
+    fn stamp(&self, detail: &Detail, order: EvictionOrder) -> u64 {
+        match order {
+            EvictionOrder::Lru => self.used_stamp,
+            EvictionOrder::Fifo => detail.id,
+        }
+    }
+}
+
+impl Detail {
+    fn note_use(&mut self, now: u64, weight: u32) {
+        // Threads may read the clock in one order and get the lock in the other.
+        self.used_at = self.used_at.max(now);
+        self.reuse_count += u64::from(weight);
     }
 }
 
 impl UseTimes {
-    fn with<K, V>(times: Option<Self>, entry: &Entry<K, V>) -> Self {
-        let (created, used) = (entry.created_at, entry.used_at);
+    fn with(times: Option<Self>, detail: &Detail) -> Self {
+        let (created, used) = (detail.created_at, detail.used_at);
         times.map_or(
             Self { first_created_at: created, last_created_at: created, first_used_at: used, last_used_at: used },
             |times| Self {

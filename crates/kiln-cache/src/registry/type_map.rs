@@ -4,7 +4,7 @@
 //! process's life. Nothing is ever removed, so readers need one acquire load per step and writers only fill empty ends.
 
 use std::any::TypeId;
-use std::hash::BuildHasher;
+use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
 /// More than the kernel types of a large program, so that chains stay short.
@@ -64,8 +64,28 @@ impl<T> TypeMap<T> {
 
     #[inline]
     fn bucket(&self, id: TypeId) -> &Chain<T> {
-        let hash = foldhash::fast::FixedState::default().hash_one(id);
-        &self.buckets[hash as usize % BUCKETS]
+        let mut bits = TypeIdBits(0);
+        id.hash(&mut bits);
+        &self.buckets[bits.0 as usize % BUCKETS]
+    }
+}
+
+/// A `TypeId` is a hash already; this takes it as it comes.
+struct TypeIdBits(u64);
+
+impl Hasher for TypeIdBits {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, bits: u64) {
+        self.0 = bits;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
