@@ -120,9 +120,17 @@ where
 
     fn start(&self, hash: u64, key: &K, counted: bool) -> Start<V> {
         let mut time = self.lookup_time();
+        if !counted {
+            time = self.expire_for(time);
+        }
         loop {
             let mut shard = self.shard(hash).lock();
-            match shard.touch(hash, key, time, self.last_insertion.load(Ordering::Relaxed)) {
+            let found = if counted {
+                shard.touch(hash, key, time, self.last_insertion.load(Ordering::Relaxed))
+            } else {
+                shard.peek(hash, key)
+            };
+            match found {
                 Lookup::Hit { value, bytes } => return Start::Hit { value, bytes },
                 Lookup::Stale => {
                     drop(shard);

@@ -5,7 +5,7 @@
 
 use super::Cache;
 use super::queue::{Mark, Queue};
-use super::shard::{Detail, Removed, Standing};
+use super::shard::{Detail, Eviction, Removed, Standing};
 use crate::events::CacheEvent;
 use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
@@ -107,8 +107,11 @@ where
         true
     }
 
-    /// Puts a policy in force and brings the cache under its limits.
+    /// Puts a policy in force and brings the cache under its limits. What is stale under the old one goes first: no
+    /// operation brings it back.
     pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
+        let now = self.time.now();
+        self.sweep(gate, now, evicted);
         let order = policy.order();
         if order == EvictionOrder::Fifo && gate.by_insertion.is_none() {
             gate.by_insertion = Some(self.queue_of_entries(order));
@@ -118,7 +121,7 @@ where
         gate.policy = policy;
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
         self.decide_care();
-        self.sweep(gate, self.time.now(), evicted);
+        self.sweep(gate, now, evicted);
         self.shrink(gate, policy.max_entries(), evicted);
     }
 
@@ -133,13 +136,14 @@ where
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
         self.sweep(&mut gate, self.time.now(), &mut evicted);
+        let swept = evicted.0.len();
         while wanted()
             && self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
-            && self.oldest(&mut gate, order, |_| true).is_some_and(|(mark, _)| mark.stamp <= up_to_stamp)
+            && self.oldest_stamp(&mut gate, order).is_some_and(|stamp| stamp <= up_to_stamp)
             && self.evict_one(&mut gate, order, reason, &mut evicted)
         {}
         drop(gate);
-        let count = evicted.0.len();
+        let count = evicted.0.len() - swept;
         self.finish(evicted);
         count
     }
@@ -150,7 +154,7 @@ where
         if self.len.load(Ordering::Relaxed) <= gate.policy.min_entries() {
             return None;
         }
-        self.oldest(&mut gate, EvictionOrder::Lru, |_| true).map(|(mark, _)| mark.stamp)
+        self.oldest_stamp(&mut gate, EvictionOrder::Lru)
     }
 
     /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
@@ -191,10 +195,8 @@ where
         }
         let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
         while self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
-            && let Some((mark, true)) = self.oldest(gate, EvictionOrder::Lru, stale)
-        {
-            self.evict(gate, EvictionOrder::Lru, mark, EvictionReason::Idle, evicted);
-        }
+            && self.evict_if(gate, EvictionOrder::Lru, EvictionReason::Idle, evicted, stale)
+        {}
     }
 
     /// Evicts down to `max_entries` and the policy's bytes, but not below the floor.
@@ -218,49 +220,50 @@ where
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
     ) -> bool {
-        let Some((mark, _)) = self.oldest(gate, order, |_| true) else {
-            return false;
-        };
-        self.evict(gate, order, mark, reason, evicted);
-        true
+        self.evict_if(gate, order, reason, evicted, |_| true)
     }
 
-    /// Evicts the entry of the mark at the front of a queue.
-    fn evict(
+    /// Evicts the oldest entry if it passes the test. False if nothing went.
+    ///
+    /// Marks that are behind their entries are put back on the way. Other threads may go on using entries meanwhile;
+    /// once every mark has been looked at, the entry at the front goes as it stands.
+    fn evict_if(
         &self,
         gate: &mut Gate,
         order: EvictionOrder,
-        mark: Mark,
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
-    ) {
-        gate.queue(order).pop();
-        if let Some(entry) = self.shard(mark.hash).lock().evict(mark) {
-            self.account_removal(1, entry.bytes);
-            evicted.0.push((reason, Some(entry)));
-        }
-    }
-
-    /// The mark of the oldest entry, now at the front of its queue, and whether the entry passes the test.
-    ///
-    /// Marks that are behind their entries are put back on the way. Other threads may go on using entries meanwhile;
-    /// once every mark has been looked at, the one at the front is taken as it stands.
-    fn oldest(&self, gate: &mut Gate, order: EvictionOrder, test: impl Fn(&Detail) -> bool) -> Option<(Mark, bool)> {
+        test: impl Fn(&Detail) -> bool,
+    ) -> bool {
         let queue = gate.queue(order);
         let mut patience = queue.len();
         while let Some(mark) = queue.oldest() {
-            let (standing, passes) = self.shard(mark.hash).lock().standing(mark, order, &test);
-            match standing {
-                Standing::Gone => queue.pop(),
-                Standing::Used(stamp) if patience > 0 => {
+            match self.shard(mark.hash).lock().evict(mark, order, patience == 0, &test) {
+                Eviction::Evicted(entry) => {
                     queue.pop();
-                    queue.put_back(Mark { stamp, ..mark });
+                    self.account_removal(1, entry.bytes);
+                    evicted.0.push((reason, Some(entry)));
+                    return true;
                 }
-                Standing::Used(_) | Standing::Current => return Some((mark, passes)),
+                Eviction::Kept => return false,
+                Eviction::NotCurrent(standing) => queue.correct(mark, &standing),
             }
             patience = patience.saturating_sub(1);
         }
-        None
+        false
+    }
+
+    /// The stamp of the oldest entry, as good as other threads let it be.
+    fn oldest_stamp(&self, gate: &mut Gate, order: EvictionOrder) -> Option<u64> {
+        let queue = gate.queue(order);
+        for _ in 0..=queue.len() {
+            let mark = queue.oldest()?;
+            match self.shard(mark.hash).lock().standing(mark, order) {
+                Standing::Current => return Some(mark.stamp),
+                standing => queue.correct(mark, &standing),
+            }
+        }
+        queue.oldest().map(|mark| mark.stamp)
     }
 
     fn queue_of_entries(&self, order: EvictionOrder) -> Queue {

@@ -26,12 +26,15 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use evict::{Evicted, Gate};
 use flight::WaitGraph;
 use foldhash::fast::RandomState;
-use shard::{Lookup, LookupTime, NewEntry, Removed, Shard};
+use shard::{HitContext, Lookup, LookupTime, NewEntry, Removed, Shard};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Up to this many entries, every hit is written into its entry.
+const EXACT_ENTRIES: usize = 256;
 
 /// A bounded cache that many threads share, of values that are expensive to create.
 ///
@@ -109,9 +112,12 @@ where
         if stamp::sample_due() || self.needs_care.load(Ordering::Relaxed) {
             return None;
         }
-        let mut shard = self.shard(hash).lock();
-        let value = shard.touch_untimed(hash, key, &self.time, self.last_insertion.load(Ordering::Relaxed));
-        value.map(Arc::clone)
+        let context = HitContext {
+            time: &self.time,
+            last_insertion: self.last_insertion.load(Ordering::Relaxed),
+            may_share: self.len.load(Ordering::Relaxed) > EXACT_ENTRIES,
+        };
+        self.shard(hash).lock().touch_untimed(hash, key, &context).map(Arc::clone)
     }
 
     /// The rest of `get`.
@@ -179,6 +185,7 @@ where
 
     /// Takes all entries out. Creations under way finish for those who wait for them, and are not kept.
     pub fn clear(&self) {
+        self.expire(self.time.now());
         let mut gate = self.gate.lock();
         let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
         for shard in &cleared {
@@ -327,9 +334,7 @@ where
 
     /// Takes an entry out by its key; the gate is held.
     fn take(&self, hash: u64, key: &K) -> Option<Removed<K, V>> {
-        let mut shard = self.shard(hash).lock();
-        let entry = shard.remove(hash, key)?;
-        shard.note(crate::metrics::LastEvent::Remove, hash);
+        let entry = self.shard(hash).lock().remove(hash, key)?;
         self.account_removal(1, entry.bytes);
         Some(entry)
     }

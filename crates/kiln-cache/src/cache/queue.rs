@@ -6,6 +6,7 @@
 //! mark that agrees with its entry is the oldest of all, exactly. An eviction may thus have to put back entries that
 //! were used since, each at most once per use.
 
+use super::shard::Standing;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -42,9 +43,13 @@ impl Queue {
         }
     }
 
-    /// Puts a mark back under its entry's newer stamp. Not at the end of the ordered part: new entries come there.
-    pub(crate) fn put_back(&mut self, mark: Mark) {
-        self.put_back.push(Reverse(mark));
+    /// Brings the oldest mark, which is behind its entry, up to date: drops it or puts it back under the newer stamp.
+    pub(crate) fn correct(&mut self, oldest: Mark, standing: &Standing) {
+        self.pop();
+        if let Standing::Used(stamp) = *standing {
+            // Not at the end of the ordered part: new entries come there.
+            self.put_back.push(Reverse(Mark { stamp, ..oldest }));
+        }
     }
 
     pub(crate) fn oldest(&self) -> Option<Mark> {
@@ -83,15 +88,17 @@ mod tests {
         for stamp in [9, 7, 2, 10] {
             queue.push(mark(stamp));
         }
-        queue.put_back(mark(4));
-        assert_eq!(queue.len(), 8);
+        assert_eq!(queue.oldest(), Some(mark(1)));
+        queue.correct(mark(1), &Standing::Used(4));
+        queue.correct(mark(2), &Standing::Gone);
+        assert_eq!(queue.len(), 6);
         let drained: Vec<u64> = std::iter::from_fn(|| {
             let oldest = queue.oldest()?;
             queue.pop();
             Some(oldest.stamp)
         })
         .collect();
-        assert_eq!(drained, [1, 2, 3, 4, 5, 7, 9, 10]);
+        assert_eq!(drained, [3, 4, 5, 7, 9, 10]);
         assert_eq!(queue.len(), 0);
     }
 }

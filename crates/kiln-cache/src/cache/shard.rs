@@ -11,9 +11,6 @@ use crate::sync::{Mutex, MutexGuard};
 use hashbrown::HashTable;
 use std::sync::Arc;
 
-/// Up to this many entries of a shard, every hit is written into its entry. With 32 shards, about 250 in all.
-const EXACT_ENTRIES: usize = 8;
-
 /// A part of the cache with a lock of its own. Aligned so that two shards never share a cache line.
 #[repr(align(128))]
 pub(crate) struct Shard<K, V>(Mutex<ShardState<K, V>>);
@@ -36,6 +33,15 @@ pub(crate) enum LookupTime<'a> {
     Untimed(&'a TimeSource),
     /// Entries idle for longer than `max_idle` are stale.
     Limited { now: u64, max_idle: u64 },
+}
+
+/// What a shard needs to know of its cache to use an entry.
+pub(crate) struct HitContext<'a> {
+    pub(crate) time: &'a TimeSource,
+    /// The stamp of the newest entry of the cache.
+    pub(crate) last_insertion: u64,
+    /// The cache is large enough for hits to share an accounting.
+    pub(crate) may_share: bool,
 }
 
 /// What a hit reads of an entry, and the stamp that it writes: 32 bytes with a small key, so that a thousand entries
@@ -128,6 +134,15 @@ pub(crate) enum Standing {
     Current,
 }
 
+/// What an attempt to evict the entry of a mark comes to.
+pub(crate) enum Eviction<K, V> {
+    Evicted(Removed<K, V>),
+    /// It does not pass the test.
+    Kept,
+    /// The mark is behind its entry.
+    NotCurrent(Standing),
+}
+
 /// What a `clear` took out; dropped by the caller once no lock is held.
 pub(crate) struct Cleared<K, V> {
     pub(crate) entries: usize,
@@ -166,26 +181,19 @@ impl<K: Eq, V> Shard<K, V> {
 impl<K: Eq, V> ShardState<K, V> {
     /// Looks the key up and uses its entry, where nothing can expire. Counts the hit; the caller counts a miss.
     ///
-    /// In a dense run of hits on a large shard, only one hit in 64 is written into its entry, and stands for the
-    /// others; but the first use of an entry after an insertion always is, or the entry would look unused.
+    /// Where hits `may_share`, only one in 64 of a dense run is written into its entry, and stands for the others; but
+    /// the first use of an entry after an insertion always is, or the entry would look unused.
     #[inline]
-    pub(crate) fn touch_untimed(
-        &mut self,
-        hash: u64,
-        key: &K,
-        time: &TimeSource,
-        last_insertion: u64,
-    ) -> Option<&Arc<V>> {
-        let is_large = self.table.len() > EXACT_ENTRIES;
+    pub(crate) fn touch_untimed(&mut self, hash: u64, key: &K, context: &HitContext<'_>) -> Option<&Arc<V>> {
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
         self.hits += 1;
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
-        if entry.used_stamp > last_insertion && self.use_clock.share() {
+        if context.may_share && entry.used_stamp > context.last_insertion && self.use_clock.share() {
             return Some(&entry.value);
         }
-        let (now, weight) = self.use_clock.read(time, is_large);
-        entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
+        let (now, weight) = self.use_clock.read(context.time, context.may_share);
+        entry.used_stamp = stamp::next(&mut self.clock, context.last_insertion);
         self.details[entry.detail as usize].note_use(now, weight);
         Some(&entry.value)
     }
@@ -209,6 +217,14 @@ impl<K: Eq, V> ShardState<K, V> {
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
         Lookup::Hit { value: Arc::clone(&entry.value), bytes: detail.bytes }
+    }
+
+    /// The entry of a key, without using it.
+    pub(crate) fn peek(&self, hash: u64, key: &K) -> Lookup<V> {
+        self.table.find(hash, |entry| entry.key == *key).map_or(Lookup::Miss, |entry| Lookup::Hit {
+            value: Arc::clone(&entry.value),
+            bytes: self.details[entry.detail as usize].bytes,
+        })
     }
 
     /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
@@ -237,34 +253,45 @@ impl<K: Eq, V> ShardState<K, V> {
     /// Takes out the entry of a key.
     pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Removed<K, V>> {
         let (entry, _) = self.table.find_entry(hash, |entry| entry.key == *key).ok()?.remove();
+        self.note(LastEvent::Remove, hash);
         Some(self.release(entry))
     }
 
-    /// How the entry of a mark stands, and whether it passes the test.
-    pub(crate) fn standing(
-        &self,
-        mark: Mark,
-        order: EvictionOrder,
-        test: impl FnOnce(&Detail) -> bool,
-    ) -> (Standing, bool) {
-        let Some(entry) = self.table.find(mark.hash, |entry| self.details[entry.detail as usize].id == mark.id) else {
-            return (Standing::Gone, false);
-        };
-        let detail = &self.details[entry.detail as usize];
-        let stamp = entry.stamp(detail, order);
-        let standing = if stamp == mark.stamp { Standing::Current } else { Standing::Used(stamp) };
-        (standing, test(detail))
+    /// How the entry of a mark stands.
+    pub(crate) fn standing(&self, mark: Mark, order: EvictionOrder) -> Standing {
+        match self.table.find(mark.hash, |entry| self.details[entry.detail as usize].id == mark.id) {
+            None => Standing::Gone,
+            Some(entry) => match entry.stamp(&self.details[entry.detail as usize], order) {
+                stamp if stamp == mark.stamp => Standing::Current,
+                stamp => Standing::Used(stamp),
+            },
+        }
     }
 
-    /// Takes out the entry of a mark, as an eviction.
-    pub(crate) fn evict(&mut self, mark: Mark) -> Option<Removed<K, V>> {
+    /// Evicts the entry of a mark if the mark is current, or if it is `forced`, and the entry passes the test.
+    pub(crate) fn evict(
+        &mut self,
+        mark: Mark,
+        order: EvictionOrder,
+        forced: bool,
+        test: impl FnOnce(&Detail) -> bool,
+    ) -> Eviction<K, V> {
+        match self.standing(mark, order) {
+            Standing::Current => {}
+            Standing::Used(_) if forced => {}
+            standing => return Eviction::NotCurrent(standing),
+        }
         let details = &self.details;
-        let found = self.table.find_entry(mark.hash, |entry| details[entry.detail as usize].id == mark.id);
-        let (entry, _) = found.ok()?.remove();
-        let removed = self.release(entry);
+        let Ok(found) = self.table.find_entry(mark.hash, |entry| details[entry.detail as usize].id == mark.id) else {
+            return Eviction::NotCurrent(Standing::Gone);
+        };
+        if !test(&details[found.get().detail as usize]) {
+            return Eviction::Kept;
+        }
+        let (entry, _) = found.remove();
         self.ghosts.remember(mark.hash);
         self.count_eviction(mark.hash);
-        Some(removed)
+        Eviction::Evicted(self.release(entry))
     }
 
     /// Takes out everything. Creations under way are forgotten too: they finish for those who wait, and keep nothing.

@@ -320,20 +320,23 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// A merge: the cache with the oldest entry gives entries until its oldest is newer than that of the next cache.
     fn evict_to(&self, target_bytes: u64, reason: EvictionReason) -> usize {
         let mut evicted = 0;
-        loop {
+        while self.bytes() > target_bytes {
+            let before = self.bytes();
             let oldest = |entry: &'_ Registered| entry.cache.oldest_evictable();
             let mut ranked: Vec<_> = self.caches.values().filter_map(|entry| Some((oldest(entry)?, entry))).collect();
             ranked.sort_by_key(|(stamp, _)| *stamp);
             let Some((_, first)) = ranked.first() else {
-                return evicted;
+                break;
             };
             let up_to = ranked.get(1).map_or(u64::MAX - 1, |(stamp, _)| *stamp);
             let count = first.cache.evict_lru(reason, up_to, &|| self.bytes() > target_bytes);
-            if count == 0 {
-                return evicted;
-            }
             evicted += count;
+            // Another thread used the entry first, or it weighs nothing: the floors and the ranking decide anew.
+            if count == 0 && self.bytes() == before {
+                break;
+            }
         }
+        evicted
     }
 
     fn slots_by_size(&self) -> Vec<&dyn ErasedSlot> {
