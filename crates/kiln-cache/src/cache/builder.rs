@@ -1,7 +1,7 @@
 //! Building a cache: name, policy, weights, clock, sinks.
 
 use super::shard::Shard;
-use super::{Cache, Gate, MeanTime, WaitGraph, Weigher};
+use super::{Cache, Gate, KeyHasher, MeanTime, WaitGraph, Weigher};
 use crate::clock::{Clock, TimeSource};
 use crate::error::{CacheError, CacheErrorKind};
 use crate::events::{DEFAULT_SUMMARY_INTERVAL, EventHub, EventSink};
@@ -133,7 +133,7 @@ where
         };
         Ok(Cache {
             name: self.name,
-            hasher: foldhash::fast::RandomState::default(),
+            hasher: KeyHasher::default(),
             shards: (0..self.shards).map(|_| Shard::new()).collect(),
             weigher: self.weigher,
             time: self.time,

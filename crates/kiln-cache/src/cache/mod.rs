@@ -25,7 +25,6 @@ use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use evict::{Evicted, Gate};
 use flight::WaitGraph;
-use foldhash::fast::RandomState;
 use shard::{HitContext, Lookup, LookupTime, NewEntry, Removed, Shard};
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -55,7 +54,7 @@ const EXACT_ENTRIES: usize = 256;
 /// ```
 pub struct Cache<K, V> {
     name: Cow<'static, str>,
-    hasher: RandomState,
+    hasher: KeyHasher,
     shards: Box<[Shard<K, V>]>,
     weigher: Weigher<K, V>,
     time: TimeSource,
@@ -77,6 +76,12 @@ pub struct Cache<K, V> {
     operations: AtomicU64,
     shared: Shared,
 }
+
+/// Seeded anew for each cache, except under the model checker, which needs every run to be the same.
+#[cfg(not(loom))]
+type KeyHasher = foldhash::fast::RandomState;
+#[cfg(loom)]
+type KeyHasher = foldhash::fast::FixedState;
 
 type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u64 + Send + Sync>;
 

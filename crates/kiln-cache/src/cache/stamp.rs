@@ -12,8 +12,13 @@
 use std::cell::Cell;
 
 // The only thread-local state of the crate: a number that only grows, and means nothing across threads.
+#[cfg(not(loom))]
 thread_local! {
     static STAMP: Cell<u64> = const { Cell::new(0) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static STAMP: Cell<u64> = Cell::new(0);
 }
 
 /// A stamp above `floor` and above everything that this thread and the shard have seen; advances both.

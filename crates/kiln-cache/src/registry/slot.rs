@@ -1,6 +1,6 @@
 //! Slots: state that lives in a registry beside its caches, one value per type.
 
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, ThreadId, thread};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, ThreadId, thread};
 use std::any::{Any, type_name};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -42,21 +42,27 @@ pub(super) trait ErasedSlot: Send + Sync {
 pub(super) struct SlotCell<T> {
     /// `None` until the first use.
     value: Mutex<Option<T>>,
-    /// The thread that holds the lock, to refuse a second use by it instead of hanging.
-    owner: Mutex<Option<ThreadId>>,
-    /// Someone wanted to clear the slot while it was in use; whoever lets go of it does so.
-    clear_wanted: AtomicBool,
+    /// Locked after `value` or alone, never before it.
+    claims: Mutex<Claims>,
     /// As of the end of the last use, so that reports need not wait for the slot.
     bytes: AtomicU64,
     ledger: Arc<AtomicU64>,
+}
+
+/// Who has a slot, and what it is wanted for.
+#[derive(Default)]
+struct Claims {
+    /// The thread that uses the slot, to refuse a second use by it instead of hanging.
+    owner: Option<ThreadId>,
+    /// Someone wanted to clear the slot while it was in use; whoever lets go of it does so.
+    clear_wanted: bool,
 }
 
 impl<T: CacheRegistrySlot> SlotCell<T> {
     pub(super) fn new(ledger: Arc<AtomicU64>) -> Self {
         Self {
             value: Mutex::new(None),
-            owner: Mutex::new(None),
-            clear_wanted: AtomicBool::new(false),
+            claims: Mutex::default(),
             bytes: AtomicU64::new(0),
             ledger,
         }
@@ -69,18 +75,31 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     pub(super) fn lock<'a>(&'a self, registry: &'a dyn KeepsBudget, init: impl FnOnce() -> T) -> SlotMut<'a, T> {
         let me = thread::current().id();
         assert!(
-            *self.owner.lock() != Some(me),
+            self.claims.lock().owner != Some(me),
             "slot `{}`: this thread holds it already; drop the first `SlotMut` before asking again",
             type_name::<T>()
         );
         let value = self.value.lock();
-        *self.owner.lock() = Some(me);
+        self.claims.lock().owner = Some(me);
         // From here on the guard's drop resets the owner, even if `init` panics.
         let mut slot = SlotMut { cell: self, value: Some(value), registry };
         if let Some(value) = slot.value.as_mut() {
             value.get_or_insert_with(init);
         }
         slot
+    }
+
+    fn clear_if_free(&self) -> bool {
+        let Some(mut guard) = self.value.try_lock() else {
+            return false;
+        };
+        if std::mem::take(&mut self.claims.lock().clear_wanted)
+            && let Some(value) = guard.as_mut()
+        {
+            value.clear_slot();
+            self.account(value.bytes());
+        }
+        true
     }
 
     fn account(&self, now: u64) {
@@ -105,17 +124,8 @@ impl<T: CacheRegistrySlot> ErasedSlot for SlotCell<T> {
     /// The wish is written down before the lock is tried, and looked for after the lock is released: whichever of two
     /// threads comes second sees what the first one left.
     fn clear(&self) -> bool {
-        self.clear_wanted.store(true, Ordering::SeqCst);
-        let Some(mut guard) = self.value.try_lock() else {
-            return false;
-        };
-        if self.clear_wanted.swap(false, Ordering::SeqCst)
-            && let Some(value) = guard.as_mut()
-        {
-            value.clear_slot();
-            self.account(value.bytes());
-        }
-        true
+        self.claims.lock().clear_wanted = true;
+        self.clear_if_free()
     }
 }
 
@@ -137,10 +147,11 @@ impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
     fn drop(&mut self) {
         if let Some(guard) = self.value.take() {
             self.cell.account(guard.as_ref().map_or(0, CacheRegistrySlot::bytes));
-            *self.cell.owner.lock() = None;
+            self.cell.claims.lock().owner = None;
         }
-        if self.cell.clear_wanted.load(Ordering::SeqCst) {
-            self.cell.clear();
+        let clear_wanted = self.cell.claims.lock().clear_wanted;
+        if clear_wanted {
+            self.cell.clear_if_free();
         }
         self.registry.enforce_budget();
     }
