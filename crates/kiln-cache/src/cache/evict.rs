@@ -6,7 +6,7 @@
 use super::Cache;
 use super::queue::{Mark, Queue};
 use super::shard::{Detail, Eviction, Removed, Standing};
-use crate::events::CacheEvent;
+use crate::events::{CacheEvent, EventHub};
 use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
 use std::fmt::Debug;
@@ -43,6 +43,11 @@ impl Gate {
     /// Forgets all marks, when all entries are gone.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.policy);
+    }
+
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> usize {
+        self.by_use.len() + self.by_insertion.as_ref().map_or(0, Queue::len)
     }
 
     fn queue(&mut self, order: EvictionOrder) -> &mut Queue {
@@ -172,7 +177,13 @@ where
 
     /// Tells the sinks what went and why, then drops it. Called with no lock held.
     pub(super) fn finish(&self, evicted: Evicted<K, V>) {
-        let Some(hub) = &self.events else { return };
+        if let Some(hub) = &self.events {
+            self.tell_evictions(hub, &evicted);
+        }
+        drop(evicted);
+    }
+
+    fn tell_evictions(&self, hub: &EventHub, evicted: &Evicted<K, V>) {
         let mut rest = evicted.0.as_slice();
         while let Some(&(reason, _)) = rest.first() {
             let count = rest.iter().take_while(|(other, _)| *other == reason).count();

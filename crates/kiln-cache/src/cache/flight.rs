@@ -130,3 +130,32 @@ fn closes_cycle(waiting: &[(ThreadId, Arc<dyn Pending>)], flight: &dyn Pending, 
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn flight_of(owner: ThreadId) -> Arc<Flight<u32>> {
+        Arc::new(Flight { owner, ..Flight::new() })
+    }
+
+    /// What a thread that is about to wait for `flight` sees.
+    fn is_circle(waiting: &[(ThreadId, &Arc<Flight<u32>>)], flight: &Arc<Flight<u32>>) -> bool {
+        let waiting: Vec<_> =
+            waiting.iter().map(|&(thread, flight)| (thread, Arc::clone(flight) as Arc<dyn Pending>)).collect();
+        closes_cycle(&waiting, flight.as_ref(), thread::current().id())
+    }
+
+    #[test]
+    fn circles_are_seen_over_any_number_of_threads_and_end_at_landed_flights() {
+        let me = thread::current().id();
+        let [a, b] = [(); 2].map(|()| thread::spawn(|| thread::current().id()).join().unwrap());
+        let (mine, of_a, of_b) = (flight_of(me), flight_of(a), flight_of(b));
+        assert!(is_circle(&[], &mine), "my own flight");
+        assert!(!is_circle(&[], &of_a), "a waits for nobody");
+        assert!(!is_circle(&[(a, &of_b)], &of_a), "b waits for nobody");
+        assert!(is_circle(&[(a, &of_b), (b, &mine)], &of_a), "a waits for b, b for me");
+        mine.land(Outcome::Created(Arc::new(1)));
+        assert!(!is_circle(&[(a, &of_b), (b, &mine)], &of_a), "b is on its way out");
+    }
+}

@@ -78,3 +78,18 @@ fn what_threads_did_replays_on_a_single_threaded_model() {
         assert_eq!(cache.get(&key).is_some(), model.oldest_first.contains(&cache.hash(&key)), "key {key}");
     }
 }
+
+#[test]
+fn marks_of_removed_entries_do_not_pile_up() {
+    for policy in [EvictionPolicy::lru(), EvictionPolicy::fifo()] {
+        let cache: Cache<u32, u32> = Cache::builder("marks").policy(policy).build().unwrap();
+        cache.insert(100, 100);
+        for round in 0..10_000 {
+            cache.insert(round % 7, round);
+            cache.remove(&(round % 7));
+        }
+        let marks = cache.gate.lock().marks();
+        assert!(marks < 200, "{marks} marks for one entry");
+        assert_eq!(cache.trim(0), 1, "the entry that stayed is still in line");
+    }
+}

@@ -60,12 +60,7 @@ struct Claims {
 
 impl<T: CacheRegistrySlot> SlotCell<T> {
     pub(super) fn new(ledger: Arc<AtomicU64>) -> Self {
-        Self {
-            value: Mutex::new(None),
-            claims: Mutex::default(),
-            bytes: AtomicU64::new(0),
-            ledger,
-        }
+        Self { value: Mutex::new(None), claims: Mutex::default(), bytes: AtomicU64::new(0), ledger }
     }
 
     /// Waits for the slot and fills it on first use.
