@@ -45,7 +45,8 @@ pub(crate) struct HitContext<'a> {
 }
 
 /// What a hit reads of an entry, and the stamp that it writes: 32 bytes with a small key, so that a thousand entries
-/// stay near the processor.
+/// stay near the processor, and aligned so that none straddles two cache lines.
+#[repr(align(32))]
 struct Entry<K, V> {
     value: Arc<V>,
     used_stamp: u64,
@@ -80,14 +81,14 @@ pub(crate) struct Removed<K, V> {
     pub(crate) bytes: u64,
 }
 
-/// What a hit writes comes first, in the cache line of the lock; then what it reads.
+/// What a hit needs comes first and fills, with the lock, one cache line.
 #[repr(C)]
 pub(crate) struct ShardState<K, V> {
+    table: HashTable<Entry<K, V>>,
     hits: u64,
     use_clock: UseClock,
     /// The highest stamp seen here; see [`stamp`].
     clock: u64,
-    table: HashTable<Entry<K, V>>,
     details: Vec<Detail>,
     free_details: Vec<u32>,
     misses: u64,
@@ -154,10 +155,10 @@ pub(crate) struct Cleared<K, V> {
 impl<K: Eq, V> Shard<K, V> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(ShardState {
+            table: HashTable::new(),
             hits: 0,
             use_clock: UseClock::default(),
             clock: 0,
-            table: HashTable::new(),
             details: Vec::new(),
             free_details: Vec::new(),
             misses: 0,
