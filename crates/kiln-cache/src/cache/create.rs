@@ -157,7 +157,7 @@ where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
         let outcome = self.shared.waits.wait(flight, &self.name).map_err(E::from).and_then(|outcome| match outcome {
-            Outcome::Created(value) => Ok(value),
+            Outcome::Created(value, bytes) => Ok((value, bytes)),
             Outcome::Failed(error) => Err(error.downcast_ref::<E>().cloned().unwrap_or_else(|| {
                 E::from(self.waiter_error(key, CacheErrorKind::CreationFailed, "failed with an error of another type"))
             })),
@@ -173,11 +173,11 @@ where
             }
             drop(shard);
             if self.events.is_some() {
-                let bytes = outcome.as_ref().map_or(0, |value| (self.weigher)(key, value));
+                let bytes = outcome.as_ref().map_or(0, |(_, bytes)| *bytes);
                 self.tell_access(key, outcome.is_ok(), bytes);
             }
         }
-        outcome.map(|value| (value, Found::Joined))
+        outcome.map(|(value, _)| (value, Found::Joined))
     }
 
     #[cold]
@@ -193,8 +193,8 @@ where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
         let mut landing = Landing { cache: self, hash, flight, landed: false };
+        self.make_room();
         let began = self.time.now();
-        self.make_room(began);
         let result = create();
         let ended = self.time.now();
         self.create_times.record(ended.saturating_sub(began));
@@ -203,7 +203,7 @@ where
                 let bytes = (self.weigher)(key, &value);
                 let value = Arc::new(value);
                 self.admit(hash, &value, bytes, ended, flight);
-                landing.land(Outcome::Created(Arc::clone(&value)));
+                landing.land(Outcome::Created(Arc::clone(&value), bytes));
                 (Ok((value, Found::Created)), bytes)
             }
             Err(error) => {

@@ -70,22 +70,22 @@ where
     V: Send + Sync + 'static,
 {
     /// Lets go of stale entries. Costs one relaxed load for a policy without an idle limit.
-    pub(super) fn expire(&self, now: u64) {
+    pub(super) fn expire(&self) {
         if self.max_idle.load(Ordering::Relaxed) == u64::MAX {
             return;
         }
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
-        self.sweep(&mut gate, now, &mut evicted);
+        self.sweep(&mut gate, &mut evicted);
         drop(gate);
         self.finish(evicted);
     }
 
     /// The part of a miss that comes before the creation: a place for one more entry, as far as the floor allows.
-    pub(super) fn make_room(&self, now: u64) {
+    pub(super) fn make_room(&self) {
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
-        self.sweep(&mut gate, now, &mut evicted);
+        self.sweep(&mut gate, &mut evicted);
         let max_entries = gate.policy.max_entries().map(|max| max - 1);
         self.shrink(&mut gate, max_entries, &mut evicted);
         drop(gate);
@@ -115,8 +115,7 @@ where
     /// Puts a policy in force and brings the cache under its limits. What is stale under the old one goes first: no
     /// operation brings it back.
     pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
-        let now = self.time.now();
-        self.sweep(gate, now, evicted);
+        self.sweep(gate, evicted);
         let order = policy.order();
         if order == EvictionOrder::Fifo && gate.by_insertion.is_none() {
             gate.by_insertion = Some(self.queue_of_entries(order));
@@ -126,7 +125,7 @@ where
         gate.policy = policy;
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
         self.decide_care();
-        self.sweep(gate, now, evicted);
+        self.sweep(gate, evicted);
         self.shrink(gate, policy.max_entries(), evicted);
     }
 
@@ -140,7 +139,7 @@ where
     ) -> usize {
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
-        self.sweep(&mut gate, self.time.now(), &mut evicted);
+        self.sweep(&mut gate, &mut evicted);
         let swept = evicted.0.len();
         while wanted()
             && self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
@@ -199,11 +198,12 @@ where
     }
 
     /// Evicts what is idle for too long, but not below the floor.
-    pub(super) fn sweep(&self, gate: &mut Gate, now: u64, evicted: &mut Evicted<K, V>) {
+    pub(super) fn sweep(&self, gate: &mut Gate, evicted: &mut Evicted<K, V>) {
         let max_idle = gate.policy.max_idle_nanos();
         if max_idle == u64::MAX {
             return;
         }
+        let now = self.time.now();
         let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
         while self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
             && self.evict_if(gate, EvictionOrder::Lru, EvictionReason::Idle, evicted, stale)

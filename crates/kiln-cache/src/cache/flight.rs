@@ -15,7 +15,8 @@ pub(crate) struct Flight<V> {
 
 /// How a creation ended. The error is type-erased, because a cache does not fix the error type of its callers.
 pub(crate) enum Outcome<V> {
-    Created(Arc<V>),
+    /// The value and its bytes.
+    Created(Arc<V>, u64),
     Failed(Arc<dyn Any + Send + Sync>),
     Panicked,
 }
@@ -23,7 +24,7 @@ pub(crate) enum Outcome<V> {
 impl<V> Clone for Outcome<V> {
     fn clone(&self) -> Self {
         match self {
-            Self::Created(value) => Self::Created(Arc::clone(value)),
+            Self::Created(value, bytes) => Self::Created(Arc::clone(value), *bytes),
             Self::Failed(error) => Self::Failed(Arc::clone(error)),
             Self::Panicked => Self::Panicked,
         }
@@ -155,7 +156,7 @@ mod tests {
         assert!(!is_circle(&[], &of_a), "a waits for nobody");
         assert!(!is_circle(&[(a, &of_b)], &of_a), "b waits for nobody");
         assert!(is_circle(&[(a, &of_b), (b, &mine)], &of_a), "a waits for b, b for me");
-        mine.land(Outcome::Created(Arc::new(1)));
+        mine.land(Outcome::Created(Arc::new(1), 4));
         assert!(!is_circle(&[(a, &of_b), (b, &mine)], &of_a), "b is on its way out");
     }
 }

@@ -163,7 +163,7 @@ where
         let mut evicted = Evicted::default();
         let now = self.time.now();
         let mut gate = self.gate.lock();
-        self.sweep(&mut gate, now, &mut evicted);
+        self.sweep(&mut gate, &mut evicted);
         let replaced = self.take(hash, &key);
         if self.make_room_for(&mut gate, bytes, &mut evicted) {
             let entry = NewEntry { key, value: Arc::clone(&value), bytes, now };
@@ -181,7 +181,7 @@ where
     /// Takes the entry of a key out and returns its value. Not an eviction.
     pub fn remove(&self, key: &K) -> Option<Arc<V>> {
         let hash = self.hash(key);
-        self.expire(self.time.now());
+        self.expire();
         let gate = self.gate.lock();
         let removed = self.take(hash, key);
         drop(gate);
@@ -190,7 +190,7 @@ where
 
     /// Takes all entries out. Creations under way finish for those who wait for them, and are not kept.
     pub fn clear(&self) {
-        self.expire(self.time.now());
+        self.expire();
         let mut gate = self.gate.lock();
         let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
         for shard in &cleared {
@@ -202,7 +202,7 @@ where
 
     /// Entries now, without those that are stale.
     pub fn len(&self) -> usize {
-        self.expire(self.time.now());
+        self.expire();
         self.len.load(Ordering::Relaxed)
     }
 
@@ -213,7 +213,7 @@ where
 
     /// Bytes of all entries now, as the weigher told at their insertion.
     pub fn bytes(&self) -> u64 {
-        self.expire(self.time.now());
+        self.expire();
         self.bytes.load(Ordering::Relaxed)
     }
 
@@ -244,7 +244,7 @@ where
     /// every entry: a microsecond for a thousand of them.
     pub fn metrics(&self) -> CacheMetrics {
         let now = self.time.now();
-        self.expire(now);
+        self.expire();
         let mut metrics = CacheMetrics {
             size: self.len.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -333,7 +333,7 @@ where
         let LookupTime::Limited { now, .. } = time else {
             return time;
         };
-        self.expire(now);
+        self.expire();
         LookupTime::Limited { now, max_idle: u64::MAX }
     }
 
@@ -373,13 +373,6 @@ where
                 size: self.len(),
             });
         }
-    }
-}
-
-impl<K, V> Drop for Cache<K, V> {
-    fn drop(&mut self) {
-        // A registry outlives its caches' bytes only if they are given back.
-        self.shared.ledger.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -128,6 +128,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
 
     /// The cache of a kernel type, made if it is not there yet: for hot loops, and for what the registry does not offer.
     ///
+    /// What is inserted through it counts in the byte budget, which the next creation through the registry enforces.
     /// Fails if another type has the same `CACHE_NAME`.
     #[inline]
     pub fn cache<K>(&self) -> Result<&Cache<K::Key, K::CachedResource>, CacheError>
