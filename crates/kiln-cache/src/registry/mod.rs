@@ -219,11 +219,11 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// ```
     pub fn slot_mut<T: CacheRegistrySlot>(&self, init: impl FnOnce() -> T) -> SlotMut<'_, T> {
         let id = TypeId::of::<T>();
-        let slot = match self.slots.get(id) {
-            Some(slot) => slot,
-            None => self.slots.get_or_insert(id, Box::new(SlotCell::<T>::new(Arc::clone(&self.shared.ledger)))),
+        let slot: &dyn Any = match self.slots.get(id) {
+            Some(slot) => &**slot,
+            None => &**self.slots.get_or_insert(id, Box::new(SlotCell::<T>::new(Arc::clone(&self.shared.ledger)))),
         };
-        let cell: &SlotCell<T> = slot.as_any().downcast_ref().expect("a slot is stored under its own type");
+        let cell: &SlotCell<T> = slot.downcast_ref().expect("a slot is stored under its own type");
         cell.lock(self, init)
     }
 
@@ -374,13 +374,13 @@ impl<D> Debug for CacheRegistry<D> {
 impl Registered {
     #[inline]
     fn of<K: CacheableKernel>(&self) -> &KernelCache<K> {
-        self.cache.as_any().downcast_ref().expect("a cache is stored under its own kernel type")
+        let cache: &dyn Any = &*self.cache;
+        cache.downcast_ref().expect("a cache is stored under its own kernel type")
     }
 }
 
 /// A cache without its types.
-trait ErasedCache: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
+trait ErasedCache: Any + Send + Sync {
     fn len(&self) -> usize;
     fn bytes(&self) -> u64;
     fn metrics(&self) -> CacheMetrics;
@@ -395,9 +395,6 @@ where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
     fn len(&self) -> usize {
         self.len()
     }

@@ -31,8 +31,7 @@ pub(super) trait KeepsBudget: Sync {
 }
 
 /// A slot without its type.
-pub(super) trait ErasedSlot: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
+pub(super) trait ErasedSlot: Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     fn bytes(&self) -> u64;
     /// Clears the slot now or, if someone is using it, as soon as they are done. True if it was now.
@@ -104,10 +103,6 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
 }
 
 impl<T: CacheRegistrySlot> ErasedSlot for SlotCell<T> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn type_name(&self) -> &'static str {
         type_name::<T>()
     }
