@@ -31,6 +31,8 @@ pub enum AdviceKind {
     LowHitRate,
     /// Entries are evicted and soon created again: the limits are too tight for the workload.
     Thrashing,
+    /// Resources are too large to be kept at all, and are created again at every lookup.
+    Oversize,
 }
 
 impl fmt::Display for Advice {
@@ -45,7 +47,9 @@ pub(crate) fn about(cache: &str, policy: &EvictionPolicy, metrics: &CacheMetrics
     let lookups = metrics.hits + metrics.misses;
     let rate = metrics.hit_rate().unwrap_or(1.0);
     if lookups >= MIN_LOOKUPS && rate < GOOD_HIT_RATE {
-        let cause = if metrics.refaults == 0 {
+        let cause = if metrics.oversize > 0 {
+            "part of it comes from resources too large to be kept"
+        } else if metrics.refaults == 0 {
             "keys rarely repeat: check that the key holds nothing that changes from call to call, or warm it up"
         } else {
             "part of it comes from evictions"
@@ -64,6 +68,19 @@ pub(crate) fn about(cache: &str, policy: &EvictionPolicy, metrics: &CacheMetrics
                 metrics.refaults,
                 metrics.misses,
                 remedy(policy)
+            ),
+        ));
+    }
+    if metrics.oversize > 0 {
+        all.push(advice(
+            AdviceKind::Oversize,
+            format!(
+                "{} resources were too large to be kept and are created again each time; {}",
+                metrics.oversize,
+                match policy.max_bytes() {
+                    Some(max) => format!("raise max_bytes ({max}) or the registry's byte budget"),
+                    None => "raise the registry's byte budget".to_owned(),
+                }
             ),
         ));
     }

@@ -11,6 +11,12 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Duration;
 }
 
+impl<C: Clock> Clock for Arc<C> {
+    fn now(&self) -> Duration {
+        (**self).now()
+    }
+}
+
 /// A clock that stands still until it is told to move. Clones share one time.
 ///
 /// ```
@@ -57,33 +63,62 @@ impl Clock for MockClock {
 /// What a cache reads the time from. An enum, because a virtual call would show on the hit path.
 #[derive(Clone)]
 pub(crate) enum TimeSource {
-    System { origin: Instant, coarse_origin: coarsetime::Instant },
+    System(SystemClock),
     Custom(Arc<dyn Clock>),
 }
 
 impl TimeSource {
     pub(crate) fn system() -> Self {
-        Self::System { origin: Instant::now(), coarse_origin: coarsetime::Instant::now_without_cache_update() }
+        Self::System(SystemClock::new())
     }
 
     /// Precise nanoseconds, about 40 ns to read on a virtual machine.
     pub(crate) fn now(&self) -> u64 {
         match self {
-            Self::System { origin, .. } => nanos(origin.elapsed()),
+            Self::System(clock) => nanos(clock.origin.elapsed()),
             Self::Custom(clock) => nanos(clock.now()),
         }
     }
 }
 
-/// Readings in one tick of the coarse clock (1 to 16 ms) from which a run of hits counts as dense.
+/// The system's monotonic clock.
+#[derive(Clone)]
+pub(crate) struct SystemClock {
+    origin: Instant,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    coarse_origin: coarsetime::Instant,
+}
+
+impl SystemClock {
+    fn new() -> Self {
+        Self {
+            origin: Instant::now(),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            coarse_origin: coarsetime::Instant::now_without_cache_update(),
+        }
+    }
+
+    /// Nanoseconds within a scheduler tick (1 to 10 ms) of the precise ones, several times cheaper to read. Elsewhere
+    /// than on Linux the precise clock serves: the coarse ones there go on while the machine sleeps, and drift away.
+    fn coarse_now(&self) -> u64 {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        return coarsetime::Instant::now_without_cache_update().duration_since(self.coarse_origin).as_nanos();
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        nanos(self.origin.elapsed())
+    }
+}
+
+/// A tick: 2^22 ns, about 4 ms.
+const TICK_BITS: u32 = 22;
+/// Readings in one tick from which a run of hits counts as dense.
 const DENSE_READINGS: u32 = 64;
 /// Hits of a dense run that share one reading.
 const SHARED_BY: u32 = 64;
 
 /// The time for hits that need it only to say later how long an entry has been idle, never to decide that it expired.
 ///
-/// Reads the operating system's coarse clock, which lags the precise one by at most a tick. Even that costs a third of
-/// a hit, so in a dense run hits share a reading: [`share`](Self::share) says that this hit need not read.
+/// Even the coarse clock costs a third of a hit, so in a dense run hits share a reading: [`share`](Self::share) says
+/// that this hit need not read. When the run ends, what is left of the last reading is still shared by later hits.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct UseClock {
@@ -103,11 +138,12 @@ impl UseClock {
 
     /// Reads the clock. Returns the time and the number of hits that the reading stands for: 1 outside of dense runs.
     pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> (u64, u32) {
-        let TimeSource::System { coarse_origin, .. } = source else {
+        let TimeSource::System(clock) = source else {
             return (source.now(), 1);
         };
-        let now = coarsetime::Instant::now_without_cache_update().duration_since(*coarse_origin).as_nanos();
-        self.readings_in_tick = if now == self.read_at { self.readings_in_tick.saturating_add(1) } else { 0 };
+        let now = clock.coarse_now();
+        let same_tick = now >> TICK_BITS == self.read_at >> TICK_BITS;
+        self.readings_in_tick = if same_tick { self.readings_in_tick.saturating_add(1) } else { 0 };
         self.read_at = now;
         if !may_be_shared || self.readings_in_tick < DENSE_READINGS {
             return (now, 1);
@@ -120,7 +156,7 @@ impl UseClock {
 impl fmt::Debug for TimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::System { .. } => "System",
+            Self::System(_) => "System",
             Self::Custom(_) => "Custom",
         })
     }

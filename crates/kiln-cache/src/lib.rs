@@ -84,9 +84,10 @@
 //! }
 //! assert_eq!(events.try_iter().count(), 2);
 //!
-//! // 6. Give memory back when the machine needs it. This reaches every cache and every slot.
-//! let trimmed = registry.trim(4096);
-//! assert!(trimmed.bytes_after <= 2 * 4096, "the floor of 4 entries keeps both plans");
+//! // 6. Give memory back when the machine needs it. This reaches every cache and every slot, down to the floors.
+//! registry.set_eviction_policy::<Fft>(policy.with_min_entries(1))?;
+//! let trimmed = registry.trim(0);
+//! assert_eq!((trimmed.entries_evicted, trimmed.bytes_after), (1, 256 * 16));
 //! # Ok::<(), CacheError>(())
 //! ```
 //!
@@ -94,17 +95,19 @@
 //!
 //! - **Threads.** Everything takes `&self`. Concurrent misses on one key run one creation. A creation that fails or
 //!   panics wakes all who wait with an error, leaves nothing behind, and the next call tries again. A creation may look
-//!   up anything, except what would wait for itself: that is an error, also across threads, never a hang.
-//! - **Limits** hold strictly, at every moment. The floor `min_entries` wins over every limit. A stale entry is never
-//!   returned.
-//! - **Order.** Eviction is exact: the least recently used entry goes, or the first inserted. Two things are told
-//!   coarser than they happen, so that a hit stays cheap. Uses by different threads between two insertions may be
-//!   ordered either way. And in a cache of more than 256 entries and no idle limit, in a run of hits so dense that one
-//!   of its 32 shards sees more than 64 in a tick of the system clock (1 to 16 ms), uses of an entry that was already
-//!   used since the last insertion are noted for one hit in 64 only: their order, their time and
-//!   [`CacheMetrics::max_entry_reuse_count`] are then those of the sample. Hits and misses are always counted.
+//!   up anything, except what would wait for itself: that is an error, also across threads and caches, never a hang.
+//!   The user's code (creation, `Drop`, sinks) runs with no lock held, except a slot's own.
+//! - **Limits** of a policy hold strictly, at every moment; the byte budget after every creation and every use of a
+//!   slot. The floor `min_entries` wins over both. A stale entry is never returned.
+//! - **Order.** The least recently used entry goes, or the first inserted, exactly; with two grains of salt, so that a
+//!   hit stays cheap. Uses by different threads between two insertions may be ordered either way. And in a cache of more
+//!   than 256 entries and no idle limit, in a run of hits so dense that one of its 32 shards sees more than 64 in 4 ms,
+//!   uses of an entry that was already used since the last insertion are noted for one hit in 64 only: their order,
+//!   their time and [`CacheMetrics::max_entry_reuse_count`] are then those of the sample, also for up to 63 hits of the
+//!   shard after the run. Hits and misses are always counted.
 //! - **Cost.** A hit takes one uncontended lock and allocates nothing; `cargo bench -p kiln-cache` shows it beside
-//!   `quick_cache` and `moka`. With no sink attached nothing is formatted.
+//!   `quick_cache` and `moka`. With no sink attached nothing is formatted. Order is brought up to date by evictions, not
+//!   by hits: after a hit on each of a million entries, the next eviction takes a third of a second, once.
 //! - **Memory.** An evicted resource leaves the books at once and memory when its last holder drops it.
 //!
 //! # Where things are

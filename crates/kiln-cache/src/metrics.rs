@@ -18,11 +18,14 @@ pub struct CacheMetrics {
     pub hits: u64,
     /// Lookups that found nothing usable: each began a creation, returned `None`, or waited for a creation that failed.
     pub misses: u64,
-    /// Entries that a limit, a budget or a trim removed. `clear`, `remove` and replacement do not count.
+    /// Entries that a limit, a budget or a trim removed, and those too large to be kept. `clear`, `remove` and replacement
+    /// do not count.
     pub evictions: u64,
+    /// Resources that were by themselves larger than `max_bytes` or the registry's budget, and were not kept.
+    pub oversize: u64,
     /// Misses on entries that had been evicted shortly before: high when a limit is too tight for the workload.
     ///
-    /// Each shard remembers its last few hundred evictions by fingerprint, so this is a close estimate.
+    /// Each shard remembers about as many evictions as it has entries, by fingerprint: an estimate, slightly low.
     pub refaults: u64,
     /// What happened last.
     pub last_event: Option<LastEvent>,

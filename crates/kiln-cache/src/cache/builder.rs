@@ -1,7 +1,7 @@
 //! Building a cache: name, policy, weights, clock, sinks.
 
 use super::shard::Shard;
-use super::{Cache, Gate, KeyHasher, MeanTime, WaitGraph, Weigher};
+use super::{Cache, Gate, KeyHasher, MeanTime, Weigher};
 use crate::clock::{Clock, TimeSource};
 use crate::error::{CacheError, CacheErrorKind};
 use crate::events::{DEFAULT_SUMMARY_INTERVAL, EventHub, EventSink};
@@ -33,14 +33,19 @@ pub struct CacheBuilder<K, V> {
 pub(crate) struct Shared {
     /// Bytes of all entries of all caches.
     pub(crate) ledger: Arc<AtomicU64>,
-    pub(crate) waits: Arc<WaitGraph>,
     /// Larger entries are not kept: the byte budget of the registry.
     pub(crate) max_entry_bytes: u64,
 }
 
 impl Shared {
     pub(crate) fn new(max_entry_bytes: u64) -> Self {
-        Self { ledger: Arc::new(AtomicU64::new(0)), waits: Arc::default(), max_entry_bytes }
+        Self { ledger: Arc::new(AtomicU64::new(0)), max_entry_bytes }
+    }
+}
+
+impl<K, V> std::fmt::Debug for CacheBuilder<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheBuilder").field("name", &self.name).field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
@@ -71,7 +76,7 @@ where
     }
 
     /// How many bytes an entry stands for; the size of `V` itself unless set, which leaves out what `V` points to.
-    /// Called once per entry, when it is inserted.
+    /// Called once per entry, when it is inserted. More than 2^48 bytes count as 2^48.
     #[must_use]
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
         self.weigher = Box::new(weigher);
@@ -139,9 +144,9 @@ where
             time: self.time,
             gate: Mutex::new(Gate::new(self.policy)),
             max_idle: AtomicU64::new(self.policy.max_idle_nanos()),
-            last_insertion: AtomicU64::new(0),
             len: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
+            oversize: AtomicU64::new(0),
             lookup_times: MeanTime::default(),
             create_times: MeanTime::default(),
             events: hub,

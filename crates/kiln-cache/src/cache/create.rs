@@ -1,10 +1,9 @@
 //! The miss path: run the creation once, keep its result, wake those who wait.
 
-use super::flight::{Flight, Outcome};
-use super::shard::{Lookup, NewEntry};
+use super::flight::{self, Flight, Outcome};
+use super::shard::Lookup;
 use super::{Cache, Evicted};
 use crate::error::{CacheError, CacheErrorKind};
-use crate::sync::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ where
 {
     /// The value of a key; created on a miss, once for all threads that ask.
     ///
-    /// Fails only if the creation asks for its own key, or if it ran in another thread and panicked there. A panic in
+    /// Fails only if the creation asks for its own key, or if it ran in another thread and failed or panicked there. A panic in
     /// this thread's own creation passes through to the caller; the cache stays usable and the next call tries again.
     pub fn get_or_insert_with(&self, key: &K, create: impl FnOnce() -> V) -> Result<Arc<V>, CacheError> {
         self.get_or_try_insert_with(key, || Ok(create()))
@@ -121,20 +120,16 @@ where
     fn start(&self, hash: u64, key: &K, counted: bool) -> Start<V> {
         let mut time = self.lookup_time();
         if !counted {
-            time = self.expire_for(time);
+            self.expire();
         }
         loop {
             let mut shard = self.shard(hash).lock();
-            let found = if counted {
-                shard.touch(hash, key, time, self.last_insertion.load(Ordering::Relaxed))
-            } else {
-                shard.peek(hash, key)
-            };
+            let found = if counted { shard.touch(hash, key, time) } else { shard.peek(hash, key) };
             match found {
                 Lookup::Hit { value, bytes } => return Start::Hit { value, bytes },
                 Lookup::Stale => {
                     drop(shard);
-                    time = self.expire_for(time);
+                    time = self.expire_for(hash, key, time);
                 }
                 Lookup::Miss => {
                     if let Some(flight) = shard.find_flight(hash, key) {
@@ -156,7 +151,7 @@ where
     where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
-        let outcome = self.shared.waits.wait(flight, &self.name).map_err(E::from).and_then(|outcome| match outcome {
+        let outcome = flight::wait(flight, &self.name, key).map_err(E::from).and_then(|outcome| match outcome {
             Outcome::Created(value, bytes) => Ok((value, bytes)),
             Outcome::Failed(error) => Err(error.downcast_ref::<E>().cloned().unwrap_or_else(|| {
                 E::from(self.waiter_error(key, CacheErrorKind::CreationFailed, "failed with an error of another type"))
@@ -192,17 +187,16 @@ where
     where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
-        let mut landing = Landing { cache: self, hash, flight, landed: false };
+        let mut landing = Landing { cache: self, hash, key, counted, flight, landed: false };
         self.make_room();
         let began = self.time.now();
         let result = create();
-        let ended = self.time.now();
-        self.create_times.record(ended.saturating_sub(began));
+        self.create_times.record(self.time.now().saturating_sub(began));
         let (result, bytes) = match result {
             Ok(value) => {
-                let bytes = (self.weigher)(key, &value);
+                let bytes = self.weigh(key, &value);
                 let value = Arc::new(value);
-                self.admit(hash, &value, bytes, ended, flight);
+                self.admit(hash, key, &value, bytes, flight);
                 landing.land(Outcome::Created(Arc::clone(&value), bytes));
                 (Ok((value, Found::Created)), bytes)
             }
@@ -221,27 +215,11 @@ where
     /// Keeps a created value, unless the cache was cleared meanwhile or the value is too large to be kept.
     ///
     /// The flight and its entry change places under one lock, so that no other thread sees neither of them.
-    fn admit(&self, hash: u64, value: &Arc<V>, bytes: u64, now: u64, flight: &Arc<Flight<V>>) {
+    fn admit(&self, hash: u64, key: &K, value: &Arc<V>, bytes: u64, flight: &Arc<Flight<V>>) {
         let mut evicted = Evicted::default();
-        let mut replaced = None;
+        let key = key.clone();
         let mut gate = self.gate.lock();
-        let kept = self.make_room_for(&mut gate, bytes, &mut evicted);
-        let mut shard = self.shard(hash).lock();
-        if let Some(key) = shard.take_flight(flight)
-            && kept
-        {
-            // An `insert` may have come in between; the later value stays.
-            replaced = shard.remove(hash, &key);
-            let entry = NewEntry { key, value: Arc::clone(value), bytes, now };
-            let last_insertion = self.last_insertion.load(Ordering::Relaxed);
-            let mark = shard.insert(hash, entry, last_insertion, |key| self.hash(key));
-            drop(shard);
-            self.account_insert(bytes);
-            if let Some(entry) = &replaced {
-                self.account_removal(1, entry.bytes);
-            }
-            self.enqueue(&mut gate, mark);
-        }
+        let replaced = self.put(&mut gate, (hash, key), (value, bytes), Some(flight), &mut evicted);
         drop(gate);
         drop(replaced);
         self.finish(evicted);
@@ -265,6 +243,8 @@ where
 {
     cache: &'a Cache<K, V>,
     hash: u64,
+    key: &'a K,
+    counted: bool,
     flight: &'a Arc<Flight<V>>,
     landed: bool,
 }
@@ -289,6 +269,9 @@ where
         if !self.landed {
             self.cache.forget(self.hash, self.flight);
             self.flight.land(Outcome::Panicked);
+            if self.counted {
+                self.cache.tell_access(self.key, false, 0);
+            }
         }
     }
 }

@@ -4,40 +4,52 @@
 //! while a lock is held.
 
 use super::Cache;
+use super::flight::Flight;
 use super::queue::{Mark, Queue};
-use super::shard::{Detail, Eviction, Removed, Standing};
+use super::shard::{Detail, Eviction, NewEntry, Removed, Standing};
 use crate::events::{CacheEvent, EventHub};
 use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 
 /// Marks of entries that are gone may pile up to this many more than there are entries, before they are swept.
 const SPARE_MARKS: usize = 64;
+/// Entries that a trim evicts before it also gives back the memory of the tables.
+const LARGE_TRIM: usize = 1024;
 
 /// What serialises everything that adds or evicts entries, so that limits hold strictly: the policy and the order in
 /// which entries leave. Hits never take its lock. Locked before a shard, never after.
 pub(super) struct Gate {
     pub(super) policy: EvictionPolicy,
-    by_use: Queue,
-    /// Kept only under a policy that evicts in this order.
-    by_insertion: Option<Queue>,
+    by_use: LazyQueue,
+    by_insertion: LazyQueue,
 }
 
-/// Entries on their way out, each with the reason.
-pub(super) struct Evicted<K, V>(Vec<(EvictionReason, Option<Removed<K, V>>)>);
+/// A queue while something needs it: the policy all the time, a trim for a while.
+type LazyQueue = Option<Queue>;
+
+/// Entries on their way out.
+pub(super) struct Evicted<K, V>(Vec<Departure<K, V>>);
+
+struct Departure<K, V> {
+    reason: EvictionReason,
+    size_after: usize,
+    /// `None` for a value that was too large to get in.
+    _entry: Option<Removed<K, V>>,
+}
+
+impl<K, V> Evicted<K, V> {
+    fn push(&mut self, reason: EvictionReason, size_after: usize, entry: Option<Removed<K, V>>) {
+        self.0.push(Departure { reason, size_after, _entry: entry });
+    }
+}
 
 impl Gate {
     pub(super) fn new(policy: EvictionPolicy) -> Self {
-        let by_insertion = (policy.order() == EvictionOrder::Fifo).then(Queue::default);
-        Self { policy, by_use: Queue::default(), by_insertion }
-    }
-
-    pub(super) fn push(&mut self, mark: Mark) {
-        self.by_use.push(mark);
-        if let Some(queue) = &mut self.by_insertion {
-            queue.push(mark);
-        }
+        let needed = |order| needs(&policy, order).then(Queue::default);
+        Self { policy, by_use: needed(EvictionOrder::Lru), by_insertion: needed(EvictionOrder::Fifo) }
     }
 
     /// Forgets all marks, when all entries are gone.
@@ -47,15 +59,28 @@ impl Gate {
 
     #[cfg(test)]
     pub(super) fn marks(&self) -> usize {
-        self.by_use.len() + self.by_insertion.as_ref().map_or(0, Queue::len)
+        [&self.by_use, &self.by_insertion].into_iter().flatten().map(Queue::len).sum()
     }
 
-    fn queue(&mut self, order: EvictionOrder) -> &mut Queue {
-        match (order, &mut self.by_insertion) {
-            (EvictionOrder::Fifo, Some(queue)) => queue,
-            _ => &mut self.by_use,
+    fn queue(&mut self, order: EvictionOrder) -> &mut LazyQueue {
+        match order {
+            EvictionOrder::Lru => &mut self.by_use,
+            EvictionOrder::Fifo => &mut self.by_insertion,
         }
     }
+}
+
+/// Whether a policy evicts in this order. Idle entries leave in order of use under any policy.
+fn needs(policy: &EvictionPolicy, order: EvictionOrder) -> bool {
+    policy.order() == order || (order == EvictionOrder::Lru && policy.max_idle_duration().is_some())
+}
+
+/// What a `put` took out; dropped by the caller once no lock is held.
+pub(super) struct Replaced<K, V> {
+    _entry: Option<Removed<K, V>>,
+    _flight_key: Option<K>,
+    /// The key that came with a value which was not kept.
+    _unused: Option<NewEntry<K, V>>,
 }
 
 impl<K, V> Default for Evicted<K, V> {
@@ -69,14 +94,35 @@ where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    /// Lets go of stale entries. Costs one relaxed load for a policy without an idle limit.
-    pub(super) fn expire(&self) {
+    /// Lets go of stale entries; returns how many. Costs one relaxed load for a policy without an idle limit.
+    pub(crate) fn expire(&self) -> usize {
         if self.max_idle.load(Ordering::Relaxed) == u64::MAX {
-            return;
+            return 0;
         }
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
         self.sweep(&mut gate, &mut evicted);
+        drop(gate);
+        let count = evicted.0.len();
+        self.finish(evicted);
+        count
+    }
+
+    /// Lets go of stale entries after a lookup met one, and of that one whatever its place in the order: uses by several
+    /// threads between two insertions need not be in line by time. What is still there then is protected by the floor.
+    pub(super) fn expire_key(&self, hash: u64, key: &K) {
+        let mut evicted = Evicted::default();
+        let mut gate = self.gate.lock();
+        self.sweep(&mut gate, &mut evicted);
+        if self.len.load(Ordering::Relaxed) > gate.policy.min_entries() {
+            let (now, max_idle) = (self.time.now(), gate.policy.max_idle_nanos());
+            let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
+            let entry = self.shard(hash).lock().evict_key(hash, key, stale);
+            if let Some(entry) = entry {
+                self.account_removal(1, entry.bytes);
+                evicted.push(EvictionReason::Idle, self.len.load(Ordering::Relaxed), Some(entry));
+            }
+        }
         drop(gate);
         self.finish(evicted);
     }
@@ -92,19 +138,20 @@ where
         self.finish(evicted);
     }
 
-    /// Makes room for an entry of this size, the new one counted as part of the floor. False if it cannot be kept.
-    pub(super) fn make_room_for(&self, gate: &mut Gate, bytes: u64, evicted: &mut Evicted<K, V>) -> bool {
+    /// Makes room for an entry of this size, the new one counted as part of the floor. The entry that it replaces, of
+    /// `old` bytes, counts as gone; it is the newest and not evicted. False if the new one cannot be kept.
+    fn make_room_for(&self, gate: &mut Gate, bytes: u64, old: Option<u64>, evicted: &mut Evicted<K, V>) -> bool {
         let policy = gate.policy;
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
-        let len = || self.len.load(Ordering::Relaxed);
+        let len = || self.len.load(Ordering::Relaxed) - usize::from(old.is_some());
         if bytes > max_bytes.min(self.shared.max_entry_bytes) && len() >= policy.min_entries() {
-            self.shards[0].lock().count_eviction(0);
-            evicted.0.push((EvictionReason::Oversize, None));
+            self.oversize.fetch_add(1, Ordering::Relaxed);
+            evicted.push(EvictionReason::Oversize, len(), None);
             return false;
         }
         let max_entries = policy.max_entries().unwrap_or(usize::MAX);
         while len() >= max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
-        let over = || self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > max_bytes;
+        let over = || self.bytes.load(Ordering::Relaxed) - old.unwrap_or(0) + bytes > max_bytes;
         while over()
             && len() >= policy.min_entries().max(1)
             && self.evict_one(gate, policy.order(), EvictionReason::MaxBytes, evicted)
@@ -116,15 +163,17 @@ where
     /// operation brings it back.
     pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
         self.sweep(gate, evicted);
-        let order = policy.order();
-        if order == EvictionOrder::Fifo && gate.by_insertion.is_none() {
-            gate.by_insertion = Some(self.queue_of_entries(order));
-        } else if order == EvictionOrder::Lru {
-            gate.by_insertion = None;
+        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
+            let queue = gate.queue(order);
+            match needs(&policy, order) {
+                true if queue.is_none() => *queue = Some(self.queue_of_entries(order)),
+                true => {}
+                false => *queue = None,
+            }
         }
         gate.policy = policy;
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
-        self.decide_care();
+        self.decide_care(gate);
         self.sweep(gate, evicted);
         self.shrink(gate, policy.max_entries(), evicted);
     }
@@ -146,10 +195,28 @@ where
             && self.oldest_stamp(&mut gate, order).is_some_and(|stamp| stamp <= up_to_stamp)
             && self.evict_one(&mut gate, order, reason, &mut evicted)
         {}
-        drop(gate);
         let count = evicted.0.len() - swept;
+        if !needs(&gate.policy, order) {
+            *gate.queue(order) = None;
+        }
+        if count >= LARGE_TRIM {
+            self.shrink_memory(&mut gate);
+        }
+        drop(gate);
         self.finish(evicted);
         count
+    }
+
+    /// Gives back what tables and queues no longer need.
+    fn shrink_memory(&self, gate: &mut Gate) {
+        for shard in &self.shards {
+            shard.lock().shrink_memory(|key| self.hash(key));
+        }
+        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
+            if gate.queue(order).is_some() {
+                *gate.queue(order) = Some(self.queue_of_entries(order));
+            }
+        }
     }
 
     /// Stamp of the least recently used entry that a trim may take; `None` if the floor protects all of them.
@@ -161,16 +228,53 @@ where
         self.oldest_stamp(&mut gate, EvictionOrder::Lru)
     }
 
-    /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
-    pub(super) fn enqueue(&self, gate: &mut Gate, mark: Mark) {
-        gate.push(mark);
-        self.last_insertion.store(mark.stamp, Ordering::Relaxed);
-        let limit = 2 * self.len.load(Ordering::Relaxed) + SPARE_MARKS;
-        if gate.by_use.len() > limit {
-            gate.by_use = self.queue_of_entries(EvictionOrder::Lru);
+    /// Puts a value in, replacing the one that the key has: readers see the old one or the new one. Keeps nothing if the
+    /// value is too large or, for a creation, if a `clear` came in between.
+    pub(super) fn put(
+        &self,
+        gate: &mut Gate,
+        (hash, key): (u64, K),
+        (value, bytes): (&Arc<V>, u64),
+        flight: Option<&Arc<Flight<V>>>,
+        evicted: &mut Evicted<K, V>,
+    ) -> Replaced<K, V> {
+        let new = NewEntry { key, value: Arc::clone(value), bytes, now: self.time.now() };
+        let mut shard = self.shard(hash).lock();
+        if flight.is_some_and(|flight| !shard.has_flight(flight)) {
+            return Replaced { _entry: None, _flight_key: None, _unused: Some(new) };
         }
-        if gate.by_insertion.as_ref().is_some_and(|queue| queue.len() > limit) {
-            gate.by_insertion = Some(self.queue_of_entries(EvictionOrder::Fifo));
+        let old = shard.renew(hash, &new.key);
+        drop(shard);
+        if let Some((mark, _)) = old {
+            self.enqueue(gate, mark);
+        }
+        let fits = self.make_room_for(gate, bytes, old.map(|(_, bytes)| bytes), evicted);
+        let mut shard = self.shard(hash).lock();
+        let flight_key = flight.and_then(|flight| shard.take_flight(flight));
+        let entry = shard.remove(hash, &new.key);
+        let (mark, unused) =
+            if fits { (Some(shard.insert(hash, new, |key| self.hash(key))), None) } else { (None, Some(new)) };
+        drop(shard);
+        if let Some(entry) = &entry {
+            self.account_removal(1, entry.bytes);
+        }
+        if let Some(mark) = mark {
+            self.account_insert(bytes);
+            self.enqueue(gate, mark);
+        }
+        Replaced { _entry: entry, _flight_key: flight_key, _unused: unused }
+    }
+
+    /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
+    fn enqueue(&self, gate: &mut Gate, mark: Mark) {
+        let limit = 2 * self.len.load(Ordering::Relaxed) + SPARE_MARKS;
+        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
+            if let Some(queue) = gate.queue(order) {
+                queue.push(mark);
+                if queue.len() > limit {
+                    *queue = self.queue_of_entries(order);
+                }
+            }
         }
     }
 
@@ -184,14 +288,14 @@ where
 
     fn tell_evictions(&self, hub: &EventHub, evicted: &Evicted<K, V>) {
         let mut rest = evicted.0.as_slice();
-        while let Some(&(reason, _)) = rest.first() {
-            let count = rest.iter().take_while(|(other, _)| *other == reason).count();
+        while let Some(&Departure { reason, .. }) = rest.first() {
+            let count = rest.iter().take_while(|departure| departure.reason == reason).count();
             hub.emit(&CacheEvent::CacheEviction {
                 cache: self.name.clone(),
                 strategy: self.policy().name().into(),
                 count,
                 reason,
-                size_after: self.len.load(Ordering::Relaxed),
+                size_after: rest[count - 1].size_after,
             });
             rest = &rest[count..];
         }
@@ -246,14 +350,14 @@ where
         evicted: &mut Evicted<K, V>,
         test: impl Fn(&Detail) -> bool,
     ) -> bool {
-        let queue = gate.queue(order);
+        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order));
         let mut patience = queue.len();
         while let Some(mark) = queue.oldest() {
             match self.shard(mark.hash).lock().evict(mark, order, patience == 0, &test) {
                 Eviction::Evicted(entry) => {
                     queue.pop();
                     self.account_removal(1, entry.bytes);
-                    evicted.0.push((reason, Some(entry)));
+                    evicted.push(reason, self.len.load(Ordering::Relaxed), Some(entry));
                     return true;
                 }
                 Eviction::Kept => return false,
@@ -266,7 +370,7 @@ where
 
     /// The stamp of the oldest entry, as good as other threads let it be.
     fn oldest_stamp(&self, gate: &mut Gate, order: EvictionOrder) -> Option<u64> {
-        let queue = gate.queue(order);
+        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order));
         for _ in 0..=queue.len() {
             let mark = queue.oldest()?;
             match self.shard(mark.hash).lock().standing(mark, order) {

@@ -3,6 +3,7 @@
 use crate::error::{CacheError, CacheErrorKind};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, ThreadId, thread};
 use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A creation under way.
@@ -78,38 +79,41 @@ impl<V: Send + Sync> Pending for Flight<V> {
     }
 }
 
-/// Which thread waits for which creation, over all caches that share the graph (those of one registry).
-///
-/// A creation may look up other resources. When those look-ups come back to a creation that waits for this one, every
-/// thread on the way would wait for ever; the graph lets the last of them see the cycle and return an error.
-#[derive(Default)]
-pub(crate) struct WaitGraph {
-    waiting: Mutex<Vec<(ThreadId, Arc<dyn Pending>)>>,
+/// Which thread waits for which creation.
+type Waiting = Vec<(ThreadId, Arc<dyn Pending>)>;
+
+// Threads are process-wide, and a creation may look up any cache of any registry: only a process-wide list sees every
+// circle. It holds nothing of a cache beyond the time of a wait.
+#[cfg(not(loom))]
+static WAITING: Mutex<Waiting> = Mutex::new(Vec::new());
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref WAITING: Mutex<Waiting> = Mutex::new(Vec::new());
 }
 
-impl WaitGraph {
-    /// Waits for a flight of another thread; an error, if that could never end.
-    pub(crate) fn wait<V: Send + Sync + 'static>(
-        &self,
-        flight: &Arc<Flight<V>>,
-        cache: &str,
-    ) -> Result<Outcome<V>, CacheError> {
-        let me = thread::current().id();
-        {
-            let mut waiting = self.waiting.lock();
-            if closes_cycle(&waiting, flight.as_ref(), me) {
-                return Err(CacheError::new(
-                    CacheErrorKind::Reentrant,
-                    format!("cache `{cache}`: a creation asks for the resource that it is creating"),
-                ));
-            }
-            waiting.push((me, Arc::clone(flight) as Arc<dyn Pending>));
+/// Waits for a flight of another thread; an error, if that could never end.
+///
+/// A creation may look up other resources. When those look-ups come back to a creation that waits for this one, every
+/// thread on the way would wait for ever; the last of them sees the circle here.
+pub(crate) fn wait<V: Send + Sync + 'static>(
+    flight: &Arc<Flight<V>>,
+    cache: &str,
+    key: &dyn Debug,
+) -> Result<Outcome<V>, CacheError> {
+    let me = thread::current().id();
+    {
+        let mut waiting = WAITING.lock();
+        if closes_cycle(&waiting, flight.as_ref(), me) {
+            return Err(CacheError::new(
+                CacheErrorKind::Reentrant,
+                format!("cache `{cache}`: the creation of {key:?} asks for itself"),
+            ));
         }
-        let outcome = flight.wait();
-        let mut waiting = self.waiting.lock();
-        waiting.retain(|(thread, _)| *thread != me);
-        Ok(outcome)
+        waiting.push((me, Arc::clone(flight) as Arc<dyn Pending>));
     }
+    let outcome = flight.wait();
+    WAITING.lock().retain(|(thread, _)| *thread != me);
+    Ok(outcome)
 }
 
 /// Follows "waits for a creation by" from `flight`; true if that leads back to `me`.

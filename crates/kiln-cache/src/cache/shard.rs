@@ -38,7 +38,7 @@ pub(crate) enum LookupTime<'a> {
 /// What a shard needs to know of its cache to use an entry.
 pub(crate) struct HitContext<'a> {
     pub(crate) time: &'a TimeSource,
-    /// The stamp of the newest entry of the cache.
+    /// See [`stamp::last_insertion`].
     pub(crate) last_insertion: u64,
     /// The cache is large enough for hits to share an accounting.
     pub(crate) may_share: bool,
@@ -194,13 +194,13 @@ impl<K: Eq, V> ShardState<K, V> {
             return Some(&entry.value);
         }
         let (now, weight) = self.use_clock.read(context.time, context.may_share);
-        entry.used_stamp = stamp::next(&mut self.clock, context.last_insertion);
+        entry.used_stamp = stamp::of_use(&mut self.clock);
         self.details[entry.detail as usize].note_use(now, weight);
         Some(&entry.value)
     }
 
     /// Looks the key up and, if its entry is fresh, uses it. Counts the hit; the caller counts a miss.
-    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>, last_insertion: u64) -> Lookup<V> {
+    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>) -> Lookup<V> {
         let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
             return Lookup::Miss;
         };
@@ -213,7 +213,7 @@ impl<K: Eq, V> ShardState<K, V> {
             LookupTime::Limited { now, .. } => (now, 1),
         };
         detail.note_use(now, weight);
-        entry.used_stamp = stamp::next(&mut self.clock, last_insertion);
+        entry.used_stamp = stamp::of_use(&mut self.clock);
         self.hits += 1;
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
@@ -228,15 +228,19 @@ impl<K: Eq, V> ShardState<K, V> {
         })
     }
 
+    /// Makes the entry of a key the newest in both orders, so that making room for its replacement does not evict it.
+    /// Returns its new mark and its bytes.
+    pub(crate) fn renew(&mut self, hash: u64, key: &K) -> Option<(Mark, u64)> {
+        let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
+        let stamp = stamp::insertion(&mut self.clock);
+        let detail = &mut self.details[entry.detail as usize];
+        (entry.used_stamp, detail.id) = (stamp, stamp);
+        Some((Mark { stamp, id: stamp, hash }, detail.bytes))
+    }
+
     /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
-    pub(crate) fn insert(
-        &mut self,
-        hash: u64,
-        new: NewEntry<K, V>,
-        last_insertion: u64,
-        rehash: impl Fn(&K) -> u64,
-    ) -> Mark {
-        let stamp = stamp::next(&mut self.clock, last_insertion);
+    pub(crate) fn insert(&mut self, hash: u64, new: NewEntry<K, V>, rehash: impl Fn(&K) -> u64) -> Mark {
+        let stamp = stamp::insertion(&mut self.clock);
         let detail = Detail { used_at: new.now, created_at: new.now, bytes: new.bytes, id: stamp, reuse_count: 0 };
         let at = if let Some(at) = self.free_details.pop() {
             self.details[at as usize] = detail;
@@ -290,16 +294,35 @@ impl<K: Eq, V> ShardState<K, V> {
             return Eviction::Kept;
         }
         let (entry, _) = found.remove();
-        self.ghosts.remember(mark.hash);
         self.count_eviction(mark.hash);
         Eviction::Evicted(self.release(entry))
     }
 
+    /// Evicts the entry of a key if it passes the test.
+    pub(crate) fn evict_key(
+        &mut self,
+        hash: u64,
+        key: &K,
+        test: impl FnOnce(&Detail) -> bool,
+    ) -> Option<Removed<K, V>> {
+        let found = self.table.find_entry(hash, |entry| entry.key == *key).ok()?;
+        if !test(&self.details[found.get().detail as usize]) {
+            return None;
+        }
+        let (entry, _) = found.remove();
+        self.count_eviction(hash);
+        Some(self.release(entry))
+    }
+
     /// Takes out everything. Creations under way are forgotten too: they finish for those who wait, and keep nothing.
     pub(crate) fn clear(&mut self) -> Cleared<K, V> {
-        self.past_reuse = self.max_reuse();
+        let (mut max_reuse, mut bytes) = (self.past_reuse, 0);
+        for detail in self.live_details() {
+            max_reuse = max_reuse.max(detail.reuse_count);
+            bytes += detail.bytes;
+        }
+        self.past_reuse = max_reuse;
         self.note(LastEvent::Clear, 0);
-        let bytes = self.live_details().map(|detail| detail.bytes).sum();
         self.details = Vec::new();
         self.free_details = Vec::new();
         let table = std::mem::take(&mut self.table);
@@ -321,20 +344,44 @@ impl<K: Eq, V> ShardState<K, V> {
             Some((stamp, event, hits)) if hits == self.hits => Some((stamp, event)),
             _ => (self.hits > 0).then_some((self.clock, LastEvent::Hit)),
         };
+        let (mut max_reuse, mut times) = (self.past_reuse, None);
+        for detail in self.live_details() {
+            max_reuse = max_reuse.max(detail.reuse_count);
+            times = Some(UseTimes::with(times, detail));
+        }
         Census {
             hits: self.hits,
             misses: self.misses,
             evictions: self.evictions,
             refaults: self.refaults,
-            max_reuse: self.max_reuse(),
+            max_reuse,
             last_event,
-            times: self.live_details().fold(None, |times, detail| Some(UseTimes::with(times, detail))),
+            times,
         }
     }
 
     /// Hits and misses.
     pub(crate) fn lookups(&self) -> (u64, u64) {
         (self.hits, self.misses)
+    }
+
+    /// Gives memory back once most of it is unused.
+    pub(crate) fn shrink_memory(&mut self, hash: impl Fn(&K) -> u64) {
+        if self.table.capacity() <= 4 * self.table.len() + 64 {
+            return;
+        }
+        self.table.shrink_to_fit(|entry| hash(&entry.key));
+        let mut details = Vec::with_capacity(self.table.len());
+        for (at, entry) in self.table.iter_mut().enumerate() {
+            details.push(self.details[entry.detail as usize]);
+            entry.detail = at as u32;
+        }
+        self.details = details;
+        self.free_details = Vec::new();
+    }
+
+    pub(crate) fn has_flight(&self, flight: &Arc<Flight<V>>) -> bool {
+        self.flights.iter().any(|(_, _, other)| Arc::ptr_eq(other, flight))
     }
 
     pub(crate) fn find_flight(&self, hash: u64, key: &K) -> Option<&Arc<Flight<V>>> {
@@ -365,15 +412,16 @@ impl<K: Eq, V> ShardState<K, V> {
         self.note(LastEvent::Miss, hash);
     }
 
-    pub(crate) fn count_eviction(&mut self, hash: u64) {
+    fn count_eviction(&mut self, hash: u64) {
         self.evictions += 1;
+        self.ghosts.remember(hash, self.table.len());
         self.note(LastEvent::Eviction, hash);
     }
 
     /// Remembers what happened last, to the entry of which hash.
     #[cfg_attr(not(test), expect(unused_variables, reason = "only the journal of tests needs the hash"))]
     pub(crate) fn note(&mut self, event: LastEvent, hash: u64) {
-        self.last_event = Some((stamp::next(&mut self.clock, 0), event, self.hits));
+        self.last_event = Some((stamp::of_use(&mut self.clock), event, self.hits));
         #[cfg(test)]
         self.journal.push((event, hash));
     }
@@ -387,10 +435,6 @@ impl<K: Eq, V> ShardState<K, V> {
 
     fn live_details(&self) -> impl Iterator<Item = &Detail> {
         self.table.iter().map(|entry| &self.details[entry.detail as usize])
-    }
-
-    fn max_reuse(&self) -> u64 {
-        self.live_details().map(|detail| detail.reuse_count).fold(self.past_reuse, u64::max)
     }
 }
 

@@ -22,7 +22,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 pub struct ChannelSink(SyncSender<CacheEvent>);
 
 impl ChannelSink {
-    /// A sink and its receiver, which can fall behind by at most `capacity` events.
+    /// A sink and its receiver, which can fall behind by at most `capacity` events. With a capacity of 0 an event is taken
+    /// only while the receiver is waiting for one.
     pub fn new(capacity: usize) -> (Self, Receiver<CacheEvent>) {
         let (sender, receiver) = mpsc::sync_channel(capacity);
         (Self(sender), receiver)

@@ -15,7 +15,10 @@ const DEFAULT_MAX_FILES: usize = 4;
 /// Every line is handed to the operating system before the operation that caused it goes on: nothing is lost however
 /// the process ends. A file that would grow past its limit is renamed to `name.1` (`name.1` to `name.2`, and so on)
 /// and a new one begun; the oldest beyond the number of files is deleted. If a write fails half way, the half line is
-/// taken back, so that the file stays readable when the disk has room again.
+/// taken back, so that the file stays readable when the disk has room again. A line that finds neither room nor a way
+/// to rotate is lost and counted: the bound holds.
+///
+/// A file belongs to one sink. For several caches or registries, share the sink in an `Arc`.
 ///
 /// ```
 /// use kiln_cache::{Cache, events::{CacheEvent, JsonlSink}};
@@ -52,7 +55,8 @@ impl JsonlSink {
     }
 
     /// Appends to the file at `path`, made if missing: at most `max_files` files, the current one included, of
-    /// `max_file_bytes` each. A line longer than that has a file to itself.
+    /// `max_file_bytes` each. A line longer than that has a file to itself. Files beyond the number, left by a sink that
+    /// was allowed more, are deleted.
     pub fn with_limits(path: impl AsRef<Path>, max_file_bytes: u64, max_files: usize) -> io::Result<Self> {
         if max_file_bytes == 0 || max_files == 0 {
             return Err(io::Error::new(
@@ -62,21 +66,30 @@ impl JsonlSink {
                 ),
             ));
         }
-        let path = path.as_ref().to_owned();
+        // The path must mean the same file when it rotates, wherever the process is then.
+        let path = std::path::absolute(path)?;
         let output = Mutex::new(Output::open(&path)?);
-        Ok(Self { path, max_file_bytes, max_files, output })
+        let sink = Self { path, max_file_bytes, max_files, output };
+        // Left by a sink that was allowed more files.
+        for surplus in (max_files..).map(|age| sink.aged(age)).take_while(|path| path.exists()) {
+            fs::remove_file(surplus)?;
+        }
+        Ok(sink)
     }
 
-    /// Renames the files one step on and begins a new one.
+    /// Renames the files one step on and begins a new one. If an earlier attempt got no further than the renaming, or
+    /// someone took the file away, there is nothing to rename.
     fn rotate(&self, output: &mut Output) -> io::Result<()> {
-        for age in (1..self.max_files).rev() {
-            let from = self.aged(age - 1);
-            if from.exists() {
-                fs::rename(from, self.aged(age))?;
+        if self.path.exists() {
+            for age in (1..self.max_files).rev() {
+                let from = self.aged(age - 1);
+                if from.exists() {
+                    fs::rename(from, self.aged(age))?;
+                }
             }
-        }
-        if self.max_files == 1 {
-            fs::remove_file(&self.path)?;
+            if self.max_files == 1 {
+                fs::remove_file(&self.path)?;
+            }
         }
         *output = Output::open(&self.path)?;
         Ok(())
@@ -97,7 +110,8 @@ impl EventSink for JsonlSink {
         let mut line = event.to_json_line()?;
         line.push('\n');
         let mut output = self.output.lock();
-        if output.len > 0 && output.len + line.len() as u64 > self.max_file_bytes {
+        let len_after = output.len + u64::from(output.torn) + line.len() as u64;
+        if output.len > 0 && len_after > self.max_file_bytes {
             self.rotate(&mut output)?;
         }
         output.append(&line)

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Operations between two summaries, unless set otherwise.
 pub(crate) const DEFAULT_SUMMARY_INTERVAL: u64 = 100;
@@ -93,6 +94,13 @@ impl CacheEvent {
 pub trait EventSink: Send + Sync + 'static {
     /// Takes one event. An error is counted and reported once; the operation that caused the event goes on.
     fn record(&self, event: &CacheEvent) -> io::Result<()>;
+}
+
+/// One sink for several caches or registries.
+impl<S: EventSink + ?Sized> EventSink for Arc<S> {
+    fn record(&self, event: &CacheEvent) -> io::Result<()> {
+        (**self).record(event)
+    }
 }
 
 /// The sinks of a cache or registry.

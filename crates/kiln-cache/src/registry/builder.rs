@@ -15,6 +15,12 @@ pub struct CacheRegistryBuilder<D> {
     byte_budget: Option<u64>,
 }
 
+impl<D> std::fmt::Debug for CacheRegistryBuilder<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheRegistryBuilder").field("byte_budget", &self.byte_budget).finish_non_exhaustive()
+    }
+}
+
 impl<D: Send + Sync + 'static> CacheRegistryBuilder<D> {
     pub(super) fn new() -> Self {
         Self {

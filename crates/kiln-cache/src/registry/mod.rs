@@ -45,6 +45,7 @@ pub struct CacheRegistry<D = ()> {
 }
 
 struct Registered {
+    id: TypeId,
     name: &'static str,
     kernel: &'static str,
     cache: Box<dyn ErasedCache>,
@@ -105,7 +106,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     where
         K: CacheableKernel<Device = D>,
     {
-        self.existing::<K>()?.get(&K::create_cache_key(params))
+        self.cache::<K>().ok()?.get(&K::create_cache_key(params))
     }
 
     /// Creates what is missing of a list of parameters, so that later lookups hit. Goes on after a failure. Counts
@@ -120,25 +121,10 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
             match self.find_or_create::<K>(&key, None, false) {
                 Ok((_, Found::Created)) => report.created += 1,
                 Ok((_, Found::Hit | Found::Joined)) => report.already_cached += 1,
-                Err(_) => report.failed.push(WarmFailure { index, key: format!("{key:?}") }),
+                Err(error) => report.failed.push(WarmFailure::new(index, &key, &error)),
             }
         }
         report
-    }
-
-    /// The cache of a kernel type, made if it is not there yet: for hot loops, and for what the registry does not offer.
-    ///
-    /// What is inserted through it counts in the byte budget, which the next creation through the registry enforces.
-    /// Fails if another type has the same `CACHE_NAME`.
-    #[inline]
-    pub fn cache<K>(&self) -> Result<&Cache<K::Key, K::CachedResource>, CacheError>
-    where
-        K: CacheableKernel<Device = D>,
-    {
-        match self.existing::<K>() {
-            Some(cache) => Ok(cache),
-            None => self.register::<K>(),
-        }
     }
 
     /// Changes the policy of a cache, at once. May come before the cache's first use.
@@ -193,6 +179,8 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
 
     /// The slot of a type, filled by `init` on first use. Waits while another thread has it.
     ///
+    /// A slot is a lock: a thread that holds one must not wait for a creation that wants the same slot.
+    ///
     /// # Panics
     /// If this thread holds the same slot already: waiting for itself would never end.
     ///
@@ -240,14 +228,15 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// Gives memory back until at most `target_bytes` are left.
     ///
     /// The least recently used entries of all caches go first, whatever their policies, down to their floors
-    /// (`min_entries`). If that is not enough, slots are cleared, largest first. A resource that someone still holds
-    /// leaves the cache, and its memory goes when the last holder drops it.
+    /// (`min_entries`). If that is not enough, slots are cleared, largest first; `trim(0)` clears all of them. A resource
+    /// that someone still holds leaves the cache, and its memory goes when the last holder drops it.
     pub fn trim(&self, target_bytes: u64) -> TrimReport {
         let bytes_before = self.bytes();
         let entries_evicted = self.evict_to(target_bytes, EvictionReason::Trim);
         let (mut slots_cleared, mut slots_deferred) = (0, 0);
         for slot in self.slots_by_size() {
-            if self.bytes() <= target_bytes || slot.bytes() == 0 {
+            // To nothing at all: then also slots that tell no bytes, or are in use and have not told them yet.
+            if self.bytes() <= target_bytes && target_bytes > 0 {
                 break;
             }
             let counter = if slot.clear() { &mut slots_cleared } else { &mut slots_deferred };
@@ -281,11 +270,21 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         self.caches.get(TypeId::of::<K>()).map(Registered::of::<K>)
     }
 
+    /// The cache of a kernel type, made if it is not there yet. Not public: what is inserted past the registry would
+    /// escape the byte budget.
+    #[inline]
+    fn cache<K: CacheableKernel<Device = D>>(&self) -> Result<&KernelCache<K>, CacheError> {
+        match self.existing::<K>() {
+            Some(cache) => Ok(cache),
+            None => self.register::<K>(),
+        }
+    }
+
     #[cold]
     fn register<K: CacheableKernel<Device = D>>(&self) -> Result<&KernelCache<K>, CacheError> {
         let _registration = self.registration.lock();
-        let (name, kernel) = (K::CACHE_NAME, type_name::<K>());
-        let twin = self.caches.values().find(|entry| entry.name == name && entry.kernel != kernel);
+        let (id, name, kernel) = (TypeId::of::<K>(), K::CACHE_NAME, type_name::<K>());
+        let twin = self.caches.values().find(|entry| entry.name == name && entry.id != id);
         if let Some(twin) = twin {
             return Err(CacheError::new(
                 CacheErrorKind::DuplicateName,
@@ -296,8 +295,8 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
             .weigher(|_, resource| K::resource_bytes(resource))
             .joined(self.time.clone(), self.shared.clone(), self.hub.clone())
             .build()?;
-        let entry = Registered { name, kernel, cache: Box::new(cache) };
-        Ok(self.caches.get_or_insert(TypeId::of::<K>(), entry).of::<K>())
+        let entry = Registered { id, name, kernel, cache: Box::new(cache) };
+        Ok(self.caches.get_or_insert(id, entry).of::<K>())
     }
 
     #[inline]
@@ -317,25 +316,28 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     }
 
     /// Evicts the least recently used entries of all caches until `target_bytes` are left or every floor is reached.
+    /// What is stale goes first. Returns how many went.
     ///
     /// A merge: the cache with the oldest entry gives entries until its oldest is newer than that of the next cache.
+    /// If other threads keep using what is about to go, the ranking is made anew a few times, then ignored.
     fn evict_to(&self, target_bytes: u64, reason: EvictionReason) -> usize {
-        let mut evicted = 0;
+        let mut evicted = self.caches.values().map(|entry| entry.cache.expire()).sum();
+        let mut patience = 8;
         while self.bytes() > target_bytes {
-            let before = self.bytes();
             let oldest = |entry: &'_ Registered| entry.cache.oldest_evictable();
             let mut ranked: Vec<_> = self.caches.values().filter_map(|entry| Some((oldest(entry)?, entry))).collect();
             ranked.sort_by_key(|(stamp, _)| *stamp);
             let Some((_, first)) = ranked.first() else {
                 break;
             };
-            let up_to = ranked.get(1).map_or(u64::MAX - 1, |(stamp, _)| *stamp);
+            let next = ranked.get(1).map_or(u64::MAX, |(stamp, _)| *stamp);
+            let up_to = if patience > 0 { next } else { u64::MAX };
             let count = first.cache.evict_lru(reason, up_to, &|| self.bytes() > target_bytes);
             evicted += count;
-            // Another thread used the entry first, or it weighs nothing: the floors and the ranking decide anew.
-            if count == 0 && self.bytes() == before {
+            if count == 0 && patience == 0 {
                 break;
             }
+            patience = if count == 0 { patience - 1 } else { 8 };
         }
         evicted
     }
@@ -386,6 +388,7 @@ trait ErasedCache: Any + Send + Sync {
     fn metrics(&self) -> CacheMetrics;
     fn advice(&self) -> Vec<Advice>;
     fn clear(&self);
+    fn expire(&self) -> usize;
     fn oldest_evictable(&self) -> Option<u64>;
     fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize;
 }
@@ -409,6 +412,9 @@ where
     }
     fn clear(&self) {
         self.clear();
+    }
+    fn expire(&self) -> usize {
+        self.expire()
     }
     fn oldest_evictable(&self) -> Option<u64> {
         self.oldest_evictable()

@@ -1,5 +1,7 @@
 //! What a registry reports: who holds how much, what a trim did, how a warm-up went.
 
+use crate::error::CacheError;
+use std::any::Any;
 use std::fmt;
 
 /// Who holds how many bytes in a registry; made by [`CacheRegistry::report`](crate::CacheRegistry::report).
@@ -70,7 +72,7 @@ pub struct TrimReport {
     pub bytes_before: u64,
     /// Bytes afterwards. Above the target only if floors (`min_entries`) or slots in use hold the rest.
     pub bytes_after: u64,
-    /// Entries evicted.
+    /// Entries evicted, stale ones included.
     pub entries_evicted: usize,
     /// Slots cleared.
     pub slots_cleared: usize,
@@ -87,6 +89,22 @@ impl TrimReport {
     /// Whether the target was reached.
     pub fn reached_target(&self) -> bool {
         self.bytes_after <= self.target_bytes
+    }
+}
+
+/// One line for logs.
+impl fmt::Display for TrimReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "trimmed {} to {} bytes (target {}): {} entries evicted, {} slots cleared, {} deferred",
+            self.bytes_before,
+            self.bytes_after,
+            self.target_bytes,
+            self.entries_evicted,
+            self.slots_cleared,
+            self.slots_deferred
+        )
     }
 }
 
@@ -110,4 +128,21 @@ pub struct WarmFailure {
     pub index: usize,
     /// The key, as its `Debug` form.
     pub key: String,
+    /// What went wrong, where the error is the cache's own; an error type of the kernel need not be printable.
+    pub cache_error: Option<String>,
+}
+
+impl WarmFailure {
+    pub(super) fn new<E: Any>(index: usize, key: &dyn fmt::Debug, error: &E) -> Self {
+        let error: &dyn Any = error;
+        let cache_error = error.downcast_ref::<CacheError>().map(ToString::to_string);
+        Self { index, key: format!("{key:?}"), cache_error }
+    }
+}
+
+/// One line for logs.
+impl fmt::Display for WarmReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} created, {} already cached, {} failed", self.created, self.already_cached, self.failed.len())
+    }
 }

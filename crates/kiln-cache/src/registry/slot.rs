@@ -2,6 +2,7 @@
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, ThreadId, thread};
 use std::any::{Any, type_name};
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -77,23 +78,30 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
         self.claims.lock().owner = Some(me);
         // From here on the guard's drop resets the owner, even if `init` panics.
         let mut slot = SlotMut { cell: self, value: Some(value), registry };
-        if let Some(value) = slot.value.as_mut() {
-            value.get_or_insert_with(init);
+        if let Some(guard) = slot.value.as_mut() {
+            self.clear_if_wanted(guard);
+            guard.get_or_insert_with(init);
         }
         slot
     }
 
+    /// Clears the slot as long as someone wants it and nobody uses it. False if someone does, who will see the wish.
     fn clear_if_free(&self) -> bool {
-        let Some(mut guard) = self.value.try_lock() else {
-            return false;
-        };
-        if std::mem::take(&mut self.claims.lock().clear_wanted)
-            && let Some(value) = guard.as_mut()
-        {
+        while self.claims.lock().clear_wanted {
+            let Some(mut guard) = self.value.try_lock() else {
+                return false;
+            };
+            self.clear_if_wanted(&mut guard);
+        }
+        true
+    }
+
+    fn clear_if_wanted(&self, value: &mut Option<T>) {
+        let wanted = std::mem::take(&mut self.claims.lock().clear_wanted);
+        if wanted && let Some(value) = value {
             value.clear_slot();
             self.account(value.bytes());
         }
-        true
     }
 
     fn account(&self, now: u64) {
@@ -133,16 +141,21 @@ impl<T: CacheRegistrySlot> DerefMut for SlotMut<'_, T> {
     }
 }
 
+impl<T: CacheRegistrySlot + fmt::Debug> fmt::Debug for SlotMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
 impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
     fn drop(&mut self) {
-        if let Some(guard) = self.value.take() {
+        if let Some(mut guard) = self.value.take() {
+            self.cell.clear_if_wanted(&mut guard);
             self.cell.account(guard.as_ref().map_or(0, CacheRegistrySlot::bytes));
             self.cell.claims.lock().owner = None;
         }
-        let clear_wanted = self.cell.claims.lock().clear_wanted;
-        if clear_wanted {
-            self.cell.clear_if_free();
-        }
+        // Someone may have wanted it between the last look and the release.
+        self.cell.clear_if_free();
         self.registry.enforce_budget();
     }
 }
