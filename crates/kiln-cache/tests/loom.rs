@@ -8,6 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Explores all schedules with at most five forced switches, which finds what any number of them finds in practice.
 fn model(run: impl Fn() + Send + Sync + 'static) {
@@ -166,6 +167,47 @@ fn a_slot_that_is_cleared_while_in_use_is_cleared_afterwards() {
         user.join().unwrap();
         assert_eq!(registry.slot_mut(|| Tokens(5)).0, 0, "the wish to clear is never lost");
         assert_eq!(registry.bytes(), 0);
+    });
+}
+
+#[test]
+fn two_clears_and_two_users_of_a_slot_leave_no_wish_behind() {
+    struct Tokens(u64);
+    impl CacheRegistrySlot for Tokens {
+        fn clear_slot(&mut self) {
+            self.0 = 0;
+        }
+    }
+    model(|| {
+        let registry: Arc<CacheRegistry> = Arc::new(CacheRegistry::new());
+        registry.slot_mut(|| Tokens(5));
+        let clearer = {
+            let registry = Arc::clone(&registry);
+            thread::spawn(move || {
+                registry.clear_slot::<Tokens>();
+                registry.slot_mut(|| Tokens(5)).0
+            })
+        };
+        registry.clear_slot::<Tokens>();
+        assert_eq!(registry.slot_mut(|| Tokens(5)).0, 0);
+        assert_eq!(clearer.join().unwrap(), 0);
+        registry.slot_mut(|| Tokens(5)).0 = 7;
+        assert_eq!(registry.slot_mut(|| Tokens(5)).0, 7, "from after all clears");
+    });
+}
+
+#[test]
+fn a_policy_set_during_the_first_hit_is_not_overlooked() {
+    model(|| {
+        let clock = MockClock::new();
+        let cache: Arc<Cache<u32, u32>> =
+            Arc::new(Cache::builder("numbers").clock(clock.clone()).shards(1).build().unwrap());
+        cache.insert(1, 1);
+        let other = spawn(&cache, |cache| drop(cache.get(&1)));
+        cache.set_policy(EvictionPolicy::idle_timeout(Duration::from_secs(1))).unwrap();
+        other.join().unwrap();
+        clock.advance(Duration::from_secs(5));
+        assert!(cache.get(&1).is_none(), "stale");
     });
 }
 

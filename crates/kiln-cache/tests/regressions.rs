@@ -195,6 +195,7 @@ fn the_budget_holds_and_trim_reaches_its_target_while_another_thread_hits() {
                 }
             }
         });
+        let _done = SetOnDrop(&done);
         for round in 0..20_000_u64 {
             registry.get_or_create::<Plans>(&(40 + round % 20), None).unwrap();
             registry.get_or_create::<Tables>(&(40 + round * 7 % 20), None).unwrap();
@@ -204,7 +205,6 @@ fn the_budget_holds_and_trim_reaches_its_target_while_another_thread_hits() {
             registry.warm::<Plans>(40..60);
             assert_eq!(registry.trim(0).bytes_after, 0);
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 
@@ -353,6 +353,15 @@ fn use_another_cache_a_lot() {
     cache.insert(0, 0);
     for _ in 0..1000 {
         cache.get(&0);
+    }
+}
+
+/// Ends the loop of another thread, also when an assertion fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
