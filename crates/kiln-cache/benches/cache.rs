@@ -1,8 +1,8 @@
 //! `cargo bench -p kiln-cache`: Kiln's cache beside quick_cache and moka, in one run.
 //!
 //! Every line is the median over rounds; in each round all arms run once, in random order, on the same keys, and their
-//! outputs are checked. The ratio is the peer's time by Kiln's: above 1 means that Kiln is faster. Numbers of one run
-//! compare; numbers of two runs on a shared machine do not.
+//! outputs are checked. The ratio is the peer's time by Kiln's in the same round, again the median: above 1 means that
+//! Kiln is faster. Numbers of one run compare; numbers of two runs on a shared machine do not.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -48,7 +48,7 @@ impl CacheableKernel for Sums {
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--test");
-    let rounds = if quick { 1 } else { 41 };
+    let rounds = if quick { 1 } else { 81 };
     println!("kiln-cache beside its peers: ns per operation, median of {rounds} rounds; ratio = peer / kiln\n");
     for threads in [1, 2] {
         for (name, keys) in [("uniform keys", uniform_keys()), ("one hot key", vec![key(7); 1 << 14])] {

@@ -18,7 +18,7 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// The samples of every arm, sorted.
+/// The samples of every arm, by round.
 pub(crate) struct Results(Vec<(&'static str, Vec<f64>)>);
 
 /// Runs all arms once as warm-up, then once per round in random order.
@@ -37,25 +37,32 @@ pub(crate) fn run(rounds: usize, arms: &mut [Arm<'_>]) -> Results {
             samples[arm].push((arms[arm].measure)());
         }
     }
-    for arm in &mut samples {
-        arm.sort_by(f64::total_cmp);
-    }
     Results(arms.iter().map(|arm| arm.name).zip(samples).collect())
 }
 
 impl Results {
     pub(crate) fn median(&self, name: &str) -> f64 {
-        let samples = self.samples(name);
-        samples[samples.len() / 2]
+        median(self.samples(name).to_vec())
+    }
+
+    /// How many times as long `name` takes as `base`: the median over the rounds of the ratio within a round, which a
+    /// processor that changes its speed from round to round does not move.
+    fn ratio(&self, name: &str, base: &str) -> f64 {
+        median(self.samples(name).iter().zip(self.samples(base)).map(|(peer, own)| peer / own).collect())
     }
 
     fn min(&self, name: &str) -> f64 {
-        self.samples(name)[0]
+        self.samples(name).iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     fn samples(&self, name: &str) -> &[f64] {
         self.0.iter().find(|(arm, _)| *arm == name).map(|(_, samples)| samples.as_slice()).expect("a known arm")
     }
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
 }
 
 /// Prints medians and minima, and ratios of chosen arms to the first.
@@ -82,7 +89,7 @@ impl<'a> Table<'a> {
             let (median, min) = (self.results.median(name), self.results.min(name));
             print!("  {name:<24} {median:>8.1} ns   min {min:>8.1}");
             if self.against.contains(name) {
-                print!("   ratio {:>5.2}", median / self.results.median(first));
+                print!("   ratio {:>5.2}", self.results.ratio(name, first));
             }
             println!();
         }
