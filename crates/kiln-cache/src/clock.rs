@@ -123,6 +123,7 @@ const SHARED_BY: u32 = 64;
 #[repr(C)]
 pub(crate) struct UseClock {
     shares_left: u32,
+    shares_granted: u32,
     readings_in_tick: u32,
     read_at: u64,
 }
@@ -131,25 +132,32 @@ impl UseClock {
     /// Takes part in the last reading, if it may still be shared.
     #[inline]
     pub(crate) fn share(&mut self) -> bool {
-        let shared = self.shares_left > 0;
-        self.shares_left -= u32::from(shared);
-        shared
+        if self.shares_left == 0 {
+            return false;
+        }
+        self.shares_left -= 1;
+        true
     }
 
-    /// Reads the clock. Returns the time and the number of hits that the reading stands for: 1 outside of dense runs.
-    pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> (u64, u32) {
+    /// How many have shared the last reading.
+    pub(crate) fn shared(&self) -> u64 {
+        u64::from(self.shares_granted - self.shares_left)
+    }
+
+    /// Reads the clock. In a dense run the reading may be shared by the hits that follow.
+    pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> u64 {
+        (self.shares_left, self.shares_granted) = (0, 0);
         let TimeSource::System(clock) = source else {
-            return (source.now(), 1);
+            return source.now();
         };
         let now = clock.coarse_now();
         let same_tick = now >> TICK_BITS == self.read_at >> TICK_BITS;
         self.readings_in_tick = if same_tick { self.readings_in_tick.saturating_add(1) } else { 0 };
         self.read_at = now;
-        if !may_be_shared || self.readings_in_tick < DENSE_READINGS {
-            return (now, 1);
+        if may_be_shared && self.readings_in_tick >= DENSE_READINGS {
+            (self.shares_left, self.shares_granted) = (SHARED_BY - 1, SHARED_BY - 1);
         }
-        self.shares_left = SHARED_BY - 1;
-        (now, SHARED_BY)
+        now
     }
 }
 
@@ -175,28 +183,29 @@ mod tests {
     fn coarse_time_keeps_up_with_precise_time() {
         let source = TimeSource::system();
         std::thread::sleep(Duration::from_millis(40));
-        let (coarse, precise) = (UseClock::default().read(&source, true).0, source.now());
+        let (coarse, precise) = (UseClock::default().read(&source, true), source.now());
         assert!(coarse.abs_diff(precise) < nanos(Duration::from_millis(30)), "{coarse} vs {precise}");
     }
 
     /// Readings that 10,000 hits in a row take, and the number of hits that they stand for.
-    fn readings(source: &TimeSource, may_be_shared: bool) -> (u32, u32) {
+    fn readings(source: &TimeSource, may_be_shared: bool) -> (u64, u64) {
         let mut clock = UseClock::default();
-        let (mut readings, mut weight) = (0, 0);
+        let (mut readings, mut shared) = (0, 0);
         for _ in 0..10_000 {
             if !clock.share() {
+                shared += clock.shared();
                 readings += 1;
-                weight += clock.read(source, may_be_shared).1;
+                clock.read(source, may_be_shared);
             }
         }
-        (readings, weight)
+        (readings, readings + shared + clock.shared())
     }
 
     #[test]
     fn only_dense_runs_share_readings_and_each_hit_is_stood_for_once() {
-        let (few, weight) = readings(&TimeSource::system(), true);
+        let (few, hits) = readings(&TimeSource::system(), true);
         assert!(few < 5_000, "{few} readings");
-        assert!(weight.abs_diff(10_000) < SHARED_BY, "{few} readings stand for {weight} hits");
+        assert_eq!(hits, 10_000);
         assert_eq!(readings(&TimeSource::system(), false), (10_000, 10_000));
         assert_eq!(readings(&TimeSource::Custom(Arc::new(MockClock::new())), true), (10_000, 10_000));
     }

@@ -202,6 +202,28 @@ fn drops_of_evicted_values_run_with_no_lock_held() {
     assert_eq!(drops.load(Ordering::Relaxed), 6);
 }
 
+/// Hits of a dense run on a large cache share accountings; none may be lost.
+#[test]
+fn every_hit_of_a_dense_run_is_counted() {
+    const ENTRIES: u32 = 1_000;
+    const PASSES: u32 = 100;
+    let cache = numbers(EvictionPolicy::size_limited_lru(2_000));
+    for key in 0..ENTRIES {
+        cache.insert(key, key);
+    }
+    on_all_threads(|_| {
+        for key in (0..PASSES).flat_map(|_| 0..ENTRIES) {
+            assert_eq!(cache.get(&key).as_deref(), Some(&key));
+        }
+    });
+    let metrics = cache.metrics();
+    let uses_of_each = u64::from(PASSES) * THREADS as u64;
+    assert_eq!((metrics.hits, metrics.misses), (uses_of_each * u64::from(ENTRIES), 0));
+    let reuse = metrics.max_entry_reuse_count;
+    assert!((uses_of_each..uses_of_each * 4).contains(&reuse), "{reuse}, and each was used {uses_of_each} times");
+    assert!(metrics.mean_lookup_time.is_some());
+}
+
 /// Invariants that hold whatever the interleaving: right values, strict limits, counters that add up.
 #[test]
 fn stress_keeps_limits_and_accounts_for_everything() {

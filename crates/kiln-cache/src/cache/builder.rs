@@ -136,6 +136,7 @@ where
             Some(hub) => Some(hub),
             None => EventHub::new(self.sinks, self.summary_interval)?.map(Arc::new),
         };
+        let needs_care = hub.is_some() || self.policy.max_idle_duration().is_some();
         Ok(Cache {
             name: self.name,
             hasher: KeyHasher::default(),
@@ -150,7 +151,8 @@ where
             lookup_times: MeanTime::default(),
             create_times: MeanTime::default(),
             events: hub,
-            needs_care: AtomicBool::new(true),
+            needs_care: AtomicBool::new(needs_care),
+            sample_next: AtomicBool::new(true),
             operations: AtomicU64::new(0),
             shared: self.shared,
         })

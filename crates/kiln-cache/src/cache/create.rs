@@ -124,7 +124,7 @@ where
         }
         loop {
             let mut shard = self.shard(hash).lock();
-            let found = if counted { shard.touch(hash, key, time) } else { shard.peek(hash, key) };
+            let found = if counted { shard.touch(hash, key, time, &self.sample_next) } else { shard.peek(hash, key) };
             match found {
                 Lookup::Hit { value, bytes } => return Start::Hit { value, bytes },
                 Lookup::Stale => {

@@ -173,7 +173,7 @@ where
         }
         gate.policy = policy;
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
-        self.decide_care(gate);
+        self.needs_care.store(self.must_care(&policy), Ordering::Relaxed);
         self.sweep(gate, evicted);
         self.shrink(gate, policy.max_entries(), evicted);
     }

@@ -72,8 +72,10 @@ pub struct Cache<K, V> {
     lookup_times: MeanTime,
     create_times: MeanTime,
     events: Option<Arc<EventHub>>,
-    /// Whether hits must go the long way: someone listens, entries can expire, or no hit was measured yet.
+    /// Whether hits must go the long way: someone listens, or entries can expire. Written with the gate held.
     needs_care: AtomicBool,
+    /// The next lookup goes the long way, to be measured.
+    sample_next: AtomicBool,
     /// Operations since the cache was built; counted only while someone listens to events.
     operations: AtomicU64,
     shared: Shared,
@@ -116,13 +118,14 @@ where
     /// says nothing about the key.
     #[inline]
     fn quick_hit(&self, hash: u64, key: &K) -> Option<Arc<V>> {
-        if stamp::sample_due() || self.needs_care.load(Ordering::Relaxed) {
+        if self.needs_care.load(Ordering::Relaxed) || self.sample_next.load(Ordering::Relaxed) {
             return None;
         }
         let context = HitContext {
             time: &self.time,
             last_insertion: stamp::last_insertion(),
             may_share: self.len.load(Ordering::Relaxed) > EXACT_ENTRIES,
+            sample_next: &self.sample_next,
         };
         self.shard(hash).lock().touch_untimed(hash, key, &context).map(Arc::clone)
     }
@@ -134,7 +137,7 @@ where
         let mut time = self.lookup_time();
         let found = loop {
             let mut shard = self.shard(hash).lock();
-            match shard.touch(hash, key, time) {
+            match shard.touch(hash, key, time, &self.sample_next) {
                 Lookup::Hit { value, bytes } => break Some((value, bytes)),
                 Lookup::Stale => {
                     drop(shard);
@@ -285,22 +288,16 @@ where
 
     /// The time, if this lookup is one whose duration is measured.
     fn sampled_start(&self) -> Option<u64> {
-        (stamp::sample_due() || self.lookup_times.is_empty()).then(|| self.time.now())
+        self.sample_next.load(Ordering::Relaxed).then(|| self.time.now())
     }
 
     fn measured_hit(&self, began: u64) {
-        let first = self.lookup_times.is_empty();
         self.lookup_times.record(self.time.now().saturating_sub(began));
-        if first {
-            self.decide_care(&self.gate.lock());
-        }
+        self.sample_next.store(false, Ordering::Relaxed);
     }
 
-    /// Decided with the gate held, or a policy that is set meanwhile could be overlooked.
-    fn decide_care(&self, _gate: &Gate) {
-        let limited = self.max_idle.load(Ordering::Relaxed) != u64::MAX;
-        let care = self.events.is_some() || limited || self.lookup_times.is_empty();
-        self.needs_care.store(care, Ordering::Relaxed);
+    fn must_care(&self, policy: &EvictionPolicy) -> bool {
+        self.events.is_some() || policy.max_idle_duration().is_some()
     }
 
     #[inline]
@@ -401,10 +398,6 @@ impl MeanTime {
     fn record(&self, nanos: u64) {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
     }
 
     fn mean(&self) -> Option<Duration> {

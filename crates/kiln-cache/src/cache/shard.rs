@@ -7,9 +7,12 @@ use super::stamp;
 use crate::clock::{TimeSource, UseClock};
 use crate::metrics::LastEvent;
 use crate::policy::EvictionOrder;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use hashbrown::HashTable;
 use std::sync::Arc;
+
+/// Hits of a shard between two whose time is measured.
+const SAMPLE_PERIOD: u64 = 512;
 
 /// A part of the cache with a lock of its own. Aligned so that two shards never share a cache line.
 #[repr(align(128))]
@@ -42,6 +45,8 @@ pub(crate) struct HitContext<'a> {
     pub(crate) last_insertion: u64,
     /// The cache is large enough for hits to share an accounting.
     pub(crate) may_share: bool,
+    /// Set when the time of a lookup should be measured again.
+    pub(crate) sample_next: &'a AtomicBool,
 }
 
 /// What a hit reads of an entry, and the stamp that it writes: 32 bytes with a small key, so that a thousand entries
@@ -85,8 +90,9 @@ pub(crate) struct Removed<K, V> {
 #[repr(C)]
 pub(crate) struct ShardState<K, V> {
     table: HashTable<Entry<K, V>>,
-    hits: u64,
     use_clock: UseClock,
+    /// Without those that share the last reading of the clock; see [`Self::hits`].
+    hits: u64,
     /// The highest stamp seen here; see [`stamp`].
     clock: u64,
     details: Vec<Detail>,
@@ -156,8 +162,8 @@ impl<K: Eq, V> Shard<K, V> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(ShardState {
             table: HashTable::new(),
-            hits: 0,
             use_clock: UseClock::default(),
+            hits: 0,
             clock: 0,
             details: Vec::new(),
             free_details: Vec::new(),
@@ -187,34 +193,36 @@ impl<K: Eq, V> ShardState<K, V> {
     #[inline]
     pub(crate) fn touch_untimed(&mut self, hash: u64, key: &K, context: &HitContext<'_>) -> Option<&Arc<V>> {
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
-        self.hits += 1;
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
         if context.may_share && entry.used_stamp > context.last_insertion && self.use_clock.share() {
             return Some(&entry.value);
         }
-        let (now, weight) = self.use_clock.read(context.time, context.may_share);
+        let weight = 1 + self.use_clock.shared();
+        let now = self.use_clock.read(context.time, context.may_share);
         entry.used_stamp = stamp::of_use(&mut self.clock);
         self.details[entry.detail as usize].note_use(now, weight);
+        count_hits(&mut self.hits, weight, context.sample_next);
         Some(&entry.value)
     }
 
     /// Looks the key up and, if its entry is fresh, uses it. Counts the hit; the caller counts a miss.
-    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>) -> Lookup<V> {
+    pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>, sample_next: &AtomicBool) -> Lookup<V> {
         let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
             return Lookup::Miss;
         };
         let detail = &mut self.details[entry.detail as usize];
-        let (now, weight) = match time {
+        let weight = 1 + self.use_clock.shared();
+        let now = match time {
             LookupTime::Untimed(source) => self.use_clock.read(source, false),
             LookupTime::Limited { now, max_idle } if now.saturating_sub(detail.used_at) > max_idle => {
                 return Lookup::Stale;
             }
-            LookupTime::Limited { now, .. } => (now, 1),
+            LookupTime::Limited { now, .. } => now,
         };
         detail.note_use(now, weight);
         entry.used_stamp = stamp::of_use(&mut self.clock);
-        self.hits += 1;
+        count_hits(&mut self.hits, weight, sample_next);
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
         Lookup::Hit { value: Arc::clone(&entry.value), bytes: detail.bytes }
@@ -341,8 +349,8 @@ impl<K: Eq, V> ShardState<K, V> {
     /// Counters and times; looks at every entry.
     pub(crate) fn census(&self) -> Census {
         let last_event = match self.last_event {
-            Some((stamp, event, hits)) if hits == self.hits => Some((stamp, event)),
-            _ => (self.hits > 0).then_some((self.clock, LastEvent::Hit)),
+            Some((stamp, event, hits)) if hits == self.hits() => Some((stamp, event)),
+            _ => (self.hits() > 0).then_some((self.clock, LastEvent::Hit)),
         };
         let (mut max_reuse, mut times) = (self.past_reuse, None);
         for detail in self.live_details() {
@@ -350,7 +358,7 @@ impl<K: Eq, V> ShardState<K, V> {
             times = Some(UseTimes::with(times, detail));
         }
         Census {
-            hits: self.hits,
+            hits: self.hits(),
             misses: self.misses,
             evictions: self.evictions,
             refaults: self.refaults,
@@ -362,7 +370,11 @@ impl<K: Eq, V> ShardState<K, V> {
 
     /// Hits and misses.
     pub(crate) fn lookups(&self) -> (u64, u64) {
-        (self.hits, self.misses)
+        (self.hits(), self.misses)
+    }
+
+    fn hits(&self) -> u64 {
+        self.hits + self.use_clock.shared()
     }
 
     /// Gives memory back once most of it is unused.
@@ -421,7 +433,7 @@ impl<K: Eq, V> ShardState<K, V> {
     /// Remembers what happened last, to the entry of which hash.
     #[cfg_attr(not(test), expect(unused_variables, reason = "only the journal of tests needs the hash"))]
     pub(crate) fn note(&mut self, event: LastEvent, hash: u64) {
-        self.last_event = Some((stamp::of_use(&mut self.clock), event, self.hits));
+        self.last_event = Some((stamp::of_use(&mut self.clock), event, self.hits()));
         #[cfg(test)]
         self.journal.push((event, hash));
     }
@@ -438,6 +450,14 @@ impl<K: Eq, V> ShardState<K, V> {
     }
 }
 
+/// Counts hits, and asks for a lookup to be measured once in a while.
+fn count_hits(hits: &mut u64, weight: u64, sample_next: &AtomicBool) {
+    if *hits / SAMPLE_PERIOD != (*hits + weight) / SAMPLE_PERIOD {
+        sample_next.store(true, Ordering::Relaxed);
+    }
+    *hits += weight;
+}
+
 impl<K, V> Entry<K, V> {
     fn stamp(&self, detail: &Detail, order: EvictionOrder) -> u64 {
         match order {
@@ -448,10 +468,10 @@ impl<K, V> Entry<K, V> {
 }
 
 impl Detail {
-    fn note_use(&mut self, now: u64, weight: u32) {
+    fn note_use(&mut self, now: u64, weight: u64) {
         // Threads may read the clock in one order and get the lock in the other.
         self.used_at = self.used_at.max(now);
-        self.reuse_count += u64::from(weight);
+        self.reuse_count += weight;
     }
 }
 

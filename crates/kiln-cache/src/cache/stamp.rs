@@ -59,19 +59,6 @@ pub(crate) fn of_use(shard_clock: &mut u64) -> u64 {
     })
 }
 
-/// Whether the lookup that begins now is one whose time is measured: one in 512.
-///
-/// Scattered by a multiplication, because threads that meet in a shard and callers that alternate between caches see
-/// stamps with a pattern.
-#[inline]
-pub(crate) fn sample_due() -> bool {
-    if cfg!(loom) {
-        // Stamps grow from run to run, and the model checker needs all runs alike.
-        return false;
-    }
-    STAMP.with(|own| own.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55 == 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,20 +85,5 @@ mod tests {
         let mut clock = last_insertion() + (3 << USE_BITS) - 1;
         let stamp = of_use(&mut clock);
         assert!(last_insertion() <= stamp && stamp < insertion(&mut clock));
-    }
-
-    #[test]
-    fn about_one_lookup_in_512_is_sampled_also_with_a_stride() {
-        for stride in 1..=4 {
-            let mut clock = 0;
-            let sampled = (0..512_000).filter(|_| {
-                for _ in 0..stride {
-                    of_use(&mut clock);
-                }
-                sample_due()
-            });
-            let sampled = sampled.count();
-            assert!((700..1300).contains(&sampled), "{sampled} of 512,000 with stride {stride}");
-        }
     }
 }
