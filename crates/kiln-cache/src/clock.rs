@@ -112,8 +112,8 @@ impl SystemClock {
 const TICK_BITS: u32 = 22;
 /// Readings in one tick from which a run of hits counts as dense.
 const DENSE_READINGS: u32 = 64;
-/// Hits of a dense run that share one reading.
-const SHARED_BY: u32 = 64;
+/// Hits of a dense run that share one reading at least; 64 on average.
+const SHARED_BY_MIN: u32 = 32;
 
 /// The time for hits that need it only to say later how long an entry has been idle, never to decide that it expired.
 ///
@@ -125,6 +125,8 @@ pub(crate) struct UseClock {
     shares_left: u32,
     shares_granted: u32,
     readings_in_tick: u32,
+    /// State of the dice; see [`Self::shares`].
+    dice: u32,
     read_at: u64,
 }
 
@@ -155,9 +157,17 @@ impl UseClock {
         self.readings_in_tick = if same_tick { self.readings_in_tick.saturating_add(1) } else { 0 };
         self.read_at = now;
         if may_be_shared && self.readings_in_tick >= DENSE_READINGS {
-            (self.shares_left, self.shares_granted) = (SHARED_BY - 1, SHARED_BY - 1);
+            self.shares_granted = self.shares();
+            self.shares_left = self.shares_granted;
         }
         now
+    }
+
+    /// How many more hits may share a reading. Thrown, not fixed: a loop over the entries in steps that divide a fixed
+    /// number would always note the same few of them.
+    fn shares(&mut self) -> u32 {
+        self.dice = self.dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        SHARED_BY_MIN - 1 + (self.dice >> 26)
     }
 }
 

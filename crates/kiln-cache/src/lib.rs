@@ -102,8 +102,8 @@
 //! - **Order.** The least recently used entry goes, or the first inserted, exactly; with two grains of salt, so that a
 //!   hit stays cheap. Uses by different threads between two insertions may be ordered either way. And in a cache of more
 //!   than 256 entries and no idle limit, in a run of hits so dense that one of its 32 shards sees more than 64 in 4 ms,
-//!   uses of an entry that was already used since the last insertion are noted for one hit in 64 only: their order,
-//!   their time and [`CacheMetrics::max_entry_reuse_count`] are then those of the sample, also for up to 63 hits of the
+//!   uses of an entry that was already used since the last insertion are noted for about one hit in 64: their order,
+//!   their time and [`CacheMetrics::max_entry_reuse_count`] are then those of the sample, also for up to 94 hits of the
 //!   shard after the run. Hits and misses are always counted.
 //! - **Cost.** A hit takes one uncontended lock and allocates nothing; `cargo bench -p kiln-cache` shows it beside
 //!   `quick_cache` and `moka`. With no sink attached nothing is formatted. Order is brought up to date by evictions, not

@@ -220,7 +220,8 @@ fn every_hit_of_a_dense_run_is_counted() {
     let uses_of_each = u64::from(PASSES) * THREADS as u64;
     assert_eq!((metrics.hits, metrics.misses), (uses_of_each * u64::from(ENTRIES), 0));
     let reuse = metrics.max_entry_reuse_count;
-    assert!((uses_of_each..uses_of_each * 4).contains(&reuse), "{reuse}, and each was used {uses_of_each} times");
+    // Estimated from one hit in 64: the highest of a thousand estimates is off by a factor of two or three.
+    assert!((uses_of_each / 2..uses_of_each * 5).contains(&reuse), "{reuse}, and each was used {uses_of_each} times");
     assert!(metrics.mean_lookup_time.is_some());
 }
 

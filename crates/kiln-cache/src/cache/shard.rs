@@ -188,7 +188,7 @@ impl<K: Eq, V> Shard<K, V> {
 impl<K: Eq, V> ShardState<K, V> {
     /// Looks the key up and uses its entry, where nothing can expire. Counts the hit; the caller counts a miss.
     ///
-    /// Where hits `may_share`, only one in 64 of a dense run is written into its entry, and stands for the others; but
+    /// Where hits `may_share`, only about one in 64 of a dense run is written into its entry, and stands for the others; but
     /// the first use of an entry after an insertion always is, or the entry would look unused.
     #[inline]
     pub(crate) fn touch_untimed(&mut self, hash: u64, key: &K, context: &HitContext<'_>) -> Option<&Arc<V>> {
