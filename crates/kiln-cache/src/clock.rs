@@ -146,9 +146,15 @@ impl UseClock {
         u64::from(self.shares_granted - self.shares_left)
     }
 
+    /// How many have shared the last reading, which is not shared any more.
+    pub(crate) fn take_shared(&mut self) -> u64 {
+        let shared = self.shared();
+        (self.shares_left, self.shares_granted) = (0, 0);
+        shared
+    }
+
     /// Reads the clock. In a dense run the reading may be shared by the hits that follow.
     pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> u64 {
-        (self.shares_left, self.shares_granted) = (0, 0);
         let TimeSource::System(clock) = source else {
             return source.now();
         };
@@ -203,7 +209,7 @@ mod tests {
         let (mut readings, mut shared) = (0, 0);
         for _ in 0..10_000 {
             if !clock.share() {
-                shared += clock.shared();
+                shared += clock.take_shared();
                 readings += 1;
                 clock.read(source, may_be_shared);
             }

@@ -180,6 +180,46 @@ fn replacing_evicts_no_bystander_and_a_cleared_creation_evicts_nobody() {
     }
 }
 
+#[test]
+fn the_value_that_is_replaced_is_not_evicted_for_its_successor() {
+    let policy = EvictionPolicy::lru().with_max_bytes(100);
+    let cache: Cache<u32, u64> =
+        Cache::builder("numbers").policy(policy).weigher(|_, bytes: &u64| *bytes).build().unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    (1..5).for_each(|key| drop(cache.get(&key)));
+                }
+            });
+        }
+        let _done = SetOnDrop(&done);
+        for _ in 0..3_000 {
+            (1..5).for_each(|key| drop(cache.insert(key, 10)));
+            for bytes in [50, 100, 10, 100] {
+                cache.insert(0, bytes);
+                assert!(cache.bytes() <= 100, "{} of 100 bytes", cache.bytes());
+            }
+        }
+    });
+}
+
+// R1.6: hits that shared an accounting before a policy without sharing came into force are counted once.
+
+#[test]
+fn hits_before_and_after_an_idle_limit_add_up() {
+    let cache: Cache<u32, u32> = Cache::builder("numbers").build().unwrap();
+    insert_all(&cache, 0..300);
+    let hit = |times: u64| (0..times).for_each(|_| assert!(cache.get(&7).is_some()));
+    hit(100_010);
+    cache.set_policy(EvictionPolicy::idle_timeout(Duration::from_secs(3600))).unwrap();
+    hit(1_000);
+    cache.set_policy(EvictionPolicy::none()).unwrap();
+    hit(100_010);
+    assert_eq!(cache.metrics().hits, 201_020);
+}
+
 // R1.9: the budget and trim.
 
 #[test]
@@ -267,6 +307,47 @@ fn two_clears_at_once_leave_no_wish_behind() {
     });
     registry.slot_mut::<Slow>(|| unreachable!("filled above")).0.push(7);
     assert_eq!(registry.slot_mut::<Slow>(|| unreachable!("filled above")).0, [7], "from after both clears");
+}
+
+#[test]
+fn a_slot_survives_a_panic_in_its_own_clear() {
+    struct PanicsOnce(bool);
+    impl CacheRegistrySlot for PanicsOnce {
+        fn clear_slot(&mut self) {
+            if std::mem::take(&mut self.0) {
+                std::panic::resume_unwind(Box::new("planted"));
+            }
+        }
+    }
+    let registry: CacheRegistry = CacheRegistry::new();
+    let slot = registry.slot_mut(|| PanicsOnce(true));
+    registry.clear();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(slot))).is_err());
+    assert!(!registry.slot_mut(|| PanicsOnce(true)).0);
+}
+
+#[test]
+fn a_clear_that_comes_back_to_its_slot_neither_hangs_nor_runs_for_ever() {
+    struct Returns(Weak<CacheRegistry>, u32, bool);
+    impl CacheRegistrySlot for Returns {
+        fn clear_slot(&mut self) {
+            self.1 += 1;
+            let registry = self.0.upgrade().unwrap();
+            registry.clear();
+            if self.2 {
+                registry.slot_mut::<Returns>(|| unreachable!("filled below"));
+            }
+        }
+    }
+    must_end(|| {
+        let registry: Arc<CacheRegistry> = Arc::new(CacheRegistry::new());
+        registry.slot_mut(|| Returns(Arc::downgrade(&registry), 0, false));
+        registry.clear();
+        assert_eq!(registry.slot_mut::<Returns>(|| unreachable!("filled above")).1, 1, "cleared once");
+        registry.slot_mut::<Returns>(|| unreachable!("filled above")).2 = true;
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| registry.clear()));
+        assert!(refused.is_err(), "asking for a slot while clearing it is refused, not waited for");
+    });
 }
 
 #[test]

@@ -122,6 +122,7 @@ where
         if !counted {
             self.expire();
         }
+        let mut own_key = None;
         loop {
             let mut shard = self.shard(hash).lock();
             let found = if counted { shard.touch(hash, key, time, &self.sample_next) } else { shard.peek(hash, key) };
@@ -135,11 +136,17 @@ where
                     if let Some(flight) = shard.find_flight(hash, key) {
                         return Start::Join(Arc::clone(flight));
                     }
+                    let Some(own_key) = own_key.take() else {
+                        // To clone is the user's code: not under the lock.
+                        drop(shard);
+                        own_key = Some(key.clone());
+                        continue;
+                    };
                     if counted {
                         shard.count_miss(hash);
                     }
                     let flight = Arc::new(Flight::new());
-                    shard.add_flight(hash, key.clone(), Arc::clone(&flight));
+                    shard.add_flight(hash, own_key, Arc::clone(&flight));
                     return Start::Create(flight);
                 }
             }
@@ -196,8 +203,10 @@ where
             Ok(value) => {
                 let bytes = self.weigh(key, &value);
                 let value = Arc::new(value);
-                self.admit(hash, key, &value, bytes, flight);
+                let gone = self.admit(hash, key, &value, bytes, flight);
                 landing.land(Outcome::Created(Arc::clone(&value), bytes));
+                // After the landing: the drop of what made way may panic, and that is not this creation's fault.
+                self.finish(gone);
                 (Ok((value, Found::Created)), bytes)
             }
             Err(error) => {
@@ -215,14 +224,14 @@ where
     /// Keeps a created value, unless the cache was cleared meanwhile or the value is too large to be kept.
     ///
     /// The flight and its entry change places under one lock, so that no other thread sees neither of them.
-    fn admit(&self, hash: u64, key: &K, value: &Arc<V>, bytes: u64, flight: &Arc<Flight<V>>) {
+    fn admit(&self, hash: u64, key: &K, value: &Arc<V>, bytes: u64, flight: &Arc<Flight<V>>) -> Evicted<K, V> {
         let mut evicted = Evicted::default();
         let key = key.clone();
         let mut gate = self.gate.lock();
         let replaced = self.put(&mut gate, (hash, key), (value, bytes), Some(flight), &mut evicted);
         drop(gate);
         drop(replaced);
-        self.finish(evicted);
+        evicted
     }
 
     fn forget(&self, hash: u64, flight: &Arc<Flight<V>>) {

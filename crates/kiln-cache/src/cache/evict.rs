@@ -25,6 +25,8 @@ pub(super) struct Gate {
     pub(super) policy: EvictionPolicy,
     by_use: LazyQueue,
     by_insertion: LazyQueue,
+    /// The entry that is being replaced: not to be evicted to make room for its successor.
+    exempt_id: Option<u64>,
 }
 
 /// A queue while something needs it: the policy all the time, a trim for a while.
@@ -49,7 +51,8 @@ impl<K, V> Evicted<K, V> {
 impl Gate {
     pub(super) fn new(policy: EvictionPolicy) -> Self {
         let needed = |order| needs(&policy, order).then(Queue::default);
-        Self { policy, by_use: needed(EvictionOrder::Lru), by_insertion: needed(EvictionOrder::Fifo) }
+        let (by_use, by_insertion) = (needed(EvictionOrder::Lru), needed(EvictionOrder::Fifo));
+        Self { policy, by_use, by_insertion, exempt_id: None }
     }
 
     /// Forgets all marks, when all entries are gone.
@@ -139,7 +142,7 @@ where
     }
 
     /// Makes room for an entry of this size, the new one counted as part of the floor. The entry that it replaces, of
-    /// `old` bytes, counts as gone; it is the newest and not evicted. False if the new one cannot be kept.
+    /// `old` bytes, counts as gone, and is exempt from eviction. False if the new one cannot be kept.
     fn make_room_for(&self, gate: &mut Gate, bytes: u64, old: Option<u64>, evicted: &mut Evicted<K, V>) -> bool {
         let policy = gate.policy;
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
@@ -196,15 +199,22 @@ where
             && self.evict_one(&mut gate, order, reason, &mut evicted)
         {}
         let count = evicted.0.len() - swept;
-        if !needs(&gate.policy, order) {
-            *gate.queue(order) = None;
-        }
         if count >= LARGE_TRIM {
             self.shrink_memory(&mut gate);
         }
         drop(gate);
         self.finish(evicted);
         count
+    }
+
+    /// Lets go of a queue that only a trim needed.
+    pub(crate) fn end_trim(&self) {
+        let mut gate = self.gate.lock();
+        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
+            if !needs(&gate.policy, order) {
+                *gate.queue(order) = None;
+            }
+        }
     }
 
     /// Gives back what tables and queues no longer need.
@@ -248,7 +258,9 @@ where
         if let Some((mark, _)) = old {
             self.enqueue(gate, mark);
         }
+        gate.exempt_id = old.map(|(mark, _)| mark.id);
         let fits = self.make_room_for(gate, bytes, old.map(|(_, bytes)| bytes), evicted);
+        gate.exempt_id = None;
         let mut shard = self.shard(hash).lock();
         let flight_key = flight.and_then(|flight| shard.take_flight(flight));
         let entry = shard.remove(hash, &new.key);
@@ -350,22 +362,34 @@ where
         evicted: &mut Evicted<K, V>,
         test: impl Fn(&Detail) -> bool,
     ) -> bool {
+        let exempt_id = gate.exempt_id;
         let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order));
         let mut patience = queue.len();
+        let mut set_aside = None;
+        let mut went = false;
         while let Some(mark) = queue.oldest() {
+            if Some(mark.id) == exempt_id {
+                queue.pop();
+                set_aside = Some(mark);
+                continue;
+            }
             match self.shard(mark.hash).lock().evict(mark, order, patience == 0, &test) {
                 Eviction::Evicted(entry) => {
                     queue.pop();
                     self.account_removal(1, entry.bytes);
                     evicted.push(reason, self.len.load(Ordering::Relaxed), Some(entry));
-                    return true;
+                    went = true;
+                    break;
                 }
-                Eviction::Kept => return false,
+                Eviction::Kept => break,
                 Eviction::NotCurrent(standing) => queue.correct(mark, &standing),
             }
             patience = patience.saturating_sub(1);
         }
-        false
+        if let Some(mark) = set_aside {
+            queue.push(mark);
+        }
+        went
     }
 
     /// The stamp of the oldest entry, as good as other threads let it be.

@@ -101,15 +101,18 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
     key: &dyn Debug,
 ) -> Result<Outcome<V>, CacheError> {
     let me = thread::current().id();
-    {
-        let mut waiting = WAITING.lock();
-        if closes_cycle(&waiting, flight.as_ref(), me) {
-            return Err(CacheError::new(
-                CacheErrorKind::Reentrant,
-                format!("cache `{cache}`: the creation of {key:?} asks for itself"),
-            ));
-        }
+    let mut waiting = WAITING.lock();
+    let is_circle = closes_cycle(&waiting, flight.as_ref(), me);
+    if !is_circle {
         waiting.push((me, Arc::clone(flight) as Arc<dyn Pending>));
+    }
+    // Before the key is formatted, which is the user's code.
+    drop(waiting);
+    if is_circle {
+        return Err(CacheError::new(
+            CacheErrorKind::Reentrant,
+            format!("cache `{cache}`: the creation of {key:?} asks for itself"),
+        ));
     }
     let outcome = flight.wait();
     WAITING.lock().retain(|(thread, _)| *thread != me);

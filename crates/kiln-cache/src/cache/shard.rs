@@ -198,7 +198,7 @@ impl<K: Eq, V> ShardState<K, V> {
         if context.may_share && entry.used_stamp > context.last_insertion && self.use_clock.share() {
             return Some(&entry.value);
         }
-        let weight = 1 + self.use_clock.shared();
+        let weight = 1 + self.use_clock.take_shared();
         let now = self.use_clock.read(context.time, context.may_share);
         entry.used_stamp = stamp::of_use(&mut self.clock);
         self.details[entry.detail as usize].note_use(now, weight);
@@ -212,7 +212,6 @@ impl<K: Eq, V> ShardState<K, V> {
             return Lookup::Miss;
         };
         let detail = &mut self.details[entry.detail as usize];
-        let weight = 1 + self.use_clock.shared();
         let now = match time {
             LookupTime::Untimed(source) => self.use_clock.read(source, false),
             LookupTime::Limited { now, max_idle } if now.saturating_sub(detail.used_at) > max_idle => {
@@ -220,6 +219,7 @@ impl<K: Eq, V> ShardState<K, V> {
             }
             LookupTime::Limited { now, .. } => now,
         };
+        let weight = 1 + self.use_clock.take_shared();
         detail.note_use(now, weight);
         entry.used_stamp = stamp::of_use(&mut self.clock);
         count_hits(&mut self.hits, weight, sample_next);

@@ -339,6 +339,9 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
             }
             patience = if count == 0 { patience - 1 } else { 8 };
         }
+        for entry in self.caches.values() {
+            entry.cache.end_trim();
+        }
         evicted
     }
 
@@ -389,6 +392,7 @@ trait ErasedCache: Any + Send + Sync {
     fn advice(&self) -> Vec<Advice>;
     fn clear(&self);
     fn expire(&self) -> usize;
+    fn end_trim(&self);
     fn oldest_evictable(&self) -> Option<u64>;
     fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize;
 }
@@ -415,6 +419,9 @@ where
     }
     fn expire(&self) -> usize {
         self.expire()
+    }
+    fn end_trim(&self) {
+        self.end_trim();
     }
     fn oldest_evictable(&self) -> Option<u64> {
         self.oldest_evictable()

@@ -22,7 +22,8 @@ pub trait CacheRegistrySlot: Send + 'static {
 /// Exclusive access to a slot; see [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut).
 pub struct SlotMut<'a, T: CacheRegistrySlot> {
     cell: &'a SlotCell<T>,
-    value: Option<MutexGuard<'a, Option<T>>>,
+    /// In the order of the drop: the ownership ends before the lock is released.
+    held: Option<(Ownership<'a>, MutexGuard<'a, Option<T>>)>,
     registry: &'a dyn KeepsBudget,
 }
 
@@ -56,6 +57,26 @@ struct Claims {
     owner: Option<ThreadId>,
     /// Someone wanted to clear the slot while it was in use; whoever lets go of it does so.
     clear_wanted: bool,
+    /// The owner is clearing it.
+    clearing: bool,
+}
+
+/// Makes this thread the owner of a slot whose lock it holds, for as long as this lives, also through a panic.
+struct Ownership<'a>(&'a Mutex<Claims>);
+
+impl<'a> Ownership<'a> {
+    fn new(claims: &'a Mutex<Claims>) -> Self {
+        claims.lock().owner = Some(thread::current().id());
+        Self(claims)
+    }
+}
+
+impl Drop for Ownership<'_> {
+    fn drop(&mut self) {
+        let mut claims = self.0.lock();
+        claims.owner = None;
+        claims.clearing = false;
+    }
 }
 
 impl<T: CacheRegistrySlot> SlotCell<T> {
@@ -75,10 +96,10 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
             type_name::<T>()
         );
         let value = self.value.lock();
-        self.claims.lock().owner = Some(me);
-        // From here on the guard's drop resets the owner, even if `init` panics.
-        let mut slot = SlotMut { cell: self, value: Some(value), registry };
-        if let Some(guard) = slot.value.as_mut() {
+        let ownership = Ownership::new(&self.claims);
+        // From here on the slot's drop ends the ownership, also if `clear_slot` or `init` panics.
+        let mut slot = SlotMut { cell: self, held: Some((ownership, value)), registry };
+        if let Some((_, guard)) = slot.held.as_mut() {
             self.clear_if_wanted(guard);
             guard.get_or_insert_with(init);
         }
@@ -91,6 +112,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
             let Some(mut guard) = self.value.try_lock() else {
                 return false;
             };
+            let _ownership = Ownership::new(&self.claims);
             self.clear_if_wanted(&mut guard);
         }
         true
@@ -99,7 +121,9 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     fn clear_if_wanted(&self, value: &mut Option<T>) {
         let wanted = std::mem::take(&mut self.claims.lock().clear_wanted);
         if wanted && let Some(value) = value {
+            self.claims.lock().clearing = true;
             value.clear_slot();
+            self.claims.lock().clearing = false;
             self.account(value.bytes());
         }
     }
@@ -122,7 +146,13 @@ impl<T: CacheRegistrySlot> ErasedSlot for SlotCell<T> {
     /// The wish is written down before the lock is tried, and looked for after the lock is released: whichever of two
     /// threads comes second sees what the first one left.
     fn clear(&self) -> bool {
-        self.claims.lock().clear_wanted = true;
+        let mut claims = self.claims.lock();
+        if claims.clearing && claims.owner == Some(thread::current().id()) {
+            // Asked for by `clear_slot` itself: it is under way.
+            return true;
+        }
+        claims.clear_wanted = true;
+        drop(claims);
         self.clear_if_free()
     }
 }
@@ -131,13 +161,13 @@ impl<T: CacheRegistrySlot> Deref for SlotMut<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.value.as_ref().and_then(|guard| guard.as_ref()).expect("the slot is filled before it is handed out")
+        self.held.as_ref().and_then(|(_, guard)| guard.as_ref()).expect("the slot is filled before it is handed out")
     }
 }
 
 impl<T: CacheRegistrySlot> DerefMut for SlotMut<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().and_then(|guard| guard.as_mut()).expect("the slot is filled before it is handed out")
+        self.held.as_mut().and_then(|(_, guard)| guard.as_mut()).expect("the slot is filled before it is handed out")
     }
 }
 
@@ -149,10 +179,11 @@ impl<T: CacheRegistrySlot + fmt::Debug> fmt::Debug for SlotMut<'_, T> {
 
 impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
     fn drop(&mut self) {
-        if let Some(mut guard) = self.value.take() {
+        if let Some((ownership, mut guard)) = self.held.take() {
+            // Declared after the guard, hence dropped before it, also if the user's code panics.
+            let _ownership = ownership;
             self.cell.clear_if_wanted(&mut guard);
             self.cell.account(guard.as_ref().map_or(0, CacheRegistrySlot::bytes));
-            self.cell.claims.lock().owner = None;
         }
         // Someone may have wanted it between the last look and the release.
         self.cell.clear_if_free();
