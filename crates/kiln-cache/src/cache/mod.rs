@@ -197,7 +197,8 @@ where
         drop(gate);
     }
 
-    /// Entries now, without those that are stale.
+    /// Entries now, without those that are stale; but one that threads used in another order than time tells, between
+    /// two insertions, may still count until it is looked up or its turn comes.
     pub fn len(&self) -> usize {
         self.expire();
         self.len.load(Ordering::Relaxed)
