@@ -53,7 +53,9 @@ fn a_sink_may_use_the_cache_while_it_is_told_of_a_value_too_large_to_keep() {
     struct Asks(Weak<Cache<u32, u64>>);
     impl EventSink for Asks {
         fn record(&self, _: &CacheEvent) -> io::Result<()> {
-            self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.metrics();
+            let cache = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
+            cache.metrics();
+            cache.policy();
             Ok(())
         }
     }
@@ -90,7 +92,7 @@ fn keys_are_dropped_with_no_lock_held() {
     }
     impl Drop for Key {
         fn drop(&mut self) {
-            self.1.upgrade().map(|cache| cache.metrics());
+            self.1.upgrade().map(|cache| (cache.metrics(), cache.policy()));
         }
     }
     must_end(|| {

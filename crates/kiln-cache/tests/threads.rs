@@ -181,6 +181,7 @@ fn drops_of_evicted_values_run_with_no_lock_held() {
             if let Some(cache) = self.0.get() {
                 cache.get(&1);
                 cache.metrics();
+                cache.policy();
                 self.1.fetch_add(1, Ordering::Relaxed);
             }
         }
