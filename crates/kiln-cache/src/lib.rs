@@ -96,7 +96,8 @@
 //! - **Threads.** Everything takes `&self`. Concurrent misses on one key run one creation. A creation that fails or
 //!   panics wakes all who wait with an error, leaves nothing behind, and the next call tries again. A creation may look
 //!   up anything, except what would wait for itself: that is an error, also across threads and caches, never a hang.
-//!   The user's code (creation, `Drop`, sinks) runs with no lock held, except a slot's own.
+//!   The user's code (creation, weights, `Clone`, `Drop`, sinks) runs with no lock held, except a slot's own; only `Eq`
+//!   and `Hash` of keys run under one.
 //! - **Limits** of a policy hold strictly, at every moment; the byte budget after every creation and every use of a
 //!   slot. The floor `min_entries` wins over both. A stale entry is never returned.
 //! - **Order.** The least recently used entry goes, or the first inserted, exactly; with two grains of salt, so that a

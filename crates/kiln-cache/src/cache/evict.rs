@@ -82,7 +82,7 @@ fn needs(policy: &EvictionPolicy, order: EvictionOrder) -> bool {
 pub(super) struct Replaced<K, V> {
     _entry: Option<Removed<K, V>>,
     _flight_key: Option<K>,
-    /// The key that came with a value which was not kept.
+    /// What came in and was not kept.
     _unused: Option<NewEntry<K, V>>,
 }
 
