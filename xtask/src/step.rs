@@ -31,6 +31,12 @@ impl Step {
         Step::new(name, "cargo", args)
     }
 
+    /// Adds arguments behind those that are there.
+    pub(crate) fn args(mut self, args: &[&str]) -> Step {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
     /// Adds an environment variable; it is shown as part of the command.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Step {
         self.env.push((name.to_string(), value.to_string()));

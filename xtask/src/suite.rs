@@ -1,4 +1,5 @@
-//! The tests: those of the workspace with its doc tests, then the loom tests.
+//! The tests: those of the workspace with its doc tests, those of crates without their default features, then the loom
+//! tests.
 
 use std::path::Path;
 
@@ -8,10 +9,23 @@ use crate::workspace::{self, Member};
 /// Runs the tests of the packages named, or of the whole workspace if none is.
 pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
     workspace_tests("tests", packages).run(root)?;
-    for member in loom_members(root, packages)? {
-        loom_tests(&member).run(root)?;
+    let mut members = workspace::members(root)?;
+    members.retain(|member| packages.is_empty() || packages.contains(&member.name));
+    if let Some(step) = bare("bare tests", "test", &members) {
+        step.run(root)?;
+    }
+    for member in members.iter().filter(|member| has_loom_tests(root, member)) {
+        loom_tests(member).run(root)?;
     }
     Ok(())
+}
+
+/// A cargo command over the members that have default features, without these; none if no member has.
+pub(crate) fn bare(name: &str, command: &str, members: &[Member]) -> Option<Step> {
+    let members: Vec<&Member> = members.iter().filter(|member| member.has_default_features).collect();
+    let packages = members.iter().flat_map(|member| ["-p", &member.name]);
+    let args: Vec<&str> = [command, "--no-default-features"].into_iter().chain(packages).collect();
+    (!members.is_empty()).then(|| Step::cargo(name, &args))
 }
 
 /// `cargo test` over the packages named, or over the workspace.
@@ -27,13 +41,8 @@ pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
 }
 
 /// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
-fn loom_members(root: &Path, packages: &[String]) -> Result<Vec<Member>, String> {
-    let mut members = workspace::members(root)?;
-    members.retain(|member| {
-        let is_selected = packages.is_empty() || packages.contains(&member.name);
-        is_selected && root.join(member.dir()).join("tests/loom.rs").is_file()
-    });
-    Ok(members)
+fn has_loom_tests(root: &Path, member: &Member) -> bool {
+    root.join(member.dir()).join("tests/loom.rs").is_file()
 }
 
 /// Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
@@ -72,6 +81,20 @@ mod tests {
     }
 
     #[test]
+    fn bare_command_is_over_the_members_with_default_features() {
+        let member = |name: &str, has_default_features| Member {
+            name: name.to_string(),
+            manifest: format!("{name}/Cargo.toml"),
+            dependencies: vec![],
+            has_default_features,
+        };
+        let members = [member("a", false), member("b", true), member("c", true)];
+        let line = bare("bare", "test", &members).unwrap().command_line();
+        assert_eq!(line, "cargo test --no-default-features -p b -p c");
+        assert!(bare("bare", "test", &members[..1]).is_none());
+    }
+
+    #[test]
     fn loom_flag_is_appended_to_the_flags_in_force() {
         let some = |text: &str| Some(text.to_string());
         let table = [
@@ -99,11 +122,10 @@ mod tests {
         std::fs::write(root.join("Cargo.toml"), "[workspace]\nresolver = '3'\nmembers = ['with', 'without']\n")
             .unwrap();
 
-        let all = loom_members(&root, &[]);
-        let other = loom_members(&root, &["without".to_string()]);
+        let members = workspace::members(&root);
+        let has_tests: Vec<bool> = members.iter().flatten().map(|member| has_loom_tests(&root, member)).collect();
         std::fs::remove_dir_all(&root).unwrap();
-        let names: Vec<String> = all.unwrap().into_iter().map(|m| m.name).collect();
-        assert_eq!(names, ["with"]);
-        assert_eq!(other.unwrap(), []);
+        let names: Vec<String> = members.unwrap().into_iter().map(|m| m.name).collect();
+        assert_eq!((names, has_tests), (vec!["with".to_string(), "without".to_string()], vec![true, false]));
     }
 }

@@ -5,7 +5,7 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask <task> [flags]
 
 tasks:
-  check [--no-tests]     what CI runs, cheapest first: fmt, tidy, clippy, docs, tests
+  check [--no-tests]     cheapest first: fmt, tidy, clippy, docs, tests
   test [-p CRATE]...     the tests of the workspace, or of the crates named, and their loom tests
   bless [-p CRATE]...    run the tests and rewrite the golden files; review the diff
   tidy                   the rules a compiler does not check: layers, file sizes, manifests, links

@@ -13,6 +13,8 @@ pub(crate) struct Member {
     /// Relative to the repository root, with `/` on every system.
     pub(crate) manifest: String,
     pub(crate) dependencies: Vec<Dependency>,
+    /// Whether it has features that are on by default, and so a second form without them.
+    pub(crate) has_default_features: bool,
 }
 
 /// A direct dependency of a member.
@@ -57,6 +59,7 @@ fn member(package: &Value, root: &str) -> Result<Member, String> {
         name: text(package, "name")?.to_string(),
         manifest: manifest.trim_start_matches('/').to_string(),
         dependencies,
+        has_default_features: package["features"]["default"].as_array().is_some_and(|names| !names.is_empty()),
     })
 }
 
@@ -84,13 +87,15 @@ mod tests {
         let json = r#"{"workspace_root": "/r", "packages": [
             {"name": "b", "manifest_path": "/r/crates/b/Cargo.toml", "dependencies": [
                 {"name": "a", "kind": null}, {"name": "t", "kind": "dev"}, {"name": "c", "kind": "build"}]},
-            {"name": "a", "manifest_path": "/r/crates/a/Cargo.toml", "dependencies": []}]}"#;
+            {"name": "a", "manifest_path": "/r/crates/a/Cargo.toml", "dependencies": [],
+                "features": {"default": ["x"], "x": []}}]}"#;
         let members = parse(json).unwrap();
         assert_eq!(members[0].name, "a");
         assert_eq!(members[1].manifest, "crates/b/Cargo.toml");
         assert_eq!(members[1].dir(), "crates/b");
         let is_dev: Vec<bool> = members[1].dependencies.iter().map(|d| d.is_dev).collect();
         assert_eq!(is_dev, [false, true, false]);
+        assert_eq!([members[0].has_default_features, members[1].has_default_features], [true, false]);
     }
 
     #[test]

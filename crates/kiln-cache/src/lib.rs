@@ -118,11 +118,6 @@
 //! `metrics`, `advice` · `clock` time, also for tests · `sync` locks, switched for the model checker.
 #![forbid(unsafe_code)]
 
-/// The examples of the project's README, compiled with the documentation tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct ReadmeExamples;
-
 mod advice;
 mod cache;
 mod clock;

@@ -153,6 +153,7 @@ mod tests {
                 .map(|name| dependency(name, false))
                 .chain(dev.iter().map(|name| dependency(name, true)))
                 .collect(),
+            has_default_features: false,
         }
     }
 

@@ -13,7 +13,8 @@ const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build
 
 const INHERITED: [&str; 3] = ["edition", "license", "rust-version"];
 
-/// Checks that each workspace dependency has its reason in the line above.
+/// Checks that each workspace dependency has its reason in the line above. The crates of this workspace have theirs in
+/// the crate table of the architecture page.
 pub(super) fn check_root(text: &str) -> Vec<Finding> {
     let manifest = Manifest::parse(text);
     let mut findings = Vec::new();
@@ -24,7 +25,7 @@ pub(super) fn check_root(text: &str) -> Vec<Finding> {
         }
     }
     for entry in &manifest.entries {
-        if entry.section == WORKSPACE_TABLE && !entry.has_comment {
+        if entry.section == WORKSPACE_TABLE && !entry.has_comment && entry.field("path").is_none() {
             let expected = format!("a comment above `{}` that says why it is here", entry.key);
             findings.push(Finding::new(ROOT_PATH, entry.line, &expected, "none"));
         }
@@ -131,7 +132,8 @@ workspace = true
 
     #[test]
     fn workspace_dependency_needs_a_reason_directly_above() {
-        let clean = "[workspace.dependencies]\n# Reads JSON.\nserde_json = \"1\"\n[profile.dev]\nopt-level = 1\n";
+        let clean = "[workspace.dependencies]\na = { path = \"a\" }\n# Reads JSON.\nserde_json = \"1\"\n\
+                     [profile.dev]\nopt-level = 1\n";
         assert_eq!(check_root(clean), []);
         let table = [
             clean.replace("# Reads JSON.\n", ""),

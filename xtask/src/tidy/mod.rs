@@ -125,7 +125,12 @@ mod tests {
             file("a/Cargo.toml", manifest),
             file("a/src/lib.rs", "//! Nothing.\n"),
         ];
-        let member = Member { name: "a".to_string(), manifest: "a/Cargo.toml".to_string(), dependencies: vec![] };
+        let member = Member {
+            name: "a".to_string(),
+            manifest: "a/Cargo.toml".to_string(),
+            dependencies: vec![],
+            has_default_features: false,
+        };
         (files, vec![member])
     }
 

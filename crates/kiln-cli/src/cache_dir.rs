@@ -1,0 +1,328 @@
+//! The directory for what Kiln keeps between runs (compiled kernels): where it is, and whether it can be trusted.
+//!
+//! What is in it reaches a driver, so nobody else may be able to write there (R2.4).
+
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The variable that names another directory.
+pub(crate) const VARIABLE: &str = "KILN_CACHE_DIR";
+
+/// Files that are counted before the count stops: the variable may name anything, even `/`.
+const MAX_FILES_COUNTED: u64 = 20_000;
+
+/// The cache directory as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct CacheDir {
+    /// Where it is; `None` where the system names no place for it.
+    pub(crate) path: Option<String>,
+    /// `KILN_CACHE_DIR`, or `default`.
+    pub(crate) source: &'static str,
+    /// Whether it can be used.
+    pub(crate) state: CacheDirState,
+    /// What is wrong with it; `None` where the state is `ready` or `not-created`.
+    pub(crate) fault: Option<String>,
+    /// What puts it right or keeps it private: a command, or a setting to change.
+    pub(crate) fix: Option<String>,
+    /// Whether other users can read it; `None` where that is not known.
+    pub(crate) others_can_read: Option<bool>,
+    /// What is in it; `None` where it was not looked into.
+    pub(crate) contents: Option<Contents>,
+    /// Free space for this user on the disk it is on; `None` where the system does not tell.
+    pub(crate) free_bytes: Option<u64>,
+}
+
+/// Whether the cache directory can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CacheDirState {
+    /// It exists, belongs to this user alone, and can be written.
+    Ready,
+    /// It does not exist; the first use can make it.
+    NotCreated,
+    /// Somebody else can change what is in it.
+    Refused,
+    /// It cannot be written or made.
+    Unwritable,
+    /// The name is not one of a directory, or there is no name.
+    Invalid,
+}
+
+/// What is in the cache directory, folders below it included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Contents {
+    /// Files.
+    pub(crate) files: u64,
+    /// The sum of their lengths.
+    pub(crate) bytes: u64,
+    /// Whether everything was counted.
+    pub(crate) complete: bool,
+}
+
+impl CacheDir {
+    /// Looks at the directory that the environment names. Makes and changes nothing.
+    pub(crate) fn of_environment() -> Self {
+        Self::of(std::env::var_os(VARIABLE).as_deref(), default_path())
+    }
+
+    /// The directory for a value of the variable and the system's own place for caches.
+    fn of(variable: Option<&OsStr>, default: Option<PathBuf>) -> Self {
+        // An empty variable is an unset one, as for every other variable that names a directory.
+        match (variable.filter(|value| !value.is_empty()), default) {
+            (Some(value), _) if Path::new(value).is_absolute() => Self::inspect(Path::new(value), VARIABLE),
+            (Some(value), _) => {
+                let fault = format!("{VARIABLE} expected an absolute path, found `{}`", value.to_string_lossy());
+                let fix = format!("set {VARIABLE} to an absolute path, or unset it");
+                let path = Some(value.to_string_lossy().into_owned());
+                Self::new(path, VARIABLE, CacheDirState::Invalid).with_fault(fault, fix)
+            }
+            (None, Some(path)) => Self::inspect(&path, "default"),
+            (None, None) => {
+                let fault = "expected a home directory, found none".to_string();
+                let fix = format!("set HOME, or set {VARIABLE} to an absolute path");
+                Self::new(None, "default", CacheDirState::Invalid).with_fault(fault, fix)
+            }
+        }
+    }
+
+    fn new(path: Option<String>, source: &'static str, state: CacheDirState) -> Self {
+        Self { path, source, state, fault: None, fix: None, others_can_read: None, contents: None, free_bytes: None }
+    }
+
+    fn with_fault(mut self, fault: String, fix: String) -> Self {
+        (self.fault, self.fix) = (Some(fault), Some(fix));
+        self
+    }
+
+    fn inspect(path: &Path, source: &'static str) -> Self {
+        let dir = |state| Self::new(Some(path.to_string_lossy().into_owned()), source, state);
+        let elsewhere = || format!("set {VARIABLE} to a directory that you can write");
+        // The directory itself, or what the first use would make it in. A link that leads nowhere counts as there.
+        let Some(nearest) = path.ancestors().find(|ancestor| fs::symlink_metadata(ancestor).is_ok()) else {
+            return dir(CacheDirState::Invalid)
+                .with_fault("expected a path that can be reached".to_string(), elsewhere());
+        };
+        let metadata = match fs::metadata(nearest) {
+            Ok(metadata) if metadata.is_dir() => metadata,
+            Ok(_) => {
+                let fault = format!("expected a directory, found a file: {}", nearest.display());
+                return dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
+            }
+            Err(error) => {
+                let fault = format!("expected a directory, found: {}: {error}", nearest.display());
+                return dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
+            }
+        };
+        let exists = nearest == path;
+        if exists && let Some((fault, fix)) = distrust(path, &metadata) {
+            return dir(CacheDirState::Refused).with_fault(fault, fix);
+        }
+        if let Err(error) = probe(nearest) {
+            let verb = if exists { "write to" } else { "make it in" };
+            let fault = format!("cannot {verb} {}: {error}", nearest.display());
+            return dir(CacheDirState::Unwritable).with_fault(fault, elsewhere());
+        }
+        let state = if exists { CacheDirState::Ready } else { CacheDirState::NotCreated };
+        let others_can_read = if exists { others_can_read(&metadata) } else { None };
+        Self {
+            fix: (others_can_read == Some(true)).then(|| make_private(path)),
+            others_can_read,
+            contents: exists.then(|| count(path)),
+            free_bytes: free_bytes(nearest),
+            ..dir(state)
+        }
+    }
+}
+
+/// `$XDG_CACHE_HOME/kiln` or `~/.cache/kiln`, `~/Library/Caches/kiln`, `%LOCALAPPDATA%\kiln`.
+fn default_path() -> Option<PathBuf> {
+    use etcetera::BaseStrategy;
+    Some(etcetera::base_strategy::choose_native_strategy().ok()?.cache_dir().join("kiln"))
+}
+
+/// Why what is in the directory cannot be trusted, and what changes that.
+#[cfg(unix)]
+fn distrust(path: &Path, metadata: &Metadata) -> Option<(String, String)> {
+    use std::os::unix::fs::MetadataExt;
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner != own {
+        let fault = format!("expected a directory of this user (id {own}), found one of user id {owner}");
+        return Some((fault, format!("set {VARIABLE} to a directory of your own")));
+    }
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o022 != 0 {
+        let fault = format!("expected a directory that only its owner can write, found mode {mode:03o}");
+        return Some((fault, make_private(path)));
+    }
+    None
+}
+
+/// Access lists are not read on this system; the default place is private there.
+#[cfg(not(unix))]
+fn distrust(_path: &Path, _metadata: &Metadata) -> Option<(String, String)> {
+    None
+}
+
+#[cfg(unix)]
+fn others_can_read(metadata: &Metadata) -> Option<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Some(metadata.mode() & 0o055 != 0)
+}
+
+#[cfg(not(unix))]
+fn others_can_read(_metadata: &Metadata) -> Option<bool> {
+    None
+}
+
+/// Writes to a file without a name: permissions alone do not tell of a read-only or full disk.
+fn probe(dir: &Path) -> io::Result<()> {
+    tempfile::tempfile_in(dir)?.write_all(b"kiln doctor")
+}
+
+fn count(dir: &Path) -> Contents {
+    let mut contents = Contents { complete: true, ..Contents::default() };
+    let mut folders = vec![dir.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else {
+            contents.complete = false;
+            continue;
+        };
+        for entry in entries.flatten() {
+            // Does not follow links, so that this ends.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            } else {
+                contents.files += 1;
+                contents.bytes += metadata.len();
+            }
+        }
+        if contents.files >= MAX_FILES_COUNTED {
+            contents.complete = false;
+            break;
+        }
+    }
+    contents
+}
+
+#[cfg(unix)]
+fn free_bytes(path: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    disk.f_bavail.checked_mul(disk.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_path: &Path) -> Option<u64> {
+    None
+}
+
+/// The command for a POSIX shell that leaves the directory to its owner.
+fn make_private(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    if text.chars().all(|c| c.is_alphanumeric() || "/._-+".contains(c)) {
+        return format!("chmod 700 {text}");
+    }
+    format!("chmod 700 '{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn of(path: &Path) -> CacheDir {
+        CacheDir::of(Some(path.as_os_str()), None)
+    }
+
+    #[test]
+    fn variable_comes_before_the_default_unless_it_is_empty() {
+        let (named, default) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let table = [
+            (Some(named.path().as_os_str()), named.path(), VARIABLE),
+            (Some(OsStr::new("")), default.path(), "default"),
+            (None, default.path(), "default"),
+        ];
+        for (variable, path, source) in table {
+            let dir = CacheDir::of(variable, Some(default.path().to_path_buf()));
+            assert_eq!((dir.path.as_deref(), dir.source), (path.to_str(), source));
+            assert_eq!(dir.state, CacheDirState::Ready);
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_directory_are_invalid() {
+        let root = tempfile::tempdir().unwrap();
+        let (file, link) = (root.path().join("file"), root.path().join("link"));
+        fs::write(&file, "x").unwrap();
+        symlink(root.path().join("nowhere"), &link).unwrap();
+        let table = [
+            (CacheDir::of(Some(OsStr::new("a/b")), None), "KILN_CACHE_DIR expected an absolute path, found `a/b`"),
+            (CacheDir::of(None, None), "expected a home directory, found none"),
+            (of(&file), "expected a directory, found a file: "),
+            (of(&file.join("kiln")), "expected a directory, found a file: "),
+            (of(&link), "expected a directory, found: "),
+            (of(&link.join("kiln")), "expected a directory, found: "),
+        ];
+        for (dir, fault) in table {
+            assert_eq!(dir.state, CacheDirState::Invalid, "{dir:?}");
+            assert!(dir.fault.as_deref().unwrap().starts_with(fault), "{dir:?}");
+            assert!(dir.fix.is_some(), "{dir:?}");
+        }
+    }
+
+    /// R2.4: owner-only; a directory that another user can write is refused with a clear message.
+    #[test]
+    fn directory_that_others_can_write_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("it's here");
+        fs::create_dir(&path).unwrap();
+        for (mode, state) in [
+            (0o700, CacheDirState::Ready),
+            (0o755, CacheDirState::Ready),
+            (0o770, CacheDirState::Refused),
+            (0o702, CacheDirState::Refused),
+            (0o1777, CacheDirState::Refused),
+        ] {
+            set_mode(&path, mode);
+            let dir = of(&path);
+            assert_eq!(dir.state, state, "{mode:o}");
+            let is_refused = state == CacheDirState::Refused;
+            let chmod = format!(r"chmod 700 '{}/it'\''s here'", root.path().display());
+            assert_eq!(dir.fix, (mode != 0o700).then_some(chmod), "{mode:o}");
+            assert_eq!(dir.others_can_read, (!is_refused).then_some(mode == 0o755), "{mode:o}");
+        }
+        if !rustix::process::geteuid().is_root() {
+            assert!(of(Path::new("/")).fault.is_some_and(|fault| fault.ends_with("found one of user id 0")));
+        }
+    }
+
+    #[test]
+    fn missing_directory_is_not_made() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b");
+        let dir = of(&path);
+        assert_eq!((dir.state, dir.fault, dir.contents), (CacheDirState::NotCreated, None, None));
+        assert!(dir.free_bytes.is_some_and(|bytes| bytes > 0));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing is left behind");
+    }
+
+    #[test]
+    fn contents_are_counted_with_folders_below_and_without_links() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("a")).unwrap();
+        fs::write(root.path().join("one"), [0; 10]).unwrap();
+        fs::write(root.path().join("a/two"), [0; 100]).unwrap();
+        symlink(root.path(), root.path().join("a/loop")).unwrap();
+        let contents = of(root.path()).contents.unwrap();
+        assert_eq!((contents.files, contents.complete), (3, true));
+        assert!(contents.bytes >= 110, "{contents:?}");
+    }
+}

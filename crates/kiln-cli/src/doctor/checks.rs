@@ -1,0 +1,189 @@
+//! Judges the facts: each check is ok, a note or a problem. Looks at nothing but the facts.
+
+use super::drivers;
+use super::report::{Check, DeviceFacts, Facts, Section, State};
+use crate::cache_dir::{CacheDir, CacheDirState, Contents};
+use kiln::{Bytes, DeviceKind};
+
+/// Below this much free space the cache directory gets a note.
+const LITTLE_FREE_BYTES: u64 = 256 << 20;
+
+/// All checks, in the order of the report.
+pub(super) fn derive(facts: &Facts) -> Vec<Check> {
+    let mut checks: Vec<Check> = facts.devices.iter().map(|device| check_device(device, facts)).collect();
+    checks.push(check_default(facts));
+    checks.extend(drivers::derive(facts));
+    checks.extend(check_processor(facts));
+    checks.push(check_cache_dir(&facts.cache_directory));
+    checks
+}
+
+fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
+    let DeviceFacts { info, test } = device;
+    // The CPU device always works, and what programs get by default has to. A GPU that does not work is a note: the
+    // default device says why it is not used.
+    let must_work = info.kind == DeviceKind::Cpu || facts.default.id.as_ref() == Some(&info.id);
+    let state = match (test.works, must_work) {
+        (true, _) => State::Ok,
+        (false, true) => State::Problem,
+        (false, false) => State::Note,
+    };
+    let outcome = match (&test.error, test.open_us, test.round_trip_us) {
+        (None, Some(open), Some(trip)) => {
+            format!("works: opened in {}, data there and back in {}", duration(open), duration(trip))
+        }
+        (error, ..) => format!("does not work: {}", error.as_deref().unwrap_or("the test was not run")),
+    };
+    let memory = match (info.memory.total_bytes, info.memory.shared_with_host) {
+        (Some(total), true) => format!("{} of memory, shared with the host", Bytes(total)),
+        (Some(total), false) => format!("{} of memory", Bytes(total)),
+        (None, true) => "memory shared with the host".to_string(),
+        (None, false) => "memory of its own".to_string(),
+    };
+    let features: Vec<&str> = info.features.iter().map(|feature| feature.name()).collect();
+    let features = if features.is_empty() { "none".to_string() } else { features.join(", ") };
+    Check::new(Section::Devices, &info.id, state, format!("{}, {}", info.name, info.kind))
+        .detail(format!("driver {} {}", info.driver, info.driver_version).trim_end().to_string())
+        .detail(format!("{memory}; the pool takes up to {}", Bytes(info.memory.default_budget_bytes)))
+        .detail(format!("features: {features}"))
+        .detail(outcome)
+}
+
+fn check_default(facts: &Facts) -> Check {
+    let default = &facts.default;
+    let check = match &default.id {
+        Some(id) => Check::new(Section::Default, id, State::Ok, &default.reason),
+        None => Check::new(Section::Default, "none", State::Problem, &default.reason),
+    };
+    default.rejected.iter().fold(check, |check, other| check.detail(format!("not {}: {}", other.id, other.reason)))
+}
+
+fn check_processor(facts: &Facts) -> Vec<Check> {
+    let ok = |name, message: String| Check::new(Section::Processor, name, State::Ok, message);
+    let threads = facts.threads.map(|threads| ok("threads", threads.to_string()));
+    std::iter::once(ok("SIMD", facts.simd.clone())).chain(threads).collect()
+}
+
+fn check_cache_dir(dir: &CacheDir) -> Check {
+    let path = dir.path.as_deref().unwrap_or("unknown");
+    let check = |state, message: String| {
+        let check = Check::new(Section::Cache, "directory", state, message);
+        if dir.source == "default" { check } else { check.detail(format!("named by {}", dir.source)) }
+    };
+    let has_space = dir.free_bytes.is_none_or(|free| free >= LITTLE_FREE_BYTES);
+    let space = |check: Check| match dir.free_bytes {
+        Some(free) => check.detail(format!("{} free on its disk", Bytes(free))),
+        None => check,
+    };
+    let state = if has_space { State::Ok } else { State::Note };
+    match (dir.state, dir.others_can_read) {
+        (CacheDirState::NotCreated, _) => space(check(state, format!("{path} is made on first use"))),
+        (CacheDirState::Ready, Some(true)) => {
+            let check = check(State::Note, format!("{path} can be read by others")).detail(contents(dir.contents));
+            space(Check { fix: dir.fix.clone(), ..check })
+        }
+        (CacheDirState::Ready, _) => {
+            space(check(state, format!("{path} is private and can be written")).detail(contents(dir.contents)))
+        }
+        (CacheDirState::Refused | CacheDirState::Unwritable | CacheDirState::Invalid, _) => {
+            let word = if dir.state == CacheDirState::Refused { "refused" } else { "not usable" };
+            let mut check = check(State::Problem, format!("{path} is {word}"));
+            check.details.extend(dir.fault.clone());
+            check.fix.clone_from(&dir.fix);
+            check.detail("until then compiled kernels are kept in memory only")
+        }
+    }
+}
+
+fn contents(contents: Option<Contents>) -> String {
+    let Contents { files, bytes, complete } = contents.unwrap_or_default();
+    let least = if complete { "" } else { "at least " };
+    match files {
+        0 if complete => "empty".to_string(),
+        1 => format!("{least}1 file, {}", Bytes(bytes)),
+        _ => format!("{least}{files} files, {}", Bytes(bytes)),
+    }
+}
+
+fn duration(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..100_000 => format!("{:.1} ms", us as f64 / 1e3),
+        100_000..1_000_000 => format!("{} ms", us / 1_000),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::machines;
+    use crate::doctor::report::{DefaultDevice, Report};
+
+    fn state(facts: &Facts, section: Section, name: &str) -> State {
+        let checks = derive(facts);
+        let check = checks.iter().find(|check| check.section == section && check.name == name);
+        check.unwrap_or_else(|| panic!("expected a check `{name}`, found {checks:?}")).state
+    }
+
+    fn fail(facts: &mut Facts, index: usize) {
+        facts.devices[index].test.works = false;
+        facts.devices[index].test.error = Some("lost".into());
+    }
+
+    #[test]
+    fn default_device_and_cpu_device_must_work_others_need_not() {
+        let mut facts = machines::nvidia();
+        fail(&mut facts, 2);
+        assert_eq!(state(&facts, Section::Devices, "gpu:1"), State::Note);
+        assert!(Report::new(facts.clone()).healthy);
+        for (index, id) in [(1, "gpu:0"), (0, "cpu")] {
+            let mut facts = facts.clone();
+            fail(&mut facts, index);
+            assert_eq!(state(&facts, Section::Devices, id), State::Problem);
+            assert!(!Report::new(facts).healthy);
+        }
+    }
+
+    #[test]
+    fn no_default_device_is_a_problem() {
+        let default = DefaultDevice { id: None, reason: "expected threads, found none".into(), rejected: vec![] };
+        let facts = Facts { default, ..machines::nothing() };
+        assert_eq!(state(&facts, Section::Default, "none"), State::Problem);
+    }
+
+    #[test]
+    fn states_of_the_cache_directory() {
+        let dir = |state, others_can_read, free_bytes| CacheDir {
+            others_can_read,
+            free_bytes,
+            ..CacheDir { state, ..machines::nothing().cache_directory }
+        };
+        use CacheDirState::{Invalid, NotCreated, Ready, Refused, Unwritable};
+        let table = [
+            (dir(Ready, Some(false), Some(1 << 40)), State::Ok),
+            (dir(Ready, None, None), State::Ok),
+            (dir(Ready, Some(true), Some(1 << 40)), State::Note),
+            (dir(Ready, Some(false), Some(1 << 20)), State::Note),
+            (dir(NotCreated, None, Some(1 << 40)), State::Ok),
+            (dir(NotCreated, None, Some(0)), State::Note),
+            (dir(Refused, None, None), State::Problem),
+            (dir(Unwritable, None, None), State::Problem),
+            (dir(Invalid, None, None), State::Problem),
+        ];
+        for (dir, expected) in table {
+            assert_eq!(check_cache_dir(&dir).state, expected, "{dir:?}");
+        }
+    }
+
+    #[test]
+    fn durations_and_contents_read_well() {
+        for (us, text) in [(7, "7 us"), (1_250, "1.2 ms"), (345_678, "345 ms"), (2_000_000, "2.0 s")] {
+            assert_eq!(duration(us), text);
+        }
+        let of = |files, bytes, complete| contents(Some(Contents { files, bytes, complete }));
+        assert_eq!(of(0, 0, true), "empty");
+        assert_eq!(of(1, 10, true), "1 file, 10 B");
+        assert_eq!(of(3, 2048, false), "at least 3 files, 2 KiB");
+    }
+}

@@ -1,0 +1,77 @@
+//! `kiln doctor`: what devices there are, which one is the default and why, what is missing.
+//!
+//! `gather` finds the facts, `checks` and `drivers` judge them without looking at the machine again, `report` holds
+//! both, `text` shows them.
+
+mod checks;
+mod drivers;
+#[cfg(test)]
+mod machines;
+mod report;
+mod smoke;
+mod system;
+mod text;
+
+use crate::cache_dir::CacheDir;
+use kiln::{Device, SimdLevel};
+use report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice, Report};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use system::System;
+
+/// Says what devices there are, which is the default and why, what is missing, and whether all of it works.
+///
+/// Exit status: 0 when Kiln can work, 1 when something is broken.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Write one JSON object with the fields `format`, `version`, `healthy`, `system`, `gpu_support`, `default`,
+    /// `devices`, `simd`, `threads`, `cache_directory` and `checks`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> io::Result<ExitCode> {
+    let report = Report::new(gather());
+    let written = if args.json {
+        let json = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
+        write(&mut io::stdout(), &(json + "\n"))
+    } else {
+        write(&mut anstream::stdout(), &text::render(&report))
+    };
+    written?;
+    Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A reader who has seen enough (`kiln doctor | head -1`) is no failure.
+fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(io::Error::new(error.kind(), format!("cannot write the report: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn gather() -> Facts {
+    let test = |info: kiln::DeviceInfo| DeviceFacts { test: smoke::test(|| Device::by_name(&info.id)), info };
+    let devices: Vec<DeviceFacts> = Device::list().into_iter().map(test).collect();
+    let default = match Device::choose() {
+        Ok(choice) => DefaultDevice {
+            id: Some(choice.device.info().id.clone()),
+            reason: choice.reason,
+            rejected: choice.rejected.into_iter().map(|r| RejectedDevice { id: r.id, reason: r.reason }).collect(),
+        },
+        Err(error) => DefaultDevice { id: None, reason: error.to_string(), rejected: Vec::new() },
+    };
+    Facts {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        system: System::detect(),
+        gpu_support: cfg!(feature = "gpu"),
+        default,
+        simd: SimdLevel::detect().to_string(),
+        threads: devices.first().and_then(|cpu| cpu.info.limits.threads),
+        devices,
+        cache_directory: CacheDir::of_environment(),
+    }
+}

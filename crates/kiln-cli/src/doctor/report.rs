@@ -1,0 +1,192 @@
+//! What `kiln doctor` tells: facts, and the checks derived from them. The JSON form is this struct.
+//!
+//! # The JSON form
+//!
+//! `kiln doctor --json` writes one object. `format` is 1. Fields may be added under the same number; a field that is
+//! removed or changes its meaning raises it. A field that has no value is `null`, never absent.
+//!
+//! | field | content |
+//! | --- | --- |
+//! | `format` | number of this form |
+//! | `version` | version of Kiln |
+//! | `healthy` | no check is a problem; the exit status is 0 |
+//! | `system` | [`System`]: `os`, `arch`, `name`, `distribution`, GPUs on the bus, parts of Vulkan |
+//! | `gpu_support` | whether this build has the feature `gpu` |
+//! | `default` | [`DefaultDevice`]: `id` (`null` where no device can be opened), `reason`, `rejected` (each `id`, `reason`) |
+//! | `devices` | the CPU device first, then GPUs: the fields of `kiln::DeviceInfo`, and `test` ([`SmokeTest`]) |
+//! | `simd` | the SIMD level of the CPU device |
+//! | `threads` | the threads of the CPU device |
+//! | `cache_directory` | [`CacheDir`]: `path`, `source`, `state`, `fault`, `fix`, `others_can_read`, `contents`, `free_bytes` |
+//! | `checks` | [`Check`]: `section`, `name`, `state` (`ok`, `note`, `problem`), `message`, `details`, `fix` |
+
+use super::checks;
+use super::smoke::SmokeTest;
+use super::system::System;
+use crate::cache_dir::CacheDir;
+use kiln::DeviceInfo;
+use serde::Serialize;
+
+/// The number of the JSON form.
+const FORMAT: u32 = 1;
+
+/// Everything that `kiln doctor` tells.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    format: u32,
+    /// No check is a problem.
+    pub(crate) healthy: bool,
+    #[serde(flatten)]
+    pub(crate) facts: Facts,
+    pub(crate) checks: Vec<Check>,
+}
+
+/// What was found on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Facts {
+    pub(crate) version: String,
+    pub(crate) system: System,
+    /// Whether this build has the feature `gpu`.
+    pub(crate) gpu_support: bool,
+    pub(crate) default: DefaultDevice,
+    pub(crate) devices: Vec<DeviceFacts>,
+    pub(crate) simd: String,
+    pub(crate) threads: Option<u32>,
+    pub(crate) cache_directory: CacheDir,
+}
+
+/// Which device `Device::best` returns here, and why.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DefaultDevice {
+    /// `None` where no device can be opened.
+    pub(crate) id: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) rejected: Vec<RejectedDevice>,
+}
+
+/// A device that is not the default.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RejectedDevice {
+    pub(crate) id: String,
+    pub(crate) reason: String,
+}
+
+/// A device, and whether it works.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DeviceFacts {
+    #[serde(flatten)]
+    pub(crate) info: DeviceInfo,
+    pub(crate) test: SmokeTest,
+}
+
+/// One line of the report: what was looked at, how it is, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    pub(crate) section: Section,
+    /// What was looked at.
+    pub(crate) name: String,
+    pub(crate) state: State,
+    pub(crate) message: String,
+    /// More about it, one line each.
+    pub(crate) details: Vec<String>,
+    /// The command or the step that changes the state.
+    pub(crate) fix: Option<String>,
+}
+
+/// The part of the report that a check stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Section {
+    Devices,
+    Default,
+    Drivers,
+    Processor,
+    Cache,
+}
+
+/// How the thing that a check looked at is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// As it should be.
+    Ok,
+    /// Kiln works; something could be better, or is worth knowing.
+    Note,
+    /// Something is broken.
+    Problem,
+}
+
+impl Report {
+    /// Derives the checks.
+    pub(crate) fn new(facts: Facts) -> Self {
+        let checks = checks::derive(&facts);
+        let healthy = checks.iter().all(|check| check.state != State::Problem);
+        Self { format: FORMAT, healthy, facts, checks }
+    }
+}
+
+impl Check {
+    /// A check without details.
+    pub(crate) fn new(section: Section, name: impl Into<String>, state: State, message: impl Into<String>) -> Self {
+        Self { section, name: name.into(), state, message: message.into(), details: Vec::new(), fix: None }
+    }
+
+    /// Adds a line below the message.
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.details.push(detail.into());
+        self
+    }
+
+    /// Says what to do about it.
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+}
+
+impl Section {
+    /// All sections, in the order of the report.
+    pub(crate) const ALL: [Self; 5] = [Self::Devices, Self::Default, Self::Drivers, Self::Processor, Self::Cache];
+
+    /// The heading.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Devices => "Devices",
+            Self::Default => "Default device",
+            Self::Drivers => "GPU drivers",
+            Self::Processor => "Processor",
+            Self::Cache => "Cache directory",
+        }
+    }
+}
+
+impl State {
+    /// The word in front of the line.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::machines;
+
+    /// The JSON form is a promise: a field that goes or changes its meaning raises `format`.
+    #[test]
+    fn json_form_is_as_documented() {
+        let json = serde_json::to_string_pretty(&Report::new(machines::refused())).unwrap();
+        insta::assert_snapshot!("json", json);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let documented =
+            include_str!("report.rs").lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next());
+        let mut documented: Vec<&str> = documented.collect();
+        documented.sort_unstable();
+        let mut fields: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, documented);
+    }
+}

@@ -1,0 +1,63 @@
+//! The `kiln` program.
+//!
+//! Owns the command line: parsing, the environment, the terminal and the exit status, which libraries leave alone.
+//! Refuses to compute: what a command tells comes from the `kiln` crate.
+//!
+//! Exit status: 0 done and all well, 1 something is broken or could not be done, 2 the command line was not understood.
+
+#![deny(unsafe_code)]
+
+mod cache_dir;
+mod doctor;
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// GPU compute runtime and tensor library.
+#[derive(Debug, Parser)]
+#[command(name = "kiln", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    quiet_wayland();
+    let outcome = match Cli::parse().command {
+        Command::Doctor(args) => doctor::run(&args),
+    };
+    match outcome {
+        Ok(status) => status,
+        Err(error) => {
+            // Where standard error is closed too, the exit status still tells.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Keeps a foreign library from writing to standard error.
+///
+/// A Vulkan layer of Mesa asks the Wayland server which GPU it uses. Where there is no server, as on a machine without a
+/// screen, its library writes `error: XDG_RUNTIME_DIR is invalid or not set` for each GPU. With a directory that does not
+/// exist it finds no server either, and is silent.
+#[cfg(target_os = "linux")]
+fn quiet_wayland() {
+    const NAME: &str = "XDG_RUNTIME_DIR";
+    if std::env::var_os(NAME).is_none_or(|dir| !std::path::Path::new(&dir).is_absolute()) {
+        // SAFETY: this is the start of the program; no other thread reads or writes the environment.
+        #[expect(unsafe_code, reason = "the library reads the environment and has no other switch")]
+        unsafe {
+            std::env::set_var(NAME, "/nonexistent");
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn quiet_wayland() {}

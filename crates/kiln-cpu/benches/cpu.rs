@@ -1,0 +1,144 @@
+//! `cargo bench -p kiln-cpu`: what threads, parallel copies and huge pages gain on this machine.
+//!
+//! Arms of a comparison take turns within each round, and swap their order from round to round. A time is a median with
+//! its quartiles; a ratio is the median of the ratios within a round. Outputs are checked, and a wrong one stops the
+//! run. Other programs that run meanwhile cost the parallel arms more than the serial ones.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
+
+use kiln_cpu::{CpuOptions, Threads};
+use kiln_runtime::{Buffer, Device, PoolConfig, PoolOptions};
+use memmap2::MmapMut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+fn main() {
+    // Under `cargo test --benches` only the checks count.
+    let rounds = if std::env::args().any(|arg| arg == "--bench") { 1000 } else { 3 };
+    loops(rounds);
+    copies(rounds / 10 + 2);
+    first_touch(rounds / 50 + 2);
+}
+
+/// The cost of a parallel loop on two threads, and what it gains on a kernel of 20 µs.
+fn loops(rounds: usize) {
+    println!("parallel loops on 2 threads");
+    let threads = Threads::new(2).unwrap();
+    let wait = |duration: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            std::hint::spin_loop();
+        }
+    };
+    let empty = || threads.run(2, &|_| {}).unwrap();
+    // Ends when both threads are in it: the time until the other one is there.
+    let meet = || {
+        let arrived = AtomicUsize::new(0);
+        let task = |_| {
+            arrived.fetch_add(1, Ordering::AcqRel);
+            while arrived.load(Ordering::Acquire) < 2 {
+                std::hint::spin_loop();
+            }
+        };
+        threads.run(2, &task).unwrap();
+    };
+    print("empty", &sample(rounds, || time(empty)));
+    print("both threads meet", &sample(rounds, || time(meet)));
+    let after_pause = |pause| {
+        wait(Duration::from_micros(pause));
+        time(meet)
+    };
+    print("  after a pause of 20 µs", &sample(rounds, || after_pause(20)));
+    print("  after a pause of 1 ms", &sample(rounds, || after_pause(1000)));
+    let half = |_| wait(Duration::from_micros(10));
+    let serial = || (0..2).for_each(half);
+    let parallel = || threads.run(2, &half).unwrap();
+    compare("20 µs of work", rounds, ["1 thread", "2 threads"], || time(serial), || time(parallel));
+}
+
+/// Copies and fills on one thread and on all.
+fn copies(rounds: usize) {
+    let open = |threads| kiln_cpu::open(CpuOptions::new().threads(threads)).unwrap();
+    let all = std::thread::available_parallelism().unwrap().get();
+    println!("copies and fills on 1 thread and on {all}");
+    let devices = (open(1), open(all));
+    for mib in [1, 4, 16, 64] {
+        let pair = |device: &Device| -> (Buffer, Buffer) {
+            let from = device.buffer(mib << 20).unwrap();
+            from.map_write(|bytes| bytes.fill(7)).unwrap();
+            (from, device.buffer(mib << 20).unwrap())
+        };
+        let (serial, parallel) = (pair(&devices.0), pair(&devices.1));
+        let copy = |(from, to): &(Buffer, Buffer)| time(|| from.copy_to(to).unwrap());
+        let name = format!("copy of {mib} MiB");
+        compare(&name, rounds, ["1 thread", "all threads"], || copy(&serial), || copy(&parallel));
+        let is = |byte, (_, to): &(Buffer, Buffer)| to.map_read(|bytes| bytes.iter().all(|b| *b == byte)).unwrap();
+        assert!(is(7, &serial) && is(7, &parallel), "{name}");
+        let zero = |(_, to): &(Buffer, Buffer)| time(|| to.zero().unwrap());
+        let name = format!("fill of {mib} MiB");
+        compare(&name, rounds, ["1 thread", "all threads"], || zero(&serial), || zero(&parallel));
+        assert!(is(0, &serial) && is(0, &parallel), "{name}");
+    }
+}
+
+/// Mapping, touching and unmapping a block: as the device does it, with huge pages where the system has them, and plain.
+fn first_touch(rounds: usize) {
+    println!("first touch of every page, with map and unmap");
+    let config = PoolConfig { pooling: false, ..PoolConfig::default() };
+    let device = kiln_cpu::open(CpuOptions::new().pool(PoolOptions::new().config(config))).unwrap();
+    let touch = |bytes: &mut [u8]| bytes.iter_mut().step_by(4096).for_each(|byte| *byte += 1);
+    for mib in [1, 4, 64] {
+        let plain = || time(|| touch(&mut MmapMut::map_anon(mib << 20).unwrap()));
+        let own = || time(|| device.buffer((mib << 20) as u64).unwrap().map_write(touch).unwrap());
+        compare(&format!("block of {mib} MiB"), rounds, ["plain map", "device"], plain, own);
+    }
+}
+
+/// Microseconds.
+fn time(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64() * 1e6
+}
+
+fn sample(rounds: usize, mut measure: impl FnMut() -> f64) -> Vec<f64> {
+    let warm_up = rounds / 10 + 1;
+    (0..warm_up + rounds).map(|_| measure()).skip(warm_up).collect()
+}
+
+/// Prints both arms, and how many times as fast the second one is.
+fn compare(
+    name: &str,
+    rounds: usize,
+    arms: [&str; 2],
+    mut first: impl FnMut() -> f64,
+    mut second: impl FnMut() -> f64,
+) {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    first();
+    second();
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            a.push(first());
+            b.push(second());
+        } else {
+            b.push(second());
+            a.push(first());
+        }
+    }
+    print(&format!("{name}, {}", arms[0]), &a);
+    print(&format!("{name}, {}", arms[1]), &b);
+    let ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a / b).collect();
+    println!("  {:<36} {:>9.2} times as fast", "", quartiles(&ratios)[1]);
+}
+
+fn print(name: &str, samples: &[f64]) {
+    let [low, median, high] = quartiles(samples);
+    println!("  {name:<36} {median:>9.2} µs   quartiles {low:.2} to {high:.2}");
+}
+
+fn quartiles(samples: &[f64]) -> [f64; 3] {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
+}

@@ -1,0 +1,196 @@
+//! The CPU device: memory maps as memory, commands run by the caller with the help of the device's threads.
+
+use crate::heap::Heap;
+use crate::map::{Map, bytes_of, bytes_of_mut};
+use crate::{CpuOptions, Threads, identity};
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
+use kiln_runtime::{Command, DeviceApi, DeviceInfo, RawMemory, Usage};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+/// Copies and fills from this size on use all threads. Half of it already gains when the threads are awake; waking them
+/// takes as long as copying a few hundred KiB (`cargo bench -p kiln-cpu`).
+const MIN_PARALLEL_BYTES: usize = 1 << 20;
+/// What one thread takes at a time: small enough that a thread which comes late still finds some.
+const CHUNK_BYTES: usize = 512 << 10;
+
+/// The CPU as a device. [`open`](crate::open) puts a pool on it.
+///
+/// A submission has ended when [`submit`](DeviceApi::submit) returns, so nothing ever waits.
+#[derive(Debug)]
+pub struct CpuDevice {
+    info: DeviceInfo,
+    default_usage: Usage,
+    threads: Threads,
+    /// Submissions that have ended, which are all that have a number.
+    submissions: AtomicU64,
+    heap: Heap,
+    fault: OnceLock<Error>,
+}
+
+impl CpuDevice {
+    /// A device without a pool. It starts no thread before it needs one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the options ask for no thread.
+    pub fn new(options: &CpuOptions) -> Result<Self> {
+        let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
+        let info = identity::describe(threads.count(), default_usage);
+        let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
+        Ok(Self { info, default_usage, threads, submissions, heap, fault })
+    }
+
+    fn check_fault(&self) -> Result<()> {
+        self.fault().map_or(Ok(()), Err)
+    }
+
+    fn execute(&self, command: &Command) -> Result<()> {
+        match command {
+            Command::Copy { from, to } => {
+                let (from, mut to) = kiln_runtime::access_pair(from, to);
+                self.copy(bytes_of(&from.region())?, bytes_of_mut(&mut to.region_mut())?)
+            }
+            Command::Zero { buffer } => {
+                let mut buffer = buffer.access_mut();
+                self.zero(bytes_of_mut(&mut buffer.region_mut())?)
+            }
+            other => {
+                let message = format!("CPU device expected a command that it knows, found {other:?}");
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    fn copy(&self, from: &[u8], to: &mut [u8]) -> Result<()> {
+        if from.len() != to.len() {
+            let message = format!("copy expected equal lengths, found {} and {} bytes", from.len(), to.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        self.in_chunks(to, &|offset, to| to.copy_from_slice(&from[offset..offset + to.len()]))
+    }
+
+    fn zero(&self, bytes: &mut [u8]) -> Result<()> {
+        self.in_chunks(bytes, &|_, bytes| bytes.fill(0))
+    }
+
+    /// Calls `task` with chunks of `bytes` and their offsets, on all threads where that is faster. A panic ends the
+    /// device: what it should have written is not there.
+    fn in_chunks(&self, bytes: &mut [u8], task: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Result<()> {
+        if bytes.len() < MIN_PARALLEL_BYTES {
+            task(0, bytes);
+            return Ok(());
+        }
+        let run = self.threads.run_chunks(bytes, CHUNK_BYTES, &|chunk, bytes| task(chunk * CHUNK_BYTES, bytes));
+        run.map_err(|error| self.fault.get_or_init(|| error.context("CPU device")).clone())
+    }
+}
+
+impl DeviceApi for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, commands: &[Command]) -> Result<u64> {
+        self.check_fault()?;
+        commands.iter().try_for_each(|command| self.execute(command))?;
+        // The number is given last: so all numbers are of submissions that have ended, whatever thread they ran on.
+        Ok(self.submissions.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    fn notify(&self, _: u64, waker: Waker) {
+        waker.wake();
+    }
+
+    fn fault(&self) -> Option<Error> {
+        self.fault.get().cloned()
+    }
+}
+
+impl RawMemory for CpuDevice {
+    fn properties(&self) -> MemoryProperties {
+        MemoryProperties {
+            default_usage: self.default_usage,
+            default_budget_bytes: self.info.memory.default_budget_bytes,
+            max_block_bytes: self.info.limits.max_buffer_bytes,
+            copy_alignment: 1,
+            divisible: true,
+        }
+    }
+
+    fn allocate(&self, bytes: u64, _: Usage) -> Result<RawBlock> {
+        Map::new(bytes, self.info.limits.max_buffer_bytes, self.heap.freed()).map(RawBlock::new)
+    }
+
+    fn completed(&self) -> u64 {
+        self.submissions.load(Ordering::Acquire)
+    }
+
+    fn wait(&self, submission: u64) -> Result<()> {
+        let last = self.completed();
+        if submission > last {
+            let message = format!("CPU device expected a submission up to {last}, found {submission}");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(())
+    }
+
+    fn map(&self, region: Region<'_>, read: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.check_fault()?;
+        read(bytes_of(&region)?);
+        Ok(())
+    }
+
+    fn map_mut(&self, mut region: RegionMut<'_>, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.check_fault()?;
+        write(bytes_of_mut(&mut region)?);
+        Ok(())
+    }
+
+    fn tidy(&self) {
+        self.heap.tidy();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_runtime::{CommandList, Device};
+    use std::sync::Arc;
+
+    /// R4.6: nothing that should have been written by the thread that panicked is ever read as if it had been.
+    #[test]
+    fn a_panic_in_a_thread_ends_the_device_for_good() {
+        let api = Arc::new(CpuDevice::new(&CpuOptions::new().threads(2)).unwrap());
+        let device = Device::new(Arc::clone(&api) as Arc<dyn DeviceApi>, CpuOptions::new().into_pool()).unwrap();
+        let buffer = device.buffer_from(&[1u8; 100]).unwrap();
+        let mut large = vec![0; 2 * MIN_PARALLEL_BYTES];
+        let error = api.in_chunks(&mut large, &|offset, _| assert!(offset != CHUNK_BYTES, "planted")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        let message = error.to_string();
+        assert!(message.starts_with("CPU device: part 1 of 4 panicked on thread `"), "{message}");
+        assert!(message.ends_with("`: planted"), "{message}");
+
+        // Before the list: a guard in it would live to its end.
+        let bytes = buffer.as_bytes();
+        let read = api.map(bytes.access().region(), &mut |_| {});
+        let write = api.map_mut(bytes.access_mut().region_mut(), &mut |_| {});
+        let later = [
+            read.unwrap_err(),
+            write.unwrap_err(),
+            device.submit(CommandList::new()).unwrap_err(),
+            device.synchronize().unwrap_err(),
+            device.buffer(16).unwrap_err(),
+            buffer.read().unwrap_err(),
+            buffer.write(&[2; 100]).unwrap_err(),
+            buffer.zero().unwrap_err(),
+            api.submit(&[]).unwrap_err(),
+            api.in_chunks(&mut large, &|_, _| panic!("planted later")).unwrap_err(),
+            api.fault().unwrap(),
+        ];
+        for error in later {
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

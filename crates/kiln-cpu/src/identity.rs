@@ -1,0 +1,143 @@
+//! What the CPU device says about itself: model, limits, memory.
+
+use crate::SimdLevel;
+use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Usage, fingerprint};
+use std::env::consts::{ARCH, OS};
+use sysinfo::{MemoryRefreshKind, System};
+
+/// The budget where the system does not tell how much memory it has.
+const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
+
+/// Describes a device with `threads` threads, without starting any.
+pub(crate) fn describe(threads: usize, default_usage: Usage) -> DeviceInfo {
+    let mut system = System::new().ok();
+    let simd = SimdLevel::detect();
+    let name = model(system.as_mut()).unwrap_or_else(|| ARCH.into());
+    let total_bytes = system.as_mut().and_then(memory_bytes);
+    let driver_version = env!("CARGO_PKG_VERSION");
+    DeviceInfo {
+        id: "cpu".into(),
+        fingerprint: fingerprint(&["cpu", "native", driver_version, ARCH, OS, &name, simd.name()]),
+        name,
+        kind: DeviceKind::Cpu,
+        driver: "native".into(),
+        driver_version: driver_version.into(),
+        limits: limits(threads, simd, total_bytes),
+        features: simd.features().iter().copied().collect(),
+        memory: DeviceMemory {
+            total_bytes,
+            // The rest is for the program itself and for its neighbours.
+            default_budget_bytes: total_bytes.map_or(FALLBACK_BUDGET_BYTES, |total| total / 4 * 3),
+            shared_with_host: default_usage == Usage::Shared,
+        },
+    }
+}
+
+/// Memory and threads set the real limits. The limits of a workgroup are those that WebGPU adapters commonly have, so
+/// that a kernel written for one runs here as it is.
+fn limits(threads: usize, simd: SimdLevel, total_bytes: Option<u64>) -> DeviceLimits {
+    // No slice is longer than `isize::MAX`, and a buffer beyond the system's memory can never be filled.
+    let max_buffer_bytes = total_bytes.unwrap_or(u64::MAX).min(isize::MAX as u64);
+    DeviceLimits {
+        max_buffer_bytes,
+        max_binding_bytes: max_buffer_bytes,
+        max_workgroups_per_axis: 65_535,
+        max_workgroup_invocations: 1024,
+        max_workgroup_bytes: 32 << 10,
+        subgroup_size: Some((simd.lanes(), simd.lanes())),
+        threads: Some(u32::try_from(threads).unwrap_or(u32::MAX)),
+    }
+}
+
+/// What the vendor calls the processor, from the processor itself: the list of cores that a system keeps takes
+/// milliseconds to read where there are many.
+#[cfg(target_arch = "x86_64")]
+fn model(_: Option<&mut System>) -> Option<String> {
+    use std::arch::x86_64::__cpuid;
+    const FIRST: u32 = 0x8000_0002;
+    const LAST: u32 = 0x8000_0004;
+    if __cpuid(0x8000_0000).eax < LAST {
+        return None;
+    }
+    let registers = (FIRST..=LAST).map(__cpuid).flat_map(|leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx]);
+    let bytes: Vec<u8> = registers.flat_map(u32::to_le_bytes).take_while(|byte| *byte != 0).collect();
+    one_line(&String::from_utf8_lossy(&bytes))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn model(system: Option<&mut System>) -> Option<String> {
+    let system = system?;
+    system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+    one_line(system.cpus().first()?.brand())
+}
+
+/// The words of `text`; vendors pad theirs with spaces.
+fn one_line(text: &str) -> Option<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+/// The memory that this process can have: the system's, or less where a container or a service is limited.
+fn memory_bytes(system: &mut System) -> Option<u64> {
+    system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
+    let total = system.total_memory();
+    let limit = memory_limit_bytes(system).unwrap_or(u64::MAX);
+    (total > 0).then(|| total.min(limit))
+}
+
+/// The tightest limit over the control groups of this process and those around it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn memory_limit_bytes(system: &mut System) -> Option<u64> {
+    use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate};
+    let own = Pid::from_u32(std::process::id());
+    let kind = ProcessRefreshKind::nothing().without_tasks();
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[own]), false, kind);
+    let limits = [system.cgroup_limits(), system.process(own).and_then(sysinfo::Process::cgroup_limits)];
+    limits.into_iter().flatten().map(|limits| limits.total_memory).filter(|bytes| *bytes > 0).min()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn memory_limit_bytes(_: &mut System) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_model_are_one_line() {
+        assert_eq!(one_line("  AMD  EPYC 7B13\tProcessor   ").as_deref(), Some("AMD EPYC 7B13 Processor"));
+        assert_eq!(one_line(" \n"), None);
+    }
+
+    /// The same text by another way than the one used.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn the_model_is_the_one_that_linux_shows() {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap();
+        let expected = one_line(line.trim_start_matches([' ', '\t', ':'])).unwrap();
+        assert_eq!(describe(1, Usage::Shared).name, expected);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_budget_is_three_quarters_of_at_most_the_systems_memory() {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+        let total: u64 = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;
+        let memory = describe(1, Usage::Shared).memory;
+        let found = memory.total_bytes.unwrap();
+        assert!(found > 0 && found <= total, "{found} of {total}");
+        assert_eq!(memory.default_budget_bytes, found / 4 * 3);
+    }
+
+    #[test]
+    fn no_buffer_is_longer_than_memory_or_than_a_slice() {
+        let max = |total| limits(1, SimdLevel::Scalar, total).max_buffer_bytes;
+        assert_eq!(max(Some(1 << 30)), 1 << 30);
+        assert_eq!(max(Some(u64::MAX)), isize::MAX as u64);
+        assert_eq!(max(None), isize::MAX as u64);
+    }
+}

@@ -1,0 +1,74 @@
+//! How the CPU device is opened.
+
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::{HostAccess, PoolOptions, Usage};
+use std::num::NonZero;
+
+/// Settings of [`open`](crate::open).
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_cpu::{CpuOptions, HostAccess};
+///
+/// let device = kiln_cpu::open(CpuOptions::new().threads(2).host_access(HostAccess::Staged))?;
+/// assert_eq!(device.info().limits.threads, Some(2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CpuOptions {
+    threads: Option<usize>,
+    host_access: HostAccess,
+    pool: PoolOptions,
+}
+
+impl CpuOptions {
+    /// All cores, host access in place, a pool with its defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs kernels on `count` threads, the caller's included. Default: as many as the process may use cores.
+    #[must_use]
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = Some(count);
+        self
+    }
+
+    /// How the host reaches buffers. Default: [`HostAccess::Auto`], which is in place.
+    #[must_use]
+    pub fn host_access(mut self, access: HostAccess) -> Self {
+        self.host_access = access;
+        self
+    }
+
+    /// The settings of the memory pool.
+    #[must_use]
+    pub fn pool(mut self, options: PoolOptions) -> Self {
+        self.pool = options;
+        self
+    }
+
+    pub(crate) fn thread_count(&self) -> Result<usize> {
+        match self.threads {
+            Some(0) => Err(Error::new(ErrorKind::InvalidArgument, "CPU device expected at least one thread, found 0")),
+            Some(count) => Ok(count),
+            None => Ok(available_threads()),
+        }
+    }
+
+    /// The usage of a buffer that asks for none.
+    pub(crate) fn default_usage(&self) -> Usage {
+        if self.host_access == HostAccess::Staged { Usage::Storage } else { Usage::Shared }
+    }
+
+    pub(crate) fn into_pool(self) -> PoolOptions {
+        self.pool
+    }
+}
+
+/// As many threads as the process may use cores.
+pub(crate) fn available_threads() -> usize {
+    // Where the system does not tell, one thread is always right.
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}

@@ -1,0 +1,199 @@
+//! The adapters of this machine: found, put in order, described.
+
+use crate::capacity::Capacity;
+use crate::info::{self, describe};
+use crate::options::GpuOptions;
+use crate::scope::ready;
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::{DeviceInfo, DeviceKind, Usage};
+
+/// GLES and WebGPU lack what kernels need.
+const BACKENDS: wgpu::Backends = wgpu::Backends::METAL.union(wgpu::Backends::VULKAN).union(wgpu::Backends::DX12);
+
+/// All usable GPUs: [`probe`] for callers to whom it is no error that there is none.
+pub fn list() -> Vec<DeviceInfo> {
+    probe().unwrap_or_default()
+}
+
+/// All usable GPUs, without opening one: `gpu:0`, `gpu:1` and so on, discrete before integrated before virtual ones,
+/// software drivers last. A GPU that several interfaces reach is listed once. The order is the same in every process.
+///
+/// # Errors
+/// `Unsupported` where there is none; the message says where it was looked for and what to install.
+pub fn probe() -> Result<Vec<DeviceInfo>> {
+    let options = GpuOptions::new();
+    Ok(find()?
+        .iter()
+        .enumerate()
+        .map(|(index, adapter)| Opening::new(index, adapter, &options).info(adapter))
+        .collect())
+}
+
+/// Everything that is settled about a device before it is opened.
+pub(crate) struct Opening {
+    index: usize,
+    pub(crate) features: wgpu::Features,
+    pub(crate) limits: wgpu::Limits,
+    pub(crate) default_usage: Result<Usage>,
+}
+
+impl Opening {
+    pub(crate) fn new(index: usize, adapter: &wgpu::Adapter, options: &GpuOptions) -> Self {
+        let features = options.wgpu_features(adapter.features());
+        let mut limits = adapter.limits();
+        if !features.contains(wgpu::Features::IMMEDIATES) {
+            limits.max_immediate_size = 0;
+        }
+        let default_usage = options.default_usage(info::kind(adapter.get_info().device_type), features);
+        Self { index, features, limits, default_usage }
+    }
+
+    pub(crate) fn info(&self, adapter: &wgpu::Adapter) -> DeviceInfo {
+        let found = adapter.get_info();
+        let capacity = Capacity::of(adapter, info::kind(found.device_type));
+        let usage = self.default_usage.as_ref().copied().unwrap_or(Usage::Storage);
+        describe(self.index, &found, self.features, &self.limits, capacity, usage)
+    }
+}
+
+/// The adapters that [`probe`] lists, in its order.
+pub(crate) fn find() -> Result<Vec<wgpu::Adapter>> {
+    let instance = instance();
+    let mut adapters = ready(instance.enumerate_adapters(BACKENDS)).unwrap_or_default();
+    adapters
+        .retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
+    if adapters.is_empty() {
+        return Err(none_found(&instance));
+    }
+    let infos: Vec<wgpu::AdapterInfo> = adapters.iter().map(wgpu::Adapter::get_info).collect();
+    Ok(order(&infos).into_iter().map(|index| adapters[index].clone()).collect())
+}
+
+/// An instance of its own for each caller: it is not kept, because a library holds no state outside its values.
+fn instance() -> wgpu::Instance {
+    // Without the drivers' validation layers: they are for finding bugs in wgpu, and cost a multiple of the work.
+    let flags = wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL | wgpu::InstanceFlags::DISCARD_HAL_LABELS;
+    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    wgpu::Instance::new(wgpu::InstanceDescriptor { backends: BACKENDS, flags, ..descriptor })
+}
+
+fn none_found(instance: &wgpu::Instance) -> Error {
+    let searched =
+        (wgpu::Instance::enabled_backend_features() & BACKENDS).iter_names().map(|(name, _)| name.to_lowercase());
+    let searched = searched.collect::<Vec<_>>().join(", ");
+    let remedy = if cfg!(target_vendor = "apple") {
+        "Kiln needs a Mac with Metal"
+    } else if cfg!(windows) {
+        "install the graphics driver of the GPU's vendor"
+    } else {
+        "install a Vulkan driver, on Debian and Ubuntu with `apt-get install mesa-vulkan-drivers`"
+    };
+    let found = if vulkan_loads(instance) { "a Vulkan driver without a GPU" } else { "no driver that loads" };
+    let message = format!("expected a GPU, found {found} (searched: {searched}); {remedy}");
+    let error = Error::new(ErrorKind::Unsupported, message);
+    // Asking for one adapter makes wgpu say, for each interface, what is missing.
+    match ready(instance.request_adapter(&wgpu::RequestAdapterOptions::default())) {
+        Some(Err(reason)) => error.with_source(reason),
+        _ => error,
+    }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn vulkan_loads(instance: &wgpu::Instance) -> bool {
+    // SAFETY: the handle is not used; that there is one says that loader and driver made an instance.
+    unsafe { instance.as_hal::<wgpu::hal::api::Vulkan>() }.is_some()
+}
+
+#[cfg(target_vendor = "apple")]
+fn vulkan_loads(_: &wgpu::Instance) -> bool {
+    false
+}
+
+/// The indices of the adapters to list, best first, with one entry for each physical GPU.
+fn order(infos: &[wgpu::AdapterInfo]) -> Vec<usize> {
+    let mut by_backend: Vec<usize> = (0..infos.len()).collect();
+    by_backend.sort_by_key(|index| backend_rank(infos[*index].backend));
+    // Two equal cards are two adapters of one backend and stay two: each adapter of a later backend is the twin of at
+    // most one of an earlier one.
+    let mut kept: Vec<usize> = Vec::new();
+    let mut has_twin = vec![false; infos.len()];
+    for index in by_backend {
+        let twin = kept.iter().copied().find(|other| {
+            let (a, b) = (&infos[*other], &infos[index]);
+            a.backend != b.backend && !has_twin[*other] && is_same_gpu(a, b)
+        });
+        match twin {
+            Some(other) => has_twin[other] = true,
+            None => kept.push(index),
+        }
+    }
+    kept.sort_by_key(|index| (kind_rank(info::kind(infos[*index].device_type)), *index));
+    kept
+}
+
+fn is_same_gpu(a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo) -> bool {
+    a.name == b.name || (a.device != 0 && (a.vendor, a.device) == (b.vendor, b.device))
+}
+
+fn backend_rank(backend: wgpu::Backend) -> usize {
+    let ranks = [wgpu::Backend::Metal, wgpu::Backend::Vulkan, wgpu::Backend::Dx12];
+    ranks.iter().position(|other| *other == backend).unwrap_or(ranks.len())
+}
+
+fn kind_rank(kind: DeviceKind) -> usize {
+    use DeviceKind::{DiscreteGpu, IntegratedGpu, OtherGpu, VirtualGpu};
+    let ranks = [DiscreteGpu, IntegratedGpu, VirtualGpu, OtherGpu];
+    ranks.iter().position(|other| *other == kind).unwrap_or(ranks.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wgpu::Backend::{Dx12, Metal, Vulkan};
+    use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
+
+    fn adapter(
+        name: &str,
+        device_type: wgpu::DeviceType,
+        backend: wgpu::Backend,
+        ids: (u32, u32),
+    ) -> wgpu::AdapterInfo {
+        let mut adapter = wgpu::AdapterInfo::new(device_type, backend);
+        adapter.name = name.to_string();
+        (adapter.vendor, adapter.device) = ids;
+        adapter
+    }
+
+    /// R4.1: real GPUs first, software last, each GPU once.
+    #[test]
+    fn order_of_invented_machines() {
+        let soft = adapter("llvmpipe", Cpu, Vulkan, (0x10005, 0));
+        let warp = adapter("Microsoft Basic Render Driver", Cpu, Dx12, (0x1414, 0x8c));
+        let discrete = |backend| adapter("card", DiscreteGpu, backend, (0x10de, 7));
+        let integrated = |backend| adapter("chip", IntegratedGpu, backend, (0x8086, 9));
+        let table: [(Vec<wgpu::AdapterInfo>, &[usize]); 9] = [
+            (vec![], &[]),
+            (vec![soft.clone()], &[0]),
+            (vec![soft.clone(), integrated(Vulkan), discrete(Vulkan)], &[2, 1, 0]),
+            (vec![adapter("a", Other, Vulkan, (1, 1)), adapter("b", VirtualGpu, Vulkan, (1, 2))], &[1, 0]),
+            // One laptop, two interfaces.
+            (vec![discrete(Dx12), integrated(Dx12), warp.clone(), integrated(Vulkan), discrete(Vulkan)], &[4, 3, 2]),
+            // Two equal cards stay two, however many interfaces reach them.
+            (vec![discrete(Vulkan), discrete(Vulkan)], &[0, 1]),
+            (vec![discrete(Vulkan), discrete(Vulkan), discrete(Dx12), discrete(Dx12)], &[0, 1]),
+            // The name decides where the interfaces count vendors differently; a third GPU that only DX12 sees stays.
+            (
+                vec![
+                    adapter("q", IntegratedGpu, Vulkan, (1, 2)),
+                    adapter("q", IntegratedGpu, Dx12, (3, 4)),
+                    discrete(Dx12),
+                ],
+                &[2, 0],
+            ),
+            (vec![soft, integrated(Vulkan), integrated(Metal)], &[2, 0]),
+        ];
+        for (infos, expected) in &table {
+            assert_eq!(order(infos), *expected, "{infos:#?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Raw blocks: one wgpu buffer each.
+
+use crate::scope::{catch, convert};
+use crate::timeline::Timeline;
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::Usage;
+use kiln_runtime::memory::RawBlock;
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
+use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a [`RawBlock`] of a GPU holds. Clones are the same buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Block(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) buffer: wgpu::Buffer,
+    pub(crate) usage: Usage,
+    /// The newest submission that uses the buffer.
+    last_submission: AtomicU64,
+    /// Held while the buffer is mapped, and while commands that use it are handed to the queue: wgpu refuses to map a
+    /// buffer twice, and to submit one that is mapped. True while this thread has it mapped.
+    host: ReentrantMutex<Cell<bool>>,
+}
+
+impl Block {
+    /// Creates a buffer of at least `bytes` bytes.
+    pub(crate) fn create(timeline: &Timeline, bytes: u64, usage: Usage) -> Result<Self> {
+        timeline.fault.check()?;
+        // A map or copy of the last bytes needs whole words.
+        let size = bytes.max(1).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
+        let descriptor =
+            wgpu::BufferDescriptor { label: None, size, usage: buffer_usages(usage), mapped_at_creation: false };
+        let (buffer, error) = catch(&timeline.device, || timeline.device.create_buffer(&descriptor));
+        if let Some(error) = error {
+            return Err(convert(error, &format!("give {bytes} bytes for {usage}")));
+        }
+        // A device that is gone hands out a dead buffer without an error; polling makes it say so.
+        timeline.poll(wgpu::PollType::Poll)?;
+        timeline.fault.check()?;
+        let (last_submission, host) = (AtomicU64::new(0), ReentrantMutex::default());
+        Ok(Self(Arc::new(Inner { buffer, usage, last_submission, host })))
+    }
+
+    /// The block behind a raw block of a GPU.
+    pub(crate) fn of(raw: &RawBlock) -> Result<&Self> {
+        raw.downcast_ref().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, "expected a block of a GPU, found one of another memory")
+        })
+    }
+
+    pub(crate) fn last_submission(&self) -> u64 {
+        self.last_submission.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_used(&self, submission: u64) {
+        self.last_submission.fetch_max(submission, Ordering::AcqRel);
+    }
+
+    /// Keeps others from mapping and submitting the buffer until the lock goes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where this thread has the buffer mapped: it would wait for itself.
+    pub(crate) fn lock(&self) -> Result<HostLock<'_>> {
+        let guard = self.host.lock();
+        if guard.get() {
+            let message = "expected a buffer that is not mapped, found it mapped by a caller of this very function";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(HostLock(guard))
+    }
+
+    /// A total order over blocks, for locking several without a deadlock.
+    pub(crate) fn lock_rank(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+}
+
+impl Deref for Block {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// See [`Block::lock`].
+pub(crate) struct HostLock<'a>(ReentrantMutexGuard<'a, Cell<bool>>);
+
+impl HostLock<'_> {
+    pub(crate) fn set_mapped(&self, mapped: bool) {
+        self.0.set(mapped);
+    }
+}
+
+fn buffer_usages(usage: Usage) -> wgpu::BufferUsages {
+    use wgpu::BufferUsages as B;
+    let storage = B::STORAGE | B::COPY_SRC | B::COPY_DST;
+    match usage {
+        Usage::Shared => storage | B::MAP_READ | B::MAP_WRITE,
+        Usage::Upload => B::MAP_WRITE | B::COPY_SRC,
+        Usage::Download => B::MAP_READ | B::COPY_DST,
+        // What a later usage may be, the device alone reaches it.
+        _ => storage,
+    }
+}

@@ -1,0 +1,98 @@
+//! How much memory an adapter has, and how much of it a pool may reserve by default.
+
+use crate::options::shares_memory;
+use kiln_runtime::DeviceKind;
+
+/// What a pool may reserve where neither driver nor system tells how much there is.
+const UNKNOWN_BUDGET_BYTES: u64 = 1 << 30;
+
+/// The memory behind an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    pub(crate) total_bytes: Option<u64>,
+    pub(crate) budget_bytes: u64,
+}
+
+impl Capacity {
+    /// Asks the driver, or the system where the adapter works in the system's memory.
+    ///
+    /// A software adapter reports what it likes (llvmpipe: always 2 GiB), so the system is asked. So it is for an
+    /// integrated GPU whose interface does not tell.
+    pub(crate) fn of(adapter: &wgpu::Adapter, kind: DeviceKind) -> Self {
+        let local = if kind == DeviceKind::SoftwareGpu { None } else { device_local_bytes(adapter) };
+        let total_bytes = local.or_else(|| shares_memory(kind).then(system_bytes).flatten());
+        Self { total_bytes, budget_bytes: budget(total_bytes, shares_memory(kind)) }
+    }
+}
+
+/// Half of memory that the host needs as well, four fifths of memory of the device alone.
+fn budget(total_bytes: Option<u64>, shared: bool) -> u64 {
+    match total_bytes {
+        Some(total) if shared => total / 2,
+        Some(total) => total / 5 * 4,
+        None => UNKNOWN_BUDGET_BYTES,
+    }
+}
+
+/// The largest heap that Vulkan calls local to the device, or the dedicated memory that DX12 reports.
+fn device_local_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    vulkan_bytes(adapter).or_else(|| dx12_bytes(adapter)).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn vulkan_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    /// `VK_MEMORY_HEAP_DEVICE_LOCAL_BIT`.
+    const DEVICE_LOCAL: u32 = 1;
+    // SAFETY: the handle is used for one query and destroyed by nobody.
+    let vulkan = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
+    let instance = vulkan.shared_instance().raw_instance();
+    // SAFETY: `vulkan` keeps its instance alive, and the physical device is one of that instance.
+    let properties = unsafe { instance.get_physical_device_memory_properties(vulkan.raw_physical_device()) };
+    let heaps = properties.memory_heaps.iter().take(properties.memory_heap_count as usize);
+    heaps.filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).max()
+}
+
+#[cfg(target_vendor = "apple")]
+fn vulkan_bytes(_: &wgpu::Adapter) -> Option<u64> {
+    None
+}
+
+#[cfg(windows)]
+fn dx12_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    // SAFETY: the handle is used for one query and destroyed by nobody.
+    let dx12 = unsafe { adapter.as_hal::<wgpu::hal::api::Dx12>() }?;
+    // SAFETY: the interface is alive as long as `dx12`.
+    let description = unsafe { dx12.raw_adapter().GetDesc() }.ok()?;
+    u64::try_from(description.DedicatedVideoMemory).ok()
+}
+
+#[cfg(not(windows))]
+fn dx12_bytes(_: &wgpu::Adapter) -> Option<u64> {
+    None
+}
+
+/// The system's memory, or what a container may have of it.
+fn system_bytes() -> Option<u64> {
+    let memory = sysinfo::MemoryRefreshKind::nothing().with_ram();
+    let system = sysinfo::System::new_with_specifics(sysinfo::RefreshKind::nothing().with_memory(memory)).ok()?;
+    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    Some(system.total_memory().min(limit)).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_leaves_room_for_the_host_where_it_shares_the_memory() {
+        assert_eq!(budget(Some(1000), true), 500);
+        assert_eq!(budget(Some(1000), false), 800);
+        assert_eq!(budget(None, true), UNKNOWN_BUDGET_BYTES);
+        assert_eq!(budget(None, false), UNKNOWN_BUDGET_BYTES);
+    }
+
+    #[test]
+    fn the_system_tells_its_memory() {
+        assert!(system_bytes().is_some_and(|bytes| bytes > 64 << 20));
+    }
+}

@@ -1,0 +1,222 @@
+//! The device itself: a wgpu device behind the trait of the runtime.
+
+use crate::adapter::{self, Opening};
+use crate::block::Block;
+use crate::fault::{Fault, one_line};
+use crate::info::max_block_bytes;
+use crate::map;
+use crate::options::GpuOptions;
+use crate::poller::Poller;
+use crate::scope::ready;
+use crate::steps::{self, Step};
+use crate::timeline::Timeline;
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
+use kiln_runtime::{Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, RawMemory, Usage};
+use std::any::Any;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Opens GPU number `index` of [`list`](crate::list).
+///
+/// # Errors
+/// `Unsupported` where there is no such GPU, where its driver refuses to open it, or where it lacks what the options
+/// demand; `InvalidArgument` where the settings of the pool contradict each other.
+pub fn open(index: usize, options: GpuOptions) -> Result<Device> {
+    let device = GpuDevice::open(index, &options)?;
+    Device::new(Arc::new(device), options.pool)
+}
+
+/// A GPU, opened through wgpu.
+///
+/// [`open`] puts a pool on it; [`GpuDevice::of`] finds it again behind a [`Device`], for code that uses wgpu itself.
+#[derive(Debug)]
+pub struct GpuDevice {
+    info: DeviceInfo,
+    properties: MemoryProperties,
+    // Before the timeline: its thread ends first.
+    poller: Poller,
+    timeline: Arc<Timeline>,
+}
+
+impl GpuDevice {
+    fn open(index: usize, options: &GpuOptions) -> Result<Self> {
+        let adapters = adapter::find()?;
+        let Some(adapter) = adapters.get(index) else {
+            let message = format!("expected the index of a GPU below {}, found {index}", adapters.len());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let opening = Opening::new(index, adapter, options);
+        let info = opening.info(adapter);
+        let in_context = |error: Error| error.context(format!("device `{}` ({})", info.id, info.name));
+        let properties = MemoryProperties {
+            default_usage: opening.default_usage.clone().map_err(in_context)?,
+            default_budget_bytes: info.memory.default_budget_bytes,
+            max_block_bytes: max_block_bytes(&opening.limits),
+            copy_alignment: wgpu::COPY_BUFFER_ALIGNMENT,
+            divisible: false,
+        };
+        let (device, queue) = request(adapter, opening.features, opening.limits).map_err(in_context)?;
+        let timeline = Arc::new(Timeline::new(device, queue, Arc::new(Fault::new(&info.name))));
+        watch(&timeline);
+        Ok(Self { info, properties, poller: Poller::new(Arc::clone(&timeline)), timeline })
+    }
+
+    /// The GPU behind a device; `None` where it is no GPU.
+    pub fn of(device: &Device) -> Option<&Self> {
+        let api: &dyn Any = &**device.api();
+        api.downcast_ref()
+    }
+
+    /// The wgpu device.
+    ///
+    /// An error of wgpu that no error scope catches ends the Kiln device, as a lost device does.
+    pub fn wgpu_device(&self) -> &wgpu::Device {
+        &self.timeline.device
+    }
+
+    /// The wgpu queue.
+    ///
+    /// What is submitted here is in order with the submissions of Kiln, but has no number: hold every buffer that it
+    /// touches until it is done.
+    pub fn wgpu_queue(&self) -> &wgpu::Queue {
+        &self.timeline.queue
+    }
+
+    /// The wgpu buffer that a buffer lives in, and the offset of its first byte there.
+    ///
+    /// The wgpu buffer is longer than the buffer, serves others once the buffer is dropped, and must not be left mapped.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the buffer is not of a GPU.
+    pub fn wgpu_buffer(buffer: &Buffer) -> Result<(wgpu::Buffer, u64)> {
+        let (block, offset) = steps::find(buffer)?;
+        Ok((block.buffer.clone(), offset))
+    }
+}
+
+impl RawMemory for GpuDevice {
+    fn properties(&self) -> MemoryProperties {
+        self.properties
+    }
+
+    fn allocate(&self, bytes: u64, usage: Usage) -> Result<RawBlock> {
+        let max = self.properties.max_block_bytes;
+        if bytes > max {
+            let message = format!("expected at most {max} bytes in one buffer of `{}`, found {bytes}", self.info.name);
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        if usage == Usage::Shared && !self.info.features.contains(&Feature::MappableStorage) {
+            let message =
+                format!("memory for {usage} expected the feature `{}`, found it missing", Feature::MappableStorage);
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Block::create(&self.timeline, bytes, usage).map(RawBlock::new)
+    }
+
+    fn completed(&self) -> u64 {
+        self.timeline.completed()
+    }
+
+    fn wait(&self, submission: u64) -> Result<()> {
+        self.timeline.wait(submission)
+    }
+
+    fn map(&self, region: Region<'_>, read: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let range = region.offset()..region.offset() + region.bytes();
+        map::read(&self.timeline, Block::of(region.raw())?, range, read)
+    }
+
+    fn map_mut(&self, region: RegionMut<'_>, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let range = region.offset()..region.offset() + region.bytes();
+        map::write(&self.timeline, Block::of(region.raw())?, range, write)
+    }
+
+    fn driver_bytes(&self) -> Option<u64> {
+        self.timeline.device.generate_allocator_report().map(|report| report.total_reserved_bytes)
+    }
+}
+
+impl DeviceApi for GpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, commands: &[Command]) -> Result<u64> {
+        let steps = commands.iter().map(Step::new).collect::<Result<Vec<_>>>()?;
+        steps::submit(&self.timeline, &steps)
+    }
+
+    fn notify(&self, submission: u64, waker: Waker) {
+        self.poller.notify(submission, waker);
+    }
+
+    fn fault(&self) -> Option<Error> {
+        self.timeline.fault.get()
+    }
+}
+
+/// Asks the driver for a device.
+fn request(
+    adapter: &wgpu::Adapter,
+    features: wgpu::Features,
+    limits: wgpu::Limits,
+) -> Result<(wgpu::Device, wgpu::Queue)> {
+    let descriptor = wgpu::DeviceDescriptor {
+        label: None,
+        required_features: features,
+        required_limits: limits,
+        experimental_features: wgpu::ExperimentalFeatures::disabled(),
+        // Small blocks inside wgpu: Kiln's pool already keeps what is worth keeping, and memory is to go back when idle.
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        trace: wgpu::Trace::Off,
+    };
+    match ready(adapter.request_device(&descriptor)) {
+        Some(Ok(device)) => Ok(device),
+        Some(Err(error)) => {
+            let message =
+                format!("expected the driver to open the adapter, found it refused: {}", one_line(&error.to_string()));
+            Err(Error::new(ErrorKind::Unsupported, message).with_source(error))
+        }
+        None => Err(Error::new(ErrorKind::Internal, "expected wgpu to open the adapter at once, found it waiting")),
+    }
+}
+
+/// Makes everything that ends the wgpu device the fault of the Kiln device.
+fn watch(timeline: &Timeline) {
+    let fault = Arc::clone(&timeline.fault);
+    timeline.device.set_device_lost_callback(move |reason, message| {
+        let separator = if message.is_empty() { "" } else { ": " };
+        fault.lose(&format!("the driver says {reason:?}{separator}{}", one_line(&message)));
+    });
+    let fault = Arc::clone(&timeline.fault);
+    timeline.device.on_uncaptured_error(Arc::new(move |error| {
+        fault.lose(&format!("uncaptured error: {}", one_line(&error.to_string())));
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An adapter that refuses is an error with its reason. Asking for what it lacks makes it refuse.
+    #[test]
+    fn a_refused_adapter_is_a_clear_error() {
+        let adapters = match adapter::find() {
+            Ok(adapters) => adapters,
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "no adapter although `CI` is set: {error}");
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        let lacking = wgpu::Features::all_webgpu_mask() - adapters[0].features();
+        let limits = wgpu::Limits { max_bind_groups: 1000, ..adapters[0].limits() };
+        for (features, limits) in [(lacking, adapters[0].limits()), (wgpu::Features::empty(), limits)] {
+            let error = request(&adapters[0], features, limits).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains("refused: "), "{error}");
+            assert!(std::error::Error::source(&error).is_some());
+        }
+    }
+}

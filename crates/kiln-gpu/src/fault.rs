@@ -1,0 +1,62 @@
+//! The fault that ends a device: set once, told to everyone who uses the device afterwards.
+
+use kiln_ir::{Error, ErrorKind, Result};
+use std::sync::OnceLock;
+
+/// Where a device keeps its fault.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    adapter: String,
+    error: OnceLock<Error>,
+}
+
+impl Fault {
+    pub(crate) fn new(adapter: &str) -> Self {
+        Self { adapter: adapter.to_string(), error: OnceLock::new() }
+    }
+
+    /// Ends the device. The first reason stays; later ones follow from it. Returns the error to report.
+    pub(crate) fn lose(&self, reason: &str) -> Error {
+        let error = self.error.get_or_init(|| {
+            tracing::error!(adapter = self.adapter, reason, "device lost");
+            let message = format!("expected the device `{}` to work, found it lost: {reason}", self.adapter);
+            Error::new(ErrorKind::DeviceLost, message)
+        });
+        error.clone()
+    }
+
+    pub(crate) fn get(&self) -> Option<Error> {
+        self.error.get().cloned()
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.get().map_or(Ok(()), Err)
+    }
+}
+
+/// The lines of a wgpu message as one: its trees of causes span several.
+pub(crate) fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(": ").replace(":: ", ": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reason_stays() {
+        let fault = Fault::new("toy");
+        assert!(fault.check().is_ok());
+        fault.lose("unplugged");
+        let later = fault.lose("something that follows from it");
+        assert_eq!(later.kind(), ErrorKind::DeviceLost);
+        assert_eq!(later.to_string(), "expected the device `toy` to work, found it lost: unplugged");
+        assert_eq!(fault.get().map(|error| error.to_string()), Some(later.to_string()));
+        assert_eq!(fault.check().unwrap_err().to_string(), later.to_string());
+    }
+
+    #[test]
+    fn a_tree_of_causes_becomes_one_line() {
+        assert_eq!(one_line("Validation Error\n\nCaused by:\n  In a\n    b\n"), "Validation Error: Caused by: In a: b");
+    }
+}

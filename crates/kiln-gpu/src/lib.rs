@@ -1,0 +1,56 @@
+//! The GPU device of Kiln: Metal, Vulkan and DX12 through wgpu.
+//!
+//! This crate owns the adapters of a machine, their order and identity, and everything between the runtime's
+//! [`DeviceApi`](kiln_runtime::DeviceApi) and a wgpu device: buffers, host access, submissions by number, the fault of a
+//! lost device. It refuses tensor ideas and pool policy: blocks come and go as the pool of `kiln-runtime` says.
+//!
+//! The types to know: [`GpuOptions`] (how a GPU is opened), [`HostAccess`] (in place or through staging), [`GpuDevice`]
+//! (what is behind the [`Device`](kiln_runtime::Device), for code that uses wgpu itself).
+//!
+//! ```
+//! # fn main() -> Result<(), kiln_ir::Error> {
+//! use kiln_gpu::GpuOptions;
+//!
+//! // Nothing to open on a machine without a GPU driver; `probe` says what to install.
+//! if let Some(info) = kiln_gpu::list().first() {
+//!     let device = kiln_gpu::open(0, GpuOptions::new())?;
+//!     assert_eq!(device.info().fingerprint, info.fingerprint);
+//!     let buffer = device.buffer_from(&[1.0f32, 2.0, 3.0])?;
+//!     assert_eq!(buffer.read()?, [1.0, 2.0, 3.0]);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Memory
+//!
+//! How much memory a GPU has comes from the driver: the largest device-local heap on Vulkan, the dedicated memory on
+//! DX12. Where the adapter works in the system's memory and the driver does not tell (Metal), or tells an invented number
+//! (software drivers), it is that of the system or of the container. A pool may reserve half of memory that is shared
+//! with the host, four fifths of memory of the device alone, and 1 GiB where nobody tells how much there is, unless its
+//! settings say otherwise.
+//!
+//! # Module map
+//!
+//! In the order of the flow: `adapter` finds adapters, `options` and `capacity` say how they are used, `info` describes
+//! them, `device` opens one. Below it `block` creates buffers, `map` lets the host reach them, `steps` encodes command
+//! lists, `timeline` numbers and awaits submissions, `poller` wakes futures, `fault` keeps what ended the device, `scope`
+//! turns wgpu's error scopes into results.
+
+mod adapter;
+mod block;
+mod capacity;
+mod device;
+mod fault;
+mod info;
+mod map;
+mod options;
+mod poller;
+mod scope;
+mod steps;
+mod timeline;
+
+pub use adapter::{list, probe};
+pub use device::{GpuDevice, open};
+pub use kiln_runtime::HostAccess;
+pub use options::GpuOptions;

@@ -1,0 +1,144 @@
+//! How a device is opened, and what the features of Kiln are called in wgpu.
+
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::{DeviceKind, Feature, HostAccess, PoolOptions, Usage};
+use std::collections::BTreeSet;
+
+/// How a GPU is opened. The default uses everything the adapter has.
+#[derive(Clone, Debug, Default)]
+pub struct GpuOptions {
+    without: BTreeSet<Feature>,
+    host_access: HostAccess,
+    pub(crate) pool: PoolOptions,
+}
+
+impl GpuOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Leaves `feature` unused even where the adapter has it.
+    #[must_use]
+    pub fn without(mut self, feature: Feature) -> Self {
+        self.without.insert(feature);
+        self
+    }
+
+    /// How the host reaches buffers. Default: [`HostAccess::Auto`].
+    #[must_use]
+    pub fn host_access(mut self, host_access: HostAccess) -> Self {
+        self.host_access = host_access;
+        self
+    }
+
+    /// How the pool of the device is made.
+    #[must_use]
+    pub fn pool(mut self, pool: PoolOptions) -> Self {
+        self.pool = pool;
+        self
+    }
+
+    /// The wgpu features to ask an adapter for that has `available`.
+    pub(crate) fn wgpu_features(&self, available: wgpu::Features) -> wgpu::Features {
+        let wanted =
+            FEATURES.iter().filter(|row| !self.without.contains(&row.feature) && available.contains(row.needed));
+        wanted.fold(wgpu::Features::empty(), |all, row| all | row.needed | (row.extra & available))
+    }
+
+    /// The usage of a buffer that asks for none, on a device of `kind` that is opened with `features`.
+    pub(crate) fn default_usage(&self, kind: DeviceKind, features: wgpu::Features) -> Result<Usage> {
+        let mappable = features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
+        match self.host_access {
+            HostAccess::InPlace if !mappable => {
+                let message =
+                    format!("access in place expected the feature `{}`, found it missing", Feature::MappableStorage);
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            HostAccess::InPlace => Ok(Usage::Shared),
+            HostAccess::Auto if mappable && shares_memory(kind) => Ok(Usage::Shared),
+            _ => Ok(Usage::Storage),
+        }
+    }
+}
+
+/// Whether a device of this kind works in the system's memory.
+pub(crate) fn shares_memory(kind: DeviceKind) -> bool {
+    matches!(kind, DeviceKind::IntegratedGpu | DeviceKind::SoftwareGpu)
+}
+
+/// The features of Kiln that are among these features of wgpu.
+pub(crate) fn kiln_features(features: wgpu::Features) -> BTreeSet<Feature> {
+    FEATURES.iter().filter(|row| features.contains(row.needed)).map(|row| row.feature).collect()
+}
+
+struct FeatureRow {
+    feature: Feature,
+    needed: wgpu::Features,
+    /// What makes the feature more useful and is taken along where the adapter has it.
+    extra: wgpu::Features,
+}
+
+const NONE: wgpu::Features = wgpu::Features::empty();
+
+const FEATURES: [FeatureRow; 7] = [
+    FeatureRow { feature: Feature::Immediates, needed: wgpu::Features::IMMEDIATES, extra: NONE },
+    FeatureRow { feature: Feature::MappableStorage, needed: wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, extra: NONE },
+    FeatureRow { feature: Feature::PassthroughShaders, needed: wgpu::Features::PASSTHROUGH_SHADERS, extra: NONE },
+    FeatureRow { feature: Feature::PipelineCache, needed: wgpu::Features::PIPELINE_CACHE, extra: NONE },
+    FeatureRow { feature: Feature::ShaderF16, needed: wgpu::Features::SHADER_F16, extra: NONE },
+    FeatureRow {
+        feature: Feature::Subgroups,
+        needed: wgpu::Features::SUBGROUP,
+        extra: wgpu::Features::SUBGROUP_BARRIER,
+    },
+    FeatureRow {
+        feature: Feature::Timestamps,
+        needed: wgpu::Features::TIMESTAMP_QUERY,
+        extra: wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_left_out_takes_its_extras_along_and_nothing_else() {
+        let all = wgpu::Features::all();
+        let everything = GpuOptions::new().wgpu_features(all);
+        assert_eq!(kiln_features(everything).len(), FEATURES.len());
+        for row in &FEATURES {
+            let rest = GpuOptions::new().without(row.feature).wgpu_features(all);
+            assert_eq!(rest, everything - row.needed - row.extra, "{}", row.feature);
+            let poor = GpuOptions::new().wgpu_features(all - row.needed);
+            assert_eq!(poor, everything - row.needed - row.extra, "adapter without {}", row.feature);
+        }
+        assert_eq!(GpuOptions::new().wgpu_features(NONE), NONE);
+    }
+
+    #[test]
+    fn host_access_decides_the_default_usage() {
+        use {DeviceKind::*, HostAccess::*, Usage::*};
+        let mappable = wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
+        let table = [
+            (Auto, IntegratedGpu, mappable, Some(Shared)),
+            (Auto, SoftwareGpu, mappable, Some(Shared)),
+            (Auto, DiscreteGpu, mappable, Some(Storage)),
+            (Auto, VirtualGpu, mappable, Some(Storage)),
+            (Auto, OtherGpu, mappable, Some(Storage)),
+            (Auto, IntegratedGpu, NONE, Some(Storage)),
+            (Staged, IntegratedGpu, mappable, Some(Storage)),
+            (InPlace, DiscreteGpu, mappable, Some(Shared)),
+            (InPlace, IntegratedGpu, NONE, None),
+        ];
+        for (access, kind, features, expected) in table {
+            let found = GpuOptions::new().host_access(access).default_usage(kind, features);
+            assert_eq!(found.as_ref().ok().copied(), expected, "{access:?} on {kind:?}");
+            if let Err(error) = found {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.message().contains("mappable-storage"), "{error}");
+            }
+        }
+    }
+}

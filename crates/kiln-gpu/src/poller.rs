@@ -1,0 +1,275 @@
+//! The thread that waits for submissions on behalf of futures.
+
+use crate::timeline::Timeline;
+use kiln_ir::Result;
+use parking_lot::{Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread::{self, JoinHandle};
+
+/// What is waited for: a [`Timeline`], or a toy in the tests.
+pub(crate) trait Progress: Send + Sync + 'static {
+    /// Blocks until `submission` is done or never will be.
+    fn wait(&self, submission: u64) -> Result<()>;
+
+    /// The newest submission that is known to be done.
+    fn completed(&self) -> u64;
+
+    /// Whether nothing will be done any more.
+    fn is_lost(&self) -> bool;
+}
+
+impl Progress for Timeline {
+    fn wait(&self, submission: u64) -> Result<()> {
+        self.wait(submission)
+    }
+
+    fn completed(&self) -> u64 {
+        self.completed()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.fault.get().is_some()
+    }
+}
+
+/// Wakes wakers when their submission is done. Its thread starts with the first waker that has to wait, sleeps while
+/// there is none, and is joined on drop: after the submission that it waits for, as wgpu's own queue waits on drop.
+#[derive(Debug)]
+pub(crate) struct Poller<P: Progress = Timeline> {
+    shared: Arc<Shared<P>>,
+}
+
+#[derive(Debug)]
+struct Shared<P> {
+    timeline: Arc<P>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<(u64, Waker)>,
+    stop: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<P: Progress> Poller<P> {
+    pub(crate) fn new(timeline: Arc<P>) -> Self {
+        Self { shared: Arc::new(Shared { timeline, state: Mutex::default(), changed: Condvar::new() }) }
+    }
+
+    /// Wakes `waker` once `submission` is done or never will be.
+    pub(crate) fn notify(&self, submission: u64, waker: Waker) {
+        if self.shared.timeline.is_lost() || self.shared.timeline.completed() >= submission {
+            return waker.wake();
+        }
+        let mut state = self.shared.state.lock();
+        if state.thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            match thread::Builder::new().name("kiln-gpu-poller".to_string()).spawn(move || shared.run()) {
+                Ok(thread) => state.thread = Some(thread),
+                Err(error) => {
+                    // Out of threads: the caller's own waits. A fault wakes too, and is found by whoever is woken.
+                    drop(state);
+                    tracing::warn!(%error, "no thread to wait for submissions; waiting in place");
+                    let _ = self.shared.timeline.wait(submission);
+                    return waker.wake();
+                }
+            }
+        }
+        state.waiting.push((submission, waker));
+        self.shared.changed.notify_one();
+    }
+}
+
+impl<P: Progress> Drop for Poller<P> {
+    fn drop(&mut self) {
+        let thread = {
+            let mut state = self.shared.state.lock();
+            state.stop = true;
+            self.shared.changed.notify_one();
+            state.thread.take()
+        };
+        // A waker may drop the last handle of the device on the thread itself, which then ends right after.
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that waits for submissions panicked");
+        }
+        wake(self.shared.state.lock().waiting.drain(..).collect());
+    }
+}
+
+impl<P: Progress> Shared<P> {
+    fn run(&self) {
+        while let Some(next) = self.next_submission() {
+            let Some(waited) = keep_going(|| self.timeline.wait(next)) else { continue };
+            let done = match waited {
+                Ok(()) => self.timeline.completed().max(next),
+                // Lost, or a number that was never submitted: it never will be done.
+                Err(_) if self.timeline.is_lost() => u64::MAX,
+                Err(_) => next,
+            };
+            let due = self.state.lock().waiting.extract_if(.., |(submission, _)| *submission <= done).collect();
+            wake(due);
+        }
+    }
+
+    /// The oldest submission that someone waits for. Sleeps until there is one; `None` at the end.
+    fn next_submission(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return None;
+            }
+            if let Some(next) = state.waiting.iter().map(|(submission, _)| *submission).min() {
+                return Some(next);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// Without the lock: a waker may run anything, `notify` included.
+fn wake(wakers: Vec<(u64, Waker)>) {
+    for (_, waker) in wakers {
+        keep_going(|| waker.wake());
+    }
+}
+
+/// `None` where foreign code (a waker, a callback of a wgpu user) panicked: the other wakers must not starve for it.
+fn keep_going<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let result = catch_unwind(AssertUnwindSafe(work));
+    if result.is_err() {
+        tracing::error!("a waker or callback panicked on the thread that waits for submissions");
+    }
+    result.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::{Error, ErrorKind};
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    use std::task::Wake;
+    use std::time::{Duration, Instant};
+
+    /// Submissions end when the test says so.
+    #[derive(Debug, Default)]
+    struct Toy {
+        done: AtomicU64,
+        waits: AtomicU32,
+    }
+
+    const LOST: u64 = u64::MAX;
+
+    impl Progress for Toy {
+        fn wait(&self, submission: u64) -> Result<()> {
+            self.waits.fetch_add(1, Ordering::SeqCst);
+            while self.completed() < submission {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if self.is_lost() { Err(Error::new(ErrorKind::DeviceLost, "planted")) } else { Ok(()) }
+        }
+
+        fn completed(&self) -> u64 {
+            self.done.load(Ordering::SeqCst)
+        }
+
+        fn is_lost(&self) -> bool {
+            self.completed() == LOST
+        }
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn eventually(what: &str, holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A poller with a waker for each of three submissions, which its thread waits for.
+    fn waiting() -> (Arc<Toy>, Poller<Toy>, [Arc<Count>; 3]) {
+        let toy = Arc::<Toy>::default();
+        let poller = Poller::new(Arc::clone(&toy));
+        let counts: [Arc<Count>; 3] = Default::default();
+        for (submission, count) in (1..).zip(&counts) {
+            poller.notify(submission, Waker::from(Arc::clone(count)));
+        }
+        eventually("the thread waits", || toy.waits.load(Ordering::SeqCst) > 0);
+        (toy, poller, counts)
+    }
+
+    fn woken(counts: &[Arc<Count>; 3]) -> [u32; 3] {
+        counts.each_ref().map(|count| count.0.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn wakers_are_woken_as_their_submissions_end() {
+        let (toy, poller, counts) = waiting();
+        assert_eq!(woken(&counts), [0, 0, 0]);
+        toy.done.store(1, Ordering::SeqCst);
+        eventually("the first is woken", || woken(&counts) == [1, 0, 0]);
+        toy.done.store(3, Ordering::SeqCst);
+        eventually("the others are woken", || woken(&counts) == [1, 1, 1]);
+        poller.notify(3, Waker::from(Arc::clone(&counts[0])));
+        assert_eq!(woken(&counts), [2, 1, 1], "at once where the submission is done");
+    }
+
+    #[test]
+    fn a_loss_wakes_all() {
+        let (toy, poller, counts) = waiting();
+        toy.done.store(LOST, Ordering::SeqCst);
+        eventually("all are woken", || woken(&counts) == [1, 1, 1]);
+        poller.notify(4, Waker::from(Arc::clone(&counts[0])));
+        assert_eq!(woken(&counts), [2, 1, 1], "at once where the device is lost");
+    }
+
+    /// The thread ends after the submission that it waits for, and those who wait for later ones are not forgotten.
+    #[test]
+    fn a_drop_wakes_who_still_waits() {
+        let (toy, poller, counts) = waiting();
+        let shared = Arc::clone(&poller.shared);
+        let dropped = thread::spawn(move || drop(poller));
+        eventually("the drop begins", || shared.state.lock().stop);
+        drop(shared);
+        assert!(!dropped.is_finished(), "the thread is joined");
+        toy.done.store(1, Ordering::SeqCst);
+        dropped.join().unwrap();
+        assert_eq!(woken(&counts), [1, 1, 1]);
+        assert_eq!(Arc::strong_count(&toy), 1, "the thread is gone");
+    }
+
+    /// The last handle of a device may go inside a waker, on the thread that the drop would join.
+    #[test]
+    fn a_waker_may_drop_the_poller() {
+        struct Dropping(Mutex<Option<Poller<Toy>>>);
+        impl Wake for Dropping {
+            fn wake(self: Arc<Self>) {
+                drop(self.0.lock().take());
+            }
+        }
+        let toy = Arc::<Toy>::default();
+        let holder = Arc::new(Dropping(Mutex::new(Some(Poller::new(Arc::clone(&toy))))));
+        let waker = Waker::from(Arc::clone(&holder));
+        if let Some(poller) = &*holder.0.lock() {
+            poller.notify(1, waker);
+        }
+        toy.done.store(1, Ordering::SeqCst);
+        eventually("the thread is gone", || Arc::strong_count(&toy) == 1);
+        assert!(holder.0.lock().is_none());
+    }
+}

@@ -1,0 +1,40 @@
+//! wgpu's error scopes and futures, as plain results.
+
+use crate::fault::one_line;
+use kiln_ir::{Error, ErrorKind};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// Runs `work` and returns the first error that wgpu reported meanwhile on this thread. Without a scope such an error
+/// goes to the handler of uncaptured errors, which ends the device.
+pub(crate) fn catch<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, Option<wgpu::Error>) {
+    let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
+    let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let value = work();
+    // Innermost first: wgpu demands it.
+    let errors = [ready(validation.pop()), ready(internal.pop()), ready(memory.pop())];
+    (value, errors.into_iter().flatten().flatten().next())
+}
+
+/// What `what` (a verb and its object) failed with, in Kiln's terms.
+pub(crate) fn convert(error: wgpu::Error, what: &str) -> Error {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => {
+            Error::new(ErrorKind::OutOfMemory, format!("expected the driver to {what}, found its memory exhausted"))
+        }
+        wgpu::Error::Validation { ref description, .. } | wgpu::Error::Internal { ref description, .. } => {
+            Error::new(ErrorKind::Internal, format!("expected the driver to {what}, found: {}", one_line(description)))
+        }
+    }
+    .with_source(error)
+}
+
+/// The value of a future that wgpu resolves at once on every native system; `None` where it does not.
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,154 @@
+//! Submissions: numbered in the order of the queue, awaited by number.
+
+use crate::fault::{Fault, one_line};
+use crate::scope::{catch, convert};
+use kiln_ir::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The queue of a device with everything that is in flight on it.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) fault: Arc<Fault>,
+    /// Number of the newest submission; written under the lock of `in_flight`.
+    submitted: AtomicU64,
+    /// Number of the newest submission that is known to be done. Behind an `Arc` for wgpu's callbacks.
+    completed: Arc<AtomicU64>,
+    /// What wgpu calls the submissions that were not known to be done when one was last added: oldest first, without
+    /// gaps, up to `submitted`.
+    in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
+}
+
+impl Timeline {
+    pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, fault: Arc<Fault>) -> Self {
+        let (submitted, completed) = (AtomicU64::new(0), Arc::default());
+        Self { device, queue, fault, submitted, completed, in_flight: Mutex::default() }
+    }
+
+    /// Hands commands to the queue and returns the number of the submission. None at all is a submission too.
+    pub(crate) fn submit(&self, commands: Option<wgpu::CommandBuffer>) -> Result<u64> {
+        self.fault.check()?;
+        // The lock makes the order of the numbers that of the queue. Callbacks that wgpu runs meanwhile must not take it.
+        let mut in_flight = self.in_flight.lock();
+        let (index, error) = catch(&self.device, || self.queue.submit(commands));
+        if let Some(error) = error {
+            return Err(convert(error, "run a submission"));
+        }
+        // wgpu tells a loss only when polled. A device that its user destroyed while it works says so only at the end
+        // of that work, so what is submitted in between gets a number, and the loss when it is awaited.
+        self.poll(wgpu::PollType::Poll)?;
+        self.fault.check()?;
+        let number = self.submitted.load(Ordering::Relaxed) + 1;
+        let completed = Arc::clone(&self.completed);
+        self.queue.on_submitted_work_done(move || {
+            completed.fetch_max(number, Ordering::AcqRel);
+        });
+        in_flight.push_back(index);
+        self.submitted.store(number, Ordering::Release);
+        let pending = number - self.completed.load(Ordering::Acquire).min(number);
+        let done = in_flight.len().saturating_sub(usize::try_from(pending).unwrap_or(usize::MAX));
+        in_flight.drain(..done);
+        Ok(number)
+    }
+
+    /// The newest submission that is known to be done. Asks the driver only while something is in flight.
+    pub(crate) fn completed(&self) -> u64 {
+        let completed = self.completed.load(Ordering::Acquire);
+        if completed == self.submitted.load(Ordering::Acquire) {
+            return completed;
+        }
+        // A fault is kept, and told by everything that can return an error.
+        let _ = self.poll(wgpu::PollType::Poll);
+        self.completed.load(Ordering::Acquire)
+    }
+
+    /// Blocks until `submission` is done, or the device is lost: every driver ends its waits then.
+    pub(crate) fn wait(&self, submission: u64) -> Result<()> {
+        self.fault.check()?;
+        if self.completed.load(Ordering::Acquire) >= submission {
+            return Ok(());
+        }
+        let Some(index) = self.index_of(submission)? else { return Ok(()) };
+        self.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
+        self.fault.check()?;
+        // The callback may still be on its way on another thread that polls.
+        self.completed.fetch_max(submission, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Blocks until the queue is empty, so that a loss that nobody has told yet comes out.
+    pub(crate) fn drain(&self) -> Result<()> {
+        self.poll(wgpu::PollType::wait_indefinitely())?;
+        self.fault.check()
+    }
+
+    /// Runs callbacks that are due.
+    ///
+    /// Never with a timeout: in wgpu 30.0 a wait that runs out of time panics where another thread polls meanwhile
+    /// (gfx-rs/wgpu#9958).
+    ///
+    /// # Errors
+    /// The device's fault, which this may be the first to see.
+    pub(crate) fn poll(&self, poll_type: wgpu::PollType) -> Result<()> {
+        // A lost device fails every poll anew, with a panic each time.
+        self.fault.check()?;
+        match catch_unwind(AssertUnwindSafe(|| self.device.poll(poll_type))) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error @ wgpu::PollError::WrongSubmissionIndex(..))) => {
+                Err(self.fault.lose(&format!("the driver did not take a submission ({error})")))
+            }
+            Ok(Err(error @ wgpu::PollError::Timeout)) => {
+                let message = "expected a wait without a timeout to end with the work, found it timed out";
+                Err(Error::new(ErrorKind::Internal, message).with_source(error))
+            }
+            Err(panic) => match fatal_message(&*panic) {
+                Some(message) => Err(self.fault.lose(&message)),
+                None => resume_unwind(panic),
+            },
+        }
+    }
+
+    /// What wgpu calls a submission; `None` where it is known to be done.
+    fn index_of(&self, submission: u64) -> Result<Option<wgpu::SubmissionIndex>> {
+        let in_flight = self.in_flight.lock();
+        let submitted = self.submitted.load(Ordering::Relaxed);
+        let Some(back) = submitted.checked_sub(submission) else {
+            let message = format!("waiting expected a submission up to {submitted}, found {submission}");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        };
+        let from_end = usize::try_from(back).unwrap_or(usize::MAX);
+        let position = in_flight.len().checked_sub(1).and_then(|last| last.checked_sub(from_end));
+        Ok(position.and_then(|position| in_flight.get(position).cloned()))
+    }
+}
+
+/// The text of the panic with which wgpu reports that waiting failed in the driver; `None` for any other panic.
+fn fatal_message(panic: &(dyn Any + Send)) -> Option<String> {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())?;
+    text.starts_with("Error in Device::poll").then(|| one_line(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// wgpu panics where a wait fails in the driver; that must not reach the user, and no other panic may be hidden.
+    #[test]
+    fn only_the_panic_of_a_failed_wait_is_a_fault() {
+        let caught = |work: fn()| catch_unwind(work).map_err(|panic| fatal_message(&*panic));
+        let lost =
+            caught(|| panic!("Error in {}: Validation Error\n\nCaused by:\n  Parent device is lost\n", "Device::poll"));
+        assert_eq!(
+            lost,
+            Err(Some("Error in Device::poll: Validation Error: Caused by: Parent device is lost".to_string()))
+        );
+        assert_eq!(caught(|| panic!("a callback of the user")), Err(None));
+        assert_eq!(caught(|| std::panic::panic_any(7)), Err(None));
+    }
+}

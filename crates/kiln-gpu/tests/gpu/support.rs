@@ -1,0 +1,113 @@
+//! Devices that the tests share, and small things they all need.
+
+use kiln_gpu::{GpuOptions, HostAccess};
+use kiln_runtime::{Buffer, BufferOptions, Device, Usage};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, shorter than the patience of whoever waits for the tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A device of its own for a test that ends it or counts what its pool does. `None` where there is no adapter.
+pub(crate) fn open(options: GpuOptions) -> Option<Device> {
+    if let Err(error) = kiln_gpu::probe() {
+        assert!(std::env::var_os("CI").is_none(), "no adapter although `CI` is set: {error}");
+        println!("skipped: {error}");
+        return None;
+    }
+    Some(kiln_gpu::open(0, options).unwrap())
+}
+
+/// The shared device whose buffers the host reaches in place.
+pub(crate) fn in_place() -> Option<Device> {
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    DEVICE.get_or_init(|| open(GpuOptions::new().host_access(HostAccess::InPlace))).clone()
+}
+
+/// The shared device whose buffers the host reaches through staging.
+pub(crate) fn staged() -> Option<Device> {
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    DEVICE.get_or_init(|| open(GpuOptions::new().host_access(HostAccess::Staged))).clone()
+}
+
+/// Both shared devices; none where there is no adapter.
+pub(crate) fn both() -> impl Iterator<Item = Device> {
+    [in_place(), staged()].into_iter().flatten()
+}
+
+/// A buffer with these bytes.
+pub(crate) fn filled(device: &Device, usage: Usage, bytes: &[u8]) -> Buffer {
+    let buffer = device.buffer_with(BufferOptions::new(bytes.len() as u64).usage(usage)).unwrap();
+    buffer.write(bytes).unwrap();
+    buffer
+}
+
+/// Bytes that differ from those of any other seed, and at every place.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Runs `work` on a thread and fails where it does not end.
+pub(crate) fn within_timeout<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(TIMEOUT).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Awaits a future on this thread, and fails where nobody wakes it.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Woken(mpsc::Sender<()>);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            // The receiver is gone where the future ended first.
+            let _ = self.0.send(());
+        }
+    }
+    let (sender, receiver) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Woken(sender)));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => receiver.recv_timeout(TIMEOUT / 2).expect("a future that is pending is woken"),
+        }
+    }
+}
+
+/// A waker that counts.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU32);
+
+impl Count {
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it was woken `expected` times.
+    pub(crate) fn wait_for(&self, expected: u32, what: &str) {
+        let begin = Instant::now();
+        while self.get() != expected {
+            assert!(begin.elapsed() < TIMEOUT / 2, "{what}: expected {expected}, found {}", self.get());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,46 @@
+//! Devices, buffers and pooled memory.
+//!
+//! This crate owns what every device has in common: the trait behind a device ([`DeviceApi`]), buffers, command lists and
+//! the memory [`pool`]. It refuses to know any op, and it contains no device but the [`NullDevice`] of the tests: the
+//! `kiln-cpu` and `kiln-gpu` crates bring devices, and the `kiln` crate chooses among them.
+//!
+//! The types to know are [`Device`], [`Buffer`] (and [`TypedBuffer`]) and [`Pool`].
+//!
+//! ```
+//! # fn main() -> Result<(), kiln_ir::Error> {
+//! use kiln_runtime::NullDevice;
+//!
+//! let device = NullDevice::new().into_device()?;
+//! let numbers = device.buffer_from(&[1.0f32, 2.0, 3.0])?;
+//! let copy = device.buffer_of::<f32>(3)?;
+//! numbers.copy_to(&copy)?;
+//! assert_eq!(copy.read()?, [1.0, 2.0, 3.0]);
+//!
+//! drop(copy); // back to the pool
+//! assert_eq!(device.buffer_pool_stats().live_buffers, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
+//! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device.
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod command;
+mod device;
+mod info;
+pub mod memory;
+mod null;
+pub mod pool;
+mod size;
+
+pub use buffer::{Buffer, PendingRead, TypedBuffer, access_pair};
+pub use command::{Command, CommandList};
+pub use device::{Device, DeviceApi};
+pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
+pub use memory::{HostAccess, RawMemory, Usage};
+pub use null::{NullDevice, Record};
+pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
+pub use size::Bytes;

@@ -1,0 +1,247 @@
+//! The numbers of a pool as text for people: bars, health, what to do about it.
+
+use super::report::PoolReport;
+use super::statistics::{ClassStatistics, PoolStatistics};
+use crate::size::Bytes;
+use serde::Serialize;
+use std::fmt::{self, Write as _};
+
+/// How a pool is doing, the worst that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Health {
+    /// Nothing to do.
+    Healthy,
+    /// Most of what is reserved lies unused in pieces beside live buffers.
+    Fragmented,
+    /// Blocks are given back and taken again all the time.
+    Thrashing,
+    /// The budget is nearly used up.
+    Pressured,
+    /// The debug mode found memory that was written by someone who must not.
+    Violated,
+}
+
+/// Above this share of the budget a pool counts as pressured in reports.
+const HIGH_PRESSURE: f64 = 0.85;
+/// Recent requests below which thrashing cannot be told from a start.
+const ENOUGH_REQUESTS: u64 = 64;
+const SHOWN_CLASSES: usize = 12;
+const SHOWN_HOLDERS: usize = 8;
+const BAR: usize = 24;
+
+impl PoolStatistics {
+    /// How the pool is doing.
+    pub fn health(&self) -> Health {
+        let recent = self.recent;
+        let thrashes = recent.allocation_count >= ENOUGH_REQUESTS
+            && recent.driver_request_count * 4 > recent.allocation_count
+            && recent.driver_release_count * 4 > recent.allocation_count;
+        let scattered = self.fragmentation_percent > 50.0 && self.bytes_unused_slots * 2 > self.bytes_reserved;
+        if self.violation_count > 0 {
+            Health::Violated
+        } else if self.pressure > HIGH_PRESSURE {
+            Health::Pressured
+        } else if thrashes {
+            Health::Thrashing
+        } else if scattered {
+            Health::Fragmented
+        } else {
+            Health::Healthy
+        }
+    }
+
+    /// One line for logs.
+    pub fn summary_line(&self) -> String {
+        format!(
+            "pool {}: {} in use, {} cached, {} of {} reserved ({:.0} %), {} requests, {:.1} % reused, {:.1} % kept from the driver",
+            self.health(),
+            Bytes(self.bytes_in_use),
+            Bytes(self.bytes_cached),
+            Bytes(self.bytes_reserved),
+            Bytes(self.budget_bytes),
+            100.0 * self.pressure,
+            self.allocation_count,
+            100.0 * self.hit_rate,
+            self.allocation_reduction_percent,
+        )
+    }
+
+    /// What would help, each with the call that does it.
+    pub fn recommendations(&self) -> Vec<String> {
+        let mut list = Vec::new();
+        if self.violation_count > 0 {
+            list.push(format!("{} memory violations: see `violations()`", self.violation_count));
+        }
+        if self.out_of_memory_count > 0 {
+            list.push(format!(
+                "{} requests failed for lack of memory: see `report()` for who holds it",
+                self.out_of_memory_count
+            ));
+        }
+        if self.pressure > HIGH_PRESSURE {
+            if self.bytes_cached * 10 > self.bytes_reserved {
+                list.push(format!("`cleanup(true)` gives back {}", Bytes(self.bytes_cached - self.bytes_pending)));
+            } else {
+                list.push("drop buffers, or raise `budget_bytes`: nearly everything reserved is in use".into());
+            }
+        }
+        if self.health() == Health::Thrashing {
+            list.push("raise `max_cached_per_class` or `headroom`, or turn `adaptive` on: blocks are given back and taken again".into());
+        }
+        if self.bytes_unused_slots * 2 > self.bytes_reserved
+            && self.bytes_unused_slots > 0
+            && self.fragmentation_percent > 50.0
+        {
+            list.push(format!("`defragment()` may free up to {} beside live buffers", Bytes(self.bytes_unused_slots)));
+        }
+        if self.padding_bytes * 4 > self.bytes_in_use && self.bytes_in_use > 1 << 20 {
+            list.push(format!(
+                "{} of padding: a strategy with classes for these sizes would save it",
+                Bytes(self.padding_bytes)
+            ));
+        }
+        list
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Healthy => "healthy",
+            Self::Fragmented => "fragmented",
+            Self::Thrashing => "thrashing",
+            Self::Pressured => "pressured",
+            Self::Violated => "violated",
+        })
+    }
+}
+
+/// The full text. It is [`Pool::dashboard`](super::Pool::dashboard) as a function of the numbers.
+pub fn dashboard(statistics: &PoolStatistics, report: &PoolReport) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = memory(&mut text, statistics).and_then(|()| requests(&mut text, statistics));
+    let _ = classes(&mut text, statistics).and_then(|()| holders(&mut text, report));
+    let _ = advice(&mut text, &statistics.recommendations());
+    text
+}
+
+fn memory(text: &mut String, s: &PoolStatistics) -> fmt::Result {
+    writeln!(text, "memory pool: {} ({})", s.health(), s.strategy)?;
+    let share = |bytes: u64, whole: u64| if whole == 0 { 0.0 } else { bytes as f64 / whole as f64 };
+    for (name, bytes, whole, note) in [
+        (
+            "reserved",
+            s.bytes_reserved,
+            s.budget_bytes,
+            format!("of {}, peak {}", Bytes(s.budget_bytes), Bytes(s.peak_reserved_bytes)),
+        ),
+        (
+            "in use",
+            s.bytes_in_use,
+            s.bytes_reserved,
+            format!("in {} buffers, peak {}", s.live_buffers, Bytes(s.peak_bytes)),
+        ),
+        (
+            "cached",
+            s.bytes_cached,
+            s.bytes_reserved,
+            format!("{} of it waits for submitted work", Bytes(s.bytes_pending)),
+        ),
+        ("slots", s.bytes_unused_slots, s.bytes_reserved, "unused beside live buffers".into()),
+        ("padding", s.padding_bytes, s.bytes_in_use, "of the bytes in use".into()),
+    ] {
+        let part = share(bytes, whole);
+        writeln!(text, "  {name:<9} {} {:>3.0} %  {:>9}  {note}", bar(part), 100.0 * part, Bytes(bytes))?;
+    }
+    let scattered = s.fragmentation_percent / 100.0;
+    writeln!(text, "  {:<9} {} {:>3.0} %  of the free bytes", "scattered", bar(scattered), s.fragmentation_percent)?;
+    match s.driver_bytes {
+        Some(bytes) => writeln!(text, "  the driver itself counts {}", Bytes(bytes)),
+        None => Ok(()),
+    }
+}
+
+fn requests(text: &mut String, s: &PoolStatistics) -> fmt::Result {
+    writeln!(text, "\nrequests: {} ({} since the last maintenance)", s.allocation_count, s.recent.allocation_count)?;
+    let total = s.allocation_count.max(1) as f64;
+    for (name, count, note) in [
+        ("reused", s.reuse_count, format!("{:.0} ns each", s.mean_hit_nanos)),
+        ("carved", s.carved_count, "from raw blocks at hand".into()),
+        ("driver", s.driver_request_count, format!("{:.1} us each miss", s.mean_miss_nanos / 1000.0)),
+    ] {
+        let part = count as f64 / total;
+        writeln!(text, "  {name:<9} {} {:>3.0} %  {count:>9}  {note}", bar(part), 100.0 * part)?;
+    }
+    writeln!(
+        text,
+        "  {} blocks from the driver, {} back, {} refused, {} cleanups under pressure",
+        s.driver_allocation_count, s.driver_release_count, s.driver_failure_count, s.pressure_cleanup_count
+    )
+}
+
+fn classes(text: &mut String, s: &PoolStatistics) -> fmt::Result {
+    if s.classes.is_empty() {
+        return Ok(());
+    }
+    let mut classes: Vec<&ClassStatistics> = s.classes.iter().collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.allocation_count));
+    writeln!(
+        text,
+        "\n{:>11} {:>9} {:>9} {:>7} {:>9}  {:>4}  hit rate",
+        "class", "usage", "requests", "live", "cached", "eff."
+    )?;
+    for class in classes.iter().take(SHOWN_CLASSES) {
+        let size = format!("{}{}", if class.direct { "> " } else { "" }, Bytes(class.class_bytes));
+        let cached = format!("{}/{}", class.cached_blocks, class.cached_limit);
+        let rate = format!("{} {:>3.0} %", bar(class.hit_rate), 100.0 * class.hit_rate);
+        let (usage, count, live) = (class.usage.name(), class.allocation_count, class.live_blocks);
+        writeln!(
+            text,
+            "{size:>11} {usage:>9} {count:>9} {live:>7} {cached:>9}  {:>4.0}  {rate}",
+            class.efficiency_score
+        )?;
+    }
+    if classes.len() > SHOWN_CLASSES {
+        writeln!(text, "            and {} other classes", classes.len() - SHOWN_CLASSES)?;
+    }
+    Ok(())
+}
+
+fn holders(text: &mut String, report: &PoolReport) -> fmt::Result {
+    if report.holders.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\nheld by")?;
+    let whole: u64 = report.holders.iter().map(|holder| holder.bytes).sum();
+    for holder in report.holders.iter().take(SHOWN_HOLDERS) {
+        let part = holder.bytes as f64 / whole.max(1) as f64;
+        let (bytes, buffers) = (Bytes(holder.bytes), holder.buffers);
+        writeln!(text, "  {:<24} {} {:>3.0} %  {bytes:>9}  {buffers} buffers", holder.label, bar(part), 100.0 * part)?;
+    }
+    if report.holders.len() > SHOWN_HOLDERS {
+        writeln!(text, "  and {} other labels", report.holders.len() - SHOWN_HOLDERS)?;
+    }
+    Ok(())
+}
+
+fn advice(text: &mut String, recommendations: &[String]) -> fmt::Result {
+    if recommendations.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\nrecommended")?;
+    recommendations.iter().try_for_each(|line| writeln!(text, "  - {line}"))
+}
+
+fn bar(share: f64) -> String {
+    let filled = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    // Something that is there is visible, something that is not whole is not full.
+    let filled = match share {
+        0.0 => 0,
+        share if share >= 1.0 => BAR,
+        _ => filled.clamp(1, BAR - 1),
+    };
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled))
+}

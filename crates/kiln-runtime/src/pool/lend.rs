@@ -1,0 +1,230 @@
+//! How a request finds a block.
+//!
+//! In order: the thread's own free list, blocks whose submissions ended, the free lists of other threads, a slot of a
+//! divided raw block, the driver.
+
+use super::block::{Allocation, Block, Place};
+use super::core::{Core, Want, thread_number};
+use super::debug;
+use super::request::BufferOptions;
+use super::reserve::Refused;
+use super::shard::{InUse, Source};
+use super::slab;
+use super::strategy::ClassDemand;
+use crate::memory::{RawBlock, RawMemory, Usage};
+use kiln_ir::Result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+const DIRECT_ALIGNMENT: u64 = 4096;
+const MAX_HEADROOM_DOUBLINGS: u32 = 4;
+
+impl<M: RawMemory + ?Sized> Core<M> {
+    pub(crate) fn allocate(self: &Arc<Self>, request: &BufferOptions<'_>) -> Result<Allocation<M>> {
+        let (class, guarded) = self.class_of(request.bytes);
+        let want = Want {
+            bytes: request.bytes,
+            usage: request.usage.unwrap_or(self.properties.default_usage),
+            class,
+            label: self.labels.id(request.label),
+        };
+        let mut shard = self.own_shard();
+        let started = shard.is_sampled().then(Instant::now);
+        let misses = self.misses.load(Relaxed);
+        if !self.is_direct(class)
+            && let Some((block, published)) = shard.lend_ready(&want, misses)
+        {
+            if let Some(started) = started {
+                shard.times.hit_nanos += nanos_since(started);
+                shard.times.hits += 1;
+            }
+            drop(shard);
+            return Ok(self.lend(block, &want, published));
+        }
+        drop(shard);
+        let (block, source) = self.find_or_make(&want, guarded)?;
+        let mut shard = self.own_shard();
+        let published = shard.count_lent(&block, &want, source);
+        if let (Some(started), false) = (started, source == Source::Reused) {
+            shard.times.miss_nanos += nanos_since(started);
+            shard.times.misses += 1;
+        }
+        drop(shard);
+        Ok(self.lend(block, &want, published))
+    }
+
+    /// The class of a request, and the bytes it takes with the canary of the debug mode.
+    ///
+    /// A request that fits where its class does not goes direct.
+    pub(crate) fn class_of(&self, bytes: u64) -> (u16, u64) {
+        let guarded = if self.debug_checks { bytes.saturating_add(debug::CANARY_BYTES) } else { bytes };
+        let largest = self.largest_block();
+        let class =
+            self.classes.find(guarded).filter(|&class| self.classes.bytes(class) <= largest || guarded > largest);
+        (class.map_or(self.direct_class(), |class| class as u16), guarded)
+    }
+
+    /// The largest block that can ever be had.
+    pub(crate) fn largest_block(&self) -> u64 {
+        self.budget.load(Relaxed).min(self.properties.max_block_bytes)
+    }
+
+    fn lend(&self, block: Arc<Block<M>>, want: &Want, published: Option<InUse>) -> Allocation<M> {
+        if let Some(in_use) = published {
+            self.publish(&in_use);
+        }
+        if self.debug_checks {
+            debug::check_poison(&block);
+            debug::place_canary(&block, want.bytes);
+        }
+        block.lend(want.bytes, want.label)
+    }
+
+    /// Everything after the thread's own free list came up empty.
+    fn find_or_make(self: &Arc<Self>, want: &Want, guarded_bytes: u64) -> Result<(Arc<Block<M>>, Source)> {
+        let mut is_first = true;
+        loop {
+            self.settle();
+            if let Some(block) = self.find_reusable(want) {
+                return Ok((block, Source::Reused));
+            }
+            if std::mem::take(&mut is_first) {
+                self.misses.fetch_add(1, Relaxed);
+                self.note_miss(want);
+                self.maintain_if_due();
+                self.maintenance.start(self);
+            }
+            match self.make_block(want, guarded_bytes) {
+                Ok(made) => return Ok(made),
+                // Free blocks that submitted work still touches are as good as new ones, a little later.
+                Err(refused) if refused.may_help_to_wait() && self.wait_for_pending()? => {}
+                Err(refused) => return Err(self.explain(want, refused)),
+            }
+        }
+    }
+
+    fn find_reusable(&self, want: &Want) -> Option<Arc<Block<M>>> {
+        if self.is_direct(want.class) || !self.pooling.load(Relaxed) {
+            return None;
+        }
+        let own = usize::from(want.class);
+        let largest = self.strategy.largest_fit_bytes(self.classes.bytes(own));
+        let larger = (own + 1..self.classes.len()).take_while(|&class| self.classes.bytes(class) <= largest);
+        std::iter::once(own).chain(larger).find_map(|class| self.find_free(want.usage, class as u16))
+    }
+
+    /// A free block of the class from any shard. Takes half of what a shard has, so that the next requests of this
+    /// thread find blocks in its own.
+    fn find_free(&self, usage: Usage, class: u16) -> Option<Arc<Block<M>>> {
+        let misses = self.misses.load(Relaxed);
+        let own = thread_number() & (self.shards.len() - 1);
+        for step in 0..self.shards.len() {
+            let index = (own + step) & (self.shards.len() - 1);
+            let mut shard = self.shards[index].0.lock();
+            let Some(list) = shard.existing_list(usage, class) else { continue };
+            if index == own {
+                if let Some(block) = list.take(misses) {
+                    return Some(block);
+                }
+                continue;
+            }
+            let mut blocks = list.remove_coldest(list.ready.len().div_ceil(2));
+            list.last_served = misses;
+            drop(shard);
+            let Some(block) = blocks.pop() else { continue };
+            let mut shard = self.own_shard();
+            if self.closed.load(Relaxed) {
+                drop(shard);
+                self.release(blocks);
+                return Some(block);
+            }
+            let list = shard.list(usage, class);
+            list.permits += blocks.len() as u32 + 1;
+            list.ready.append(&mut blocks);
+            list.touched = true;
+            list.last_served = misses;
+            return Some(block);
+        }
+        None
+    }
+
+    pub(crate) fn make_block(self: &Arc<Self>, want: &Want, guarded: u64) -> Result<(Arc<Block<M>>, Source), Refused> {
+        if self.is_direct(want.class) {
+            let bytes = self.direct_bytes(guarded);
+            let raw = self.driver_block(bytes, want)?;
+            return Ok((self.whole_block(want, bytes, raw), Source::Driver));
+        }
+        let bytes = self.classes.bytes(usize::from(want.class));
+        let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.pooling.load(Relaxed);
+        if !divide {
+            let raw = self.driver_block(bytes, want)?;
+            return Ok((self.whole_block(want, bytes, raw), Source::Driver));
+        }
+        let group = self.group_index(want.usage, want.class);
+        let carved = self.slabs.lock().carve(group);
+        let (place, source) = match carved {
+            Some(place) => (place, Source::Carved),
+            None => {
+                let (raw, raw_bytes) = self.slab_block(bytes, want)?;
+                (self.slabs.lock().add(group, raw, raw_bytes, bytes), Source::Driver)
+            }
+        };
+        let slot = place.slot;
+        let block = Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, place));
+        if let Some(slot) = slot {
+            self.slabs.lock().claim(slot, &block);
+        }
+        Ok((block, source))
+    }
+
+    /// Whole pages where they fit, otherwise as little as copies allow.
+    fn direct_bytes(&self, guarded: u64) -> u64 {
+        let round = |alignment| guarded.max(1).checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
+        let largest = self.largest_block();
+        let pages = round(DIRECT_ALIGNMENT);
+        if pages <= largest { pages } else { round(self.properties.copy_alignment) }
+    }
+
+    fn whole_block(self: &Arc<Self>, want: &Want, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
+        let place = Place { raw: Arc::new(raw), offset: 0, slot: None };
+        Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, place))
+    }
+
+    /// Lets limits grow where the pool gave back what it now asks for.
+    fn note_miss(&self, want: &Want) {
+        let group = self.group(want.usage, want.class);
+        group.missed.fetch_add(1, Relaxed);
+        if group.displaced.swap(0, Relaxed) > 0 {
+            let _ = self
+                .headroom_doublings
+                .fetch_update(Relaxed, Relaxed, |n| (n < MAX_HEADROOM_DOUBLINGS).then_some(n + 1));
+        }
+        if group.overflowed.load(Relaxed) > 0 && self.config.read().adaptive {
+            self.follow_demand(want.usage, want.class, 0);
+        }
+    }
+
+    /// Asks the strategy for the limit of a class, and begins to count its demand anew.
+    pub(crate) fn follow_demand(&self, usage: Usage, class: u16, idle_blocks: u32) {
+        let group = self.group(usage, class);
+        // A copy: the strategy is the user's and may look at the pool.
+        let config = *self.config.read();
+        let class_bytes = self.classes.bytes(usize::from(class));
+        let highest_limit = config.highest_limit(class_bytes, self.budget.load(Relaxed));
+        let limit = self.strategy.cached_limit(&ClassDemand {
+            class_bytes,
+            configured_limit: config.max_cached_per_class,
+            highest_limit,
+            current_limit: group.limit.load(Relaxed),
+            overflowed: u64::from(group.overflowed.swap(0, Relaxed)),
+            missed: u64::from(group.missed.swap(0, Relaxed)),
+            idle_blocks,
+        });
+        group.limit.store(limit.min(highest_limit), Relaxed);
+    }
+}
+
+fn nanos_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

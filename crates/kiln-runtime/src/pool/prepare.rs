@@ -1,0 +1,68 @@
+//! Free blocks made ahead of the requests for them.
+
+use super::block::Block;
+use super::core::{Core, Want};
+use super::labels::UNLABELLED;
+use super::request::BufferOptions;
+use crate::memory::RawMemory;
+use kiln_ir::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl<M: RawMemory + ?Sized> Core<M> {
+    pub(crate) fn pre_allocate(self: &Arc<Self>, request: &BufferOptions<'_>, count: u32) -> Result<u32> {
+        let (class, bytes) = self.class_of(request.bytes);
+        let usage = request.usage.unwrap_or(self.properties.default_usage);
+        if self.is_direct(class) || !self.config.read().pooling {
+            let largest = self.classes.bytes(self.classes.len() - 1);
+            let message = format!("pre_allocate expected pooling and at most {largest} bytes, found {bytes} bytes");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let want = Want { bytes: request.bytes, usage, class, label: UNLABELLED };
+        let missing = count.saturating_sub(self.free_blocks(&want));
+        // Kept aside until all are there: making one must not displace another.
+        let mut made = Vec::new();
+        for _ in 0..missing {
+            match self.make_block(&want, bytes) {
+                Ok((block, _)) => made.push(block),
+                Err(refused) => {
+                    self.release(made);
+                    return Err(self.explain(&want, refused));
+                }
+            }
+        }
+        self.return_unused_permits(usage, class);
+        self.group(usage, class).limit.fetch_max(count, Relaxed);
+        // Until the next maintenance they count as used, so that other requests do not displace them.
+        let expected = u64::from(count) * self.classes.bytes(usize::from(class));
+        self.recent_peak.fetch_max(self.published_in_use() + expected as i64, Relaxed);
+        made.into_iter().for_each(|block| self.keep_prepared(block));
+        self.maintenance.start(self);
+        Ok(self.free_blocks(&want).min(count))
+    }
+
+    fn free_blocks(&self, want: &Want) -> u32 {
+        self.settle();
+        let ready = |list: &mut super::shard::FreeList<M>| {
+            list.touched = true;
+            list.ready.len() as u32
+        };
+        self.each_shard().filter_map(|mut shard| shard.existing_list(want.usage, want.class).map(ready)).sum()
+    }
+
+    /// Keeps a new block as a free one, unless pressure forbids it.
+    fn keep_prepared(&self, block: Arc<Block<M>>) {
+        if self.debug_checks {
+            super::debug::poison(&block);
+        }
+        let (usage, class) = (block.usage, block.class);
+        let kept = {
+            let mut shard = self.own_shard();
+            shard.list(usage, class).touched = true;
+            Self::keep(&mut shard, block)
+        };
+        if let Err(block) = kept {
+            self.release([block]);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Who holds what.
+
+use super::core::Core;
+use crate::memory::RawMemory;
+use crate::size::Bytes;
+use serde::Serialize;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Who holds the memory of a pool, and what is free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolReport {
+    /// Every label with live buffers, the largest holder first.
+    pub holders: Vec<Holder>,
+    /// Bytes of free blocks that wait for the next request; a cleanup gives them back.
+    pub bytes_cached: u64,
+    /// Of these, bytes that submitted work may still touch.
+    pub bytes_pending: u64,
+    /// Bytes in unused slots beside live buffers, which [`Pool::defragment`](super::Pool::defragment) may free.
+    pub bytes_unused_slots: u64,
+    /// Bytes that the pool holds from the driver.
+    pub bytes_reserved: u64,
+    /// The most it may hold.
+    pub budget_bytes: u64,
+}
+
+/// One label and what is held under it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The label that requests gave.
+    pub label: String,
+    /// Live buffers.
+    pub buffers: u64,
+    /// Their bytes, padding included.
+    pub bytes: u64,
+}
+
+impl<M: RawMemory + ?Sized> Core<M> {
+    pub(crate) fn report(&self) -> PoolReport {
+        let (mut labels, mut cached, mut pending) = (Vec::new(), 0, 0);
+        self.settle();
+        let mut shards = self.all_shards();
+        for shard in &mut shards {
+            if labels.len() < shard.labels.len() {
+                labels.resize(shard.labels.len(), (0, 0));
+            }
+            for (sum, label) in labels.iter_mut().zip(&shard.labels) {
+                *sum = (sum.0 + label.blocks, sum.1 + label.bytes);
+            }
+            for (_, _, list) in shard.lists() {
+                cached += list.ready.iter().map(|block| block.bytes).sum::<u64>();
+            }
+        }
+        self.pending.each(|block| pending += block.bytes);
+        let (unused, reserved) = (self.slabs.lock().free_bytes, self.reserved.load(Relaxed));
+        drop(shards);
+        let held = labels.iter().enumerate().filter(|(_, (blocks, _))| *blocks > 0);
+        let mut holders: Vec<Holder> = held
+            .map(|(id, &(blocks, bytes))| Holder {
+                label: self.labels.name(id as u32),
+                buffers: blocks as u64,
+                bytes: bytes as u64,
+            })
+            .collect();
+        holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.label.cmp(&b.label)));
+        PoolReport {
+            holders,
+            bytes_cached: cached + pending,
+            bytes_pending: pending,
+            bytes_unused_slots: unused,
+            bytes_reserved: reserved,
+            budget_bytes: self.budget.load(Relaxed),
+        }
+    }
+}
+
+impl PoolReport {
+    /// The largest holders and what could be freed, for error messages.
+    pub(crate) fn one_line(&self) -> String {
+        const NAMED: usize = 5;
+        let mut held: Vec<String> = self.holders.iter().take(NAMED).map(ToString::to_string).collect();
+        if self.holders.len() > NAMED {
+            held.push(format!("{} other labels", self.holders.len() - NAMED));
+        }
+        let held =
+            if held.is_empty() { "nobody holds a buffer".into() } else { format!("held by {}", held.join(", ")) };
+        let mut text = format!("{held}; a cleanup could give {}", Bytes(self.bytes_cached));
+        if self.bytes_unused_slots > 0 {
+            text += &format!(", `defragment` up to {}", Bytes(self.bytes_unused_slots));
+        }
+        text
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.buffers == 1 { "" } else { "s" };
+        write!(f, "`{}` {} in {} buffer{plural}", self.label, Bytes(self.bytes), self.buffers)
+    }
+}
+
+impl fmt::Display for PoolReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for holder in &self.holders {
+            writeln!(f, "{:>10}  {:>6}  {}", Bytes(holder.bytes).to_string(), holder.buffers, holder.label)?;
+        }
+        for (bytes, what) in [
+            (self.bytes_cached - self.bytes_pending, "(free)"),
+            (self.bytes_pending, "(free once submitted work is done)"),
+            (self.bytes_unused_slots, "(unused slots)"),
+        ] {
+            if bytes > 0 {
+                writeln!(f, "{:>10}  {:>6}  {what}", Bytes(bytes).to_string(), "")?;
+            }
+        }
+        write!(f, "{:>10}  of {} reserved", Bytes(self.bytes_reserved).to_string(), Bytes(self.budget_bytes))
+    }
+}

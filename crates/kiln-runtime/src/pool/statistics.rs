@@ -1,0 +1,282 @@
+//! The numbers of a pool, all taken at one moment.
+
+use super::core::Core;
+use super::shard::{Counts, Times};
+use crate::memory::{RawMemory, Usage};
+use serde::Serialize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The numbers of a pool at one moment. `reserved = in use + cached + unused slots`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoolStatistics {
+    /// Requests that were served.
+    pub allocation_count: u64,
+    /// Of these, requests served by a block that was lent before.
+    pub reuse_count: u64,
+    /// Of these, requests served by an unused slot of a raw block that the pool already had.
+    pub carved_count: u64,
+    /// Of these, requests that reached the driver.
+    pub driver_request_count: u64,
+    /// Share of requests served by a block that was lent before, from 0 to 1.
+    pub hit_rate: f64,
+    /// Share of requests that did not reach the driver, in percent.
+    pub allocation_reduction_percent: f64,
+    /// Buffers that are held now.
+    pub live_buffers: u64,
+    /// Bytes of the blocks that are held now, padding included.
+    pub bytes_in_use: u64,
+    /// Bytes of free blocks that wait for the next request.
+    pub bytes_cached: u64,
+    /// Of these, bytes that submitted work may still touch.
+    pub bytes_pending: u64,
+    /// Bytes in unused slots of divided raw blocks.
+    pub bytes_unused_slots: u64,
+    /// Bytes that the pool holds from the driver.
+    pub bytes_reserved: u64,
+    /// The most bytes that were in use at once: exact for one thread; with several it can miss up to a quarter of a
+    /// mebibyte for each.
+    pub peak_bytes: u64,
+    /// The most bytes that the pool held from the driver at once.
+    pub peak_reserved_bytes: u64,
+    /// Bytes in use that nobody asked for, because blocks come in classes.
+    pub padding_bytes: u64,
+    /// How scattered the free bytes are: 0 where they are one piece, near 100 where they are many small ones.
+    pub fragmentation_percent: f64,
+    /// The most bytes that the pool may hold from the driver.
+    pub budget_bytes: u64,
+    /// Share of the budget that is reserved, from 0 to 1.
+    pub pressure: f64,
+    /// Blocks taken from the driver, raw blocks to be divided included.
+    pub driver_allocation_count: u64,
+    /// Blocks given back to the driver.
+    pub driver_release_count: u64,
+    /// Times that the driver refused.
+    pub driver_failure_count: u64,
+    /// What the driver itself counts for this device, where it does.
+    pub driver_bytes: Option<u64>,
+    /// Requests that failed for lack of memory.
+    pub out_of_memory_count: u64,
+    /// Cleanups that the pool did by itself because of pressure.
+    pub pressure_cleanup_count: u64,
+    /// Findings of the debug mode.
+    pub violation_count: u64,
+    /// Mean time of a request that a free block of the own thread served, from one sample in 64.
+    pub mean_hit_nanos: f64,
+    /// Mean time of a request that no free block served, from one sample in 64.
+    pub mean_miss_nanos: f64,
+    /// What happened since the last maintenance.
+    pub recent: RecentActivity,
+    /// The name of the strategy.
+    pub strategy: String,
+    /// Each class that was ever used, by usage and size; direct blocks last with the largest class size.
+    pub classes: Vec<ClassStatistics>,
+}
+
+/// What happened since the last maintenance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RecentActivity {
+    /// Requests that were served.
+    pub allocation_count: u64,
+    /// Of these, requests that reached the driver.
+    pub driver_request_count: u64,
+    /// Blocks given back to the driver.
+    pub driver_release_count: u64,
+}
+
+/// The numbers of one class and usage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassStatistics {
+    /// The size of its blocks; for direct blocks the size of the largest class, which they exceed.
+    pub class_bytes: u64,
+    /// Whether these are the blocks above all classes.
+    pub direct: bool,
+    /// What the blocks are for.
+    pub usage: Usage,
+    /// Requests that were served.
+    pub allocation_count: u64,
+    /// Of these, requests served by a block that was lent before.
+    pub reuse_count: u64,
+    /// Of these, requests that reached the driver.
+    pub driver_request_count: u64,
+    /// Share of requests served by a block that was lent before, from 0 to 1.
+    pub hit_rate: f64,
+    /// From 0 to 100: the share of requests that did not reach the driver, times the share of lent bytes that were asked
+    /// for.
+    pub efficiency_score: f64,
+    /// Blocks that are held now.
+    pub live_blocks: u64,
+    /// Their bytes.
+    pub bytes_in_use: u64,
+    /// Bytes in use that nobody asked for.
+    pub padding_bytes: u64,
+    /// Free blocks that wait for the next request, without those that submitted work may still touch.
+    pub cached_blocks: u64,
+    /// How many free blocks the class may keep now.
+    pub cached_limit: u64,
+    /// Blocks that left the class.
+    pub released_count: u64,
+}
+
+impl PoolStatistics {
+    /// The numbers as one JSON object.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// Sums over shards of one class.
+#[derive(Clone, Copy, Default)]
+struct ClassSum {
+    counts: Counts,
+    cached: u64,
+}
+
+impl<M: RawMemory + ?Sized> Core<M> {
+    pub(crate) fn statistics(&self) -> PoolStatistics {
+        let mut sums = vec![ClassSum::default(); self.group_count()];
+        let mut times = Times::default();
+        // Before the counts: a maintenance in between must not lie in their future.
+        let at_maintenance = *self.activity_at_maintenance.lock();
+        self.settle();
+        let (in_use_delta, reserved, unused_slots, largest_run);
+        let mut pending = 0;
+        {
+            let mut shards = self.all_shards();
+            for shard in &mut shards {
+                for (usage, class, list) in shard.lists() {
+                    let sum = &mut sums[self.group_index(usage, class)];
+                    sum.counts += list.counts;
+                    sum.cached += u64::from(list.len());
+                }
+                times += shard.times;
+            }
+            in_use_delta = shards.iter().map(|shard| shard.in_use.delta).sum::<i64>();
+            let high = shards.iter().map(|shard| shard.in_use.high).max().unwrap_or(0);
+            let now = self.published_in_use();
+            self.peak_in_use.fetch_max((now + high).max(now + in_use_delta), Relaxed);
+            self.pending.each(|block| pending += block.bytes);
+            let slabs = self.slabs.lock();
+            (unused_slots, largest_run) = (slabs.free_bytes, slabs.largest_free_run_bytes());
+            reserved = self.reserved.load(Relaxed);
+        }
+        let total = sums.iter().fold(Counts::default(), |mut total, sum| {
+            total += sum.counts;
+            total
+        });
+        let bytes_of = |group: usize| self.class_bytes_of_group(group);
+        let ready: u64 = sums.iter().enumerate().map(|(group, sum)| sum.cached * bytes_of(group)).sum();
+        let largest_cached = (0..sums.len()).filter(|&group| sums[group].cached > 0).map(bytes_of).max().unwrap_or(0);
+        let free = ready + unused_slots;
+        PoolStatistics {
+            allocation_count: total.requests(),
+            reuse_count: total.reused,
+            carved_count: total.carved,
+            driver_request_count: total.driver,
+            hit_rate: share(total.reused, total.requests()),
+            allocation_reduction_percent: 100.0 * share(total.requests() - total.driver, total.requests()),
+            live_buffers: total.lent_blocks as u64,
+            bytes_in_use: total.lent_bytes as u64,
+            bytes_cached: ready + pending,
+            bytes_pending: pending,
+            bytes_unused_slots: unused_slots,
+            bytes_reserved: reserved,
+            peak_bytes: self.peak_in_use.load(Relaxed) as u64,
+            peak_reserved_bytes: self.peak_reserved.load(Relaxed),
+            padding_bytes: (total.lent_bytes - total.requested_bytes) as u64,
+            fragmentation_percent: 100.0
+                * (1.0 - share(largest_cached.max(largest_run), free))
+                * f64::from(u8::from(free > 0)),
+            budget_bytes: self.budget.load(Relaxed),
+            pressure: self.pressure(),
+            driver_allocation_count: self.driver.allocations.load(Relaxed),
+            driver_release_count: self.driver.releases.load(Relaxed),
+            driver_failure_count: self.driver.failures.load(Relaxed),
+            driver_bytes: self.memory.driver_bytes(),
+            out_of_memory_count: self.driver.out_of_memory.load(Relaxed),
+            pressure_cleanup_count: self.driver.pressure_cleanups.load(Relaxed),
+            violation_count: self.violation_count.load(Relaxed),
+            mean_hit_nanos: share(times.hit_nanos, times.hits),
+            mean_miss_nanos: share(times.miss_nanos, times.misses),
+            recent: self.activity(total).since(at_maintenance),
+            strategy: self.strategy.name().to_owned(),
+            classes: (0..sums.len()).filter_map(|group| self.class_statistics(group, &sums[group])).collect(),
+        }
+    }
+
+    /// All activity so far; its difference to the last maintenance is the recent one.
+    pub(crate) fn activity(&self, total: Counts) -> RecentActivity {
+        RecentActivity {
+            allocation_count: total.requests(),
+            driver_request_count: total.driver,
+            driver_release_count: self.driver.releases.load(Relaxed),
+        }
+    }
+
+    fn class_bytes_of_group(&self, group: usize) -> u64 {
+        let per_usage = self.classes.len() + 1;
+        self.classes.bytes((group % per_usage).min(self.classes.len() - 1))
+    }
+
+    fn class_statistics(&self, group: usize, sum: &ClassSum) -> Option<ClassStatistics> {
+        let counts = &sum.counts;
+        if counts.requests() == 0 && counts.lent_blocks == 0 && sum.cached == 0 {
+            return None;
+        }
+        let per_usage = self.classes.len() + 1;
+        let (usage, class) = (Usage::ALL[group / per_usage], (group % per_usage) as u16);
+        let shared = self.group(usage, class);
+        let wanted = share(counts.requested_bytes.max(0) as u64, counts.lent_bytes.max(0) as u64);
+        let useful = if counts.lent_bytes > 0 { wanted } else { 1.0 };
+        Some(ClassStatistics {
+            class_bytes: self.class_bytes_of_group(group),
+            direct: self.is_direct(class),
+            usage,
+            allocation_count: counts.requests(),
+            reuse_count: counts.reused,
+            driver_request_count: counts.driver,
+            hit_rate: share(counts.reused, counts.requests()),
+            efficiency_score: 100.0 * share(counts.requests() - counts.driver, counts.requests()) * useful,
+            live_blocks: counts.lent_blocks as u64,
+            bytes_in_use: counts.lent_bytes as u64,
+            padding_bytes: (counts.lent_bytes - counts.requested_bytes) as u64,
+            cached_blocks: sum.cached,
+            cached_limit: if self.is_direct(class) { 0 } else { u64::from(shared.limit.load(Relaxed)) },
+            released_count: shared.released.load(Relaxed),
+        })
+    }
+}
+
+impl RecentActivity {
+    fn since(self, before: Self) -> Self {
+        Self {
+            allocation_count: self.allocation_count - before.allocation_count,
+            driver_request_count: self.driver_request_count - before.driver_request_count,
+            driver_release_count: self.driver_release_count - before.driver_release_count,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.reused += other.reused;
+        self.carved += other.carved;
+        self.driver += other.driver;
+        self.lent_blocks += other.lent_blocks;
+        self.lent_bytes += other.lent_bytes;
+        self.requested_bytes += other.requested_bytes;
+    }
+}
+
+impl std::ops::AddAssign for Times {
+    fn add_assign(&mut self, other: Self) {
+        self.hit_nanos += other.hit_nanos;
+        self.hits += other.hits;
+        self.miss_nanos += other.miss_nanos;
+        self.misses += other.misses;
+    }
+}
+
+/// A part of a whole, zero where there is no whole.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

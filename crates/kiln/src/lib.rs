@@ -1,0 +1,54 @@
+//! Kiln, as a program uses it: devices, buffers, pooled memory. Tensors come later.
+//!
+//! The crate owns how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do
+//! comes from `kiln-runtime`, the devices themselves from `kiln-cpu` and `kiln-gpu`; what a program needs of them is
+//! here under one name. It reads no environment, prints nothing and keeps no state of its own.
+//!
+//! The types to know:
+//!
+//! - [`Device`]: something that owns memory and runs commands, with its pool;
+//! - [`Buffer`] and [`TypedBuffer`]: memory of a device, back in the pool when dropped;
+//! - [`Pool`]: who holds what, and how well memory is reused.
+//!
+//! ```
+//! use kiln::{CommandList, Device};
+//!
+//! # fn main() -> kiln::Result<()> {
+//! let device = Device::best()?; // a GPU where there is one, otherwise the CPU device
+//! println!("{}: {}", device.info().id, device.info().name);
+//!
+//! let input = device.buffer_from(&[1.0f32, 2.0, 3.0])?;
+//! let output = device.buffer_of::<f32>(3)?;
+//! let mut commands = CommandList::new();
+//! commands.copy(input.as_bytes(), output.as_bytes())?;
+//! device.submit(commands)?; // does not wait; the read does
+//! assert_eq!(output.read()?, [1.0, 2.0, 3.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
+
+#![forbid(unsafe_code)]
+
+/// The examples of the project's README, compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeExamples;
+
+mod choice;
+mod device;
+mod gpus;
+
+pub use choice::{Choice, Rejection};
+pub use device::Device;
+pub use kiln_cpu::{CpuOptions, SimdLevel};
+#[cfg(feature = "gpu")]
+pub use kiln_gpu::GpuOptions;
+pub use kiln_ir::{Error, ErrorKind, Result};
+pub use kiln_runtime::{
+    Buffer, BufferOptions, Bytes, Command, CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature,
+    HostAccess, PendingRead, Pool, PoolConfig, PoolOptions, PoolStatistics, TypedBuffer, Usage, pool,
+};
