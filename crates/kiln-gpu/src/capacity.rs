@@ -14,13 +14,12 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Asks the driver, or the system where the adapter works in the system's memory.
+    /// Asks the system where the adapter works in the system's memory, otherwise the driver.
     ///
-    /// A software adapter reports what it likes (llvmpipe: always 2 GiB), so the system is asked. So it is for an
-    /// integrated GPU whose interface does not tell.
+    /// What drivers call their own does not count in the first case: llvmpipe always says 2 GiB, an integrated GPU often
+    /// names the few MiB that the firmware set aside.
     pub(crate) fn of(adapter: &wgpu::Adapter, kind: DeviceKind) -> Self {
-        let local = if kind == DeviceKind::SoftwareGpu { None } else { device_local_bytes(adapter) };
-        let total_bytes = local.or_else(|| shares_memory(kind).then(system_bytes).flatten());
+        let total_bytes = if shares_memory(kind) { system_bytes() } else { device_local_bytes(adapter) };
         Self { total_bytes, budget_bytes: budget(total_bytes, shares_memory(kind)) }
     }
 }
@@ -89,6 +88,15 @@ mod tests {
         assert_eq!(budget(Some(1000), false), 800);
         assert_eq!(budget(None, true), UNKNOWN_BUDGET_BYTES);
         assert_eq!(budget(None, false), UNKNOWN_BUDGET_BYTES);
+    }
+
+    /// Every Vulkan driver has a heap that it calls local, software drivers included.
+    #[test]
+    fn a_vulkan_driver_tells_its_memory() {
+        let adapters = crate::adapter::find().unwrap_or_default();
+        for adapter in adapters.iter().filter(|adapter| adapter.get_info().backend == wgpu::Backend::Vulkan) {
+            assert!(device_local_bytes(adapter).is_some_and(|bytes| bytes > 64 << 20), "{:?}", adapter.get_info());
+        }
     }
 
     #[test]

@@ -24,11 +24,10 @@
 //!
 //! # Memory
 //!
-//! How much memory a GPU has comes from the driver: the largest device-local heap on Vulkan, the dedicated memory on
-//! DX12. Where the adapter works in the system's memory and the driver does not tell (Metal), or tells an invented number
-//! (software drivers), it is that of the system or of the container. A pool may reserve half of memory that is shared
-//! with the host, four fifths of memory of the device alone, and 1 GiB where nobody tells how much there is, unless its
-//! settings say otherwise.
+//! A GPU that works in the system's memory (integrated GPUs, software drivers) has as much as the system, or as the
+//! container that the process is in. Any other has what its driver says: the largest device-local heap on Vulkan, the
+//! dedicated memory on DX12; Metal does not say. A pool may reserve half of memory that is shared with the host, four
+//! fifths of memory of the device alone, and 1 GiB where nobody says how much there is, unless its settings differ.
 //!
 //! # Module map
 //!
