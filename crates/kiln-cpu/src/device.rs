@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-/// Copies and fills from this size on use all threads. Half of it already gains when the threads are awake; waking them
-/// takes as long as copying a few hundred KiB (`cargo bench -p kiln-cpu`).
+/// Copies and fills from this size on use all threads. A copy of this size gains nothing or a little, a larger one more
+/// (`cargo bench -p kiln-cpu`); a smaller one is over before a sleeping thread is awake.
 const MIN_PARALLEL_BYTES: usize = 1 << 20;
 /// What one thread takes at a time: small enough that a thread which comes late still finds some.
 const CHUNK_BYTES: usize = 512 << 10;

@@ -59,6 +59,9 @@ impl Timeline {
 
     /// The newest submission that is known to be done. Asks the driver only while something is in flight.
     pub(crate) fn completed(&self) -> u64 {
+        if self.fault.get().is_some() {
+            return u64::MAX;
+        }
         let completed = self.completed.load(Ordering::Acquire);
         if completed == self.submitted.load(Ordering::Acquire) {
             return completed;

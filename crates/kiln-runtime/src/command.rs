@@ -51,8 +51,9 @@ impl CommandList {
     /// Records a copy of all bytes of `from` to `to`.
     ///
     /// # Errors
-    /// `InvalidArgument` where the lengths or devices differ, where both lie in the same allocation, or where an offset
-    /// or the length is not a multiple of the device's copy alignment: [`Buffer::copy_to`] serves all of these.
+    /// `InvalidArgument` where the lengths or devices differ, where both lie in the same allocation, where the device does
+    /// not copy from or to such a usage, or where an offset or the length is not a multiple of the device's copy
+    /// alignment: [`Buffer::copy_to`] serves all but the first.
     pub fn copy(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         if from.bytes() != to.bytes() {
             let message = format!("copy expected equal lengths, found {} and {} bytes", from.bytes(), to.bytes());
@@ -68,6 +69,13 @@ impl CommandList {
             let message = "copy in a command list expected two allocations, found two slices of one";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
+        if !from.usage().is_copied_from() || !to.usage().is_copied_to() {
+            let (from, to) = (from.usage(), to.usage());
+            let message = format!(
+                "copy in a command list expected no download as source and no upload as target, found {from} and {to}"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         from.check_alignment("copy")?;
         to.check_alignment("copy")?;
         if from.bytes() > 0 {
@@ -79,8 +87,13 @@ impl CommandList {
     /// Records that all bytes of `buffer` become zero.
     ///
     /// # Errors
-    /// `InvalidArgument` where the offset or length is not a multiple of the device's copy alignment.
+    /// `InvalidArgument` where the device does not write such a usage, or where the offset or length is not a multiple of
+    /// the device's copy alignment: [`Buffer::zero`] serves both.
     pub fn zero(&mut self, buffer: &Buffer) -> Result<()> {
+        if !buffer.usage().is_copied_to() {
+            let message = "zero in a command list expected memory that the device writes, found upload";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         buffer.check_alignment("zero")?;
         if buffer.bytes() > 0 {
             self.commands.push(Command::Zero { buffer: buffer.clone() });

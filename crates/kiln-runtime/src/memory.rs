@@ -19,7 +19,8 @@ pub trait RawMemory: Any + Send + Sync {
     /// `OutOfMemory` where freeing other blocks may help, `TooLarge` where it cannot.
     fn allocate(&self, bytes: u64, usage: Usage) -> Result<RawBlock>;
 
-    /// The newest submission that is known to be done, and with it all before it. Never blocks.
+    /// The newest submission that is known to be done, and with it all before it. Never blocks. `u64::MAX` once the device
+    /// is lost: nothing touches its memory any more.
     ///
     /// Memory without submissions leaves the default: everything is always done.
     fn completed(&self) -> u64 {
@@ -53,8 +54,8 @@ pub trait RawMemory: Any + Send + Sync {
         None
     }
 
-    /// The pool's maintenance thread calls this each time it has given idle blocks back, from a point where nobody waits
-    /// for it: what the freed blocks leave behind can be tidied up.
+    /// The pool's maintenance thread calls this whenever it has looked for idle blocks, from a point where nobody waits for
+    /// it: what the freed blocks leave behind can be tidied up.
     fn tidy(&self) {}
 }
 
@@ -67,7 +68,7 @@ pub struct MemoryProperties {
     pub default_budget_bytes: u64,
     /// The largest single block; a larger request can never be served.
     pub max_block_bytes: u64,
-    /// Offsets and lengths of copies and maps are multiples of this; a power of two.
+    /// Offsets and lengths of copies are multiples of this; a power of two, at most 64.
     pub copy_alignment: u64,
     /// Whether one raw block may serve as several buffers. Not so on a GPU, where two slices of one buffer cannot be
     /// bound for reading and for writing in the same dispatch.
@@ -90,12 +91,22 @@ pub enum Usage {
 }
 
 impl Usage {
-    /// All usages, in the order of their [`index`](Self::index).
+    /// All usages.
     pub const ALL: [Self; 4] = [Self::Shared, Self::Storage, Self::Upload, Self::Download];
 
     /// Whether the host reaches such memory in place.
     pub fn is_host_visible(self) -> bool {
         self != Self::Storage
+    }
+
+    /// Whether commands can copy from such memory. The host reads downloads, the device does not.
+    pub fn is_copied_from(self) -> bool {
+        self != Self::Download
+    }
+
+    /// Whether commands can copy to such memory. The host writes uploads, the device does not.
+    pub fn is_copied_to(self) -> bool {
+        self != Self::Upload
     }
 
     /// The name in reports and metrics.

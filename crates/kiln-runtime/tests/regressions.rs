@@ -340,3 +340,129 @@ fn a_move_that_fails_keeps_the_books() {
     drop(first);
     assert_eq!((device.buffer_pool_stats().bytes_reserved, hooked.null.live_bytes()), (0, 0));
 }
+
+/// R3.7: a request that cannot be served is answered, however long others keep the device busy.
+#[test]
+fn out_of_memory_is_told_while_others_work() {
+    let null = NullDevice::new().manual_completion();
+    let device = null.into_device_with(with_budget(64 * MIB)).unwrap();
+    let _held = device.buffer(40 * MIB).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let work = || {
+            while !stop.load(Relaxed) {
+                buffers(&device, 4096, 64).iter().for_each(|buffer| buffer.zero().unwrap());
+            }
+        };
+        scope.spawn(work);
+        scope.spawn(work);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let device = device.clone();
+        std::thread::spawn(move || sender.send(device.buffer(30 * MIB).map(drop)));
+        let answer = receiver.recv_timeout(Duration::from_secs(60));
+        stop.store(true, Relaxed);
+        assert_eq!(answer.unwrap().unwrap_err().kind(), ErrorKind::OutOfMemory);
+    });
+}
+
+/// R3.3, R3.6: memory in flight is a working set, not spare memory.
+#[test]
+fn frames_of_submitted_temporaries_do_not_make_a_pool_thrash() {
+    let null = NullDevice::new().manual_completion();
+    let device = null.clone().into_device().unwrap();
+    let frame = || (0..30).for_each(|_| device.buffer(10 * MIB).unwrap().zero().unwrap());
+    for number in 0..12 {
+        let requests = driver_requests(&device, frame);
+        assert!(requests == 0 || number < 3, "{requests} requests of frame {number} reached the driver");
+        null.complete(u64::MAX);
+        drop(device.buffer(100_000 + number * 20_000).unwrap());
+    }
+}
+
+/// R3.3: preparing waits for work as a request does.
+#[test]
+fn preparing_waits_for_pending_memory() {
+    let null = NullDevice::new().manual_completion();
+    let device = null.into_device_with(with_budget(64 * MIB)).unwrap();
+    buffers(&device, 3 * MIB, 20).iter().for_each(|buffer| buffer.zero().unwrap());
+    // Fewer than asked for, because the pool is above the pressure then.
+    assert!(device.pool().pre_allocate(MIB, 20).unwrap() >= 4);
+}
+
+/// R4.3: staging takes what room there is.
+#[test]
+fn staging_shrinks_with_the_room() {
+    for (budget, bytes) in [(100 * MIB, 60 * MIB + 2), (64 * MIB, 40 * MIB)] {
+        let device = staged().into_device_with(with_budget(budget)).unwrap();
+        let buffer = device.buffer(bytes).unwrap();
+        let data: Vec<u8> = (0..bytes).map(|at| (at % 253) as u8).collect();
+        buffer.write(&data).unwrap();
+        assert!(buffer.read().unwrap() == data);
+        let odd = buffer.slice(1..bytes - 1).unwrap();
+        assert!(odd.read().unwrap() == data[1..data.len() - 1]);
+    }
+}
+
+/// R3.6: a pool whose last handle is gone lends no slot that work still touches.
+#[test]
+fn staging_after_the_device_is_gone_is_not_shared() {
+    let null = divisible().with_properties(|properties| properties.default_usage = Usage::Storage).manual_completion();
+    let device = null.clone().into_device().unwrap();
+    let (a, b) = (device.buffer(256).unwrap(), device.buffer(256).unwrap());
+    let upload = kiln_runtime::BufferOptions::new(256).usage(Usage::Upload);
+    let _neighbour = device.buffer_with(upload).unwrap();
+    drop(device);
+    a.write(&[1; 256]).unwrap();
+    b.write(&[2; 256]).unwrap();
+    assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![1; 256], vec![2; 256]));
+}
+
+/// R3.3: an interval without end is a way to turn maintenance off, and on again.
+#[test]
+fn an_endless_interval_can_be_shortened() {
+    let config = |maintenance_interval| PoolConfig { maintenance_interval, ..PoolConfig::default() };
+    let options = PoolOptions::new().config(config(Duration::MAX));
+    let null = NullDevice::new();
+    let device = null.clone().into_device_with(options).unwrap();
+    drop(device.buffer(MIB).unwrap());
+    device.pool().set_config(config(Duration::from_millis(5))).unwrap();
+    for _ in 0..1000 {
+        if null.live_bytes() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} bytes are still held", null.live_bytes());
+}
+
+/// R3.8: maintenance gives back what a lost device never finishes.
+#[test]
+fn maintenance_gives_back_the_memory_of_a_lost_device() {
+    let (clock, null) = (MockClock::new(), NullDevice::new().manual_completion());
+    let device = null.clone().into_device_with(PoolOptions::new().clock(clock.clone())).unwrap();
+    null.lose_submission(1);
+    device.buffer(MIB).unwrap().zero().unwrap();
+    device.synchronize().unwrap_err();
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(61));
+        device.pool().maintain();
+    }
+    assert_eq!(null.live_bytes(), 0);
+}
+
+/// Commands copy neither from what only the host reads nor to what only the host writes; buffers still can.
+#[test]
+fn staging_memory_is_copied_by_the_host_where_the_device_cannot() {
+    let device = NullDevice::new().into_device().unwrap();
+    let of = |usage| device.buffer_with(kiln_runtime::BufferOptions::new(8).usage(usage)).unwrap();
+    let (upload, download) = (of(Usage::Upload), of(Usage::Download));
+    let mut commands = CommandList::new();
+    for refused in [commands.copy(&download, &upload), commands.zero(&upload)] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    download.write(&[5; 8]).unwrap();
+    download.copy_to(&upload).unwrap();
+    assert_eq!(upload.read().unwrap(), [5; 8]);
+    upload.zero().unwrap();
+    assert_eq!(upload.read().unwrap(), [0; 8]);
+}

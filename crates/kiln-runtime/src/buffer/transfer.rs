@@ -18,9 +18,10 @@ use std::task::{Context, Poll};
 
 /// The largest staging buffer. Longer transfers go in several submissions, with at most two of them in flight.
 const STAGING_BYTES: u64 = 32 << 20;
+const MIN_STAGING_BYTES: u64 = 64 << 10;
 
 impl Buffer {
-    /// Writes the whole buffer. Staged writes return before the device has the bytes; everything submitted later sees
+    /// Writes the whole buffer. Staged writes may return before the device has the bytes; everything submitted later sees
     /// them.
     ///
     /// # Errors
@@ -61,7 +62,7 @@ impl Buffer {
 
     /// Lets `read` see the bytes: in place where the host reaches them, in a copy elsewhere.
     ///
-    /// The buffer is locked meanwhile: using it inside `read` waits for ever.
+    /// In place the buffer is locked meanwhile: using it inside `read` waits for ever.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -79,7 +80,7 @@ impl Buffer {
 
     /// Lets `write` change the bytes: in place where the host reaches them, in a copy that is written back elsewhere.
     ///
-    /// The buffer is locked meanwhile: using it inside `write` waits for ever.
+    /// In place the buffer is locked meanwhile: using it inside `write` waits for ever.
     ///
     /// # Errors
     /// As [`read`](Self::read) and [`write`](Self::write).
@@ -104,10 +105,11 @@ impl Buffer {
             let message = format!("copy expected equal lengths, found {} and {} bytes", self.bytes, to.bytes);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        if self.shares_allocation_with(to) && self.offset == to.offset {
+        if self.bytes == 0 || (self.shares_allocation_with(to) && self.offset == to.offset) {
             return self.check_fault();
         }
-        if !self.is_on_device_of(to) || !self.is_aligned() || !to.is_aligned() {
+        let direct = self.is_on_device_of(to) && self.is_aligned() && to.is_aligned();
+        if !direct || !self.usage().is_copied_from() || !to.usage().is_copied_to() {
             return to.write(&self.read()?);
         }
         if self.shares_allocation_with(to) {
@@ -121,11 +123,11 @@ impl Buffer {
     /// Copies to another slice of the same allocation, piece by piece through a buffer between them; the far end first
     /// where the near end would overwrite it.
     fn copy_within(&self, to: &Self) -> Result<()> {
-        let pieces = self.bytes.div_ceil(STAGING_BYTES);
-        let between = self.sibling(self.bytes.min(STAGING_BYTES), self.usage())?;
+        let between = self.staging(self.bytes, self.usage())?;
+        let pieces = self.bytes.div_ceil(between.bytes);
         for piece in 0..pieces {
             let piece = if to.offset > self.offset { pieces - 1 - piece } else { piece };
-            let range = piece * STAGING_BYTES..self.bytes.min((piece + 1) * STAGING_BYTES);
+            let range = piece * between.bytes..self.bytes.min((piece + 1) * between.bytes);
             let between = between.slice(..range.end - range.start)?;
             let mut commands = CommandList::new();
             commands.copy(&self.slice(range.clone())?, &between)?;
@@ -140,7 +142,7 @@ impl Buffer {
     /// # Errors
     /// The device's fault; `OutOfMemory` for staging.
     pub fn zero(&self) -> Result<()> {
-        if !self.is_aligned() {
+        if !self.is_aligned() || !self.usage().is_copied_to() {
             return self.write(&vec![0; self.bytes as usize]);
         }
         let mut commands = CommandList::new();
@@ -158,11 +160,14 @@ impl Buffer {
 
     /// Writes through staging to an aligned range; `data` may end before it, where the rest is nobody's.
     fn write_staged(&self, data: &[u8]) -> Result<()> {
-        let (mut start, mut before) = (0, 0);
-        for chunk in data.chunks(STAGING_BYTES as usize) {
-            let end = (start + chunk.len() as u64).next_multiple_of(self.api().properties().copy_alignment);
-            let staging = self.sibling(end - start, Usage::Upload)?;
+        let (mut rest, mut start, mut before) = (data, 0, 0);
+        while !rest.is_empty() {
+            let words = (rest.len() as u64).next_multiple_of(self.api().properties().copy_alignment);
+            let staging = self.staging(words, Usage::Upload)?;
+            let chunk;
+            (chunk, rest) = rest.split_at(rest.len().min(staging.bytes as usize));
             staging.map_in_place(|bytes| bytes[..chunk.len()].copy_from_slice(chunk))?;
+            let end = start + staging.bytes;
             let mut commands = CommandList::new();
             commands.copy(&staging, &self.slice(start..end)?)?;
             let submission = self.submit(commands)?;
@@ -187,6 +192,19 @@ impl Buffer {
         let mut bytes = word.read()?;
         bytes[skip..skip + data.len()].copy_from_slice(data);
         word.write_staged(&bytes)
+    }
+
+    /// A buffer for a transfer of `bytes` bytes, or for a part of it: at most [`STAGING_BYTES`], less where memory is short.
+    fn staging(&self, bytes: u64, usage: Usage) -> Result<Self> {
+        let mut size = bytes.min(STAGING_BYTES);
+        loop {
+            match self.sibling(size, usage) {
+                Err(error) if size > MIN_STAGING_BYTES && error.kind() == ErrorKind::OutOfMemory => size /= 2,
+                Err(error) if size > MIN_STAGING_BYTES && error.kind() == ErrorKind::TooLarge => size /= 2,
+                result => return result,
+            }
+            size = size.next_multiple_of(self.api().properties().copy_alignment);
+        }
     }
 
     /// A new buffer of the same pool.
@@ -245,15 +263,15 @@ pub struct PendingRead<T> {
     source: Buffer,
     piece: Range<usize>,
     submission: u64,
-    /// What was read so far.
-    data: Vec<T>,
+    /// What was read so far; `None` once the read has ended.
+    data: Option<Vec<T>>,
     read_bytes: usize,
 }
 
 impl<T: Pod> PendingRead<T> {
     pub(super) fn begin(buffer: &Buffer, len: usize) -> Result<Self> {
         buffer.check_fault()?;
-        let data = vec![T::zeroed(); len];
+        let data = Some(vec![T::zeroed(); len]);
         let submission = if buffer.bytes == 0 { 0 } else { buffer.allocation.last_use() };
         let (source, buffer) = (buffer.clone(), buffer.clone());
         let mut read = Self { piece: 0..buffer.bytes as usize, buffer, source, submission, data, read_bytes: 0 };
@@ -278,14 +296,16 @@ impl<T: Pod> PendingRead<T> {
 
     /// Copies the next piece to staging that the host can read.
     fn download(&mut self) -> Result<()> {
-        let start = self.read_bytes as u64;
-        let piece = self.buffer.slice(start..self.buffer.bytes.min(start + STAGING_BYTES))?;
-        let padded = piece.grow_to_alignment();
-        self.source = self.buffer.sibling(padded.bytes, Usage::Download)?;
-        let skip = (piece.offset - padded.offset) as usize;
-        self.piece = skip..skip + piece.bytes as usize;
+        // The piece that was read goes first: one staging buffer at a time.
+        self.source = self.buffer.clone();
+        let rest = self.buffer.slice(self.read_bytes as u64..)?;
+        let words = rest.grow_to_alignment();
+        self.source = self.buffer.staging(words.bytes, Usage::Download)?;
+        let skip = (rest.offset - words.offset) as usize;
+        self.piece = skip..(skip + rest.bytes as usize).min(self.source.bytes as usize);
         let mut commands = CommandList::new();
-        commands.copy(&padded, &self.source)?;
+        let part = Buffer { bytes: self.source.bytes, ..words };
+        commands.copy(&part, &self.source)?;
         self.submission = self.buffer.submit(commands)?;
         Ok(())
     }
@@ -293,8 +313,9 @@ impl<T: Pod> PendingRead<T> {
     /// Takes the piece that has arrived and begins the next; the data once all is there. The one body of blocking and
     /// asynchronous reads.
     fn step(&mut self) -> Result<Option<Vec<T>>> {
+        let mut data = self.data.take().expect("a read is polled until it is ready, and not after");
         self.source.check_fault()?;
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.data);
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut data);
         let total = bytes.len();
         if total > 0 {
             let access = self.source.access();
@@ -310,9 +331,10 @@ impl<T: Pod> PendingRead<T> {
             self.read_bytes += self.piece.len();
         }
         if self.read_bytes == total {
-            return Ok(Some(std::mem::take(&mut self.data)));
+            return Ok(Some(data));
         }
         self.download()?;
+        self.data = Some(data);
         Ok(None)
     }
 

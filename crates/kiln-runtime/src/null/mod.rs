@@ -244,7 +244,8 @@ impl RawMemory for NullDevice {
     }
 
     fn completed(&self) -> u64 {
-        self.shared.state.lock().completed
+        let state = self.shared.state.lock();
+        if state.fault.is_some() { u64::MAX } else { state.completed }
     }
 
     fn wait(&self, submission: u64) -> Result<()> {

@@ -26,6 +26,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if core.pending.is_busy(&block) && !core.closed.load(Relaxed) {
             let core = Arc::clone(core);
             let is_full = core.pending.push(block);
+            core.recent_peak.fetch_max(core.occupied() as i64, Relaxed);
             drop(shard);
             if is_full {
                 core.settle();
@@ -38,12 +39,15 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Puts free blocks whose submissions are done where requests find them.
     pub(crate) fn settle(&self) {
-        for block in self.pending.take_done(&*self.memory) {
+        let done = self.pending.take_done(&*self.memory);
+        let count = done.len();
+        for block in done {
             let kept = Self::keep(&mut self.own_shard(), block);
             if let Err(block) = kept {
                 Self::keep_or_release(block);
             }
         }
+        self.pending.note_settled(count);
     }
 
     /// Puts a block that no work touches into the shard's free list; gives it back where it may not be kept.
@@ -67,7 +71,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         Ok(())
     }
 
-    fn may_keep(&self, class: u16) -> bool {
+    /// Whether free blocks of the class are kept at all.
+    pub(crate) fn may_keep(&self, class: u16) -> bool {
         !self.closed.load(Relaxed) && self.pooling.load(Relaxed) && !self.is_direct(class)
     }
 
@@ -114,6 +119,11 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.in_use.load(Relaxed)
     }
 
+    /// Bytes that are in use or that submitted work may still touch.
+    pub(crate) fn occupied(&self) -> u64 {
+        self.published_in_use().max(0) as u64 + self.pending.bytes()
+    }
+
     pub(crate) fn is_pressured(&self) -> bool {
         self.pressured.load(Relaxed)
     }
@@ -128,10 +138,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// From now on nothing is kept.
     pub(crate) fn close(&self) {
         self.closed.store(true, Relaxed);
-        // The driver keeps what its work touches, but a slot may serve a buffer that outlives the pool.
-        if let (true, Some(newest)) = (self.properties.divisible, self.pending.last_submission()) {
-            let _ = self.memory.wait(newest);
-        }
+        // Work that still runs does not matter: the driver keeps what it touches, and no slot is lent any more.
         let mut blocks: Vec<_> = self
             .each_shard()
             .flat_map(|mut shard| {

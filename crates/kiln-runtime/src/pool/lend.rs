@@ -83,23 +83,38 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Everything after the thread's own free list came up empty.
     fn find_or_make(self: &Arc<Self>, want: &Want, guarded_bytes: u64) -> Result<(Arc<Block<M>>, Source)> {
-        let mut is_first = true;
+        self.settle();
+        if let Some(block) = self.find_reusable(want) {
+            return Ok((block, Source::Reused));
+        }
+        self.misses.fetch_add(1, Relaxed);
+        self.note_miss(want);
+        self.maintain_if_due();
+        self.maintenance.start(self);
+        let reuse = || self.find_reusable(want).map(|block| (block, Source::Reused));
+        self.make_or_wait(want, guarded_bytes, reuse)
+    }
+
+    /// Makes a block; where there is no room, waits for work that holds free blocks back: they are as good as a new one,
+    /// a little later. `reuse` may find one of them.
+    pub(crate) fn make_or_wait(
+        self: &Arc<Self>,
+        want: &Want,
+        guarded_bytes: u64,
+        reuse: impl Fn() -> Option<(Arc<Block<M>>, Source)>,
+    ) -> Result<(Arc<Block<M>>, Source)> {
+        // Only for blocks that are pending now: others would keep this going for as long as anyone works.
+        let target = self.pending.pushed();
         loop {
-            self.settle();
-            if let Some(block) = self.find_reusable(want) {
-                return Ok((block, Source::Reused));
-            }
-            if std::mem::take(&mut is_first) {
-                self.misses.fetch_add(1, Relaxed);
-                self.note_miss(want);
-                self.maintain_if_due();
-                self.maintenance.start(self);
-            }
+            let settled = self.pending.settled();
             match self.make_block(want, guarded_bytes) {
                 Ok(made) => return Ok(made),
-                // Free blocks that submitted work still touches are as good as new ones, a little later.
-                Err(refused) if refused.may_help_to_wait() && self.wait_for_pending()? => {}
+                Err(refused) if refused.may_help_to_wait() && settled < target => self.wait_for_pending()?,
                 Err(refused) => return Err(self.explain(want, refused)),
+            }
+            self.settle();
+            if let Some(found) = reuse() {
+                return Ok(found);
             }
         }
     }
@@ -134,7 +149,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             drop(shard);
             let Some(block) = blocks.pop() else { continue };
             let mut shard = self.own_shard();
-            if self.closed.load(Relaxed) {
+            if !self.may_keep(class) {
                 drop(shard);
                 self.release(blocks);
                 return Some(block);
@@ -156,7 +171,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
             return Ok((self.whole_block(want, bytes, raw), Source::Driver));
         }
         let bytes = self.classes.bytes(usize::from(want.class));
-        let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.pooling.load(Relaxed);
+        // Not in a closed pool, which gives slots back while work may still touch them.
+        let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.may_keep(want.class);
         if !divide {
             let raw = self.driver_block(bytes, want)?;
             return Ok((self.whole_block(want, bytes, raw), Source::Driver));

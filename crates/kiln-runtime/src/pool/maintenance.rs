@@ -61,7 +61,8 @@ impl Maintenance {
             self.started.store(true, Relaxed);
             running.take()
         };
-        if let Some(thread) = thread {
+        // A strategy may hold the last handle of its pool, and drop it on the thread itself, which then ends right after.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             // A panic there was reported by the thread itself, and the pool is going away.
             let _ = thread.join();
         }

@@ -131,7 +131,7 @@ impl<M: RawMemory + ?Sized> Pool<M> {
     }
 
     /// Does what the maintenance thread does, where its interval has passed: gives back what nobody needed meanwhile.
-    /// `None` where it has not passed yet.
+    /// `None` where it has not passed yet, or where someone else is just doing it.
     pub fn maintain(&self) -> Option<Released> {
         self.core().maintain_if_due()
     }

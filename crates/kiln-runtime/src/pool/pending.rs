@@ -13,6 +13,11 @@ pub(crate) struct Pending<M: RawMemory + ?Sized> {
     blocks: Mutex<VecDeque<Arc<Block<M>>>>,
     /// How many there are, to pass by without the lock.
     count: AtomicU64,
+    /// Their bytes.
+    bytes: AtomicU64,
+    /// How many were ever kept here, and how many of them went where requests find them.
+    pushed: AtomicU64,
+    settled: AtomicU64,
     /// The newest submission that is known to be done.
     completed: AtomicU64,
 }
@@ -22,7 +27,14 @@ const SETTLE_EVERY: usize = 32;
 
 impl<M: RawMemory + ?Sized> Pending<M> {
     pub(crate) fn new() -> Self {
-        Self { blocks: Mutex::new(VecDeque::new()), count: AtomicU64::new(0), completed: AtomicU64::new(0) }
+        Self {
+            blocks: Mutex::new(VecDeque::new()),
+            count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            pushed: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+        }
     }
 
     /// Whether submitted work may still touch a block, without asking the driver.
@@ -33,6 +45,8 @@ impl<M: RawMemory + ?Sized> Pending<M> {
     /// Keeps a busy block. Says whether it is time to look which ones are done.
     pub(crate) fn push(&self, block: Arc<Block<M>>) -> bool {
         let mut blocks = self.blocks.lock();
+        self.bytes.fetch_add(block.bytes, Relaxed);
+        self.pushed.fetch_add(1, Relaxed);
         blocks.push_back(block);
         self.count.store(blocks.len() as u64, Relaxed);
         blocks.len().is_multiple_of(SETTLE_EVERY)
@@ -48,7 +62,8 @@ impl<M: RawMemory + ?Sized> Pending<M> {
         self.completed.fetch_max(completed, Relaxed);
         let mut blocks = self.blocks.lock();
         let count = blocks.iter().take_while(|block| !block.is_busy(completed)).count();
-        let done = blocks.drain(..count).collect();
+        let done: Vec<Arc<Block<M>>> = blocks.drain(..count).collect();
+        self.bytes.fetch_sub(done.iter().map(|block| block.bytes).sum(), Relaxed);
         self.count.store(blocks.len() as u64, Relaxed);
         if blocks.is_empty() {
             blocks.shrink_to_fit();
@@ -60,6 +75,8 @@ impl<M: RawMemory + ?Sized> Pending<M> {
     pub(crate) fn take_all(&self) -> Vec<Arc<Block<M>>> {
         let mut blocks = self.blocks.lock();
         self.count.store(0, Relaxed);
+        self.bytes.store(0, Relaxed);
+        self.settled.fetch_add(blocks.len() as u64, Relaxed);
         std::mem::take(&mut *blocks).into()
     }
 
@@ -71,6 +88,26 @@ impl<M: RawMemory + ?Sized> Pending<M> {
     /// The submission after which all blocks are done.
     pub(crate) fn last_submission(&self) -> Option<u64> {
         self.blocks.lock().iter().map(|block| block.last_use.load(Relaxed)).max()
+    }
+
+    /// Bytes of all blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// How many blocks ever came here.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed.load(Relaxed)
+    }
+
+    /// How many of them, the first ones, are where requests find them, or gone.
+    pub(crate) fn settled(&self) -> u64 {
+        self.settled.load(Relaxed)
+    }
+
+    /// Notes that blocks of [`take_done`](Self::take_done) are where requests find them.
+    pub(crate) fn note_settled(&self, count: usize) {
+        self.settled.fetch_add(count as u64, Relaxed);
     }
 
     /// Calls `visit` for each block.

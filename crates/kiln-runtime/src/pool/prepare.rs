@@ -23,11 +23,11 @@ impl<M: RawMemory + ?Sized> Core<M> {
         // Kept aside until all are there: making one must not displace another.
         let mut made = Vec::new();
         for _ in 0..missing {
-            match self.make_block(&want, bytes) {
+            match self.make_or_wait(&want, bytes, || None) {
                 Ok((block, _)) => made.push(block),
-                Err(refused) => {
+                Err(error) => {
                     self.release(made);
-                    return Err(self.explain(&want, refused));
+                    return Err(error);
                 }
             }
         }

@@ -84,7 +84,7 @@ impl PoolReport {
         }
         let held =
             if held.is_empty() { "nobody holds a buffer".into() } else { format!("held by {}", held.join(", ")) };
-        let mut text = format!("{held}; a cleanup could give {}", Bytes(self.bytes_cached));
+        let mut text = format!("{held}; a cleanup could give {}", Bytes(self.bytes_cached - self.bytes_pending));
         if self.bytes_unused_slots > 0 {
             text += &format!(", `defragment` up to {}", Bytes(self.bytes_unused_slots));
         }

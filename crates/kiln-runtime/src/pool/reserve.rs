@@ -132,9 +132,9 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         let headroom = config.headroom * f64::from(1 << self.headroom_doublings.load(Relaxed));
         let peaks = [&self.recent_peak, &self.previous_peak].map(|peak| peak.load(Relaxed));
-        let peak = self.published_in_use().max(peaks[0]).max(peaks[1]).max(0) as u64;
+        let peak = (self.occupied() as i64).max(peaks[0]).max(peaks[1]).max(0) as u64;
         let allowed = ((peak as f64 * (1.0 + headroom)) as u64).saturating_add(ALWAYS_ALLOWED_FREE);
-        let held = self.free_bytes().saturating_add(self.published_in_use().max(0) as u64);
+        let held = self.free_bytes().saturating_add(self.occupied());
         if held > allowed {
             self.displace(held - allowed);
         }
@@ -144,13 +144,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// them.
     fn free_bytes(&self) -> u64 {
         let unused = self.slabs.lock().free_bytes;
-        let in_use = self.published_in_use().max(0) as u64;
-        self.reserved.load(Relaxed).saturating_sub(in_use).saturating_sub(unused)
+        self.reserved.load(Relaxed).saturating_sub(self.occupied()).saturating_sub(unused)
     }
 
     /// Under pressure half of what is not in use may lie free: without any, every request would reach the driver.
     fn allowed_under_pressure(&self) -> u64 {
-        self.budget.load(Relaxed).saturating_sub(self.published_in_use().max(0) as u64) / 2
+        self.budget.load(Relaxed).saturating_sub(self.occupied()) / 2
     }
 
     /// Whether a free block may join `kept` others while the budget is nearly used up.
@@ -161,11 +160,9 @@ impl<M: RawMemory + ?Sized> Core<M> {
         kept < self.config.read().min_kept_per_class || self.free_bytes() <= self.allowed_under_pressure()
     }
 
-    /// Waits for work that holds a free block back. Says whether there was any.
-    pub(crate) fn wait_for_pending(&self) -> Result<bool> {
-        let Some(next) = self.pending.next_submission() else { return Ok(false) };
-        self.memory.wait(next)?;
-        Ok(true)
+    /// Waits for work that holds a free block back, where there is any.
+    pub(crate) fn wait_for_pending(&self) -> Result<()> {
+        self.pending.next_submission().map_or(Ok(()), |next| self.memory.wait(next))
     }
 
     /// Gives blocks that are in no list back to their raw block, and raw blocks that become free to the driver.

@@ -83,7 +83,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// The time until the next maintenance is due.
     pub(crate) fn until_maintenance(&self) -> Duration {
-        let due = *self.last_maintenance.lock() + self.config.read().maintenance_interval;
+        let due = self.last_maintenance.lock().saturating_add(self.config.read().maintenance_interval);
         due.saturating_sub(self.now()).max(Duration::from_millis(1))
     }
 
@@ -111,7 +111,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             (config.min_kept_per_class, config.adaptive)
         };
         let mut touched = vec![false; self.group_count()];
-        let mut idle = vec![0; self.group_count()];
+        let mut idle = vec![0u32; self.group_count()];
         let mut free = vec![0; self.group_count()];
         let held: Vec<u32> = self.groups.iter().map(|group| group.permits.load(Relaxed)).collect();
         let mut total = Counts::default();
@@ -151,7 +151,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 // Blocks that lay idle, and those that the limit would have allowed beyond any that there were.
                 let group = self.group(usage, class);
                 let unused = group.limit.load(Relaxed).saturating_sub(held[self.group_index(usage, class)]);
-                self.follow_demand(usage, class, idle[self.group_index(usage, class)] + unused);
+                self.follow_demand(usage, class, idle[self.group_index(usage, class)].saturating_add(unused));
             });
         }
         self.each_class(|usage, class| {
@@ -160,7 +160,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         });
         *self.activity_at_maintenance.lock() = self.activity(total);
         // Two intervals, so that a sweep in a quiet moment does not forget what the busy ones need.
-        let peak = self.recent_peak.swap(self.published_in_use(), Relaxed);
+        let peak = self.recent_peak.swap(self.occupied() as i64, Relaxed);
         self.previous_peak.store(peak, Relaxed);
         let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
         released

@@ -21,6 +21,23 @@ fn cleanup_says_what_went_back() {
     assert_eq!(rig.pool.cleanup(true).blocks, 0);
 }
 
+/// R3.3: the minimum is kept once per class, whatever threads the blocks came from.
+#[test]
+fn cleanup_keeps_the_minimum_over_all_threads() {
+    let rig = Rig::new();
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let held = rig.take_many(SIZE, 5);
+                barrier.wait();
+                drop(held);
+            });
+        }
+    });
+    assert_eq!((rig.cached(SIZE), rig.pool.cleanup(false).blocks, rig.cached(SIZE)), (20, 16, 4));
+}
+
 /// R3.3: the coldest blocks go first.
 #[test]
 fn cleanup_gives_the_coldest_blocks_back() {

@@ -1,6 +1,7 @@
 //! `defragment` moves live buffers together, so that a large request succeeds that failed before (R3.3).
 
 use crate::fixture::{Block, Rig, buffer_place, divisible, fill, holds, place, with_budget};
+use crate::hooked::HookedDevice;
 use kiln_ir::ErrorKind;
 use kiln_runtime::pool::Defragmented;
 use kiln_runtime::{BufferOptions, PoolConfig};
@@ -88,6 +89,68 @@ fn nothing_moves_where_no_raw_block_would_become_free() {
     rig.pool.cleanup(true);
     let done = rig.pool.defragment().unwrap();
     assert_eq!(done, Defragmented::default());
+}
+
+/// A raw block whose live slots find room only in part stays as it is.
+#[test]
+fn nothing_moves_where_there_is_not_room_for_all() {
+    let rig = Rig::divisible();
+    let mut blocks = rig.take_many(KIB, 128);
+    // Ten live slots in the second raw block, five free ones in the first.
+    blocks.truncate(74);
+    blocks.drain(..5);
+    rig.pool.cleanup(true);
+    assert_eq!(rig.numbers().bytes_unused_slots, (54 + 5) * KIB);
+    assert_eq!(rig.pool.defragment().unwrap(), Defragmented::default());
+    blocks.drain(..5);
+    rig.pool.cleanup(true);
+    let done = rig.pool.defragment().unwrap();
+    assert_eq!((done.moved_blocks, done.released_bytes), (10, 64 * KIB), "now there is room for ten");
+}
+
+/// A buffer that was moved can be moved again.
+#[test]
+fn a_moved_buffer_moves_again() {
+    let rig = Rig::divisible();
+    let mut first = rig.take_many(KIB, 64);
+    let mut second = rig.take_many(KIB, 64);
+    first.truncate(3);
+    second.truncate(50);
+    first.iter().for_each(|block| fill(block, 9));
+    rig.pool.cleanup(true);
+    assert_eq!(rig.pool.defragment().unwrap().moved_blocks, 3);
+    let mut third = rig.take_many(KIB, 64);
+    third.truncate(40);
+    second.clear();
+    rig.pool.cleanup(true);
+    let before = rig.numbers().bytes_reserved;
+    let done = rig.pool.defragment().unwrap();
+    assert!(done.released_bytes >= 64 * KIB && done.moved_blocks >= 3, "{done:?} of {before} bytes");
+    assert_eq!(rig.numbers().bytes_reserved, 64 * KIB);
+    assert!(first.iter().all(|block| holds(block, 9)));
+}
+
+/// R3.6: a buffer does not move between the moment in which a device looks where it is and the moment in which the pool
+/// learns the number of the submission.
+#[test]
+fn a_buffer_does_not_move_while_it_is_submitted() {
+    let null = divisible().manual_completion();
+    let (hooked, device) = HookedDevice::new(&null);
+    let source = device.buffer_from(&[7_u8; 1024]).unwrap();
+    let mut buffers: Vec<_> = (0..127).map(|_| device.buffer(KIB).unwrap()).collect();
+    // Three live slots in the second raw block, the others in the first.
+    buffers.truncate(66);
+    device.pool().cleanup(true);
+    drop(buffers.drain(..20));
+    device.pool().cleanup(true);
+    let target = buffers.pop().unwrap();
+    let pool = device.pool().clone();
+    hooked.in_next_submission(move || assert_eq!(pool.defragment().unwrap().moved_blocks, 2));
+    source.as_bytes().copy_to(&target).unwrap();
+    null.complete(u64::MAX);
+    assert_eq!(target.read().unwrap(), [7; 1024], "the copy went where the buffer is");
+    assert_eq!(device.pool().defragment().unwrap().moved_blocks, 1, "now it moves");
+    assert_eq!(target.read().unwrap(), [7; 1024]);
 }
 
 /// The emptiest raw blocks are emptied into the fullest: few copies, and each class for itself.

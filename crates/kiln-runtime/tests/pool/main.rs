@@ -9,6 +9,7 @@ mod defragment;
 mod drift;
 mod export;
 mod fixture;
+mod hooked;
 mod idle;
 mod loose;
 mod model;

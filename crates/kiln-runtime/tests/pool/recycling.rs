@@ -1,7 +1,8 @@
 //! Recycling by submission (R3.6): no block is lent again while submitted work may touch it.
 
 use crate::fixture::{Rig, buffer_place, divisible, place};
-use kiln_runtime::{Buffer, BufferOptions, CommandList, NullDevice, PoolConfig, RawMemory, Record, Usage};
+use crate::hooked::HookedDevice;
+use kiln_runtime::{Buffer, BufferOptions, CommandList, Device, NullDevice, PoolConfig, RawMemory, Record, Usage};
 
 const SIZE: u64 = 4096;
 
@@ -50,6 +51,27 @@ fn the_newest_submission_counts() {
     assert_eq!((rig.numbers().reuse_count, rig.numbers().bytes_pending), (0, SIZE));
     rig.null.complete(late);
     assert_eq!(rig.numbers().bytes_pending, 0);
+}
+
+/// R3.6: the newest submission counts, also where an older one is told later because two threads submit at once.
+#[test]
+fn an_older_submission_that_is_told_later_does_not_count() {
+    let null = NullDevice::new().manual_completion();
+    let (hooked, device) = HookedDevice::new(&null);
+    let block = device.buffer(SIZE).unwrap();
+    let zero = |device: &Device, block: &Buffer| {
+        let mut commands = CommandList::new();
+        commands.zero(block).unwrap();
+        device.submit(commands).unwrap()
+    };
+    let inner = (device.clone(), block.clone());
+    hooked.in_next_submission(move || assert_eq!(zero(&inner.0, &inner.1), 2));
+    assert_eq!(zero(&device, &block), 1);
+    drop(block);
+    null.complete(1);
+    assert_eq!(device.buffer_pool_stats().bytes_pending, SIZE);
+    null.complete(2);
+    assert_eq!(device.buffer_pool_stats().bytes_pending, 0);
 }
 
 /// R3.6: blocks that the class has no room for are not lent again early either, where they are slots of a raw block.
