@@ -198,12 +198,13 @@ impl Buffer {
     fn staging(&self, bytes: u64, usage: Usage) -> Result<Self> {
         let mut size = bytes.min(STAGING_BYTES);
         loop {
+            let is_short = |error: &Error| matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooLarge);
             match self.sibling(size, usage) {
-                Err(error) if size > MIN_STAGING_BYTES && error.kind() == ErrorKind::OutOfMemory => size /= 2,
-                Err(error) if size > MIN_STAGING_BYTES && error.kind() == ErrorKind::TooLarge => size /= 2,
+                Err(error) if size > MIN_STAGING_BYTES && is_short(&error) => {
+                    size = (size / 2).next_multiple_of(self.api().properties().copy_alignment);
+                }
                 result => return result,
             }
-            size = size.next_multiple_of(self.api().properties().copy_alignment);
         }
     }
 
