@@ -2,7 +2,8 @@
 //! lookup tables.
 //!
 //! The crate owns caches and everything that keeps them honest: eviction policies, byte budgets, metrics, events and
-//! advice. It knows nothing of GPUs, starts no threads, reads no environment and prints nothing.
+//! advice; and a crash-safe [`store`] of bytes on disk. It knows nothing of GPUs, starts no threads, reads no
+//! environment and prints nothing.
 //!
 //! The three types to know:
 //!
@@ -111,11 +112,40 @@
 //!   by hits: after a hit on each of a million entries, the next eviction takes a third of a second, once.
 //! - **Memory.** An evicted resource leaves the books at once and memory when its last holder drops it.
 //!
+//! # Disk store
+//!
+//! [`store::DiskStore`] keeps bytes by key in a directory that several processes share, for what is to be there at the
+//! next start. It returns what was put or a miss: each entry is one file with its whole key and a checksum, put in place
+//! by a rename. It is bounded in bytes and entries, and refuses a directory that somebody else could change. It is not a
+//! level below [`Cache`]: who wants two levels looks into the store in the creation of the cache.
+//!
+//! ```
+//! use kiln_cache::Cache;
+//! use kiln_cache::store::{DiskStore, StoreOptions};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("kernels");
+//! let store = DiskStore::open(&path, StoreOptions::new())?;
+//! let cache: Cache<String, Vec<u8>> = Cache::builder("translated").build()?;
+//! let translated = cache.get_or_insert_with(&"saxpy".to_owned(), || {
+//!     store.get(b"saxpy").into_payload().unwrap_or_else(|| {
+//!         let bytes = b"the result of long work".to_vec();
+//!         // A store that cannot be written has said so; the work is done all the same.
+//!         let _ = store.put(b"saxpy", &bytes);
+//!         bytes
+//!     })
+//! })?;
+//! assert_eq!(store.get(b"saxpy").into_payload().as_ref(), Some(&*translated));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Where things are
 //!
 //! `policy` when to evict · `cache` one cache: lookup (`shard`), creation (`create`, `flight`), eviction (`evict`,
 //! `queue`, `stamp`) · `kernel` the trait · `registry` many caches, slots, budget, reports · [`events`] and their sinks ·
-//! `metrics`, `advice` · `clock` time, also for tests · `sync` locks, switched for the model checker.
+//! `metrics`, `advice` · [`store`]: one file per entry (`entry`, `file`), the directory and its lock (`directory`,
+//! `lock`), writing and limits (`write`, `evict`), use counts (`usage`), whole stores (`listing`, `verify`, `archive`) ·
+//! `clock` time, also for tests · `sync` locks, switched for the model checker.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -127,6 +157,7 @@ mod kernel;
 mod metrics;
 mod policy;
 mod registry;
+pub mod store;
 mod sync;
 
 pub use advice::{Advice, AdviceKind};

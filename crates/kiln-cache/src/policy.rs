@@ -31,6 +31,7 @@ pub struct EvictionPolicy {
     max_bytes: Option<u64>,
     max_idle: Option<Duration>,
     min_entries: usize,
+    batch: usize,
 }
 
 /// Which entry goes first.
@@ -45,7 +46,7 @@ pub enum EvictionOrder {
 impl EvictionPolicy {
     /// No limit: entries stay until `clear`, `remove`, a `trim` or the registry's byte budget.
     pub const fn none() -> Self {
-        Self { order: EvictionOrder::Lru, max_entries: None, max_bytes: None, max_idle: None, min_entries: 0 }
+        Self { order: EvictionOrder::Lru, max_entries: None, max_bytes: None, max_idle: None, min_entries: 0, batch: 1 }
     }
 
     /// Least recently used first; add limits with the `with_*` methods.
@@ -101,6 +102,26 @@ impl EvictionPolicy {
         self
     }
 
+    /// Evicts this many entries at once when `max_entries` is reached, so that the next misses find room; 1 if not set.
+    /// Fewer if `min_entries` stands against it.
+    ///
+    /// ```
+    /// use kiln_cache::{Cache, EvictionPolicy};
+    ///
+    /// let policy = EvictionPolicy::size_limited_lru(100).with_eviction_batch(10);
+    /// let cache: Cache<u32, u32> = Cache::builder("plans").policy(policy).build()?;
+    /// for key in 0..101 {
+    ///     cache.insert(key, key);
+    /// }
+    /// assert_eq!(cache.metrics().size, 91);
+    /// # Ok::<(), kiln_cache::CacheError>(())
+    /// ```
+    #[must_use]
+    pub const fn with_eviction_batch(mut self, entries: usize) -> Self {
+        self.batch = entries;
+        self
+    }
+
     /// The order of eviction.
     pub const fn order(&self) -> EvictionOrder {
         self.order
@@ -126,6 +147,20 @@ impl EvictionPolicy {
         self.min_entries
     }
 
+    /// How many entries go at once when `max_entries` is reached.
+    pub const fn eviction_batch(&self) -> usize {
+        self.batch
+    }
+
+    /// How many entries may stay when one more is to come in: all that fit, or if none does, a batch less.
+    pub(crate) fn entries_before_insertion(&self, len: usize) -> usize {
+        match self.max_entries {
+            Some(max) if len >= max => max.saturating_sub(self.batch).max(self.min_entries).min(max - 1),
+            Some(max) => max - 1,
+            None => usize::MAX,
+        }
+    }
+
     /// The name of the strategy in events: `none`, `lru`, `fifo`, `idle_timeout` or `hybrid`.
     pub const fn name(&self) -> &'static str {
         let sized = self.max_entries.is_some() || self.max_bytes.is_some();
@@ -146,6 +181,8 @@ impl EvictionPolicy {
             "max_bytes is 0, expected at least 1; to keep nothing, do not use a cache".to_owned()
         } else if self.max_idle == Some(Duration::ZERO) {
             "max_idle_duration is 0, expected more than 0; every entry would expire at once".to_owned()
+        } else if self.batch == 0 {
+            "eviction_batch is 0, expected at least 1".to_owned()
         } else if let Some(max) = self.max_entries
             && self.min_entries > max
         {
@@ -199,6 +236,7 @@ mod tests {
             (EvictionPolicy::lru().with_max_bytes(0), "max_bytes is 0"),
             (EvictionPolicy::idle_timeout(Duration::ZERO), "max_idle_duration is 0"),
             (EvictionPolicy::hybrid(0, second), "max_entries is 0"),
+            (EvictionPolicy::size_limited_lru(3).with_eviction_batch(0), "eviction_batch is 0"),
             (EvictionPolicy::hybrid(3, second).with_min_entries(4), "min_entries (4) is above max_entries (3)"),
         ] {
             let error = policy.validate("plans").unwrap_err();

@@ -117,6 +117,30 @@ fn min_entries_protects_from_idle_eviction_and_its_entries_stay_valid() {
     assert_eq!(cache.get(&4).as_deref(), Some(&4));
 }
 
+/// R2.3: evicting in batches, never below the floor; told as one event with the number that went.
+#[test]
+fn entry_limit_evicts_in_batches() {
+    for (batch, floor, left) in [(1, 0, 10), (4, 0, 7), (10, 0, 1), (100, 0, 1), (4, 8, 9), (4, 10, 10)] {
+        let policy = EvictionPolicy::size_limited_lru(10).with_min_entries(floor).with_eviction_batch(batch);
+        let (sink, events) = kiln_cache::events::ChannelSink::new(100);
+        let cache = Cache::builder("plans").policy(policy).sink(sink).build().unwrap();
+        (0..10).for_each(|key| drop(cache.insert(key, key)));
+        cache.get(&0);
+        cache.get_or_insert_with(&10, || 10).unwrap();
+        let metrics = cache.metrics();
+        assert_eq!((metrics.size, metrics.evictions), (left, 11 - left as u64), "{batch} {floor}");
+        assert!(cache.get(&10).is_some() && (left == 1 || cache.get(&0).is_some()), "the most recently used stay");
+        let counts: Vec<usize> = events
+            .try_iter()
+            .filter_map(|event| match event {
+                kiln_cache::events::CacheEvent::CacheEviction { count, .. } => Some(count),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(counts, [11 - left], "{batch} {floor}");
+    }
+}
+
 #[test]
 fn min_entries_wins_over_max_bytes() {
     let policy = EvictionPolicy::lru().with_max_bytes(10).with_min_entries(3);
@@ -191,8 +215,9 @@ fn policy() -> impl Strategy<Value = EvictionPolicy> {
         proptest::option::of(5_u64..50),
         proptest::option::of(5_u64..60),
         0_usize..4,
+        1_usize..6,
     );
-    (order, limits).prop_map(|(mut policy, (entries, bytes, idle_ms, floor))| {
+    (order, limits).prop_map(|(mut policy, (entries, bytes, idle_ms, floor, batch))| {
         if let Some(entries) = entries {
             policy = policy.with_max_entries(entries);
         }
@@ -202,7 +227,7 @@ fn policy() -> impl Strategy<Value = EvictionPolicy> {
         if let Some(idle_ms) = idle_ms {
             policy = policy.with_max_idle_duration(Duration::from_millis(idle_ms));
         }
-        policy.with_min_entries(floor.min(entries.unwrap_or(usize::MAX)))
+        policy.with_min_entries(floor.min(entries.unwrap_or(usize::MAX))).with_eviction_batch(batch)
     })
 }
 
@@ -285,9 +310,8 @@ impl Reference {
             return serial;
         }
         // Before the creation: room for one more, but not below the floor.
-        let max_entries = self.policy.max_entries().unwrap_or(usize::MAX);
-        while self.entries.len() >= max_entries && self.entries.len() > self.policy.min_entries() {
-            self.evict(self.policy.order());
+        if self.is_at_max_entries() && self.entries.len() > self.policy.min_entries() {
+            self.evict_batch();
         }
         self.shrink_to_max_bytes();
         self.admit(key, serial, bytes);
@@ -307,8 +331,8 @@ impl Reference {
             self.evictions += 1;
             return;
         }
-        while self.entries.len() >= policy.max_entries().unwrap_or(usize::MAX) {
-            self.evict(policy.order());
+        if self.is_at_max_entries() {
+            self.evict_batch();
         }
         while self.bytes() + bytes > policy.max_bytes().unwrap_or(u64::MAX)
             && !self.entries.is_empty()
@@ -317,6 +341,19 @@ impl Reference {
             self.evict(policy.order());
         }
         self.entries.push(ReferenceEntry { key, serial, bytes, used_at: self.now, used_turn: self.turn });
+    }
+
+    fn is_at_max_entries(&self) -> bool {
+        self.policy.max_entries().is_some_and(|max| self.entries.len() >= max)
+    }
+
+    /// One entry, and the rest of a batch as far as the floor allows.
+    fn evict_batch(&mut self) {
+        for count in 0..self.policy.eviction_batch() {
+            if count == 0 || self.entries.len() > self.policy.min_entries() {
+                self.evict(self.policy.order());
+            }
+        }
     }
 
     fn remove(&mut self, key: u32) -> Option<u64> {

@@ -2,9 +2,10 @@
 //!
 //! What is in it reaches a driver, so nobody else may be able to write there (R2.4).
 
+use kiln_cache::store::{DirectoryFaultKind, check_directory, make_private_command};
 use serde::Serialize;
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -105,8 +106,8 @@ impl CacheDir {
             return dir(CacheDirState::Invalid)
                 .with_fault("expected a path that can be reached".to_string(), elsewhere());
         };
-        let metadata = match fs::metadata(nearest) {
-            Ok(metadata) if metadata.is_dir() => metadata,
+        match fs::metadata(nearest) {
+            Ok(metadata) if metadata.is_dir() => {}
             Ok(_) => {
                 let fault = format!("expected a directory, found a file: {}", nearest.display());
                 return dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
@@ -115,20 +116,29 @@ impl CacheDir {
                 let fault = format!("expected a directory, found: {}: {error}", nearest.display());
                 return dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
             }
-        };
-        let exists = nearest == path;
-        if exists && let Some((fault, fix)) = distrust(path, &metadata) {
-            return dir(CacheDirState::Refused).with_fault(fault, fix);
         }
+        let exists = nearest == path;
+        let others_can_read = match exists.then(|| check_directory(path)) {
+            Some(Ok(trusted)) => trusted.others_can_read,
+            Some(Err(fault)) => {
+                let own = || format!("set {VARIABLE} to a directory of your own");
+                // What a link leads to may be what the user wants; to remove the link is only one way.
+                let fix = match fault.kind {
+                    DirectoryFaultKind::Link => Some(format!("set {VARIABLE} to the directory itself")),
+                    _ => fault.fix,
+                };
+                return dir(CacheDirState::Refused).with_fault(fault.fault, fix.unwrap_or_else(own));
+            }
+            None => None,
+        };
         if let Err(error) = probe(nearest) {
             let verb = if exists { "write to" } else { "make it in" };
             let fault = format!("cannot {verb} {}: {error}", nearest.display());
             return dir(CacheDirState::Unwritable).with_fault(fault, elsewhere());
         }
         let state = if exists { CacheDirState::Ready } else { CacheDirState::NotCreated };
-        let others_can_read = if exists { others_can_read(&metadata) } else { None };
         Self {
-            fix: (others_can_read == Some(true)).then(|| make_private(path)),
+            fix: (others_can_read == Some(true)).then(|| make_private_command(path)),
             others_can_read,
             contents: exists.then(|| count(path)),
             free_bytes: free_bytes(nearest),
@@ -141,40 +151,6 @@ impl CacheDir {
 fn default_path() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     Some(etcetera::base_strategy::choose_native_strategy().ok()?.cache_dir().join("kiln"))
-}
-
-/// Why what is in the directory cannot be trusted, and what changes that.
-#[cfg(unix)]
-fn distrust(path: &Path, metadata: &Metadata) -> Option<(String, String)> {
-    use std::os::unix::fs::MetadataExt;
-    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
-    if owner != own {
-        let fault = format!("expected a directory of this user (id {own}), found one of user id {owner}");
-        return Some((fault, format!("set {VARIABLE} to a directory of your own")));
-    }
-    let mode = metadata.mode() & 0o777;
-    if mode & 0o022 != 0 {
-        let fault = format!("expected a directory that only its owner can write, found mode {mode:03o}");
-        return Some((fault, make_private(path)));
-    }
-    None
-}
-
-/// Access lists are not read on this system; the default place is private there.
-#[cfg(not(unix))]
-fn distrust(_path: &Path, _metadata: &Metadata) -> Option<(String, String)> {
-    None
-}
-
-#[cfg(unix)]
-fn others_can_read(metadata: &Metadata) -> Option<bool> {
-    use std::os::unix::fs::MetadataExt;
-    Some(metadata.mode() & 0o055 != 0)
-}
-
-#[cfg(not(unix))]
-fn others_can_read(_metadata: &Metadata) -> Option<bool> {
-    None
 }
 
 /// Writes to a file without a name: permissions alone do not tell of a read-only or full disk.
@@ -217,15 +193,6 @@ fn free_bytes(path: &Path) -> Option<u64> {
 #[cfg(not(unix))]
 fn free_bytes(_path: &Path) -> Option<u64> {
     None
-}
-
-/// The command for a POSIX shell that leaves the directory to its owner.
-fn make_private(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    if text.chars().all(|c| c.is_alphanumeric() || "/._-+".contains(c)) {
-        return format!("chmod 700 {text}");
-    }
-    format!("chmod 700 '{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -302,6 +269,21 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             assert!(of(Path::new("/")).fault.is_some_and(|fault| fault.ends_with("found one of user id 0")));
         }
+    }
+
+    /// R2.4: a link in the place of the directory is refused, also one that leads to a good directory.
+    #[test]
+    fn link_in_its_place_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let (link, good) = (root.path().join("link"), root.path().join("good"));
+        fs::create_dir(&good).unwrap();
+        set_mode(&good, 0o700);
+        symlink(&good, &link).unwrap();
+        let dir = of(&link);
+        assert_eq!(dir.state, CacheDirState::Refused);
+        assert!(dir.fault.unwrap().starts_with("expected a directory, found a symbolic link: "));
+        assert_eq!(dir.fix.as_deref(), Some("set KILN_CACHE_DIR to the directory itself"));
+        assert_eq!(of(&link.join("kiln")).state, CacheDirState::NotCreated, "only the last name may not be a link");
     }
 
     #[test]

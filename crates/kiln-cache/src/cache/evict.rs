@@ -135,7 +135,7 @@ where
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
         self.sweep(&mut gate, &mut evicted);
-        let max_entries = gate.policy.max_entries().map(|max| max - 1);
+        let max_entries = gate.policy.entries_before_insertion(self.len.load(Ordering::Relaxed));
         self.shrink(&mut gate, max_entries, &mut evicted);
         drop(gate);
         self.finish(evicted);
@@ -152,8 +152,8 @@ where
             evicted.push(EvictionReason::Oversize, len(), None);
             return false;
         }
-        let max_entries = policy.max_entries().unwrap_or(usize::MAX);
-        while len() >= max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
+        let max_entries = policy.entries_before_insertion(len());
+        while len() > max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
         let over = || self.bytes.load(Ordering::Relaxed) - old.unwrap_or(0) + bytes > max_bytes;
         while over()
             && len() >= policy.min_entries().max(1)
@@ -178,7 +178,7 @@ where
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
         self.needs_care.store(self.must_care(&policy), Ordering::Relaxed);
         self.sweep(gate, evicted);
-        self.shrink(gate, policy.max_entries(), evicted);
+        self.shrink(gate, policy.max_entries().unwrap_or(usize::MAX), evicted);
     }
 
     /// Evicts entries up to a stamp, oldest first, while the caller wants more and the floor allows it.
@@ -327,10 +327,10 @@ where
     }
 
     /// Evicts down to `max_entries` and the policy's bytes, but not below the floor.
-    fn shrink(&self, gate: &mut Gate, max_entries: Option<usize>, evicted: &mut Evicted<K, V>) {
+    fn shrink(&self, gate: &mut Gate, max_entries: usize, evicted: &mut Evicted<K, V>) {
         let policy = gate.policy;
         let len = || self.len.load(Ordering::Relaxed);
-        let max_entries = max_entries.unwrap_or(usize::MAX).max(policy.min_entries());
+        let max_entries = max_entries.max(policy.min_entries());
         while len() > max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         while self.bytes.load(Ordering::Relaxed) > max_bytes

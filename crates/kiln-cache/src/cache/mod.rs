@@ -114,6 +114,13 @@ where
         self.get_with_care(hash, key)
     }
 
+    /// Whether a key has an entry that is not stale. Not a use: it counts as neither hit nor miss.
+    pub fn contains(&self, key: &K) -> bool {
+        self.expire();
+        let hash = self.hash(key);
+        matches!(self.shard(hash).lock().peek(hash, key), Lookup::Hit { .. })
+    }
+
     /// A hit that needs no more than its value: nobody listens, nothing can expire, its time is not measured. `None`
     /// says nothing about the key.
     #[inline]

@@ -179,10 +179,12 @@ fn gpu(index: usize, name: &str, kind: DeviceKind, driver: &str, driver_version:
         kind,
         driver: driver.into(),
         driver_version: driver_version.into(),
+        compiler: None,
         fingerprint: "0123456789abcdef".into(),
         limits: DeviceLimits {
             max_buffer_bytes: 1 << 31,
             max_binding_bytes: 1 << 27,
+            binding_alignment_bytes: 256,
             max_workgroups_per_axis: 65_535,
             max_workgroup_invocations: 1024,
             max_workgroup_bytes: 32 << 10,

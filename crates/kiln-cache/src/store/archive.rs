@@ -1,0 +1,161 @@
+//! Many entries as one stream of bytes, to carry a warm store to another machine.
+//!
+//! An archive is `KILNARCH` and a version, then for each entry a frame and the bytes of its file, then a last frame. A
+//! frame is eight bytes that say which of the two it is, a number (the length of the entry, or of how many there were),
+//! and the first eight bytes of BLAKE3 over these.
+
+use super::entry::{EntryId, Fault, Head, OpenEntry, Reject};
+use super::error::{StoreError, StoreErrorKind};
+use super::{DiskStore, EntryInfo, PutOutcome};
+use std::io::{self, Read, Write};
+
+const MAGIC: [u8; 8] = *b"KILNARCH";
+const VERSION: u32 = 1;
+const ITEM: [u8; 8] = *b"KILNITEM";
+const END: [u8; 8] = *b"KILNLAST";
+const FRAME_BYTES: usize = 24;
+
+/// What [`DiskStore::export`] wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ExportReport {
+    /// Entries written.
+    pub entries: u64,
+    /// The sum of the lengths of their files.
+    pub bytes: u64,
+    /// Entries that were chosen but bad, or gone by then.
+    pub skipped: u64,
+}
+
+/// What [`DiskStore::import`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ImportReport {
+    /// Entries stored.
+    pub imported: u64,
+    /// Entries that are not what was exported, and were skipped.
+    pub damaged: u64,
+    /// Entries that this store is too small for, and were skipped.
+    pub too_large: u64,
+    /// Whether the archive was read to its end. If not, it is cut or damaged between entries, and the rest is lost.
+    pub complete: bool,
+}
+
+enum Frame {
+    Item(u64),
+    End(u64),
+}
+
+impl DiskStore {
+    /// Writes the entries that the filter chooses, by key. Each is checked first; bad ones are skipped.
+    pub fn export(
+        &self,
+        mut writer: impl Write,
+        mut filter: impl FnMut(&EntryInfo) -> bool,
+    ) -> Result<ExportReport, StoreError> {
+        let fault =
+            |error: io::Error| StoreError::new(StoreErrorKind::Io, format!("cannot write the archive: {error}"));
+        let mut report = ExportReport::default();
+        writer.write_all(&MAGIC).and_then(|()| writer.write_all(&VERSION.to_le_bytes())).map_err(fault)?;
+        for info in self.entries()?.iter().filter(|entry| filter(entry)) {
+            let place = self.place_of(&EntryId::of_key(&info.key));
+            let Ok((entry, payload)) = OpenEntry::read(&place, self.options.max_bytes(), |key| key == info.key) else {
+                report.skipped += 1;
+                continue;
+            };
+            let bytes = entry.head.file_bytes();
+            let written = writer.write_all(&frame(ITEM, bytes)).and_then(|()| entry.head.write(&payload, &mut writer));
+            written.map_err(fault)?;
+            report.entries += 1;
+            report.bytes += bytes;
+        }
+        writer.write_all(&frame(END, report.entries)).and_then(|()| writer.flush()).map_err(fault)?;
+        Ok(report)
+    }
+
+    /// Stores the entries of an archive, over those with the same keys. A damaged entry is skipped and counted. What
+    /// does not begin like an archive is an error, as is a store that cannot be written; what was stored before stays.
+    ///
+    /// Checksums show damage, not intent: import archives only from those you would take programs from.
+    pub fn import(&self, mut reader: impl Read) -> Result<ImportReport, StoreError> {
+        let fault = |error: io::Error| StoreError::new(StoreErrorKind::Io, format!("cannot read the archive: {error}"));
+        read_start(&mut reader)?;
+        let mut report = ImportReport::default();
+        loop {
+            let len = match read_frame(&mut reader).map_err(fault)? {
+                Some(Frame::Item(len)) => len,
+                Some(Frame::End(count)) => {
+                    let seen = [report.imported, report.damaged, report.too_large];
+                    report.complete = seen.iter().sum::<u64>() == count;
+                    return Ok(report);
+                }
+                None => return Ok(report),
+            };
+            let mut item = reader.by_ref().take(len);
+            match read_item(&mut item, len, self.options.max_bytes()) {
+                Ok((head, payload)) => match self.put_entry(&head, &payload)? {
+                    PutOutcome::Stored => report.imported += 1,
+                    PutOutcome::TooLarge => report.too_large += 1,
+                    PutOutcome::ReadOnly | PutOutcome::Paused => {
+                        let message = "expected a store that can be written, found one that cannot";
+                        return Err(StoreError::new(StoreErrorKind::NotWritable, message));
+                    }
+                },
+                Err(Fault::Rejected(Reject::TooLarge)) => report.too_large += 1,
+                Err(Fault::Rejected(_)) => report.damaged += 1,
+                Err(Fault::Missing) => return Err(fault(io::ErrorKind::NotFound.into())),
+                Err(Fault::Io(error)) => return Err(fault(error)),
+            }
+            io::copy(&mut item, &mut io::sink()).map_err(fault)?;
+        }
+    }
+}
+
+fn read_start(reader: &mut impl Read) -> Result<(), StoreError> {
+    let corrupt = |found: String| {
+        let message = format!("expected an archive of a store (`KILNARCH`, version {VERSION}), found {found}");
+        Err(StoreError::new(StoreErrorKind::Corrupt, message))
+    };
+    let (mut magic, mut version) = ([0; 8], [0; 4]);
+    if let Err(error) = reader.read_exact(&mut magic).and_then(|()| reader.read_exact(&mut version)) {
+        return corrupt(error.to_string());
+    }
+    match u32::from_le_bytes(version) {
+        _ if magic != MAGIC => corrupt(format!("`{}`", magic.escape_ascii())),
+        VERSION => Ok(()),
+        version => corrupt(format!("version {version}")),
+    }
+}
+
+fn read_item(item: &mut impl Read, len: u64, max_bytes: u64) -> Result<(Head, Vec<u8>), Fault> {
+    let head = Head::read(item, len, max_bytes)?;
+    let payload = head.read_payload(item)?;
+    Ok((head, payload))
+}
+
+fn frame(tag: [u8; 8], number: u64) -> [u8; FRAME_BYTES] {
+    let mut frame = [0; FRAME_BYTES];
+    frame[..8].copy_from_slice(&tag);
+    frame[8..16].copy_from_slice(&number.to_le_bytes());
+    let check = blake3::hash(&frame[..16]);
+    frame[16..].copy_from_slice(&check.as_bytes()[..8]);
+    frame
+}
+
+/// The next frame; `None` where the stream ends or is no frame.
+fn read_frame(reader: &mut impl Read) -> io::Result<Option<Frame>> {
+    let mut bytes = [0; FRAME_BYTES];
+    match reader.read_exact(&mut bytes) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let (mut tag, mut number) = ([0; 8], [0; 8]);
+    tag.copy_from_slice(&bytes[..8]);
+    number.copy_from_slice(&bytes[8..16]);
+    let number = u64::from_le_bytes(number);
+    Ok(match tag {
+        _ if bytes != frame(tag, number) => None,
+        ITEM => Some(Frame::Item(number)),
+        END => Some(Frame::End(number)),
+        _ => None,
+    })
+}

@@ -1,0 +1,267 @@
+//! The file of one entry: everything that is needed to trust it, and nothing outside of it.
+//!
+//! | offset | length | content (numbers are little-endian) |
+//! | --- | --- | --- |
+//! | 0 | 8 | magic `KILNSTOR` |
+//! | 8 | 4 | format version |
+//! | 12 | 4 | length of the key |
+//! | 16 | 8 | length of the payload |
+//! | 24 | 8 | when it was written, in nanoseconds since the Unix epoch |
+//! | 32 | 32 | BLAKE3 over bytes 0 to 31, the key and the payload |
+//! | 64 | | the key, then the payload, then the end of the file |
+//!
+//! The name of the file is BLAKE3 of the key in hexadecimal, so a listing can check keys without reading payloads.
+
+use super::file;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+pub(super) const MAGIC: [u8; 8] = *b"KILNSTOR";
+pub(super) const VERSION: u32 = 1;
+/// Bytes before the key.
+pub(super) const HEADER_BYTES: usize = 64;
+/// The part of the header that the checksum covers; the checksum is the rest.
+const CHECKED_BYTES: usize = 32;
+/// The longest key, in bytes. A longer length in a file is damage, and is not allocated for.
+pub const MAX_KEY_BYTES: usize = 1 << 20;
+
+/// What is wrong with an entry that is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reject {
+    /// A link, folder, pipe or device is in its place.
+    NotAFile,
+    /// The file ends before the lengths in it say so.
+    Truncated,
+    /// The file goes on after the lengths in it say that it ends.
+    TrailingBytes,
+    /// It does not begin like an entry.
+    ForeignMagic,
+    /// It is of another version of the format.
+    Version,
+    /// A length in it is larger than any entry of this store may be.
+    TooLarge,
+    /// Its bytes are not those that were written.
+    Checksum,
+    /// It is whole, but the entry of another key.
+    OtherKey,
+}
+
+impl Reject {
+    /// All reasons, in the order of their declaration.
+    pub const ALL: [Self; 8] = [
+        Self::NotAFile,
+        Self::Truncated,
+        Self::TrailingBytes,
+        Self::ForeignMagic,
+        Self::Version,
+        Self::TooLarge,
+        Self::Checksum,
+        Self::OtherKey,
+    ];
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAFile => "not a regular file",
+            Self::Truncated => "truncated",
+            Self::TrailingBytes => "bytes after its end",
+            Self::ForeignMagic => "not an entry of a store",
+            Self::Version => "another version of the format",
+            Self::TooLarge => "larger than an entry of this store may be",
+            Self::Checksum => "wrong checksum",
+            Self::OtherKey => "the entry of another key",
+        })
+    }
+}
+
+/// Why an entry could not be read.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Missing,
+    Rejected(Reject),
+    Io(io::Error),
+}
+
+impl From<Reject> for Fault {
+    fn from(reject: Reject) -> Self {
+        Self::Rejected(reject)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing,
+            // Somebody cut it while it was read.
+            io::ErrorKind::UnexpectedEof => Self::Rejected(Reject::Truncated),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// The name of an entry: BLAKE3 of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct EntryId(pub(super) [u8; 32]);
+
+impl EntryId {
+    pub(super) fn of_key(key: &[u8]) -> Self {
+        Self(blake3::hash(key).into())
+    }
+
+    /// The id in a file name; `None` for any other name.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        let id = Self(blake3::Hash::from_hex(name).ok()?.into());
+        (id.name() == name).then_some(id)
+    }
+
+    pub(super) fn name(&self) -> String {
+        blake3::Hash::from(self.0).to_hex().to_string()
+    }
+}
+
+/// The header and the key of an entry, with lengths that fit each other.
+#[derive(Debug)]
+pub(super) struct Head {
+    header: [u8; HEADER_BYTES],
+    pub(super) key: Vec<u8>,
+    pub(super) payload_bytes: u64,
+}
+
+impl Head {
+    /// The head of a new entry. `None` if a length does not fit the format.
+    pub(super) fn new(key: &[u8], payload: &[u8], written: Duration) -> Option<Self> {
+        if key.len() > MAX_KEY_BYTES {
+            return None;
+        }
+        let (key_bytes, payload_bytes) = (u32::try_from(key.len()).ok()?, u64::try_from(payload.len()).ok()?);
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&key_bytes.to_le_bytes());
+        header[16..24].copy_from_slice(&payload_bytes.to_le_bytes());
+        header[24..32].copy_from_slice(&crate::clock::nanos(written).to_le_bytes());
+        let checksum = checksum(&header, key, payload);
+        header[CHECKED_BYTES..].copy_from_slice(checksum.as_bytes());
+        Some(Self { header, key: key.to_vec(), payload_bytes })
+    }
+
+    /// Reads the head of an entry that has `len` bytes and may have `max_bytes`.
+    pub(super) fn read(reader: &mut impl Read, len: u64, max_bytes: u64) -> Result<Self, Fault> {
+        let mut header = [0; HEADER_BYTES];
+        if len < HEADER_BYTES as u64 {
+            return Err(Reject::Truncated.into());
+        }
+        reader.read_exact(&mut header)?;
+        if header[..8] != MAGIC {
+            return Err(Reject::ForeignMagic.into());
+        }
+        if u32_at(&header, 8) != VERSION {
+            return Err(Reject::Version.into());
+        }
+        let (key_bytes, payload_bytes) = (u64::from(u32_at(&header, 12)), u64_at(&header, 16));
+        let total = (HEADER_BYTES as u64).checked_add(key_bytes).and_then(|sum| sum.checked_add(payload_bytes));
+        match total {
+            // The length of the file is no safe bound: a file with holes is as long as it likes.
+            Some(total) if total > max_bytes || key_bytes > MAX_KEY_BYTES as u64 => Err(Reject::TooLarge.into()),
+            Some(total) if total > len => Err(Reject::Truncated.into()),
+            Some(total) if total < len => Err(Reject::TrailingBytes.into()),
+            Some(_) => {
+                let key = read_vec(reader, key_bytes)?;
+                Ok(Self { header, key, payload_bytes })
+            }
+            None => Err(Reject::TooLarge.into()),
+        }
+    }
+
+    /// Reads the payload that follows the head and checks the whole entry.
+    pub(super) fn read_payload(&self, reader: &mut impl Read) -> Result<Vec<u8>, Fault> {
+        let payload = read_vec(reader, self.payload_bytes)?;
+        // The comparison of hashes takes constant time; plain bytes would do.
+        if checksum(&self.header, &self.key, &payload).as_bytes() != &self.header[CHECKED_BYTES..] {
+            return Err(Reject::Checksum.into());
+        }
+        Ok(payload)
+    }
+
+    /// Writes the entry.
+    pub(super) fn write(&self, payload: &[u8], writer: &mut impl Write) -> io::Result<()> {
+        let mut start = Vec::with_capacity(HEADER_BYTES + self.key.len());
+        start.extend_from_slice(&self.header);
+        start.extend_from_slice(&self.key);
+        writer.write_all(&start)?;
+        writer.write_all(payload)
+    }
+
+    /// The length of the file. Cannot overflow: the head was built from slices or checked against a real length.
+    pub(super) fn file_bytes(&self) -> u64 {
+        (HEADER_BYTES as u64).saturating_add(self.key.len() as u64).saturating_add(self.payload_bytes)
+    }
+
+    /// When the entry was written, since the Unix epoch.
+    pub(super) fn written(&self) -> Duration {
+        Duration::from_nanos(u64_at(&self.header, 24))
+    }
+}
+
+/// An open entry with a head whose lengths fit the file.
+pub(super) struct OpenEntry {
+    pub(super) file: File,
+    pub(super) head: Head,
+    pub(super) last_used: SystemTime,
+}
+
+impl OpenEntry {
+    /// Opens the file and reads its head, whose key is not checked.
+    pub(super) fn open(path: &Path, max_bytes: u64) -> Result<Self, Fault> {
+        let (mut file, metadata) = match file::open_to_read(path) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Err(Reject::NotAFile.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let head = Head::read(&mut file, metadata.len(), max_bytes)?;
+        Ok(Self { file, head, last_used: metadata.modified()? })
+    }
+
+    /// Opens the file, checks all of it and that its key is the right one. Returns the payload too.
+    pub(super) fn read(
+        path: &Path,
+        max_bytes: u64,
+        is_right_key: impl Fn(&[u8]) -> bool,
+    ) -> Result<(Self, Vec<u8>), Fault> {
+        let mut entry = Self::open(path, max_bytes)?;
+        let payload = entry.head.read_payload(&mut entry.file)?;
+        if is_right_key(&entry.head.key) { Ok((entry, payload)) } else { Err(Reject::OtherKey.into()) }
+    }
+}
+
+fn checksum(header: &[u8; HEADER_BYTES], key: &[u8], payload: &[u8]) -> blake3::Hash {
+    blake3::Hasher::new().update(&header[..CHECKED_BYTES]).update(key).update(payload).finalize()
+}
+
+/// Reads exactly `len` bytes, which the caller has bounded.
+fn read_vec(reader: &mut impl Read, len: u64) -> Result<Vec<u8>, Fault> {
+    let len = usize::try_from(len).map_err(|_| Reject::TooLarge)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| Reject::TooLarge)?;
+    bytes.resize(len, 0);
+    reader.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn u32_at(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&header[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+fn u64_at(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,164 @@
+//! The lock file: one holder at a time, over all processes, and the totals that only the holder changes.
+//!
+//! Totals are raised before an entry gets its name and lowered after it lost it, so a process that is killed in between
+//! leaves them too high, never too low. Too high costs one listing of the directory, which puts them right.
+
+use super::error::{StoreError, StoreErrorKind};
+use super::file;
+use parking_lot::{Mutex, MutexGuard};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const MAGIC: [u8; 8] = *b"KILNTOTL";
+/// Magic, entries, bytes, time of the last listing, and BLAKE3 over these.
+const RECORD_BYTES: usize = 64;
+const CHECKED_BYTES: usize = 32;
+/// Attempts to get the lock that follow each other at once. A put holds it for some ten microseconds.
+const QUICK_ATTEMPTS: u32 = 50;
+/// Between two later attempts. An eviction holds the lock for some ten milliseconds and more.
+const RETRY_AFTER: Duration = Duration::from_micros(500);
+
+/// What is in the directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) entries: u64,
+    pub(super) bytes: u64,
+}
+
+impl Totals {
+    pub(super) fn plus(self, bytes: u64) -> Self {
+        Self { entries: self.entries.saturating_add(1), bytes: self.bytes.saturating_add(bytes) }
+    }
+
+    pub(super) fn minus(self, bytes: u64) -> Self {
+        Self { entries: self.entries.saturating_sub(1), bytes: self.bytes.saturating_sub(bytes) }
+    }
+}
+
+/// The lock file of a store.
+pub(super) struct LockFile {
+    path: PathBuf,
+    /// Threads of one process share the file, and so the lock of the system; the mutex is between them.
+    file: Mutex<File>,
+}
+
+/// The lock, held.
+pub(super) struct Held<'a> {
+    file: MutexGuard<'a, File>,
+    record: Option<Record>,
+}
+
+#[derive(Clone, Copy)]
+struct Record {
+    totals: Totals,
+    /// When the totals were last taken from the directory, in nanoseconds since the Unix epoch.
+    listed_at: u64,
+}
+
+impl LockFile {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_path_buf(), file: Mutex::new(file::open_shared(path)?) })
+    }
+
+    /// Waits for the lock, but not for ever: its holder may be stopped.
+    pub(super) fn hold(&self, patience: Duration) -> Result<Held<'_>, StoreError> {
+        let deadline = Instant::now() + patience;
+        let busy = || {
+            let message = format!("expected the lock {} within {patience:?}, found it held", self.path.display());
+            StoreError::new(StoreErrorKind::Busy, message)
+        };
+        let mut file = self.file.try_lock_until(deadline).ok_or_else(busy)?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match file.try_lock() {
+                Ok(()) if is_unlinked(&file) => {
+                    // Somebody removed the directory and others use a new one. The old lock excludes nobody.
+                    *file = file::open_shared(&self.path)
+                        .map_err(|error| StoreError::of_io("open the lock", &self.path, &error))?;
+                }
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Err(busy()),
+                Err(TryLockError::WouldBlock) if attempts < QUICK_ATTEMPTS => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(RETRY_AFTER),
+                Err(TryLockError::Error(error)) => return Err(StoreError::of_io("lock", &self.path, &error)),
+            }
+        }
+        let mut held = Held { file, record: None };
+        held.record = held.read();
+        Ok(held)
+    }
+}
+
+impl Held<'_> {
+    /// The totals; `None` if they are unknown or were not checked against the directory for this long.
+    pub(super) fn totals(&self, now: Duration, max_age: Duration) -> Option<Totals> {
+        let record = self.record?;
+        let age = crate::clock::nanos(now).checked_sub(record.listed_at)?;
+        (age <= crate::clock::nanos(max_age)).then_some(record.totals)
+    }
+
+    /// Sets totals that were just taken from the directory.
+    pub(super) fn set_listed(&mut self, totals: Totals, now: Duration) -> io::Result<()> {
+        self.write(Record { totals, listed_at: crate::clock::nanos(now) })
+    }
+
+    /// Changes known totals by what this process does. Unknown ones stay unknown.
+    pub(super) fn change(&mut self, change: impl FnOnce(Totals) -> Totals) -> io::Result<()> {
+        match self.record {
+            Some(record) => self.write(Record { totals: change(record.totals), ..record }),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&mut self) -> Option<Record> {
+        let mut bytes = [0; RECORD_BYTES];
+        self.file.seek(SeekFrom::Start(0)).ok()?;
+        self.file.read_exact(&mut bytes).ok()?;
+        let (checked, checksum) = bytes.split_at(CHECKED_BYTES);
+        let (magic, numbers) = checked.split_at(MAGIC.len());
+        if magic != MAGIC || blake3::hash(checked).as_bytes() != checksum {
+            return None;
+        }
+        let mut numbers = numbers.chunks_exact(8).map(|chunk| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(chunk);
+            u64::from_le_bytes(bytes)
+        });
+        let totals = Totals { entries: numbers.next()?, bytes: numbers.next()? };
+        Some(Record { totals, listed_at: numbers.next()? })
+    }
+
+    fn write(&mut self, record: Record) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(RECORD_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        for number in [record.totals.entries, record.totals.bytes, record.listed_at] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&bytes)?;
+        self.record = Some(record);
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+#[cfg(unix)]
+fn is_unlinked(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+}
+
+/// An open file cannot be removed, or its name is freed only when it is closed.
+#[cfg(not(unix))]
+fn is_unlinked(_file: &File) -> bool {
+    false
+}

@@ -1,0 +1,132 @@
+//! What a store counts.
+
+use super::entry::Reject;
+use super::error::StoreError;
+use super::{Lookup, PutOutcome};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a [`DiskStore`](super::DiskStore) did since it was opened, and what is in its directory.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct StoreStatistics {
+    /// Lookups that returned a payload.
+    pub hits: u64,
+    /// Lookups that found no entry.
+    pub misses: u64,
+    /// Lookups that found a bad entry, by what was wrong with it. Reasons that did not occur are left out.
+    pub rejected: BTreeMap<Reject, u64>,
+    /// Lookups that the file system failed.
+    pub unreadable: u64,
+    /// Entries written.
+    pub puts: u64,
+    /// Writes that the file system or a busy lock failed.
+    pub put_failures: u64,
+    /// Puts that were not tried: too large, read-only, or paused after a failure.
+    pub puts_not_tried: u64,
+    /// Entries that made room for others.
+    pub evictions: u64,
+    /// Entries in the directory, of all processes. May be too high for up to an hour after a process was killed in a
+    /// put, until the directory is listed again.
+    pub entries: u64,
+    /// The sum of the lengths of their files; as exact as `entries`.
+    pub bytes: u64,
+    /// Mean time of a hit; zero before the first.
+    pub mean_hit_time: Duration,
+    /// Mean time of a put that stored its entry; zero before the first.
+    pub mean_put_time: Duration,
+    /// Whether the store writes now, and why not.
+    pub writing: Writing,
+}
+
+impl StoreStatistics {
+    /// Bad entries of all reasons that lookups met.
+    pub fn rejected_total(&self) -> u64 {
+        self.rejected.values().sum()
+    }
+}
+
+/// Whether a store writes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "reason")]
+pub enum Writing {
+    /// It does.
+    On,
+    /// Not until it is opened again: the directory could not be written when it was opened.
+    ReadOnly(String),
+    /// Not for a while: the last attempt failed.
+    Paused(String),
+}
+
+/// The counters behind [`StoreStatistics`].
+#[derive(Default)]
+pub(super) struct Counters {
+    hits: AtomicU64,
+    hit_nanos: AtomicU64,
+    misses: AtomicU64,
+    rejected: [AtomicU64; Reject::ALL.len()],
+    unreadable: AtomicU64,
+    puts: AtomicU64,
+    put_nanos: AtomicU64,
+    put_failures: AtomicU64,
+    puts_not_tried: AtomicU64,
+    evictions: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn count_get(&self, lookup: &Lookup, time: Duration) {
+        match lookup {
+            Lookup::Hit(_) => count_timed(&self.hits, &self.hit_nanos, time),
+            Lookup::Miss => add(&self.misses, 1),
+            Lookup::Rejected(reject) => add(&self.rejected[*reject as usize], 1),
+            Lookup::Unreadable(_) => add(&self.unreadable, 1),
+        }
+    }
+
+    pub(super) fn count_put(&self, outcome: &Result<PutOutcome, StoreError>, time: Duration) {
+        match outcome {
+            Ok(PutOutcome::Stored) => count_timed(&self.puts, &self.put_nanos, time),
+            Ok(_) => add(&self.puts_not_tried, 1),
+            Err(_) => add(&self.put_failures, 1),
+        }
+    }
+
+    pub(super) fn count_evictions(&self, count: u64) {
+        add(&self.evictions, count);
+    }
+
+    pub(super) fn report(&self, (entries, bytes): (u64, u64), writing: Writing) -> StoreStatistics {
+        let mean = |count: &AtomicU64, nanos: &AtomicU64| {
+            Duration::from_nanos(get(nanos).checked_div(get(count)).unwrap_or_default())
+        };
+        let rejected = Reject::ALL.into_iter().map(|reject| (reject, get(&self.rejected[reject as usize])));
+        StoreStatistics {
+            hits: get(&self.hits),
+            misses: get(&self.misses),
+            rejected: rejected.filter(|(_, count)| *count > 0).collect(),
+            unreadable: get(&self.unreadable),
+            puts: get(&self.puts),
+            put_failures: get(&self.put_failures),
+            puts_not_tried: get(&self.puts_not_tried),
+            evictions: get(&self.evictions),
+            entries,
+            bytes,
+            mean_hit_time: mean(&self.hits, &self.hit_nanos),
+            mean_put_time: mean(&self.puts, &self.put_nanos),
+            writing,
+        }
+    }
+}
+
+fn count_timed(count: &AtomicU64, nanos: &AtomicU64, time: Duration) {
+    add(count, 1);
+    add(nanos, crate::clock::nanos(time));
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

@@ -1,0 +1,156 @@
+//! How often entries were used, over all processes and starts.
+//!
+//! Each process counts in memory and adds its counts to one small file now and then, under the store's lock. The counts
+//! since then are lost in a crash. A file that is damaged counts as empty and is written anew.
+
+use super::entry::EntryId;
+use super::file::{self, Temporary};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+const MAGIC: [u8; 8] = *b"KILNUSE1";
+const CHECKSUM_BYTES: usize = 32;
+/// An id and a count.
+const RECORD_BYTES: usize = 40;
+/// A longer file is damage, and is not allocated for.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Uses that are counted in memory before they are added to the file.
+const FLUSH_AFTER: u64 = 1024;
+
+/// Use counts by entry. Ordered, so that the file has one form.
+pub(super) type Uses = BTreeMap<EntryId, u64>;
+
+/// The use counts of a store.
+pub(super) struct Usage {
+    path: PathBuf,
+    pending: Mutex<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    uses: Uses,
+    total: u64,
+}
+
+/// The file with the counts, as found.
+pub(super) enum Stored {
+    Whole(Uses),
+    Missing,
+    Damaged,
+}
+
+impl Stored {
+    fn uses(self) -> Uses {
+        match self {
+            Self::Whole(uses) => uses,
+            Self::Missing | Self::Damaged => Uses::new(),
+        }
+    }
+}
+
+impl Usage {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, pending: Mutex::default() }
+    }
+
+    /// Counts a use. True if it is time to flush.
+    pub(super) fn record(&self, id: EntryId) -> bool {
+        let mut pending = self.pending.lock();
+        *pending.uses.entry(id).or_default() += 1;
+        pending.total += 1;
+        pending.total.is_multiple_of(FLUSH_AFTER)
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.lock().total > 0
+    }
+
+    /// All counts: those of the file and those of this process since its last flush.
+    pub(super) fn counts(&self) -> Uses {
+        merged(self.stored().uses(), &self.pending.lock().uses)
+    }
+
+    /// Adds the counts of this process to the file. The caller holds the store's lock. Counts of entries that
+    /// `is_there` does not know are left out, so that the file stays as small as the store.
+    pub(super) fn flush(&self, dir: &Path, is_there: impl Fn(&EntryId) -> bool) -> io::Result<()> {
+        let pending = std::mem::take(&mut *self.pending.lock());
+        let stored = self.stored().uses();
+        let mut uses = merged(stored.clone(), &pending.uses);
+        uses.retain(|id, _| is_there(id));
+        if uses == stored {
+            return Ok(());
+        }
+        let written = self.write(dir, &uses);
+        if written.is_err() {
+            let mut now = self.pending.lock();
+            now.uses = merged(std::mem::take(&mut now.uses), &pending.uses);
+            now.total += pending.total;
+        }
+        written
+    }
+
+    /// Forgets all counts. The caller holds the store's lock.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        *self.pending.lock() = Pending::default();
+        file::remove(&self.path).map(|_| ())
+    }
+
+    /// Reads the file. What cannot be read is damaged.
+    pub(super) fn stored(&self) -> Stored {
+        let bytes = match read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Stored::Missing,
+            Err(_) => return Stored::Damaged,
+        };
+        parse(&bytes).map_or(Stored::Damaged, Stored::Whole)
+    }
+
+    fn write(&self, dir: &Path, uses: &Uses) -> io::Result<()> {
+        let mut bytes = MAGIC.to_vec();
+        for (id, count) in uses {
+            bytes.extend_from_slice(&id.0);
+            bytes.extend_from_slice(&count.to_le_bytes());
+        }
+        bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+        let mut temporary = Temporary::create(dir)?;
+        temporary.file.write_all(&bytes)?;
+        temporary.rename(&self.path)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let Some((file, metadata)) = file::open_to_read(path)? else {
+        return Err(io::Error::other("expected a regular file, found something else"));
+    };
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(io::Error::other("expected a file of use counts, found one that is too long"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn parse(bytes: &[u8]) -> Option<Uses> {
+    let (checked, checksum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
+    let records = checked.strip_prefix(&MAGIC)?;
+    if blake3::hash(checked).as_bytes() != checksum || !records.len().is_multiple_of(RECORD_BYTES) {
+        return None;
+    }
+    let record = |record: &[u8]| {
+        let (mut id, mut count) = ([0; 32], [0; 8]);
+        id.copy_from_slice(&record[..32]);
+        count.copy_from_slice(&record[32..]);
+        (EntryId(id), u64::from_le_bytes(count))
+    };
+    Some(records.chunks_exact(RECORD_BYTES).map(record).collect())
+}
+
+fn merged(mut uses: Uses, more: &Uses) -> Uses {
+    for (id, count) in more {
+        let sum = uses.entry(*id).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+    uses
+}

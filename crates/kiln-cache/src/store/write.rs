@@ -1,0 +1,150 @@
+//! Putting entries in: written beside their place, renamed into it, and given up for a while when that fails.
+
+use super::entry::{EntryId, HEADER_BYTES, Head, MAX_KEY_BYTES};
+use super::error::StoreError;
+use super::file::Temporary;
+use super::statistics::Writing;
+use super::{DiskStore, at, directory};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long puts are not tried after one failed.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Attempts to write an entry whose temporary file, or directory, somebody removes meanwhile.
+const ATTEMPTS: u32 = 4;
+
+/// What became of a put that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PutOutcome {
+    /// The entry is in the store.
+    Stored,
+    /// Not tried: the entry alone is over `max_bytes`, or its key over [`MAX_KEY_BYTES`].
+    TooLarge,
+    /// Not tried: the directory could not be written when the store was opened.
+    ReadOnly,
+    /// Not tried: a put failed less than 30 seconds ago.
+    Paused,
+}
+
+/// Puts are not tried.
+pub(super) struct Pause {
+    since: Duration,
+    reason: StoreError,
+}
+
+impl DiskStore {
+    /// Stores a payload under a key, over the one that the key has. An error is the file system's or a busy lock's; it
+    /// leaves the store as it was, and puts are not tried for 30 seconds.
+    pub fn put(&self, key: &[u8], payload: &[u8]) -> Result<PutOutcome, StoreError> {
+        let began = Instant::now();
+        let outcome = match self.refusal(key.len(), payload.len()) {
+            Some(outcome) => Ok(outcome),
+            None => match Head::new(key, payload, self.options.now()) {
+                Some(head) => self.write(&head, payload),
+                None => Ok(PutOutcome::TooLarge),
+            },
+        };
+        self.counters.count_put(&outcome, began.elapsed());
+        outcome
+    }
+
+    /// As [`put`](Self::put), for an entry that exists elsewhere.
+    pub(super) fn put_entry(&self, head: &Head, payload: &[u8]) -> Result<PutOutcome, StoreError> {
+        let began = Instant::now();
+        let refusal = self.refusal(head.key.len(), payload.len());
+        let outcome = refusal.map_or_else(|| self.write(head, payload), Ok);
+        self.counters.count_put(&outcome, began.elapsed());
+        outcome
+    }
+
+    /// Why a put is not tried.
+    fn refusal(&self, key_bytes: usize, payload_bytes: usize) -> Option<PutOutcome> {
+        let total = key_bytes.checked_add(payload_bytes).and_then(|sum| sum.checked_add(HEADER_BYTES));
+        let fits = total.is_some_and(|total| total as u64 <= self.options.max_bytes());
+        match self.writing() {
+            Writing::ReadOnly(_) => Some(PutOutcome::ReadOnly),
+            Writing::Paused(_) => Some(PutOutcome::Paused),
+            Writing::On if !fits || key_bytes > MAX_KEY_BYTES => Some(PutOutcome::TooLarge),
+            Writing::On => None,
+        }
+    }
+
+    fn write(&self, head: &Head, payload: &[u8]) -> Result<PutOutcome, StoreError> {
+        let id = EntryId::of_key(&head.key);
+        let mut attempt = 1;
+        let written = loop {
+            match self.commit(&id, head, payload) {
+                Ok(()) => break Ok(PutOutcome::Stored),
+                Err(CommitFault::Vanished(_)) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    // The directory itself may be gone; if it is not, this changes nothing.
+                    let made = directory::make(&self.dir).and_then(|()| directory::require_trusted(&self.dir));
+                    if let Err(error) = made.and_then(|()| directory::make(&self.entries)) {
+                        break Err(error);
+                    }
+                }
+                Err(CommitFault::Vanished(error) | CommitFault::Failed(error)) => break Err(error),
+            }
+        };
+        *self.pause.lock() = written.as_ref().err().map(|reason| {
+            self.warn(reason);
+            Pause { since: self.options.now(), reason: reason.clone() }
+        });
+        written
+    }
+
+    /// Writes the entry beside its place, makes room, and renames it. Only the last two are under the lock.
+    fn commit(&self, id: &EntryId, head: &Head, payload: &[u8]) -> Result<(), CommitFault> {
+        let place = self.place_of(id);
+        let mut temporary =
+            Temporary::create(&self.dir).map_err(|error| CommitFault::of("make a file in", &self.dir, &error))?;
+        let written =
+            head.write(payload, &mut temporary.file).and_then(|()| temporary.file.set_modified(at(self.options.now())));
+        written.map_err(|error| CommitFault::of("write", temporary.path(), &error))?;
+        let mut held = self.hold().map_err(CommitFault::Failed)?;
+        let bytes = head.file_bytes();
+        let old = self.make_room(&mut held, &place, *id, bytes).map_err(CommitFault::Failed)?;
+        let totals_fault = |error| CommitFault::Failed(StoreError::of_io("write totals of", &self.dir, &error));
+        held.change(|totals| totals.plus(bytes)).map_err(totals_fault)?;
+        let renamed = temporary.rename(&place);
+        let lost = if renamed.is_ok() { old } else { Some(bytes) };
+        if let Some(lost) = lost {
+            held.change(|totals| totals.minus(lost)).map_err(totals_fault)?;
+        }
+        renamed.map_err(|error| CommitFault::of("rename a temporary file to", &place, &error))
+    }
+
+    pub(super) fn writing(&self) -> Writing {
+        if let Err(reason) = &self.lock {
+            return Writing::ReadOnly(reason.to_string());
+        }
+        match &*self.pause.lock() {
+            // A clock that was set back ends the pause.
+            Some(Pause { since, reason })
+                if self.options.now().checked_sub(*since).is_some_and(|time| time < PAUSE) =>
+            {
+                Writing::Paused(reason.to_string())
+            }
+            _ => Writing::On,
+        }
+    }
+
+    pub(super) fn warn(&self, reason: &StoreError) {
+        self.warning.call_once(|| tracing::warn!(directory = %self.dir.display(), %reason, "store: not writing"));
+    }
+}
+
+/// Why an entry did not get to its place.
+enum CommitFault {
+    /// A temporary file or a directory is not there any more: to be tried again.
+    Vanished(StoreError),
+    Failed(StoreError),
+}
+
+impl CommitFault {
+    fn of(attempt: &str, path: &Path, error: &std::io::Error) -> Self {
+        let vanished = error.kind() == std::io::ErrorKind::NotFound;
+        let error = StoreError::of_io(attempt, path, error);
+        if vanished { Self::Vanished(error) } else { Self::Failed(error) }
+    }
+}
