@@ -22,6 +22,7 @@ pub(crate) fn describe(threads: usize, default_usage: Usage) -> DeviceInfo {
         kind: DeviceKind::Cpu,
         driver: "native".into(),
         driver_version: driver_version.into(),
+        compiler: None,
         limits: limits(threads, simd, total_bytes),
         features: simd.features().iter().copied().collect(),
         memory: DeviceMemory {
@@ -41,6 +42,7 @@ fn limits(threads: usize, simd: SimdLevel, total_bytes: Option<u64>) -> DeviceLi
     DeviceLimits {
         max_buffer_bytes,
         max_binding_bytes: max_buffer_bytes,
+        binding_alignment_bytes: 1,
         max_workgroups_per_axis: 65_535,
         max_workgroup_invocations: 1024,
         max_workgroup_bytes: 32 << 10,

@@ -4,6 +4,7 @@ use crate::capacity::Capacity;
 use crate::info::{self, describe};
 use crate::options::GpuOptions;
 use crate::scope::ready;
+use crate::translate::Target;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{DeviceInfo, DeviceKind, Usage};
 
@@ -35,6 +36,7 @@ pub(crate) struct Opening {
     pub(crate) features: wgpu::Features,
     pub(crate) limits: wgpu::Limits,
     pub(crate) default_usage: Result<Usage>,
+    pub(crate) target: Target,
 }
 
 impl Opening {
@@ -45,14 +47,15 @@ impl Opening {
             limits.max_immediate_size = 0;
         }
         let default_usage = options.default_usage(info::kind(adapter.get_info().device_type), features);
-        Self { index, features, limits, default_usage }
+        Self { index, features, limits, default_usage, target: Target::of(adapter, features) }
     }
 
     pub(crate) fn info(&self, adapter: &wgpu::Adapter) -> DeviceInfo {
         let found = adapter.get_info();
         let capacity = Capacity::of(adapter, info::kind(found.device_type));
         let usage = self.default_usage.as_ref().copied().unwrap_or(Usage::Storage);
-        describe(self.index, &found, self.features, &self.limits, capacity, usage)
+        let info = describe(self.index, &found, self.features, &self.limits, capacity, usage);
+        DeviceInfo { compiler: Some(self.target.compiler()), ..info }
     }
 }
 

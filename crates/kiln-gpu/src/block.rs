@@ -17,6 +17,8 @@ pub(crate) struct Block(Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// Never that of another block, not even of one that is gone.
+    id: u64,
     pub(crate) buffer: wgpu::Buffer,
     pub(crate) usage: Usage,
     /// The newest submission that uses the buffer.
@@ -42,7 +44,12 @@ impl Block {
         timeline.poll(wgpu::PollType::Poll)?;
         timeline.fault.check()?;
         let (last_submission, host) = (AtomicU64::new(0), ReentrantMutex::default());
-        Ok(Self(Arc::new(Inner { buffer, usage, last_submission, host })))
+        let id = timeline.next_block_id();
+        Ok(Self(Arc::new(Inner { id, buffer, usage, last_submission, host })))
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// The block behind a raw block of a GPU.
@@ -76,6 +83,13 @@ impl Block {
     /// A total order over blocks, for locking several without a deadlock.
     pub(crate) fn lock_rank(&self) -> *const () {
         Arc::as_ptr(&self.0).cast()
+    }
+}
+
+impl Drop for Inner {
+    /// Frees the memory even where a bind group that is kept for reuse still names the buffer.
+    fn drop(&mut self) {
+        self.buffer.destroy();
     }
 }
 

@@ -4,15 +4,20 @@ use crate::adapter::{self, Opening};
 use crate::block::Block;
 use crate::fault::{Fault, one_line};
 use crate::info::max_block_bytes;
+use crate::kernel::Kernels;
 use crate::map;
 use crate::options::GpuOptions;
 use crate::poller::Poller;
 use crate::scope::ready;
-use crate::steps::{self, Step};
+use crate::steps;
 use crate::timeline::Timeline;
+use crate::translate::Target;
+use crate::values::Pages;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, RawMemory, Usage};
+use kiln_runtime::{
+    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, Program, RawMemory, Usage,
+};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Waker;
@@ -24,7 +29,7 @@ use std::task::Waker;
 /// demand; `InvalidArgument` where the settings of the pool contradict each other.
 pub fn open(index: usize, options: GpuOptions) -> Result<Device> {
     let device = GpuDevice::open(index, &options)?;
-    Device::new(Arc::new(device), options.pool)
+    Device::with_kernels(Arc::new(device), options.pool, options.kernels)
 }
 
 /// A GPU, opened through wgpu.
@@ -37,6 +42,10 @@ pub struct GpuDevice {
     // Before the timeline: its thread ends first.
     poller: Poller,
     timeline: Arc<Timeline>,
+    target: Target,
+    kernels: Kernels,
+    pages: Pages,
+    value_alignment: u32,
 }
 
 impl GpuDevice {
@@ -56,10 +65,30 @@ impl GpuDevice {
             copy_alignment: wgpu::COPY_BUFFER_ALIGNMENT,
             divisible: false,
         };
+        let (target, value_alignment) = (opening.target, opening.limits.min_uniform_buffer_offset_alignment);
         let (device, queue) = request(adapter, opening.features, opening.limits).map_err(in_context)?;
         let timeline = Arc::new(Timeline::new(device, queue, Arc::new(Fault::new(&info.name))));
         watch(&timeline);
-        Ok(Self { info, properties, poller: Poller::new(Arc::clone(&timeline)), timeline })
+        let kernels = Kernels::new(Arc::clone(&timeline), &info.features)?;
+        let (poller, pages) = (Poller::new(Arc::clone(&timeline)), Pages::default());
+        Ok(Self { info, properties, poller, timeline, target, kernels, pages, value_alignment })
+    }
+
+    pub(crate) fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    pub(crate) fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// What the offsets of values are multiples of.
+    pub(crate) fn value_alignment(&self) -> u32 {
+        self.value_alignment
     }
 
     /// The GPU behind a device; `None` where it is no GPU.
@@ -143,8 +172,15 @@ impl DeviceApi for GpuDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        let steps = commands.iter().map(Step::new).collect::<Result<Vec<_>>>()?;
-        steps::submit(&self.timeline, &steps)
+        steps::submit(self, commands)
+    }
+
+    fn translate(&self, program: &Program) -> Result<Artifact> {
+        self.target.translate(program)
+    }
+
+    fn load(&self, artifact: &Artifact) -> Result<Loaded> {
+        self.kernels.load(artifact)
     }
 
     fn notify(&self, submission: u64, waker: Waker) {

@@ -21,10 +21,12 @@ pub(crate) fn describe(
         kind: kind(adapter.device_type),
         driver: format!("{} {}", adapter.backend, adapter.driver).trim_end().to_string(),
         driver_version: driver_version(adapter),
+        compiler: None,
         fingerprint: identify(adapter, features, limits),
         limits: DeviceLimits {
             max_buffer_bytes: max_block_bytes(limits),
             max_binding_bytes: limits.max_storage_buffer_binding_size,
+            binding_alignment_bytes: limits.min_storage_buffer_offset_alignment.into(),
             max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
             max_workgroup_invocations: limits.max_compute_invocations_per_workgroup,
             max_workgroup_bytes: limits.max_compute_workgroup_storage_size,

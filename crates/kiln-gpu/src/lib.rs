@@ -32,9 +32,10 @@
 //! # Module map
 //!
 //! In the order of the flow: `adapter` finds adapters, `options` and `capacity` say how they are used, `info` describes
-//! them, `device` opens one. Below it `block` creates buffers, `map` lets the host reach them, `steps` encodes command
-//! lists, `timeline` numbers and awaits submissions, `poller` wakes futures, `fault` keeps what ended the device, `scope`
-//! turns wgpu's error scopes into results.
+//! them, `device` opens one. Below it `block` creates buffers, `map` lets the host reach them. `translate` and `precise`
+//! turn programs into code, `kernel` makes pipelines of it and binds buffers, `values` brings small values to dispatches,
+//! `steps` encodes command lists, `sentinel` proves that they ran, `timeline` numbers and awaits submissions, `poller`
+//! wakes futures, `fault` keeps what ended the device, `scope` turns wgpu's error scopes into results.
 
 mod adapter;
 mod block;
@@ -42,12 +43,17 @@ mod capacity;
 mod device;
 mod fault;
 mod info;
+mod kernel;
 mod map;
 mod options;
 mod poller;
+mod precise;
 mod scope;
+mod sentinel;
 mod steps;
 mod timeline;
+mod translate;
+mod values;
 
 pub use adapter::{list, probe};
 pub use device::{GpuDevice, open};

@@ -158,7 +158,7 @@ fn download(timeline: &Timeline, block: &Block, range: &Range<u64>) -> Result<(B
     let bytes = words.end - words.start;
     let copy = Block::create(timeline, bytes, Usage::Download)?;
     let step = Step::Copy { from: (block.clone(), words.start), to: (copy.clone(), 0), bytes };
-    let submission = steps::submit(timeline, &[step])?;
+    let submission = steps::run(timeline, &[step])?;
     timeline.wait(submission)?;
     Ok((copy, range.start - words.start..range.end - words.start))
 }
@@ -169,7 +169,7 @@ fn upload(timeline: &Timeline, bytes: &[u8], block: &Block, offset: u64) -> Resu
     let staging = Block::create(timeline, len_bytes, Usage::Upload)?;
     map_write(timeline, &staging, 0..len_bytes, &mut |target| target.copy_from_slice(bytes))?;
     let step = Step::Copy { from: (staging, 0), to: (block.clone(), offset), bytes: len_bytes };
-    let submission = steps::submit(timeline, &[step])?;
+    let submission = steps::run(timeline, &[step])?;
     timeline.wait(submission)
 }
 

@@ -1,7 +1,7 @@
 //! How a device is opened, and what the features of Kiln are called in wgpu.
 
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{DeviceKind, Feature, HostAccess, PoolOptions, Usage};
+use kiln_runtime::{DeviceKind, DiskTier, Feature, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use std::collections::BTreeSet;
 
 /// How a GPU is opened. The default uses everything the adapter has.
@@ -10,6 +10,7 @@ pub struct GpuOptions {
     without: BTreeSet<Feature>,
     host_access: HostAccess,
     pub(crate) pool: PoolOptions,
+    pub(crate) kernels: KernelCacheOptions,
 }
 
 impl GpuOptions {
@@ -36,6 +37,20 @@ impl GpuOptions {
     #[must_use]
     pub fn pool(mut self, pool: PoolOptions) -> Self {
         self.pool = pool;
+        self
+    }
+
+    /// How the kernel cache of the device is made. Default: in memory only.
+    #[must_use]
+    pub fn kernels(mut self, kernels: KernelCacheOptions) -> Self {
+        self.kernels = kernels;
+        self
+    }
+
+    /// Keeps translated kernels in this directory, unless the options of the kernel cache say otherwise.
+    #[must_use]
+    pub fn or_disk(mut self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
+        self.kernels = self.kernels.or_disk(disk);
         self
     }
 

@@ -1,46 +1,63 @@
 //! Command lists as wgpu commands.
 
 use crate::block::Block;
+use crate::device::GpuDevice;
+use crate::kernel::GpuKernel;
 use crate::scope::{catch, convert};
-use crate::timeline::Timeline;
+use crate::timeline::{Submission, Timeline};
+use crate::values::{Page, Values};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Buffer, Command};
+use kiln_runtime::{Buffer, Command, Dispatch};
 
 /// One command, with its buffers found.
-#[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum Step<'a> {
     Copy { from: (Block, u64), to: (Block, u64), bytes: u64 },
     Zero { block: Block, offset: u64, bytes: u64 },
+    Dispatch(Run<'a>),
 }
 
-impl Step {
-    /// The step for a command.
-    pub(crate) fn new(command: &Command) -> Result<Self> {
+/// A dispatch with everything that it binds.
+pub(crate) struct Run<'a> {
+    kernel: &'a GpuKernel,
+    bound: &'a Bound,
+    values: Option<wgpu::BindGroup>,
+    offsets: Vec<u32>,
+    workgroups: [u32; 3],
+}
+
+/// The buffers of a dispatch, found and bound. Kept with the dispatch.
+pub(crate) struct Bound {
+    group: wgpu::BindGroup,
+    blocks: Vec<Block>,
+}
+
+impl<'a> Step<'a> {
+    fn new(gpu: &GpuDevice, command: &'a Command, values: &mut Values) -> Result<Self> {
         match command {
             Command::Copy { from, to } => Ok(Self::Copy { from: find(from)?, to: find(to)?, bytes: from.bytes() }),
             Command::Zero { buffer } => {
                 let (block, offset) = find(buffer)?;
                 Ok(Self::Zero { block, offset, bytes: buffer.bytes() })
             }
-            other => Err(Error::new(ErrorKind::Unsupported, format!("expected a copy or a zero, found {other:?}"))),
-        }
-    }
-
-    fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
-        match self {
-            Self::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
-                encoder.copy_buffer_to_buffer(&from.buffer, *from_offset, &to.buffer, *to_offset, *bytes);
+            Command::Dispatch(dispatch) => {
+                let (kernel, workgroups) = (GpuKernel::of(dispatch)?, dispatch.workgroups());
+                let offsets = values.add(dispatch, gpu.value_alignment());
+                let bound = bind(gpu, kernel, dispatch)?;
+                Ok(Self::Dispatch(Run { kernel, bound, values: None, offsets, workgroups }))
             }
-            Self::Zero { block, offset, bytes } => encoder.clear_buffer(&block.buffer, *offset, Some(*bytes)),
+            other => {
+                Err(Error::new(ErrorKind::Unsupported, format!("expected a command that is known, found {other:?}")))
+            }
         }
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {
-        let (first, second) = match self {
-            Self::Copy { from: (from, _), to: (to, _), .. } => (from, Some(to)),
-            Self::Zero { block, .. } => (block, None),
+        let (first, second, bound) = match self {
+            Self::Copy { from: (from, _), to: (to, _), .. } => (Some(from), Some(to), &[][..]),
+            Self::Zero { block, .. } => (Some(block), None, &[][..]),
+            Self::Dispatch(run) => (None, None, &run.bound.blocks[..]),
         };
-        [Some(first), second].into_iter().flatten()
+        [first, second].into_iter().flatten().chain(bound)
     }
 }
 
@@ -52,13 +69,53 @@ pub(crate) fn find(buffer: &Buffer) -> Result<(Block, u64)> {
     Ok((Block::of(region.raw())?.clone(), region.offset()))
 }
 
-/// Encodes the steps and hands them to the queue as one submission.
-pub(crate) fn submit(timeline: &Timeline, steps: &[Step]) -> Result<u64> {
+fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Result<&'a Bound> {
+    let prepared = dispatch.prepared(|| {
+        let blocks = dispatch.buffers().iter().map(|bound| Ok(find(&bound.buffer)?.0)).collect::<Result<_>>()?;
+        Ok(Box::new(Bound { group: gpu.kernels().bind(kernel, dispatch)?, blocks }))
+    })?;
+    prepared.downcast_ref().ok_or_else(|| {
+        Error::new(ErrorKind::InvalidArgument, "expected a dispatch for a GPU, found one that another device prepared")
+    })
+}
+
+/// Encodes the commands and hands them to the queue as one submission.
+pub(crate) fn submit(gpu: &GpuDevice, commands: &[Command]) -> Result<u64> {
+    let timeline = gpu.timeline();
     timeline.fault.check()?;
-    if steps.is_empty() {
+    if commands.is_empty() {
         return timeline.submit(None);
     }
-    let (commands, error) = catch(&timeline.device, || encode(&timeline.device, steps));
+    let (prepared, error) = catch(&timeline.device, || prepare(gpu, commands));
+    if let Some(error) = error {
+        return Err(convert(error, "prepare a command list"));
+    }
+    let (steps, page) = prepared?;
+    let number = run(timeline, &steps)?;
+    if let Some(page) = page {
+        gpu.pages().put_back(page, number);
+    }
+    Ok(number)
+}
+
+fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Step<'a>>, Option<Page>)> {
+    let mut values = Values::default();
+    let steps = commands.iter().map(|command| Step::new(gpu, command, &mut values));
+    let mut steps = steps.collect::<Result<Vec<_>>>()?;
+    let page = gpu.pages().fill(gpu.timeline(), &values);
+    if let Some(page) = &page {
+        for step in &mut steps {
+            if let Step::Dispatch(run) = step {
+                run.values = gpu.kernels().bind_values(run.kernel, page.id, &page.buffer);
+            }
+        }
+    }
+    Ok((steps, page))
+}
+
+/// Encodes steps and hands them to the queue as one submission.
+pub(crate) fn run(timeline: &Timeline, steps: &[Step<'_>]) -> Result<u64> {
+    let (submission, error) = catch(&timeline.device, || encode(timeline, steps));
     if let Some(error) = error {
         return Err(convert(error, "encode a command list"));
     }
@@ -66,18 +123,41 @@ pub(crate) fn submit(timeline: &Timeline, steps: &[Step]) -> Result<u64> {
     blocks.sort_by_key(|block| block.lock_rank());
     blocks.dedup_by_key(|block| block.lock_rank());
     let locks = blocks.iter().map(|block| block.lock()).collect::<Result<Vec<_>>>()?;
-    let submission = timeline.submit(Some(commands))?;
+    let number = timeline.submit(Some(submission))?;
     for block in blocks {
-        block.mark_used(submission);
+        block.mark_used(number);
     }
     drop(locks);
-    Ok(submission)
+    Ok(number)
 }
 
-fn encode(device: &wgpu::Device, steps: &[Step]) -> wgpu::CommandBuffer {
-    let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    for step in steps {
-        step.encode(&mut encoder);
+fn encode(timeline: &Timeline, steps: &[Step<'_>]) -> Submission {
+    let mut encoder = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let is_dispatch = |step: &Step<'_>| matches!(step, Step::Dispatch(_));
+    // All dispatches in a row are one pass; wgpu orders those that touch the same buffers.
+    for steps in steps.chunk_by(|one, other| is_dispatch(one) && is_dispatch(other)) {
+        match &steps[0] {
+            Step::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
+                encoder.copy_buffer_to_buffer(&from.buffer, *from_offset, &to.buffer, *to_offset, *bytes);
+            }
+            Step::Zero { block, offset, bytes } => encoder.clear_buffer(&block.buffer, *offset, Some(*bytes)),
+            Step::Dispatch(_) => encode_pass(&mut encoder, steps),
+        }
     }
-    encoder.finish()
+    let sentinel = timeline.sentinels.take(&timeline.device);
+    sentinel.encode(&timeline.queue, &mut encoder);
+    Submission { commands: encoder.finish(), sentinel }
+}
+
+fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[Step<'_>]) {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    for step in steps {
+        let Step::Dispatch(Run { kernel, bound, values, offsets, workgroups: [x, y, z] }) = step else { continue };
+        pass.set_pipeline(&kernel.pipeline);
+        pass.set_bind_group(0, &bound.group, &[]);
+        if let Some(values) = values {
+            pass.set_bind_group(1, values, offsets);
+        }
+        pass.dispatch_workgroups(*x, *y, *z);
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::fault::{Fault, one_line};
 use crate::scope::{catch, convert};
+use crate::sentinel::{Sentinel, Sentinels};
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -9,6 +10,11 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a finished submission waits for its callback, which runs on whatever thread polls. Longer than any thread is
+/// held up; beyond it the callback was lost to a panic in another.
+const CALLBACK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The queue of a device with everything that is in flight on it.
 #[derive(Debug)]
@@ -16,6 +22,8 @@ pub(crate) struct Timeline {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) fault: Arc<Fault>,
+    pub(crate) sentinels: Arc<Sentinels>,
+    next_block: AtomicU64,
     /// Number of the newest submission; written under the lock of `in_flight`.
     submitted: AtomicU64,
     /// Number of the newest submission that is known to be done. Behind an `Arc` for wgpu's callbacks.
@@ -25,15 +33,29 @@ pub(crate) struct Timeline {
     in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
 }
 
+/// Encoded commands, with the proof that they ran.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) commands: wgpu::CommandBuffer,
+    pub(crate) sentinel: Sentinel,
+}
+
 impl Timeline {
     pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, fault: Arc<Fault>) -> Self {
-        let (submitted, completed) = (AtomicU64::new(0), Arc::default());
-        Self { device, queue, fault, submitted, completed, in_flight: Mutex::default() }
+        let (submitted, completed, sentinels) = (AtomicU64::new(0), Arc::default(), Arc::default());
+        let next_block = AtomicU64::new(0);
+        Self { device, queue, fault, sentinels, next_block, submitted, completed, in_flight: Mutex::default() }
+    }
+
+    /// A number that no block of this device has had.
+    pub(crate) fn next_block_id(&self) -> u64 {
+        self.next_block.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Hands commands to the queue and returns the number of the submission. None at all is a submission too.
-    pub(crate) fn submit(&self, commands: Option<wgpu::CommandBuffer>) -> Result<u64> {
+    pub(crate) fn submit(&self, submission: Option<Submission>) -> Result<u64> {
         self.fault.check()?;
+        let (commands, sentinel) = submission.map(|s| (s.commands, s.sentinel)).unzip();
         // The lock makes the order of the numbers that of the queue. Callbacks that wgpu runs meanwhile must not take it.
         let mut in_flight = self.in_flight.lock();
         let (index, error) = catch(&self.device, || self.queue.submit(commands));
@@ -46,9 +68,13 @@ impl Timeline {
         self.fault.check()?;
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completed = Arc::clone(&self.completed);
-        self.queue.on_submitted_work_done(move || {
+        let done = move || {
             completed.fetch_max(number, Ordering::AcqRel);
-        });
+        };
+        match sentinel {
+            Some(sentinel) => sentinel.watch(self, number, done),
+            None => self.queue.on_submitted_work_done(done),
+        }
         in_flight.push_back(index);
         self.submitted.store(number, Ordering::Release);
         let pending = number - self.completed.load(Ordering::Acquire).min(number);
@@ -79,8 +105,13 @@ impl Timeline {
         }
         let Some(index) = self.index_of(submission)? else { return Ok(()) };
         self.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
+        // The callback that checks the sentinel may still be on its way, on another thread that polls.
+        let began = Instant::now();
+        while self.completed.load(Ordering::Acquire) < submission && began.elapsed() < CALLBACK_PATIENCE {
+            self.fault.check()?;
+            std::thread::yield_now();
+        }
         self.fault.check()?;
-        // The callback may still be on its way on another thread that polls.
         self.completed.fetch_max(submission, Ordering::AcqRel);
         Ok(())
     }

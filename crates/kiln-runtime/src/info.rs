@@ -17,6 +17,8 @@ pub struct DeviceInfo {
     pub driver: String,
     /// The version of the driver, as the driver writes it.
     pub driver_version: String,
+    /// What translates kernels for the device, with versions; `None` where it runs no kernels in WGSL.
+    pub compiler: Option<String>,
     /// A stable hash of everything above and of what the kernels compiled for it depend on. It changes when the driver
     /// is updated, and is the same in every process until then.
     pub fingerprint: String,
@@ -77,6 +79,8 @@ pub struct DeviceLimits {
     pub max_buffer_bytes: u64,
     /// The largest part of a buffer that one kernel argument can see.
     pub max_binding_bytes: u64,
+    /// Buffers that kernels work on begin at multiples of this.
+    pub binding_alignment_bytes: u64,
     /// The most workgroups along one axis of a dispatch.
     pub max_workgroups_per_axis: u32,
     /// The most invocations in one workgroup.

@@ -28,19 +28,32 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod capture;
 mod command;
 mod device;
+pub mod graph;
 mod info;
+mod kernel;
 pub mod memory;
 mod null;
 pub mod pool;
+mod rebinding;
 mod size;
 
 pub use buffer::{Buffer, PendingRead, TypedBuffer, access_pair};
-pub use command::{Command, CommandList};
-pub use device::{Device, DeviceApi};
+pub use capture::Captured;
+pub use command::{BoundBuffer, BoundValue, BufferUse, Command, CommandList, Dispatch};
+pub use device::{Device, DeviceApi, Loaded};
+pub use graph::{Graph, GraphPlan, RunReport};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
+pub use kernel::{
+    Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,
+    Grid, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey, KernelOptions,
+    KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Optimisation, Origin, Outcome,
+    Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar, Value,
+};
+pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
-pub use null::{NullDevice, Record};
+pub use null::{NullArguments, NullDevice, Record};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;

@@ -99,6 +99,11 @@ impl Usage {
         self != Self::Storage
     }
 
+    /// Whether kernels can work on such memory.
+    pub fn is_bindable(self) -> bool {
+        matches!(self, Self::Shared | Self::Storage)
+    }
+
     /// Whether commands can copy from such memory. The host reads downloads, the device does not.
     pub fn is_copied_from(self) -> bool {
         self != Self::Download

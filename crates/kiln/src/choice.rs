@@ -122,10 +122,12 @@ mod tests {
             kind,
             driver: "invented".to_string(),
             driver_version: "1".to_string(),
+            compiler: None,
             fingerprint: "00".to_string(),
             limits: DeviceLimits {
                 max_buffer_bytes: 1 << 30,
                 max_binding_bytes: 1 << 27,
+                binding_alignment_bytes: 256,
                 max_workgroups_per_axis: 65535,
                 max_workgroup_invocations: 256,
                 max_workgroup_bytes: 1 << 14,

@@ -1,10 +1,12 @@
 //! How a device is found: by a list, by a name, or the best one.
 
+#[cfg(feature = "gpu")]
+use crate::cache_dir;
 use crate::choice::{Choice, choose_from};
 use crate::gpus;
 use kiln_cpu::CpuOptions;
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::DeviceInfo;
+use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 use std::fmt;
 use std::ops::Deref;
 
@@ -78,22 +80,24 @@ impl Device {
         kiln_cpu::open(options).map(Self)
     }
 
-    /// The GPU with this place among the GPUs of [`list`](Self::list), a software GPU too.
+    /// The GPU with this place among the GPUs of [`list`](Self::list), a software GPU too. Compiled kernels are kept between
+    /// runs, in [`kernel_cache_dir`](crate::kernel_cache_dir).
     ///
     /// # Errors
     /// `Unsupported` where there is no such GPU, where its driver refuses to open it, or where the feature `gpu` of this
     /// crate is off.
     pub fn gpu(index: usize) -> Result<Self> {
-        gpus::open(index).map(Self)
+        gpus::open(index, KernelCacheOptions::new()).map(Self)
     }
 
-    /// A GPU with settings of one's own.
+    /// A GPU with settings of one's own. Kernels are kept in [`kernel_cache_dir`](crate::kernel_cache_dir) where the settings
+    /// do not say otherwise.
     ///
     /// # Errors
     /// As [`gpu`](Self::gpu), and `InvalidArgument` where the settings contradict each other.
     #[cfg(feature = "gpu")]
     pub fn gpu_with(index: usize, options: kiln_gpu::GpuOptions) -> Result<Self> {
-        kiln_gpu::open(index, options).map(Self)
+        kiln_gpu::open(index, options.or_disk(cache_dir::default_disk)).map(Self)
     }
 
     /// The device with this name: `cpu`, `gpu` for the first GPU, `gpu:1` for the one with index 1. These are the ids
@@ -103,9 +107,21 @@ impl Device {
     /// `InvalidArgument` where the name is none of these or that GPU is not there, with the names that would do;
     /// otherwise as [`cpu`](Self::cpu) and [`gpu`](Self::gpu).
     pub fn by_name(name: &str) -> Result<Self> {
+        Self::by_name_with(name, KernelCacheOptions::new())
+    }
+
+    /// The device with this name, with a kernel cache of one's own settings. The CPU device runs no kernels in WGSL yet, and
+    /// has no use for them.
+    ///
+    /// # Errors
+    /// As [`by_name`](Self::by_name), and `InvalidArgument` where the settings contradict each other.
+    pub fn by_name_with(name: &str, kernels: KernelCacheOptions) -> Result<Self> {
         match Name::parse(name) {
             Some(Name::Cpu) => Self::cpu(),
-            Some(Name::Gpu(index)) => Self::gpu(index).map_err(|error| explain(error, name, index, &Self::list())),
+            Some(Name::Gpu(index)) => {
+                let opened = gpus::open(index, kernels).map(Self);
+                opened.map_err(|error| explain(error, name, index, &Self::list()))
+            }
             None => Err(unknown(name, &Self::list())),
         }
     }

@@ -1,7 +1,7 @@
 //! The GPUs of this machine, or why this build has none.
 
 use kiln_ir::Result;
-use kiln_runtime::DeviceInfo;
+use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 
 #[cfg(feature = "gpu")]
 pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
@@ -9,8 +9,9 @@ pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
 }
 
 #[cfg(feature = "gpu")]
-pub(crate) fn open(index: usize) -> Result<kiln_runtime::Device> {
-    kiln_gpu::open(index, kiln_gpu::GpuOptions::new())
+pub(crate) fn open(index: usize, kernels: KernelCacheOptions) -> Result<kiln_runtime::Device> {
+    let kernels = kernels.or_disk(crate::cache_dir::default_disk);
+    kiln_gpu::open(index, kiln_gpu::GpuOptions::new().kernels(kernels))
 }
 
 #[cfg(not(feature = "gpu"))]
@@ -19,7 +20,7 @@ pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
 }
 
 #[cfg(not(feature = "gpu"))]
-pub(crate) fn open(_index: usize) -> Result<kiln_runtime::Device> {
+pub(crate) fn open(_index: usize, _kernels: KernelCacheOptions) -> Result<kiln_runtime::Device> {
     Err(unsupported())
 }
 

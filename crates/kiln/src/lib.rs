@@ -38,10 +38,12 @@
 #[doc = include_str!("../../../README.md")]
 struct ReadmeExamples;
 
+mod cache_dir;
 mod choice;
 mod device;
 mod gpus;
 
+pub use cache_dir::{cache_dir, kernel_cache_dir};
 pub use choice::{Choice, Rejection};
 pub use device::Device;
 pub use kiln_cpu::{CpuOptions, SimdLevel};
@@ -49,6 +51,10 @@ pub use kiln_cpu::{CpuOptions, SimdLevel};
 pub use kiln_gpu::GpuOptions;
 pub use kiln_ir::{Error, ErrorKind, Result};
 pub use kiln_runtime::{
-    Buffer, BufferOptions, Bytes, Command, CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature,
-    HostAccess, PendingRead, Pool, PoolConfig, PoolOptions, PoolStatistics, TypedBuffer, Usage, pool,
+    Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
+    CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,
+    Feature, Graph, GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag,
+    KernelHash, KernelKey, KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, Optimisation,
+    Origin, Outcome, PendingRead, Pool, PoolConfig, PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection,
+    RunReport, Scalar, TypedBuffer, Usage, Value, graph, pool, store,
 };

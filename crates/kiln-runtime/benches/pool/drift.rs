@@ -1,7 +1,7 @@
 //! A workload whose sizes drift: every request is a little larger than the last, while the bytes in use stay the same.
 
+use crate::harness::report::{Checks, Number, Target};
 use crate::plot::{Plot, Series};
-use crate::report::{Checks, Number, Target};
 use crate::{Bench, resident};
 use kiln_runtime::{Buffer, Bytes, Device, PoolOptions, PoolStatistics};
 use std::collections::{BTreeMap, VecDeque};

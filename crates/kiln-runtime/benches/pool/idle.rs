@@ -1,6 +1,6 @@
 //! What the system gets back after a burst.
 
-use crate::report::{Checks, Number, Target};
+use crate::harness::report::{Checks, Number, Target};
 use crate::{Bench, resident};
 use kiln_runtime::{Buffer, Device, PoolConfig, PoolOptions};
 use std::time::{Duration, Instant};

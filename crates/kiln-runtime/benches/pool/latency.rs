@@ -1,8 +1,8 @@
 //! The time of an allocation and its end, warm: the CPU device beside mimalloc, the GPU device beside wgpu alone.
 
 use crate::Bench;
-use crate::harness::{Arm, Results, on_threads, run as run_arms};
-use crate::report::{Checks, Number, Target, print_arms};
+use crate::harness::arms::{Arm, Results, on_threads, run as run_arms};
+use crate::harness::report::{Checks, Number, Target, print_arms};
 use kiln_gpu::GpuDevice;
 use kiln_runtime::{BufferOptions, Device, PoolOptions, Usage};
 use mimalloc::MiMalloc;

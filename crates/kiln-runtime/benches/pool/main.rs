@@ -1,52 +1,26 @@
 //! `cargo bench -p kiln-runtime`: what the pool promises, shown or not shown on this machine, in one run.
 //!
-//! Arms of a comparison run interleaved, in random order, after a warm-up; times are medians with their quartiles, and a
-//! ratio is the median of the ratios within a round. Every measurement checks its output: a number whose check failed is
-//! not shown, and the process then ends with status 1. A slow machine alone never does that. Numbers of one run compare;
-//! numbers of two runs on a shared machine do not.
-//!
-//! After `--`: names of sections to run only these, `--quick` for a short run. With `--test`, and without the `--bench`
-//! that `cargo bench` gives, as under `cargo test --benches`, everything runs for a moment: the checks count then, not
-//! the numbers.
+//! How it measures, and what to give after `--`: see the harness.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
 mod counted;
 mod drift;
+#[path = "../harness/mod.rs"]
 mod harness;
 mod idle;
 mod latency;
 mod plot;
-mod report;
 mod resident;
 mod reuse;
 mod stress;
 mod transfer;
 
+use harness::Effort;
+use harness::report::Report;
 use kiln_runtime::{Device, PoolOptions};
-use report::Report;
 use std::cell::OnceCell;
 use std::process::ExitCode;
-
-/// How long a run takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effort {
-    Full,
-    Quick,
-    /// Only so long that every check has run.
-    Check,
-}
-
-impl Effort {
-    /// One of three numbers, of rounds or of operations.
-    fn pick<T>(self, full: T, quick: T, check: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-            Self::Check => check,
-        }
-    }
-}
 
 /// What every section gets.
 struct Bench {
@@ -96,29 +70,16 @@ const SECTIONS: [Section; 6] = [
 ];
 
 fn main() -> ExitCode {
-    let (mut bench, mut quick, mut test) = (false, false, false);
-    let mut wanted = Vec::new();
-    for argument in std::env::args().skip(1) {
-        match argument.as_str() {
-            "--bench" => bench = true,
-            "--quick" => quick = true,
-            "--test" => test = true,
-            name if SECTIONS.iter().any(|(section, _)| *section == name) => wanted.push(argument),
-            _ => {
-                let names = SECTIONS.map(|(name, _)| name).join(", ");
-                println!("expected --quick or sections out of {names}, found `{argument}`");
-                return ExitCode::from(2);
-            }
+    let (effort, wanted) = match harness::arguments(&SECTIONS.map(|(name, _)| name)) {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            println!("{message}");
+            return ExitCode::from(2);
         }
-    }
-    let effort = match (quick, bench && !test) {
-        (true, _) => Effort::Quick,
-        (false, true) => Effort::Full,
-        (false, false) => Effort::Check,
     };
     let mut bench = Bench { effort, report: Report::default(), gpu: OnceCell::new() };
     for (name, run) in SECTIONS {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+        if wanted.contains(&name) {
             run(&mut bench);
             println!();
         }

@@ -2,8 +2,8 @@
 
 use crate::Bench;
 use crate::counted::Counted;
-use crate::harness::Random;
-use crate::report::{Checks, Number, Target};
+use crate::harness::arms::Random;
+use crate::harness::report::{Checks, Number, Target};
 use kiln_runtime::{Buffer, Device};
 
 /// A buffer lives until up to this many later ones were made, as the intermediates of a computation do.

@@ -1,8 +1,8 @@
 //! Eight threads with random sizes and lifetimes: nothing leaks, nothing overlaps, the budget holds.
 
 use crate::Bench;
-use crate::harness::{Random, on_threads};
-use crate::report::Checks;
+use crate::harness::arms::{Random, on_threads};
+use crate::harness::report::Checks;
 use crate::resident;
 use kiln_ir::ErrorKind;
 use kiln_runtime::{Buffer, Bytes, Device, PoolConfig, PoolOptions};

@@ -1,8 +1,8 @@
 //! Host access in place beside host access through staging, on the same device and with the same bytes.
 
 use crate::Bench;
-use crate::harness::{Arm, Results, run as run_arms};
-use crate::report::Checks;
+use crate::harness::arms::{Arm, Results, run as run_arms};
+use crate::harness::report::Checks;
 use kiln_runtime::{Buffer, BufferOptions, Bytes, Device, Usage};
 use std::cell::Cell;
 use std::time::Instant;

@@ -73,6 +73,20 @@ impl Buffer {
         self.allocation.is_same(&other.allocation)
     }
 
+    /// Whether some byte is in both buffers.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        self.shares_allocation_with(other) && a.start.max(b.start) < a.end.min(b.end)
+    }
+
+    /// Where `part` is in this buffer; `None` where it is not, or not whole.
+    pub(crate) fn position_of(&self, part: &Self) -> Option<Range<u64>> {
+        let (whole, part_range) = (self.range(), part.range());
+        let is_inside = whole.start <= part_range.start && part_range.end <= whole.end;
+        (is_inside && self.shares_allocation_with(part))
+            .then(|| part_range.start - whole.start..part_range.end - whole.start)
+    }
+
     /// A part of the buffer: the same memory, without a copy.
     ///
     /// # Errors
@@ -122,7 +136,7 @@ impl Buffer {
         &self.allocation
     }
 
-    fn range(&self) -> Range<u64> {
+    pub(crate) fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.bytes
     }
 

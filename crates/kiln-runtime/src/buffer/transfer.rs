@@ -117,7 +117,7 @@ impl Buffer {
         }
         let mut commands = CommandList::new();
         commands.copy(self, to)?;
-        self.submit(commands).map(drop)
+        self.submit(&commands).map(drop)
     }
 
     /// Copies to another slice of the same allocation, piece by piece through a buffer between them; the far end first
@@ -132,7 +132,7 @@ impl Buffer {
             let mut commands = CommandList::new();
             commands.copy(&self.slice(range.clone())?, &between)?;
             commands.copy(&between, &to.slice(range)?)?;
-            self.submit(commands)?;
+            self.submit(&commands)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Buffer {
         }
         let mut commands = CommandList::new();
         commands.zero(self)?;
-        self.submit(commands).map(drop)
+        self.submit(&commands).map(drop)
     }
 
     fn map_in_place<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
@@ -170,10 +170,27 @@ impl Buffer {
             let end = start + staging.bytes;
             let mut commands = CommandList::new();
             commands.copy(&staging, &self.slice(start..end)?)?;
-            let submission = self.submit(commands)?;
+            let submission = self.submit(&commands)?;
             // While one chunk is on its way the next is filled, but no third.
             self.api().wait(before)?;
             (start, before) = (end, submission);
+        }
+        Ok(())
+    }
+
+    /// Records a write through staging that is filled now.
+    pub(crate) fn record_write(&self, data: &[u8], commands: &mut CommandList) -> Result<()> {
+        self.check_length(data.len())?;
+        self.check_fault()?;
+        self.check_alignment("write")?;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let staging = self.staging(rest.len() as u64, Usage::Upload)?;
+            let chunk;
+            let start = (data.len() - rest.len()) as u64;
+            (chunk, rest) = rest.split_at(rest.len().min(staging.bytes as usize));
+            staging.map_in_place(|bytes| bytes[..chunk.len()].copy_from_slice(chunk))?;
+            commands.copy(&staging, &self.slice(start..start + staging.bytes)?)?;
         }
         Ok(())
     }
@@ -215,9 +232,9 @@ impl Buffer {
         Ok(Self::new(core.allocate(&request)?))
     }
 
-    fn submit(&self, commands: CommandList) -> Result<u64> {
+    fn submit(&self, commands: &CommandList) -> Result<u64> {
         self.check_fault()?;
-        submit_to(self.api(), commands)
+        submit_to(self.api(), commands.commands())
     }
 
     fn check_fault(&self) -> Result<()> {
@@ -307,7 +324,7 @@ impl<T: Pod> PendingRead<T> {
         let mut commands = CommandList::new();
         let part = Buffer { bytes: self.source.bytes, ..words };
         commands.copy(&part, &self.source)?;
-        self.submission = self.buffer.submit(commands)?;
+        self.submission = self.buffer.submit(&commands)?;
         Ok(())
     }
 

@@ -7,8 +7,13 @@ pub(super) struct Faults {
     pub(super) allocation: Fuse,
     pub(super) map: Fuse,
     pub(super) submission: Fuse,
+    pub(super) skip: Fuse,
+    pub(super) translation: Fuse,
+    pub(super) load: Fuse,
     /// Submissions that never end.
     pub(super) lost: BTreeSet<u64>,
+    /// Submissions that end without having done anything.
+    pub(super) skipped: BTreeSet<u64>,
 }
 
 /// Strikes at chosen events, counted from when each was chosen.

@@ -5,15 +5,16 @@ mod record;
 
 pub use record::Record;
 
-use crate::command::Command;
-use crate::device::{Device, DeviceApi};
+use crate::command::{BoundValue, Command, Dispatch};
+use crate::device::{Device, DeviceApi, Loaded};
 use crate::info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, fingerprint};
+use crate::kernel::{Artifact, Code, KernelCacheOptions, Program, RawKernel, RuntimeChecks};
 use crate::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Usage};
 use crate::pool::PoolOptions;
 use faults::Faults;
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
@@ -41,6 +42,21 @@ pub struct NullDevice {
     properties: MemoryProperties,
     capacity_bytes: u64,
     manual: bool,
+    kernels: BTreeMap<String, HostKernel>,
+}
+
+/// What a kernel does on the null device.
+type HostKernel = Arc<dyn Fn(&mut NullArguments) + Send + Sync>;
+
+/// What a dispatch on the null device works on.
+#[derive(Debug)]
+pub struct NullArguments {
+    /// The contents of the buffers, by index of their bindings.
+    pub buffers: BTreeMap<u32, Vec<u8>>,
+    /// The values, by index of their bindings.
+    pub values: BTreeMap<u32, Vec<u8>>,
+    /// Workgroups along each axis.
+    pub workgroups: [u32; 3],
 }
 
 struct Shared {
@@ -66,6 +82,7 @@ struct State {
 enum Step {
     Copy { from: Span, to: Span },
     Zero { span: Span },
+    Dispatch { kernel: Option<HostKernel>, spans: Vec<(u32, Span)>, values: Vec<BoundValue>, workgroups: [u32; 3] },
 }
 
 struct Span {
@@ -105,10 +122,12 @@ impl NullDevice {
             kind: DeviceKind::Null,
             driver: "null".into(),
             driver_version: env!("CARGO_PKG_VERSION").into(),
+            compiler: Some("null".into()),
             fingerprint: fingerprint(&["null", env!("CARGO_PKG_VERSION")]),
             limits: DeviceLimits {
                 max_buffer_bytes: budget,
                 max_binding_bytes: budget,
+                binding_alignment_bytes: 16,
                 max_workgroups_per_axis: 65535,
                 max_workgroup_invocations: 256,
                 max_workgroup_bytes: 16 << 10,
@@ -119,7 +138,7 @@ impl NullDevice {
             memory: DeviceMemory { total_bytes: None, default_budget_bytes: budget, shared_with_host: true },
         };
         let shared = Arc::new(Shared { info, state: Mutex::default(), running: Mutex::default() });
-        Self { shared, properties, capacity_bytes: u64::MAX, manual: false }
+        Self { shared, properties, capacity_bytes: u64::MAX, manual: false, kernels: BTreeMap::new() }
     }
 
     /// What the memory is and can do.
@@ -143,6 +162,28 @@ impl NullDevice {
         self
     }
 
+    /// What the kernel with this name does. A kernel without it is checked and recorded like any other, and does nothing.
+    #[must_use]
+    pub fn with_kernel(
+        mut self,
+        name: impl Into<String>,
+        run: impl Fn(&mut NullArguments) + Send + Sync + 'static,
+    ) -> Self {
+        self.kernels.insert(name.into(), Arc::new(run));
+        self
+    }
+
+    /// What the device says of itself; for tests of what depends on it.
+    ///
+    /// # Panics
+    /// On a device that was cloned before.
+    #[must_use]
+    pub fn with_info(mut self, change: impl FnOnce(&mut DeviceInfo)) -> Self {
+        let shared = Arc::get_mut(&mut self.shared).expect("the device has no clones yet");
+        change(&mut shared.info);
+        self
+    }
+
     /// The device with a pool of default options.
     ///
     /// # Errors
@@ -157,6 +198,14 @@ impl NullDevice {
     /// As [`Device::new`].
     pub fn into_device_with(self, pool: PoolOptions) -> Result<Device> {
         Device::new(Arc::new(self), pool)
+    }
+
+    /// The device with a kernel cache of its own options.
+    ///
+    /// # Errors
+    /// As [`Device::with_kernels`].
+    pub fn into_device_with_kernels(self, kernels: KernelCacheOptions) -> Result<Device> {
+        Device::with_kernels(Arc::new(self), PoolOptions::new(), kernels)
     }
 
     /// Everything that happened so far.
@@ -184,6 +233,22 @@ impl NullDevice {
         self.shared.state.lock().faults.map.arm(n);
     }
 
+    /// Lets the `n`-th translation of a kernel from now fail with `CompileFailed`; 1 is the next.
+    pub fn fail_translation(&self, n: u64) {
+        self.shared.state.lock().faults.translation.arm(n);
+    }
+
+    /// Lets the `n`-th load of a translated kernel from now fail with `CompileFailed`; 1 is the next.
+    pub fn fail_load(&self, n: u64) {
+        self.shared.state.lock().faults.load.arm(n);
+    }
+
+    /// Lets the `n`-th submission from now do nothing without telling; 1 is the next. The device finds out when the
+    /// submission ends, and is lost.
+    pub fn skip_submission(&self, n: u64) {
+        self.shared.state.lock().faults.skip.arm(n);
+    }
+
     /// Lets the device be lost while it runs the `n`-th submission from now; 1 is the next.
     pub fn lose_submission(&self, n: u64) {
         self.shared.state.lock().faults.submission.arm(n);
@@ -195,8 +260,10 @@ impl NullDevice {
         let mut state = self.shared.state.lock();
         while state.fault.is_none() && state.queue.front().is_some_and(|(number, _)| *number <= submission) {
             let Some((number, steps)) = state.queue.pop_front() else { break };
-            if state.faults.lost.contains(&number) {
-                let message = format!("device `null` was lost while it ran submission {number}");
+            let (lost, skipped) = (state.faults.lost.contains(&number), state.faults.skipped.contains(&number));
+            if lost || skipped {
+                let how = if lost { "was lost while it ran" } else { "did nothing in" };
+                let message = format!("device `null` {how} submission {number}");
                 state.fault = Some(Error::new(ErrorKind::DeviceLost, message));
                 // Nothing of these will run. Unlocked, because the last reference to a block may be among them.
                 let never = std::mem::take(&mut state.queue);
@@ -282,7 +349,7 @@ impl DeviceApi for NullDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        let steps = commands.iter().map(Step::new).collect();
+        let steps = commands.iter().map(|command| Step::new(command, &self.kernels)).collect();
         let submission = {
             let mut state = self.shared.state.lock();
             if let Some(fault) = &state.fault {
@@ -293,6 +360,13 @@ impl DeviceApi for NullDevice {
             if state.faults.submission.strikes() {
                 state.faults.lost.insert(submission);
             }
+            if state.faults.skip.strikes() {
+                state.faults.skipped.insert(submission);
+            }
+            for dispatch in commands.iter().filter_map(as_dispatch) {
+                let kernel = dispatch.kernel().name().to_string();
+                state.records.push(Record::Dispatch { kernel, workgroups: dispatch.workgroups() });
+            }
             state.records.push(Record::Submit { submission, commands: commands.len() });
             state.queue.push_back((submission, steps));
             submission
@@ -301,6 +375,29 @@ impl DeviceApi for NullDevice {
             self.complete(submission);
         }
         Ok(submission)
+    }
+
+    fn translate(&self, program: &Program) -> Result<Artifact> {
+        let mut state = self.shared.state.lock();
+        state.records.push(Record::Translate { kernel: program.key.name().to_string() });
+        if state.faults.translation.strikes() {
+            return Err(Error::new(ErrorKind::CompileFailed, "null device found an injected fault of a translation"));
+        }
+        Ok(Artifact {
+            reflection: program.reflection.clone(),
+            code: Code::Wgsl(program.key.to_source().text().to_string()),
+            driver_blob: None,
+            checks: RuntimeChecks { bounds: program.key.options().bounds_checks, loops: true, zero_workgroup: true },
+        })
+    }
+
+    fn load(&self, artifact: &Artifact) -> Result<Loaded> {
+        let mut state = self.shared.state.lock();
+        state.records.push(Record::Load { bytes: artifact.bytes(), checks: artifact.checks });
+        if state.faults.load.strikes() {
+            return Err(Error::new(ErrorKind::CompileFailed, "null device found an injected fault of a load"));
+        }
+        Ok(Loaded { kernel: RawKernel::new(()), driver_blob: None })
     }
 
     fn notify(&self, submission: u64, waker: Waker) {
@@ -331,10 +428,16 @@ impl NullDevice {
 }
 
 impl Step {
-    fn new(command: &Command) -> Self {
+    fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Self {
         match command {
             Command::Copy { from, to } => Self::Copy { from: Span::new(from), to: Span::new(to) },
             Command::Zero { buffer } => Self::Zero { span: Span::new(buffer) },
+            Command::Dispatch(dispatch) => Self::Dispatch {
+                kernel: kernels.get(dispatch.kernel().name()).cloned(),
+                spans: dispatch.buffers().iter().map(|bound| (bound.slot, Span::new(&bound.buffer))).collect(),
+                values: dispatch.values().to_vec(),
+                workgroups: dispatch.workgroups(),
+            },
         }
     }
 }
@@ -361,6 +464,27 @@ fn run(step: Step) {
             to.with(|to| to.copy_from_slice(&bytes));
         }
         Step::Zero { span } => span.with(|bytes| bytes.fill(0)),
+        Step::Dispatch { kernel: None, .. } => {}
+        Step::Dispatch { kernel: Some(kernel), spans, values, workgroups } => {
+            let values = values.into_iter().map(|value| (value.slot, value.bytes)).collect();
+            let mut arguments = NullArguments { buffers: BTreeMap::new(), values, workgroups };
+            for (slot, span) in &spans {
+                span.with(|bytes| drop(arguments.buffers.insert(*slot, bytes.to_vec())));
+            }
+            kernel(&mut arguments);
+            for (slot, span) in &spans {
+                if let Some(changed) = arguments.buffers.get(slot) {
+                    span.with(|bytes| bytes.copy_from_slice(changed));
+                }
+            }
+        }
+    }
+}
+
+fn as_dispatch(command: &Command) -> Option<&Dispatch> {
+    match command {
+        Command::Dispatch(dispatch) => Some(dispatch),
+        _ => None,
     }
 }
 

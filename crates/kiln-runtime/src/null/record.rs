@@ -1,5 +1,6 @@
 //! What the null device remembers.
 
+use crate::kernel::RuntimeChecks;
 use crate::memory::Usage;
 
 /// One thing that happened to a [`NullDevice`](super::NullDevice).
@@ -33,6 +34,25 @@ pub enum Record {
         write: bool,
         /// Whether a fault was injected.
         failed: bool,
+    },
+    /// A kernel was translated.
+    Translate {
+        /// Its name.
+        kernel: String,
+    },
+    /// A translated kernel was loaded.
+    Load {
+        /// The bytes of its code.
+        bytes: u64,
+        /// The checks that it was loaded with.
+        checks: RuntimeChecks,
+    },
+    /// A dispatch was submitted.
+    Dispatch {
+        /// The name of its kernel.
+        kernel: String,
+        /// Workgroups along each axis.
+        workgroups: [u32; 3],
     },
     /// Commands were submitted.
     Submit {

@@ -1,0 +1,253 @@
+//! Kernels as wgpu pipelines, and what their dispatches bind.
+
+use crate::block::Block;
+use crate::fault::one_line;
+use crate::scope::catch;
+use crate::steps;
+use crate::timeline::Timeline;
+use kiln_cache::{Cache, EvictionPolicy};
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::{Artifact, Binding, BindingKind, Code, Dispatch, Feature, Loaded, RawKernel, Reflection};
+use parking_lot::Mutex;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The most bind groups that are kept for launches with the same buffers.
+const MAX_BIND_GROUPS: usize = 512;
+/// The most pages of values that a kernel keeps bind groups for.
+const MAX_PAGES: usize = 8;
+
+/// What makes kernels and keeps their bind groups, one for each device.
+pub(crate) struct Kernels {
+    timeline: Arc<Timeline>,
+    uses_pipeline_cache: bool,
+    /// How long the driver's blob is while nothing is in it.
+    empty_blob: OnceLock<usize>,
+    next_id: AtomicU64,
+    bind_groups: Cache<BindKey, wgpu::BindGroup>,
+}
+
+/// What a [`RawKernel`] of a GPU holds.
+#[derive(Debug)]
+pub(crate) struct GpuKernel {
+    id: u64,
+    pub(crate) pipeline: wgpu::ComputePipeline,
+    buffers: wgpu::BindGroupLayout,
+    values: Option<wgpu::BindGroupLayout>,
+    /// The bytes of each value, in order.
+    value_bytes: Vec<NonZeroU64>,
+    value_groups: Mutex<Vec<(u64, wgpu::BindGroup)>>,
+}
+
+/// Everything that a bind group of buffers depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BindKey {
+    kernel: u64,
+    /// Block, offset and length of each buffer.
+    buffers: Vec<(u64, u64, u64)>,
+}
+
+impl Kernels {
+    pub(crate) fn new(timeline: Arc<Timeline>, features: &std::collections::BTreeSet<Feature>) -> Result<Self> {
+        let bind_groups =
+            Cache::builder("bind_groups").policy(EvictionPolicy::size_limited_lru(MAX_BIND_GROUPS)).build();
+        let bind_groups = bind_groups.map_err(|error| {
+            Error::new(ErrorKind::Internal, "expected a cache of bind groups, found none").with_source(error)
+        })?;
+        let uses_pipeline_cache = features.contains(&Feature::PipelineCache);
+        let (empty_blob, next_id) = (OnceLock::new(), AtomicU64::new(0));
+        Ok(Self { timeline, uses_pipeline_cache, empty_blob, next_id, bind_groups })
+    }
+
+    /// Makes a pipeline of translated code.
+    pub(crate) fn load(&self, artifact: &Artifact) -> Result<Loaded> {
+        self.timeline.fault.check()?;
+        let device = &self.timeline.device;
+        let cache = self.uses_pipeline_cache.then(|| pipeline_cache(device, artifact.driver_blob.as_deref()));
+        let (kernel, error) = catch(device, || self.create(artifact, cache.as_ref()));
+        if let Some(error) = error {
+            let description = match &error {
+                wgpu::Error::OutOfMemory { .. } => {
+                    let message = "expected the driver to load a kernel, found its memory exhausted";
+                    return Err(Error::new(ErrorKind::OutOfMemory, message).with_source(error));
+                }
+                wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => description,
+            };
+            let message = format!("expected a kernel that the driver takes, found: {}", one_line(description));
+            return Err(Error::new(ErrorKind::CompileFailed, message).with_source(error));
+        }
+        // A pipeline that the driver refuses can lose the device.
+        self.timeline.poll(wgpu::PollType::Poll)?;
+        self.timeline.fault.check()?;
+        let driver_blob = cache.filter(|_| artifact.driver_blob.is_none()).and_then(|cache| self.blob_of(&cache));
+        Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob })
+    }
+
+    /// What the driver tells to keep; `None` where that is only a header, as on drivers that keep their own store.
+    fn blob_of(&self, cache: &wgpu::PipelineCache) -> Option<Vec<u8>> {
+        let device = &self.timeline.device;
+        let empty =
+            *self.empty_blob.get_or_init(|| pipeline_cache(device, None).get_data().map_or(0, |data| data.len()));
+        cache.get_data().filter(|data| data.len() > empty)
+    }
+
+    fn create(&self, artifact: &Artifact, cache: Option<&wgpu::PipelineCache>) -> GpuKernel {
+        let device = &self.timeline.device;
+        let reflection = &artifact.reflection;
+        let buffers = layout(device, reflection.bindings.iter().filter(|binding| binding.kind.is_buffer()));
+        let value_bytes: Vec<NonZeroU64> =
+            values(reflection).filter_map(|binding| NonZeroU64::new(binding.min_bytes)).collect();
+        let values = (!value_bytes.is_empty()).then(|| layout(device, values(reflection)));
+        let layouts = [Some(&buffers), values.as_ref()];
+        let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &layouts[..1 + usize::from(values.is_some())],
+            immediate_size: 0,
+        });
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: Some(&layout),
+            module: &shader_module(device, artifact),
+            entry_point: Some(&reflection.entry),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: artifact.checks.zero_workgroup,
+                ..wgpu::PipelineCompilationOptions::default()
+            },
+            cache,
+        });
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        GpuKernel { id, pipeline, buffers, values, value_bytes, value_groups: Mutex::default() }
+    }
+
+    /// The bind group for the buffers of a dispatch: the one of an earlier dispatch with the same, or a new one.
+    pub(crate) fn bind(&self, kernel: &GpuKernel, dispatch: &Dispatch) -> Result<wgpu::BindGroup> {
+        let found = dispatch.buffers().iter().map(|bound| {
+            let (block, offset) = steps::find(&bound.buffer)?;
+            Ok((block, offset, bound.buffer.bytes()))
+        });
+        let found = found.collect::<Result<Vec<(Block, u64, u64)>>>()?;
+        let key = BindKey {
+            kernel: kernel.id,
+            buffers: found.iter().map(|(block, offset, bytes)| (block.id(), *offset, *bytes)).collect(),
+        };
+        let made = self.bind_groups.get_or_insert_with(&key, || {
+            let entries: Vec<_> = (found.iter().enumerate())
+                .map(|(binding, (block, offset, bytes))| {
+                    entry(binding, &block.buffer, *offset, NonZeroU64::new(*bytes))
+                })
+                .collect();
+            self.bind_group(&kernel.buffers, &entries)
+        });
+        match made {
+            Ok(group) => Ok((*group).clone()),
+            Err(error) => Err(Error::new(ErrorKind::Internal, "expected a bind group, found none").with_source(error)),
+        }
+    }
+
+    /// The bind group for the values of a kernel in a page of values; `None` where it takes none.
+    pub(crate) fn bind_values(&self, kernel: &GpuKernel, page: u64, buffer: &wgpu::Buffer) -> Option<wgpu::BindGroup> {
+        let layout = kernel.values.as_ref()?;
+        let mut groups = kernel.value_groups.lock();
+        if let Some((_, group)) = groups.iter().find(|(id, _)| *id == page) {
+            return Some(group.clone());
+        }
+        let bytes = kernel.value_bytes.iter().enumerate();
+        let entries: Vec<_> = bytes.map(|(binding, bytes)| entry(binding, buffer, 0, Some(*bytes))).collect();
+        let group = self.bind_group(layout, &entries);
+        if groups.len() >= MAX_PAGES {
+            groups.remove(0);
+        }
+        groups.push((page, group.clone()));
+        Some(group)
+    }
+
+    fn bind_group(&self, layout: &wgpu::BindGroupLayout, entries: &[wgpu::BindGroupEntry<'_>]) -> wgpu::BindGroup {
+        self.timeline.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries })
+    }
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernels").field("bind_groups", &self.bind_groups.len()).finish_non_exhaustive()
+    }
+}
+
+impl GpuKernel {
+    /// The kernel of a dispatch.
+    pub(crate) fn of(dispatch: &Dispatch) -> Result<&Self> {
+        dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, "expected a kernel of a GPU, found one of another device")
+        })
+    }
+}
+
+fn values(reflection: &Reflection) -> impl Iterator<Item = &Binding> {
+    reflection.bindings.iter().filter(|binding| !binding.kind.is_buffer())
+}
+
+fn layout<'a>(device: &wgpu::Device, bindings: impl Iterator<Item = &'a Binding>) -> wgpu::BindGroupLayout {
+    let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..)
+        .zip(bindings)
+        .map(|(number, binding)| {
+            let (ty, has_dynamic_offset) = match binding.kind {
+                BindingKind::Read => (wgpu::BufferBindingType::Storage { read_only: true }, false),
+                BindingKind::ReadWrite => (wgpu::BufferBindingType::Storage { read_only: false }, false),
+                BindingKind::Value | BindingKind::Grid => (wgpu::BufferBindingType::Uniform, true),
+            };
+            let min_binding_size = NonZeroU64::new(binding.min_bytes);
+            wgpu::BindGroupLayoutEntry {
+                binding: number,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size },
+                count: None,
+            }
+        })
+        .collect();
+    device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+}
+
+fn entry(binding: usize, buffer: &wgpu::Buffer, offset: u64, size: Option<NonZeroU64>) -> wgpu::BindGroupEntry<'_> {
+    let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
+    wgpu::BindGroupEntry { binding: binding as u32, resource }
+}
+
+fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModule {
+    match &artifact.code {
+        Code::Spirv(words) => {
+            let [x, y, z] = artifact.reflection.workgroup_size;
+            let entry_point = wgpu::PassthroughShaderEntryPoint {
+                name: artifact.reflection.entry.as_str().into(),
+                workgroup_size: (x, y, z),
+            };
+            let descriptor = wgpu::ShaderModuleDescriptorPassthrough {
+                entry_points: vec![entry_point].into(),
+                spirv: Some(words.into()),
+                ..wgpu::ShaderModuleDescriptorPassthrough::default()
+            };
+            // SAFETY: the words are what naga wrote for a validated program on this device: fresh, or from a store that
+            // only this user can write, with a checksum over them and over the key that names compiler and driver.
+            unsafe { device.create_shader_module_passthrough(descriptor) }
+        }
+        Code::Wgsl(text) => shader_module_of_wgsl(device, text, artifact),
+        other => {
+            shader_module_of_wgsl(device, &format!("expected SPIR-V or WGSL, found {}", size_of_val(other)), artifact)
+        }
+    }
+}
+
+fn shader_module_of_wgsl(device: &wgpu::Device, text: &str, artifact: &Artifact) -> wgpu::ShaderModule {
+    let descriptor = wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(text.into()) };
+    let mut checks = wgpu::ShaderRuntimeChecks::checked();
+    checks.bounds_checks = artifact.checks.bounds;
+    checks.force_loop_bounding = artifact.checks.loops;
+    // SAFETY: only what the author of the kernel asked for in its options is left out.
+    unsafe { device.create_shader_module_trusted(descriptor, checks) }
+}
+
+fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
+    let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
+    // SAFETY: the data is what this driver gave for this kernel, stored as the code of the kernel is, under a key that
+    // names the driver's version.
+    unsafe { device.create_pipeline_cache(&descriptor) }
+}

@@ -1,0 +1,116 @@
+//! Proof that a submission ran.
+//!
+//! Some drivers report a submission that ran out of memory as done, and leave zeros behind. So every submission ends with a
+//! copy of a token, and counts as done when the token has arrived: one that has not is the fault of the device (R4.6).
+
+use crate::timeline::Timeline;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const TOKEN_BYTES: u64 = size_of::<u64>() as u64;
+/// The most sentinels that are kept while no submission uses them.
+const MAX_SPARE: usize = 16;
+
+/// The sentinels of a device that no submission uses.
+#[derive(Debug, Default)]
+pub(crate) struct Sentinels {
+    spare: Mutex<Vec<Sentinel>>,
+    next_token: AtomicU64,
+}
+
+/// A pair of buffers: the token is written to the first, and has to arrive in the second.
+#[derive(Debug)]
+pub(crate) struct Sentinel {
+    token: u64,
+    source: wgpu::Buffer,
+    target: wgpu::Buffer,
+}
+
+impl Sentinels {
+    /// A sentinel with a token that no submission has had.
+    pub(crate) fn take(&self, device: &wgpu::Device) -> Sentinel {
+        let spare = self.spare.lock().pop();
+        let buffer = |usage| {
+            let size = TOKEN_BYTES;
+            device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+        };
+        let mut sentinel = spare.unwrap_or_else(|| Sentinel {
+            token: 0,
+            source: buffer(wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST),
+            target: buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
+        });
+        sentinel.token = self.next_token.fetch_add(1, Ordering::Relaxed) + 1;
+        sentinel
+    }
+}
+
+impl Sentinel {
+    /// Lets the token travel at the end of a submission.
+    pub(crate) fn encode(&self, queue: &wgpu::Queue, encoder: &mut wgpu::CommandEncoder) {
+        queue.write_buffer(&self.source, 0, &self.token.to_le_bytes());
+        encoder.copy_buffer_to_buffer(&self.source, 0, &self.target, 0, TOKEN_BYTES);
+    }
+
+    /// Calls `done` once the submission is over, after its token was checked.
+    pub(crate) fn watch(self, timeline: &Timeline, number: u64, done: impl FnOnce() + Send + 'static) {
+        let (sentinels, fault) = (Arc::clone(&timeline.sentinels), Arc::clone(&timeline.fault));
+        let target = self.target.clone();
+        target.map_async(wgpu::MapMode::Read, .., move |mapped| {
+            match mapped.map(|()| self.arrived()) {
+                Ok(token) if token == self.token => {
+                    let mut spare = sentinels.spare.lock();
+                    if spare.len() < MAX_SPARE {
+                        spare.push(self);
+                    }
+                }
+                Ok(_) => drop(fault.lose(&format!("submission {number} ended without having run"))),
+                // The device is gone, which others tell better.
+                Err(error) => drop(fault.lose(&format!("submission {number} left no proof that it ran ({error})"))),
+            }
+            done();
+        });
+    }
+
+    /// The token in the second buffer, which is mapped.
+    fn arrived(&self) -> u64 {
+        let mut bytes = [0; TOKEN_BYTES as usize];
+        if let Ok(mapped) = self.target.get_mapped_range(..) {
+            bytes.copy_from_slice(&mapped);
+        }
+        self.target.unmap();
+        u64::from_le_bytes(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::timeline::Submission;
+    use crate::{GpuDevice, GpuOptions};
+    use kiln_ir::ErrorKind;
+
+    /// R4.6: a submission that silently did nothing, which is one whose token does not travel.
+    #[test]
+    fn a_submission_that_does_nothing_ends_the_device() {
+        if let Err(error) = crate::probe() {
+            assert!(std::env::var_os("CI").is_none(), "no adapter although `CI` is set: {error}");
+            println!("skipped: {error}");
+            return;
+        }
+        let device = crate::open(0, GpuOptions::new()).unwrap();
+        let buffer = device.buffer_from(&[1u32; 4]).unwrap();
+        buffer.zero().unwrap();
+        assert_eq!(buffer.read().unwrap(), [0; 4], "the tokens of these travel");
+        let timeline = GpuDevice::of(&device).unwrap().timeline();
+        let sentinel = timeline.sentinels.take(&timeline.device);
+        let commands = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()).finish();
+        let number = timeline.submit(Some(Submission { commands, sentinel })).unwrap();
+        let error = timeline.wait(number).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost);
+        assert!(error.to_string().ends_with(&format!("submission {number} ended without having run")), "{error}");
+        for later in [buffer.read().unwrap_err(), buffer.write(&[1; 4]).unwrap_err(), device.synchronize().unwrap_err()]
+        {
+            assert_eq!(later.to_string(), error.to_string());
+        }
+    }
+}

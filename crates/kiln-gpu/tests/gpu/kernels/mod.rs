@@ -1,0 +1,39 @@
+//! Kernels that a user brings: compiled, checked, launched, on both ways from a program to the driver.
+
+mod arguments;
+mod grids;
+mod options;
+mod order;
+mod tiers;
+
+use crate::support;
+use kiln_gpu::GpuOptions;
+use kiln_runtime::{Device, Feature, KernelSource};
+
+/// `y = alpha * x + y`, with a length of its own.
+pub(super) const SAXPY: &str = "
+    override ALPHA: f32 = 1.0;
+    @group(0) @binding(0) var<storage, read> x: array<f32>;
+    @group(0) @binding(3) var<storage, read_write> y: array<f32>;
+    @group(1) @binding(0) var<uniform> n: u32;
+    @compute @workgroup_size(64)
+    fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+        if (id.x < n) { y[id.x] = ALPHA * x[id.x] + y[id.x]; }
+    }";
+
+pub(super) fn saxpy() -> KernelSource {
+    KernelSource::wgsl(SAXPY).named("saxpy.wgsl").entry("main").constant("ALPHA", 2.0)
+}
+
+/// A device that takes SPIR-V as it is, and one that gets WGSL.
+pub(super) fn targets() -> Vec<Device> {
+    let Some(spirv) = support::in_place() else { return Vec::new() };
+    let wgsl = kiln_gpu::open(0, GpuOptions::new().without(Feature::PassthroughShaders)).unwrap();
+    assert_ne!(spirv.info().compiler, wgsl.info().compiler, "this adapter has both ways");
+    vec![spirv, wgsl]
+}
+
+/// Values that are exact in `f32` whatever is done with a few of them.
+pub(super) fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|index| (index % 1000) as f32 * 0.5 - 100.0).collect()
+}

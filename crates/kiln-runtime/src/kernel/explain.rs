@@ -1,0 +1,152 @@
+//! Why a kernel would miss: the stored kernel that is nearest to it, and what changed since.
+
+use super::key::{KernelHash, KernelKey, parse_constant, words};
+use super::source::KernelSource;
+use crate::device::Device;
+use kiln_ir::Result;
+use serde::Serialize;
+use std::fmt;
+
+/// What a request for a kernel would meet now, and why. Shown as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The name of the kernel.
+    pub kernel: String,
+    /// Its name in the cache.
+    pub hash: String,
+    /// What a request would meet.
+    pub outcome: Outcome,
+    /// What changed against the nearest stored kernel, where the request would miss and there is one.
+    pub changes: Vec<Change>,
+    /// Kernels on disk.
+    pub stored: usize,
+    /// Kernels on disk that no request of this device can meet any more, for the same change of driver, device or version.
+    pub stale: usize,
+}
+
+/// What a request for a kernel would meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// A kernel in memory.
+    MemoryHit,
+    /// Translated code on disk.
+    DiskHit,
+    /// Nothing: it would compile.
+    Miss,
+}
+
+/// One field of the key that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The field.
+    pub field: &'static str,
+    /// What it is in the stored kernel; for the source, the first line that differs.
+    pub stored: String,
+    /// What it is now.
+    pub wanted: String,
+}
+
+/// Fields that say for what a kernel was compiled, not what it is. The fingerprint comes last: it follows from the others,
+/// and is named only where none of them changed.
+const ENVIRONMENT: [&str; 8] =
+    ["compiler", "kiln_version", "device", "driver", "driver_version", "os", "arch", "fingerprint"];
+
+pub(crate) fn explain(device: &Device, source: &KernelSource) -> Result<Explanation> {
+    let key = KernelKey::new(source, device.info())?;
+    let hash = key.hash();
+    let stored = stored_keys(device);
+    let in_memory = device.kernels().is_in_memory(hash);
+    let outcome = match () {
+        () if in_memory => Outcome::MemoryHit,
+        () if stored.contains(&key) => Outcome::DiskHit,
+        () => Outcome::Miss,
+    };
+    let (changes, stale) = if outcome == Outcome::Miss { compare(&key, &stored) } else { (Vec::new(), 0) };
+    Ok(Explanation { kernel: key.name, hash: KernelHash::short(&hash), outcome, changes, stored: stored.len(), stale })
+}
+
+/// The keys on disk, the most recently used first.
+fn stored_keys(device: &Device) -> Vec<KernelKey> {
+    let mut entries = device.kernels().store().and_then(|store| store.entries().ok()).unwrap_or_default();
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.last_used));
+    entries.iter().filter_map(|entry| KernelKey::decode(&entry.key).ok()).collect()
+}
+
+/// What changed against the nearest stored kernel, and how many others are stale for the same reason.
+fn compare(key: &KernelKey, stored: &[KernelKey]) -> (Vec<Change>, usize) {
+    // Another kernel altogether is near to nothing.
+    let related = stored.iter().filter(|other| other.name == key.name || other.source == key.source);
+    let Some(nearest) = related.min_by_key(|other| distance(key, other)) else { return (Vec::new(), 0) };
+    let mut changes: Vec<Change> = (nearest.fields().into_iter().zip(key.fields()))
+        .filter(|(stored, wanted)| stored != wanted)
+        .map(|((field, stored), (_, wanted))| change(field, stored, wanted))
+        .collect();
+    let environment = |change: &Change| ENVIRONMENT.contains(&change.field);
+    let stale = changes.iter().any(environment).then(|| {
+        let is_stale = |other: &&KernelKey| {
+            let fields = other.fields();
+            changes.iter().filter(|c| environment(c)).all(|c| fields.contains(&(c.field, c.stored.clone())))
+        };
+        stored.iter().filter(is_stale).count()
+    });
+    if changes.iter().filter(|change| environment(change)).count() > 1 {
+        changes.retain(|change| change.field != "fingerprint");
+    }
+    (changes, stale.unwrap_or(0))
+}
+
+fn distance(key: &KernelKey, other: &KernelKey) -> usize {
+    // The source weighs most: a kernel with the same text is the same kernel to its author.
+    key.changes(other).iter().map(|field| if *field == "source" { 20 } else { 1 }).sum()
+}
+
+fn change(field: &'static str, stored: String, wanted: String) -> Change {
+    match field {
+        "source" => {}
+        // The key has the bits of each number; a person reads the number.
+        "constants" => return Change { field, stored: readable(&stored), wanted: readable(&wanted) },
+        _ => return Change { field, stored, wanted },
+    }
+    let differing = stored.lines().zip(wanted.lines()).position(|(one, other)| one != other);
+    let line = differing.unwrap_or_else(|| stored.lines().count().min(wanted.lines().count()));
+    let show = |text: &str| match text.lines().nth(line) {
+        Some(found) => format!("line {}: {}", line + 1, found.trim()),
+        None => format!("line {}: the end", line + 1),
+    };
+    Change { field, stored: show(&stored), wanted: show(&wanted) }
+}
+
+/// `ALPHA=2`, for constants as a key has them.
+fn readable(constants: &str) -> String {
+    let constants = words(constants).filter_map(parse_constant).map(|(name, value)| format!("{name}={value}"));
+    constants.collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel `{}` ({})", self.kernel, self.hash)?;
+        match self.outcome {
+            Outcome::MemoryHit => return f.write_str(" is in memory"),
+            Outcome::DiskHit => return f.write_str(" is on disk"),
+            Outcome::Miss if self.stored == 0 => return f.write_str(" misses because nothing is on disk"),
+            Outcome::Miss if self.changes.is_empty() => {
+                return write!(f, " misses because none of the {} kernels on disk has its name or source", self.stored);
+            }
+            Outcome::Miss => f.write_str(" misses because ")?,
+        }
+        for (position, Change { field, stored, wanted }) in self.changes.iter().enumerate() {
+            let and = if position == 0 { "" } else { " and " };
+            let quoted = |text: &str| if text.is_empty() { "nothing".to_string() } else { format!("`{text}`") };
+            write!(f, "{and}`{field}` changed from {} to {}", quoted(stored), quoted(wanted))?;
+        }
+        match (self.stale, self.changes.iter().find(|change| ENVIRONMENT.contains(&change.field))) {
+            (1.., Some(change)) => {
+                let (entries, are) = if self.stale == 1 { ("entry", "is") } else { ("entries", "are") };
+                let what = change.field.strip_suffix("_version").unwrap_or(change.field);
+                write!(f, "; {} {entries} of the old {what} {are} stale", self.stale)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a kernel wants: its bindings, their types and sizes, its workgroup.
+
+use crate::command::BufferUse;
+use kiln_ir::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a kernel wants of its caller, as its program says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reflection {
+    /// The entry point.
+    pub entry: String,
+    /// Invocations of a workgroup along each axis.
+    pub workgroup_size: [u32; 3],
+    /// Bytes that a workgroup shares.
+    pub workgroup_bytes: u32,
+    /// What it takes, by group and binding. The place in this list is the binding's index.
+    pub bindings: Vec<Binding>,
+}
+
+/// One binding of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// The name of the variable.
+    pub name: String,
+    /// `@group` in the source.
+    pub group: u32,
+    /// `@binding` in the source.
+    pub binding: u32,
+    /// Buffer or value.
+    pub kind: BindingKind,
+    /// The type as WGSL writes it.
+    pub type_name: String,
+    /// The scalars that it consists of, where they all are of one type.
+    pub scalar: Option<Scalar>,
+    /// The fewest bytes that it takes.
+    pub min_bytes: u64,
+    /// Bytes from one element to the next, where the binding is an array whose length the caller decides.
+    pub stride_bytes: Option<u64>,
+    /// The members, where the binding is a value of a struct.
+    pub members: Vec<Member>,
+}
+
+/// How a binding is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BindingKind {
+    /// A buffer that the kernel reads (`var<storage, read>`).
+    Read,
+    /// A buffer that the kernel reads and writes (`var<storage, read_write>`).
+    ReadWrite,
+    /// A value (`var<uniform>`).
+    Value,
+    /// A value that the runtime gives: where a part of a wide grid begins.
+    Grid,
+}
+
+impl BindingKind {
+    /// Whether it is given as a buffer.
+    pub fn is_buffer(self) -> bool {
+        self.buffer_use().is_some()
+    }
+
+    /// What the kernel does with the buffer; `None` for values.
+    pub fn buffer_use(self) -> Option<BufferUse> {
+        match self {
+            Self::Read => Some(BufferUse::Read),
+            Self::ReadWrite => Some(BufferUse::ReadWrite),
+            Self::Value | Self::Grid => None,
+        }
+    }
+}
+
+/// A member of a struct that is given as a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// The type as WGSL writes it.
+    pub type_name: String,
+    /// Where it begins.
+    pub offset: u32,
+    /// How long it is.
+    pub bytes: u32,
+}
+
+/// The scalar types of WGSL that a buffer can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names of WGSL")]
+pub enum Scalar {
+    F16,
+    F32,
+    I32,
+    U32,
+}
+
+impl Scalar {
+    /// The size of one.
+    pub fn bytes(self) -> u64 {
+        if self == Self::F16 { 2 } else { 4 }
+    }
+
+    /// The scalar of a naga type; `None` where a buffer of the host cannot hold it.
+    pub(super) fn of(scalar: naga::Scalar) -> Option<Self> {
+        match (scalar.kind, scalar.width) {
+            (naga::ScalarKind::Float, 2) => Some(Self::F16),
+            (naga::ScalarKind::Float, 4) => Some(Self::F32),
+            (naga::ScalarKind::Sint, 4) => Some(Self::I32),
+            (naga::ScalarKind::Uint, 4) => Some(Self::U32),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+            Self::I32 => "i32",
+            Self::U32 => "u32",
+        })
+    }
+}
+
+impl Reflection {
+    /// The binding with this name or index, and its place.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there is none, with all that there are.
+    pub fn find(&self, place: BindingName<'_>) -> Result<(usize, &Binding)> {
+        let mut visible = self.bindings.iter().enumerate().filter(|(_, binding)| binding.kind != BindingKind::Grid);
+        let found = visible.find(|(index, binding)| match place {
+            BindingName::Index(wanted) => *index == wanted,
+            BindingName::Name(name) => binding.name == name,
+        });
+        found.ok_or_else(|| {
+            let message = format!("expected one of the bindings ({}), found {place}", self.listing());
+            Error::new(ErrorKind::InvalidArgument, message)
+        })
+    }
+
+    /// Its bindings for a message: `0 x: array<f32> (read), 1 n: u32 (value)`.
+    pub(crate) fn listing(&self) -> String {
+        let visible = self.bindings.iter().enumerate().filter(|(_, binding)| binding.kind != BindingKind::Grid);
+        let texts: Vec<String> = visible.map(|(index, binding)| format!("{index} {binding}")).collect();
+        if texts.is_empty() { "it has none".to_string() } else { texts.join(", ") }
+    }
+}
+
+impl fmt::Display for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            BindingKind::Read => "read",
+            BindingKind::ReadWrite => "read_write",
+            BindingKind::Value | BindingKind::Grid => "value",
+        };
+        write!(f, "{}: {} ({kind})", self.name, self.type_name)
+    }
+}
+
+/// How a caller names a binding: by the name of its variable, or by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindingName<'a> {
+    /// The name of the variable.
+    Name(&'a str),
+    /// The place in [`Reflection::bindings`].
+    Index(usize),
+}
+
+impl<'a> From<&'a str> for BindingName<'a> {
+    fn from(name: &'a str) -> Self {
+        Self::Name(name)
+    }
+}
+
+impl From<usize> for BindingName<'_> {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
+impl fmt::Display for BindingName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "`{name}`"),
+            Self::Index(index) => write!(f, "index {index}"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Kernels made ready before they are needed: from a list, or those that were used most.
+
+use super::key::KernelKey;
+use super::source::KernelSource;
+use super::{Origin, PreparedKernel};
+use crate::device::Device;
+use kiln_ir::{Error, ErrorKind, Result};
+use serde::Serialize;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What a warm-up did.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct KernelWarmReport {
+    /// Kernels that were compiled.
+    pub compiled: usize,
+    /// Kernels that were loaded from disk.
+    pub loaded: usize,
+    /// Kernels that were in memory already.
+    pub present: usize,
+    /// Kernels that could not be made.
+    pub failed: Vec<KernelWarmFailure>,
+    /// Kernels that were left out because the warm-up was cancelled.
+    pub cancelled: usize,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// A kernel that a warm-up could not make.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelWarmFailure {
+    /// Its name.
+    pub kernel: String,
+    /// Why not.
+    #[serde(serialize_with = "as_text")]
+    pub error: Error,
+}
+
+fn as_text<S: serde::Serializer>(error: &Error, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(error)
+}
+
+/// Makes all kernels ready on up to `threads` threads, until `cancel` says stop.
+pub(crate) fn warm(
+    device: &Device,
+    sources: &[KernelSource],
+    threads: NonZeroUsize,
+    cancel: &AtomicBool,
+) -> KernelWarmReport {
+    let began = Instant::now();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut report = KernelWarmReport::default();
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if cancel.load(Ordering::Relaxed) {
+                report.cancelled += 1;
+            } else {
+                report.add(device, source);
+            }
+        }
+        report
+    };
+    let mut report = thread::scope(|scope| {
+        let helpers =
+            (1..threads.get().min(sources.len()).max(1)).map(|_| thread::Builder::new().spawn_scoped(scope, work));
+        // A thread that cannot start leaves its share to the others.
+        let helpers: Vec<_> = helpers.flatten().collect();
+        let mut report = work();
+        for helper in helpers {
+            match helper.join() {
+                Ok(part) => report.join(part),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        report
+    });
+    report.failed.sort_by(|a, b| a.kernel.cmp(&b.kernel));
+    report.time = began.elapsed();
+    report
+}
+
+impl KernelWarmReport {
+    fn add(&mut self, device: &Device, source: &KernelSource) {
+        let made = KernelKey::new(source, device.info()).and_then(|key| {
+            let prepared = PreparedKernel::new(device.clone(), key);
+            let present = device.kernels().is_in_memory(prepared.hash());
+            Ok((present, prepared.kernel()?.origin()))
+        });
+        match made {
+            Ok((true, _)) => self.present += 1,
+            Ok((false, Origin::Compiled)) => self.compiled += 1,
+            Ok((false, Origin::Disk)) => self.loaded += 1,
+            Err(error) => self.failed.push(KernelWarmFailure { kernel: source.name().to_string(), error }),
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.compiled += other.compiled;
+        self.loaded += other.loaded;
+        self.present += other.present;
+        self.failed.extend(other.failed);
+        self.cancelled += other.cancelled;
+    }
+}
+
+/// Kernels being loaded in the background. Dropping it cancels what has not begun and waits for the rest.
+#[derive(Debug)]
+pub struct Preload {
+    cancel: Arc<AtomicBool>,
+    thread: Option<JoinHandle<KernelWarmReport>>,
+}
+
+impl Preload {
+    /// Begins to load the `count` most used kernels that are on disk for this device.
+    pub(crate) fn start(device: &Device, count: usize) -> Result<Self> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (device, stop) = (device.clone(), Arc::clone(&cancel));
+        let work = move || warm(&device, &most_used(&device, count, &stop), NonZeroUsize::MIN, &stop);
+        let thread = thread::Builder::new().name("kiln-preload".to_string()).spawn(work).map_err(|error| {
+            Error::new(ErrorKind::Io, "preload expected a thread, found that none can start").with_source(error)
+        })?;
+        Ok(Self { cancel, thread: Some(thread) })
+    }
+
+    /// Whether everything is loaded.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until everything is loaded.
+    ///
+    /// # Errors
+    /// `Internal` where loading panicked.
+    pub fn wait(mut self) -> Result<KernelWarmReport> {
+        self.join().unwrap_or_else(|| Ok(KernelWarmReport::default()))
+    }
+
+    fn join(&mut self) -> Option<Result<KernelWarmReport>> {
+        let joined = self.thread.take()?.join();
+        Some(joined.map_err(|_| Error::new(ErrorKind::Internal, "preload expected to load kernels, found a panic")))
+    }
+}
+
+impl Drop for Preload {
+    fn drop(&mut self) {
+        self.cancel.store(true, Ordering::Relaxed);
+        if let Some(Err(error)) = self.join() {
+            tracing::error!(%error, "preload");
+        }
+    }
+}
+
+fn most_used(device: &Device, count: usize, cancel: &AtomicBool) -> Vec<KernelSource> {
+    let entries = device.kernels().store().and_then(|store| store.entries().ok()).unwrap_or_default();
+    let mut entries: Vec<_> = (entries.iter())
+        .take_while(|_| !cancel.load(Ordering::Relaxed))
+        .filter_map(|entry| Some((entry, KernelKey::decode(&entry.key).ok()?)))
+        .filter(|(_, key)| key.is_for(device.info()))
+        .collect();
+    entries.sort_by_key(|(entry, _)| std::cmp::Reverse((entry.uses, entry.last_used)));
+    entries.truncate(count);
+    entries.iter().map(|(_, key)| key.to_source()).collect()
+}

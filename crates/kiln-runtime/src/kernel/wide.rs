@@ -1,0 +1,147 @@
+//! Grids beyond what a device takes along an axis: the kernel is told where its part of the grid begins.
+//!
+//! A dispatch has a limit along each axis (65,535 workgroups on many devices), and WGSL numbers workgroups from zero in
+//! each dispatch. So a grid beyond the limit runs as several dispatches of a variant of the kernel: its entry point
+//! becomes an ordinary function, and a new entry point calls it with the workgroup's number in the whole grid.
+
+use kiln_ir::{Error, ErrorKind, Result};
+use naga::{
+    AddressSpace, ArraySize, BinaryOperator, Binding, Block, BuiltIn, Expression, Function, FunctionArgument,
+    GlobalVariable, Handle, Literal, Module, ResourceBinding, Scalar, Span, Statement, SwizzleComponent, Type,
+    TypeInner, VectorSize,
+};
+use std::num::NonZeroU32;
+
+/// The uniform that holds the first workgroup of the part, then the workgroups of the whole grid.
+pub(super) const VARIABLE: &str = "kiln_grid";
+
+/// The bytes of the uniform for a part of a grid.
+pub(super) fn encode(first: [u32; 3], total: [u32; 3]) -> Vec<u8> {
+    let words = [first[0], first[1], first[2], 0, total[0], total[1], total[2], 0];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Gives the only entry point of `module` a grid of its own.
+pub(super) fn widen(module: &mut Module) -> Result<()> {
+    let Some(point) = module.entry_points.first().cloned() else {
+        return Err(Error::new(ErrorKind::Internal, "widening a grid expected an entry point, found none"));
+    };
+    let variable = add_variable(module);
+    let mut inner = point.function;
+    let arguments = inner.arguments.clone();
+    for argument in &mut inner.arguments {
+        argument.binding = None;
+    }
+    inner.name = Some(format!("kiln_{}", point.name));
+    let inner = module.functions.append(inner, Span::UNDEFINED);
+
+    let mut outer = Function { arguments: arguments.clone(), ..Function::default() };
+    let mut builder = Builder { function: &mut outer, types: &module.types };
+    let (first, total) = builder.load_grid(variable);
+    let first_invocation = builder.scale(first, point.workgroup_size);
+    let moved = Moved { first, first_invocation, total };
+    let values = arguments.iter().enumerate().map(|(index, argument)| builder.argument(index, argument, &moved));
+    let values = values.collect();
+    outer.body.push(Statement::Call { function: inner, arguments: values, result: None }, Span::UNDEFINED);
+    outer.body.push(Statement::Return { value: None }, Span::UNDEFINED);
+    module.entry_points[0].function = outer;
+    Ok(())
+}
+
+fn add_variable(module: &mut Module) -> Handle<GlobalVariable> {
+    let four = TypeInner::Vector { size: VectorSize::Quad, scalar: Scalar::U32 };
+    let three = TypeInner::Vector { size: VectorSize::Tri, scalar: Scalar::U32 };
+    let four = module.types.insert(Type { name: None, inner: four }, Span::UNDEFINED);
+    module.types.insert(Type { name: None, inner: three }, Span::UNDEFINED);
+    let size = ArraySize::Constant(NonZeroU32::MIN.saturating_add(1));
+    let pair = TypeInner::Array { base: four, size, stride: 16 };
+    let pair = module.types.insert(Type { name: None, inner: pair }, Span::UNDEFINED);
+    let taken = module.global_variables.iter().filter_map(|(_, variable)| variable.binding);
+    // Behind all others, so that the indices of the others stay what they are.
+    let group = taken.map(|binding| binding.group).max().map_or(0, |group| group.saturating_add(1));
+    let variable = GlobalVariable {
+        name: Some(VARIABLE.to_string()),
+        space: AddressSpace::Uniform,
+        binding: Some(ResourceBinding { group, binding: 0 }),
+        ty: pair,
+        init: None,
+        memory_decorations: naga::MemoryDecorations::empty(),
+    };
+    module.global_variables.append(variable, Span::UNDEFINED)
+}
+
+/// What replaces the builtins.
+struct Moved {
+    first: Handle<Expression>,
+    first_invocation: Handle<Expression>,
+    total: Handle<Expression>,
+}
+
+struct Builder<'a> {
+    function: &'a mut Function,
+    types: &'a naga::UniqueArena<Type>,
+}
+
+impl Builder<'_> {
+    /// An expression that is ready without being computed.
+    fn given(&mut self, expression: Expression) -> Handle<Expression> {
+        self.function.expressions.append(expression, Span::UNDEFINED)
+    }
+
+    /// An expression that is computed here.
+    fn computed(&mut self, expression: Expression) -> Handle<Expression> {
+        let handle = self.given(expression);
+        let mut range = Block::new();
+        range.push(Statement::Emit(naga::Range::new_from_bounds(handle, handle)), Span::UNDEFINED);
+        self.function.body.append(&mut range);
+        handle
+    }
+
+    fn load_grid(&mut self, variable: Handle<GlobalVariable>) -> (Handle<Expression>, Handle<Expression>) {
+        let base = self.given(Expression::GlobalVariable(variable));
+        let mut part = |index| {
+            let pointer = self.computed(Expression::AccessIndex { base, index });
+            let vector = self.computed(Expression::Load { pointer });
+            use SwizzleComponent::{W, X, Y, Z};
+            self.computed(Expression::Swizzle { size: VectorSize::Tri, vector, pattern: [X, Y, Z, W] })
+        };
+        (part(0), part(1))
+    }
+
+    fn scale(&mut self, vector: Handle<Expression>, factors: [u32; 3]) -> Handle<Expression> {
+        let components = factors.map(|factor| self.given(Expression::Literal(Literal::U32(factor)))).to_vec();
+        let three = TypeInner::Vector { size: VectorSize::Tri, scalar: Scalar::U32 };
+        // `add_variable` made sure that there is one.
+        let Some(ty) = self.types.get(&Type { name: None, inner: three }) else { return vector };
+        let right = self.computed(Expression::Compose { ty, components });
+        self.computed(Expression::Binary { op: BinaryOperator::Multiply, left: vector, right })
+    }
+
+    /// The value of an argument of the inner function.
+    fn argument(&mut self, index: usize, argument: &FunctionArgument, moved: &Moved) -> Handle<Expression> {
+        let value = self.given(Expression::FunctionArgument(index as u32));
+        let types = self.types;
+        match &types[argument.ty].inner {
+            TypeInner::Struct { members, .. } => {
+                let components = (members.iter().enumerate())
+                    .map(|(index, member)| {
+                        let base = self.computed(Expression::AccessIndex { base: value, index: index as u32 });
+                        self.replace(base, member.binding.as_ref(), moved)
+                    })
+                    .collect();
+                self.computed(Expression::Compose { ty: argument.ty, components })
+            }
+            _ => self.replace(value, argument.binding.as_ref(), moved),
+        }
+    }
+
+    fn replace(&mut self, value: Handle<Expression>, binding: Option<&Binding>, moved: &Moved) -> Handle<Expression> {
+        let mut plus = |right| self.computed(Expression::Binary { op: BinaryOperator::Add, left: value, right });
+        match binding {
+            Some(Binding::BuiltIn(BuiltIn::WorkGroupId)) => plus(moved.first),
+            Some(Binding::BuiltIn(BuiltIn::GlobalInvocationId)) => plus(moved.first_invocation),
+            Some(Binding::BuiltIn(BuiltIn::NumWorkGroups)) => moved.total,
+            _ => value,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Buffers that stand in for others when recorded commands run again.
+
+use crate::buffer::Buffer;
+use crate::command::Command;
+use kiln_ir::{Error, ErrorKind, Result};
+
+/// Pairs of a recorded buffer and the one that takes its place.
+#[derive(Default)]
+pub(crate) struct Rebinding {
+    pairs: Vec<(Buffer, Buffer)>,
+}
+
+impl Rebinding {
+    /// Lets `new` take the place of `old`, and parts of it the place of parts.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where they differ in device or length, or where a part of `old` has a replacement already.
+    pub(crate) fn add(&mut self, old: &Buffer, new: &Buffer) -> Result<()> {
+        if !old.is_on_device_of(new) {
+            let (own, other) = (&old.device_info().id, &new.device_info().id);
+            let message = format!("replacement expected a buffer of device `{own}`, found one of another `{other}`");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if old.bytes() != new.bytes() {
+            let message = format!("replacement expected {} bytes, found {}", old.bytes(), new.bytes());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if self.pairs.iter().any(|(other, _)| other.overlaps(old)) {
+            let message = "replacement expected each byte to be replaced once, found two replacements for one";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        self.pairs.push((old.clone(), new.clone()));
+        Ok(())
+    }
+
+    /// Whether a byte of the recorded buffer is replaced.
+    pub(crate) fn concerns(&self, recorded: &Buffer) -> bool {
+        self.pairs.iter().any(|(old, _)| old.overlaps(recorded))
+    }
+
+    /// What takes the place of a recorded buffer, or itself where nothing does.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where only a part of it is replaced.
+    pub(crate) fn buffer(&self, recorded: &Buffer) -> Result<Buffer> {
+        let Some((old, new)) = self.pairs.iter().find(|(old, _)| old.overlaps(recorded)) else {
+            return Ok(recorded.clone());
+        };
+        let Some(range) = old.position_of(recorded) else {
+            let (old, found) = (old.range(), recorded.range());
+            let message = format!(
+                "replacement of bytes {old:?} of an allocation expected uses inside of them, found one of {found:?}"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        };
+        new.slice(range)
+    }
+
+    /// The commands with replaced buffers; those that have none of them are the same as before.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a command cannot have the buffer in this place.
+    pub(crate) fn commands(&self, recorded: &[Command]) -> Result<Vec<Command>> {
+        let rebound = |(index, command): (usize, &Command)| {
+            if !command.accesses().any(|(buffer, _)| self.concerns(buffer)) {
+                return Ok(command.clone());
+            }
+            command.rebound(self).map_err(|error| error.context(format!("command {index}")))
+        };
+        recorded.iter().enumerate().map(rebound).collect()
+    }
+}
