@@ -2,7 +2,7 @@
 //!
 //! What is in it reaches a driver, so nobody else may be able to write there (R2.4).
 
-use kiln_cache::store::{DirectoryFaultKind, check_directory, make_private_command};
+use kiln::store::{DirectoryFaultKind, check_directory, make_private_command};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fs;
@@ -66,7 +66,7 @@ pub(crate) struct Contents {
 impl CacheDir {
     /// Looks at the directory that the environment names. Makes and changes nothing.
     pub(crate) fn of_environment() -> Self {
-        Self::of(std::env::var_os(VARIABLE).as_deref(), default_path())
+        Self::of(std::env::var_os(VARIABLE).as_deref(), kiln::cache_dir())
     }
 
     /// The directory for a value of the variable and the system's own place for caches.
@@ -145,12 +145,6 @@ impl CacheDir {
             ..dir(state)
         }
     }
-}
-
-/// `$XDG_CACHE_HOME/kiln` or `~/.cache/kiln`, `~/Library/Caches/kiln`, `%LOCALAPPDATA%\kiln`.
-fn default_path() -> Option<PathBuf> {
-    use etcetera::BaseStrategy;
-    Some(etcetera::base_strategy::choose_native_strategy().ok()?.cache_dir().join("kiln"))
 }
 
 /// Writes to a file without a name: permissions alone do not tell of a read-only or full disk.

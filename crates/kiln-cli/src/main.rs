@@ -7,12 +7,26 @@
 
 #![deny(unsafe_code)]
 
+mod cache;
 mod cache_dir;
 mod doctor;
+mod kernel_dir;
+mod new_file;
+mod npy;
+mod run;
+mod source_args;
+mod terminal;
 
 use clap::{Parser, Subcommand};
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+/// What a command returns: a value, or what to tell the user.
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// The device that kernels run on where the command line names none. The CPU device runs no WGSL.
+const DEFAULT_DEVICE: &str = "gpu";
 
 /// GPU compute runtime and tensor library.
 #[derive(Debug, Parser)]
@@ -25,12 +39,16 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Doctor(doctor::Args),
+    Run(Box<run::Args>),
+    Cache(Box<cache::Args>),
 }
 
 fn main() -> ExitCode {
     quiet_wayland();
-    let outcome = match Cli::parse().command {
-        Command::Doctor(args) => doctor::run(&args),
+    let outcome: Fallible<ExitCode> = match Cli::parse().command {
+        Command::Doctor(args) => doctor::run(&args).map_err(Into::into),
+        Command::Run(args) => run::run(&args),
+        Command::Cache(args) => cache::run(&args),
     };
     match outcome {
         Ok(status) => status,

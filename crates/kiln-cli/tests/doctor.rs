@@ -143,8 +143,9 @@ mod permissions {
         const NOBODY: u32 = 65534;
         let root = tempfile::tempdir().unwrap();
         let (program, dir) = (root.path().join("kiln"), root.path().join("cache"));
-        // A copy: others may not be able to reach the folder that cargo builds in.
-        fs::copy(KILN, &program).unwrap();
+        // A copy: others may not be able to reach the folder that cargo builds in. Made by another process: a program that
+        // is still open for writing cannot start, and a child of another test could hold it open.
+        assert!(Command::new("cp").arg(KILN).arg(&program).status().unwrap().success());
         fs::create_dir(&dir).unwrap();
         set_mode(root.path(), 0o755);
         set_mode(&dir, 0o500);

@@ -13,9 +13,10 @@ mod system;
 mod text;
 
 use crate::cache_dir::CacheDir;
+use crate::terminal::write;
 use kiln::{Device, SimdLevel};
 use report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice, Report};
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use system::System;
 
@@ -41,16 +42,6 @@ pub(crate) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     written?;
     Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// A reader who has seen enough (`kiln doctor | head -1`) is no failure.
-fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(io::Error::new(error.kind(), format!("cannot write the report: {error}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn gather() -> Facts {

@@ -1,6 +1,7 @@
 //! The report for a terminal. Written with colours; `anstream` takes them out where nobody can see them.
 
 use super::report::{Check, Report, Section, State};
+use crate::terminal::plain;
 use clap::builder::styling::{AnsiColor, Style};
 
 /// Width of the column of states.
@@ -63,11 +64,6 @@ fn style(state: State) -> Style {
 
 fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
-}
-
-/// Names of devices and paths come from drivers and from the environment: none of them steers the terminal.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, "?")
 }
 
 #[cfg(test)]

@@ -1,0 +1,56 @@
+//! `kiln cache explain`.
+
+use crate::kernel_dir::KernelDir;
+use crate::source_args::SourceArgs;
+use crate::terminal::{Report, plain, table};
+use crate::{DEFAULT_DEVICE, Fallible};
+use kiln::{Change, Device, Explanation};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Says what a request for a kernel would meet.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The file with the kernel.
+    #[arg(value_name = "KERNEL.wgsl")]
+    kernel: PathBuf,
+    /// The device: `gpu`, `gpu:1`; `kiln doctor` shows what there is.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_DEVICE)]
+    device: String,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// What a request would meet, and why.
+#[derive(Debug, Serialize)]
+pub(super) struct Explained {
+    directory: String,
+    device: String,
+    #[serde(flatten)]
+    explanation: Explanation,
+    /// The explanation as a sentence.
+    sentence: String,
+}
+
+pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Explained> {
+    let source = args.source.read(&args.kernel)?;
+    // A device would open the directory without a word where that fails.
+    dir.open_existing()?;
+    let device = Device::by_name_with(&args.device, dir.options())?;
+    let explanation = device.explain_kernel(&source)?;
+    let (directory, device) = (dir.path().display().to_string(), device.info().id.clone());
+    Ok(Explained { directory, device, sentence: explanation.to_string(), explanation })
+}
+
+impl Report for Explained {
+    fn text(&self) -> String {
+        let row = |Change { field, stored, wanted }: &Change| {
+            let shown = |text: &str| if text.is_empty() { "-".to_string() } else { plain(text) };
+            vec![(*field).to_string(), shown(stored), shown(wanted)]
+        };
+        let heading = ["FIELD", "STORED", "WANTED"].map(str::to_string).to_vec();
+        let rows: Vec<_> = std::iter::once(heading).chain(self.explanation.changes.iter().map(row)).collect();
+        let changes = if self.explanation.changes.is_empty() { String::new() } else { table(&rows) };
+        format!("{}\n{changes}", plain(&self.sentence))
+    }
+}

@@ -1,0 +1,116 @@
+//! `kiln cache`: what is in the kernel cache on disk, and what to do about it.
+//!
+//! One file for each subcommand that does more than one thing: what it finds out is a report, and the report is shown.
+//! `stored` reads the entries of the store as kernels; `units` reads sizes and times on the command line.
+
+mod explain;
+mod list;
+mod prune;
+mod stats;
+mod stored;
+mod transfer;
+mod units;
+mod verify;
+mod warm;
+
+use crate::Fallible;
+use crate::kernel_dir::KernelDir;
+use crate::terminal::{Report, count, plain, show};
+use kiln::Bytes;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Shows and changes what Kiln keeps of compiled kernels between runs.
+///
+/// Compiled kernels are files in the folder `kernels` of the cache directory, which `kiln doctor` shows and the variable
+/// KILN_CACHE_DIR changes. Everything in it can be made again: removing it costs time and nothing else.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Write one JSON object instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show every stored kernel: what it is, for which device and driver, how often and when it was used.
+    ///
+    /// A kernel is `current` where a device of this machine would load it, `stale` where its device is here but the driver,
+    /// or Kiln, is another now, `elsewhere` where its device is not on this machine, and `foreign` where the entry is none of
+    /// this version of Kiln.
+    List,
+    /// Show how many kernels are stored for which device and driver, how large they are, and the limits.
+    Stats,
+    /// Check every byte of every stored kernel. Exit status: 1 when something is wrong and not repaired.
+    Verify(verify::Args),
+    /// Say whether a kernel would be found, and if not, what changed against the nearest stored one.
+    Explain(explain::Args),
+    /// Remove stored kernels by size, number, age or staleness, the least recently used first.
+    Prune(prune::Args),
+    /// Remove all stored kernels.
+    Clear,
+    /// Write all stored kernels into one file, for another machine with the same devices and drivers.
+    Export(transfer::ExportArgs),
+    /// Store the kernels of such a file. Take only files from people whose programs you would run.
+    Import(transfer::ImportArgs),
+    /// Compile kernels now, in parallel, so that nobody waits for them later. Exit status: 1 when one cannot be compiled.
+    Warm(warm::Args),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let dir = KernelDir::of_environment()?;
+    let json = args.json;
+    match &args.command {
+        Command::List => show(&list::gather(&dir)?, json)?,
+        Command::Stats => show(&stats::gather(&dir)?, json)?,
+        Command::Verify(args) => {
+            let report = verify::run(&dir, args)?;
+            show(&report, json)?;
+            return Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Explain(args) => show(&explain::run(&dir, args)?, json)?,
+        Command::Prune(args) => show(&prune::run(&dir, args)?, json)?,
+        Command::Clear => show(&clear(&dir)?, json)?,
+        Command::Export(args) => show(&transfer::export(&dir, args)?, json)?,
+        Command::Import(args) => {
+            let report = transfer::import(&dir, args)?;
+            show(&report, json)?;
+            return Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Warm(args) => {
+            let report = warm::run(&dir, args)?;
+            show(&report, json)?;
+            return Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a removal took and left.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Removal {
+    directory: String,
+    removed: u64,
+    removed_bytes: u64,
+    kept: u64,
+    kept_bytes: u64,
+}
+
+impl Report for Removal {
+    fn text(&self) -> String {
+        let Self { directory, removed, removed_bytes, kept, kept_bytes } = self;
+        let [removed, kept] = [removed, kept].map(|number| count(*number, "kernel"));
+        let (removed_bytes, kept_bytes, directory) = (Bytes(*removed_bytes), Bytes(*kept_bytes), plain(directory));
+        format!("removed {removed} ({removed_bytes}) from {directory}; {kept} ({kept_bytes}) left\n")
+    }
+}
+
+fn clear(dir: &KernelDir) -> Fallible<Removal> {
+    let directory = dir.path().display().to_string();
+    let Some(store) = dir.open_existing()? else { return Ok(Removal { directory, ..Removal::default() }) };
+    let cleared = store.clear()?;
+    Ok(Removal { directory, removed: cleared.entries, removed_bytes: cleared.bytes, ..Removal::default() })
+}

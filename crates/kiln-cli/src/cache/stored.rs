@@ -1,0 +1,110 @@
+//! The entries of the store, as kernels.
+
+use crate::Fallible;
+use crate::kernel_dir::KernelDir;
+use kiln::store::EntryInfo;
+use kiln::{Device, DeviceInfo, KernelKey};
+use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A stored kernel. What cannot be known of a foreign entry is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct StoredKernel {
+    pub(super) name: Option<String>,
+    /// `None` also where the source has only one and it was not named.
+    pub(super) entry: Option<String>,
+    pub(super) device: Option<String>,
+    pub(super) driver: Option<String>,
+    pub(super) driver_version: Option<String>,
+    /// Whether it is the variant for grids above the device's limit.
+    pub(super) wide_grid: bool,
+    pub(super) hash: Option<String>,
+    pub(super) state: State,
+    /// The length of the file.
+    pub(super) bytes: u64,
+    pub(super) uses: u64,
+    /// Seconds since the Unix epoch.
+    pub(super) written: u64,
+    /// Seconds since the Unix epoch.
+    pub(super) last_used: u64,
+}
+
+/// Whether a stored kernel is of use on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// A device of this machine would load it.
+    Current,
+    /// Its device is here; the driver, or Kiln, is another one now.
+    Stale,
+    /// Its device is not on this machine.
+    Elsewhere,
+    /// Its key is none of this version of Kiln.
+    Foreign,
+}
+
+impl State {
+    pub(super) const ALL: [Self; 4] = [Self::Current, Self::Stale, Self::Elsewhere, Self::Foreign];
+
+    /// Of a key, on a machine with these devices.
+    pub(super) fn of(key: Option<&KernelKey>, devices: &[DeviceInfo]) -> Self {
+        let Some(key) = key else { return Self::Foreign };
+        let device = field(key, "device");
+        match () {
+            () if devices.iter().any(|info| key.is_for(info)) => Self::Current,
+            () if devices.iter().any(|info| info.name == device) => Self::Stale,
+            () => Self::Elsewhere,
+        }
+    }
+
+    /// The word in reports.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Stale => "stale",
+            Self::Elsewhere => "elsewhere",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+impl StoredKernel {
+    fn new(info: &EntryInfo, devices: &[DeviceInfo]) -> Self {
+        let key = KernelKey::decode(&info.key).ok();
+        let text = |name: &str| key.as_ref().map(|key| field(key, name));
+        Self {
+            name: text("name"),
+            entry: text("entry").filter(|entry| !entry.is_empty()),
+            device: text("device"),
+            driver: text("driver"),
+            driver_version: text("driver_version"),
+            wide_grid: text("wide_grid").as_deref() == Some("true"),
+            hash: key.as_ref().map(|key| key.hash().to_string()),
+            state: State::of(key.as_ref(), devices),
+            bytes: info.file_bytes,
+            uses: info.uses,
+            written: seconds(info.written),
+            last_used: seconds(info.last_used),
+        }
+    }
+}
+
+/// Every stored kernel, by name, entry point and device.
+pub(super) fn gather(dir: &KernelDir) -> Fallible<Vec<StoredKernel>> {
+    let Some(store) = dir.open_existing()? else { return Ok(Vec::new()) };
+    let entries = store.entries()?;
+    // Asking the drivers takes time.
+    let devices = if entries.is_empty() { Vec::new() } else { Device::list() };
+    let mut kernels: Vec<_> = entries.iter().map(|entry| StoredKernel::new(entry, &devices)).collect();
+    kernels.sort();
+    Ok(kernels)
+}
+
+/// A field of a key, as text.
+pub(super) fn field(key: &KernelKey, name: &str) -> String {
+    key.fields().into_iter().find(|(field, _)| *field == name).map_or_else(String::new, |(_, value)| value)
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,118 @@
+//! `kiln cache export` and `kiln cache import`.
+
+use crate::Fallible;
+use crate::kernel_dir::KernelDir;
+use crate::new_file::NewFile;
+use crate::terminal::{Report, count, plain};
+use kiln::Bytes;
+use kiln::store::{ExportReport, ImportReport};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::PathBuf;
+
+/// Writes all stored kernels into one file.
+#[derive(Debug, clap::Args)]
+pub(super) struct ExportArgs {
+    /// The file to write.
+    file: PathBuf,
+}
+
+/// Stores the kernels of a file.
+#[derive(Debug, clap::Args)]
+pub(super) struct ImportArgs {
+    /// A file that `kiln cache export` wrote.
+    file: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Exported {
+    directory: String,
+    file: String,
+    #[serde(flatten)]
+    report: ExportReport,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Imported {
+    directory: String,
+    file: String,
+    #[serde(flatten)]
+    report: ImportReport,
+}
+
+pub(super) fn export(dir: &KernelDir, args: &ExportArgs) -> Fallible<Exported> {
+    // An archive of nothing is one too.
+    let store = dir.open()?;
+    let mut file = NewFile::create(&args.file)?;
+    let report = store.export(BufWriter::new(&mut file), |_| true)?;
+    file.commit()?;
+    Ok(Exported { directory: dir.path().display().to_string(), file: args.file.display().to_string(), report })
+}
+
+pub(super) fn import(dir: &KernelDir, args: &ImportArgs) -> Fallible<Imported> {
+    let file = args.file.display().to_string();
+    let reader = File::open(&args.file).map_err(|error| format!("cannot read {file}: {error}"))?;
+    let report = dir.open()?.import(BufReader::new(reader)).map_err(|error| format!("{file}: {error}"))?;
+    Ok(Imported { directory: dir.path().display().to_string(), file, report })
+}
+
+impl Imported {
+    /// Whether everything that the archive promised was there and good.
+    pub(super) fn is_whole(&self) -> bool {
+        self.report.complete && self.report.damaged == 0
+    }
+}
+
+impl Report for Exported {
+    fn text(&self) -> String {
+        let ExportReport { entries, bytes, skipped } = self.report;
+        let skipped = if skipped == 0 { String::new() } else { format!("; {skipped} bad, left out") };
+        let (entries, bytes) = (count(entries, "kernel"), Bytes(bytes));
+        format!("wrote {entries} ({bytes}) from {} to {}{skipped}\n", plain(&self.directory), plain(&self.file))
+    }
+}
+
+impl Report for Imported {
+    fn text(&self) -> String {
+        let ImportReport { imported, damaged, too_large, complete } = self.report;
+        let imported = count(imported, "kernel");
+        let mut out = format!("stored {imported} of {} in {}", plain(&self.file), plain(&self.directory));
+        if damaged > 0 {
+            out.push_str(&format!("; {damaged} damaged, left out"));
+        }
+        if too_large > 0 {
+            out.push_str(&format!("; {too_large} too large, left out"));
+        }
+        if !complete {
+            out.push_str("; the file is cut or damaged, and what came after is lost");
+        }
+        out + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn imported(report: ImportReport) -> Imported {
+        Imported { directory: "/cache".to_string(), file: "kernels.kiln".to_string(), report }
+    }
+
+    #[test]
+    fn what_was_left_out_is_said() {
+        let good = ImportReport { imported: 5, complete: true, ..ImportReport::default() };
+        assert_eq!(imported(good).text(), "stored 5 kernels of kernels.kiln in /cache\n");
+        assert!(imported(good).is_whole());
+        let bad = ImportReport { imported: 1, damaged: 2, too_large: 3, complete: false };
+        let left_out =
+            "2 damaged, left out; 3 too large, left out; the file is cut or damaged, and what came after is lost";
+        assert_eq!(imported(bad).text(), format!("stored 1 kernel of kernels.kiln in /cache; {left_out}\n"));
+        for report in [bad, ImportReport { damaged: 1, ..good }, ImportReport { complete: false, ..good }] {
+            assert!(!imported(report).is_whole());
+        }
+        let report = ExportReport { entries: 2, bytes: 2048, skipped: 1 };
+        let exported = Exported { directory: "/cache".to_string(), file: "a".to_string(), report };
+        assert_eq!(exported.text(), "wrote 2 kernels (2 KiB) from /cache to a; 1 bad, left out\n");
+    }
+}

@@ -1,0 +1,108 @@
+//! `kiln cache verify`.
+
+use crate::Fallible;
+use crate::kernel_dir::KernelDir;
+use crate::terminal::{Report, count, plain, table};
+use kiln::store::{DiskStore, VerifyReport};
+use kiln::{Bytes, KernelKey};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Checks every byte of the store.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Remove what is bad. Kernels that are removed compile again when they are next needed.
+    #[arg(long)]
+    repair: bool,
+}
+
+/// What was checked, and what is bad.
+#[derive(Debug, Serialize)]
+pub(super) struct Verification {
+    directory: String,
+    #[serde(flatten)]
+    report: VerifyReport,
+    /// Names of the kernels of bad entries, by file name, where the entry still tells.
+    kernels: BTreeMap<String, String>,
+}
+
+pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Verification> {
+    let directory = dir.path().display().to_string();
+    let Some(store) = dir.open_existing()? else {
+        return Ok(Verification { directory, report: VerifyReport::default(), kernels: BTreeMap::new() });
+    };
+    let mut kernels = names(&store)?;
+    let report = store.verify(args.repair)?;
+    kernels.retain(|file, _| report.bad.iter().any(|bad| bad.name == *file));
+    Ok(Verification { directory, report, kernels })
+}
+
+/// Names of stored kernels by the names of their files, which are the hashes of their keys.
+fn names(store: &DiskStore) -> Fallible<BTreeMap<String, String>> {
+    let entries = store.entries()?;
+    let keys = entries.iter().filter_map(|entry| KernelKey::decode(&entry.key).ok());
+    Ok(keys.map(|key| (key.hash().to_string(), key.name().to_string())).collect())
+}
+
+impl Verification {
+    /// Whether nothing is wrong, or nothing is any more.
+    pub(super) fn is_good(&self) -> bool {
+        self.report.is_clean() || self.report.repaired
+    }
+}
+
+impl Report for Verification {
+    fn text(&self) -> String {
+        let VerifyReport { entries, bytes, bad, left_overs, usage_is_damaged, repaired } = &self.report;
+        let row = |bad: &kiln::store::BadEntry| {
+            let kernel = self.kernels.get(&bad.name).map_or_else(|| "-".to_string(), |name| plain(name));
+            let removed = if bad.removed { "removed" } else { "" };
+            vec!["bad".to_string(), plain(&bad.name), kernel, plain(&bad.problem.to_string()), removed.to_string()]
+        };
+        let mut out = table(&bad.iter().map(row).collect::<Vec<_>>());
+        if *left_overs > 0 {
+            out.push_str(&format!("left over by programs that were killed: {}\n", count(*left_overs, "file")));
+        }
+        if *usage_is_damaged {
+            out.push_str("the file with the use counts is damaged\n");
+        }
+        let good = format!("{} ({})", count(*entries, "good kernel"), Bytes(*bytes));
+        let verdict = match (self.report.is_clean(), *repaired) {
+            (true, _) => "nothing is wrong".to_string(),
+            (false, true) => format!("{} removed", bad.len()),
+            (false, false) => format!("{} bad; `kiln cache verify --repair` removes what is wrong", bad.len()),
+        };
+        out + &format!("{good} in {}; {verdict}\n", plain(&self.directory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln::store::{BadEntry, Problem, Reject};
+
+    fn verification(bad: Vec<BadEntry>, repaired: bool) -> Verification {
+        let report = VerifyReport { entries: 3, bytes: 12_345, bad, repaired, ..VerifyReport::default() };
+        let kernels = [("0123".to_string(), "saxpy.wgsl".to_string())].into();
+        Verification { directory: "/home/me/.cache/kiln/kernels".to_string(), report, kernels }
+    }
+
+    fn bad(removed: bool) -> Vec<BadEntry> {
+        let bad = |name: &str, problem| BadEntry { name: name.to_string(), problem, removed };
+        vec![bad("0123", Problem::Rejected(Reject::Checksum)), bad("notes\u{7}.txt", Problem::ForeignName)]
+    }
+
+    #[test]
+    fn good_bad_and_repaired() {
+        let table = [
+            ("verify_good", verification(Vec::new(), false), true),
+            ("verify_bad", verification(bad(false), false), false),
+            ("verify_repaired", verification(bad(true), true), true),
+        ];
+        for (name, verification, is_good) in table {
+            insta::assert_snapshot!(name, verification.text());
+            assert_eq!(verification.is_good(), is_good, "{name}");
+        }
+        insta::assert_snapshot!("verify_json", serde_json::to_string_pretty(&verification(bad(false), false)).unwrap());
+    }
+}

@@ -1,0 +1,230 @@
+//! `kiln cache warm`.
+
+use super::stored::field;
+use crate::kernel_dir::{KernelDir, write_fault};
+use crate::source_args::SourceArgs;
+use crate::terminal::{Report, count, micros, plain, time};
+use crate::{DEFAULT_DEVICE, Fallible};
+use kiln::store::DiskStore;
+use kiln::{Device, DiskTierState, KernelKey, KernelSource, KernelWarmReport};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// How often the progress is shown.
+const STEP: Duration = Duration::from_millis(100);
+/// Columns that it takes.
+const WIDTH: usize = 40;
+
+/// Compiles kernels before they are needed.
+#[derive(Debug, clap::Args)]
+#[group(id = "what", required = true, multiple = true, args = ["kernels", "list", "stale"])]
+pub(super) struct Args {
+    /// Files with kernels. `--entry`, `--constant` and `--option` are for all of them.
+    #[arg(value_name = "KERNEL.wgsl")]
+    kernels: Vec<PathBuf>,
+    /// A file that names kernels: one in each line, and behind it its entry point where it has several. Paths begin at the
+    /// folder of this file. Lines that begin with `#` are left out.
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// Compile again, from their stored sources, the stored kernels that are stale on this device: after an update of the
+    /// driver, or of Kiln.
+    #[arg(long)]
+    stale: bool,
+    /// The device: `gpu`, `gpu:1`; `kiln doctor` shows what there is.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_DEVICE)]
+    device: String,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// How many kernels compile at once. Default: as many as the processor has threads.
+    #[arg(long, value_name = "NUMBER")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// What the warm-up did.
+#[derive(Debug, Serialize)]
+pub(super) struct Warmed {
+    directory: String,
+    device: String,
+    /// Kernels that were compiled.
+    compiled: u64,
+    /// Kernels that were on disk already.
+    loaded: u64,
+    /// Kernels that were named more than once.
+    repeated: u64,
+    failed: Vec<Failure>,
+    /// Why a compiled kernel was not stored.
+    write_fault: Option<String>,
+    time_us: u64,
+}
+
+/// A kernel that could not be made ready.
+#[derive(Debug, Serialize)]
+struct Failure {
+    kernel: String,
+    error: String,
+}
+
+pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
+    // Kernels that cannot be kept need no warming.
+    drop(dir.open()?);
+    let device = Device::by_name_with(&args.device, dir.options())?;
+    let (sources, mut failed) = sources(&device, args)?;
+    let report = warm(&device, &sources, args.threads);
+    let errors = report.failed.iter();
+    failed.extend(errors.map(|failure| Failure { kernel: failure.kernel.clone(), error: failure.error.to_string() }));
+    let write_fault = match device.kernel_cache_stats().disk {
+        DiskTierState::Off { reason } => Some(reason),
+        DiskTierState::Open { statistics } => write_fault(&statistics),
+        _ => None,
+    };
+    Ok(Warmed {
+        directory: dir.path().display().to_string(),
+        device: device.info().id.clone(),
+        compiled: report.compiled as u64,
+        loaded: report.loaded as u64,
+        repeated: report.present as u64,
+        failed,
+        write_fault,
+        time_us: micros(report.time),
+    })
+}
+
+/// The kernels that the command line names, and those of them that cannot be read.
+fn sources(device: &Device, args: &Args) -> Fallible<(Vec<KernelSource>, Vec<Failure>)> {
+    let mut named: Vec<(PathBuf, Option<String>)> = args.kernels.iter().map(|path| (path.clone(), None)).collect();
+    if let Some(list) = &args.list {
+        let text = std::fs::read_to_string(list).map_err(|error| format!("cannot read {}: {error}", list.display()))?;
+        named.extend(parse_list(&text, list)?);
+    }
+    let (mut sources, mut failed) = (Vec::new(), Vec::new());
+    for (path, entry) in named {
+        match args.source.read_entry(&path, entry.as_deref()) {
+            Ok(source) => sources.push(source),
+            Err(error) => failed.push(Failure { kernel: path.display().to_string(), error: error.to_string() }),
+        }
+    }
+    if args.stale {
+        sources.extend(stale(device)?);
+    }
+    Ok((sources, failed))
+}
+
+/// The kernels of a list: path and entry point.
+fn parse_list(text: &str, list: &Path) -> Result<Vec<(PathBuf, Option<String>)>, String> {
+    let folder = list.parent().unwrap_or(Path::new(""));
+    let mut kernels = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [] => {}
+            [first, ..] if first.starts_with('#') => {}
+            [path] => kernels.push((folder.join(path), None)),
+            [path, entry] => kernels.push((folder.join(path), Some(entry.to_string()))),
+            _ => {
+                let place = format!("{}:{number}", list.display());
+                return Err(format!("{place}: expected a path and perhaps an entry point, found `{}`", line.trim()));
+            }
+        }
+    }
+    Ok(kernels)
+}
+
+/// The sources of the kernels that were compiled for this device as it is no more, each once.
+fn stale(device: &Device) -> Fallible<Vec<KernelSource>> {
+    let info = device.info();
+    let entries = device.kernel_store().map_or_else(|| Ok(Vec::new()), DiskStore::entries)?;
+    let keys = entries.iter().filter_map(|entry| KernelKey::decode(&entry.key).ok());
+    let mut sources: Vec<KernelSource> = Vec::new();
+    for key in keys.filter(|key| field(key, "device") == info.name && !key.is_for(info)) {
+        let source = key.to_source();
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
+    Ok(sources)
+}
+
+/// Warms up, and shows how far it is where somebody looks at a terminal.
+fn warm(device: &Device, sources: &[KernelSource], threads: Option<NonZeroUsize>) -> KernelWarmReport {
+    if !io::stderr().is_terminal() {
+        return device.warm_kernels(sources, threads);
+    }
+    thread::scope(|scope| {
+        let work = scope.spawn(|| device.warm_kernels(sources, threads));
+        while !work.is_finished() {
+            let done = device.kernel_cache_stats();
+            let done = done.compiles + done.disk_hits + done.memory_hits + done.failures;
+            // Progress that cannot be shown is no failure.
+            let _ = write!(io::stderr(), "\r{:WIDTH$}", format!("{done} of {}", count(sources.len() as u64, "kernel")));
+            thread::sleep(STEP);
+        }
+        let _ = write!(io::stderr(), "\r{:WIDTH$}\r", "");
+        work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+impl Warmed {
+    /// Whether every kernel is ready and kept.
+    pub(super) fn is_good(&self) -> bool {
+        self.failed.is_empty() && self.write_fault.is_none()
+    }
+}
+
+impl Report for Warmed {
+    fn text(&self) -> String {
+        let mut out = String::new();
+        for Failure { kernel, error } in &self.failed {
+            // The error is a picture of the source, in lines.
+            let error: Vec<String> = error.lines().map(plain).collect();
+            out.push_str(&format!("failed {}: {}\n", plain(kernel), error.join("\n  ")));
+        }
+        if let Some(fault) = &self.write_fault {
+            out.push_str(&format!("not stored: {}\n", plain(fault)));
+        }
+        let Self { compiled, loaded, repeated, .. } = self;
+        let repeated = if *repeated == 0 { String::new() } else { format!(", {repeated} named twice") };
+        let (compiled, failed) = (count(*compiled, "kernel"), self.failed.len());
+        let (device, time) = (&self.device, time(Duration::from_micros(self.time_us)));
+        out + &format!("compiled {compiled} for {device} in {time}; {loaded} were on disk{repeated}, {failed} failed\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_paths_from_their_folder() {
+        let text = "# kernels\n\na.wgsl\n  b/c.wgsl main \n/d.wgsl\n";
+        let kernels = parse_list(text, Path::new("/k/list")).unwrap();
+        let expected = [("/k/a.wgsl", None), ("/k/b/c.wgsl", Some("main")), ("/d.wgsl", None)];
+        assert_eq!(kernels, expected.map(|(path, entry)| (PathBuf::from(path), entry.map(str::to_string))));
+        let error = parse_list("a.wgsl\nb.wgsl main too", Path::new("list")).unwrap_err();
+        assert_eq!(error, "list:2: expected a path and perhaps an entry point, found `b.wgsl main too`");
+    }
+
+    #[test]
+    fn what_failed_is_said_first() {
+        let failed = Failure { kernel: "a.wgsl".to_string(), error: "a.wgsl:1:1: expected\n  | x\u{7}".to_string() };
+        let good = Warmed {
+            directory: "/cache".to_string(),
+            device: "gpu:0".to_string(),
+            compiled: 2,
+            loaded: 1,
+            repeated: 0,
+            failed: Vec::new(),
+            write_fault: None,
+            time_us: 1500,
+        };
+        assert_eq!(good.text(), "compiled 2 kernels for gpu:0 in 1.5 ms; 1 were on disk, 0 failed\n");
+        assert!(good.is_good());
+        let bad = Warmed { failed: vec![failed], write_fault: Some("full".to_string()), repeated: 3, ..good };
+        let begin = "failed a.wgsl: a.wgsl:1:1: expected\n    | x?\nnot stored: full\n";
+        let end = "compiled 2 kernels for gpu:0 in 1.5 ms; 1 were on disk, 3 named twice, 1 failed\n";
+        assert_eq!(bad.text(), format!("{begin}{end}"));
+        assert!(!bad.is_good());
+    }
+}

@@ -1,0 +1,59 @@
+//! Where the kernel cache is on disk, and whether it can be used.
+
+use crate::Fallible;
+use crate::cache_dir::{CacheDir, CacheDirState};
+use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
+use kiln::{DiskTier, KernelCacheOptions};
+use std::path::{Path, PathBuf};
+
+/// The directory of compiled kernels, in the cache directory of the environment.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelDir(PathBuf);
+
+impl KernelDir {
+    /// The directory, or what is wrong with it and how to put that right.
+    pub(crate) fn of_environment() -> Result<Self, String> {
+        let dir = CacheDir::of_environment();
+        let kernels = dir.path.as_deref().map(|path| Path::new(path).join("kernels"));
+        match (dir.state, kernels) {
+            (CacheDirState::Ready | CacheDirState::NotCreated, Some(kernels)) => Ok(Self(kernels)),
+            // What is in it can still be read.
+            (CacheDirState::Unwritable, Some(kernels)) if kernels.is_dir() => Ok(Self(kernels)),
+            _ => {
+                let place = dir.path.map_or_else(String::new, |path| format!(" {path}"));
+                let fault = dir.fault.unwrap_or_else(|| "it cannot be used".to_string());
+                let fix = dir.fix.map_or_else(String::new, |fix| format!("; fix: {fix}"));
+                Err(format!("the cache directory{place}: {fault}{fix}"))
+            }
+        }
+    }
+
+    /// The path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// For a device that keeps its kernels here.
+    pub(crate) fn options(&self) -> KernelCacheOptions {
+        KernelCacheOptions::new().disk(DiskTier::new(&self.0))
+    }
+
+    /// The store, which is made where there is none.
+    pub(crate) fn open(&self) -> Fallible<DiskStore> {
+        Ok(DiskStore::open(&self.0, StoreOptions::new())?)
+    }
+
+    /// The store; `None` where there is none, which is the same as an empty one.
+    pub(crate) fn open_existing(&self) -> Fallible<Option<DiskStore>> {
+        // A link that leads nowhere is there, and is refused by the store.
+        if self.0.symlink_metadata().is_err() { Ok(None) } else { self.open().map(Some) }
+    }
+}
+
+/// Why a store does not write; `None` where it does.
+pub(crate) fn write_fault(statistics: &StoreStatistics) -> Option<String> {
+    match &statistics.writing {
+        Writing::On => None,
+        Writing::ReadOnly(reason) | Writing::Paused(reason) => Some(reason.clone()),
+    }
+}

@@ -1,0 +1,147 @@
+//! `kiln run`: one kernel from a file, on arrays from files, once.
+//!
+//! `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `arrays` moves data
+//! between files and the device, `report` tells what happened.
+
+mod arrays;
+mod dims;
+mod plan;
+mod report;
+mod value;
+
+use crate::kernel_dir::KernelDir;
+use crate::source_args::{Named, SourceArgs};
+use crate::terminal::{self, micros};
+use crate::{DEFAULT_DEVICE, Fallible};
+use arrays::Bound;
+use dims::{Dims, Workgroups};
+use kiln::{Device, DiskTierState, Grid, Kernel, KernelCacheOptions, Origin};
+use plan::Plan;
+use report::{DeviceReport, KernelReport, RunReport};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Runs a kernel written in WGSL on arrays in `.npy` files.
+///
+/// Every storage buffer of the kernel takes an array: `--in x=x.npy` for what it reads, `--out y=y.npy` for what it
+/// writes, both for a buffer that begins with an array and is kept after. Every uniform takes a number: `--value n=1000`.
+/// The kernel, compiled, is kept for the next run (see `kiln cache`).
+///
+/// Example: kiln run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=result.npy --value alpha=2 --size 1000
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file with the kernel.
+    #[arg(value_name = "KERNEL.wgsl")]
+    kernel: PathBuf,
+    /// The device: `gpu`, `gpu:1`; `kiln doctor` shows what there is.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_DEVICE)]
+    device: String,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// The array that a buffer begins with: f16, f32, i32 or u32, as the kernel has it. May be given several times.
+    #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
+    inputs: Vec<Named<PathBuf>>,
+    /// The file for what is in a buffer after the run. A buffer without `--in` begins as zeros, with one element for each
+    /// item of `--size`. May be given several times.
+    #[arg(long = "out", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
+    outputs: Vec<Named<PathBuf>>,
+    /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec4<f32>`)
+    /// adds an axis to the file. May be given several times.
+    #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
+    shapes: Vec<Named<Dims>>,
+    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. May be given several
+    /// times.
+    #[arg(long = "value", value_name = "UNIFORM=NUMBER", value_parser = Named::<String>::parse)]
+    values: Vec<Named<String>>,
+    /// The problem: 1000, or 64x32 for x and y, or x, y and z. The kernel runs at least once for each item. x is the last
+    /// axis of an array that gets its shape from this.
+    #[arg(long, value_name = "ITEMS")]
+    size: Option<Dims>,
+    /// Or how many workgroups run, along x, y and z: `4,1,1`.
+    #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
+    workgroups: Option<Workgroups>,
+    /// Write one JSON object with the fields `format`, `kernel`, `device`, `run_us` and `outputs`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let source = args.source.read(&args.kernel)?;
+    let device = open(&args.device)?;
+    let began = Instant::now();
+    let kernel = device.kernel(source)?;
+    let load_time = began.elapsed();
+    if kernel.origin() == Origin::Compiled {
+        warn_about_disk(&device);
+    }
+    let plan = Plan::new(kernel.name(), kernel.reflection(), args)?;
+    let mut bound = arrays::upload(&device, &plan)?;
+    let run_time = launch(&kernel, &plan, &mut bound)?;
+    let outputs = arrays::download(bound)?;
+    let info = device.info();
+    let report = RunReport {
+        kernel: KernelReport {
+            name: kernel.name().to_string(),
+            entry: kernel.reflection().entry.clone(),
+            hash: kernel.hash().to_string(),
+            origin: kernel.origin(),
+            load_us: micros(load_time),
+        },
+        device: DeviceReport { id: info.id.clone(), name: info.name.clone() },
+        run_us: micros(run_time),
+        outputs,
+    };
+    terminal::show(&report, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The device, with compiled kernels kept where `kiln cache` looks for them. Without such a place it works all the same.
+fn open(name: &str) -> Fallible<Device> {
+    let options = match KernelDir::of_environment() {
+        Ok(dir) => dir.options(),
+        Err(fault) => {
+            terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
+            KernelCacheOptions::new().without_disk()
+        }
+    };
+    Ok(Device::by_name_with(name, options)?)
+}
+
+fn warn_about_disk(device: &Device) {
+    let fault = match device.kernel_cache_stats().disk {
+        DiskTierState::Off { reason } => Some(reason),
+        DiskTierState::Open { statistics } => crate::kernel_dir::write_fault(&statistics),
+        _ => None,
+    };
+    if let Some(fault) = fault {
+        terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
+    }
+}
+
+/// Runs the kernel and waits for it.
+fn launch(kernel: &Kernel, plan: &Plan<'_>, bound: &mut [Bound<'_>]) -> Fallible<Duration> {
+    let began = Instant::now();
+    let mut launch = kernel.launch().grid(plan.grid);
+    for Bound { place, buffer, .. } in bound.iter_mut() {
+        launch = launch.bind(place.binding.name.as_str(), buffer);
+    }
+    for (name, value) in &plan.values {
+        launch = launch.value(*name, value.clone());
+    }
+    launch.submit()?;
+    kernel.device().synchronize()?;
+    Ok(began.elapsed())
+}
+
+impl Args {
+    /// The grid of the command line; `None` where it says nothing.
+    fn grid(&self) -> Option<Grid> {
+        match (&self.size, &self.workgroups) {
+            (Some(size), _) => Some(Grid::over(size.extent())),
+            (None, Some(Workgroups(count))) => Some(Grid::workgroups(*count)),
+            (None, None) => None,
+        }
+    }
+}

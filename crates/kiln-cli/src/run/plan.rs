@@ -1,0 +1,269 @@
+//! What the command line gives, held against what the kernel wants. Opens no file and no device.
+
+use super::{Args, dims::Dims, value};
+use crate::Fallible;
+use crate::source_args::Named;
+use crate::terminal::table;
+use kiln::{Binding, BindingKind, Grid, Reflection, Value};
+use std::path::Path;
+
+/// Everything that a launch needs, as far as it can be known before files are read.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) buffers: Vec<Place<'a>>,
+    pub(super) values: Vec<(&'a str, Value)>,
+    pub(super) grid: Grid,
+    /// The problem, where it was given and not the workgroups.
+    pub(super) size: Option<&'a Dims>,
+}
+
+/// A buffer of the kernel, and what is done with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) binding: &'a Binding,
+    /// What it begins with; zeros otherwise.
+    pub(super) input: Option<&'a Path>,
+    /// Where what is in it after the run goes.
+    pub(super) output: Option<&'a Path>,
+    /// In elements.
+    pub(super) shape: Option<&'a Dims>,
+}
+
+impl<'a> Plan<'a> {
+    /// Holds the arguments against the kernel. Everything that is missing is in one error.
+    pub(super) fn new(name: &str, kernel: &'a Reflection, args: &'a Args) -> Fallible<Self> {
+        if let Some(size) = &args.size {
+            size.check_problem().map_err(|error| format!("`--size`: {error}"))?;
+        }
+        check_names(kernel, args)?;
+        let values = args.values.iter().map(|given| parse_value(kernel, given)).collect::<Fallible<Vec<_>>>()?;
+        let visible = || kernel.bindings.iter().filter(|binding| binding.kind != BindingKind::Grid);
+        let places: Vec<Place<'_>> =
+            visible().filter(|binding| binding.kind.is_buffer()).map(|b| place(b, args)).collect();
+        let mut missing: Vec<Vec<String>> = Vec::new();
+        for binding in visible() {
+            match places.iter().find(|place| place.binding.name == binding.name) {
+                Some(place) => missing.extend(missing_of_buffer(place, args)),
+                None => missing.extend(missing_of_value(binding, args)),
+            }
+        }
+        let grid = args.grid();
+        if grid.is_none() {
+            missing.push(["the problem", "--size ITEMS, or --workgroups X,Y,Z"].map(str::to_string).to_vec());
+        }
+        match grid {
+            Some(grid) if missing.is_empty() => Ok(Self { buffers: places, values, grid, size: args.size.as_ref() }),
+            _ => Err(format!("kernel `{name}` wants more than it was given:\n{}", indented(&missing)).into()),
+        }
+    }
+}
+
+fn indented(rows: &[Vec<String>]) -> String {
+    let lines: Vec<String> = table(rows).lines().map(|line| format!("  {line}")).collect();
+    lines.join("\n")
+}
+
+/// Whether every name is one of a buffer that takes what it is given, once.
+fn check_names(kernel: &Reflection, args: &Args) -> Fallible<()> {
+    let files = |given: &[Named<std::path::PathBuf>]| given.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
+    let shapes = args.shapes.iter().map(|named| named.name.clone()).collect();
+    for (option, names) in [("--in", files(&args.inputs)), ("--out", files(&args.outputs)), ("--shape", shapes)] {
+        for (position, name) in names.iter().enumerate() {
+            let (_, binding) =
+                kernel.find(name.as_str().into()).map_err(|error| error.context(format!("`{option}`")))?;
+            if !binding.kind.is_buffer() {
+                return Err(format!("binding {binding} expected `--value {name}=…`, found `{option}`").into());
+            }
+            if option == "--out" && binding.kind == BindingKind::Read {
+                return Err(
+                    format!("binding {binding} expected no `--out`, because the kernel does not write it").into()
+                );
+            }
+            if names[..position].contains(name) {
+                return Err(format!("binding {binding} expected `{option}` once, found it twice").into());
+            }
+        }
+    }
+    for (position, named) in args.outputs.iter().enumerate() {
+        if let Some(other) = args.outputs[..position].iter().find(|other| other.value == named.value) {
+            let (one, two, file) = (&other.name, &named.name, named.value.display());
+            return Err(format!("expected a file for each output, found {file} for `{one}` and `{two}`").into());
+        }
+    }
+    Ok(())
+}
+
+/// The value of a uniform, or of a member of one (`params.scale`).
+fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible<(&'a str, Value)> {
+    let Named { name, value: text } = given;
+    let (variable, member) = name.split_once('.').map_or((name.as_str(), None), |(name, member)| (name, Some(member)));
+    let (_, binding) = kernel.find(variable.into()).map_err(|error| error.context("`--value`"))?;
+    if binding.kind.is_buffer() {
+        return Err(format!(
+            "binding {binding} expected an array, as with `--in {variable}=FILE.npy`, found `--value`"
+        )
+        .into());
+    }
+    let members = || binding.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ");
+    let type_name = match member {
+        None if !binding.members.is_empty() => {
+            return Err(format!("value `{name}` expected one of its members ({}), found all at once", members()).into());
+        }
+        None => &binding.type_name,
+        Some(wanted) => {
+            let found = binding.members.iter().find(|member| member.name == wanted);
+            let unknown =
+                || format!("value `{variable}` expected one of its members ({}), found `{wanted}`", members());
+            &found.ok_or_else(unknown)?.type_name
+        }
+    };
+    let value = value::parse(text, type_name).map_err(|error| format!("value `{name}`: {error}"))?;
+    Ok((name, value))
+}
+
+fn place<'a>(binding: &'a Binding, args: &'a Args) -> Place<'a> {
+    Place {
+        binding,
+        input: find(&args.inputs, &binding.name).map(AsRef::as_ref),
+        output: find(&args.outputs, &binding.name).map(AsRef::as_ref),
+        shape: find(&args.shapes, &binding.name),
+    }
+}
+
+fn find<'a, T>(given: &'a [Named<T>], name: &str) -> Option<&'a T> {
+    given.iter().find(|named| named.name == name).map(|named| &named.value)
+}
+
+/// What a buffer lacks: what it is, and what to write.
+fn missing_of_buffer(place: &Place<'_>, args: &Args) -> Option<Vec<String>> {
+    let Place { binding, input, output, shape } = place;
+    let name = &binding.name;
+    let hint = match binding.kind {
+        _ if input.is_some() => return None,
+        BindingKind::Read => format!("--in {name}=FILE.npy"),
+        // Its elements are structs, which no array file has.
+        _ if binding.scalar.is_none() => format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy"),
+        _ if output.is_none() && shape.is_none() => format!("--in {name}=FILE.npy, or --out {name}=FILE.npy, or both"),
+        // A length that neither the kernel, nor the problem, nor the user says.
+        _ if binding.stride_bytes.is_some() && shape.is_none() && args.workgroups.is_some() => {
+            format!("--shape {name}=LENGTH")
+        }
+        _ => return None,
+    };
+    Some(vec![binding.to_string(), hint])
+}
+
+fn missing_of_value(binding: &Binding, args: &Args) -> Vec<Vec<String>> {
+    let is_missing = |name: &str| find(&args.values, name).is_none();
+    let row = |what: String, name: &str, type_name: &str| {
+        let hint = value::placeholder(type_name).map(|numbers| format!("--value {name}={numbers}"));
+        vec![what, hint.unwrap_or_else(|| "cannot be given here, only numbers and vectors can".to_string())]
+    };
+    if binding.members.is_empty() {
+        let is_missing = is_missing(&binding.name);
+        return is_missing.then(|| row(binding.to_string(), &binding.name, &binding.type_name)).into_iter().collect();
+    }
+    let members = binding.members.iter().map(|member| (format!("{}.{}", binding.name, member.name), &member.type_name));
+    let missing = members.filter(|(name, _)| is_missing(name));
+    missing.map(|(name, type_name)| row(format!("{name}: {type_name} (value)"), &name, type_name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use kiln::Scalar;
+    use kiln_runtime::Member;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn binding(name: &str, kind: BindingKind, type_name: &str, scalar: Option<Scalar>) -> Binding {
+        Binding {
+            name: name.to_string(),
+            group: 0,
+            binding: 0,
+            kind,
+            type_name: type_name.to_string(),
+            scalar,
+            min_bytes: 4,
+            stride_bytes: type_name.starts_with("array").then_some(4),
+            members: Vec::new(),
+        }
+    }
+
+    fn kernel() -> Reflection {
+        let member = |name: &str, type_name: &str| Member {
+            name: name.to_string(),
+            type_name: type_name.to_string(),
+            offset: 0,
+            bytes: 4,
+        };
+        let members = vec![member("scale", "f32"), member("shift", "vec2<i32>")];
+        Reflection {
+            entry: "main".to_string(),
+            workgroup_size: [64, 1, 1],
+            workgroup_bytes: 0,
+            bindings: vec![
+                binding("x", BindingKind::Read, "array<f32>", Some(Scalar::F32)),
+                binding("y", BindingKind::ReadWrite, "array<f32>", Some(Scalar::F32)),
+                binding("points", BindingKind::ReadWrite, "array<Point>", None),
+                binding("n", BindingKind::Value, "u32", Some(Scalar::U32)),
+                Binding { members, ..binding("params", BindingKind::Value, "Params", None) },
+                binding("m", BindingKind::Value, "mat2x2<f32>", Some(Scalar::F32)),
+                binding("part", BindingKind::Grid, "vec3<u32>", Some(Scalar::U32)),
+            ],
+        }
+    }
+
+    /// The error of a command line, or what would be done.
+    fn outcome(line: &str) -> String {
+        let args = Line::try_parse_from(["kiln", "k.wgsl"].into_iter().chain(line.split_whitespace())).unwrap().args;
+        match Plan::new("k.wgsl", &kernel(), &args) {
+            Ok(plan) => format!("{:?}", plan.buffers.iter().map(|place| &place.binding.name).collect::<Vec<_>>()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// R2.1: what is missing, unknown or not what the kernel wants is said before anything is submitted.
+    #[test]
+    fn command_lines_that_a_kernel_does_not_take() {
+        let lines = [
+            "",
+            "--in x=x.npy --out y=y.npy --value n=1 --value params.scale=2 --workgroups 4",
+            "--in x=x.npy --out points=p.npy --shape y=5 --shape points=5 --workgroups 4",
+            "--in z=x.npy",
+            "--out n=n.npy",
+            "--out x=x.npy",
+            "--in x=a.npy --in x=b.npy",
+            "--out y=a.npy --out points=a.npy",
+            "--shape q=5",
+            "--value q=5",
+            "--value x=5",
+            "--value n=-5",
+            "--value n=1,2",
+            "--value params=1",
+            "--value params.size=1",
+            "--value params.shift=1",
+            "--value m=1,2,3,4",
+            "--value part=1,2,3",
+            "--size 2x2x2x2",
+        ];
+        let outcomes: Vec<String> = lines.iter().map(|line| format!("$ {line}\n{}", outcome(line))).collect();
+        insta::assert_snapshot!("refused", outcomes.join("\n\n"));
+    }
+
+    #[test]
+    fn buffer_with_a_shape_alone_is_scratch_memory() {
+        let mut kernel = kernel();
+        kernel.bindings.retain(|binding| ["y", "n"].contains(&binding.name.as_str()));
+        let line = ["kiln", "k.wgsl", "--shape", "y=5", "--value", "n=1", "--size", "8x2"];
+        let args = Line::try_parse_from(line).unwrap().args;
+        let plan = Plan::new("k.wgsl", &kernel, &args).unwrap();
+        assert_eq!((plan.buffers.len(), plan.values.len(), plan.grid), (1, 1, Grid::over((8, 2))));
+        assert!(plan.buffers[0].input.is_none() && plan.buffers[0].output.is_none());
+    }
+}

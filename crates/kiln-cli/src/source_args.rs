@@ -1,0 +1,170 @@
+//! How the command line names a kernel: the same for `kiln run`, `kiln cache explain` and `kiln cache warm`.
+
+use crate::Fallible;
+use kiln::{KernelFlag, KernelOptions, KernelSource, Optimisation};
+use std::path::Path;
+use std::str::FromStr;
+
+/// How a kernel is compiled.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct SourceArgs {
+    /// The entry point. Not needed where the kernel has only one.
+    #[arg(long, value_name = "FUNCTION")]
+    entry: Option<String>,
+    /// The value of an `override` of the kernel. May be given several times.
+    #[arg(long = "constant", value_name = "NAME=NUMBER", value_parser = Named::<f64>::parse)]
+    constants: Vec<Named<f64>>,
+    /// How it is compiled: `bounds-checks`, `fast-math`, `debug-info`, `unbounded-loops` or `uninitialised-workgroup`
+    /// with `on` or `off`; `optimisation` with `full` or `none`. May be given several times.
+    #[arg(long = "option", value_name = "NAME=SETTING", value_parser = Setting::parse)]
+    settings: Vec<Setting>,
+}
+
+impl SourceArgs {
+    /// The kernel in a file. Its name is that of the file, without the folders: a kernel is the same kernel from wherever
+    /// it is run.
+    pub(crate) fn read(&self, path: &Path) -> Fallible<KernelSource> {
+        self.read_entry(path, None)
+    }
+
+    /// As [`read`](Self::read), with an entry point that comes before the one of the command line.
+    pub(crate) fn read_entry(&self, path: &Path, entry: Option<&str>) -> Fallible<KernelSource> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the kernel {}: {error}", path.display()))?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let mut options = KernelOptions::default();
+        self.settings.iter().for_each(|setting| setting.apply(&mut options));
+        let mut source = KernelSource::wgsl(text).named(name).options(options);
+        if let Some(entry) = entry.or(self.entry.as_deref()) {
+            source = source.entry(entry);
+        }
+        Ok(self.constants.iter().fold(source, |source, Named { name, value }| source.constant(name, *value)))
+    }
+}
+
+/// `NAME=VALUE`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Named<T> {
+    pub(crate) name: String,
+    pub(crate) value: T,
+}
+
+impl<T: FromStr> Named<T> {
+    /// For clap.
+    pub(crate) fn parse(text: &str) -> Result<Self, String>
+    where
+        T::Err: std::fmt::Display,
+    {
+        let parts = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        let (name, value) = parts.ok_or_else(|| format!("expected NAME=VALUE, found `{text}`"))?;
+        let value = value.parse().map_err(|error: T::Err| error.to_string())?;
+        Ok(Self { name: name.to_string(), value })
+    }
+}
+
+/// One `--option`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Setting {
+    BoundsChecks(bool),
+    FastMath(bool),
+    DebugInfo(bool),
+    Optimisation(Optimisation),
+    Flag(KernelFlag, bool),
+}
+
+impl Setting {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').ok_or("expected NAME=SETTING")?;
+        if name == "optimisation" {
+            let all = [Optimisation::None, Optimisation::Full];
+            let found = all.into_iter().find(|optimisation| optimisation.name() == value);
+            return found.map(Self::Optimisation).ok_or_else(|| format!("expected `full` or `none`, found `{value}`"));
+        }
+        let is_on = match value {
+            "on" => true,
+            "off" => false,
+            _ => return Err(format!("expected `on` or `off`, found `{value}`")),
+        };
+        match (name, KernelFlag::ALL.into_iter().find(|flag| flag.name() == name)) {
+            ("bounds-checks", _) => Ok(Self::BoundsChecks(is_on)),
+            ("fast-math", _) => Ok(Self::FastMath(is_on)),
+            ("debug-info", _) => Ok(Self::DebugInfo(is_on)),
+            (_, Some(flag)) => Ok(Self::Flag(flag, is_on)),
+            _ => {
+                let flags = KernelFlag::ALL.map(KernelFlag::name).join(", ");
+                Err(format!(
+                    "expected one of bounds-checks, fast-math, debug-info, optimisation, {flags}, found `{name}`"
+                ))
+            }
+        }
+    }
+
+    fn apply(self, options: &mut KernelOptions) {
+        match self {
+            Self::BoundsChecks(is_on) => options.bounds_checks = is_on,
+            Self::FastMath(is_on) => options.fast_math = is_on,
+            Self::DebugInfo(is_on) => options.debug_info = is_on,
+            Self::Optimisation(optimisation) => options.optimisation = optimisation,
+            Self::Flag(flag, true) => {
+                options.flags.insert(flag);
+            }
+            Self::Flag(flag, false) => {
+                options.flags.remove(&flag);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each setting changes its field, and every field can be changed.
+    #[test]
+    fn settings_reach_the_options() {
+        let with = |texts: &[&str]| {
+            let mut options = KernelOptions::default();
+            texts.iter().for_each(|text| Setting::parse(text).unwrap().apply(&mut options));
+            options
+        };
+        let all = [
+            "bounds-checks=off",
+            "fast-math=off",
+            "debug-info=on",
+            "optimisation=none",
+            "unbounded-loops=on",
+            "uninitialised-workgroup=on",
+        ];
+        let changed = KernelOptions {
+            optimisation: Optimisation::None,
+            debug_info: true,
+            fast_math: false,
+            bounds_checks: false,
+            flags: KernelFlag::ALL.into(),
+        };
+        assert_eq!(with(&all), changed);
+        for one in all {
+            assert_ne!(with(&[one]), KernelOptions::default(), "{one}");
+        }
+        let back = ["bounds-checks=on", "fast-math=on", "debug-info=off", "optimisation=full", "unbounded-loops=off"];
+        let flags = [KernelFlag::UninitialisedWorkgroup].into();
+        assert_eq!(with(&[&all[..], &back].concat()), KernelOptions { flags, ..KernelOptions::default() });
+    }
+
+    #[test]
+    fn what_is_no_setting_says_what_would_be() {
+        for (text, error) in [
+            ("fast-math", "expected NAME=SETTING"),
+            ("fast-math=yes", "expected `on` or `off`, found `yes`"),
+            ("optimisation=3", "expected `full` or `none`, found `3`"),
+            ("speed=on", "expected one of bounds-checks, fast-math, debug-info, optimisation, unbounded-loops"),
+        ] {
+            let found = Setting::parse(text).unwrap_err();
+            assert!(found.starts_with(error), "{text}: {found}");
+        }
+        assert_eq!(Named::<f64>::parse("A=0.5"), Ok(Named { name: "A".to_string(), value: 0.5 }));
+        for text in ["A", "=1", "A=", "A=x"] {
+            assert!(Named::<f64>::parse(text).is_err(), "{text}");
+        }
+    }
+}

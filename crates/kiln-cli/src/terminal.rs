@@ -1,0 +1,103 @@
+//! What every command writes: a report as text or as JSON, and small pieces of text.
+
+use serde::Serialize;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// The number of the JSON forms of `kiln run` and `kiln cache`. Fields may be added under the same number.
+const FORMAT: u32 = 1;
+
+/// What a command has to tell: data for programs, text for people.
+pub(crate) trait Report: Serialize {
+    /// The text, with a line end at its end.
+    fn text(&self) -> String;
+}
+
+#[derive(Serialize)]
+struct Numbered<'a, R> {
+    format: u32,
+    #[serde(flatten)]
+    report: &'a R,
+}
+
+/// Writes a report to standard output: one JSON object, or its text.
+pub(crate) fn show(report: &impl Report, json: bool) -> io::Result<()> {
+    let text = if json {
+        serde_json::to_string_pretty(&Numbered { format: FORMAT, report }).map_err(io::Error::other)? + "\n"
+    } else {
+        report.text()
+    };
+    write(&mut io::stdout(), &text)
+}
+
+/// A reader who has seen enough (`kiln doctor | head -1`) is no failure.
+pub(crate) fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(io::Error::new(error.kind(), format!("cannot write the report: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says something beside the report.
+pub(crate) fn warn(message: &str) {
+    // Where standard error is closed, nobody wants to hear it.
+    let _ = writeln!(io::stderr(), "warning: {message}");
+}
+
+/// Names come from drivers, files and the environment: none of them steers the terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// Rows with their columns aligned, two spaces apart.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A time as a person reads it: `12.3 ms`.
+pub(crate) fn time(time: Duration) -> String {
+    match time.as_micros() {
+        0..1000 => format!("{} µs", time.as_micros()),
+        1000..1_000_000 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        _ => format!("{:.2} s", time.as_secs_f64()),
+    }
+}
+
+/// Microseconds, as the JSON forms have times.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// `1 kernel`, `2 kernels`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "µµµ", "x"], ["bbb", "c", ""]].map(|row| row.map(str::to_string).to_vec());
+        assert_eq!(table(&rows), "a    µµµ  x\nbbb  c\n");
+        assert_eq!(table(&[]), "");
+    }
+
+    #[test]
+    fn times_have_a_unit_that_fits() {
+        let table = [(0, "0 µs"), (999, "999 µs"), (1500, "1.5 ms"), (2_345_678, "2.35 s")];
+        for (us, text) in table {
+            assert_eq!(time(Duration::from_micros(us)), text);
+        }
+    }
+}

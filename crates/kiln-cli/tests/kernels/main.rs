@@ -1,0 +1,8 @@
+//! Runs the real program on kernels: `kiln run` and `kiln cache`, what they write, where, and how they exit.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+
+mod cache;
+mod readme;
+mod run;
+mod support;

@@ -1,0 +1,185 @@
+//! `kiln run`.
+
+use crate::support::{Place, fixture};
+use std::fs;
+
+const SAXPY: &str = "run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=out.npy --value alpha=2 --size 100";
+
+fn saxpy_place() -> Option<Place> {
+    let place = Place::with_gpu()?;
+    ["saxpy.wgsl", "index.wgsl", "x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
+    Some(place)
+}
+
+/// R2.1, R2.5: a buffer that is read and written, and the second run from disk; the file is the one that NumPy writes.
+#[test]
+fn saxpy_is_right_and_its_kernel_is_kept() {
+    let Some(place) = saxpy_place() else { return };
+    let expected = fs::read(fixture("saxpy.npy")).unwrap();
+    for origin in ["compiled", "disk"] {
+        let report = place.json(SAXPY);
+        assert_eq!(fs::read(place.path("out.npy")).unwrap(), expected);
+        let kernel = &report["kernel"];
+        assert_eq!(
+            (&kernel["name"], &kernel["entry"], &kernel["origin"]),
+            (&"saxpy.wgsl".into(), &"main".into(), &origin.into())
+        );
+        assert_eq!(report["device"]["id"], "gpu:0");
+        assert!(kernel["load_us"].as_u64().unwrap() > 0 && report["run_us"].as_u64().unwrap() > 0);
+        let output = serde_json::json!([{ "name": "y", "dtype": "f32", "shape": [100], "file": "out.npy" }]);
+        assert_eq!(report["outputs"], output);
+    }
+    let text = place.text(SAXPY);
+    assert!(text.starts_with("y  f32  (100,)  out.npy\nkernel saxpy.wgsl ("), "{text}");
+    assert!(text.contains(") loaded from disk in ") && text.contains(" on gpu:0 ("), "{text}");
+    assert!(
+        fs::read_dir(place.path("")).unwrap().all(|file| !file
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .ends_with(".tmp"))
+    );
+}
+
+/// The input may be the output: it is replaced when everything is done.
+#[test]
+fn output_may_replace_its_input() {
+    let Some(place) = saxpy_place() else { return };
+    place.text(&SAXPY.replace("out.npy", "y.npy"));
+    assert_eq!(fs::read(place.path("y.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
+}
+
+/// R2.2: a constant is a part of the kernel, and reaches it.
+#[test]
+fn constants_and_options_reach_the_kernel() {
+    let Some(place) = saxpy_place() else { return };
+    place.text(&SAXPY.replace("alpha=2", "alpha=4 --constant SCALE=0.5 --option bounds-checks=off"));
+    assert_eq!(fs::read(place.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
+    let fields = place.text("cache explain saxpy.wgsl");
+    for change in ["constants      SCALE=0.5", "bounds_checks  false      true"] {
+        assert!(fields.contains(change), "{fields}");
+    }
+}
+
+/// An output without an input has an element for each item of the problem, x last, or the shape that it is given.
+#[test]
+fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
+    let Some(place) = saxpy_place() else { return };
+    let run = |arguments: &str| place.json(&format!("run index.wgsl {arguments}"))["outputs"][0]["shape"].clone();
+    let data = |header: usize| {
+        let bytes = fs::read(place.path("o.npy")).unwrap()[header..].to_vec();
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    let plane = "--entry plane --out y=o.npy --value params.offset=10,20";
+    assert_eq!(run(&format!("{plane} --size 3x2 --value params.width=3")), serde_json::json!([2, 3]));
+    assert_eq!(data(128), [2010, 2011, 2012, 2110, 2111, 2112]);
+    assert_eq!(run(&format!("{plane} --size 3x2 --shape y=14 --value params.width=3")), serde_json::json!([14]));
+    assert_eq!(data(128)[10..], [2311, 2312, 0, 0], "a workgroup has four rows; what nothing writes is zero");
+    assert_eq!(run(&format!("{plane} --workgroups 1 --shape y=2x2 --value params.width=2")), serde_json::json!([2, 2]));
+    assert_eq!(data(128), [2010, 2011, 2110, 2111]);
+    assert_eq!(run("--entry vectors --out v=o.npy --size 3"), serde_json::json!([3, 4]));
+    assert_eq!(data(128)[8..12], [2.0f32, 1.0, 2.0, 3.0].map(f32::to_bits));
+    place.fixture("plane.npy");
+    let both = plane.replace("--out", "--in y=plane.npy --out");
+    assert_eq!(run(&format!("{both} --size 1 --value params.width=1")), serde_json::json!([2, 3]));
+    assert_eq!(data(128), [2010, 2110, 2210, 2310, 4, 5]);
+    assert_eq!(run(&format!("{both} --size 1 --shape y=3x2 --value params.width=3")), serde_json::json!([3, 2]));
+}
+
+#[test]
+fn halves_are_two_bytes_each() {
+    let Some(place) = Place::with_gpu() else { return };
+    if !kiln::Device::list()[1].features.contains(&kiln::Feature::ShaderF16) {
+        println!("skipped: the GPU has no f16");
+        return;
+    }
+    place.fixture("halves.npy");
+    let source = "enable f16; @group(0) @binding(0) var<storage, read_write> h: array<f16>;
+        @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) { h[id.x] = h[id.x] + 1.0h; }";
+    fs::write(place.path("h.wgsl"), source).unwrap();
+    place.text("run h.wgsl --in h=halves.npy --out h=out.npy --size 4");
+    let bytes = fs::read(place.path("out.npy")).unwrap();
+    assert_eq!(bytes[128..], [1.0f32, 2.0, 3.0, 4.0].map(|x| half::f16::from_f32(x).to_le_bytes()).concat());
+    let error = place.error("run h.wgsl --out h=out.npy --size 3");
+    let expected = "expected a multiple of 4 bytes, found 6 in shape (3,) of f16";
+    assert_eq!(error, format!("error: binding h: array<f16> (read_write): {expected}\n"));
+}
+
+/// R2.1: what is wrong is said with the binding, what it wants and what it got, and nothing is written.
+#[test]
+fn errors_name_what_is_wrong() {
+    let Some(place) = saxpy_place() else { return };
+    let more = ["doubles.npy", "ints.npy", "fortran.npy", "bad.wgsl"];
+    more.iter().for_each(|name| place.fixture(name));
+    let lines = [
+        SAXPY.replace("x=x.npy", "x=doubles.npy"),
+        SAXPY.replace("x=x.npy", "x=ints.npy"),
+        SAXPY.replace("x=x.npy", "x=fortran.npy"),
+        SAXPY.replace("x=x.npy", "x=saxpy.wgsl"),
+        SAXPY.replace("--in x=", "--in z="),
+        SAXPY.replace("--out y=", "--out x="),
+        SAXPY.replace("--size 100", "--size 100 --shape y=99"),
+        SAXPY.replace("alpha=2", "alpha=two"),
+        SAXPY.replace("alpha=2", "beta=2"),
+        SAXPY.replace("--size 100", "--entry start --size 100"),
+        SAXPY.replace("--size 100", "--constant WRONG=1 --size 100"),
+        "run saxpy.wgsl".to_string(),
+        "run bad.wgsl --size 1".to_string(),
+        "run index.wgsl --entry plane --out y=out.npy --value params.width=1 --value params.offset=0,0 --size 0"
+            .to_string(),
+    ];
+    let errors: Vec<String> = lines.iter().map(|line| format!("$ kiln {line}\n{}", place.error(line))).collect();
+    insta::assert_snapshot!("errors", errors.join("\n"));
+    let files = [
+        (SAXPY.replace("x=x.npy", "x=nowhere.npy"), "binding x: array<f32> (read): cannot read nowhere.npy: "),
+        (SAXPY.replace("out.npy", "nowhere/out.npy"), "cannot write nowhere/out.npy: "),
+        ("run nowhere.wgsl --size 1".to_string(), "cannot read the kernel nowhere.wgsl: "),
+    ];
+    for (line, expected) in files {
+        let error = place.error(&line);
+        assert!(error.starts_with(&format!("error: {expected}")), "{error}");
+    }
+    assert!(!place.path("out.npy").exists());
+}
+
+/// R2.1, R4.1: the CPU device refuses WGSL and says so; this needs no GPU.
+#[test]
+fn cpu_device_refuses_wgsl() {
+    let place = Place::new();
+    ["saxpy.wgsl", "x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
+    let error = place.error(&format!("{SAXPY} --device cpu"));
+    assert!(error.starts_with("error: kernel `saxpy.wgsl` expected a device that runs WGSL, found `cpu` ("), "{error}");
+    assert!(error.ends_with("use a GPU device\n"), "{error}");
+    let error = place.error(&format!("{SAXPY} --device tpu"));
+    assert!(error.contains("expected the name of a device, `cpu`, `gpu` or `gpu:N`, found `tpu`"), "{error}");
+}
+
+#[test]
+fn command_lines_that_make_no_sense_exit_with_2() {
+    let place = Place::new();
+    for line in [
+        "run",
+        "run a.wgsl --size ten",
+        "run a.wgsl --size 10 --workgroups 1",
+        "run a.wgsl --in x.npy",
+        "run a.wgsl --constant A=b",
+        "run a.wgsl --option speed=on",
+    ] {
+        let ran = place.kiln(line);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{line}");
+        assert!(ran.err.starts_with("error: "), "{line}: {}", ran.err);
+    }
+}
+
+/// R2.4: a cache directory that cannot be used is said once, and the kernel runs.
+#[test]
+fn kernel_runs_without_a_cache_directory() {
+    let Some(place) = saxpy_place() else { return };
+    fs::write(place.cache_dir(), "not a directory").unwrap();
+    let ran = place.kiln(SAXPY);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.starts_with("warning: the compiled kernel is not kept: the cache directory "), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(ran.out.contains(" compiled in "), "{}", ran.out);
+    assert_eq!(fs::read(place.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
+}

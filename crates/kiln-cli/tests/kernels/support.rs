@@ -1,0 +1,106 @@
+//! The program, in a folder and with a kernel cache of its own.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// A folder to work in, and a kernel cache, which the first use makes.
+pub(crate) struct Place {
+    root: TempDir,
+}
+
+/// What a command line came to.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { root: tempfile::tempdir().unwrap() }
+    }
+
+    /// As [`new`](Self::new), for a test that runs kernels. `None` where there is no GPU, not even a software one.
+    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+    pub(crate) fn with_gpu() -> Option<Self> {
+        static HAS_GPU: OnceLock<bool> = OnceLock::new();
+        let has_gpu = *HAS_GPU.get_or_init(|| kiln::Device::list().len() > 1);
+        let must_be_there = std::env::var_os("CI").is_some() && cfg!(feature = "gpu");
+        assert!(has_gpu || !must_be_there, "no GPU although `CI` is set");
+        if !has_gpu {
+            println!("skipped: there is no GPU");
+        }
+        has_gpu.then(Self::new)
+    }
+
+    /// A path in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// A file of the fixtures, copied into the folder.
+    pub(crate) fn fixture(&self, name: &str) {
+        fs::copy(fixture(name), self.path(name)).unwrap();
+    }
+
+    /// The directory of the cache.
+    pub(crate) fn cache_dir(&self) -> PathBuf {
+        self.path("cache")
+    }
+
+    /// The program, in the folder.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        command.args(line.split_whitespace()).current_dir(self.root.path()).env("KILN_CACHE_DIR", self.cache_dir());
+        command.env_remove("CLICOLOR_FORCE").env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
+    /// Runs the program with these words.
+    pub(crate) fn kiln(&self, line: &str) -> Ran {
+        Ran::of(&self.command(line).output().unwrap())
+    }
+
+    /// Runs the program, which has to be content, and returns the JSON that it writes.
+    pub(crate) fn json(&self, line: &str) -> Value {
+        let ran = self.kiln(&format!("{line} --json"));
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{line}: {}", ran.out);
+        ran.json()
+    }
+
+    /// Runs the program, which has to be content, and returns what it writes.
+    pub(crate) fn text(&self, line: &str) -> String {
+        let ran = self.kiln(line);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{line}: {}", ran.out);
+        ran.out
+    }
+
+    /// Runs the program, which has to fail with status 1 and nothing on standard output, and returns what it complains of.
+    pub(crate) fn error(&self, line: &str) -> String {
+        let ran = self.kiln(line);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{line}: {}", ran.err);
+        ran.err
+    }
+}
+
+impl Ran {
+    pub(crate) fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let value: Value = serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out));
+        assert_eq!(value["format"], 1);
+        value
+    }
+}
+
+/// Where a file of the fixtures is.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
