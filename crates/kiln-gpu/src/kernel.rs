@@ -229,20 +229,15 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
             // only this user can write, with a checksum over them and over the key that names compiler and driver.
             unsafe { device.create_shader_module_passthrough(descriptor) }
         }
-        Code::Wgsl(text) => shader_module_of_wgsl(device, text, artifact),
-        other => {
-            shader_module_of_wgsl(device, &format!("expected SPIR-V or WGSL, found {}", size_of_val(other)), artifact)
+        Code::Wgsl(text) => {
+            let source = wgpu::ShaderSource::Wgsl(text.into());
+            let mut checks = wgpu::ShaderRuntimeChecks::checked();
+            checks.bounds_checks = artifact.checks.bounds;
+            checks.force_loop_bounding = artifact.checks.loops;
+            // SAFETY: only what the author of the kernel asked for in its options is left out.
+            unsafe { device.create_shader_module_trusted(wgpu::ShaderModuleDescriptor { label: None, source }, checks) }
         }
     }
-}
-
-fn shader_module_of_wgsl(device: &wgpu::Device, text: &str, artifact: &Artifact) -> wgpu::ShaderModule {
-    let descriptor = wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(text.into()) };
-    let mut checks = wgpu::ShaderRuntimeChecks::checked();
-    checks.bounds_checks = artifact.checks.bounds;
-    checks.force_loop_bounding = artifact.checks.loops;
-    // SAFETY: only what the author of the kernel asked for in its options is left out.
-    unsafe { device.create_shader_module_trusted(descriptor, checks) }
 }
 
 fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {

@@ -10,8 +10,8 @@ mod chains;
 mod harness;
 mod overhead;
 
-use harness::Effort;
 use harness::report::Report;
+use harness::{Effort, Section};
 use std::process::ExitCode;
 
 /// What every section gets.
@@ -20,24 +20,8 @@ struct Bench {
     report: Report,
 }
 
-type Section = (&'static str, fn(&mut Bench));
-
-const SECTIONS: [Section; 2] = [("chains", chains::run), ("overhead", overhead::run)];
+const SECTIONS: [Section<Bench>; 2] = [("chains", chains::run), ("overhead", overhead::run)];
 
 fn main() -> ExitCode {
-    let (effort, wanted) = match harness::arguments(&SECTIONS.map(|(name, _)| name)) {
-        Ok(arguments) => arguments,
-        Err(message) => {
-            println!("{message}");
-            return ExitCode::from(2);
-        }
-    };
-    let mut bench = Bench { effort, report: Report::default() };
-    for (name, run) in SECTIONS {
-        if wanted.contains(&name) {
-            run(&mut bench);
-            println!();
-        }
-    }
-    bench.report.finish()
+    harness::run(&SECTIONS, |effort| Bench { effort, report: Report::default() }, |bench| bench.report.finish())
 }

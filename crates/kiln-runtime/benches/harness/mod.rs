@@ -12,6 +12,8 @@
 pub(crate) mod arms;
 pub(crate) mod report;
 
+use std::process::ExitCode;
+
 /// How long a run takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
@@ -32,8 +34,35 @@ impl Effort {
     }
 }
 
+/// A part of a benchmark with its name on the command line.
+pub(crate) type Section<B> = (&'static str, fn(&mut B));
+
+/// Runs the sections that the command line asks for on what `start` makes, and ends as `finish` says.
+pub(crate) fn run<B>(
+    sections: &[Section<B>],
+    start: impl FnOnce(Effort) -> B,
+    finish: impl FnOnce(B) -> ExitCode,
+) -> ExitCode {
+    let names: Vec<&'static str> = sections.iter().map(|(name, _)| *name).collect();
+    let (effort, wanted) = match arguments(&names) {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            println!("{message}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut bench = start(effort);
+    for (name, run) in sections {
+        if wanted.contains(name) {
+            run(&mut bench);
+            println!();
+        }
+    }
+    finish(bench)
+}
+
 /// What the command line asks for: how long, and which of the sections; what is wrong with it otherwise.
-pub(crate) fn arguments(sections: &[&'static str]) -> Result<(Effort, Vec<&'static str>), String> {
+fn arguments(sections: &[&'static str]) -> Result<(Effort, Vec<&'static str>), String> {
     let (mut bench, mut quick, mut test) = (false, false, false);
     let mut wanted = Vec::new();
     for argument in std::env::args().skip(1) {

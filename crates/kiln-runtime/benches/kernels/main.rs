@@ -13,8 +13,8 @@ mod start;
 mod subjects;
 mod tiers;
 
-use harness::Effort;
 use harness::report::Report;
+use harness::{Effort, Section};
 use std::process::ExitCode;
 
 /// What every section gets.
@@ -23,32 +23,16 @@ struct Bench {
     report: Report,
 }
 
-type Section = (&'static str, fn(&mut Bench));
-
-const SECTIONS: [Section; 4] =
+const SECTIONS: [Section<Bench>; 4] =
     [("memory", tiers::memory), ("disk", tiers::disk), ("start", start::run), ("commands", commands::run)];
 
 fn main() -> ExitCode {
     if let Some(directory) = std::env::var_os(start::CHILD) {
         return start::child(&directory);
     }
-    let (effort, wanted) = match harness::arguments(&SECTIONS.map(|(name, _)| name)) {
-        Ok(arguments) => arguments,
-        Err(message) => {
-            println!("{message}");
-            return ExitCode::from(2);
-        }
-    };
     if let Err(error) = kiln_gpu::probe() {
         println!("not shown: {error}");
         return if std::env::var_os("CI").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     }
-    let mut bench = Bench { effort, report: Report::default() };
-    for (name, run) in SECTIONS {
-        if wanted.contains(&name) {
-            run(&mut bench);
-            println!();
-        }
-    }
-    bench.report.finish()
+    harness::run(&SECTIONS, |effort| Bench { effort, report: Report::default() }, |bench| bench.report.finish())
 }

@@ -16,8 +16,8 @@ mod reuse;
 mod stress;
 mod transfer;
 
-use harness::Effort;
 use harness::report::Report;
+use harness::{Effort, Section};
 use kiln_runtime::{Device, PoolOptions};
 use std::cell::OnceCell;
 use std::process::ExitCode;
@@ -57,10 +57,8 @@ impl Bench {
     }
 }
 
-type Section = (&'static str, fn(&mut Bench));
-
 /// The resident memory of the process is clean only before the others have run.
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section<Bench>; 6] = [
     ("idle", idle::run),
     ("reuse", reuse::run),
     ("latency", latency::run),
@@ -70,19 +68,9 @@ const SECTIONS: [Section; 6] = [
 ];
 
 fn main() -> ExitCode {
-    let (effort, wanted) = match harness::arguments(&SECTIONS.map(|(name, _)| name)) {
-        Ok(arguments) => arguments,
-        Err(message) => {
-            println!("{message}");
-            return ExitCode::from(2);
-        }
-    };
-    let mut bench = Bench { effort, report: Report::default(), gpu: OnceCell::new() };
-    for (name, run) in SECTIONS {
-        if wanted.contains(&name) {
-            run(&mut bench);
-            println!();
-        }
-    }
-    bench.report.finish()
+    harness::run(
+        &SECTIONS,
+        |effort| Bench { effort, report: Report::default(), gpu: OnceCell::new() },
+        |bench| bench.report.finish(),
+    )
 }

@@ -19,7 +19,6 @@ pub struct Artifact {
 
 /// Translated code.
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Code {
     /// SPIR-V, handed to the driver as it is.
     Spirv(Vec<u32>),
