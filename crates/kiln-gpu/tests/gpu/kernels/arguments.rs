@@ -2,6 +2,7 @@
 
 use super::{SAXPY, numbers, saxpy, targets};
 use crate::support;
+use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
 use kiln_runtime::{BindingKind, BufferOptions, Grid, KernelSource, Usage, Value};
 
@@ -252,4 +253,45 @@ fn an_entry_point_has_its_own_bindings() {
         kernel.launch().bind(0, &mut c).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
         assert_eq!(c.read().unwrap(), [4.0]);
     }
+}
+
+/// A binding sees its slice, and not that of an earlier launch with the same buffer.
+#[test]
+fn a_binding_sees_exactly_its_slice() {
+    const SOURCE: &str = "
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(1) fn main() { y[0] = x[0]; y[1] = f32(arrayLength(&x)); }";
+    for device in targets() {
+        let kernel = device.kernel(KernelSource::wgsl(SOURCE)).unwrap();
+        let x = device.buffer_from(&(0..1024).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
+        let step = (device.info().limits.binding_alignment_bytes as usize / 4).max(1);
+        for (start, end) in [(0, 1024), (0, 512), (step, 512), (step, 2 * step), (0, 1024), (2 * step, 1024)] {
+            let mut y = device.buffer_of::<f32>(2).unwrap();
+            kernel.launch().bind("x", &x.slice(start..end).unwrap()).bind("y", &mut y).over(1).unwrap();
+            assert_eq!(y.read().unwrap(), [start as f32, (end - start) as f32]);
+        }
+    }
+}
+
+/// What is kept for later launches keeps no memory: it goes back when the pool gives it back (R3.3).
+#[test]
+fn launches_hold_no_memory_of_buffers_that_are_gone() {
+    let Some(device) = support::open(GpuOptions::new()) else { return };
+    let kernel = device.kernel(saxpy()).unwrap();
+    let run = || {
+        let (x, mut y) = (device.buffer_of::<f32>(1 << 20).unwrap(), device.buffer_of::<f32>(1 << 20).unwrap());
+        kernel.launch().bind("x", &x).bind("y", &mut y).value("n", 1u32).over(1).unwrap();
+        device.synchronize().unwrap();
+        (x, y)
+    };
+    drop(run());
+    device.pool().clear();
+    let Some(before) = device.api().driver_bytes() else { return };
+    let held: Vec<_> = (0..8).map(|_| run()).collect();
+    assert!(device.api().driver_bytes().unwrap() >= before + (48 << 20), "they take memory while they are there");
+    drop(held);
+    device.pool().clear();
+    let after = device.api().driver_bytes().unwrap();
+    assert!(after <= before + (8 << 20), "{before} bytes before, {after} after");
 }
