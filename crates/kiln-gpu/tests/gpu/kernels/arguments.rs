@@ -286,12 +286,12 @@ fn launches_hold_no_memory_of_buffers_that_are_gone() {
         (x, y)
     };
     drop(run());
-    device.pool().clear();
+    device.pool().clear().unwrap();
     let Some(before) = device.api().driver_bytes() else { return };
     let held: Vec<_> = (0..8).map(|_| run()).collect();
     assert!(device.api().driver_bytes().unwrap() >= before + (48 << 20), "they take memory while they are there");
     drop(held);
-    device.pool().clear();
+    device.pool().clear().unwrap();
     let after = device.api().driver_bytes().unwrap();
     assert!(after <= before + (8 << 20), "{before} bytes before, {after} after");
 }
