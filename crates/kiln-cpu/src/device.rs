@@ -48,7 +48,7 @@ impl CpuDevice {
 
     fn execute(&self, command: &Command) -> Result<()> {
         match command {
-            Command::Copy { from, to } => {
+            Command::Copy { from, to, .. } => {
                 let (from, mut to) = kiln_runtime::access_pair(from, to);
                 self.copy(bytes_of(&from.region())?, bytes_of_mut(&mut to.region_mut())?)
             }

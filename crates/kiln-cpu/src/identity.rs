@@ -44,6 +44,8 @@ fn limits(threads: usize, simd: SimdLevel, total_bytes: Option<u64>) -> DeviceLi
         max_binding_bytes: max_buffer_bytes,
         binding_alignment_bytes: 1,
         max_workgroups_per_axis: 65_535,
+        max_value_bytes: 64 << 10,
+        max_workgroup_size: [1024, 1024, 64],
         max_workgroup_invocations: 1024,
         max_workgroup_bytes: 32 << 10,
         subgroup_size: Some((simd.lanes(), simd.lanes())),

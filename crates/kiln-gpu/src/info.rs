@@ -28,6 +28,12 @@ pub(crate) fn describe(
             max_binding_bytes: limits.max_storage_buffer_binding_size,
             binding_alignment_bytes: limits.min_storage_buffer_offset_alignment.into(),
             max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
+            max_value_bytes: limits.max_uniform_buffer_binding_size,
+            max_workgroup_size: [
+                limits.max_compute_workgroup_size_x,
+                limits.max_compute_workgroup_size_y,
+                limits.max_compute_workgroup_size_z,
+            ],
             max_workgroup_invocations: limits.max_compute_invocations_per_workgroup,
             max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
             subgroup_size: subgroups.then_some((adapter.subgroup_min_size, adapter.subgroup_max_size)),

@@ -2,7 +2,7 @@
 
 use crate::block::Block;
 use crate::fault::one_line;
-use crate::scope::catch;
+use crate::scope::{catch, convert};
 use crate::steps;
 use crate::timeline::Timeline;
 use kiln_cache::{Cache, EvictionPolicy};
@@ -64,9 +64,10 @@ impl Kernels {
     pub(crate) fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         self.timeline.fault.check()?;
         let device = &self.timeline.device;
-        let cache = self.uses_pipeline_cache.then(|| pipeline_cache(device, artifact.driver_blob.as_deref()));
+        let cache = self.pipeline_cache(artifact.driver_blob.as_deref());
         let (kernel, error) = catch(device, || self.create(artifact, cache.as_ref()));
         if let Some(error) = error {
+            self.timeline.poll(wgpu::PollType::Poll)?;
             let description = match &error {
                 wgpu::Error::OutOfMemory { .. } => {
                     let message = "expected the driver to load a kernel, found its memory exhausted";
@@ -80,24 +81,48 @@ impl Kernels {
         // A pipeline that the driver refuses can lose the device.
         self.timeline.poll(wgpu::PollType::Poll)?;
         self.timeline.fault.check()?;
-        let driver_blob = cache.filter(|_| artifact.driver_blob.is_none()).and_then(|cache| self.blob_of(&cache));
+        let blob = || cache.and_then(|cache| self.blob_of(&cache));
+        let driver_blob = if artifact.driver_blob.is_none() { blob() } else { None };
         Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob })
     }
 
     /// What the driver tells to keep; `None` where that is only a header, as on drivers that keep their own store.
     fn blob_of(&self, cache: &wgpu::PipelineCache) -> Option<Vec<u8>> {
-        let device = &self.timeline.device;
-        let empty =
-            *self.empty_blob.get_or_init(|| pipeline_cache(device, None).get_data().map_or(0, |data| data.len()));
+        let empty = *self
+            .empty_blob
+            .get_or_init(|| self.pipeline_cache(None).and_then(|cache| cache.get_data()).map_or(0, |data| data.len()));
         cache.get_data().filter(|data| data.len() > empty)
+    }
+
+    /// The driver's store, with what it gave for the kernel where it still takes that; `None` where it has none.
+    fn pipeline_cache(&self, blob: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
+        if !self.uses_pipeline_cache {
+            return None;
+        }
+        let device = &self.timeline.device;
+        let create = |data| {
+            let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
+            // SAFETY: the data is what this driver gave for this kernel, stored as the code of the kernel is, under a key
+            // that names the driver's version.
+            catch(device, || unsafe { device.create_pipeline_cache(&descriptor) })
+        };
+        match create(blob) {
+            (cache, None) => Some(cache),
+            (_, Some(error)) => {
+                tracing::warn!(%error, "the driver does not take its own blob");
+                let (cache, error) = create(None);
+                error.is_none().then_some(cache)
+            }
+        }
     }
 
     fn create(&self, artifact: &Artifact, cache: Option<&wgpu::PipelineCache>) -> GpuKernel {
         let device = &self.timeline.device;
         let reflection = &artifact.reflection;
         let buffers = layout(device, reflection.bindings.iter().filter(|binding| binding.kind.is_buffer()));
-        let value_bytes: Vec<NonZeroU64> =
-            values(reflection).filter_map(|binding| NonZeroU64::new(binding.min_bytes)).collect();
+        // Whole vectors: some drivers read a smaller range as zeros.
+        let bytes = |binding: &Binding| NonZeroU64::new(binding.min_bytes.next_multiple_of(16));
+        let value_bytes: Vec<NonZeroU64> = values(reflection).filter_map(bytes).collect();
         let values = (!value_bytes.is_empty()).then(|| layout(device, values(reflection)));
         let layouts = [Some(&buffers), values.as_ref()];
         let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
@@ -109,7 +134,8 @@ impl Kernels {
             label: None,
             layout: Some(&layout),
             module: &shader_module(device, artifact),
-            entry_point: Some(&reflection.entry),
+            // The only one, whatever the translation calls it.
+            entry_point: None,
             compilation_options: wgpu::PipelineCompilationOptions {
                 zero_initialize_workgroup_memory: artifact.checks.zero_workgroup,
                 ..wgpu::PipelineCompilationOptions::default()
@@ -131,39 +157,51 @@ impl Kernels {
             kernel: kernel.id,
             buffers: found.iter().map(|(block, offset, bytes)| (block.id(), *offset, *bytes)).collect(),
         };
-        let made = self.bind_groups.get_or_insert_with(&key, || {
-            let entries: Vec<_> = (found.iter().enumerate())
-                .map(|(binding, (block, offset, bytes))| {
-                    entry(binding, &block.buffer, *offset, NonZeroU64::new(*bytes))
-                })
-                .collect();
-            self.bind_group(&kernel.buffers, &entries)
-        });
-        match made {
-            Ok(group) => Ok((*group).clone()),
-            Err(error) => Err(Error::new(ErrorKind::Internal, "expected a bind group, found none").with_source(error)),
+        if let Some(group) = self.bind_groups.get(&key) {
+            return Ok((*group).clone());
         }
+        let entries: Vec<_> = (found.iter().enumerate())
+            .map(|(binding, (block, offset, bytes))| {
+                // Blocks end at a word, and so does what is bound of them.
+                let words = bytes.next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
+                entry(binding, &block.buffer, *offset, NonZeroU64::new(words))
+            })
+            .collect();
+        let group = self.bind_group(&kernel.buffers, &entries)?;
+        Ok((*self.bind_groups.insert(key, group)).clone())
     }
 
     /// The bind group for the values of a kernel in a page of values; `None` where it takes none.
-    pub(crate) fn bind_values(&self, kernel: &GpuKernel, page: u64, buffer: &wgpu::Buffer) -> Option<wgpu::BindGroup> {
-        let layout = kernel.values.as_ref()?;
+    pub(crate) fn bind_values(
+        &self,
+        kernel: &GpuKernel,
+        page: u64,
+        buffer: &wgpu::Buffer,
+    ) -> Result<Option<wgpu::BindGroup>> {
+        let Some(layout) = &kernel.values else { return Ok(None) };
         let mut groups = kernel.value_groups.lock();
         if let Some((_, group)) = groups.iter().find(|(id, _)| *id == page) {
-            return Some(group.clone());
+            return Ok(Some(group.clone()));
         }
         let bytes = kernel.value_bytes.iter().enumerate();
         let entries: Vec<_> = bytes.map(|(binding, bytes)| entry(binding, buffer, 0, Some(*bytes))).collect();
-        let group = self.bind_group(layout, &entries);
+        let group = self.bind_group(layout, &entries)?;
         if groups.len() >= MAX_PAGES {
             groups.remove(0);
         }
         groups.push((page, group.clone()));
-        Some(group)
+        Ok(Some(group))
     }
 
-    fn bind_group(&self, layout: &wgpu::BindGroupLayout, entries: &[wgpu::BindGroupEntry<'_>]) -> wgpu::BindGroup {
-        self.timeline.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries })
+    /// A bind group that is good: a bad one must not be kept for later launches.
+    fn bind_group(
+        &self,
+        layout: &wgpu::BindGroupLayout,
+        entries: &[wgpu::BindGroupEntry<'_>],
+    ) -> Result<wgpu::BindGroup> {
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries };
+        let (group, error) = catch(&self.timeline.device, || self.timeline.device.create_bind_group(&descriptor));
+        error.map_or(Ok(group), |error| Err(convert(error, "bind the arguments of a kernel")))
     }
 }
 
@@ -226,7 +264,8 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
                 ..wgpu::ShaderModuleDescriptorPassthrough::default()
             };
             // SAFETY: the words are what naga wrote for a validated program on this device: fresh, or from a store that
-            // only this user can write, with a checksum over them and over the key that names compiler and driver.
+            // only this user can write, with a checksum over them and over the key that names compiler and driver. Who
+            // imports an archive into the store vouches for it, as for any code.
             unsafe { device.create_shader_module_passthrough(descriptor) }
         }
         Code::Wgsl(text) => {
@@ -238,11 +277,4 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
             unsafe { device.create_shader_module_trusted(wgpu::ShaderModuleDescriptor { label: None, source }, checks) }
         }
     }
-}
-
-fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
-    let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
-    // SAFETY: the data is what this driver gave for this kernel, stored as the code of the kernel is, under a key that
-    // names the driver's version.
-    unsafe { device.create_pipeline_cache(&descriptor) }
 }

@@ -3,7 +3,7 @@
 //! Some drivers report a submission that ran out of memory as done, and leave zeros behind. So every submission ends with a
 //! copy of a token, and counts as done when the token has arrived: one that has not is the fault of the device (R4.6).
 
-use crate::timeline::Timeline;
+use crate::timeline::{Completion, Timeline};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,11 +52,12 @@ impl Sentinel {
         encoder.copy_buffer_to_buffer(&self.source, 0, &self.target, 0, TOKEN_BYTES);
     }
 
-    /// Calls `done` once the submission is over, after its token was checked.
-    pub(crate) fn watch(self, timeline: &Timeline, number: u64, done: impl FnOnce() + Send + 'static) {
-        let (sentinels, fault) = (Arc::clone(&timeline.sentinels), Arc::clone(&timeline.fault));
+    /// Tells the completion once the submission is over, after its token was checked.
+    pub(crate) fn watch(self, timeline: &Timeline, completion: Completion) {
+        let sentinels = Arc::clone(&timeline.sentinels);
         let target = self.target.clone();
         target.map_async(wgpu::MapMode::Read, .., move |mapped| {
+            let (fault, number) = (&completion.fault, completion.number);
             match mapped.map(|()| self.arrived()) {
                 Ok(token) if token == self.token => {
                     let mut spare = sentinels.spare.lock();
@@ -68,7 +69,7 @@ impl Sentinel {
                 // The device is gone, which others tell better.
                 Err(error) => drop(fault.lose(&format!("submission {number} left no proof that it ran ({error})"))),
             }
-            done();
+            completion.done();
         });
     }
 

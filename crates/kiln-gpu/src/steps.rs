@@ -34,7 +34,7 @@ pub(crate) struct Bound {
 impl<'a> Step<'a> {
     fn new(gpu: &GpuDevice, command: &'a Command, values: &mut Values) -> Result<Self> {
         match command {
-            Command::Copy { from, to } => Ok(Self::Copy { from: find(from)?, to: find(to)?, bytes: from.bytes() }),
+            Command::Copy { from, to, .. } => Ok(Self::Copy { from: find(from)?, to: find(to)?, bytes: from.bytes() }),
             Command::Zero { buffer } => {
                 let (block, offset) = find(buffer)?;
                 Ok(Self::Zero { block, offset, bytes: buffer.bytes() })
@@ -106,7 +106,7 @@ fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Step<'a>
     if let Some(page) = &page {
         for step in &mut steps {
             if let Step::Dispatch(run) = step {
-                run.values = gpu.kernels().bind_values(run.kernel, page.id, &page.buffer);
+                run.values = gpu.kernels().bind_values(run.kernel, page.id, &page.buffer)?;
             }
         }
     }

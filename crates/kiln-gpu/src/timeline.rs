@@ -6,15 +6,10 @@ use crate::sentinel::{Sentinel, Sentinels};
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// How long a finished submission waits for its callback, which runs on whatever thread polls. Longer than any thread is
-/// held up; beyond it the callback was lost to a panic in another.
-const CALLBACK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The queue of a device with everything that is in flight on it.
 #[derive(Debug)]
@@ -26,11 +21,58 @@ pub(crate) struct Timeline {
     next_block: AtomicU64,
     /// Number of the newest submission; written under the lock of `in_flight`.
     submitted: AtomicU64,
-    /// Number of the newest submission that is known to be done. Behind an `Arc` for wgpu's callbacks.
-    completed: Arc<AtomicU64>,
+    /// What is known to be done. Behind an `Arc` for wgpu's callbacks.
+    progress: Arc<Progress>,
     /// What wgpu calls the submissions that were not known to be done when one was last added: oldest first, without
     /// gaps, up to `submitted`.
     in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
+}
+
+/// Which submissions are known to be done: all up to a number. Callbacks come in any order where several threads poll.
+#[derive(Debug, Default)]
+struct Progress {
+    completed: AtomicU64,
+    /// Those that are done while one before them is not known to be.
+    early: Mutex<BTreeSet<u64>>,
+}
+
+impl Progress {
+    fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
+    fn done(&self, number: u64) {
+        let mut early = self.early.lock();
+        early.insert(number);
+        let mut completed = self.completed();
+        while early.remove(&(completed + 1)) {
+            completed += 1;
+        }
+        self.completed.store(completed, Ordering::Release);
+    }
+}
+
+/// What a callback of wgpu tells when a submission is over. Dropped untold, as by a panic in another callback, it ends the
+/// device: nobody would ever learn whether the submission ran.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    progress: Arc<Progress>,
+    pub(crate) fault: Arc<Fault>,
+    pub(crate) number: u64,
+}
+
+impl Completion {
+    pub(crate) fn done(self) {
+        self.progress.done(self.number);
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if self.progress.completed() < self.number && !self.progress.early.lock().contains(&self.number) {
+            self.fault.lose(&format!("the end of submission {} was never told", self.number));
+        }
+    }
 }
 
 /// Encoded commands, with the proof that they ran.
@@ -42,9 +84,9 @@ pub(crate) struct Submission {
 
 impl Timeline {
     pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, fault: Arc<Fault>) -> Self {
-        let (submitted, completed, sentinels) = (AtomicU64::new(0), Arc::default(), Arc::default());
+        let (submitted, progress, sentinels) = (AtomicU64::new(0), Arc::default(), Arc::default());
         let next_block = AtomicU64::new(0);
-        Self { device, queue, fault, sentinels, next_block, submitted, completed, in_flight: Mutex::default() }
+        Self { device, queue, fault, sentinels, next_block, submitted, progress, in_flight: Mutex::default() }
     }
 
     /// A number that no block of this device has had.
@@ -67,17 +109,14 @@ impl Timeline {
         self.poll(wgpu::PollType::Poll)?;
         self.fault.check()?;
         let number = self.submitted.load(Ordering::Relaxed) + 1;
-        let completed = Arc::clone(&self.completed);
-        let done = move || {
-            completed.fetch_max(number, Ordering::AcqRel);
-        };
+        let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
         match sentinel {
-            Some(sentinel) => sentinel.watch(self, number, done),
-            None => self.queue.on_submitted_work_done(done),
+            Some(sentinel) => sentinel.watch(self, completion),
+            None => self.queue.on_submitted_work_done(move || completion.done()),
         }
         in_flight.push_back(index);
         self.submitted.store(number, Ordering::Release);
-        let pending = number - self.completed.load(Ordering::Acquire).min(number);
+        let pending = number - self.progress.completed().min(number);
         let done = in_flight.len().saturating_sub(usize::try_from(pending).unwrap_or(usize::MAX));
         in_flight.drain(..done);
         Ok(number)
@@ -88,32 +127,29 @@ impl Timeline {
         if self.fault.get().is_some() {
             return u64::MAX;
         }
-        let completed = self.completed.load(Ordering::Acquire);
+        let completed = self.progress.completed();
         if completed == self.submitted.load(Ordering::Acquire) {
             return completed;
         }
         // A fault is kept, and told by everything that can return an error.
         let _ = self.poll(wgpu::PollType::Poll);
-        self.completed.load(Ordering::Acquire)
+        self.progress.completed()
     }
 
     /// Blocks until `submission` is done, or the device is lost: every driver ends its waits then.
     pub(crate) fn wait(&self, submission: u64) -> Result<()> {
         self.fault.check()?;
-        if self.completed.load(Ordering::Acquire) >= submission {
+        if self.progress.completed() >= submission {
             return Ok(());
         }
         let Some(index) = self.index_of(submission)? else { return Ok(()) };
         self.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
         // The callback that checks the sentinel may still be on its way, on another thread that polls.
-        let began = Instant::now();
-        while self.completed.load(Ordering::Acquire) < submission && began.elapsed() < CALLBACK_PATIENCE {
+        while self.progress.completed() < submission {
             self.fault.check()?;
             std::thread::yield_now();
         }
-        self.fault.check()?;
-        self.completed.fetch_max(submission, Ordering::AcqRel);
-        Ok(())
+        self.fault.check()
     }
 
     /// Blocks until the queue is empty, so that a loss that nobody has told yet comes out.

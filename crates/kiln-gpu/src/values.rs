@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const MIN_PAGE_BYTES: u64 = 16 << 10;
 /// The most pages that are kept while no submission uses them.
 const MAX_SPARE_PAGES: usize = 8;
+/// The largest page that is kept.
+const MAX_SPARE_BYTES: u64 = 1 << 20;
 
 /// The pages of a device.
 #[derive(Debug, Default)]
@@ -66,6 +68,9 @@ impl Pages {
 
     /// Gives a page back that a submission reads.
     pub(crate) fn put_back(&self, mut page: Page, submission: u64) {
+        if page.buffer.size() > MAX_SPARE_BYTES {
+            return;
+        }
         page.submission = submission;
         let mut spare = self.spare.lock();
         if spare.len() >= MAX_SPARE_PAGES {

@@ -7,8 +7,8 @@ use crate::rebinding::Rebinding;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// Commands that were recorded and checked once, by [`Device::capture`]. A replay submits them as they are, in one
-/// submission, without recording anew: what a device prepared for a command serves every replay.
+/// Commands that were recorded and checked once, by [`Device::capture`]. A replay submits them as they are,
+/// without recording anew: what a device prepared for a command serves every replay.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {

@@ -21,6 +21,8 @@ pub enum Command {
         from: Buffer,
         /// Where they go.
         to: Buffer,
+        /// Whether `from` was filled when this was recorded, and serves nothing else.
+        staged: bool,
     },
     /// Sets all bytes to zero.
     Zero {
@@ -58,18 +60,29 @@ impl Command {
     /// Every buffer that the command touches, and how.
     pub fn accesses(&self) -> impl Iterator<Item = (&Buffer, BufferUse)> {
         let (pair, bound) = match self {
-            Self::Copy { from, to } => ([Some((from, BufferUse::Read)), Some((to, BufferUse::Write))], &[][..]),
+            Self::Copy { from, to, .. } => ([Some((from, BufferUse::Read)), Some((to, BufferUse::Write))], &[][..]),
             Self::Zero { buffer } => ([Some((buffer, BufferUse::Write)), None], &[][..]),
             Self::Dispatch(dispatch) => ([None, None], &dispatch.buffers[..]),
         };
         pair.into_iter().flatten().chain(bound.iter().map(|bound| (&bound.buffer, bound.access)))
     }
 
+    /// The dispatch, where it is one.
+    pub(crate) fn as_dispatch(&self) -> Option<&Dispatch> {
+        match self {
+            Self::Dispatch(dispatch) => Some(dispatch),
+            Self::Copy { .. } | Self::Zero { .. } => None,
+        }
+    }
+
     /// Bytes of host data that the command brings to the device.
     pub(crate) fn host_bytes(&self) -> u64 {
         match self {
             Self::Copy { from, .. } if from.usage() == Usage::Upload => from.bytes(),
-            Self::Dispatch(dispatch) => dispatch.values.iter().map(|value| value.bytes.len() as u64).sum(),
+            // Values begin at multiples of what a device wants, which is at most this.
+            Self::Dispatch(dispatch) => {
+                dispatch.values.iter().map(|value| (value.bytes.len() as u64).next_multiple_of(256)).sum()
+            }
             Self::Copy { .. } | Self::Zero { .. } => 0,
         }
     }
@@ -77,10 +90,10 @@ impl Command {
     /// The command with other buffers in the place of its own, checked as if it were recorded anew.
     pub(crate) fn rebound(&self, rebinding: &Rebinding) -> Result<Self> {
         match self {
-            Self::Copy { from, to } => {
+            Self::Copy { from, to, staged } => {
                 let (from, to) = (rebinding.buffer(from)?, rebinding.buffer(to)?);
                 check_copy(&from, &to)?;
-                Ok(Self::Copy { from, to })
+                Ok(Self::Copy { from, to, staged: *staged })
             }
             Self::Zero { buffer } => {
                 let buffer = rebinding.buffer(buffer)?;
@@ -229,7 +242,7 @@ impl CommandList {
     pub fn copy(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         check_copy(from, to)?;
         if from.bytes() > 0 {
-            self.commands.push(Command::Copy { from: from.clone(), to: to.clone() });
+            self.push(Command::Copy { from: from.clone(), to: to.clone(), staged: false });
         }
         Ok(())
     }
@@ -270,6 +283,13 @@ impl CommandList {
     /// Every buffer that the list touches, and how, in the order of the commands.
     pub fn accesses(&self) -> impl Iterator<Item = (&Buffer, BufferUse)> {
         self.commands.iter().flat_map(Command::accesses)
+    }
+
+    /// Records a copy from staging that is filled already and belongs to the list.
+    pub(crate) fn copy_staged(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
+        check_copy(from, to)?;
+        self.push(Command::Copy { from: from.clone(), to: to.clone(), staged: true });
+        Ok(())
     }
 
     pub(crate) fn push(&mut self, command: Command) {

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Buffer, TypedBuffer};
 use crate::capture::Captured;
-use crate::command::{Command, CommandList};
+use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
 use crate::kernel::{
     Artifact, Explanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelSource,
@@ -18,7 +18,6 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 
 /// What a device must be able to do. It speaks of memory, kernels and command lists, never of ops.
@@ -160,7 +159,7 @@ impl Device {
     /// Makes kernels ready on several threads, the processor's unless `threads` says otherwise.
     pub fn warm_kernels(&self, sources: &[KernelSource], threads: Option<NonZeroUsize>) -> KernelWarmReport {
         let threads = threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-        crate::kernel::warm(self, sources, threads, &AtomicBool::new(false))
+        crate::kernel::warm(self, sources, threads)
     }
 
     /// Begins to load the `count` most used kernels on disk, in the background.
@@ -250,7 +249,7 @@ impl Device {
         if let Some(fault) = self.0.api.fault() {
             return Err(fault);
         }
-        self.check_buffers(&commands)?;
+        self.check_owner(&commands)?;
         let submitted = submit_bounded(&*self.0.api, commands.commands());
         let mut commands = commands;
         commands.clear();
@@ -268,11 +267,17 @@ impl Device {
     pub fn capture(&self, record: impl FnOnce(&mut CommandList) -> Result<()>) -> Result<Captured> {
         let mut commands = CommandList::new();
         record(&mut commands)?;
-        self.check_buffers(&commands)?;
+        self.check_owner(&commands)?;
         Ok(Captured::new(self.clone(), commands))
     }
 
-    fn check_buffers(&self, commands: &CommandList) -> Result<()> {
+    fn check_owner(&self, commands: &CommandList) -> Result<()> {
+        let dispatches = commands.commands().iter().filter_map(Command::as_dispatch);
+        if let Some(foreign) = dispatches.map(Dispatch::kernel).find(|kernel| !kernel.is_of(&self.0.api)) {
+            let (own, name) = (&self.info().id, foreign.name());
+            let message = format!("submission to device `{own}` expected its own kernels, found `{name}` of another");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         for (buffer, _) in commands.accesses() {
             if !self.owns(buffer) {
                 let (own, other) = (&self.info().id, &buffer.device_info().id);

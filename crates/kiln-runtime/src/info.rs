@@ -83,6 +83,10 @@ pub struct DeviceLimits {
     pub binding_alignment_bytes: u64,
     /// The most workgroups along one axis of a dispatch.
     pub max_workgroups_per_axis: u32,
+    /// The largest value that a launch gives to a kernel.
+    pub max_value_bytes: u64,
+    /// The most invocations in one workgroup along each axis.
+    pub max_workgroup_size: [u32; 3],
     /// The most invocations in one workgroup.
     pub max_workgroup_invocations: u32,
     /// Memory that a workgroup shares.

@@ -129,6 +129,8 @@ mod tests {
                 max_binding_bytes: 1 << 27,
                 binding_alignment_bytes: 256,
                 max_workgroups_per_axis: 65535,
+                max_value_bytes: 64 << 10,
+                max_workgroup_size: [1024, 1024, 64],
                 max_workgroup_invocations: 256,
                 max_workgroup_bytes: 1 << 14,
                 subgroup_size: None,

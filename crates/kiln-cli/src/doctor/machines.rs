@@ -186,6 +186,8 @@ fn gpu(index: usize, name: &str, kind: DeviceKind, driver: &str, driver_version:
             max_binding_bytes: 1 << 27,
             binding_alignment_bytes: 256,
             max_workgroups_per_axis: 65_535,
+            max_value_bytes: 64 << 10,
+            max_workgroup_size: [1024, 1024, 64],
             max_workgroup_invocations: 1024,
             max_workgroup_bytes: 32 << 10,
             subgroup_size: Some((8, 32)),

@@ -73,6 +73,11 @@ impl Buffer {
         self.allocation.is_same(&other.allocation)
     }
 
+    /// Whether nothing but padding follows in the allocation.
+    pub(crate) fn is_end_of_allocation(&self) -> bool {
+        self.range().end == self.allocation.bytes()
+    }
+
     /// Whether some byte is in both buffers.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.range(), other.range());

@@ -190,7 +190,7 @@ impl Buffer {
             let start = (data.len() - rest.len()) as u64;
             (chunk, rest) = rest.split_at(rest.len().min(staging.bytes as usize));
             staging.map_in_place(|bytes| bytes[..chunk.len()].copy_from_slice(chunk))?;
-            commands.copy(&staging, &self.slice(start..start + staging.bytes)?)?;
+            commands.copy_staged(&staging, &self.slice(start..start + staging.bytes)?)?;
         }
         Ok(())
     }

@@ -17,9 +17,8 @@ pub use plan::GraphPlan;
 pub use report::{NodeRun, RunReport};
 
 use crate::buffer::Buffer;
-use crate::command::{BufferUse, CommandList};
+use crate::command::{BufferUse, Command, CommandList};
 use crate::kernel::Launch;
-use crate::memory::Usage;
 use edges::{Cause, Edges};
 use kiln_ir::{Error, ErrorKind, Result};
 use node::{Declared, Node, Use, Work};
@@ -98,9 +97,10 @@ impl Graph {
     /// devices.
     pub fn commands(&mut self, name: impl Into<String>, commands: CommandList) -> Result<()> {
         let name = name.into();
-        // Staging of recorded writes belongs to the list.
-        let is_staging = |buffer: &Buffer| buffer.usage() == Usage::Upload;
-        let uses: Vec<_> = commands.accesses().filter(|(buffer, how)| how.is_write() || !is_staging(buffer)).collect();
+        // Staging of recorded writes belongs to the list, and is nobody else's to declare. It is the first of a copy.
+        let is_staged = |command: &Command| matches!(command, Command::Copy { staged: true, .. });
+        let declared = |command| Command::accesses(command).skip(usize::from(is_staged(command)));
+        let uses: Vec<_> = commands.commands().iter().flat_map(declared).collect();
         if let Some((first, _)) = uses.first()
             && let Some((other, _)) = uses.iter().find(|(buffer, _)| !buffer.is_on_device_of(first))
         {

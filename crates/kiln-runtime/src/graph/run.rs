@@ -245,7 +245,9 @@ fn submit(commands: &[Command]) -> Result<Option<u64>> {
 /// Turns a panic into an error: it must not end the worker, which others wait for, nor pass as success.
 fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic_text(&*panic);
+        let text = panic_text(&*panic).to_string();
+        // Dropping what was thrown runs foreign code, which may panic again.
+        std::mem::forget(panic);
         Err(Error::new(ErrorKind::Internal, format!("expected a result, found a panic: {text}")))
     })
 }

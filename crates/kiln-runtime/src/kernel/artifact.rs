@@ -85,8 +85,12 @@ impl Artifact {
             b'w' => Code::Wgsl(String::from_utf8(code.to_vec()).map_err(|_| corrupt("UTF-8"))?),
             _ => return Err(corrupt("a known language")),
         };
+        let reflection: Reflection = serde_json::from_slice(reflection).map_err(|_| corrupt("a reflection as JSON"))?;
+        if !reflection.is_sound() {
+            return Err(corrupt("a reflection that can be"));
+        }
         Ok(Self {
-            reflection: serde_json::from_slice(reflection).map_err(|_| corrupt("a reflection as JSON"))?,
+            reflection,
             code,
             driver_blob: (!blob.is_empty()).then(|| blob.to_vec()),
             checks: RuntimeChecks { bounds: bounds == 1, loops: loops == 1, zero_workgroup: zero_workgroup == 1 },

@@ -51,8 +51,11 @@ impl KernelCache {
     /// The kernel of a key: from memory, from disk, or compiled. Threads that ask for one kernel at once get one.
     #[inline]
     pub(crate) fn get(&self, device: &Device, hash: KernelHash, key: &Arc<KernelKey>) -> Result<Arc<LoadedKernel>> {
-        let found = self.memory.get_or_try_insert_with(&hash, || self.create(&**device.api(), hash, key));
-        found.map_err(|Failure(error)| error)
+        let found = self.memory.get_or_try_insert_with(&hash, || self.create(device.api(), hash, key));
+        found.map_err(|Failure(error)| {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            error
+        })
     }
 
     /// Whether a kernel is in memory.
@@ -100,20 +103,28 @@ impl KernelCache {
         }
     }
 
-    fn create(&self, api: &dyn DeviceApi, hash: KernelHash, key: &Arc<KernelKey>) -> Result<LoadedKernel, Failure> {
+    fn create(
+        &self,
+        api: &Arc<dyn DeviceApi>,
+        hash: KernelHash,
+        key: &Arc<KernelKey>,
+    ) -> Result<LoadedKernel, Failure> {
         let began = Instant::now();
         let created = self.load_or_compile(api, hash, key);
         match &created {
             Ok(kernel) if kernel.origin == Origin::Disk => self.disk_hits.add(began.elapsed()),
             Ok(_) => self.compiles.add(began.elapsed()),
-            Err(_) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-            }
+            Err(_) => {}
         }
         created.map_err(Failure)
     }
 
-    fn load_or_compile(&self, api: &dyn DeviceApi, hash: KernelHash, key: &Arc<KernelKey>) -> Result<LoadedKernel> {
+    fn load_or_compile(
+        &self,
+        api: &Arc<dyn DeviceApi>,
+        hash: KernelHash,
+        key: &Arc<KernelKey>,
+    ) -> Result<LoadedKernel> {
         if let Some(fault) = api.fault() {
             return Err(fault);
         }
@@ -131,7 +142,7 @@ impl KernelCache {
         artifact.driver_blob = loaded.driver_blob;
         if let Some(store) = store {
             // What could not be stored is counted and told by the store; the kernel works without it.
-            let _ = artifact.encode().map(|payload| store.put(&stored_key, &payload));
+            let _ = store.put(&stored_key, &artifact.encode()?);
         }
         Ok(LoadedKernel {
             key: Arc::clone(key),
@@ -139,6 +150,7 @@ impl KernelCache {
             bytes: artifact.bytes(),
             reflection: artifact.reflection,
             raw: loaded.kernel,
+            device: Arc::downgrade(api),
             origin: Origin::Compiled,
         })
     }
@@ -146,7 +158,7 @@ impl KernelCache {
     /// The kernel of a stored payload; `None` where the payload is of no use, which removes it.
     fn load(
         &self,
-        api: &dyn DeviceApi,
+        api: &Arc<dyn DeviceApi>,
         hash: KernelHash,
         key: &Arc<KernelKey>,
         store: &DiskStore,
@@ -161,16 +173,18 @@ impl KernelCache {
                 bytes: artifact.bytes(),
                 reflection: artifact.reflection,
                 raw: loaded.kernel,
+                device: Arc::downgrade(api),
                 origin: Origin::Disk,
             })),
             // Not the entry's fault.
-            Err(error) if matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::OutOfMemory) => Err(error),
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(error),
             Err(error) => {
                 tracing::warn!(kernel = key.name, %error, "a stored kernel cannot be loaded; compiling it again");
                 self.unusable.fetch_add(1, Ordering::Relaxed);
                 // An entry that cannot be removed is met again, and counted again.
                 let _ = store.remove(stored_key);
-                Ok(None)
+                // Code that the driver does not bear can end the device: then the next start is free of it.
+                api.fault().map_or(Ok(None), Err)
             }
         }
     }

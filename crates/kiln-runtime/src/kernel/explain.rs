@@ -59,7 +59,7 @@ pub(crate) fn explain(device: &Device, source: &KernelSource) -> Result<Explanat
     let in_memory = device.kernels().is_in_memory(hash);
     let outcome = match () {
         () if in_memory => Outcome::MemoryHit,
-        () if stored.contains(&key) => Outcome::DiskHit,
+        () if stored.iter().any(|stored| stored.hash() == hash) => Outcome::DiskHit,
         () => Outcome::Miss,
     };
     let (changes, stale) = if outcome == Outcome::Miss { compare(&key, &stored) } else { (Vec::new(), 0) };

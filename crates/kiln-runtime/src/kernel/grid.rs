@@ -42,11 +42,12 @@ impl Grid {
                 Size::Workgroups(count) => count[axis].into(),
                 Size::Invocations(extent) => extent[axis].div_ceil(size),
             };
-            // Kernels count invocations in 32 bits.
+            // Kernels count workgroups and invocations in 32 bits.
             let fits = workgroups.checked_mul(size).is_some_and(|invocations| invocations <= 1 << 32);
             count[axis] = u32::try_from(workgroups).ok().filter(|_| fits).ok_or_else(|| {
                 let message = format!(
-                    "grid expected at most 2^32 invocations along axis {axis}, found {workgroups} workgroups of {size}"
+                    "grid expected fewer than 2^32 workgroups and at most 2^32 invocations along axis {axis}, found \
+                     {workgroups} workgroups of {size}"
                 );
                 Error::new(ErrorKind::TooLarge, message)
             })?;
@@ -102,12 +103,26 @@ impl From<(i32, i32, i32)> for Extent {
     }
 }
 
+/// The most dispatches that one launch becomes: each is recorded, and takes its time to start.
+const MAX_PARTS: u64 = 1 << 16;
+
 /// A grid in parts that each fit the device: the first workgroup and the count of each part.
-pub(super) fn split(total: [u32; 3], limit: u32) -> impl Iterator<Item = ([u32; 3], [u32; 3])> {
+///
+/// # Errors
+/// `TooLarge` where these are too many.
+pub(super) fn split(total: [u32; 3], limit: u32) -> Result<impl Iterator<Item = ([u32; 3], [u32; 3])>> {
+    let parts = total.iter().map(|count| u64::from(count.div_ceil(limit.max(1)))).try_fold(1, u64::checked_mul);
+    if parts.is_none_or(|parts| parts > MAX_PARTS) {
+        let message = format!(
+            "grid expected at most {MAX_PARTS} parts of {limit} workgroups along each axis, found {total:?} workgroups"
+        );
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
     let along = move |axis: usize| {
         (0..total[axis]).step_by(limit.max(1) as usize).map(move |first| (first, limit.min(total[axis] - first)))
     };
-    along(2).flat_map(move |z| along(1).flat_map(move |y| along(0).map(move |x| ([x.0, y.0, z.0], [x.1, y.1, z.1]))))
+    Ok(along(2)
+        .flat_map(move |z| along(1).flat_map(move |y| along(0).map(move |x| ([x.0, y.0, z.0], [x.1, y.1, z.1])))))
 }
 
 #[cfg(test)]
@@ -140,7 +155,7 @@ mod tests {
     fn parts_cover_the_grid_once() {
         for (total, limit) in [([7, 1, 1], 3), ([7, 5, 4], 3), ([3, 3, 3], 3), ([1, 10, 1], 4), ([0, 1, 1], 3)] {
             let mut seen = vec![0; (total[0] * total[1] * total[2]) as usize];
-            for (first, count) in split(total, limit) {
+            for (first, count) in split(total, limit).unwrap() {
                 assert!(count.iter().all(|count| (1..=limit).contains(count)), "{count:?}");
                 for z in 0..count[2] {
                     for y in 0..count[1] {
@@ -153,5 +168,7 @@ mod tests {
             }
             assert!(seen.iter().all(|count| *count == 1), "{total:?} by {limit}");
         }
+        let error = split([u32::MAX, u32::MAX, 1], 65535).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
     }
 }

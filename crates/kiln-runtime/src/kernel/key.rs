@@ -47,6 +47,9 @@ pub struct KernelKey {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelHash(pub(crate) [u8; 32]);
 
+/// Counts changes of how a source becomes a program (`program.rs`, `wide.rs`) within a version of Kiln.
+const PROGRAM_REVISION: u32 = 2;
+
 /// Names of the fields, in the order in which they are hashed. A new field goes to the end.
 const FIELDS: [&str; 19] = [
     "name",
@@ -97,7 +100,7 @@ impl KernelKey {
             options: source.options.clone(),
             wide_grid: false,
             compiler: compiler.clone(),
-            kiln_version: env!("CARGO_PKG_VERSION").to_string(),
+            kiln_version: format!("{} program {PROGRAM_REVISION}", env!("CARGO_PKG_VERSION")),
             device: device.name.clone(),
             driver: device.driver.clone(),
             driver_version: device.driver_version.clone(),

@@ -1,8 +1,8 @@
 //! A launch: a kernel with its arguments and its grid, checked before anything is submitted (R2.1).
 
 use super::grid::{Extent, Grid, split};
-use super::reflect::{Binding, BindingKind, BindingName, Reflection, Scalar};
-use super::value::Value;
+use super::reflect::{Binding, BindingKind, BindingName, Reflection};
+use super::value::{Number, Value};
 use super::{Kernel, wide};
 use crate::buffer::{Buffer, TypedBuffer};
 use crate::command::{BoundBuffer, BoundValue, Command, CommandList, Dispatch};
@@ -37,8 +37,38 @@ enum Given {
 pub struct Argument<'a> {
     buffer: &'a Buffer,
     writable: bool,
-    /// What the elements are, where they have a type: its name, its size, and the scalar it is.
-    element: Option<(&'static str, usize, Option<Scalar>)>,
+    /// What the elements are, where they have a type.
+    element: Option<Element>,
+}
+
+/// The Rust type of a buffer's elements.
+#[derive(Debug)]
+struct Element {
+    name: &'static str,
+    bytes: u64,
+    number: Number,
+}
+
+impl Element {
+    fn of<T: Pod>() -> Self {
+        Self { name: std::any::type_name::<T>(), bytes: size_of::<T>() as u64, number: Number::of::<T>() }
+    }
+
+    /// Whether such elements are what the binding is made of, as far as their type tells.
+    fn fits(&self, binding: &Binding) -> bool {
+        let stride = binding.stride_bytes.unwrap_or(binding.min_bytes);
+        let in_step = self.bytes.is_multiple_of(stride) || stride.is_multiple_of(self.bytes);
+        match (self.number, binding.scalar) {
+            (Number::Scalar(found), Some(wanted)) => found == wanted,
+            // Raw material for a struct.
+            (Number::Scalar(_), None) => true,
+            // WGSL has no such number.
+            (Number::Foreign, _) => false,
+            // A struct or array of the user: every element has to begin where the kernel looks for it.
+            (Number::None, Some(wanted)) => in_step && self.bytes.is_multiple_of(wanted.bytes()),
+            (Number::None, None) => in_step,
+        }
+    }
 }
 
 impl<'a> From<&'a Buffer> for Argument<'a> {
@@ -55,18 +85,14 @@ impl<'a> From<&'a mut Buffer> for Argument<'a> {
 
 impl<'a, T: Pod> From<&'a TypedBuffer<T>> for Argument<'a> {
     fn from(buffer: &'a TypedBuffer<T>) -> Self {
-        Self { writable: false, buffer: buffer.as_bytes(), element: Some(element::<T>()) }
+        Self { writable: false, buffer: buffer.as_bytes(), element: Some(Element::of::<T>()) }
     }
 }
 
 impl<'a, T: Pod> From<&'a mut TypedBuffer<T>> for Argument<'a> {
     fn from(buffer: &'a mut TypedBuffer<T>) -> Self {
-        Self { writable: true, buffer: buffer.as_bytes(), element: Some(element::<T>()) }
+        Self { writable: true, buffer: buffer.as_bytes(), element: Some(Element::of::<T>()) }
     }
-}
-
-fn element<T: Pod>() -> (&'static str, usize, Option<Scalar>) {
-    (std::any::type_name::<T>(), size_of::<T>(), Scalar::of_type::<T>())
 }
 
 impl<'k> Launch<'k> {
@@ -75,6 +101,8 @@ impl<'k> Launch<'k> {
     }
 
     /// Gives a buffer to a binding: `&buffer` where the kernel only reads it, `&mut buffer` where it may write it.
+    ///
+    /// Devices bind whole words of four bytes: to a kernel an odd number of `f16` looks like one more.
     pub fn bind<'n>(mut self, place: impl Into<BindingName<'n>>, buffer: impl Into<Argument<'n>>) -> Self {
         let bound = self.try_bind(place.into(), &buffer.into());
         self.keep(bound)
@@ -200,14 +228,18 @@ impl<'k> Launch<'k> {
             )));
         };
         let (buffers, values) = gather(reflection, self.arguments)?;
-        check_aliases(reflection, &buffers)?;
         let total = grid.resolve(reflection.workgroup_size)?;
+        if total.contains(&0) {
+            // Buffers may be empty where the problem is.
+            check_aliases(reflection, &buffers)?;
+            return Ok(Vec::new());
+        }
+        check_bound(reflection, &buffers)?;
         let limit = self.kernel.device().info().limits.max_workgroups_per_axis;
         if total.iter().all(|count| *count <= limit) {
-            let kernel = self.kernel.loaded().clone();
-            let dispatch = Dispatch::new(kernel, buffers, values, total);
-            return Ok(if total.contains(&0) { Vec::new() } else { vec![dispatch] });
+            return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, total)]);
         }
+        let parts = split(total, limit)?;
         let kernel = self.kernel.widened()?;
         let slot = kernel.reflection().bindings.iter().position(|binding| binding.kind == BindingKind::Grid);
         let slot = slot.ok_or_else(|| Error::new(ErrorKind::Internal, "expected a wide kernel to take its grid"))?;
@@ -216,7 +248,7 @@ impl<'k> Launch<'k> {
             values.push(BoundValue { slot: slot as u32, bytes: wide::encode(first, total) });
             Dispatch::new(kernel.loaded().clone(), buffers.clone(), values, count)
         };
-        Ok(split(total, limit).map(part).collect())
+        Ok(parts.map(part).collect())
     }
 }
 
@@ -237,21 +269,16 @@ fn check_buffer(kernel: &Kernel, binding: &Binding, argument: &Argument<'_>) -> 
     if binding.kind == BindingKind::ReadWrite && !argument.writable {
         return refuse(binding, "`&mut`, because the kernel may write it", "a shared reference");
     }
-    if let Some((name, size, scalar)) = argument.element {
-        let same = match (binding.scalar, scalar) {
-            (Some(wanted), Some(found)) => wanted == found,
-            // A type of the user has to be made of the binding's scalars, as far as its size tells.
-            (Some(wanted), None) => (size as u64).is_multiple_of(wanted.bytes()),
-            // A struct is of its own size; scalars are raw material for it.
-            (None, None) => binding.stride_bytes.is_none_or(|stride| stride == size as u64),
-            (None, Some(_)) => true,
-        };
-        if !same {
-            let wanted = binding.scalar.map_or_else(|| binding.type_name.clone(), |scalar| scalar.to_string());
-            return refuse(binding, &format!("elements of {wanted}"), &format!("{name} ({size} bytes each)"));
-        }
+    if let Some(element) = &argument.element
+        && !element.fits(binding)
+    {
+        let wanted = binding.scalar.map_or_else(|| binding.type_name.clone(), |scalar| scalar.to_string());
+        let stride = binding.stride_bytes.filter(|_| element.number == Number::None);
+        let stride = stride.map_or(String::new(), |stride| format!(" in steps of {stride} bytes"));
+        let found = format!("{} ({} bytes each)", element.name, element.bytes);
+        return refuse(binding, &format!("elements of {wanted}{stride}"), &found);
     }
-    check_place(binding, buffer)
+    Ok(())
 }
 
 /// Whether a buffer can be where the binding wants one, whatever its elements are.
@@ -267,7 +294,9 @@ fn check_place(binding: &Binding, buffer: &Buffer) -> Result<()> {
         return refuse(binding, &format!("at most {} bytes", limits.max_binding_bytes), &bytes.to_string());
     }
     let alignment = limits.binding_alignment_bytes;
-    if !offset.is_multiple_of(alignment) || !bytes.is_multiple_of(4) {
+    // What fills up the last word of an allocation is nobody's.
+    let is_whole = bytes.is_multiple_of(4) || buffer.is_end_of_allocation();
+    if !offset.is_multiple_of(alignment) || !is_whole {
         let wants = format!("a multiple of 4 bytes at an offset in multiples of {alignment}");
         return refuse(binding, &wants, &format!("{bytes} bytes at offset {offset}"));
     }

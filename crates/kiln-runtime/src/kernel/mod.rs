@@ -36,11 +36,11 @@ pub use value::Value;
 pub(crate) use warm::warm;
 pub use warm::{KernelWarmFailure, KernelWarmReport, Preload};
 
-use crate::device::Device;
+use crate::device::{Device, DeviceApi};
 use kiln_ir::Result;
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A compiled kernel on its device. Clones are the same kernel; it stays usable when the cache lets go of it.
 ///
@@ -183,13 +183,13 @@ pub enum Origin {
 }
 
 /// A kernel as the memory tier holds it, and as a device finds it in a [`Dispatch`](crate::Dispatch).
-#[derive(Debug)]
 pub struct LoadedKernel {
     pub(crate) key: Arc<KernelKey>,
     pub(crate) hash: KernelHash,
     pub(crate) reflection: Reflection,
     pub(crate) raw: RawKernel,
     pub(crate) bytes: u64,
+    pub(crate) device: Weak<dyn DeviceApi>,
     pub(crate) origin: Origin,
 }
 
@@ -204,9 +204,20 @@ impl LoadedKernel {
         &self.reflection
     }
 
+    /// Whether this device made it.
+    pub(crate) fn is_of(&self, device: &Arc<dyn DeviceApi>) -> bool {
+        std::ptr::addr_eq(self.device.as_ptr(), Arc::as_ptr(device))
+    }
+
     /// What the device made of it.
     pub fn raw(&self) -> &RawKernel {
         &self.raw
+    }
+}
+
+impl fmt::Debug for LoadedKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedKernel").field("name", &self.name()).field("hash", &self.hash).finish_non_exhaustive()
     }
 }
 

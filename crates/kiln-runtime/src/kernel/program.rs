@@ -38,12 +38,10 @@ impl Program {
         if key.options.optimisation == Optimisation::Full {
             naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
         }
-        if key.wide_grid {
-            wide::widen(&mut module)?;
-        }
+        let grid = if key.wide_grid { Some(wide::widen(&mut module)?) } else { None };
         let info = validate(&module, device, key)?;
         let bindings = number_bindings(&mut module, &info, key)?;
-        let reflection = reflect(&module, &info, bindings, device, key)?;
+        let reflection = reflect(&module, &info, &bindings, grid, device, key)?;
         Ok(Self { module, info, reflection, key: key.clone() })
     }
 }
@@ -64,7 +62,8 @@ fn validate(module: &Module, device: &DeviceInfo, key: &KernelKey) -> Result<Mod
 }
 
 fn capabilities(device: &DeviceInfo) -> Capabilities {
-    let mut capabilities = Capabilities::empty();
+    // `unpack2x16float` and its like need no `enable`.
+    let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, device.features.contains(&Feature::ShaderF16));
     capabilities.set(Capabilities::SUBGROUP, device.features.contains(&Feature::Subgroups));
     capabilities.set(Capabilities::SUBGROUP_BARRIER, device.features.contains(&Feature::Subgroups));
@@ -108,10 +107,14 @@ fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
 
 /// The program with its constants in place.
 fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) -> Result<(Module, ModuleInfo)> {
-    let constants = key.constants.iter().map(|(name, value)| (name.clone(), *value)).collect();
+    let constants = key.constants.iter().map(|(name, value)| (constant_name(module, name), *value)).collect();
     let stage = Some((ShaderStage::Compute, entry));
     match naga::back::pipeline_constants::process_overrides(module, info, stage, &constants) {
-        Ok((module, info)) => Ok((module.into_owned(), info.into_owned())),
+        Ok((module, info)) => {
+            let mut module = module.into_owned();
+            resolve_lengths(&mut module);
+            Ok((module, info.into_owned()))
+        }
         Err(error) => {
             let names: Vec<String> = (module.overrides.iter())
                 .filter_map(|(_, constant)| constant.name.clone().or_else(|| constant.id.map(|id| id.to_string())))
@@ -120,6 +123,32 @@ fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) 
             let message = format!("expected values for the constants of the kernel ({names}), found: {error}");
             Err(refuse(key, ErrorKind::CompileFailed, &message))
         }
+    }
+}
+
+/// What naga calls a constant: its number where it has one, whether the caller gave the number or the name.
+fn constant_name(module: &Module, given: &str) -> String {
+    let mut constants = module.overrides.iter().map(|(_, constant)| constant);
+    let id = constants.find(|constant| constant.name.as_deref() == Some(given)).and_then(|constant| constant.id);
+    id.map_or_else(|| given.to_string(), |id| id.to_string())
+}
+
+/// Writes the lengths of arrays, which may be constants, into their types: not every writer of naga does that itself.
+fn resolve_lengths(module: &mut Module) {
+    let pending: Vec<_> = (module.types.iter())
+        .filter_map(|(handle, ty)| match ty.inner {
+            TypeInner::Array { base, size: size @ ArraySize::Pending(_), stride } => {
+                let naga::proc::IndexableLength::Known(length) = size.resolve(module.to_ctx()).ok()? else {
+                    return None;
+                };
+                let inner = TypeInner::Array { base, size: ArraySize::Constant(length.try_into().ok()?), stride };
+                Some((handle, Type { name: ty.name.clone(), inner }))
+            }
+            _ => None,
+        })
+        .collect();
+    for (handle, ty) in pending {
+        module.types.replace(handle, ty);
     }
 }
 
@@ -166,7 +195,8 @@ fn number_bindings(
 fn reflect(
     module: &Module,
     info: &ModuleInfo,
-    bindings: Vec<(Handle<naga::GlobalVariable>, naga::ResourceBinding)>,
+    bindings: &[(Handle<naga::GlobalVariable>, naga::ResourceBinding)],
+    grid: Option<Handle<naga::GlobalVariable>>,
     device: &DeviceInfo,
     key: &KernelKey,
 ) -> Result<Reflection> {
@@ -180,7 +210,7 @@ fn reflect(
         entry: point.name.clone(),
         workgroup_size: point.workgroup_size,
         workgroup_bytes: u32::try_from(shared.sum::<u64>()).unwrap_or(u32::MAX),
-        bindings: bindings.into_iter().map(|(handle, number)| binding(module, handle, number)).collect(),
+        bindings: bindings.iter().map(|(handle, number)| binding(module, *handle, *number, grid)).collect(),
     };
     check_limits(&reflection, device, key)?;
     Ok(reflection)
@@ -190,12 +220,19 @@ fn reflect(
 fn check_limits(reflection: &Reflection, device: &DeviceInfo, key: &KernelKey) -> Result<()> {
     let limits = &device.limits;
     let invocations = reflection.workgroup_size.iter().map(|size| u64::from(*size)).product::<u64>();
+    let values = reflection.bindings.iter().filter(|binding| !binding.kind.is_buffer());
+    let [x, y, z] = reflection.workgroup_size;
+    let [max_x, max_y, max_z] = limits.max_workgroup_size;
     let table = [
-        ("invocations in a workgroup", limits.max_workgroup_invocations, invocations),
-        ("bytes of workgroup memory", limits.max_workgroup_bytes, reflection.workgroup_bytes.into()),
+        ("invocations in a workgroup", limits.max_workgroup_invocations.into(), invocations),
+        ("invocations in a workgroup along x", max_x.into(), x.into()),
+        ("invocations in a workgroup along y", max_y.into(), y.into()),
+        ("invocations in a workgroup along z", max_z.into(), z.into()),
+        ("bytes of workgroup memory", limits.max_workgroup_bytes.into(), reflection.workgroup_bytes.into()),
+        ("bytes in a value", limits.max_value_bytes, values.map(|value| value.min_bytes).max().unwrap_or(0)),
     ];
     for (what, limit, found) in table {
-        if found > limit.into() {
+        if found > limit {
             let message = format!("expected at most {limit} {what} on `{}`, found {found}", device.id);
             return Err(refuse(key, ErrorKind::Unsupported, &message));
         }
@@ -203,13 +240,18 @@ fn check_limits(reflection: &Reflection, device: &DeviceInfo, key: &KernelKey) -
     Ok(())
 }
 
-fn binding(module: &Module, handle: Handle<naga::GlobalVariable>, number: naga::ResourceBinding) -> Binding {
+fn binding(
+    module: &Module,
+    handle: Handle<naga::GlobalVariable>,
+    number: naga::ResourceBinding,
+    grid: Option<Handle<naga::GlobalVariable>>,
+) -> Binding {
     let variable = &module.global_variables[handle];
     let name = variable.name.clone().unwrap_or_else(|| format!("{}:{}", number.group, number.binding));
     let kind = match variable.space {
         AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => BindingKind::ReadWrite,
         AddressSpace::Storage { .. } => BindingKind::Read,
-        _ if name == wide::VARIABLE => BindingKind::Grid,
+        _ if Some(handle) == grid => BindingKind::Grid,
         _ => BindingKind::Value,
     };
     let (stride_bytes, members) = match &module.types[variable.ty].inner {

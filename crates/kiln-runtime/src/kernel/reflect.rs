@@ -18,6 +18,9 @@ pub struct Reflection {
     pub bindings: Vec<Binding>,
 }
 
+/// More than any device takes as a value.
+const MAX_VALUE_BYTES: u64 = 1 << 30;
+
 /// One binding of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
@@ -125,6 +128,16 @@ impl fmt::Display for Scalar {
 }
 
 impl Reflection {
+    /// Whether what it says of sizes and places can be: a stored one may be anything.
+    pub(super) fn is_sound(&self) -> bool {
+        let is_sound = |binding: &Binding| {
+            let fits = |member: &Member| u64::from(member.offset) + u64::from(member.bytes) <= binding.min_bytes;
+            let size = binding.kind.is_buffer() || (1..=MAX_VALUE_BYTES).contains(&binding.min_bytes);
+            size && binding.members.iter().all(fits) && binding.stride_bytes != Some(0)
+        };
+        self.workgroup_size.iter().all(|size| *size > 0) && self.bindings.iter().all(is_sound)
+    }
+
     /// The binding with this name or index, and its place.
     ///
     /// # Errors

@@ -81,10 +81,11 @@ impl KernelSource {
 pub struct KernelOptions {
     /// What is done to the program before the device translates it.
     pub optimisation: Optimisation,
-    /// Names and source lines in the translated code, for tools that show them. Off by default.
+    /// Names and source lines in the translated code, for tools that show them. Off by default. A device that takes WGSL
+    /// has the names in any case.
     pub debug_info: bool,
-    /// Lets the driver join a product and a sum into one rounding, as WGSL allows. On by default. Without it results are
-    /// those of separate operations, the same on every device. Only devices that take translated code can turn it off.
+    /// Lets the driver join a product and a sum into one rounding, as WGSL allows. On by default. Without it each product,
+    /// sum and difference is rounded by itself. Only devices that take translated code can turn it off.
     pub fast_math: bool,
     /// Keeps indices inside of arrays and buffers. On by default. Without it an index out of bounds is undefined.
     pub bounds_checks: bool,
@@ -108,7 +109,8 @@ impl Default for KernelOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Optimisation {
-    /// Nothing: the driver gets everything that the source declares.
+    /// Nothing: the driver gets everything that the source declares, unless it has constants to fill in, which leaves out
+    /// the rest as well.
     None,
     /// What the entry point does not need is left out: a kernel that includes a library gets no slower to load by it.
     #[default]

@@ -41,15 +41,37 @@ macro_rules! numbers {
 
 numbers! { f32 => "f32", i32 => "i32", u32 => "u32", half::f16 => "f16" }
 
-impl Scalar {
-    /// The scalar of a Rust type; `None` for all others.
-    pub(super) fn of_type<T: Pod>() -> Option<Self> {
-        let table = [
-            (TypeId::of::<half::f16>(), Self::F16),
-            (TypeId::of::<f32>(), Self::F32),
-            (TypeId::of::<i32>(), Self::I32),
-            (TypeId::of::<u32>(), Self::U32),
+/// What number a Rust type is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    /// One that WGSL has too.
+    Scalar(Scalar),
+    /// One that WGSL does not have.
+    Foreign,
+    /// A struct, an array, or something that is not known.
+    None,
+}
+
+impl Number {
+    pub(super) fn of<T: Pod>() -> Self {
+        let known = [
+            (TypeId::of::<half::f16>(), Self::Scalar(Scalar::F16)),
+            (TypeId::of::<f32>(), Self::Scalar(Scalar::F32)),
+            (TypeId::of::<i32>(), Self::Scalar(Scalar::I32)),
+            (TypeId::of::<u32>(), Self::Scalar(Scalar::U32)),
+            (TypeId::of::<half::bf16>(), Self::Foreign),
+            (TypeId::of::<f64>(), Self::Foreign),
+            (TypeId::of::<i8>(), Self::Foreign),
+            (TypeId::of::<u8>(), Self::Foreign),
+            (TypeId::of::<i16>(), Self::Foreign),
+            (TypeId::of::<u16>(), Self::Foreign),
+            (TypeId::of::<i64>(), Self::Foreign),
+            (TypeId::of::<u64>(), Self::Foreign),
+            (TypeId::of::<i128>(), Self::Foreign),
+            (TypeId::of::<u128>(), Self::Foreign),
+            (TypeId::of::<isize>(), Self::Foreign),
+            (TypeId::of::<usize>(), Self::Foreign),
         ];
-        table.into_iter().find(|(id, _)| *id == TypeId::of::<T>()).map(|(_, scalar)| scalar)
+        known.into_iter().find(|(id, _)| *id == TypeId::of::<T>()).map_or(Self::None, |(_, number)| number)
     }
 }

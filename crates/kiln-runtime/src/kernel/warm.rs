@@ -1,11 +1,12 @@
 //! Kernels made ready before they are needed: from a list, or those that were used most.
 
-use super::key::KernelKey;
+use super::key::{KernelHash, KernelKey};
 use super::source::KernelSource;
 use super::{Origin, PreparedKernel};
 use crate::device::Device;
 use kiln_ir::{Error, ErrorKind, Result};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,39 +45,51 @@ fn as_text<S: serde::Serializer>(error: &Error, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(error)
 }
 
+/// A kernel to make ready: its name, and its key unless it cannot have one.
+type Request = (String, Result<KernelKey>);
+
+/// Makes all kernels of a list ready on up to `threads` threads.
+pub(crate) fn warm(device: &Device, sources: &[KernelSource], threads: NonZeroUsize) -> KernelWarmReport {
+    let request = |source: &KernelSource| (source.name().to_string(), KernelKey::new(source, device.info()));
+    warm_keys(device, sources.iter().map(request).collect(), threads, &AtomicBool::new(false))
+}
+
 /// Makes all kernels ready on up to `threads` threads, until `cancel` says stop.
-pub(crate) fn warm(
-    device: &Device,
-    sources: &[KernelSource],
-    threads: NonZeroUsize,
-    cancel: &AtomicBool,
-) -> KernelWarmReport {
+fn warm_keys(device: &Device, requests: Vec<Request>, threads: NonZeroUsize, cancel: &AtomicBool) -> KernelWarmReport {
     let began = Instant::now();
-    let next = AtomicUsize::new(0);
+    let mut report = KernelWarmReport::default();
+    let mut prepared: BTreeMap<KernelHash, PreparedKernel> = BTreeMap::new();
+    for (kernel, key) in requests {
+        match key.map(|key| device.prepare_key(key)) {
+            // Twice in the list is once to do.
+            Ok(request) if prepared.contains_key(&request.hash()) => report.present += 1,
+            Ok(request) => drop(prepared.insert(request.hash(), request)),
+            Err(error) => report.failed.push(KernelWarmFailure { kernel, error }),
+        }
+    }
+    let (prepared, next) = (Vec::from_iter(prepared.into_values()), AtomicUsize::new(0));
     let work = || {
         let mut report = KernelWarmReport::default();
-        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(request) = prepared.get(next.fetch_add(1, Ordering::Relaxed)) {
             if cancel.load(Ordering::Relaxed) {
                 report.cancelled += 1;
             } else {
-                report.add(device, source);
+                report.add(device, request);
             }
         }
         report
     };
-    let mut report = thread::scope(|scope| {
-        let helpers =
-            (1..threads.get().min(sources.len()).max(1)).map(|_| thread::Builder::new().spawn_scoped(scope, work));
+    thread::scope(|scope| {
+        let helpers = 1..threads.get().min(prepared.len());
         // A thread that cannot start leaves its share to the others.
-        let helpers: Vec<_> = helpers.flatten().collect();
-        let mut report = work();
+        let helpers: Vec<_> = helpers.flat_map(|_| thread::Builder::new().spawn_scoped(scope, work)).collect();
+        report.join(work());
         for helper in helpers {
             match helper.join() {
                 Ok(part) => report.join(part),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        report
     });
     report.failed.sort_by(|a, b| a.kernel.cmp(&b.kernel));
     report.time = began.elapsed();
@@ -84,17 +97,13 @@ pub(crate) fn warm(
 }
 
 impl KernelWarmReport {
-    fn add(&mut self, device: &Device, source: &KernelSource) {
-        let made = KernelKey::new(source, device.info()).and_then(|key| {
-            let prepared = PreparedKernel::new(device.clone(), key);
-            let present = device.kernels().is_in_memory(prepared.hash());
-            Ok((present, prepared.kernel()?.origin()))
-        });
-        match made {
-            Ok((true, _)) => self.present += 1,
-            Ok((false, Origin::Compiled)) => self.compiled += 1,
-            Ok((false, Origin::Disk)) => self.loaded += 1,
-            Err(error) => self.failed.push(KernelWarmFailure { kernel: source.name().to_string(), error }),
+    fn add(&mut self, device: &Device, request: &PreparedKernel) {
+        let present = device.kernels().is_in_memory(request.hash());
+        match request.kernel().map(|kernel| kernel.origin()) {
+            Ok(_) if present => self.present += 1,
+            Ok(Origin::Compiled) => self.compiled += 1,
+            Ok(Origin::Disk) => self.loaded += 1,
+            Err(error) => self.failed.push(KernelWarmFailure { kernel: request.key().name().to_string(), error }),
         }
     }
 
@@ -119,7 +128,7 @@ impl Preload {
     pub(crate) fn start(device: &Device, count: usize) -> Result<Self> {
         let cancel = Arc::new(AtomicBool::new(false));
         let (device, stop) = (device.clone(), Arc::clone(&cancel));
-        let work = move || warm(&device, &most_used(&device, count, &stop), NonZeroUsize::MIN, &stop);
+        let work = move || warm_keys(&device, most_used(&device, count, &stop), NonZeroUsize::MIN, &stop);
         let thread = thread::Builder::new().name("kiln-preload".to_string()).spawn(work).map_err(|error| {
             Error::new(ErrorKind::Io, "preload expected a thread, found that none can start").with_source(error)
         })?;
@@ -154,7 +163,7 @@ impl Drop for Preload {
     }
 }
 
-fn most_used(device: &Device, count: usize, cancel: &AtomicBool) -> Vec<KernelSource> {
+fn most_used(device: &Device, count: usize, cancel: &AtomicBool) -> Vec<Request> {
     let entries = device.kernels().store().and_then(|store| store.entries().ok()).unwrap_or_default();
     let mut entries: Vec<_> = (entries.iter())
         .take_while(|_| !cancel.load(Ordering::Relaxed))
@@ -163,5 +172,5 @@ fn most_used(device: &Device, count: usize, cancel: &AtomicBool) -> Vec<KernelSo
         .collect();
     entries.sort_by_key(|(entry, _)| std::cmp::Reverse((entry.uses, entry.last_used)));
     entries.truncate(count);
-    entries.iter().map(|(_, key)| key.to_source()).collect()
+    entries.into_iter().map(|(_, key)| (key.name().to_string(), Ok(key))).collect()
 }

@@ -13,7 +13,7 @@ use naga::{
 use std::num::NonZeroU32;
 
 /// The uniform that holds the first workgroup of the part, then the workgroups of the whole grid.
-pub(super) const VARIABLE: &str = "kiln_grid";
+const VARIABLE: &str = "kiln_grid";
 
 /// The bytes of the uniform for a part of a grid.
 pub(super) fn encode(first: [u32; 3], total: [u32; 3]) -> Vec<u8> {
@@ -21,8 +21,8 @@ pub(super) fn encode(first: [u32; 3], total: [u32; 3]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Gives the only entry point of `module` a grid of its own.
-pub(super) fn widen(module: &mut Module) -> Result<()> {
+/// Gives the only entry point of `module` a grid of its own, and returns the variable that holds it.
+pub(super) fn widen(module: &mut Module) -> Result<Handle<GlobalVariable>> {
     let Some(point) = module.entry_points.first().cloned() else {
         return Err(Error::new(ErrorKind::Internal, "widening a grid expected an entry point, found none"));
     };
@@ -45,7 +45,7 @@ pub(super) fn widen(module: &mut Module) -> Result<()> {
     outer.body.push(Statement::Call { function: inner, arguments: values, result: None }, Span::UNDEFINED);
     outer.body.push(Statement::Return { value: None }, Span::UNDEFINED);
     module.entry_points[0].function = outer;
-    Ok(())
+    Ok(variable)
 }
 
 fn add_variable(module: &mut Module) -> Handle<GlobalVariable> {

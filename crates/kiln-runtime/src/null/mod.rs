@@ -5,7 +5,7 @@ mod record;
 
 pub use record::Record;
 
-use crate::command::{BoundValue, Command, Dispatch};
+use crate::command::{BoundValue, Command};
 use crate::device::{Device, DeviceApi, Loaded};
 use crate::info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, fingerprint};
 use crate::kernel::{Artifact, Code, KernelCacheOptions, Program, RawKernel, RuntimeChecks};
@@ -129,6 +129,8 @@ impl NullDevice {
                 max_binding_bytes: budget,
                 binding_alignment_bytes: 16,
                 max_workgroups_per_axis: 65535,
+                max_value_bytes: 64 << 10,
+                max_workgroup_size: [256, 256, 64],
                 max_workgroup_invocations: 256,
                 max_workgroup_bytes: 16 << 10,
                 subgroup_size: None,
@@ -363,7 +365,7 @@ impl DeviceApi for NullDevice {
             if state.faults.skip.strikes() {
                 state.faults.skipped.insert(submission);
             }
-            for dispatch in commands.iter().filter_map(as_dispatch) {
+            for dispatch in commands.iter().filter_map(Command::as_dispatch) {
                 let kernel = dispatch.kernel().name().to_string();
                 state.records.push(Record::Dispatch { kernel, workgroups: dispatch.workgroups() });
             }
@@ -430,7 +432,7 @@ impl NullDevice {
 impl Step {
     fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Self {
         match command {
-            Command::Copy { from, to } => Self::Copy { from: Span::new(from), to: Span::new(to) },
+            Command::Copy { from, to, .. } => Self::Copy { from: Span::new(from), to: Span::new(to) },
             Command::Zero { buffer } => Self::Zero { span: Span::new(buffer) },
             Command::Dispatch(dispatch) => Self::Dispatch {
                 kernel: kernels.get(dispatch.kernel().name()).cloned(),
@@ -478,13 +480,6 @@ fn run(step: Step) {
                 }
             }
         }
-    }
-}
-
-fn as_dispatch(command: &Command) -> Option<&Dispatch> {
-    match command {
-        Command::Dispatch(dispatch) => Some(dispatch),
-        _ => None,
     }
 }
 

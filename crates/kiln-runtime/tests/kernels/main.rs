@@ -6,6 +6,7 @@ mod explain;
 mod faults;
 mod keys;
 mod launches;
+mod regressions;
 mod tiers;
 mod warm;
 

@@ -53,7 +53,7 @@ fn bad_arguments_are_refused_before_anything_is_submitted() {
     let (x, mut y) = (device.buffer_from(&numbers(8)).unwrap(), device.buffer_from(&[5.0f32; 8]).unwrap());
     let mut y2 = y.clone();
     let wrong_type = device.buffer_from(&[1u32; 8]).unwrap();
-    let wrong_size = device.buffer(6).unwrap();
+    let wrong_size = device.buffer(12).unwrap().slice(..6).unwrap();
     let empty = device.buffer(0).unwrap();
     let foreign = other.buffer_of::<f32>(8).unwrap();
     let staging = device.buffer_with(BufferOptions::new(32).usage(Usage::Upload)).unwrap();
@@ -85,19 +85,22 @@ fn bad_arguments_are_refused_before_anything_is_submitted() {
             "binding x: array<f32> (read) expected elements of f32, found u32 (4 bytes each)",
         ),
         (
-            launch().bind("x", &wrong_size).over(8).map(|()| 0),
+            launch().bind("x", &wrong_size).bind("y", &mut y).over(8).map(|()| 0),
             "expected a multiple of 4 bytes at an offset in multiples of",
         ),
         (
-            launch().bind("x", &empty).over(8).map(|()| 0),
+            launch().bind("x", &empty).bind("y", &mut y).over(8).map(|()| 0),
             "binding x: array<f32> (read) expected at least 4 bytes, found 0",
         ),
-        (launch().bind("x", &slice).over(8).map(|()| 0), "found 32 bytes at offset 4"),
+        (launch().bind("x", &slice).bind("y", &mut y).over(8).map(|()| 0), "found 32 bytes at offset 4"),
         (
             launch().bind("x", &foreign).over(8).map(|()| 0),
             "expected a buffer of the kernel's device `gpu:0`, found one of another device",
         ),
-        (launch().bind("x", &staging).over(8).map(|()| 0), "expected a buffer for storage, found one for upload"),
+        (
+            launch().bind("x", &staging).bind("y", &mut y).over(8).map(|()| 0),
+            "expected a buffer for storage, found one for upload",
+        ),
         (
             launch().bind("n", &x).over(8).map(|()| 0),
             "binding n: u32 (value) expected a value (`value`), found a buffer of 32 bytes",

@@ -4,6 +4,7 @@ mod arguments;
 mod grids;
 mod options;
 mod order;
+mod regressions;
 mod tiers;
 
 use crate::support;

@@ -1,0 +1,185 @@
+//! Faults that were found once.
+
+use crate::{numbered, on_disk, scale};
+use kiln_ir::ErrorKind;
+use kiln_runtime::store::Lookup;
+use kiln_runtime::{BufferOptions, BufferUse, Device, Graph, Grid, KernelSource, NullDevice, Outcome, Record, Usage};
+use std::sync::Barrier;
+
+fn device() -> Device {
+    NullDevice::new().into_device().unwrap()
+}
+
+/// Elements that the kernel would find elsewhere, or that WGSL does not have, are refused.
+#[test]
+fn elements_that_do_not_fit_are_refused() {
+    let device = device();
+    macro_rules! binds {
+        ($element:literal, $type:ty) => {{
+            let source = format!(
+                "@group(0) @binding(0) var<storage, read_write> x: array<{}>;
+                 @compute @workgroup_size(1) fn main() {{ let all = &x; let n = arrayLength(all); }}",
+                $element
+            );
+            let kernel = device.kernel(KernelSource::wgsl(source)).unwrap();
+            let mut x = device.buffer_of::<$type>(48).unwrap();
+            kernel.launch().bind("x", &mut x).over(1).is_ok()
+        }};
+    }
+    assert!(binds!("u32", u32) && binds!("u32", [u32; 2]) && binds!("vec4<f32>", f32) && binds!("vec4<f32>", [f32; 2]));
+    assert!(binds!("vec3<f32>", f32) && binds!("vec3<f32>", [f32; 4]) && binds!("mat3x3<f32>", [f32; 12]));
+    assert!(!binds!("u32", u64) && !binds!("u32", i32) && !binds!("u32", u8) && !binds!("f32", f64));
+    assert!(!binds!("vec3<f32>", [f32; 3]) && !binds!("mat3x3<f32>", [f32; 9]) && !binds!("u32", [u8; 6]));
+}
+
+/// A kernel whose compile fails as well leaves no unusable entry behind.
+#[test]
+fn an_unusable_entry_is_removed_even_if_nothing_replaces_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let null = NullDevice::new();
+    on_disk(&null, directory.path()).kernel(scale()).unwrap();
+    let device = on_disk(&null, directory.path());
+    null.fail_load(1);
+    null.fail_load(2);
+    assert!(device.kernel(scale()).is_err());
+    let key = device.prepare(&scale()).unwrap().key().encode();
+    assert_eq!(device.kernel_store().unwrap().get(&key), Lookup::Miss);
+}
+
+/// Every request is counted, those that waited for another's failure too.
+#[test]
+fn each_of_many_failing_requests_is_counted() {
+    let device = device();
+    let barrier = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                device.kernel(KernelSource::wgsl("not a kernel")).unwrap_err();
+            });
+        }
+    });
+    assert_eq!(device.kernel_cache_stats().failures, 8);
+}
+
+#[test]
+fn a_kernel_twice_in_a_list_is_made_once() {
+    let device = device();
+    let report = device.warm_kernels(&[numbered(1), numbered(2), numbered(1), numbered(1)], None);
+    assert_eq!((report.compiled, report.present), (2, 2));
+    assert_eq!(device.kernel_cache_stats().compiles, 2);
+}
+
+/// The variant for wide grids is preloaded as what it is.
+#[test]
+fn wide_variants_are_preloaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let null = NullDevice::new().with_info(|info| info.limits.max_workgroups_per_axis = 10);
+    let launch = |device: &Device| {
+        let (x, mut y) = (device.buffer_of::<f32>(4).unwrap(), device.buffer_of::<f32>(4).unwrap());
+        let kernel = device.kernel(scale()).unwrap();
+        kernel.launch().bind("x", &x).bind("y", &mut y).value("n", 1u32).over(10_000).unwrap();
+    };
+    launch(&on_disk(&null, directory.path()));
+    let device = on_disk(&null, directory.path());
+    let report = device.preload_kernels(10).unwrap().wait().unwrap();
+    assert_eq!((report.loaded, report.compiled, report.present), (2, 0, 0));
+    launch(&device);
+    assert_eq!((device.kernel_cache_stats().memory_hits, device.kernel_cache_stats().compiles), (2, 0));
+}
+
+/// The key compares bits, and so does what explains it.
+#[test]
+fn a_zero_and_a_negative_zero_are_two_constants() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = on_disk(&NullDevice::new(), directory.path());
+    device.kernel(scale().constant("ALPHA", 0.0)).unwrap();
+    assert_eq!(device.explain_kernel(&scale().constant("ALPHA", -0.0)).unwrap().outcome, Outcome::Miss);
+}
+
+#[test]
+fn limits_of_values_and_axes_are_checked_at_compile_time() {
+    let value = "@group(0) @binding(0) var<uniform> v: array<vec4<f32>, 5000>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(1) fn main() { y[0] = v[1].x; }";
+    let axis = "@compute @workgroup_size(1, 1, 65) fn main() {}";
+    for (source, expected) in [(value, "bytes in a value"), (axis, "along z on `null`, found 65")] {
+        let error = device().kernel(KernelSource::wgsl(source)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_kernel_of_another_device_is_refused_by_name() {
+    let (one, other) = (device(), device());
+    let kernel = one.kernel(numbered(1)).unwrap();
+    let mut commands = other.commands();
+    kernel.launch().grid(Grid::over(1)).record(&mut commands).unwrap();
+    let error = other.submit(commands).unwrap_err();
+    assert!(error.to_string().contains("expected its own kernels, found `number 1` of another"), "{error}");
+}
+
+/// Staging of recorded writes is the list's own; an upload buffer of the user is not.
+#[test]
+fn graphs_order_the_uploads_of_a_user() {
+    let device = device();
+    let upload = device.buffer_with(BufferOptions::new(16).usage(Usage::Upload)).unwrap();
+    upload.write(&[1; 16]).unwrap();
+    let y = device.buffer(16).unwrap();
+    let list = |from: &kiln_runtime::Buffer| {
+        let mut commands = device.commands();
+        commands.write(&y, &[3; 16]).unwrap();
+        commands.copy(from, &y).unwrap();
+        commands
+    };
+    let mut graph = Graph::new();
+    graph.buffer("y", &y).unwrap();
+    let error = graph.commands("upload", list(&upload)).unwrap_err();
+    assert!(error.to_string().contains("node `upload` expected buffers that the graph declares"), "{error}");
+    graph.buffer("upload", &upload).unwrap();
+    graph.host("fill", [(&upload, BufferUse::Write)], |[upload]| upload.write(&[9; 16])).unwrap();
+    graph.commands("upload", list(&upload)).unwrap();
+    assert!(graph.to_mermaid().contains("-->"), "an edge between them:\n{}", graph.to_mermaid());
+    graph.compile().unwrap().run().unwrap();
+    assert_eq!(y.read().unwrap(), [9; 16]);
+}
+
+/// R4.6: graphs bound what a submission brings from the host, as everything does.
+#[test]
+fn graphs_bound_the_host_bytes_of_a_submission() {
+    let null = NullDevice::new();
+    let device = null.clone().into_device().unwrap();
+    let target = device.buffer(48 << 20).unwrap();
+    let mut commands = device.commands();
+    for byte in [1u8, 2] {
+        commands.write(&target, &vec![byte; 48 << 20]).unwrap();
+    }
+    let mut graph = Graph::new();
+    graph.buffer("target", &target).unwrap();
+    graph.commands("write", commands).unwrap();
+    let plan = graph.compile().unwrap();
+    null.clear_records();
+    plan.run().unwrap();
+    assert_eq!(null.records().iter().filter(|record| matches!(record, Record::Submit { .. })).count(), 2);
+}
+
+/// What a callback throws may panic again when it is dropped.
+#[test]
+fn a_panic_that_panics_when_dropped_ends_the_run() {
+    struct Twice;
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("again");
+            }
+        }
+    }
+    let device = device();
+    let buffer = device.buffer(16).unwrap();
+    let mut graph = Graph::new();
+    graph.buffer("b", &buffer).unwrap();
+    graph.host("throws", [(&buffer, BufferUse::Write)], |_| std::panic::panic_any(Twice)).unwrap();
+    let error = graph.compile().unwrap().run().unwrap_err();
+    assert!(error.to_string().contains("`throws`"), "{error}");
+}
