@@ -3,7 +3,7 @@
 //! What is in it reaches a driver, so nobody else may be able to write there (R2.4).
 
 use kiln::store::{DirectoryFaultKind, check_directory, make_private_command};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
@@ -19,7 +19,8 @@ const MAX_FILES_COUNTED: u64 = 20_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CacheDir {
     /// Where it is; `None` where the system names no place for it.
-    pub(crate) path: Option<String>,
+    #[serde(serialize_with = "lossy")]
+    pub(crate) path: Option<PathBuf>,
     /// `KILN_CACHE_DIR`, or `default`.
     pub(crate) source: &'static str,
     /// Whether it can be used.
@@ -40,13 +41,13 @@ pub(crate) struct CacheDir {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CacheDirState {
-    /// It exists, belongs to this user alone, and can be written.
+    /// It exists and belongs to this user alone.
     Ready,
     /// It does not exist; the first use can make it.
     NotCreated,
     /// Somebody else can change what is in it.
     Refused,
-    /// It cannot be written or made.
+    /// It cannot be written or made, as only [`CacheDir::measured`] finds out.
     Unwritable,
     /// The name is not one of a directory, or there is no name.
     Invalid,
@@ -64,7 +65,8 @@ pub(crate) struct Contents {
 }
 
 impl CacheDir {
-    /// Looks at the directory that the environment names. Makes and changes nothing.
+    /// The directory that the environment names, and whether it can be trusted. This takes the same time however much is
+    /// in it; [`measured`](Self::measured) finds out the rest.
     pub(crate) fn of_environment() -> Self {
         Self::of(std::env::var_os(VARIABLE).as_deref(), kiln::cache_dir())
     }
@@ -73,14 +75,13 @@ impl CacheDir {
     fn of(variable: Option<&OsStr>, default: Option<PathBuf>) -> Self {
         // An empty variable is an unset one, as for every other variable that names a directory.
         match (variable.filter(|value| !value.is_empty()), default) {
-            (Some(value), _) if Path::new(value).is_absolute() => Self::inspect(Path::new(value), VARIABLE),
+            (Some(value), _) if Path::new(value).is_absolute() => Self::check(Path::new(value), VARIABLE),
             (Some(value), _) => {
                 let fault = format!("{VARIABLE} expected an absolute path, found `{}`", value.to_string_lossy());
                 let fix = format!("set {VARIABLE} to an absolute path, or unset it");
-                let path = Some(value.to_string_lossy().into_owned());
-                Self::new(path, VARIABLE, CacheDirState::Invalid).with_fault(fault, fix)
+                Self::new(Some(value.into()), VARIABLE, CacheDirState::Invalid).with_fault(fault, fix)
             }
-            (None, Some(path)) => Self::inspect(&path, "default"),
+            (None, Some(path)) => Self::check(&path, "default"),
             (None, None) => {
                 let fault = "expected a home directory, found none".to_string();
                 let fix = format!("set HOME, or set {VARIABLE} to an absolute path");
@@ -89,7 +90,7 @@ impl CacheDir {
         }
     }
 
-    fn new(path: Option<String>, source: &'static str, state: CacheDirState) -> Self {
+    fn new(path: Option<PathBuf>, source: &'static str, state: CacheDirState) -> Self {
         Self { path, source, state, fault: None, fix: None, others_can_read: None, contents: None, free_bytes: None }
     }
 
@@ -98,11 +99,9 @@ impl CacheDir {
         self
     }
 
-    fn inspect(path: &Path, source: &'static str) -> Self {
-        let dir = |state| Self::new(Some(path.to_string_lossy().into_owned()), source, state);
-        let elsewhere = || format!("set {VARIABLE} to a directory that you can write");
-        // The directory itself, or what the first use would make it in. A link that leads nowhere counts as there.
-        let Some(nearest) = path.ancestors().find(|ancestor| fs::symlink_metadata(ancestor).is_ok()) else {
+    fn check(path: &Path, source: &'static str) -> Self {
+        let dir = |state| Self::new(Some(path.to_path_buf()), source, state);
+        let Some(nearest) = nearest(path) else {
             return dir(CacheDirState::Invalid)
                 .with_fault("expected a path that can be reached".to_string(), elsewhere());
         };
@@ -131,20 +130,43 @@ impl CacheDir {
             }
             None => None,
         };
+        let state = if exists { CacheDirState::Ready } else { CacheDirState::NotCreated };
+        let fix = (others_can_read == Some(true)).then(|| make_private_command(path));
+        Self { fix, others_can_read, ..dir(state) }
+    }
+
+    /// With whether it can be written, what is in it, and the free space. Makes and changes nothing.
+    pub(crate) fn measured(self) -> Self {
+        let exists = match self.state {
+            CacheDirState::Ready => true,
+            CacheDirState::NotCreated => false,
+            _ => return self,
+        };
+        let Some((path, nearest)) = self.path.as_deref().and_then(|path| Some((path, nearest(path)?))) else {
+            return self;
+        };
         if let Err(error) = probe(nearest) {
             let verb = if exists { "write to" } else { "make it in" };
             let fault = format!("cannot {verb} {}: {error}", nearest.display());
-            return dir(CacheDirState::Unwritable).with_fault(fault, elsewhere());
+            return Self::new(self.path, self.source, CacheDirState::Unwritable).with_fault(fault, elsewhere());
         }
-        let state = if exists { CacheDirState::Ready } else { CacheDirState::NotCreated };
-        Self {
-            fix: (others_can_read == Some(true)).then(|| make_private_command(path)),
-            others_can_read,
-            contents: exists.then(|| count(path)),
-            free_bytes: free_bytes(nearest),
-            ..dir(state)
-        }
+        let (contents, free_bytes) = (exists.then(|| count(path)), free_bytes(nearest));
+        Self { contents, free_bytes, ..self }
     }
+}
+
+/// The directory itself, or what the first use would make it in. A link that leads nowhere counts as there.
+fn nearest(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|ancestor| fs::symlink_metadata(ancestor).is_ok())
+}
+
+fn elsewhere() -> String {
+    format!("set {VARIABLE} to a directory that you can write")
+}
+
+/// JSON has no paths that are not text.
+fn lossy<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(Path::to_string_lossy).serialize(serializer)
 }
 
 /// Writes to a file without a name: permissions alone do not tell of a read-only or full disk.
@@ -213,7 +235,7 @@ mod tests {
         ];
         for (variable, path, source) in table {
             let dir = CacheDir::of(variable, Some(default.path().to_path_buf()));
-            assert_eq!((dir.path.as_deref(), dir.source), (path.to_str(), source));
+            assert_eq!((dir.path.as_deref(), dir.source), (Some(path), source));
             assert_eq!(dir.state, CacheDirState::Ready);
         }
     }
@@ -284,7 +306,7 @@ mod tests {
     fn missing_directory_is_not_made() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("a/b");
-        let dir = of(&path);
+        let dir = of(&path).measured();
         assert_eq!((dir.state, dir.fault, dir.contents), (CacheDirState::NotCreated, None, None));
         assert!(dir.free_bytes.is_some_and(|bytes| bytes > 0));
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing is left behind");
@@ -297,7 +319,9 @@ mod tests {
         fs::write(root.path().join("one"), [0; 10]).unwrap();
         fs::write(root.path().join("a/two"), [0; 100]).unwrap();
         symlink(root.path(), root.path().join("a/loop")).unwrap();
-        let contents = of(root.path()).contents.unwrap();
+        let dir = of(root.path());
+        assert_eq!((dir.contents, dir.free_bytes), (None, None), "only the doctor waits for them");
+        let contents = dir.measured().contents.unwrap();
         assert_eq!((contents.files, contents.complete), (3, true));
         assert!(contents.bytes >= 110, "{contents:?}");
     }

@@ -3,7 +3,7 @@
 use crate::Fallible;
 use crate::cache_dir::{CacheDir, CacheDirState};
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
-use kiln::{DiskTier, KernelCacheOptions};
+use kiln::{DiskTier, DiskTierState, KernelCacheOptions};
 use std::path::{Path, PathBuf};
 
 /// The directory of compiled kernels, in the cache directory of the environment.
@@ -14,13 +14,11 @@ impl KernelDir {
     /// The directory, or what is wrong with it and how to put that right.
     pub(crate) fn of_environment() -> Result<Self, String> {
         let dir = CacheDir::of_environment();
-        let kernels = dir.path.as_deref().map(|path| Path::new(path).join("kernels"));
-        match (dir.state, kernels) {
-            (CacheDirState::Ready | CacheDirState::NotCreated, Some(kernels)) => Ok(Self(kernels)),
-            // What is in it can still be read.
-            (CacheDirState::Unwritable, Some(kernels)) if kernels.is_dir() => Ok(Self(kernels)),
-            _ => {
-                let place = dir.path.map_or_else(String::new, |path| format!(" {path}"));
+        match (dir.state, dir.path) {
+            // Whether it can be written, the store finds out; what is in it can be read all the same.
+            (CacheDirState::Ready | CacheDirState::NotCreated, Some(path)) => Ok(Self(path.join("kernels"))),
+            (_, path) => {
+                let place = path.map_or_else(String::new, |path| format!(" {}", path.display()));
                 let fault = dir.fault.unwrap_or_else(|| "it cannot be used".to_string());
                 let fix = dir.fix.map_or_else(String::new, |fix| format!("; fix: {fix}"));
                 Err(format!("the cache directory{place}: {fault}{fix}"))
@@ -47,6 +45,20 @@ impl KernelDir {
     pub(crate) fn open_existing(&self) -> Fallible<Option<DiskStore>> {
         // A link that leads nowhere is there, and is refused by the store.
         if self.0.symlink_metadata().is_err() { Ok(None) } else { self.open().map(Some) }
+    }
+}
+
+/// Why not every kernel that a device compiled is stored; `None` where all are.
+pub(crate) fn lost(disk: &DiskTierState) -> Option<String> {
+    match disk {
+        DiskTierState::Off { reason } => Some(reason.clone()),
+        DiskTierState::Open { statistics } if statistics.put_failures + statistics.puts_not_tried > 0 => {
+            // A store that writes did not try only what is too large, unless an earlier write failed.
+            let is_too_large = statistics.put_failures == 0;
+            let fault = if is_too_large { "larger than an entry of the store may be" } else { "a write failed" };
+            Some(write_fault(statistics).unwrap_or_else(|| fault.to_string()))
+        }
+        _ => None,
     }
 }
 

@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
+/// Links that are followed one after the other before they count as a ring.
+const MAX_LINKS: u32 = 40;
+
 /// A file in the making. Dropping it without [`commit`](Self::commit) leaves no trace.
 #[derive(Debug)]
 pub(crate) struct NewFile {
@@ -17,24 +20,18 @@ impl NewFile {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
-        let place = match fs::metadata(path) {
+        let old = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
             // A rename would put a file in the place of a device or a pipe.
-            Ok(metadata) if !metadata.is_file() => {
-                return Err(named(io::Error::other("expected a file or nothing there, found something else")));
-            }
-            // Behind a link, what it leads to is replaced, as if it were written.
-            Ok(_) => fs::canonicalize(path).map_err(named)?,
-            Err(_) => path.to_path_buf(),
+            Ok(_) => return Err(named(io::Error::other("expected a file or nothing there, found something else"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(named(error)),
         };
-        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Asked for by itself, so that the error is not about the temporary file.
-        fs::metadata(folder).map_err(named)?;
+        // Behind a link, what it leads to is replaced, as if it were written.
+        let place = resolve(path).map_err(named)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".kiln-").suffix(".tmp");
-        // As for any new file: the user's mask decides who can read it.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let temporary = builder.tempfile_in(folder).map_err(named)?;
+        let temporary = begin(&mut builder, folder_of(&place), old.as_ref()).map_err(named)?;
         Ok(Self { temporary, place })
     }
 
@@ -46,6 +43,53 @@ impl NewFile {
             Err(fault) => Err(io::Error::new(fault.error.kind(), named(&fault.error))),
         }
     }
+}
+
+/// Makes the temporary file. Those who can read it are those who can read what it replaces.
+#[cfg(unix)]
+fn begin(
+    builder: &mut tempfile::Builder<'_, '_>,
+    folder: &Path,
+    old: Option<&fs::Permissions>,
+) -> io::Result<NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(old) = old else {
+        // As for any new file: the user's mask decides who can read it.
+        return builder.permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
+    };
+    let same = fs::Permissions::from_mode(old.mode() & 0o777);
+    // From the start, so that nobody opens it before; again, because the user's mask takes a part of it away.
+    let temporary = builder.permissions(same.clone()).tempfile_in(folder)?;
+    temporary.as_file().set_permissions(same)?;
+    Ok(temporary)
+}
+
+#[cfg(not(unix))]
+fn begin(
+    builder: &mut tempfile::Builder<'_, '_>,
+    folder: &Path,
+    _old: Option<&fs::Permissions>,
+) -> io::Result<NamedTempFile> {
+    builder.tempfile_in(folder)
+}
+
+/// The one place that a path stands for, with links followed. Nothing has to be there, but its folder does.
+pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut place = path.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        let Some(name) = place.file_name() else { return fs::canonicalize(&place) };
+        let folder = fs::canonicalize(folder_of(&place))?;
+        place = folder.join(name);
+        match fs::read_link(&place) {
+            Ok(target) => place = folder.join(target),
+            Err(_) => return Ok(place),
+        }
+    }
+    Err(io::Error::other("expected links that lead somewhere, found a ring of them"))
+}
+
+fn folder_of(place: &Path) -> &Path {
+    place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Write for NewFile {
@@ -105,5 +149,44 @@ mod tests {
             let error = NewFile::create(path).unwrap_err().to_string();
             assert!(error.starts_with(&format!("cannot write {}: ", path.display())), "{error}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn replaced_file_keeps_who_can_read_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        for mode in [0o600, 0o640, 0o666] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let new = NewFile::create(&path).unwrap();
+            assert_eq!(
+                new.temporary.as_file().metadata().unwrap().permissions().mode() & 0o777,
+                mode,
+                "before the end"
+            );
+            new.commit().unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn link_that_leads_to_nothing_is_written_through() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("below")).unwrap();
+        symlink("below/second", at("first")).unwrap();
+        symlink("file", at("below/second")).unwrap();
+        let mut new = NewFile::create(&at("first")).unwrap();
+        new.write_all(b"new").unwrap();
+        new.commit().unwrap();
+        assert!(fs::symlink_metadata(at("first")).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(at("below/file")).unwrap(), "new");
+        symlink("ring", at("ring")).unwrap();
+        let error = NewFile::create(&at("ring")).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot write {}: ", at("ring").display())), "{error}");
     }
 }

@@ -24,7 +24,19 @@ impl SourceArgs {
     /// The kernel in a file. Its name is that of the file, without the folders: a kernel is the same kernel from wherever
     /// it is run.
     pub(crate) fn read(&self, path: &Path) -> Fallible<KernelSource> {
+        self.check()?;
         self.read_entry(path, None)
+    }
+
+    /// Whether everything is said once.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let constant =
+            repeated(self.constants.iter().map(|named| &named.name)).map(|name| ("--constant", name.as_str()));
+        let setting = || repeated(self.settings.iter().map(|setting| setting.name())).map(|name| ("--option", name));
+        match constant.or_else(setting) {
+            Some((option, name)) => Err(format!("expected `{option} {name}=…` once, found it twice")),
+            None => Ok(()),
+        }
     }
 
     /// As [`read`](Self::read), with an entry point that comes before the one of the command line.
@@ -40,6 +52,16 @@ impl SourceArgs {
         }
         Ok(self.constants.iter().fold(source, |source, Named { name, value }| source.constant(name, *value)))
     }
+}
+
+/// The first of these names that was there before.
+pub(crate) fn repeated<T: Copy + PartialEq>(names: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut seen = Vec::new();
+    names.into_iter().find(|name| {
+        let is_there = seen.contains(name);
+        seen.push(*name);
+        is_there
+    })
 }
 
 /// `NAME=VALUE`.
@@ -99,6 +121,16 @@ impl Setting {
         }
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Self::BoundsChecks(_) => "bounds-checks",
+            Self::FastMath(_) => "fast-math",
+            Self::DebugInfo(_) => "debug-info",
+            Self::Optimisation(_) => "optimisation",
+            Self::Flag(flag, _) => flag.name(),
+        }
+    }
+
     fn apply(self, options: &mut KernelOptions) {
         match self {
             Self::BoundsChecks(is_on) => options.bounds_checks = is_on,
@@ -145,6 +177,7 @@ mod tests {
         assert_eq!(with(&all), changed);
         for one in all {
             assert_ne!(with(&[one]), KernelOptions::default(), "{one}");
+            assert_eq!(Setting::parse(one).unwrap().name(), one.split('=').next().unwrap());
         }
         let back = ["bounds-checks=on", "fast-math=on", "debug-info=off", "optimisation=full", "unbounded-loops=off"];
         let flags = [KernelFlag::UninitialisedWorkgroup].into();

@@ -44,6 +44,9 @@ enum Command {
     /// Show how many kernels are stored for which device and driver, how large they are, and the limits.
     Stats,
     /// Check every byte of every stored kernel. Exit status: 1 when something is wrong and not repaired.
+    ///
+    /// As with every command that opens the store, files that were left over by programs that were killed are removed first,
+    /// where that is possible.
     Verify(verify::Args),
     /// Say whether a kernel would be found, and if not, what changed against the nearest stored one.
     Explain(explain::Args),
@@ -55,7 +58,8 @@ enum Command {
     Export(transfer::ExportArgs),
     /// Store the kernels of such a file. Take only files from people whose programs you would run.
     Import(transfer::ImportArgs),
-    /// Compile kernels now, in parallel, so that nobody waits for them later. Exit status: 1 when one cannot be compiled.
+    /// Compile kernels now, in parallel, so that nobody waits for them later. Exit status: 1 when one cannot be compiled
+    /// or not be stored.
     Warm(warm::Args),
 }
 

@@ -22,6 +22,9 @@ pub(super) struct Verification {
     directory: String,
     #[serde(flatten)]
     report: VerifyReport,
+    /// Whether it was to be repaired.
+    #[serde(skip)]
+    repair: bool,
     /// Names of the kernels of bad entries, by file name, where the entry still tells.
     kernels: BTreeMap<String, String>,
 }
@@ -29,12 +32,13 @@ pub(super) struct Verification {
 pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Verification> {
     let directory = dir.path().display().to_string();
     let Some(store) = dir.open_existing()? else {
-        return Ok(Verification { directory, report: VerifyReport::default(), kernels: BTreeMap::new() });
+        let (report, kernels) = Default::default();
+        return Ok(Verification { directory, report, repair: args.repair, kernels });
     };
     let mut kernels = names(&store)?;
     let report = store.verify(args.repair)?;
     kernels.retain(|file, _| report.bad.iter().any(|bad| bad.name == *file));
-    Ok(Verification { directory, report, kernels })
+    Ok(Verification { directory, report, repair: args.repair, kernels })
 }
 
 /// Names of stored kernels by the names of their files, which are the hashes of their keys.
@@ -56,21 +60,26 @@ impl Report for Verification {
         let VerifyReport { entries, bytes, bad, left_overs, usage_is_damaged, repaired } = &self.report;
         let row = |bad: &kiln::store::BadEntry| {
             let kernel = self.kernels.get(&bad.name).map_or_else(|| "-".to_string(), |name| plain(name));
-            let removed = if bad.removed { "removed" } else { "" };
+            let removed = match (self.repair, bad.removed) {
+                (_, true) => "removed",
+                (true, false) => "not removed",
+                (false, false) => "",
+            };
             vec!["bad".to_string(), plain(&bad.name), kernel, plain(&bad.problem.to_string()), removed.to_string()]
         };
-        let mut out = table(&bad.iter().map(row).collect::<Vec<_>>());
-        if *left_overs > 0 {
-            out.push_str(&format!("left over by programs that were killed: {}\n", count(*left_overs, "file")));
-        }
-        if *usage_is_damaged {
-            out.push_str("the file with the use counts is damaged\n");
-        }
+        let out = table(&bad.iter().map(row).collect::<Vec<_>>());
+        let wrong = [
+            (!bad.is_empty()).then(|| count(bad.len() as u64, "bad file")),
+            (*left_overs > 0).then(|| format!("{} left over by programs that were killed", count(*left_overs, "file"))),
+            usage_is_damaged.then(|| "damaged use counts".to_string()),
+        ];
+        let wrong = wrong.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let good = format!("{} ({})", count(*entries, "good kernel"), Bytes(*bytes));
-        let verdict = match (self.report.is_clean(), *repaired) {
-            (true, _) => "nothing is wrong".to_string(),
-            (false, true) => format!("{} removed", bad.len()),
-            (false, false) => format!("{} bad; `kiln cache verify --repair` removes what is wrong", bad.len()),
+        let verdict = match (self.report.is_clean(), self.repair, *repaired) {
+            (true, ..) => "nothing is wrong".to_string(),
+            (false, false, _) => format!("{wrong}; `kiln cache verify --repair` removes what is wrong"),
+            (false, true, true) => format!("removed: {wrong}"),
+            (false, true, false) => format!("not all of it could be removed: {wrong}"),
         };
         out + &format!("{good} in {}; {verdict}\n", plain(&self.directory))
     }
@@ -81,10 +90,11 @@ mod tests {
     use super::*;
     use kiln::store::{BadEntry, Problem, Reject};
 
-    fn verification(bad: Vec<BadEntry>, repaired: bool) -> Verification {
+    fn verification(bad: Vec<BadEntry>, repair: bool) -> Verification {
+        let repaired = repair && bad.iter().all(|bad| bad.removed);
         let report = VerifyReport { entries: 3, bytes: 12_345, bad, repaired, ..VerifyReport::default() };
         let kernels = [("0123".to_string(), "saxpy.wgsl".to_string())].into();
-        Verification { directory: "/home/me/.cache/kiln/kernels".to_string(), report, kernels }
+        Verification { directory: "/home/me/.cache/kiln/kernels".to_string(), report, repair, kernels }
     }
 
     fn bad(removed: bool) -> Vec<BadEntry> {
@@ -94,10 +104,18 @@ mod tests {
 
     #[test]
     fn good_bad_and_repaired() {
+        let damaged = |repair| {
+            let mut damaged = verification(Vec::new(), repair);
+            (damaged.report.usage_is_damaged, damaged.report.left_overs) = (true, 1);
+            damaged
+        };
         let table = [
             ("verify_good", verification(Vec::new(), false), true),
             ("verify_bad", verification(bad(false), false), false),
             ("verify_repaired", verification(bad(true), true), true),
+            ("verify_not_repaired", verification([bad(false), bad(true)].concat(), true), false),
+            ("verify_use_counts", damaged(false), false),
+            ("verify_use_counts_repaired", damaged(true), true),
         ];
         for (name, verification, is_good) in table {
             insta::assert_snapshot!(name, verification.text());

@@ -1,12 +1,12 @@
 //! `kiln cache warm`.
 
 use super::stored::field;
-use crate::kernel_dir::{KernelDir, write_fault};
+use crate::kernel_dir::{KernelDir, lost};
 use crate::source_args::SourceArgs;
 use crate::terminal::{Report, count, micros, plain, time};
 use crate::{DEFAULT_DEVICE, Fallible};
 use kiln::store::DiskStore;
-use kiln::{Device, DiskTierState, KernelKey, KernelSource, KernelWarmReport};
+use kiln::{Device, KernelKey, KernelSource, KernelWarmReport};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -27,7 +27,8 @@ pub(super) struct Args {
     #[arg(value_name = "KERNEL.wgsl")]
     kernels: Vec<PathBuf>,
     /// A file that names kernels: one in each line, and behind it its entry point where it has several. Paths begin at the
-    /// folder of this file. Lines that begin with `#` are left out.
+    /// folder of this file. A line that is the path of a file as a whole has no entry point; paths may have spaces. Lines
+    /// that begin with `#` are left out.
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// Compile again, from their stored sources, the stored kernels that are stale on this device: after an update of the
@@ -56,7 +57,7 @@ pub(super) struct Warmed {
     /// Kernels that were named more than once.
     repeated: u64,
     failed: Vec<Failure>,
-    /// Why a compiled kernel was not stored.
+    /// Why not every compiled kernel was stored.
     write_fault: Option<String>,
     time_us: u64,
 }
@@ -69,6 +70,7 @@ struct Failure {
 }
 
 pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
+    args.source.check()?;
     // Kernels that cannot be kept need no warming.
     drop(dir.open()?);
     let device = Device::by_name_with(&args.device, dir.options())?;
@@ -76,11 +78,6 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
     let report = warm(&device, &sources, args.threads);
     let errors = report.failed.iter();
     failed.extend(errors.map(|failure| Failure { kernel: failure.kernel.clone(), error: failure.error.to_string() }));
-    let write_fault = match device.kernel_cache_stats().disk {
-        DiskTierState::Off { reason } => Some(reason),
-        DiskTierState::Open { statistics } => write_fault(&statistics),
-        _ => None,
-    };
     Ok(Warmed {
         directory: dir.path().display().to_string(),
         device: device.info().id.clone(),
@@ -88,7 +85,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
         loaded: report.loaded as u64,
         repeated: report.present as u64,
         failed,
-        write_fault,
+        write_fault: lost(&device.kernel_cache_stats().disk),
         time_us: micros(report.time),
     })
 }
@@ -98,7 +95,7 @@ fn sources(device: &Device, args: &Args) -> Fallible<(Vec<KernelSource>, Vec<Fai
     let mut named: Vec<(PathBuf, Option<String>)> = args.kernels.iter().map(|path| (path.clone(), None)).collect();
     if let Some(list) = &args.list {
         let text = std::fs::read_to_string(list).map_err(|error| format!("cannot read {}: {error}", list.display()))?;
-        named.extend(parse_list(&text, list)?);
+        named.extend(parse_list(&text, list));
     }
     let (mut sources, mut failed) = (Vec::new(), Vec::new());
     for (path, entry) in named {
@@ -114,22 +111,14 @@ fn sources(device: &Device, args: &Args) -> Fallible<(Vec<KernelSource>, Vec<Fai
 }
 
 /// The kernels of a list: path and entry point.
-fn parse_list(text: &str, list: &Path) -> Result<Vec<(PathBuf, Option<String>)>, String> {
+fn parse_list(text: &str, list: &Path) -> Vec<(PathBuf, Option<String>)> {
     let folder = list.parent().unwrap_or(Path::new(""));
-    let mut kernels = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [] => {}
-            [first, ..] if first.starts_with('#') => {}
-            [path] => kernels.push((folder.join(path), None)),
-            [path, entry] => kernels.push((folder.join(path), Some(entry.to_string()))),
-            _ => {
-                let place = format!("{}:{number}", list.display());
-                return Err(format!("{place}: expected a path and perhaps an entry point, found `{}`", line.trim()));
-            }
-        }
-    }
-    Ok(kernels)
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let kernel = |line: &str| match line.rsplit_once(char::is_whitespace) {
+        Some((path, entry)) if !folder.join(line).is_file() => (folder.join(path.trim_end()), Some(entry.to_string())),
+        _ => (folder.join(line), None),
+    };
+    lines.map(kernel).collect()
 }
 
 /// The sources of the kernels that were compiled for this device as it is no more, each once.
@@ -199,11 +188,19 @@ mod tests {
     #[test]
     fn lists_name_paths_from_their_folder() {
         let text = "# kernels\n\na.wgsl\n  b/c.wgsl main \n/d.wgsl\n";
-        let kernels = parse_list(text, Path::new("/k/list")).unwrap();
+        let kernels = parse_list(text, Path::new("/k/list"));
         let expected = [("/k/a.wgsl", None), ("/k/b/c.wgsl", Some("main")), ("/d.wgsl", None)];
         assert_eq!(kernels, expected.map(|(path, entry)| (PathBuf::from(path), entry.map(str::to_string))));
-        let error = parse_list("a.wgsl\nb.wgsl main too", Path::new("list")).unwrap_err();
-        assert_eq!(error, "list:2: expected a path and perhaps an entry point, found `b.wgsl main too`");
+    }
+
+    #[test]
+    fn paths_in_lists_may_have_spaces() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("my kernel.wgsl"), "").unwrap();
+        let text = "my kernel.wgsl\nmy kernel.wgsl \t main\nno such.wgsl main\n";
+        let kernels = parse_list(text, &folder.path().join("list"));
+        let expected = [("my kernel.wgsl", None), ("my kernel.wgsl", Some("main")), ("no such.wgsl", Some("main"))];
+        assert_eq!(kernels, expected.map(|(path, entry)| (folder.path().join(path), entry.map(str::to_string))));
     }
 
     #[test]

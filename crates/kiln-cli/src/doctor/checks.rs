@@ -4,6 +4,7 @@ use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
 use kiln::{Bytes, DeviceKind};
+use std::path::Path;
 
 /// Below this much free space the cache directory gets a note.
 const LITTLE_FREE_BYTES: u64 = 256 << 20;
@@ -65,7 +66,7 @@ fn check_processor(facts: &Facts) -> Vec<Check> {
 }
 
 fn check_cache_dir(dir: &CacheDir) -> Check {
-    let path = dir.path.as_deref().unwrap_or("unknown");
+    let path = dir.path.as_deref().map_or("unknown".into(), Path::to_string_lossy);
     let check = |state, message: String| {
         let check = Check::new(Section::Cache, "directory", state, message);
         if dir.source == "default" { check } else { check.detail(format!("named by {}", dir.source)) }

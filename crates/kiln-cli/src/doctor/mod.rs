@@ -63,6 +63,6 @@ fn gather() -> Facts {
         simd: SimdLevel::detect().to_string(),
         threads: devices.first().and_then(|cpu| cpu.info.limits.threads),
         devices,
-        cache_directory: CacheDir::of_environment(),
+        cache_directory: CacheDir::of_environment().measured(),
     }
 }

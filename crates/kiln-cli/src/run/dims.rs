@@ -46,6 +46,7 @@ impl FromStr for Workgroups {
     fn from_str(text: &str) -> Result<Self, String> {
         let counts: Option<Vec<u32>> = text.split(',').map(|count| count.parse().ok()).collect();
         match counts.as_deref() {
+            Some(counts) if counts.contains(&0) => Err(format!("expected at least one workgroup, found `{text}`")),
             Some([x]) => Ok(Self([*x, 1, 1])),
             Some([x, y]) => Ok(Self([*x, *y, 1])),
             Some([x, y, z]) => Ok(Self([*x, *y, *z])),
@@ -80,8 +81,15 @@ mod tests {
     #[test]
     fn workgroups_left_out_are_one() {
         let table = [("4", Some([4, 1, 1])), ("4,2", Some([4, 2, 1])), ("4,2,3", Some([4, 2, 3])), ("4,2,3,1", None)];
-        for (text, expected) in table.into_iter().chain([("4x2", None), ("", None), ("-1", None), ("4294967296", None)])
-        {
+        for (text, expected) in table.into_iter().chain([
+            ("4x2", None),
+            ("", None),
+            ("-1", None),
+            ("4294967296", None),
+            ("0", None),
+            ("4,0", None),
+            ("4,4,0", None),
+        ]) {
             assert_eq!(Workgroups::from_str(text).ok().map(|workgroups| workgroups.0), expected, "{text}");
         }
     }

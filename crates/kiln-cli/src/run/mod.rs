@@ -1,21 +1,24 @@
 //! `kiln run`: one kernel from a file, on arrays from files, once.
 //!
-//! `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `arrays` moves data
-//! between files and the device, `report` tells what happened.
+//! `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `files` keeps them
+//! from being lost, `arrays` moves data between files and the device and `element` knows how each of them has it, `report`
+//! tells what happened.
 
 mod arrays;
 mod dims;
+mod element;
+mod files;
 mod plan;
 mod report;
 mod value;
 
-use crate::kernel_dir::KernelDir;
+use crate::kernel_dir::{KernelDir, lost};
 use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, micros};
 use crate::{DEFAULT_DEVICE, Fallible};
 use arrays::Bound;
 use dims::{Dims, Workgroups};
-use kiln::{Device, DiskTierState, Grid, Kernel, KernelCacheOptions, Origin};
+use kiln::{Device, Grid, Kernel, KernelCacheOptions, Origin};
 use plan::Plan;
 use report::{DeviceReport, KernelReport, RunReport};
 use std::path::PathBuf;
@@ -43,11 +46,12 @@ pub(crate) struct Args {
     #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     inputs: Vec<Named<PathBuf>>,
     /// The file for what is in a buffer after the run. A buffer without `--in` begins as zeros, with one element for each
-    /// item of `--size`. May be given several times.
+    /// item of `--size`. An odd number of f16 is padded with one, which `arrayLength` counts and the file does not have. May
+    /// be given several times.
     #[arg(long = "out", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     outputs: Vec<Named<PathBuf>>,
-    /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec4<f32>`)
-    /// adds an axis to the file. May be given several times.
+    /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec3<f32>`)
+    /// adds an axis of its length, a matrix adds its columns and its rows. May be given several times.
     #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
     shapes: Vec<Named<Dims>>,
     /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. May be given several
@@ -73,8 +77,10 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let began = Instant::now();
     let kernel = device.kernel(source)?;
     let load_time = began.elapsed();
-    if kernel.origin() == Origin::Compiled {
-        warn_about_disk(&device);
+    if kernel.origin() == Origin::Compiled
+        && let Some(fault) = lost(&device.kernel_cache_stats().disk)
+    {
+        warn_not_kept(&fault);
     }
     let plan = Plan::new(kernel.name(), kernel.reflection(), args)?;
     let mut bound = arrays::upload(&device, &plan)?;
@@ -102,22 +108,15 @@ fn open(name: &str) -> Fallible<Device> {
     let options = match KernelDir::of_environment() {
         Ok(dir) => dir.options(),
         Err(fault) => {
-            terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
+            warn_not_kept(&fault);
             KernelCacheOptions::new().without_disk()
         }
     };
     Ok(Device::by_name_with(name, options)?)
 }
 
-fn warn_about_disk(device: &Device) {
-    let fault = match device.kernel_cache_stats().disk {
-        DiskTierState::Off { reason } => Some(reason),
-        DiskTierState::Open { statistics } => crate::kernel_dir::write_fault(&statistics),
-        _ => None,
-    };
-    if let Some(fault) = fault {
-        terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
-    }
+fn warn_not_kept(fault: &str) {
+    terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
 }
 
 /// Runs the kernel and waits for it.

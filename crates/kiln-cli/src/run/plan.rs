@@ -1,8 +1,8 @@
-//! What the command line gives, held against what the kernel wants. Opens no file and no device.
+//! What the command line gives, held against what the kernel wants. Reads no file and opens no device.
 
-use super::{Args, dims::Dims, value};
+use super::{Args, dims::Dims, files, value};
 use crate::Fallible;
-use crate::source_args::Named;
+use crate::source_args::{Named, repeated};
 use crate::terminal::table;
 use kiln::{Binding, BindingKind, Grid, Reflection, Value};
 use std::path::Path;
@@ -36,6 +36,7 @@ impl<'a> Plan<'a> {
             size.check_problem().map_err(|error| format!("`--size`: {error}"))?;
         }
         check_names(kernel, args)?;
+        files::check(args)?;
         let values = args.values.iter().map(|given| parse_value(kernel, given)).collect::<Fallible<Vec<_>>>()?;
         let visible = || kernel.bindings.iter().filter(|binding| binding.kind != BindingKind::Grid);
         let places: Vec<Place<'_>> =
@@ -68,27 +69,24 @@ fn check_names(kernel: &Reflection, args: &Args) -> Fallible<()> {
     let files = |given: &[Named<std::path::PathBuf>]| given.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
     let shapes = args.shapes.iter().map(|named| named.name.clone()).collect();
     for (option, names) in [("--in", files(&args.inputs)), ("--out", files(&args.outputs)), ("--shape", shapes)] {
-        for (position, name) in names.iter().enumerate() {
+        for name in &names {
             let (_, binding) =
                 kernel.find(name.as_str().into()).map_err(|error| error.context(format!("`{option}`")))?;
             if !binding.kind.is_buffer() {
                 return Err(format!("binding {binding} expected `--value {name}=…`, found `{option}`").into());
+            }
+            if repeated(&names) == Some(name) {
+                return Err(format!("binding {binding} expected `{option}` once, found it twice").into());
             }
             if option == "--out" && binding.kind == BindingKind::Read {
                 return Err(
                     format!("binding {binding} expected no `--out`, because the kernel does not write it").into()
                 );
             }
-            if names[..position].contains(name) {
-                return Err(format!("binding {binding} expected `{option}` once, found it twice").into());
-            }
         }
     }
-    for (position, named) in args.outputs.iter().enumerate() {
-        if let Some(other) = args.outputs[..position].iter().find(|other| other.value == named.value) {
-            let (one, two, file) = (&other.name, &named.name, named.value.display());
-            return Err(format!("expected a file for each output, found {file} for `{one}` and `{two}`").into());
-        }
+    if let Some(name) = repeated(args.values.iter().map(|named| &named.name)) {
+        return Err(format!("value `{name}` expected `--value` once, found it twice").into());
     }
     Ok(())
 }
@@ -239,7 +237,12 @@ mod tests {
             "--out n=n.npy",
             "--out x=x.npy",
             "--in x=a.npy --in x=b.npy",
-            "--out y=a.npy --out points=a.npy",
+            "--out y=a.npy --out points=./a.npy",
+            "--in x=a.npy --out y=a.npy",
+            "--in x=a.npy --in y=a.npy --in points=a.npy --out y=a.npy --out points=a.npy",
+            "--out y=../kiln-cli/k.wgsl",
+            "--value n=1 --value n=1",
+            "--value params.scale=1 --value params.shift=1,1 --value params.scale=1",
             "--shape q=5",
             "--value q=5",
             "--value x=5",

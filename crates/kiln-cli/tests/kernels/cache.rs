@@ -233,6 +233,46 @@ fn missing_cache_is_empty_and_is_not_made() {
     }
 }
 
+/// A name that is not text is the same name for every part of the program. This needs no GPU.
+#[cfg(target_os = "linux")]
+#[test]
+fn cache_directory_may_have_any_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    let dir = place.path("").join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    DiskStore::open(dir.join("kernels"), StoreOptions::new()).unwrap().put(b"not a kernel", b"foreign").unwrap();
+    let run = |line: &str| Ran::of(&place.command(line).env("KILN_CACHE_DIR", &dir).output().unwrap());
+    assert_eq!(run("cache stats --json").json()["entries"], 1);
+    assert!(run("doctor --json").out.contains("caf\u{fffd}"));
+    assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 1);
+}
+
+/// Said twice is an error once, not for each kernel. This needs no GPU.
+#[test]
+fn repeated_constants_of_a_warm_up_are_refused() {
+    let place = Place::new();
+    let error = place.error("cache warm a.wgsl b.wgsl --constant A=1 --constant A=1");
+    assert_eq!(error, "error: expected `--constant A=…` once, found it twice\n");
+}
+
+/// Use counts are not entries: what is wrong, and what was removed, is told as it is. This needs no GPU.
+#[test]
+fn verify_names_damaged_use_counts_and_repairs_them() {
+    let place = Place::new();
+    open(&place).put(b"not a kernel", b"foreign").unwrap();
+    fs::write(place.cache_dir().join("kernels/usage"), "damaged").unwrap();
+    let ran = place.kiln("cache verify");
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.out.ends_with("; damaged use counts; `kiln cache verify --repair` removes what is wrong\n"),
+        "{}",
+        ran.out
+    );
+    let text = place.text("cache verify --repair");
+    assert!(text.ends_with("; removed: damaged use counts\n"), "{text}");
+    assert!(place.text("cache verify").ends_with("; nothing is wrong\n"));
+}
+
 /// R2.4: a directory that others can write is refused, with what puts it right. This needs no GPU.
 #[cfg(unix)]
 #[test]

@@ -1,0 +1,37 @@
+//! Whether the files of a command line keep out of each other's way.
+
+use super::Args;
+use crate::Fallible;
+use crate::new_file::resolve;
+use crate::source_args::Named;
+use std::path::{Path, PathBuf};
+
+/// Refuses an output in the place of another output, of the kernel, or of an array that only other buffers begin with: one
+/// of the two would be lost. Places are compared, because a place has many names.
+pub(super) fn check(args: &Args) -> Fallible<()> {
+    let (kernel, inputs, outputs) = (place(&args.kernel), places(&args.inputs), places(&args.outputs));
+    for (position, (name, here)) in outputs.iter().enumerate() {
+        let at = |places: &[(&str, PathBuf)]| {
+            places.iter().filter(|(_, there)| there == here).map(|(name, _)| (*name).to_string()).collect::<Vec<_>>()
+        };
+        let (readers, earlier) = (at(&inputs), at(&outputs[..position]));
+        let other = match (&earlier[..], &readers[..]) {
+            _ if *here == kernel => "the kernel".to_string(),
+            ([other, ..], _) => format!("the output of `{other}`"),
+            (_, [other, ..]) if !readers.iter().any(|reader| reader == name) => format!("the input of `{other}`"),
+            _ => continue,
+        };
+        let file = args.outputs[position].value.display();
+        return Err(format!("output `{name}` expected a file of its own, found {file}, which is {other}").into());
+    }
+    Ok(())
+}
+
+fn places(given: &[Named<PathBuf>]) -> Vec<(&str, PathBuf)> {
+    given.iter().map(|named| (named.name.as_str(), place(&named.value))).collect()
+}
+
+/// A name that leads nowhere is an error when it is opened.
+fn place(path: &Path) -> PathBuf {
+    resolve(path).unwrap_or_else(|_| path.to_path_buf())
+}
