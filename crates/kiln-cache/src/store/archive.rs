@@ -7,6 +7,7 @@
 use super::entry::{EntryId, Fault, Head, OpenEntry, Reject};
 use super::error::{StoreError, StoreErrorKind};
 use super::{DiskStore, EntryInfo, PutOutcome};
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 
 const MAGIC: [u8; 8] = *b"KILNARCH";
@@ -29,7 +30,7 @@ pub struct ExportReport {
 /// What [`DiskStore::import`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ImportReport {
-    /// Entries stored.
+    /// Entries stored and still there at the end; a store that is too small evicts the first ones for the last ones.
     pub imported: u64,
     /// Entries that are not what was exported, and were skipped.
     pub damaged: u64,
@@ -79,20 +80,18 @@ impl DiskStore {
         let fault = |error: io::Error| StoreError::new(StoreErrorKind::Io, format!("cannot read the archive: {error}"));
         read_start(&mut reader)?;
         let mut report = ImportReport::default();
-        loop {
+        let (mut items, mut stored) = (0, BTreeSet::new());
+        let complete = loop {
             let len = match read_frame(&mut reader).map_err(fault)? {
                 Some(Frame::Item(len)) => len,
-                Some(Frame::End(count)) => {
-                    let seen = [report.imported, report.damaged, report.too_large];
-                    report.complete = seen.iter().sum::<u64>() == count;
-                    return Ok(report);
-                }
-                None => return Ok(report),
+                Some(Frame::End(count)) => break items == count,
+                None => break false,
             };
+            items += 1;
             let mut item = reader.by_ref().take(len);
             match read_item(&mut item, len, self.options.max_bytes()) {
                 Ok((head, payload)) => match self.put_entry(&head, &payload)? {
-                    PutOutcome::Stored => report.imported += 1,
+                    PutOutcome::Stored => drop(stored.insert(EntryId::of_key(&head.key))),
                     PutOutcome::TooLarge => report.too_large += 1,
                     PutOutcome::ReadOnly | PutOutcome::Paused => {
                         let message = "expected a store that can be written, found one that cannot";
@@ -105,7 +104,9 @@ impl DiskStore {
                 Err(Fault::Io(error)) => return Err(fault(error)),
             }
             io::copy(&mut item, &mut io::sink()).map_err(fault)?;
-        }
+        };
+        let is_there = |id: &&EntryId| self.place_of(id).symlink_metadata().is_ok();
+        Ok(ImportReport { imported: stored.iter().filter(is_there).count() as u64, complete, ..report })
     }
 }
 

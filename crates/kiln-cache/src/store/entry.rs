@@ -43,7 +43,7 @@ pub enum Reject {
     ForeignMagic,
     /// It is of another version of the format.
     Version,
-    /// A length in it is larger than any entry of this store may be.
+    /// It is larger than an entry of this store may be.
     TooLarge,
     /// Its bytes are not those that were written.
     Checksum,
@@ -167,26 +167,38 @@ impl Head {
         let (key_bytes, payload_bytes) = (u64::from(u32_at(&header, 12)), u64_at(&header, 16));
         let total = (HEADER_BYTES as u64).checked_add(key_bytes).and_then(|sum| sum.checked_add(payload_bytes));
         match total {
+            Some(total) if total < len => Err(Reject::TrailingBytes.into()),
+            Some(total) if total > len => Err(Reject::Truncated.into()),
             // The length of the file is no safe bound: a file with holes is as long as it likes.
             Some(total) if total > max_bytes || key_bytes > MAX_KEY_BYTES as u64 => Err(Reject::TooLarge.into()),
-            Some(total) if total > len => Err(Reject::Truncated.into()),
-            Some(total) if total < len => Err(Reject::TrailingBytes.into()),
             Some(_) => {
                 let key = read_vec(reader, key_bytes)?;
                 Ok(Self { header, key, payload_bytes })
             }
-            None => Err(Reject::TooLarge.into()),
+            None => Err(Reject::Truncated.into()),
         }
     }
 
     /// Reads the payload that follows the head and checks the whole entry.
     pub(super) fn read_payload(&self, reader: &mut impl Read) -> Result<Vec<u8>, Fault> {
         let payload = read_vec(reader, self.payload_bytes)?;
-        // The comparison of hashes takes constant time; plain bytes would do.
-        if checksum(&self.header, &self.key, &payload).as_bytes() != &self.header[CHECKED_BYTES..] {
-            return Err(Reject::Checksum.into());
-        }
+        self.require(&checksum(&self.header, &self.key, &payload))?;
         Ok(payload)
+    }
+
+    /// Checks the whole entry as [`read_payload`](Self::read_payload) does, and keeps nothing of it.
+    fn check_payload(&self, reader: &mut impl Read) -> Result<(), Fault> {
+        let mut hasher = hasher(&self.header, &self.key);
+        if io::copy(&mut reader.take(self.payload_bytes), &mut hasher)? < self.payload_bytes {
+            return Err(Reject::Truncated.into());
+        }
+        self.require(&hasher.finalize())
+    }
+
+    fn require(&self, checksum: &blake3::Hash) -> Result<(), Fault> {
+        // The comparison of hashes takes constant time; plain bytes would do.
+        let is_right = checksum.as_bytes() == &self.header[CHECKED_BYTES..];
+        if is_right { Ok(()) } else { Err(Reject::Checksum.into()) }
     }
 
     /// Writes the entry.
@@ -238,10 +250,24 @@ impl OpenEntry {
         let payload = entry.head.read_payload(&mut entry.file)?;
         if is_right_key(&entry.head.key) { Ok((entry, payload)) } else { Err(Reject::OtherKey.into()) }
     }
+
+    /// As [`read`](Self::read), for an entry of any length. Returns the length of the file.
+    pub(super) fn check(path: &Path, id: &EntryId) -> Result<u64, Fault> {
+        let mut entry = Self::open(path, u64::MAX)?;
+        entry.head.check_payload(&mut entry.file)?;
+        if EntryId::of_key(&entry.head.key) == *id { Ok(entry.head.file_bytes()) } else { Err(Reject::OtherKey.into()) }
+    }
 }
 
 fn checksum(header: &[u8; HEADER_BYTES], key: &[u8], payload: &[u8]) -> blake3::Hash {
-    blake3::Hasher::new().update(&header[..CHECKED_BYTES]).update(key).update(payload).finalize()
+    hasher(header, key).update(payload).finalize()
+}
+
+/// What begins the checksum of an entry.
+fn hasher(header: &[u8; HEADER_BYTES], key: &[u8]) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&header[..CHECKED_BYTES]).update(key);
+    hasher
 }
 
 /// Reads exactly `len` bytes, which the caller has bounded.

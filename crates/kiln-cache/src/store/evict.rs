@@ -3,11 +3,11 @@
 use super::entry::EntryId;
 use super::error::{StoreError, StoreErrorKind};
 use super::lock::{Held, Totals};
-use super::{DiskStore, at, file, length_of};
+use super::{DiskStore, at, file};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Totals that were not checked against the directory for longer than this are not believed.
 const LIST_EVERY: Duration = Duration::from_secs(3600);
@@ -29,8 +29,10 @@ pub(super) struct Listed {
 pub(super) struct Listing {
     /// Least recently used first.
     pub(super) entries: Vec<Listed>,
-    /// What has no place there, by name.
-    pub(super) strange: Vec<PathBuf>,
+    /// Folders, links and the like in the places of entries.
+    pub(super) obstacles: Vec<EntryId>,
+    /// What has no place there.
+    pub(super) foreign: Vec<PathBuf>,
 }
 
 impl Listing {
@@ -64,27 +66,24 @@ impl DiskStore {
             match entry.file_name().to_str().and_then(EntryId::of_name) {
                 Some(id) if metadata.is_file() => {
                     let last_used = metadata.modified().map_err(fault)?;
-                    // A clock that was wrong must not keep an entry for years: nobody knows when it was used.
-                    let last_used = if last_used > too_late { UNIX_EPOCH } else { last_used };
                     listing.entries.push(Listed { id, bytes: metadata.len(), last_used });
                 }
-                _ => listing.strange.push(entry.path()),
+                Some(id) => listing.obstacles.push(id),
+                None => listing.foreign.push(entry.path()),
             }
         }
-        listing.entries.sort_by_key(|entry| (entry.last_used, entry.id));
-        listing.strange.sort();
+        listing.entries.sort_by_key(|Listed { id, last_used, .. }| {
+            // A clock that was wrong must not keep an entry for years: nobody knows when it was used.
+            let believed = if *last_used > too_late { UNIX_EPOCH } else { *last_used };
+            (believed, *last_used, *id)
+        });
         Ok(listing)
     }
 
     /// Makes room for an entry of this length; returns the length of the one it replaces. Without room, an error.
-    pub(super) fn make_room(
-        &self,
-        held: &mut Held<'_>,
-        place: &Path,
-        id: EntryId,
-        bytes: u64,
-    ) -> Result<Option<u64>, StoreError> {
-        let old = length_of(place);
+    pub(super) fn make_room(&self, held: &mut Held<'_>, id: &EntryId, bytes: u64) -> Result<Option<u64>, StoreError> {
+        let fault = |error| StoreError::of_io("write totals of", &self.dir, &error);
+        let old = self.length_in_place(held, id).map_err(fault)?;
         let with_new = |totals: Totals| old.map_or(totals, |old| totals.minus(old)).plus(bytes);
         let (max_entries, max_bytes) = (self.options.max_entries(), self.options.max_bytes());
         let fits = |totals: Totals| totals.entries <= max_entries && totals.bytes <= max_bytes;
@@ -96,18 +95,20 @@ impl DiskStore {
         let low = |limit: u64, is: u64| if is > limit { limit - limit / 10 } else { limit };
         let total = with_new(listing.totals());
         let (low_entries, low_bytes) = (low(max_entries, total.entries), low(max_bytes, total.bytes));
-        let began = Instant::now();
+        let began = self.options.now();
+        // A clock that is set back ends it too.
+        let has_time = || self.options.now().checked_sub(began).is_some_and(|time| time < EVICT_FOR);
         let shrunk = self.shrink(held, &listing, |entry, left| {
             let total = with_new(left);
             let is_low = total.entries <= low_entries && total.bytes <= low_bytes;
-            entry.id != id && !is_low && (!fits(total) || began.elapsed() < EVICT_FOR)
+            entry.id != *id && !is_low && (!fits(total) || has_time())
         })?;
         self.counters.count_evictions(shrunk.removed.entries);
         if fits(with_new(shrunk.left)) {
             return Ok(old);
         }
-        let message =
-            format!("expected room for {bytes} bytes, found entries that cannot be removed: {}", place.display());
+        let dir = self.entries.display();
+        let message = format!("expected room for {bytes} bytes, found entries that cannot be removed: {dir}");
         Err(StoreError::new(StoreErrorKind::NotWritable, message))
     }
 
@@ -132,7 +133,7 @@ impl DiskStore {
         let fault = |error| StoreError::of_io("write totals of", &self.dir, &error);
         held.set_listed(shrunk.left, self.options.now()).map_err(fault)?;
         // Counts are worth no error.
-        let _ = self.usage.flush(&self.dir, |id| there.contains(id));
+        let _ = self.usage.flush(&self.dir, 0, |id| there.contains(id));
         let _ = file::remove_left_overs(&self.dir);
         Ok(shrunk)
     }

@@ -68,13 +68,14 @@ fn open_checked(path: &Path, options: &OpenOptions) -> io::Result<Option<(File, 
     }
 }
 
-/// Removes what is in an entry's place, if it is a file or an empty folder. False if nothing was there.
+/// Removes what is in a place of the store, a folder with all that is in it. Links are not followed. False if nothing
+/// was there.
 pub(super) fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => match fs::symlink_metadata(path) {
-            Ok(metadata) if metadata.is_dir() => fs::remove_dir(path).map(|()| true),
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).map(|()| true),
             _ => Err(error),
         },
     }
@@ -120,7 +121,7 @@ impl Temporary {
     pub(super) fn rename(mut self, place: &Path) -> io::Result<()> {
         fs::rename(&self.path, place).or_else(|error| match fs::symlink_metadata(place) {
             // A rename replaces everything but a folder.
-            Ok(metadata) if metadata.is_dir() => fs::remove_dir(place).and_then(|()| fs::rename(&self.path, place)),
+            Ok(metadata) if metadata.is_dir() => remove(place).and_then(|_| fs::rename(&self.path, place)),
             _ => Err(error),
         })?;
         self.kept = true;

@@ -4,7 +4,6 @@ use super::entry::{EntryId, OpenEntry};
 use super::error::StoreError;
 use super::evict::Shrunk;
 use super::{DiskStore, at};
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
@@ -32,7 +31,7 @@ pub struct PruneTarget {
     pub max_bytes: Option<u64>,
     /// Keeps at most this many entries.
     pub max_entries: Option<u64>,
-    /// Keeps what was used within this time.
+    /// Keeps what was used within this time, and what was used in the future: the clock was set back since.
     pub unused_for: Option<Duration>,
 }
 
@@ -65,15 +64,6 @@ impl DiskStore {
         Ok(entries)
     }
 
-    /// The `n` entries that were read most often; of equals the most recently used first, then by key. Reads the heads
-    /// of all entries.
-    pub fn most_used(&self, n: usize) -> Result<Vec<EntryInfo>, StoreError> {
-        let mut entries = self.entries()?;
-        entries.sort_by_key(|entry| Reverse((entry.uses, entry.last_used)));
-        entries.truncate(n);
-        Ok(entries)
-    }
-
     /// Removes entries, least recently used first, until the store meets the target.
     pub fn prune(&self, target: PruneTarget) -> Result<PruneReport, StoreError> {
         let mut held = self.hold()?;
@@ -99,7 +89,7 @@ impl DiskStore {
 
     /// The head of an entry, without its uses.
     fn info(&self, id: &EntryId) -> Option<EntryInfo> {
-        let OpenEntry { head, last_used, .. } = OpenEntry::open(&self.place_of(id), self.options.max_bytes()).ok()?;
+        let OpenEntry { head, last_used, .. } = OpenEntry::open(&self.place_of(id), u64::MAX).ok()?;
         (EntryId::of_key(&head.key) == *id).then(|| EntryInfo {
             payload_bytes: head.payload_bytes,
             file_bytes: head.file_bytes(),

@@ -74,8 +74,11 @@ impl LockFile {
         loop {
             attempts += 1;
             match file.try_lock() {
-                Ok(()) if is_unlinked(&file) => {
-                    // Somebody removed the directory and others use a new one. The old lock excludes nobody.
+                Ok(()) if !is_in_place(&file, &self.path) => {
+                    // Somebody removed or moved it, or the directory, and others use a new one: this excludes nobody.
+                    if Instant::now() >= deadline {
+                        return Err(busy());
+                    }
                     *file = file::open_shared(&self.path)
                         .map_err(|error| StoreError::of_io("open the lock", &self.path, &error))?;
                 }
@@ -111,6 +114,12 @@ impl Held<'_> {
             Some(record) => self.write(Record { totals: change(record.totals), ..record }),
             None => Ok(()),
         }
+    }
+
+    /// Makes known totals unknown: the next who needs them lists the directory.
+    pub(super) fn forget(&mut self) -> io::Result<()> {
+        self.record = None;
+        self.file.set_len(0)
     }
 
     fn read(&mut self) -> Option<Record> {
@@ -151,14 +160,17 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Whether the open file is the one that others find under the path.
 #[cfg(unix)]
-fn is_unlinked(file: &File) -> bool {
+fn is_in_place(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    let id = |metadata: io::Result<std::fs::Metadata>| metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let own = id(file.metadata());
+    own.is_some() && own == id(std::fs::symlink_metadata(path))
 }
 
-/// An open file cannot be removed, or its name is freed only when it is closed.
+/// A folder with an open file in it cannot be moved or removed here.
 #[cfg(not(unix))]
-fn is_unlinked(_file: &File) -> bool {
-    false
+fn is_in_place(_file: &File, _path: &Path) -> bool {
+    true
 }

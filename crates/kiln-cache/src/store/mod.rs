@@ -7,10 +7,13 @@
 //!
 //! - **No wrong bytes.** Each entry is one file with its whole key, its lengths and a BLAKE3 checksum over all of it. An
 //!   entry that is cut, damaged, foreign, outdated or of another key is a miss ([`Lookup::Rejected`]) that is counted by
-//!   reason and removed. Links, pipes and folders in an entry's place are not followed and not waited for.
+//!   reason and removed. Links, pipes and folders in an entry's place are not followed and not waited for, and removed
+//!   with all that is in them. An entry that is only larger than `max_bytes` stays: it may be good for a store with
+//!   other limits.
 //! - **All or nothing.** An entry is written under a temporary name and renamed into place. A process that is killed
 //!   leaves the old entry, the new one or none, and perhaps a temporary file; these are locked while their writer lives,
-//!   and the next [`open`](DiskStore::open), listing or [`verify`](DiskStore::verify) with repair removes the others.
+//!   and the first put of a store that is opened, an eviction, a removal by choice or a [`verify`](DiskStore::verify)
+//!   with repair removes the others.
 //! - **A power cut** may take entries of the last seconds, or leave them empty, cut or with holes: the checksum turns
 //!   those into misses. Nothing is synced to disk: a lost entry costs one recomputation, while an `fsync` makes every
 //!   put more than fifty times slower (`bench/store` shows it; decision 0009 has the numbers).
@@ -20,11 +23,11 @@
 //!   `max_entries` and are together at most `max_bytes` long, however many processes put, and whenever one is killed,
 //!   as long as all use the same limits and nobody else adds files. Not counted: temporary files (one entry per
 //!   thread that is in a put, and those of killed writers until they are removed), the file of use counts (40 bytes per
-//!   entry), and the rounding of the file system. A put that needs room removes least recently used entries down to
-//!   nine tenths of the limit that it met; that put lists the directory, others do not.
+//!   entry that there was at the last merge), and the rounding of the file system. A put that needs room removes least
+//!   recently used entries down to nine tenths of the limit that it met; that put lists the directory, others do not.
 //! - **Use.** The time of last use is the file's modification time, which each hit sets. Use counts are kept in memory and
-//!   merged into one file when the store is dropped, after each 1,024 hits and when the directory is listed; a crash
-//!   loses those since.
+//!   merged into one file when the store is dropped, after each 1,024 hits, in an eviction, a removal by choice and a
+//!   [`verify`](DiskStore::verify) with repair; a crash loses those since.
 //! - **Soft failure.** A write that fails (read-only file system, full disk, busy lock) is an error of that put and is
 //!   counted. `tracing` hears of the first one. Puts are then not tried for 30 seconds, while lookups go on.
 //!
@@ -68,10 +71,10 @@ use entry::{EntryId, Fault, OpenEntry};
 use lock::{Held, LockFile};
 use parking_lot::Mutex;
 use statistics::Counters;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
 use usage::Usage;
 use write::Pause;
 
@@ -89,6 +92,8 @@ pub struct DiskStore {
     lock: Result<LockFile, StoreError>,
     pause: Mutex<Option<Pause>>,
     warning: Once,
+    /// Left-overs are removed by the first put: to open a store, and to look at it, changes nothing in it.
+    tidying: Once,
     usage: Usage,
     counters: Counters,
 }
@@ -100,7 +105,7 @@ pub enum Lookup {
     Hit(Vec<u8>),
     /// No entry.
     Miss,
-    /// A bad entry, which is removed if the store can be written.
+    /// A bad entry, which is removed if the store can be written, unless it is only too large for this store.
     Rejected(Reject),
     /// The file system does not let the entry be read. It stays.
     Unreadable(StoreError),
@@ -129,10 +134,11 @@ impl DiskStore {
     /// Opens the store in a directory; makes the directory, and those above it, for this user alone.
     ///
     /// Fails if the directory cannot be made, or if somebody else could change it ([`check_directory`]). One that
-    /// exists and cannot be written opens for reading only.
+    /// exists and cannot be written opens for reading only. A relative path is resolved now, not at each use.
     pub fn open(dir: impl AsRef<Path>, options: StoreOptions) -> Result<Self, StoreError> {
         options.validate()?;
-        let dir = dir.as_ref().to_path_buf();
+        let dir = dir.as_ref();
+        let dir = std::path::absolute(dir).map_err(|error| StoreError::of_io("resolve", dir, &error))?;
         let entries = dir.join("entries");
         if matches!(check_directory(&dir), Err(DirectoryFault { kind: DirectoryFaultKind::Missing, .. })) {
             directory::make(&dir)?;
@@ -140,14 +146,10 @@ impl DiskStore {
         directory::require_trusted(&dir)?;
         let lock = Self::prepare(&dir, &entries)?;
         let usage = Usage::new(dir.join("usage"));
-        let (pause, warning, counters) = (Mutex::default(), Once::new(), Counters::default());
-        let store = Self { dir, entries, options, lock, pause, warning, usage, counters };
-        match &store.lock {
-            Ok(_) => {
-                // What cannot be removed now is in nobody's way.
-                let _ = file::remove_left_overs(&store.dir);
-            }
-            Err(reason) => store.warn(reason),
+        let (pause, warning, tidying, counters) = (Mutex::default(), Once::new(), Once::new(), Counters::default());
+        let store = Self { dir, entries, options, lock, pause, warning, tidying, usage, counters };
+        if let Err(reason) = &store.lock {
+            store.warn(reason);
         }
         Ok(store)
     }
@@ -198,8 +200,10 @@ impl DiskStore {
                 Lookup::Hit(payload)
             }
             Err(Fault::Missing) => Lookup::Miss,
+            // Whole as far as its lengths say: perhaps the good entry of a store with larger limits.
+            Err(Fault::Rejected(Reject::TooLarge)) => Lookup::Rejected(Reject::TooLarge),
             Err(Fault::Rejected(reject)) => {
-                self.discard(&place, is_right_key);
+                self.discard(&id);
                 Lookup::Rejected(reject)
             }
             Err(Fault::Io(error)) => Lookup::Unreadable(StoreError::of_io("read", &place, &error)),
@@ -208,9 +212,8 @@ impl DiskStore {
 
     /// Removes the entry of a key. False if there was none.
     pub fn remove(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let place = self.place_of(&EntryId::of_key(key));
         let mut held = self.hold()?;
-        self.remove_entry(&mut held, &place)
+        self.remove_entry(&mut held, &EntryId::of_key(key))
     }
 
     /// Removes all entries, use counts and temporary files of writers that are gone.
@@ -219,9 +222,10 @@ impl DiskStore {
         let listing = self.list()?;
         let shrunk = self.shrink(&mut held, &listing, |_, _| true)?;
         self.usage.clear().map_err(|error| StoreError::of_io("remove the use counts of", &self.dir, &error))?;
-        if shrunk.left.entries > 0 {
-            let message =
-                format!("expected to remove all entries, {} are left: {}", shrunk.left.entries, self.dir.display());
+        let stays = |id: &&EntryId| file::remove(&self.place_of(id)).is_err();
+        let left = shrunk.left.entries + listing.obstacles.iter().filter(stays).count() as u64;
+        if left > 0 {
+            let message = format!("expected to remove all entries, {left} are left: {}", self.dir.display());
             return Err(StoreError::new(StoreErrorKind::NotWritable, message));
         }
         Ok(ClearReport { entries: shrunk.removed.entries, bytes: shrunk.removed.bytes })
@@ -245,28 +249,44 @@ impl DiskStore {
     }
 
     /// Removes a bad entry, unless a good one took its place meanwhile. True if it is gone.
-    fn discard(&self, place: &Path, is_right_key: impl Fn(&[u8]) -> bool) -> bool {
+    fn discard(&self, id: &EntryId) -> bool {
         let Ok(mut held) = self.hold() else { return false };
-        match OpenEntry::read(place, self.options.max_bytes(), is_right_key) {
-            Ok(_) => false,
+        match OpenEntry::check(&self.place_of(id), id) {
+            // What cannot be read now may be good.
+            Ok(_) | Err(Fault::Io(_)) => false,
             Err(Fault::Missing) => true,
-            Err(Fault::Rejected(_) | Fault::Io(_)) => self.remove_entry(&mut held, place).is_ok(),
+            Err(Fault::Rejected(_)) => self.remove_entry(&mut held, id).is_ok(),
         }
     }
 
-    fn remove_entry(&self, held: &mut Held<'_>, place: &Path) -> Result<bool, StoreError> {
-        let bytes = length_of(place);
-        let fault = |error| StoreError::of_io("remove", place, &error);
-        let removed = file::remove(place).map_err(fault)?;
+    fn remove_entry(&self, held: &mut Held<'_>, id: &EntryId) -> Result<bool, StoreError> {
+        let place = self.place_of(id);
+        let fault = |error| StoreError::of_io("remove", &place, &error);
+        let bytes = self.length_in_place(held, id).map_err(fault)?;
+        let removed = file::remove(&place).map_err(fault)?;
         if let Some(bytes) = bytes.filter(|_| removed) {
             held.change(|totals| totals.minus(bytes)).map_err(fault)?;
         }
         Ok(removed)
     }
 
+    /// The length of the file in the place of an entry; `None` if there is no file.
+    ///
+    /// A file that is not as it was written may have had another length when it was counted. Less its length of now the
+    /// totals could be too low: they are forgotten, and whoever needs them lists the directory.
+    fn length_in_place(&self, held: &mut Held<'_>, id: &EntryId) -> io::Result<Option<u64>> {
+        let place = self.place_of(id);
+        match OpenEntry::open(&place, u64::MAX) {
+            Ok(entry) if EntryId::of_key(&entry.head.key) == *id => Ok(Some(entry.head.file_bytes())),
+            Err(Fault::Missing) => Ok(None),
+            Ok(_) | Err(Fault::Rejected(_) | Fault::Io(_)) => held.forget().map(|()| length_of(&place)),
+        }
+    }
+
     fn flush_usage(&self) {
-        if let Some(_held) = self.lock.as_ref().ok().and_then(|lock| lock.hold(SHORT_PATIENCE).ok()) {
-            let _ = self.usage.flush(&self.dir, |_| true);
+        if let Some(held) = self.lock.as_ref().ok().and_then(|lock| lock.hold(SHORT_PATIENCE).ok()) {
+            let entries = held.totals(self.options.now(), Duration::MAX).map_or(0, |totals| totals.entries);
+            let _ = self.usage.flush(&self.dir, entries, |id| self.place_of(id).symlink_metadata().is_ok());
         }
     }
 }

@@ -72,13 +72,16 @@ impl Usage {
         merged(self.stored().uses(), &self.pending.lock().uses)
     }
 
-    /// Adds the counts of this process to the file. The caller holds the store's lock. Counts of entries that
-    /// `is_there` does not know are left out, so that the file stays as small as the store.
-    pub(super) fn flush(&self, dir: &Path, is_there: impl Fn(&EntryId) -> bool) -> io::Result<()> {
+    /// Adds the counts of this process to the file. The caller holds the store's lock. With counts for more than
+    /// `entries`, those of entries that `is_there` does not know are left out, so that the file stays as small as the
+    /// store.
+    pub(super) fn flush(&self, dir: &Path, entries: u64, is_there: impl Fn(&EntryId) -> bool) -> io::Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
         let stored = self.stored().uses();
         let mut uses = merged(stored.clone(), &pending.uses);
-        uses.retain(|id, _| is_there(id));
+        if uses.len() as u64 > entries {
+            uses.retain(|id, _| is_there(id));
+        }
         if uses == stored {
             return Ok(());
         }

@@ -4,8 +4,8 @@ use super::entry::{EntryId, Fault, OpenEntry, Reject};
 use super::error::StoreError;
 use super::usage::Stored;
 use super::{DiskStore, file};
-use std::fmt;
 use std::path::Path;
+use std::{fmt, fs};
 
 /// What [`DiskStore::verify`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -69,16 +69,17 @@ impl DiskStore {
     /// Reads and checks everything in the store and names what is bad. With `repair`, removes it, and temporary files
     /// whose writers are gone, and counts entries and bytes anew. Other processes may go on using the store.
     ///
-    /// The directory of entries belongs to the store: repair removes any file there that is no good entry, but a folder
-    /// only if it is empty. Foreign files beside that directory are not looked at.
+    /// The directory of entries belongs to the store: repair removes any file there that is no good entry, and any
+    /// folder in the place of an entry, but one of a foreign name only if it is empty. What cannot be read stays.
+    /// Foreign files beside that directory are not looked at.
     pub fn verify(&self, repair: bool) -> Result<VerifyReport, StoreError> {
         let mut report = VerifyReport::default();
         let listing = self.list()?;
-        for path in &listing.strange {
-            self.judge_strange(path, repair, &mut report);
+        for path in &listing.foreign {
+            self.judge_foreign(path, repair, &mut report);
         }
-        for entry in &listing.entries {
-            self.judge(&entry.id, repair, &mut report);
+        for id in listing.obstacles.iter().chain(listing.entries.iter().map(|entry| &entry.id)) {
+            self.judge(id, repair, &mut report);
         }
         report.bad.sort_by(|a, b| a.name.cmp(&b.name));
         let fault = |error| StoreError::of_io("list", &self.dir, &error);
@@ -92,11 +93,10 @@ impl DiskStore {
 
     fn judge(&self, id: &EntryId, repair: bool, report: &mut VerifyReport) {
         let place = self.place_of(id);
-        let is_right_key = |key: &[u8]| EntryId::of_key(key) == *id;
-        let problem = match OpenEntry::read(&place, self.options.max_bytes(), is_right_key) {
-            Ok((entry, _)) => {
+        let problem = match OpenEntry::check(&place, id) {
+            Ok(bytes) => {
                 report.entries += 1;
-                report.bytes += entry.head.file_bytes();
+                report.bytes += bytes;
                 return;
             }
             // Evicted by somebody meanwhile.
@@ -104,29 +104,27 @@ impl DiskStore {
             Err(Fault::Rejected(reject)) => Problem::Rejected(reject),
             Err(Fault::Io(error)) => Problem::Unreadable(StoreError::of_io("read", &place, &error).to_string()),
         };
-        let removed = repair && self.discard(&place, is_right_key);
+        let removed = repair && self.discard(id);
         report.bad.push(BadEntry { name: id.name(), problem, removed });
     }
 
-    fn judge_strange(&self, path: &Path, repair: bool, report: &mut VerifyReport) {
+    fn judge_foreign(&self, path: &Path, repair: bool, report: &mut VerifyReport) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_entry_name = EntryId::of_name(&name).is_some();
-        let problem = if is_entry_name { Problem::Rejected(Reject::NotAFile) } else { Problem::ForeignName };
-        let removed = repair && self.hold().is_ok_and(|_held| file::remove(path).unwrap_or_default());
-        report.bad.push(BadEntry { name, problem, removed });
+        let remove = || fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        let removed = repair && self.hold().is_ok_and(|_held| remove().is_ok());
+        report.bad.push(BadEntry { name, problem: Problem::ForeignName, removed });
     }
 
     fn finish_repair(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         let mut held = self.hold()?;
-        if report.usage_is_damaged {
-            self.usage.clear().map_err(|error| StoreError::of_io("remove the use counts of", &self.dir, &error))?;
-        }
+        let usage_is_right = !report.usage_is_damaged || self.usage.clear().is_ok();
         // Puts totals and use counts right, and removes left-overs.
         let listing = self.list()?;
         self.shrink(&mut held, &listing, |_, _| false)?;
         drop(held);
-        report.repaired =
-            report.bad.iter().all(|bad| bad.removed) && file::left_overs(&self.dir).is_ok_and(|paths| paths.is_empty());
+        report.repaired = usage_is_right
+            && report.bad.iter().all(|bad| bad.removed)
+            && file::left_overs(&self.dir).is_ok_and(|paths| paths.is_empty());
         Ok(())
     }
 }

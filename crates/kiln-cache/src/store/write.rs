@@ -4,7 +4,7 @@ use super::entry::{EntryId, HEADER_BYTES, Head, MAX_KEY_BYTES};
 use super::error::StoreError;
 use super::file::Temporary;
 use super::statistics::Writing;
-use super::{DiskStore, at, directory};
+use super::{DiskStore, at, directory, file};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,8 @@ pub(super) struct Pause {
 
 impl DiskStore {
     /// Stores a payload under a key, over the one that the key has. An error is the file system's or a busy lock's; it
-    /// leaves the store as it was, and puts are not tried for 30 seconds.
+    /// leaves the store as it was, and puts are not tried for 30 seconds, unless the place of this entry alone is at
+    /// fault.
     pub fn put(&self, key: &[u8], payload: &[u8]) -> Result<PutOutcome, StoreError> {
         let began = Instant::now();
         let outcome = match self.refusal(key.len(), payload.len()) {
@@ -70,6 +71,8 @@ impl DiskStore {
     }
 
     fn write(&self, head: &Head, payload: &[u8]) -> Result<PutOutcome, StoreError> {
+        // What cannot be removed now is in nobody's way.
+        self.tidying.call_once(|| drop(file::remove_left_overs(&self.dir)));
         let id = EntryId::of_key(&head.key);
         let mut attempt = 1;
         let written = loop {
@@ -84,6 +87,8 @@ impl DiskStore {
                     }
                 }
                 Err(CommitFault::Vanished(error) | CommitFault::Failed(error)) => break Err(error),
+                // Other places may be free.
+                Err(CommitFault::Obstructed(error)) => return Err(error),
             }
         };
         *self.pause.lock() = written.as_ref().err().map(|reason| {
@@ -101,9 +106,12 @@ impl DiskStore {
         let written =
             head.write(payload, &mut temporary.file).and_then(|()| temporary.file.set_modified(at(self.options.now())));
         written.map_err(|error| CommitFault::of("write", temporary.path(), &error))?;
-        let mut held = self.hold().map_err(CommitFault::Failed)?;
+        let mut held = self.hold().map_err(|error| match self.dir.exists() {
+            true => CommitFault::Failed(error),
+            false => CommitFault::Vanished(error),
+        })?;
         let bytes = head.file_bytes();
-        let old = self.make_room(&mut held, &place, *id, bytes).map_err(CommitFault::Failed)?;
+        let old = self.make_room(&mut held, id, bytes).map_err(CommitFault::Failed)?;
         let totals_fault = |error| CommitFault::Failed(StoreError::of_io("write totals of", &self.dir, &error));
         held.change(|totals| totals.plus(bytes)).map_err(totals_fault)?;
         let renamed = temporary.rename(&place);
@@ -111,7 +119,12 @@ impl DiskStore {
         if let Some(lost) = lost {
             held.change(|totals| totals.minus(lost)).map_err(totals_fault)?;
         }
-        renamed.map_err(|error| CommitFault::of("rename a temporary file to", &place, &error))
+        renamed.map_err(|error| match CommitFault::of("rename a temporary file to", &place, &error) {
+            CommitFault::Failed(error) if place.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
+                CommitFault::Obstructed(error)
+            }
+            fault => fault,
+        })
     }
 
     pub(super) fn writing(&self) -> Writing {
@@ -138,6 +151,8 @@ impl DiskStore {
 enum CommitFault {
     /// A temporary file or a directory is not there any more: to be tried again.
     Vanished(StoreError),
+    /// A folder that cannot be removed is in the place of this entry.
+    Obstructed(StoreError),
     Failed(StoreError),
 }
 

@@ -117,6 +117,15 @@ fn entries_that_are_too_large_are_skipped() {
     assert!(lengths[0] < lengths[1] && lengths[1] < lengths[2], "{lengths:?}");
     let to = Fixture::with(StoreOptions::new().with_max_bytes(lengths[1]));
     let report = to.store.import(archive_of(&filled().store).as_slice()).unwrap();
-    assert_eq!(report, ImportReport { imported: 2, too_large: 1, complete: true, ..ImportReport::default() });
+    assert_eq!(report, ImportReport { imported: 1, too_large: 1, complete: true, ..ImportReport::default() });
     assert_eq!(on_disk(&to.dir).0, 1, "the second one took the place of the first");
+}
+
+/// What an import reports is what is there.
+#[test]
+fn entries_that_are_evicted_again_are_not_counted() {
+    let to = Fixture::with(StoreOptions::new().with_max_entries(2));
+    let report = to.store.import(archive_of(&filled().store).as_slice()).unwrap();
+    assert_eq!(report, ImportReport { imported: 2, complete: true, ..ImportReport::default() });
+    assert_eq!((on_disk(&to.dir).0, right_entries(&to.store)), (2, 2));
 }

@@ -1,7 +1,7 @@
 //! Entries that are not what was written: always a miss, always counted, never used, removed (R2.4).
 
-use crate::fixture::{Fixture, hit};
-use kiln_cache::store::{Lookup, Reject, StoreOptions};
+use crate::fixture::{Fixture, hit, on_disk};
+use kiln_cache::store::{DiskStore, Lookup, PutOutcome, Reject, StoreOptions};
 use proptest::prelude::*;
 use std::fs::{self, File};
 
@@ -86,7 +86,7 @@ fn absurd_lengths_are_rejected_without_allocating() {
     for (at, len) in [(12, 4), (16, 8)] {
         let mut bytes = good.clone();
         bytes[at..at + len].fill(0xff);
-        expect_rejected(&fixture, &bytes, Some(Reject::TooLarge));
+        expect_rejected(&fixture, &bytes, Some(Reject::Truncated));
     }
     let payload_bytes: u64 = 1 << 40;
     let mut bytes = good.clone();
@@ -95,7 +95,24 @@ fn absurd_lengths_are_rejected_without_allocating() {
     fs::write(&path, &bytes).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(64 + 3 + payload_bytes).unwrap();
     expect_rejected_in_place(&fixture, Some(Reject::TooLarge));
-    assert!(!path.exists());
+}
+
+/// What is too large for one store may be a good entry of another with the same directory. A check reads all of it.
+#[test]
+fn entry_that_is_only_too_large_stays() {
+    let large = Fixture::new();
+    large.store.put(KEY, &[7; 5000]).unwrap();
+    let small = DiskStore::open(&large.dir, StoreOptions::new().with_max_bytes(1000)).unwrap();
+    assert_eq!(small.get(KEY), Lookup::Rejected(Reject::TooLarge));
+    let report = small.verify(true).unwrap();
+    assert!(report.is_clean() && report.entries == 1, "{report:?}");
+    assert_eq!(small.entries().unwrap().len(), 1);
+    assert_eq!(large.store.get(KEY), hit(&[7; 5000]));
+    let mut bytes = fs::read(large.file_of(KEY)).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(large.file_of(KEY), bytes).unwrap();
+    assert_eq!(small.get(KEY), Lookup::Rejected(Reject::TooLarge));
+    assert!(small.verify(true).unwrap().bad[0].removed, "a bad one does not");
 }
 
 /// R2.4: never a crash: what is not a file is not followed and not waited for.
@@ -122,12 +139,41 @@ fn links_pipes_sockets_and_folders_are_rejected() {
         assert_eq!(fixture.store.get(KEY), hit(PAYLOAD), "{name}: a put replaces it");
     }
     assert!(aside.exists(), "what a link leads to stays");
-    fs::remove_file(&place).unwrap();
-    fs::create_dir(&place).unwrap();
-    fs::write(place.join("somebody's"), "file").unwrap();
+}
+
+/// A folder with something in it is in the way of nothing: not of lookups, puts, repairs and removals.
+#[cfg(unix)]
+#[test]
+fn full_folders_in_the_places_of_files_are_removed() {
+    let fixture = Fixture::new();
+    let (place, beside) = (fixture.file_of(KEY), fixture.dir.join("beside"));
+    fs::create_dir(&beside).unwrap();
+    fs::write(beside.join("file"), "x").unwrap();
+    let make = |place: &std::path::Path| {
+        let _ = fs::remove_file(place);
+        fs::create_dir_all(place.join("folder")).unwrap();
+        fs::write(place.join("folder/file"), "x").unwrap();
+        std::os::unix::fs::symlink(&beside, place.join("link")).unwrap();
+    };
+    make(&place);
     expect_rejected_in_place(&fixture, Some(Reject::NotAFile));
-    fixture.store.put(KEY, PAYLOAD).unwrap_err();
-    assert!(place.join("somebody's").exists(), "a folder with something in it is nobody's to remove");
+    assert!(!place.exists());
+    make(&place);
+    assert_eq!(fixture.store.put(KEY, PAYLOAD).unwrap(), PutOutcome::Stored);
+    assert_eq!(fixture.store.put(b"other", PAYLOAD).unwrap(), PutOutcome::Stored);
+    assert_eq!((fixture.store.get(KEY), fixture.store.statistics().entries), (hit(PAYLOAD), 2));
+    for place in [place, fixture.dir.join("usage")] {
+        make(&place);
+        assert!(fixture.store.verify(true).unwrap().repaired, "{}", place.display());
+        assert!(!place.exists());
+        make(&place);
+        fixture.store.clear().unwrap();
+        assert!(!place.exists());
+    }
+    make(&fixture.dir.join("entries/foreign"));
+    let report = fixture.store.verify(true).unwrap();
+    assert!(!report.repaired && !report.bad[0].removed, "a foreign folder is nobody's to remove: {report:?}");
+    assert!(beside.join("file").exists(), "links are not followed");
 }
 
 /// Entries and bytes stay right when bad entries are removed.
@@ -141,6 +187,35 @@ fn removal_of_a_bad_entry_is_subtracted() {
     expect_rejected(&fixture, &bytes, Some(Reject::Checksum));
     let statistics = fixture.store.statistics();
     assert_eq!((statistics.entries, statistics.bytes), (1, good.len() as u64 + 2));
+}
+
+/// R2.4: an entry that grew was counted with another length. Removed or replaced, it leaves no totals that are too low.
+#[test]
+fn entry_that_grew_does_not_break_the_limit() {
+    type Undo = fn(&Fixture);
+    let undo: [Undo; 4] = [
+        |fixture| drop(fixture.store.get(KEY)),
+        |fixture| assert!(fixture.store.remove(KEY).unwrap()),
+        |fixture| assert_eq!(fixture.store.put(KEY, &[7; 10]).unwrap(), PutOutcome::Stored),
+        |fixture| drop(fixture.store.verify(true).unwrap()),
+    ];
+    for undo in undo {
+        let fixture = Fixture::with(StoreOptions::new().with_max_bytes(1000));
+        fixture.store.put(KEY, &[7; 100]).unwrap();
+        for key in 0..4_u8 {
+            fixture.store.put(&[key], &[7; 100]).unwrap();
+        }
+        let grown = [fs::read(fixture.file_of(KEY)).unwrap(), vec![0; 700]].concat();
+        fs::write(fixture.file_of(KEY), grown).unwrap();
+        undo(&fixture);
+        for key in 10..20_u8 {
+            fixture.store.put(&[key], &[7; 100]).unwrap();
+            let (entries, bytes) = on_disk(&fixture.dir);
+            let statistics = fixture.store.statistics();
+            assert_eq!((statistics.entries, statistics.bytes), (entries, bytes));
+            assert!(bytes <= 1000, "{bytes}");
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The directory: made private, refused where others could change it (R2.4).
 #![cfg(unix)]
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, child, child_dir, on_disk};
 use kiln_cache::store::{DirectoryFaultKind, DiskStore, StoreErrorKind, StoreOptions, check_directory};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -132,4 +132,44 @@ fn directory_that_is_removed_meanwhile_is_made_again() {
     for store in [&fixture.store, &other] {
         assert_eq!(store.statistics().entries, 4, "both have one lock and one count");
     }
+}
+
+/// A lock that is moved away, with its directory or alone, excludes nobody: the limits hold over those who meet again.
+#[test]
+fn lock_that_is_moved_is_opened_anew() {
+    for moved in ["", "lock"] {
+        let fixture = Fixture::with(StoreOptions::new().with_max_entries(4));
+        fixture.store.put(b"key", b"payload").unwrap();
+        fs::rename(fixture.dir.join(moved), fixture.dir.with_extension("moved")).unwrap();
+        let other = fixture.reopen();
+        for key in 0..4_u8 {
+            other.put(&[key], b"payload").unwrap();
+        }
+        for key in 10..14_u8 {
+            fixture.store.put(&[key], b"payload").unwrap();
+            let (entries, _) = on_disk(&fixture.dir);
+            assert!(entries <= 4, "{entries}");
+            assert_eq!((fixture.store.statistics().entries, other.statistics().entries), (entries, entries));
+        }
+    }
+}
+
+/// A relative path is that of the time when the store was opened.
+#[test]
+fn relative_path_does_not_follow_the_working_directory() {
+    const TEST: &str = "directory::relative_path_does_not_follow_the_working_directory";
+    if let Some(dir) = child_dir() {
+        std::env::set_current_dir(&dir).unwrap();
+        let store = DiskStore::open("store", StoreOptions::new()).unwrap();
+        store.put(b"key", b"payload").unwrap();
+        let elsewhere = dir.join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        std::env::set_current_dir(&elsewhere).unwrap();
+        assert!(store.get(b"key").into_payload().is_some());
+        store.put(b"other", b"payload").unwrap();
+        assert_eq!((on_disk(&dir.join("store")).0, fs::read_dir(&elsewhere).unwrap().count()), (2, 0));
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    assert!(child(TEST, root.path(), 0).status().unwrap().success());
 }

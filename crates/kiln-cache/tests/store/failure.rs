@@ -260,6 +260,31 @@ fn unreadable_entry_is_counted_and_stays() {
     run(child_below(&["sh", "-ec"], "ulimit -n 100; exec \"$0\" \"$@\"", TEST, folder.path()));
 }
 
+/// A folder that cannot be removed, here one with a mount, is in the way of its entry alone.
+#[cfg(target_os = "linux")]
+#[test]
+fn obstructed_place_does_not_pause_puts() {
+    const TEST: &str = "failure::obstructed_place_does_not_pause_puts";
+    if let Some(dir) = child_dir() {
+        let store = DiskStore::open(&dir, StoreOptions::new()).unwrap();
+        store.put(b"key", b"payload").unwrap_err();
+        assert_eq!(store.put(b"other", b"payload").unwrap(), PutOutcome::Stored);
+        store.put(b"key", b"payload").unwrap_err();
+        let statistics = store.statistics();
+        assert_eq!((statistics.put_failures, statistics.entries, statistics.writing), (2, 1, Writing::On));
+        assert!(!store.verify(true).unwrap().repaired);
+        assert_eq!(store.clear().unwrap_err().kind(), StoreErrorKind::NotWritable);
+        return;
+    }
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.file_of(b"key")).unwrap();
+    let script = "for place in \"$KILN_CACHE_TEST_STORE\"/entries/*; do mount -t tmpfs none \"$place\"; done
+        exec \"$0\" \"$@\"";
+    if has_namespaces(TEST) {
+        run(child_below(&IN_NAMESPACE, script, TEST, &fixture.dir));
+    }
+}
+
 #[test]
 fn entries_that_cannot_be_stored_say_so() {
     let fixture = Fixture::with(StoreOptions::new().with_max_bytes(1 << 21));

@@ -66,7 +66,6 @@ fn killed_writers_leave_no_wrong_payload_and_no_junk() {
     assert!(entries <= MAX_ENTRIES && bytes <= MAX_BYTES, "{entries} entries, {bytes} bytes");
     assert!(left_overs > 0, "no kill met a write; the test tests too little");
     let store = fixture.reopen();
-    assert_eq!(names(&fixture.dir), ["entries", "lock", "usage"], "temporary files are gone");
     let hits = (0..KEYS).filter(|number| {
         let key = number.to_le_bytes();
         match store.get(&key) {
@@ -76,11 +75,13 @@ fn killed_writers_leave_no_wrong_payload_and_no_junk() {
         }
     });
     assert_eq!(hits.count() as u64, entries);
-    assert!(store.verify(false).unwrap().is_clean());
+    let found = store.verify(false).unwrap();
+    assert!(found.bad.is_empty() && !found.usage_is_damaged, "{found:?}");
     // Totals are too high after kills at most, and right after a listing.
     let known = store.statistics();
     assert!(known.entries >= entries && known.bytes >= bytes, "{known:?}");
-    store.verify(true).unwrap();
+    assert!(store.verify(true).unwrap().repaired);
+    assert_eq!(names(&fixture.dir), ["entries", "lock", "usage"], "temporary files are gone");
     assert_eq!((store.statistics().entries, store.statistics().bytes), (entries, bytes));
     assert_eq!(store.put(b"new", b"entry").unwrap(), PutOutcome::Stored);
 }

@@ -4,6 +4,8 @@ use crate::fixture::{Fixture, on_disk, payload_of};
 use kiln_cache::store::{DiskStore, Lookup, PutOutcome, StoreErrorKind, StoreOptions};
 use kiln_cache::{Clock, MockClock};
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 struct Clocked {
@@ -101,6 +103,35 @@ fn eviction_goes_down_to_nine_tenths() {
         store.put(&format!("{number:03}"), 10);
     }
     assert_eq!((on_disk(&store.fixture.dir).0, store.fixture.store.statistics().evictions), (100, 11));
+}
+
+/// A clock by which each look at it takes a while, once it is told how long.
+#[derive(Clone, Default)]
+struct SlowClock {
+    time: MockClock,
+    look: Arc<AtomicU64>,
+}
+
+impl Clock for SlowClock {
+    fn now(&self) -> Duration {
+        self.time.advance(Duration::from_millis(self.look.load(Ordering::Relaxed)));
+        self.time.now()
+    }
+}
+
+/// Others wait for an eviction: it takes at most a second more than the limits need.
+#[test]
+fn slow_eviction_ends_when_the_limits_hold() {
+    for (look_ms, left) in [(0, 90), (300, 97), (2000, 100)] {
+        let clock = SlowClock::default();
+        let fixture = Fixture::with(StoreOptions::new().with_max_entries(100).with_clock(clock.clone()));
+        for number in 0..100_u8 {
+            fixture.store.put(&[number], b"payload").unwrap();
+        }
+        clock.look.store(look_ms, Ordering::Relaxed);
+        fixture.store.put(b"one more", b"payload").unwrap();
+        assert_eq!(on_disk(&fixture.dir).0, left, "{look_ms} ms");
+    }
 }
 
 #[test]

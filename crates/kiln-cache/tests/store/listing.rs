@@ -60,6 +60,34 @@ fn prune_keeps_what_was_used_last() {
     }
 }
 
+/// A clock that was set back made nothing old.
+#[test]
+fn prune_by_age_keeps_what_was_used_in_the_future() {
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    let (fixture, clock) = five();
+    let file = fs::File::options().write(true).open(fixture.file_of(b"a")).unwrap();
+    file.set_modified(UNIX_EPOCH + hours(1000)).unwrap();
+    clock.advance(hours(95));
+    fixture.store.put(b"f", b"payload").unwrap();
+    let report = fixture.store.prune(PruneTarget { unused_for: Some(hours(50)), ..PruneTarget::default() }).unwrap();
+    assert_eq!((keys(&fixture).as_str(), report.removed), ("af", 4));
+}
+
+/// To open a store and to check it changes nothing in it; the first put clears up.
+#[test]
+fn left_overs_are_there_until_something_is_put() {
+    let (fixture, _clock) = five();
+    fs::write(fixture.dir.join("tmp-1-left"), "over").unwrap();
+    let store = fixture.reopen();
+    for _ in 0..2 {
+        let report = store.verify(false).unwrap();
+        assert_eq!((report.left_overs, report.is_clean()), (1, false));
+    }
+    assert_eq!(names(&fixture.dir), ["entries", "lock", "tmp-1-left"]);
+    store.put(b"f", b"payload").unwrap();
+    assert_eq!(names(&fixture.dir), ["entries", "lock"]);
+}
+
 #[test]
 fn removal_by_predicate_by_key_and_of_all() {
     let (fixture, _clock) = five();

@@ -12,4 +12,5 @@ mod kill;
 mod limits;
 mod listing;
 mod processes;
+mod races;
 mod usage;

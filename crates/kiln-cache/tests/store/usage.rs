@@ -1,6 +1,6 @@
 //! Times of last use and use counts: over processes, handles and starts (R2.6).
 
-use crate::fixture::{Fixture, child, child_dir};
+use crate::fixture::{Fixture, child, child_dir, hit};
 use kiln_cache::store::{DiskStore, StoreOptions};
 use std::fs;
 
@@ -36,8 +36,6 @@ fn use_counts_survive_and_are_merged() {
     assert_eq!(uses(&fixture.store), counts(&[("a", 2), ("b", 3), ("c", 0)]));
     assert!(child(TEST, &fixture.dir, 0).status().unwrap().success());
     assert_eq!(uses(&fixture.store), counts(&[("a", 2), ("b", 8), ("c", 0)]));
-    let most = fixture.store.most_used(2).unwrap();
-    assert_eq!(most.iter().map(|entry| entry.key.as_slice()).collect::<Vec<_>>(), [b"b", b"a"]);
     fixture.store.put(b"b", b"another payload").unwrap();
     assert_eq!(uses(&fixture.reopen())[1].1, 8, "a new payload keeps them");
 }
@@ -87,4 +85,21 @@ fn use_counts_of_evicted_entries_go_too() {
     fixture.store.verify(true).unwrap();
     let header_and_checksum = 8 + 32;
     assert_eq!(fs::metadata(fixture.dir.join("usage")).unwrap().len(), header_and_checksum + 10 * 40);
+}
+
+/// Nor what was removed by key, which lists nothing.
+#[test]
+fn use_counts_of_removed_entries_go_too() {
+    let fixture = Fixture::new();
+    fixture.store.put(b"stays", b"payload").unwrap();
+    fixture.store.get(b"stays");
+    for number in 0..3000_u64 {
+        let key = number.to_le_bytes();
+        fixture.store.put(&key, b"payload").unwrap();
+        assert_eq!(fixture.store.get(&key), hit(b"payload"));
+        fixture.store.remove(&key).unwrap();
+    }
+    let length = || fs::metadata(fixture.dir.join("usage")).unwrap().len();
+    assert!(length() <= 40 + 2 * 40, "{}: the entry that stays, and the one that was read at the merge", length());
+    assert_eq!(uses(&fixture.store), counts(&[("stays", 1)]));
 }

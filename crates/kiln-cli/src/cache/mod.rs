@@ -45,8 +45,7 @@ enum Command {
     Stats,
     /// Check every byte of every stored kernel. Exit status: 1 when something is wrong and not repaired.
     ///
-    /// As with every command that opens the store, files that were left over by programs that were killed are removed first,
-    /// where that is possible.
+    /// Without `--repair` nothing is changed.
     Verify(verify::Args),
     /// Say whether a kernel would be found, and if not, what changed against the nearest stored one.
     Explain(explain::Args),
