@@ -1,8 +1,8 @@
 //! The GPU device of Kiln: Metal, Vulkan and DX12 through wgpu.
 //!
 //! This crate owns the adapters of a machine, their order and identity, and everything between the runtime's
-//! [`DeviceApi`](kiln_runtime::DeviceApi) and a wgpu device: buffers, host access, submissions by number, the fault of a
-//! lost device. It refuses tensor ideas and pool policy: blocks come and go as the pool of `kiln-runtime` says.
+//! [`DeviceApi`](kiln_runtime::DeviceApi) and a wgpu device: buffers, host access, kernels, submissions by number, the fault
+//! of a lost device. It refuses tensor ideas and pool policy: blocks come and go as the pool of `kiln-runtime` says.
 //!
 //! The types to know: [`GpuOptions`] (how a GPU is opened), [`HostAccess`] (in place or through staging), [`GpuDevice`]
 //! (what is behind the [`Device`](kiln_runtime::Device), for code that uses wgpu itself).

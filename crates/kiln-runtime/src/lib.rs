@@ -1,10 +1,10 @@
-//! Devices, buffers and pooled memory.
+//! Devices, pooled buffers, kernels, command lists and graphs.
 //!
-//! This crate owns what every device has in common: the trait behind a device ([`DeviceApi`]), buffers, command lists and
-//! the memory [`pool`]. It refuses to know any op, and it contains no device but the [`NullDevice`] of the tests: the
+//! This crate owns what every device has in common: the trait behind a device ([`DeviceApi`]), buffers and the memory
+//! [`pool`], kernels with their cache, command lists and [`graph`]s. It refuses to know any op, and it contains no device but the [`NullDevice`] of the tests: the
 //! `kiln-cpu` and `kiln-gpu` crates bring devices, and the `kiln` crate chooses among them.
 //!
-//! The types to know are [`Device`], [`Buffer`] (and [`TypedBuffer`]) and [`Pool`].
+//! The types to know are [`Device`], [`Buffer`] (and [`TypedBuffer`]), [`Kernel`] and [`Graph`].
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
@@ -23,7 +23,9 @@
 //! ```
 //!
 //! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
-//! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device.
+//! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device; `kernel/` turns WGSL
+//! into kernels, finds them again and launches them; `command` and `capture` are what a device is asked to do, `graph/` in
+//! which order.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,17 @@
-//! Kiln, as a program uses it: devices, buffers, pooled memory. Tensors come later.
+//! Kiln, as a program uses it: devices, pooled buffers, kernels, graphs. Tensors come later.
 //!
 //! The crate owns how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do
 //! comes from `kiln-runtime`, the devices themselves from `kiln-cpu` and `kiln-gpu`; what a program needs of them is
-//! here under one name. It reads no environment, prints nothing and keeps no state of its own.
+//! here under one name. It reads no environment but where the home directory is,
+//! for [`cache_dir`], prints nothing and keeps no state of its own.
 //!
 //! The types to know:
 //!
 //! - [`Device`]: something that owns memory and runs commands, with its pool;
 //! - [`Buffer`] and [`TypedBuffer`]: memory of a device, back in the pool when dropped;
-//! - [`Pool`]: who holds what, and how well memory is reused.
+//! - [`Pool`]: who holds what, and how well memory is reused;
+//! - [`KernelSource`] and [`Kernel`]: WGSL of one's own, compiled once and cached in memory and on disk;
+//! - [`Graph`]: launches, copies and host callbacks, in the order that their buffers ask for.
 //!
 //! ```
 //! use kiln::{CommandList, Device};
