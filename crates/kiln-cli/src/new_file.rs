@@ -21,6 +21,10 @@ impl NewFile {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
         let old = match fs::metadata(path) {
+            // A rename would not ask.
+            Ok(metadata) if metadata.is_file() && metadata.permissions().readonly() => {
+                return Err(named(io::Error::new(io::ErrorKind::PermissionDenied, "the file there is read-only")));
+            }
             Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
             // A rename would put a file in the place of a device or a pipe.
             Ok(_) => return Err(named(io::Error::other("expected a file or nothing there, found something else"))),
@@ -143,6 +147,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         let plain = folder.path().join("plain");
         fs::write(&plain, "").unwrap();
+        let guarded = folder.path().join("guarded");
+        fs::write(&guarded, "kept").unwrap();
+        fs::set_permissions(&guarded, fs::Permissions::from_mode(0o444)).unwrap();
+        assert_eq!(NewFile::create(&guarded).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        fs::set_permissions(&guarded, fs::Permissions::from_mode(0o644)).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&file), mode(&plain), "as for any new file");
         for path in [folder.path(), Path::new("/dev/null"), Path::new("/nonexistent/a")] {

@@ -108,6 +108,9 @@ impl GpuDevice {
     ///
     /// What is submitted here is in order with the submissions of Kiln, but has no number: hold every buffer that it
     /// touches until it is done.
+    ///
+    /// A callback that is given to wgpu must not use the Kiln device: it may run inside of a submission, and would wait for
+    /// itself.
     pub fn wgpu_queue(&self) -> &wgpu::Queue {
         &self.timeline.queue
     }

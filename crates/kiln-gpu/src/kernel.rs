@@ -278,3 +278,33 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{GpuDevice, GpuOptions};
+    use kiln_runtime::KernelSource;
+
+    /// R4.4: launches with the same buffers share a bind group, others do not.
+    #[test]
+    fn bind_groups_are_reused() {
+        const SOURCE: &str = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+            @group(0) @binding(1) var<uniform> n: u32;
+            @compute @workgroup_size(1) fn main() { y[0] += n; }";
+        if let Err(error) = crate::probe() {
+            assert!(std::env::var_os("CI").is_none(), "no adapter although `CI` is set: {error}");
+            println!("skipped: {error}");
+            return;
+        }
+        let device = crate::open(0, GpuOptions::new()).unwrap();
+        let kernel = device.kernel(KernelSource::wgsl(SOURCE)).unwrap();
+        let mut buffers = [device.buffer_from(&[0u32]).unwrap(), device.buffer_from(&[0u32]).unwrap()];
+        for round in 0..6 {
+            let buffer = &mut buffers[usize::from(round == 5)];
+            kernel.launch().bind("y", buffer).value("n", 1u32).over(1).unwrap();
+            device.synchronize().unwrap();
+        }
+        assert_eq!((buffers[0].read().unwrap(), buffers[1].read().unwrap()), (vec![5], vec![1]));
+        let groups = GpuDevice::of(&device).unwrap().kernels().bind_groups.metrics();
+        assert_eq!((groups.hits, groups.size), (4, 2));
+    }
+}

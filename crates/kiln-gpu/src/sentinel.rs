@@ -105,10 +105,10 @@ mod tests {
         let timeline = GpuDevice::of(&device).unwrap().timeline();
         let sentinel = timeline.sentinels.take(&timeline.device);
         let commands = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()).finish();
-        let number = timeline.submit(Some(Submission { commands, sentinel })).unwrap();
-        let error = timeline.wait(number).unwrap_err();
+        let submitted = timeline.submit(Some(Submission { commands, sentinel }));
+        let error = submitted.and_then(|number| timeline.wait(number)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
-        assert!(error.to_string().ends_with(&format!("submission {number} ended without having run")), "{error}");
+        assert!(error.to_string().ends_with("ended without having run"), "{error}");
         for later in [buffer.read().unwrap_err(), buffer.write(&[1; 4]).unwrap_err(), device.synchronize().unwrap_err()]
         {
             assert_eq!(later.to_string(), error.to_string());

@@ -69,7 +69,9 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if self.progress.completed() < self.number && !self.progress.early.lock().contains(&self.number) {
+        // Under the lock, because a number moves from one to the other.
+        let early = self.progress.early.lock();
+        if self.progress.completed() < self.number && !early.contains(&self.number) {
             self.fault.lose(&format!("the end of submission {} was never told", self.number));
         }
     }
@@ -104,10 +106,6 @@ impl Timeline {
         if let Some(error) = error {
             return Err(convert(error, "run a submission"));
         }
-        // wgpu tells a loss only when polled. A device that its user destroyed while it works says so only at the end
-        // of that work, so what is submitted in between gets a number, and the loss when it is awaited.
-        self.poll(wgpu::PollType::Poll)?;
-        self.fault.check()?;
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
         match sentinel {
@@ -119,6 +117,12 @@ impl Timeline {
         let pending = number - self.progress.completed().min(number);
         let done = in_flight.len().saturating_sub(usize::try_from(pending).unwrap_or(usize::MAX));
         in_flight.drain(..done);
+        // A poll runs callbacks, which may wait for the lock.
+        drop(in_flight);
+        // wgpu tells a loss only when polled. A device that its user destroyed while it works says so only at the end
+        // of that work, so what is submitted in between gets the loss when it is awaited.
+        self.poll(wgpu::PollType::Poll)?;
+        self.fault.check()?;
         Ok(number)
     }
 
@@ -207,6 +211,28 @@ fn fatal_message(panic: &(dyn Any + Send)) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Callbacks come in any order, on any thread: a submission is done when all before it are, and none is forgotten.
+    #[test]
+    fn completions_count_in_order_whatever_thread_tells_them() {
+        let (progress, fault) = (Arc::<Progress>::default(), Arc::new(Fault::new("toy")));
+        let completion = |number| Completion { progress: Arc::clone(&progress), fault: Arc::clone(&fault), number };
+        for (number, completed) in [(2, 0), (3, 0), (1, 3), (5, 3), (4, 5)] {
+            completion(number).done();
+            assert_eq!(progress.completed(), completed);
+        }
+        std::thread::scope(|scope| {
+            for odd in 0..2 {
+                let numbers = (6..40_006u64).filter(move |number| number % 2 == odd);
+                let completion = &completion;
+                scope.spawn(move || numbers.for_each(|number| completion(number).done()));
+            }
+        });
+        assert_eq!((progress.completed(), fault.get().map(|error| error.to_string())), (40_005, None));
+        drop(completion(40_006));
+        let error = fault.get().unwrap().to_string();
+        assert!(error.ends_with("the end of submission 40006 was never told"), "{error}");
+    }
 
     /// wgpu panics where a wait fails in the driver; that must not reach the user, and no other panic may be hidden.
     #[test]

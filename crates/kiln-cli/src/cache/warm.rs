@@ -83,7 +83,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
         device: device.info().id.clone(),
         compiled: report.compiled as u64,
         loaded: report.loaded as u64,
-        repeated: report.present as u64,
+        repeated: report.repeated as u64,
         failed,
         write_fault: lost(&device.kernel_cache_stats().disk),
         time_us: micros(report.time),

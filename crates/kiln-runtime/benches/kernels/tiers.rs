@@ -15,7 +15,7 @@ pub(crate) fn device_with_disk(directory: &Path) -> Device {
     kiln_gpu::open(0, GpuOptions::new().kernels(kernels)).unwrap()
 }
 
-/// R2.3: a memory hit by a prepared kernel, with 1,000 kernels' worth of neighbours.
+/// R2.3: a memory hit by a prepared kernel, among others.
 pub(crate) fn memory(bench: &mut Bench) {
     let neighbours = bench.effort.pick(200, 50, 4);
     println!("memory: a kernel from the memory tier, {neighbours} others in it");

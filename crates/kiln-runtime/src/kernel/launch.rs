@@ -60,13 +60,14 @@ impl Element {
         let in_step = self.bytes.is_multiple_of(stride) || stride.is_multiple_of(self.bytes);
         match (self.number, binding.scalar) {
             (Number::Scalar(found), Some(wanted)) => found == wanted,
+            (Number::Array(found), Some(wanted)) => found == wanted && in_step,
             // Raw material for a struct.
-            (Number::Scalar(_), None) => true,
+            (Number::Scalar(_) | Number::Array(_), None) => true,
             // WGSL has no such number.
             (Number::Foreign, _) => false,
             // A struct or array of the user: every element has to begin where the kernel looks for it.
             (Number::None, Some(wanted)) => in_step && self.bytes.is_multiple_of(wanted.bytes()),
-            (Number::None, None) => in_step,
+            (Number::None, None) => binding.stride_bytes.is_none() || in_step,
         }
     }
 }
@@ -273,7 +274,7 @@ fn check_buffer(kernel: &Kernel, binding: &Binding, argument: &Argument<'_>) -> 
         && !element.fits(binding)
     {
         let wanted = binding.scalar.map_or_else(|| binding.type_name.clone(), |scalar| scalar.to_string());
-        let stride = binding.stride_bytes.filter(|_| element.number == Number::None);
+        let stride = binding.stride_bytes.filter(|_| !matches!(element.number, Number::Scalar(_) | Number::Foreign));
         let stride = stride.map_or(String::new(), |stride| format!(" in steps of {stride} bytes"));
         let found = format!("{} ({} bytes each)", element.name, element.bytes);
         return refuse(binding, &format!("elements of {wanted}{stride}"), &found);

@@ -147,7 +147,11 @@ fn resolve_lengths(module: &mut Module) {
             _ => None,
         })
         .collect();
-    for (handle, ty) in pending {
+    for (handle, mut ty) in pending {
+        // The arena wants each type once; a name of its own makes it another.
+        if module.types.get(&ty).is_some() {
+            ty.name = Some(format!("kiln_array_{}", handle.index()));
+        }
         module.types.replace(handle, ty);
     }
 }

@@ -46,6 +46,8 @@ numbers! { f32 => "f32", i32 => "i32", u32 => "u32", half::f16 => "f16" }
 pub(super) enum Number {
     /// One that WGSL has too.
     Scalar(Scalar),
+    /// Two to four of one that WGSL has too.
+    Array(Scalar),
     /// One that WGSL does not have.
     Foreign,
     /// A struct, an array, or something that is not known.
@@ -54,24 +56,38 @@ pub(super) enum Number {
 
 impl Number {
     pub(super) fn of<T: Pod>() -> Self {
-        let known = [
-            (TypeId::of::<half::f16>(), Self::Scalar(Scalar::F16)),
-            (TypeId::of::<f32>(), Self::Scalar(Scalar::F32)),
-            (TypeId::of::<i32>(), Self::Scalar(Scalar::I32)),
-            (TypeId::of::<u32>(), Self::Scalar(Scalar::U32)),
-            (TypeId::of::<half::bf16>(), Self::Foreign),
-            (TypeId::of::<f64>(), Self::Foreign),
-            (TypeId::of::<i8>(), Self::Foreign),
-            (TypeId::of::<u8>(), Self::Foreign),
-            (TypeId::of::<i16>(), Self::Foreign),
-            (TypeId::of::<u16>(), Self::Foreign),
-            (TypeId::of::<i64>(), Self::Foreign),
-            (TypeId::of::<u64>(), Self::Foreign),
-            (TypeId::of::<i128>(), Self::Foreign),
-            (TypeId::of::<u128>(), Self::Foreign),
-            (TypeId::of::<isize>(), Self::Foreign),
-            (TypeId::of::<usize>(), Self::Foreign),
+        let scalar = scalar_of::<T, half::f16>(Scalar::F16)
+            .or_else(|| scalar_of::<T, f32>(Scalar::F32))
+            .or_else(|| scalar_of::<T, i32>(Scalar::I32))
+            .or_else(|| scalar_of::<T, u32>(Scalar::U32));
+        if let Some(number) = scalar {
+            return number;
+        }
+        let foreign = [
+            TypeId::of::<half::bf16>(),
+            TypeId::of::<f64>(),
+            TypeId::of::<i8>(),
+            TypeId::of::<u8>(),
+            TypeId::of::<i16>(),
+            TypeId::of::<u16>(),
+            TypeId::of::<i64>(),
+            TypeId::of::<u64>(),
+            TypeId::of::<i128>(),
+            TypeId::of::<u128>(),
+            TypeId::of::<isize>(),
+            TypeId::of::<usize>(),
         ];
-        known.into_iter().find(|(id, _)| *id == TypeId::of::<T>()).map_or(Self::None, |(_, number)| number)
+        if foreign.contains(&TypeId::of::<T>()) { Self::Foreign } else { Self::None }
+    }
+}
+
+/// What `T` is, where it is an `S` or an array of two to four of them.
+fn scalar_of<T: Pod, S: Pod>(scalar: Scalar) -> Option<Number> {
+    let id = TypeId::of::<T>();
+    let arrays = [TypeId::of::<[S; 2]>(), TypeId::of::<[S; 3]>(), TypeId::of::<[S; 4]>()];
+    match id {
+        _ if id == TypeId::of::<S>() => Some(Number::Scalar(scalar)),
+        _ if arrays.contains(&id) => Some(Number::Array(scalar)),
+        _ => None,
     }
 }

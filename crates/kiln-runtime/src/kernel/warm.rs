@@ -1,12 +1,12 @@
 //! Kernels made ready before they are needed: from a list, or those that were used most.
 
-use super::key::{KernelHash, KernelKey};
+use super::key::KernelKey;
 use super::source::KernelSource;
 use super::{Origin, PreparedKernel};
 use crate::device::Device;
 use kiln_ir::{Error, ErrorKind, Result};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +23,8 @@ pub struct KernelWarmReport {
     pub loaded: usize,
     /// Kernels that were in memory already.
     pub present: usize,
+    /// Kernels that the list named again.
+    pub repeated: usize,
     /// Kernels that could not be made.
     pub failed: Vec<KernelWarmFailure>,
     /// Kernels that were left out because the warm-up was cancelled.
@@ -58,16 +60,16 @@ pub(crate) fn warm(device: &Device, sources: &[KernelSource], threads: NonZeroUs
 fn warm_keys(device: &Device, requests: Vec<Request>, threads: NonZeroUsize, cancel: &AtomicBool) -> KernelWarmReport {
     let began = Instant::now();
     let mut report = KernelWarmReport::default();
-    let mut prepared: BTreeMap<KernelHash, PreparedKernel> = BTreeMap::new();
+    let (mut prepared, mut seen) = (Vec::new(), HashSet::new());
     for (kernel, key) in requests {
         match key.map(|key| device.prepare_key(key)) {
             // Twice in the list is once to do.
-            Ok(request) if prepared.contains_key(&request.hash()) => report.present += 1,
-            Ok(request) => drop(prepared.insert(request.hash(), request)),
+            Ok(request) if !seen.insert(request.hash()) => report.repeated += 1,
+            Ok(request) => prepared.push(request),
             Err(error) => report.failed.push(KernelWarmFailure { kernel, error }),
         }
     }
-    let (prepared, next) = (Vec::from_iter(prepared.into_values()), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let work = || {
         let mut report = KernelWarmReport::default();
         while let Some(request) = prepared.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -111,6 +113,7 @@ impl KernelWarmReport {
         self.compiled += other.compiled;
         self.loaded += other.loaded;
         self.present += other.present;
+        self.repeated += other.repeated;
         self.failed.extend(other.failed);
         self.cancelled += other.cancelled;
     }

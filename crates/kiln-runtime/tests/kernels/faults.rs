@@ -13,7 +13,7 @@ fn double(arguments: &mut NullArguments) {
     arguments.buffers.get_mut(&1).unwrap().copy_from_slice(bytemuck::cast_slice(&doubled));
 }
 
-/// Four submissions: a write, two launches, a list of a write, a launch and a copy. Reads the result.
+/// Four submissions: a write, two launches, a list of a write and a launch. Reads the result.
 fn sequence(device: &Device) -> Result<Vec<f32>> {
     let kernel = device.kernel(scale())?;
     let mut buffers = (0..3).map(|_| device.buffer_of::<f32>(LENGTH)).collect::<Result<Vec<TypedBuffer<f32>>>>()?;

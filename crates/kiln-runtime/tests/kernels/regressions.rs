@@ -29,6 +29,7 @@ fn elements_that_do_not_fit_are_refused() {
     assert!(binds!("u32", u32) && binds!("u32", [u32; 2]) && binds!("vec4<f32>", f32) && binds!("vec4<f32>", [f32; 2]));
     assert!(binds!("vec3<f32>", f32) && binds!("vec3<f32>", [f32; 4]) && binds!("mat3x3<f32>", [f32; 12]));
     assert!(!binds!("u32", u64) && !binds!("u32", i32) && !binds!("u32", u8) && !binds!("f32", f64));
+    assert!(!binds!("vec4<f32>", [u32; 4]) && !binds!("u32", [f32; 4]));
     assert!(!binds!("vec3<f32>", [f32; 3]) && !binds!("mat3x3<f32>", [f32; 9]) && !binds!("u32", [u8; 6]));
 }
 
@@ -66,8 +67,29 @@ fn each_of_many_failing_requests_is_counted() {
 fn a_kernel_twice_in_a_list_is_made_once() {
     let device = device();
     let report = device.warm_kernels(&[numbered(1), numbered(2), numbered(1), numbered(1)], None);
-    assert_eq!((report.compiled, report.present), (2, 2));
+    assert_eq!((report.compiled, report.present, report.repeated), (2, 0, 2));
     assert_eq!(device.kernel_cache_stats().compiles, 2);
+}
+
+/// A cancelled preload has done the kernels that were used most.
+#[test]
+fn kernels_are_preloaded_in_the_order_of_their_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let null = NullDevice::new();
+    // Kernels that their length tells apart; the longer, the more used.
+    let padded = |number: usize| KernelSource::wgsl(format!("{}{}", numbered(0).text(), " ".repeat(number)));
+    for round in 0..6 {
+        let device = on_disk(&null, directory.path());
+        (round..6).for_each(|number| drop(device.kernel(padded(number)).unwrap()));
+    }
+    let device = on_disk(&null, directory.path());
+    null.clear_records();
+    device.preload_kernels(6).unwrap().wait().unwrap();
+    let lengths: Vec<u64> = (null.records().iter())
+        .filter_map(|record| if let Record::Load { bytes, .. } = record { Some(*bytes) } else { None })
+        .collect();
+    let shortest = numbered(0).text().len() as u64;
+    assert_eq!(lengths, (shortest..shortest + 6).rev().collect::<Vec<_>>());
 }
 
 /// The variant for wide grids is preloaded as what it is.

@@ -79,6 +79,19 @@ fn workgroup_arrays_may_have_a_constant_as_length() {
     }
 }
 
+/// Two arrays whose lengths become equal are two types that become one.
+#[test]
+fn arrays_of_equal_length_by_constant_and_by_number() {
+    const SOURCE: &str = "
+        override N: u32 = 4u; override M: u32 = 4u;
+        var<workgroup> a: array<u32, N>; var<workgroup> b: array<u32, 4>; var<workgroup> c: array<u32, M>;
+        @group(0) @binding(0) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(1) fn main() { a[3] = 1u; b[3] = 2u; c[3] = 4u; y[0] = f32(a[3] + b[3] + c[3]); }";
+    for device in targets() {
+        assert_eq!(run_one(&device, SOURCE, "main")[0], 7.0);
+    }
+}
+
 /// A user's variable may have the name of a hidden one.
 #[test]
 fn hidden_names_are_free() {

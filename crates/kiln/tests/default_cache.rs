@@ -1,0 +1,46 @@
+//! Where kernels are kept when nobody says where.
+
+#![cfg(all(feature = "gpu", target_os = "linux"))]
+use kiln::{Device, DiskTierState, KernelSource, Origin};
+use std::process::Command;
+
+const CHILD: &str = "KILN_TEST_DEFAULT_CACHE";
+
+/// R2.4: the disk tier is on by default, in the user's own cache directory, which is made for its owner alone.
+#[test]
+fn kernels_are_kept_in_the_users_cache_directory_by_default() {
+    if Device::list().len() < 2 {
+        assert!(std::env::var_os("CI").is_none(), "no GPU although `CI` is set");
+        println!("skipped: there is no GPU");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    for expected in ["Compiled", "Disk"] {
+        // In a process of its own, because the place follows from the environment.
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture"])
+            .env(CHILD, expected)
+            .env("XDG_CACHE_HOME", home.path())
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    }
+    let directory = home.path().join("kiln/kernels");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&directory.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+/// The process that the test above runs; nothing in any other.
+#[test]
+fn child() {
+    let Ok(expected) = std::env::var(CHILD) else { return };
+    let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+    let origin = |device: &Device| {
+        assert!(matches!(device.kernel_cache_stats().disk, DiskTierState::Unopened));
+        device.kernel(&source).unwrap().origin()
+    };
+    assert_eq!(format!("{:?}", origin(&Device::gpu(0).unwrap())), expected);
+    assert_eq!(origin(&Device::by_name("gpu").unwrap()), Origin::Disk);
+    assert_eq!(origin(&Device::gpu_with(0, kiln::GpuOptions::new()).unwrap()), Origin::Disk);
+    assert!(kiln::kernel_cache_dir().unwrap().is_dir());
+}
