@@ -1,6 +1,7 @@
 //! Where kernels are kept when nobody says where.
 
 #![cfg(all(feature = "gpu", target_os = "linux"))]
+
 use kiln::{Device, DiskTierState, KernelSource, Origin};
 use std::process::Command;
 
