@@ -9,6 +9,7 @@ use kiln_cache::{Cache, EvictionPolicy};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{Artifact, Binding, BindingKind, Code, Dispatch, Feature, Loaded, RawKernel, Reflection};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,6 +41,12 @@ pub(crate) struct GpuKernel {
     value_groups: Mutex<Vec<(u64, wgpu::BindGroup)>>,
 }
 
+/// The buffers of a dispatch, found and bound. Kept with the dispatch.
+pub(crate) struct Bound {
+    pub(crate) group: wgpu::BindGroup,
+    pub(crate) blocks: Vec<Block>,
+}
+
 /// Everything that a bind group of buffers depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BindKey {
@@ -49,7 +56,7 @@ struct BindKey {
 }
 
 impl Kernels {
-    pub(crate) fn new(timeline: Arc<Timeline>, features: &std::collections::BTreeSet<Feature>) -> Result<Self> {
+    pub(crate) fn new(timeline: Arc<Timeline>, features: &BTreeSet<Feature>) -> Result<Self> {
         let bind_groups =
             Cache::builder("bind_groups").policy(EvictionPolicy::size_limited_lru(MAX_BIND_GROUPS)).build();
         let bind_groups = bind_groups.map_err(|error| {
@@ -146,8 +153,8 @@ impl Kernels {
         GpuKernel { id, pipeline, buffers, values, value_bytes, value_groups: Mutex::default() }
     }
 
-    /// The bind group for the buffers of a dispatch: the one of an earlier dispatch with the same, or a new one.
-    pub(crate) fn bind(&self, kernel: &GpuKernel, dispatch: &Dispatch) -> Result<wgpu::BindGroup> {
+    /// The buffers of a dispatch, found and bound: by the bind group of an earlier dispatch with the same, or a new one.
+    pub(crate) fn bind(&self, kernel: &GpuKernel, dispatch: &Dispatch) -> Result<Bound> {
         let found = dispatch.buffers().iter().map(|bound| {
             let (block, offset) = steps::find(&bound.buffer)?;
             Ok((block, offset, bound.buffer.bytes()))
@@ -157,8 +164,9 @@ impl Kernels {
             kernel: kernel.id,
             buffers: found.iter().map(|(block, offset, bytes)| (block.id(), *offset, *bytes)).collect(),
         };
+        let blocks = || found.iter().map(|(block, ..)| block.clone()).collect();
         if let Some(group) = self.bind_groups.get(&key) {
-            return Ok((*group).clone());
+            return Ok(Bound { group: (*group).clone(), blocks: blocks() });
         }
         let entries: Vec<_> = (found.iter().enumerate())
             .map(|(binding, (block, offset, bytes))| {
@@ -168,7 +176,8 @@ impl Kernels {
             })
             .collect();
         let group = self.bind_group(&kernel.buffers, &entries)?;
-        Ok((*self.bind_groups.insert(key, group)).clone())
+        let group = (*self.bind_groups.insert(key, group)).clone();
+        Ok(Bound { group, blocks: blocks() })
     }
 
     /// The bind group for the values of a kernel in a page of values; `None` where it takes none.

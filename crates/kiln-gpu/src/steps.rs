@@ -2,7 +2,7 @@
 
 use crate::block::Block;
 use crate::device::GpuDevice;
-use crate::kernel::GpuKernel;
+use crate::kernel::{Bound, GpuKernel};
 use crate::scope::{catch, convert};
 use crate::timeline::{Submission, Timeline};
 use crate::values::{Page, Values};
@@ -23,12 +23,6 @@ pub(crate) struct Run<'a> {
     values: Option<wgpu::BindGroup>,
     offsets: Vec<u32>,
     workgroups: [u32; 3],
-}
-
-/// The buffers of a dispatch, found and bound. Kept with the dispatch.
-pub(crate) struct Bound {
-    group: wgpu::BindGroup,
-    blocks: Vec<Block>,
 }
 
 impl<'a> Step<'a> {
@@ -70,10 +64,7 @@ pub(crate) fn find(buffer: &Buffer) -> Result<(Block, u64)> {
 }
 
 fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Result<&'a Bound> {
-    let prepared = dispatch.prepared(|| {
-        let blocks = dispatch.buffers().iter().map(|bound| Ok(find(&bound.buffer)?.0)).collect::<Result<_>>()?;
-        Ok(Box::new(Bound { group: gpu.kernels().bind(kernel, dispatch)?, blocks }))
-    })?;
+    let prepared = dispatch.prepared(|| Ok(Box::new(gpu.kernels().bind(kernel, dispatch)?)))?;
     prepared.downcast_ref().ok_or_else(|| {
         Error::new(ErrorKind::InvalidArgument, "expected a dispatch for a GPU, found one that another device prepared")
     })
