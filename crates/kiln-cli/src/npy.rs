@@ -1,7 +1,7 @@
 //! `.npy`, NumPy's file of one array: reading and writing what a kernel can hold.
 //!
-//! Versions 1 to 3, C order, `f16`, `f32`, `i32` and `u32` in little-endian order. The crates for this format parse the
-//! header as any Python literal and bring a parser generator or `ndarray` along; the header of a plain array has three keys.
+//! Versions 1 to 3, C order, `f16`, `f32`, `i32` and `u32` in little-endian order. The header of a plain array has
+//! three keys, so reading it takes no crate.
 
 use kiln::Scalar;
 
