@@ -24,7 +24,7 @@ pub(crate) fn describe(threads: usize, default_usage: Usage) -> DeviceInfo {
         driver_version: driver_version.into(),
         compiler: None,
         limits: limits(threads, simd, total_bytes),
-        features: simd.features().iter().copied().collect(),
+        features: crate::simd::features(simd).iter().copied().collect(),
         memory: DeviceMemory {
             total_bytes,
             // The rest is for the program itself and for its neighbours.

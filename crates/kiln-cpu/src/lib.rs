@@ -28,9 +28,9 @@ mod sync;
 mod threads;
 
 pub use device::CpuDevice;
+pub use kiln_ir::SimdLevel;
 pub use kiln_runtime::HostAccess;
 pub use options::CpuOptions;
-pub use simd::SimdLevel;
 pub use threads::Threads;
 
 use kiln_ir::Result;

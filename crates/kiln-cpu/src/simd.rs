@@ -1,99 +1,17 @@
-//! Which vector instructions the processor has, found at run time.
+//! What a level of vector instructions is called among the features of a device.
 
+use kiln_ir::SimdLevel;
 use kiln_runtime::Feature;
-use std::fmt;
 
-/// The widest set of vector instructions that the processor and the system support together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum SimdLevel {
-    /// None that Kiln has kernels for.
-    Scalar,
-    /// NEON of Arm.
-    Neon,
-    /// NEON with half-precision arithmetic.
-    NeonF16,
-    /// AVX2, FMA and F16C of x86-64.
-    Avx2,
-    /// All of [`Avx2`](Self::Avx2), and AVX-512 F, BW and VL.
-    Avx512,
-}
-
-impl SimdLevel {
-    /// What this processor has.
-    ///
-    /// ```
-    /// let level = kiln_cpu::SimdLevel::detect();
-    /// assert!(level.lanes().is_power_of_two());
-    /// ```
-    pub fn detect() -> Self {
-        detect()
+/// What a device of this level has, lower levels included.
+pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {
+    match level {
+        SimdLevel::Neon => &[Feature::Neon],
+        SimdLevel::NeonF16 => &[Feature::Neon, Feature::NeonF16],
+        SimdLevel::Avx2 => &[Feature::Avx2],
+        SimdLevel::Avx512 => &[Feature::Avx2, Feature::Avx512],
+        _ => &[],
     }
-
-    /// How many `f32` one vector holds.
-    pub fn lanes(self) -> u32 {
-        match self {
-            Self::Scalar => 1,
-            Self::Neon | Self::NeonF16 => 4,
-            Self::Avx2 => 8,
-            Self::Avx512 => 16,
-        }
-    }
-
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Scalar => "scalar",
-            Self::Neon => "neon",
-            Self::NeonF16 => "neon-f16",
-            Self::Avx2 => "avx2",
-            Self::Avx512 => "avx512",
-        }
-    }
-
-    /// What a device of this level has, lower levels included.
-    pub(crate) fn features(self) -> &'static [Feature] {
-        match self {
-            Self::Scalar => &[],
-            Self::Neon => &[Feature::Neon],
-            Self::NeonF16 => &[Feature::Neon, Feature::NeonF16],
-            Self::Avx2 => &[Feature::Avx2],
-            Self::Avx512 => &[Feature::Avx2, Feature::Avx512],
-        }
-    }
-}
-
-impl fmt::Display for SimdLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect() -> SimdLevel {
-    use std::arch::is_x86_feature_detected as has;
-    let avx2 = has!("avx2") && has!("fma") && has!("f16c");
-    let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512vl");
-    match (avx2, avx512) {
-        (true, true) => SimdLevel::Avx512,
-        (true, false) => SimdLevel::Avx2,
-        (false, _) => SimdLevel::Scalar,
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn detect() -> SimdLevel {
-    use std::arch::is_aarch64_feature_detected as has;
-    match (has!("neon"), has!("fp16")) {
-        (true, true) => SimdLevel::NeonF16,
-        (true, false) => SimdLevel::Neon,
-        (false, _) => SimdLevel::Scalar,
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn detect() -> SimdLevel {
-    SimdLevel::Scalar
 }
 
 #[cfg(test)]
@@ -105,28 +23,8 @@ mod tests {
         use SimdLevel::{Avx2, Avx512, Neon, NeonF16, Scalar};
         for (level, lanes) in [(Scalar, 1), (Neon, 4), (NeonF16, 4), (Avx2, 8), (Avx512, 16)] {
             assert_eq!(level.lanes(), lanes, "{level}");
-            let feature = level.features().last().map_or("scalar", |feature| feature.name());
+            let feature = features(level).last().map_or("scalar", |feature| feature.name());
             assert_eq!(level.to_string(), feature);
         }
-    }
-
-    /// R4.2: what the system lists for the processor, read by other means than the detection.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    #[test]
-    fn the_level_agrees_with_the_flags_that_linux_lists() {
-        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
-        let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
-        let flags: Vec<&str> = flags.split_whitespace().collect();
-        let has = |names: &[&str]| names.iter().all(|name| flags.contains(name));
-        let avx2 = has(&["avx2", "fma", "f16c"]);
-        let avx512 = avx2 && has(&["avx512f", "avx512bw", "avx512vl"]);
-        let expected = if avx512 {
-            SimdLevel::Avx512
-        } else if avx2 {
-            SimdLevel::Avx2
-        } else {
-            SimdLevel::Scalar
-        };
-        assert_eq!(SimdLevel::detect(), expected);
     }
 }

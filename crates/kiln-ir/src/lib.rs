@@ -9,8 +9,25 @@
 //! assert_eq!(error.to_string(), "buffer `weights`: expected at most 128 MiB, found 1 GiB");
 //! ```
 
-#![forbid(unsafe_code)]
+// The only unsafe item is the signature of `HostOutput::store`.
+#![deny(unsafe_code)]
 
+mod dtype;
 mod error;
+pub mod graph;
+#[expect(unsafe_code, reason = "kernels store results from several threads, each its own")]
+pub mod host;
+pub mod kernel;
+mod layout;
+pub mod op;
+pub mod plan;
+mod shape;
+mod simd;
+pub mod wgsl;
 
+pub use dtype::{Class, DType, Element};
 pub use error::{Error, ErrorKind, Result};
+pub use kernel::KernelOp;
+pub use layout::Layout;
+pub use shape::Shape;
+pub use simd::SimdLevel;

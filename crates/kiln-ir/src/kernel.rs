@@ -1,0 +1,158 @@
+//! Kernels as a plan asks for them: an optional core, and an elementwise program behind it.
+
+use crate::graph::{Reduce, TensorType};
+use crate::host::HostCall;
+use crate::op::ElementOp;
+use crate::wgsl::{WgslCall, WgslKernel};
+use crate::{Class, DType, Layout, Result};
+use smallvec::SmallVec;
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A hand-written kernel: shape rule, CPU code and WGSL of one op. See the crate `kiln-kernels`.
+pub trait KernelOp: Any + Debug + Send + Sync {
+    /// The name in messages and reports.
+    fn name(&self) -> &'static str;
+
+    /// Everything but the inputs' types that makes it another op than one of the same name; floats as their bits.
+    fn attributes(&self) -> SmallVec<[u64; 4]>;
+
+    /// Shape and dtype of the result.
+    ///
+    /// # Errors
+    /// `ShapeMismatch`, `InvalidArgument` or `Unsupported`, with the shapes and dtypes that were expected and found.
+    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType>;
+
+    /// Whether an operand may have this layout; what it refuses is copied before.
+    fn takes(&self, operand: usize, layout: &Layout) -> bool {
+        let _ = operand;
+        layout.is_contiguous()
+    }
+
+    /// Whether elementwise ops behind it can be applied by the kernel itself. Then it computes in `f32`.
+    fn fuses_epilogue(&self) -> bool {
+        false
+    }
+
+    /// Arithmetic operations of one run, for reports.
+    fn flops(&self, inputs: &[TensorType]) -> u64;
+
+    /// Runs on the CPU.
+    ///
+    /// # Errors
+    /// `Internal` where a thread panicked; `InvalidArgument` where an operand's elements are at fault (an index out of range).
+    fn run(&self, call: &HostCall<'_>) -> Result<()>;
+
+    /// The kernel for a GPU.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is none for such operands.
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel>;
+}
+
+/// One kernel of a plan.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The ops in it, for reports and as the kernel's name: `mul_add_relu_sum`.
+    pub name: String,
+    /// What is computed first.
+    pub core: Core,
+    /// What is applied to each element of the core's result, or computes it alone. Its space is the output's shape.
+    pub body: Body,
+    /// Shape and dtype of what is stored, row by row without gaps.
+    pub output: TensorType,
+}
+
+/// What a kernel computes before its elementwise program.
+#[derive(Clone, Debug)]
+pub enum Core {
+    /// Nothing: the program alone.
+    Map,
+    /// A reduction over the last axes of `input`'s space. The axes before them are those of the output, in order, without those of length 1 that
+    /// the reduction left.
+    Reduce {
+        /// How.
+        op: Reduce,
+        /// What is reduced, computed on the way.
+        input: Body,
+        /// How many of the first axes of `input.space` are kept.
+        kept: usize,
+    },
+    /// A hand-written kernel.
+    Op {
+        /// The kernel.
+        op: Arc<dyn KernelOp>,
+        /// Its operands, each with the layout of its own shape.
+        operands: Vec<Operand>,
+    },
+}
+
+/// An elementwise program over a space.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// The lengths along the axes of the space.
+    pub space: crate::Shape,
+    /// What the program loads: layouts have the shape of the space.
+    pub operands: Vec<Operand>,
+    /// What is computed for each element.
+    pub program: Program,
+}
+
+/// What a kernel reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operand {
+    /// What the elements are.
+    pub dtype: DType,
+    /// Where they are.
+    pub layout: Layout,
+}
+
+/// Instructions in order; the last one is the result.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// Each gives one value, which later ones name by its index.
+    pub instructions: Vec<Instruction>,
+}
+
+/// One instruction: a value for each element of the space.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instruction {
+    /// The operand's element, in the class of its dtype.
+    Load {
+        /// Index among the operands of the body.
+        operand: usize,
+    },
+    /// A number that a run brings.
+    Scalar {
+        /// Index among the scalars of the run.
+        scalar: usize,
+        /// What it is computed with.
+        class: Class,
+    },
+    /// The number of the element in the space, row by row.
+    Iota,
+    /// The result of the core for this element.
+    Core {
+        /// What it is computed with.
+        class: Class,
+    },
+    /// An elementwise op.
+    Op {
+        /// The op.
+        op: &'static ElementOp,
+        /// The class of its operands of variable dtype.
+        class: Class,
+        /// Indices of earlier instructions.
+        args: SmallVec<[usize; 3]>,
+    },
+    /// A conversion as [`Op::Cast`](crate::graph::Op::Cast) says, and for `U8` the wrapping of a result of arithmetic.
+    Cast {
+        /// The value.
+        arg: usize,
+        /// From this class.
+        from: Class,
+        /// To the numbers that this dtype has, in its class.
+        to: DType,
+    },
+}

@@ -1,0 +1,219 @@
+//! Where the elements of a tensor lie in its buffer.
+
+use crate::Shape;
+use smallvec::SmallVec;
+
+/// The place of every element in a buffer: an offset and a stride for each axis, in elements.
+///
+/// ```
+/// use kiln_ir::{Layout, Shape};
+///
+/// let rows = Layout::contiguous(Shape::from((2, 3)));
+/// let columns = rows.permuted(&[1, 0]);
+/// assert_eq!(columns.shape(), &Shape::from((3, 2)));
+/// assert_eq!(columns.strides(), [1, 3]);
+/// assert!(!columns.is_contiguous());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    shape: Shape,
+    strides: SmallVec<[isize; 6]>,
+    offset: usize,
+}
+
+impl Layout {
+    /// Row by row, without gaps, from the start of the buffer.
+    pub fn contiguous(shape: Shape) -> Self {
+        Self { strides: shape.strides(), shape, offset: 0 }
+    }
+
+    /// A layout of strides and an offset that the caller has checked against the buffer.
+    ///
+    /// # Panics
+    /// Where there are not as many strides as axes.
+    pub fn strided(shape: Shape, strides: &[isize], offset: usize) -> Self {
+        assert_eq!(shape.rank(), strides.len(), "a layout has a stride for each axis");
+        Self { shape, strides: SmallVec::from_slice(strides), offset }
+    }
+
+    /// The lengths along each axis.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The steps along each axis, in elements.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides
+    }
+
+    /// Where the first element is, in elements.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether the elements lie row by row without gaps, wherever they begin.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        self.shape.elements() == 0
+            || self.shape.iter().zip(&self.strides).rev().all(|(&length, &stride)| {
+                let fits = length == 1 || stride == expected;
+                expected *= length as isize;
+                fits
+            })
+    }
+
+    /// Whether every element is the same one.
+    pub fn is_splat(&self) -> bool {
+        self.shape.iter().zip(&self.strides).all(|(&length, &stride)| length == 1 || stride == 0)
+    }
+
+    /// The lowest and one past the highest element that the layout reaches; an empty range where there are no elements.
+    pub fn reach(&self) -> std::ops::Range<usize> {
+        if self.shape.elements() == 0 {
+            return self.offset..self.offset;
+        }
+        let (mut low, mut high) = (self.offset as isize, self.offset as isize);
+        for (&length, &stride) in self.shape.iter().zip(&self.strides) {
+            let step = stride * (length as isize - 1);
+            *(if step < 0 { &mut low } else { &mut high }) += step;
+        }
+        low as usize..high as usize + 1
+    }
+
+    /// Axis `i` of the result is axis `axes[i]` of this one.
+    #[must_use]
+    pub fn permuted(&self, axes: &[usize]) -> Self {
+        let shape = axes.iter().map(|&axis| self.shape[axis]).collect();
+        let strides = axes.iter().map(|&axis| self.strides[axis]).collect();
+        Self { shape, strides, offset: self.offset }
+    }
+
+    /// Spread to a shape that it [broadcasts](Shape::broadcast) to.
+    ///
+    /// # Panics
+    /// Where it does not.
+    #[must_use]
+    pub fn broadcast_to(&self, shape: &Shape) -> Self {
+        assert_eq!(self.shape.broadcast(shape).as_ref(), Some(shape), "{} broadcasts to {shape}", self.shape);
+        let front = shape.rank() - self.shape.rank();
+        let strides = (0..shape.rank()).map(|axis| match axis.checked_sub(front) {
+            Some(own) if self.shape[own] == shape[axis] => self.strides[own],
+            _ => 0,
+        });
+        Self { strides: strides.collect(), shape: shape.clone(), offset: self.offset }
+    }
+
+    /// Every `step`-th element from `start` along an axis, `length` of them. The caller has checked that they are there; a
+    /// negative step walks backwards.
+    #[must_use]
+    pub fn sliced(&self, axis: usize, start: usize, length: usize, step: isize) -> Self {
+        let mut strides = self.strides.clone();
+        // An empty slice reaches nothing, wherever it begins.
+        let start = if length == 0 { 0 } else { start as isize * strides[axis] };
+        strides[axis] *= step;
+        Self { shape: self.shape.with(axis, length), strides, offset: self.offset.wrapping_add_signed(start) }
+    }
+
+    /// The same elements in the same order under another shape, where strides can say that; otherwise they must be copied.
+    ///
+    /// # Panics
+    /// Where the shapes differ in the number of elements.
+    pub fn reshaped(&self, shape: &Shape) -> Option<Self> {
+        assert_eq!(self.shape.elements(), shape.elements(), "{} has as many elements as {shape}", self.shape);
+        if self.shape.elements() == 0 {
+            return Some(Self::contiguous(shape.clone()));
+        }
+        // Axes of length 1 say nothing. The others are matched in groups of equal size, each of which must be one run.
+        let old: SmallVec<[(usize, isize); 6]> =
+            self.shape.iter().copied().zip(self.strides.iter().copied()).filter(|&(length, _)| length != 1).collect();
+        let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(0, shape.rank());
+        let (mut next, mut axis) = (0, 0);
+        while next < old.len() {
+            let (mut old_elements, first) = (old[next].0, next);
+            next += 1;
+            let (mut new_elements, first_axis) = (shape[axis], axis);
+            axis += 1;
+            while old_elements != new_elements {
+                if old_elements < new_elements {
+                    // A run continues only where one step of the outer axis is the whole inner one.
+                    if old[next - 1].1 != old[next].1 * old[next].0 as isize {
+                        return None;
+                    }
+                    old_elements *= old[next].0;
+                    next += 1;
+                } else {
+                    new_elements *= shape[axis];
+                    axis += 1;
+                }
+            }
+            debug_assert!(first < next, "every group has an axis");
+            let mut stride = old[next - 1].1;
+            for axis in (first_axis..axis).rev() {
+                strides[axis] = stride;
+                stride *= shape[axis] as isize;
+            }
+        }
+        Some(Self { shape: shape.clone(), strides, offset: self.offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offsets of all elements, row by row.
+    fn places(layout: &Layout) -> Vec<isize> {
+        let mut places = vec![layout.offset() as isize];
+        for (&length, &stride) in layout.shape().iter().zip(layout.strides()) {
+            places = places.iter().flat_map(|place| (0..length as isize).map(move |i| place + i * stride)).collect();
+        }
+        places
+    }
+
+    #[test]
+    fn views_reach_the_elements_that_they_say() {
+        let base = Layout::contiguous(Shape::from((2, 3, 4)));
+        assert_eq!(places(&base), (0..24).collect::<Vec<_>>());
+        assert_eq!(places(&base.permuted(&[2, 0, 1]))[..4], [0, 4, 8, 12]);
+        assert_eq!(places(&base.sliced(2, 1, 2, 2).sliced(0, 1, 1, 1)), [13, 15, 17, 19, 21, 23]);
+        assert_eq!(places(&base.sliced(1, 2, 3, -1))[..5], [8, 9, 10, 11, 4]);
+        let spread = Layout::contiguous(Shape::from((2, 1))).broadcast_to(&Shape::from((2, 2, 2)));
+        assert_eq!(places(&spread), [0, 0, 1, 1, 0, 0, 1, 1]);
+        for layout in [base.permuted(&[2, 0, 1]), base.sliced(1, 2, 3, -1), base.sliced(0, 2, 0, 1), spread] {
+            let places = places(&layout);
+            let reach =
+                places.iter().min().map_or(0..0, |&low| low as usize..*places.iter().max().unwrap() as usize + 1);
+            assert_eq!(layout.reach().len(), reach.len(), "{layout:?}");
+        }
+    }
+
+    /// Every reshape of a view either gives the same elements in the same order, or is refused, and then no strides could.
+    #[test]
+    fn a_reshape_keeps_the_order_of_the_elements() {
+        let base = Layout::contiguous(Shape::from((2, 3, 4)));
+        let one = Layout::contiguous(Shape::from(1)).broadcast_to(&Shape::from((2, 3, 4)));
+        let views = [base.clone(), base.permuted(&[0, 2, 1]), base.permuted(&[2, 1, 0]), one, base.sliced(1, 2, 3, -1)];
+        let shapes: [&[usize]; 8] =
+            [&[24], &[6, 4], &[2, 12], &[2, 3, 2, 2], &[1, 24, 1], &[4, 6], &[2, 1, 3, 4], &[3, 8]];
+        let mut refused = 0;
+        for view in &views {
+            for shape in shapes.map(Shape::new) {
+                // Where strides can say it, they are the distances from the first element to the second along each axis.
+                let (places_of_view, steps) = (places(view), shape.strides());
+                let distance = |axis: usize| places_of_view[steps[axis] as usize % 24] - places_of_view[0];
+                let strides: Vec<isize> =
+                    (0..shape.rank()).map(|axis| if shape[axis] == 1 { 0 } else { distance(axis) }).collect();
+                let is_possible = places(&Layout::strided(shape.clone(), &strides, view.offset())) == places_of_view;
+                let reshaped = view.reshaped(&shape);
+                assert_eq!(reshaped.is_some(), is_possible, "{view:?} {shape}");
+                refused += usize::from(!is_possible);
+                if let Some(reshaped) = reshaped {
+                    assert_eq!(places(&reshaped), places_of_view, "{view:?} {shape}");
+                }
+            }
+        }
+        assert!((10..30).contains(&refused), "{refused} of 40 refused");
+        let empty = Layout::contiguous(Shape::from((2, 0))).reshaped(&Shape::from((0, 5))).unwrap();
+        assert_eq!(places(&empty), []);
+    }
+}

@@ -1,0 +1,211 @@
+//! Lengths along each axis.
+
+use crate::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+use std::fmt;
+use std::ops::Deref;
+
+/// The lengths of a tensor along its axes; no axes for a single element. Up to six are kept in place.
+///
+/// ```
+/// use kiln_ir::Shape;
+///
+/// let shape = Shape::from((2, 3));
+/// assert_eq!(shape.to_string(), "(2, 3)");
+/// assert_eq!((shape.rank(), shape.elements()), (2, 6));
+/// assert_eq!(Shape::from(()).elements(), 1);
+/// ```
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape(SmallVec<[usize; 6]>);
+
+impl Shape {
+    /// A shape of these lengths.
+    pub fn new(lengths: &[usize]) -> Self {
+        Self(SmallVec::from_slice(lengths))
+    }
+
+    /// How many axes there are.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many elements there are. Shapes are checked where they come from ([`checked`](Self::checked)), so this fits.
+    pub fn elements(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// The shape, where its elements can be counted and addressed: at most `u32::MAX` of them, which is what a GPU's index holds.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn checked(self) -> Result<Self> {
+        let counted =
+            self.0.iter().filter(|&&length| length > 0).try_fold(1usize, |all, &length| all.checked_mul(length));
+        match counted {
+            Some(elements) if elements <= u32::MAX as usize => Ok(self),
+            _ => {
+                let message = format!("shape expected at most {} elements, found {self}", u32::MAX);
+                Err(Error::new(ErrorKind::TooLarge, message))
+            }
+        }
+    }
+
+    /// The shape with another length along one axis.
+    #[must_use]
+    pub fn with(&self, axis: usize, length: usize) -> Self {
+        let mut lengths = self.0.clone();
+        lengths[axis] = length;
+        Self(lengths)
+    }
+
+    /// The shape that both become when they meet in an elementwise op: axes are matched from the last, and a length of 1
+    /// becomes that of the other. `None` where they do not match.
+    pub fn broadcast(&self, other: &Self) -> Option<Self> {
+        let rank = self.rank().max(other.rank());
+        let length = |shape: &Self, axis: usize| (axis + shape.rank()).checked_sub(rank).map_or(1, |axis| shape[axis]);
+        (0..rank)
+            .map(|axis| match (length(self, axis), length(other, axis)) {
+                (a, b) if a == b || b == 1 => Some(a),
+                (1, b) => Some(b),
+                _ => None,
+            })
+            .collect::<Option<SmallVec<_>>>()
+            .map(Self)
+    }
+
+    /// Strides of elements that lie row by row without gaps.
+    pub fn strides(&self) -> SmallVec<[isize; 6]> {
+        let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, self.rank());
+        for axis in (1..self.rank()).rev() {
+            strides[axis - 1] = strides[axis] * self.0[axis].max(1) as isize;
+        }
+        strides
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(lengths: I) -> Self {
+        Self(lengths.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(")?;
+        for (axis, length) in self.0.iter().enumerate() {
+            write!(f, "{}{length}", if axis == 0 { "" } else { ", " })?;
+        }
+        f.write_str(if self.rank() == 1 { ",)" } else { ")" })
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        shape.clone()
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(lengths: &[usize]) -> Self {
+        Self::new(lengths)
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(lengths: Vec<usize>) -> Self {
+        Self(lengths.into())
+    }
+}
+
+impl<const RANK: usize> From<[usize; RANK]> for Shape {
+    fn from(lengths: [usize; RANK]) -> Self {
+        Self::new(&lengths)
+    }
+}
+
+impl From<usize> for Shape {
+    fn from(length: usize) -> Self {
+        Self::new(&[length])
+    }
+}
+
+impl From<()> for Shape {
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
+macro_rules! from_tuples {
+    ($($($length:ident)+;)*) => {
+        $(impl From<($(from_tuples!(@usize $length),)+)> for Shape {
+            #[expect(non_snake_case, reason = "one name serves as variable and counter")]
+            fn from(($($length,)+): ($(from_tuples!(@usize $length),)+)) -> Self {
+                Self::new(&[$($length),+])
+            }
+        })*
+    };
+    (@usize $length:ident) => { usize };
+}
+
+from_tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_broadcast_from_the_last_axis() {
+        let table: [(&[usize], &[usize], Option<&[usize]>); 8] = [
+            (&[], &[], Some(&[])),
+            (&[3], &[], Some(&[3])),
+            (&[2, 3], &[3], Some(&[2, 3])),
+            (&[2, 1], &[1, 3], Some(&[2, 3])),
+            (&[4, 1, 3], &[2, 1], Some(&[4, 2, 3])),
+            (&[0], &[1], Some(&[0])),
+            (&[0], &[2], None),
+            (&[2, 3], &[2], None),
+        ];
+        for (a, b, expected) in table {
+            let (a, b, expected) = (Shape::new(a), Shape::new(b), expected.map(Shape::new));
+            assert_eq!(a.broadcast(&b), expected, "{a} {b}");
+            assert_eq!(b.broadcast(&a), expected, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_refused() {
+        assert!(Shape::from([1 << 16, 1 << 15]).checked().is_ok());
+        for lengths in [[1 << 16, 1 << 16], [usize::MAX, 2], [usize::MAX, 0]] {
+            assert_eq!(Shape::from(lengths).checked().unwrap_err().kind(), ErrorKind::TooLarge, "{lengths:?}");
+        }
+    }
+
+    #[test]
+    fn shapes_come_from_tuples_arrays_and_lists_and_read_as_python_writes_them() {
+        let texts = [Shape::from(()), 7.into(), (7,).into(), (2, 3).into(), [2, 3, 4].into(), vec![1; 7].into()];
+        let texts = texts.map(|shape| shape.to_string());
+        assert_eq!(texts, ["()", "(7,)", "(7,)", "(2, 3)", "(2, 3, 4)", "(1, 1, 1, 1, 1, 1, 1)"]);
+        assert_eq!(Shape::from((2, 0, 3)).strides().to_vec(), [3, 3, 1]);
+    }
+}

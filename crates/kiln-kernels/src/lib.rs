@@ -1,0 +1,12 @@
+//! Hand-written kernels, one folder each: the shape rule, the CPU code, the WGSL, an independent reference and tests.
+//!
+//! This crate owns the ops that are more than an elementwise program or a reduction. It refuses devices and memory: a kernel is given
+//! its operands and its threads. Types to know: each op implements [`KernelOp`](kiln_ir::KernelOp).
+
+pub mod attention;
+pub mod cat;
+pub mod gather;
+pub mod matmul;
+pub mod norm;
+pub mod scatter;
+pub mod softmax;
