@@ -2,10 +2,11 @@
 
 use crate::heap::Heap;
 use crate::map::{Map, bytes_of, bytes_of_mut};
-use crate::{CpuOptions, Threads, identity};
+use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{Command, DeviceApi, DeviceInfo, RawMemory, Usage};
+use kiln_runtime::{Command, DeviceApi, DeviceInfo, NativeCall, RawMemory, Usage};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -24,6 +25,7 @@ pub struct CpuDevice {
     info: DeviceInfo,
     default_usage: Usage,
     threads: Threads,
+    simd: SimdLevel,
     /// Submissions that have ended, which are all that have a number.
     submissions: AtomicU64,
     heap: Heap,
@@ -34,12 +36,19 @@ impl CpuDevice {
     /// A device without a pool. It starts no thread before it needs one.
     ///
     /// # Errors
-    /// `InvalidArgument` where the options ask for no thread.
+    /// `InvalidArgument` where the options ask for no thread; `Unsupported` where they ask for vector instructions that
+    /// the processor lacks.
     pub fn new(options: &CpuOptions) -> Result<Self> {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
-        let info = identity::describe(threads.count(), default_usage);
+        let simd = options.simd_level()?;
+        let info = identity::describe(threads.count(), simd, default_usage);
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
-        Ok(Self { info, default_usage, threads, submissions, heap, fault })
+        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault })
+    }
+
+    /// The vector instructions that its kernels use.
+    pub fn simd(&self) -> SimdLevel {
+        self.simd
     }
 
     fn check_fault(&self) -> Result<()> {
@@ -56,11 +65,34 @@ impl CpuDevice {
                 let mut buffer = buffer.access_mut();
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
+            Command::Native(call) => self.run_native(call),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
         }
+    }
+
+    /// Runs a program. A panic ends the device, on whatever thread: what it should have written is not there.
+    fn run_native(&self, call: &NativeCall) -> Result<()> {
+        let Some(program) = call.work().downcast_ref::<NativeProgram>() else {
+            let message = format!("CPU device expected a native program, found other work `{}`", call.name());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let run = || program.run(call, &self.threads, self.simd);
+        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            let text = text.unwrap_or("a value that is not text");
+            Err(Error::new(ErrorKind::Internal, format!("native program panicked: {text}")))
+        });
+        result.map_err(|error| {
+            let error = error.context(format!("native program `{}`", call.name()));
+            if error.kind() != ErrorKind::Internal {
+                return error;
+            }
+            self.fault.get_or_init(|| error.context("CPU device")).clone()
+        })
     }
 
     fn copy(&self, from: &[u8], to: &mut [u8]) -> Result<()> {

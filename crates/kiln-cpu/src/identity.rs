@@ -8,10 +8,9 @@ use sysinfo::{MemoryRefreshKind, System};
 /// The budget where the system does not tell how much memory it has.
 const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 
-/// Describes a device with `threads` threads, without starting any.
-pub(crate) fn describe(threads: usize, default_usage: Usage) -> DeviceInfo {
+/// Describes a device with `threads` threads, without starting any, and with kernels for `simd`.
+pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage) -> DeviceInfo {
     let mut system = System::new().ok();
-    let simd = SimdLevel::detect();
     let name = model(system.as_mut()).unwrap_or_else(|| ARCH.into());
     let total_bytes = system.as_mut().and_then(memory_bytes);
     let driver_version = env!("CARGO_PKG_VERSION");
@@ -122,7 +121,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap();
         let expected = one_line(line.trim_start_matches([' ', '\t', ':'])).unwrap();
-        assert_eq!(describe(1, Usage::Shared).name, expected);
+        assert_eq!(describe(1, SimdLevel::detect(), Usage::Shared).name, expected);
     }
 
     #[cfg(target_os = "linux")]
@@ -131,7 +130,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
         let total: u64 = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;
-        let memory = describe(1, Usage::Shared).memory;
+        let memory = describe(1, SimdLevel::detect(), Usage::Shared).memory;
         let found = memory.total_bytes.unwrap();
         assert!(found > 0 && found <= total, "{found} of {total}");
         assert_eq!(memory.default_budget_bytes, found / 4 * 3);

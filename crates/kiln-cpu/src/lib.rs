@@ -22,6 +22,7 @@ mod device;
 mod heap;
 mod identity;
 mod map;
+mod native;
 mod options;
 mod simd;
 mod sync;
@@ -30,23 +31,40 @@ mod threads;
 pub use device::CpuDevice;
 pub use kiln_ir::SimdLevel;
 pub use kiln_runtime::HostAccess;
+pub use native::NativeProgram;
 pub use options::CpuOptions;
 pub use threads::Threads;
 
-use kiln_ir::Result;
+use kiln_ir::plan::Plan;
+use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{Device, DeviceInfo};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Opens the CPU device. Each call makes one of its own, with its own threads and its own pool.
 ///
 /// # Errors
-/// `InvalidArgument` where the options ask for no thread, or where the pool's settings contradict each other.
+/// `InvalidArgument` where the options ask for no thread, or where the pool's settings contradict each other;
+/// `Unsupported` where they ask for vector instructions that the processor lacks.
 pub fn open(options: CpuOptions) -> Result<Device> {
     let device = CpuDevice::new(&options)?;
     Device::new(Arc::new(device), options.into_pool())
 }
 
+/// Makes a plan ready to run on a CPU device.
+///
+/// # Errors
+/// `Unsupported` where the device is not one of this crate; `Internal` where the plan is not well formed.
+pub fn program(device: &Device, plan: Arc<Plan>) -> Result<Arc<NativeProgram>> {
+    let api: &dyn Any = &**device.api();
+    let Some(cpu) = api.downcast_ref::<CpuDevice>() else {
+        let message = format!("native programs expected a CPU device, found `{}`", device.info().id);
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    };
+    NativeProgram::new(plan, cpu.simd()).map(Arc::new)
+}
+
 /// What [`open`] would give with default options, without opening anything.
 pub fn info() -> DeviceInfo {
-    identity::describe(options::available_threads(), CpuOptions::new().default_usage())
+    identity::describe(options::available_threads(), SimdLevel::detect(), CpuOptions::new().default_usage())
 }

@@ -1,6 +1,6 @@
 //! How the CPU device is opened.
 
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
 use kiln_runtime::{HostAccess, PoolOptions, Usage};
 use std::num::NonZero;
 
@@ -18,6 +18,7 @@ use std::num::NonZero;
 #[derive(Clone, Debug, Default)]
 pub struct CpuOptions {
     threads: Option<usize>,
+    simd: Option<SimdLevel>,
     host_access: HostAccess,
     pool: PoolOptions,
 }
@@ -32,6 +33,13 @@ impl CpuOptions {
     #[must_use]
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = Some(count);
+        self
+    }
+
+    /// Runs kernels with these vector instructions and not more. Default: what the processor has.
+    #[must_use]
+    pub fn simd(mut self, level: SimdLevel) -> Self {
+        self.simd = Some(level);
         self
     }
 
@@ -55,6 +63,10 @@ impl CpuOptions {
             Some(count) => Ok(count),
             None => Ok(available_threads()),
         }
+    }
+
+    pub(crate) fn simd_level(&self) -> Result<SimdLevel> {
+        self.simd.map_or_else(|| Ok(SimdLevel::detect()), |level| crate::simd::check(level).map(|()| level))
     }
 
     /// The usage of a buffer that asks for none.

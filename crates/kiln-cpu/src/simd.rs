@@ -1,6 +1,6 @@
-//! What a level of vector instructions is called among the features of a device.
+//! Levels of vector instructions as a device sees them: which it can run, and what they are called among its features.
 
-use kiln_ir::SimdLevel;
+use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
 use kiln_runtime::Feature;
 
 /// What a device of this level has, lower levels included.
@@ -11,6 +11,31 @@ pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {
         SimdLevel::Avx2 => &[Feature::Avx2],
         SimdLevel::Avx512 => &[Feature::Avx2, Feature::Avx512],
         _ => &[],
+    }
+}
+
+/// Whether the processor has a level: it is the one that it has, or below it.
+///
+/// # Errors
+/// `Unsupported` where it is not.
+pub(crate) fn check(level: SimdLevel) -> Result<()> {
+    let found = SimdLevel::detect();
+    if ladder(found).contains(&level) {
+        return Ok(());
+    }
+    let message = format!("CPU device expected vector instructions of the processor, which has {found}, found {level}");
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+/// The levels that a processor of this level has.
+fn ladder(level: SimdLevel) -> &'static [SimdLevel] {
+    use SimdLevel::{Avx2, Avx512, Neon, NeonF16, Scalar};
+    match level {
+        Neon => &[Scalar, Neon],
+        NeonF16 => &[Scalar, Neon, NeonF16],
+        Avx2 => &[Scalar, Avx2],
+        Avx512 => &[Scalar, Avx2, Avx512],
+        _ => &[Scalar],
     }
 }
 

@@ -112,4 +112,6 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Whose results are wanted.
     pub outputs: Vec<NodeId>,
+    /// Whose results are welcome: those that a plan stores anyway outlive the run.
+    pub held: Vec<NodeId>,
 }

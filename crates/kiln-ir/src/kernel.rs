@@ -35,6 +35,13 @@ pub trait KernelOp: Any + Debug + Send + Sync {
         false
     }
 
+    /// How far a result may be from the exact one before it is stored, where the operands have elements as large as `largest`.
+    /// Kernels that move elements leave the default.
+    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+        let _ = (inputs, largest);
+        0.0
+    }
+
     /// Arithmetic operations of one run, for reports.
     fn flops(&self, inputs: &[TensorType]) -> u64;
 

@@ -6,7 +6,13 @@
 pub mod attention;
 pub mod cat;
 pub mod gather;
+mod indices;
 pub mod matmul;
+mod memory;
 pub mod norm;
+mod rows;
 pub mod scatter;
 pub mod softmax;
+#[cfg(test)]
+mod testing;
+mod walk;

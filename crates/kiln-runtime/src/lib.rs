@@ -37,6 +37,7 @@ pub mod graph;
 mod info;
 mod kernel;
 pub mod memory;
+mod native;
 mod null;
 pub mod pool;
 mod rebinding;
@@ -56,6 +57,7 @@ pub use kernel::{
 };
 pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
+pub use native::{NativeAccess, NativeCall};
 pub use null::{NullArguments, NullDevice, Record};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;

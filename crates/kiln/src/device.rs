@@ -4,11 +4,14 @@
 use crate::cache_dir;
 use crate::choice::{Choice, choose_from};
 use crate::gpus;
+use crate::tensor::run::PlanCache;
 use kiln_cpu::CpuOptions;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A device with its memory pool, and how to get one. Clones are the same device.
 ///
@@ -28,7 +31,21 @@ use std::ops::Deref;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Device(kiln_runtime::Device);
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    runtime: kiln_runtime::Device,
+    tensors: TensorState,
+}
+
+/// What the tensors of a device share.
+pub(crate) struct TensorState {
+    pub(crate) plans: PlanCache,
+    /// How many keys of random tensors were taken, in the lower half, and the seed of all, mixed, in the upper.
+    keys: AtomicU64,
+    /// Whether each op's result is searched for NaN and infinities.
+    tripwire: AtomicBool,
+}
 
 impl Device {
     /// Every device of this machine, without opening one: the CPU device, then the GPUs, the best first.
@@ -77,7 +94,7 @@ impl Device {
     /// # Errors
     /// `InvalidArgument` where the settings contradict each other; otherwise as [`cpu`](Self::cpu).
     pub fn cpu_with(options: CpuOptions) -> Result<Self> {
-        kiln_cpu::open(options).map(Self)
+        kiln_cpu::open(options).map(Self::from)
     }
 
     /// The GPU with this place among the GPUs of [`list`](Self::list), a software GPU too. Compiled kernels are kept between
@@ -87,7 +104,7 @@ impl Device {
     /// `Unsupported` where there is no such GPU, where its driver refuses to open it, or where the feature `gpu` of this
     /// crate is off.
     pub fn gpu(index: usize) -> Result<Self> {
-        gpus::open(index, KernelCacheOptions::new()).map(Self)
+        gpus::open(index, KernelCacheOptions::new()).map(Self::from)
     }
 
     /// A GPU with settings of one's own. Kernels are kept in [`kernel_cache_dir`](crate::kernel_cache_dir) where the settings
@@ -97,7 +114,7 @@ impl Device {
     /// As [`gpu`](Self::gpu), and `InvalidArgument` where the settings contradict each other.
     #[cfg(feature = "gpu")]
     pub fn gpu_with(index: usize, options: kiln_gpu::GpuOptions) -> Result<Self> {
-        kiln_gpu::open(index, options.or_disk(cache_dir::default_disk)).map(Self)
+        kiln_gpu::open(index, options.or_disk(cache_dir::default_disk)).map(Self::from)
     }
 
     /// The device with this name: `cpu`, `gpu` for the first GPU, `gpu:1` for the one with index 1. These are the ids
@@ -119,12 +136,87 @@ impl Device {
         match Name::parse(name) {
             Some(Name::Cpu) => Self::cpu(),
             Some(Name::Gpu(index)) => {
-                let opened = gpus::open(index, kernels).map(Self);
+                let opened = gpus::open(index, kernels).map(Self::from);
                 opened.map_err(|error| explain(error, name, index, &Self::list()))
             }
             None => Err(unknown(name, &Self::list())),
         }
     }
+}
+
+impl Device {
+    /// Whether both handles are of one device, as clones are: tensors of one device can meet.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let (one, other) = (kiln::Device::cpu()?, kiln::Device::cpu()?);
+    /// assert!(one.is_same(&one.clone()) && !one.is_same(&other));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Begins the sequence of random tensors anew: those made from here on are the same after the same seed, on every device.
+    /// Without a call, the seed is 0.
+    pub fn set_seed(&self, seed: u64) {
+        self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
+    }
+
+    /// The key of the next random tensor.
+    pub(crate) fn next_key(&self) -> u32 {
+        mix(self.0.tensors.keys.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes every op search its result for NaN and infinities, and [`Tensor::eval`](crate::Tensor::eval) return an error that names the
+    /// op which first made one of finite elements. Ops run one by one then, and wait for each other: this is for debugging.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// device.set_tripwire(true);
+    /// let x = kiln::Tensor::from_slice(&[1.0f32, 0.0], 2, &device)?.log()?.mul_scalar(2.0)?;
+    /// assert!(x.eval().unwrap_err().to_string().contains("`log`"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_tripwire(&self, on: bool) {
+        self.0.tensors.tripwire.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_tripwire(&self) -> bool {
+        self.0.tensors.tripwire.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn tensors(&self) -> &TensorState {
+        &self.0.tensors
+    }
+
+    /// What the cache of plans did so far: hits are computations that were planned before, with the same shapes.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// for value in 0..3 {
+    ///     kiln::Tensor::from_slice(&[value], 1, &device)?.add_scalar(value)?.eval()?;
+    /// }
+    /// let plans = device.plan_cache_stats();
+    /// assert_eq!((plans.hits, plans.misses), (2, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plan_cache_stats(&self) -> kiln_cache::CacheMetrics {
+        self.0.tensors.plans.statistics()
+    }
+}
+
+/// Well-mixed bits of a number: neighbours give unrelated keys.
+pub(crate) fn mix(number: u64) -> u32 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((bits ^ (bits >> 31)) >> 32) as u32
 }
 
 fn with_cpu(gpus: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
@@ -171,25 +263,27 @@ impl Deref for Device {
     type Target = kiln_runtime::Device;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.0.runtime
     }
 }
 
 impl From<kiln_runtime::Device> for Device {
-    fn from(device: kiln_runtime::Device) -> Self {
-        Self(device)
+    fn from(runtime: kiln_runtime::Device) -> Self {
+        let (plans, tripwire) = (PlanCache::new(), AtomicBool::new(false));
+        let tensors = TensorState { plans, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
+        Self(Arc::new(Inner { runtime, tensors }))
     }
 }
 
 impl From<Device> for kiln_runtime::Device {
     fn from(device: Device) -> Self {
-        device.0
+        device.0.runtime.clone()
     }
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.0.runtime.fmt(f)
     }
 }
 

@@ -1,12 +1,13 @@
-//! Kiln, as a program uses it: devices, pooled buffers, kernels, graphs. Tensors come later.
+//! Kiln, as a program uses it: tensors, devices, pooled buffers, kernels, graphs.
 //!
-//! The crate owns how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do
-//! comes from `kiln-runtime`, the devices themselves from `kiln-cpu` and `kiln-gpu`; what a program needs of them is
-//! here under one name. It reads no environment but where the home directory is,
-//! for [`cache_dir`], prints nothing and keeps no state of its own.
+//! The crate owns [`Tensor`], how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do comes
+//! from `kiln-runtime`, the devices themselves from `kiln-cpu` and `kiln-gpu`, ops and plans from `kiln-ir` and `kiln-kernels`; what a
+//! program needs of them is here under one name. It reads no environment but where the home directory is, for [`cache_dir`], prints nothing
+//! and keeps no state outside of a device.
 //!
 //! The types to know:
 //!
+//! - [`Tensor`]: elements on a device; ops on them are recorded, fused, planned once and run when elements are read;
 //! - [`Device`]: something that owns memory and runs commands, with its pool;
 //! - [`Buffer`] and [`TypedBuffer`]: memory of a device, back in the pool when dropped;
 //! - [`Pool`]: who holds what, and how well memory is reused;
@@ -14,18 +15,15 @@
 //! - [`Graph`]: launches, copies and host callbacks, in the order that their buffers ask for.
 //!
 //! ```
-//! use kiln::{CommandList, Device};
+//! use kiln::{DType, Device, Tensor};
 //!
 //! # fn main() -> kiln::Result<()> {
 //! let device = Device::best()?; // a GPU where there is one, otherwise the CPU device
-//! println!("{}: {}", device.info().id, device.info().name);
-//!
-//! let input = device.buffer_from(&[1.0f32, 2.0, 3.0])?;
-//! let output = device.buffer_of::<f32>(3)?;
-//! let mut commands = CommandList::new();
-//! commands.copy(input.as_bytes(), output.as_bytes())?;
-//! device.submit(commands)?; // does not wait; the read does
-//! assert_eq!(output.read()?, [1.0, 2.0, 3.0]);
+//! let a = Tensor::randn((64, 64), DType::F16, &device)?;
+//! let b = a.mul(&a)?.add_scalar(1.0)?.relu()?.sum_axis(1)?;
+//! println!("{}", b.explain()?); // one kernel
+//! let sums: Vec<f32> = b.to_vec()?; // runs here
+//! assert!(sums.iter().all(|sum| *sum >= 64.0));
 //! # Ok(())
 //! # }
 //! ```
@@ -45,6 +43,7 @@ mod cache_dir;
 mod choice;
 mod device;
 mod gpus;
+mod tensor;
 
 pub use cache_dir::{cache_dir, kernel_cache_dir};
 pub use choice::{Choice, Rejection};
@@ -52,7 +51,8 @@ pub use device::Device;
 pub use kiln_cpu::{CpuOptions, SimdLevel};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;
-pub use kiln_ir::{Error, ErrorKind, Result};
+pub use half::{bf16, f16};
+pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 pub use kiln_runtime::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
     CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,
@@ -61,3 +61,4 @@ pub use kiln_runtime::{
     Origin, Outcome, PendingRead, Pool, PoolConfig, PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection,
     RunReport, Scalar, TypedBuffer, Usage, Value, graph, pool, store,
 };
+pub use tensor::{Activation, AttentionOptions, Axis, Operand, Status, Tensor, TensorExplanation, VerifyReport};

@@ -17,4 +17,5 @@ mod kernels;
 mod notify;
 mod processes;
 mod support;
+mod tensors;
 mod threads;

@@ -1,6 +1,25 @@
 //! Elementwise ops: each declared once, in the table, with everything that is known about it.
 
-use crate::{Class, SimdLevel};
+mod code;
+mod cpu;
+mod lane;
+mod math;
+mod power;
+mod random;
+mod reference;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tolerance;
+mod trace;
+
+pub use code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, SelectOp};
+pub use lane::{Float, Int, Integer, Mask, Number, Uint};
+pub use table::*;
+pub use tolerance::{Tolerance, ulp};
+
+use crate::{Class, DType, SimdLevel};
+use code::Classes;
 use std::fmt;
 
 /// An elementwise op: one entry of the [table](all).
@@ -11,7 +30,19 @@ pub struct ElementOp {
     pub doc: &'static str,
     /// Which dtypes it takes and gives.
     pub signature: Signature,
+    classes: Classes,
+    reference: Reference,
+    intervals: [Interval; 3],
+    accuracy: Tolerance,
+    is_cheap: bool,
 }
+
+/// The op in `f64`, of as many numbers as it takes, by other means than the op itself; truth is 0 or 1. A result of integers is this one
+/// without its fraction, modulo 2^32, and 0 where it is infinite or NaN.
+pub type Reference = fn(args: &[f64]) -> f64;
+
+/// From where to where an argument is sampled in tests.
+pub type Interval = (f64, f64);
 
 /// Which dtypes an op takes and gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +75,71 @@ pub enum Signature {
 /// The processor has the instructions of the level that the loop was asked for.
 pub type TileLoop = unsafe fn(out: &mut [u32], args: [&[u32]; 3]);
 
+/// A function that declares an op for each trait that its code can be written for.
+macro_rules! constructors {
+    ($($(#[doc = $doc:literal])+ $name:ident: $op:ident $(<$n:ident>)?, $arity:tt, $signature:expr;)*) => {
+        $($(#[doc = $doc])+
+        pub const fn $name<K: $op $(<$n>)? $(, const $n: usize)?>(
+            name: &'static str,
+            doc: &'static str,
+            intervals: [Interval; $arity],
+            reference: Reference,
+        ) -> Self {
+            let mut all = [(0.0, 0.0); 3];
+            let mut index = 0;
+            while index < $arity {
+                all[index] = intervals[index];
+                index += 1;
+            }
+            let accuracy = Tolerance { ulps: 0.5, absolute: 0.0 };
+            let classes = code::$name::<K $(, $n)?>();
+            Self { name, doc, signature: $signature, classes, reference, intervals: all, accuracy, is_cheap: false }
+        })*
+    };
+}
+
+/// Declaring an op: with its name, a sentence, from where to where each argument is sampled in tests, and a reference.
+impl ElementOp {
+    constructors! {
+        /// An op on floats.
+        float: FloatOp<N>, N, Signature::Same { arity: N };
+        /// An op on numbers of any class.
+        number: NumberOp<N>, N, Signature::Same { arity: N };
+        /// An op on integers.
+        integer: IntegerOp<N>, N, Signature::Same { arity: N };
+        /// A question about two numbers of any class.
+        compare: CompareOp, 2, Signature::Compare;
+        /// A choice between two numbers of any class.
+        select: SelectOp, 3, Signature::Select;
+        /// An op on `u32`.
+        bits: BitsOp<N>, N, Signature::Bits { arity: N };
+        /// A float made of `u32`.
+        bits_to_float: BitsToFloatOp<N>, N, Signature::BitsToFloat { arity: N };
+    }
+
+    /// States how far an `f32` may be from the exact result, on any device, in units of its last place. Without this it is rounded
+    /// correctly.
+    #[must_use]
+    pub const fn ulps(mut self, ulps: f64) -> Self {
+        self.accuracy.ulps = ulps;
+        self
+    }
+
+    /// States an amount on top, for results near zero.
+    #[must_use]
+    pub const fn absolute(mut self, absolute: f64) -> Self {
+        self.accuracy.absolute = absolute;
+        self
+    }
+
+    /// Says that computing it twice costs less than storing it once: it is an instruction or two.
+    #[must_use]
+    pub const fn cheap(mut self) -> Self {
+        self.is_cheap = true;
+        self
+    }
+}
+
 impl ElementOp {
     /// How many inputs it takes.
     pub fn arity(&self) -> usize {
@@ -54,22 +150,50 @@ impl ElementOp {
         }
     }
 
+    /// Whether computing it twice costs less than storing it once.
+    pub fn is_cheap(&self) -> bool {
+        self.is_cheap
+    }
+
+    /// The op in `f64`.
+    pub fn reference(&self) -> Reference {
+        self.reference
+    }
+
+    /// From where to where each argument is sampled in tests.
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals[..self.arity()]
+    }
+
+    /// How far a result may be from the exact one for the operands that were given, where it is computed alone and stored as this dtype.
+    /// Devices may take subnormal numbers for zero. Integers are exact.
+    pub fn bound(&self, dtype: DType) -> Tolerance {
+        let Tolerance { ulps, absolute } = self.accuracy;
+        let (rounding, scale) = match dtype {
+            _ if self.signature == Signature::Compare => return Tolerance::EXACT,
+            DType::I32 | DType::U32 | DType::U8 => return Tolerance::EXACT,
+            DType::F32 => (0.0, 1.0),
+            DType::F16 => (0.5, 2f64.powi(10 - 23)),
+            DType::BF16 => (0.5, 2f64.powi(7 - 23)),
+        };
+        Tolerance { ulps: rounding + ulps * scale, absolute: absolute + f64::from(f32::MIN_POSITIVE) }
+    }
+
+    /// Whether it takes operands of this class.
+    pub fn takes(&self, class: Class) -> bool {
+        self.classes[class as usize].is_some()
+    }
+
     /// The loop over operands of this class; `None` where the op has none.
     pub fn tile(&self, class: Class, level: SimdLevel) -> Option<TileLoop> {
-        let _ = (class, level);
-        None
+        Some(self.classes[class as usize]?.tile(level))
     }
 
-    /// The op as a WGSL function over operands of this class, under this name, for one element or four at once (`vec4`).
+    /// The op as a WGSL function over operands of this class, under this name, for one element or four at once (`vec4`). Truth is 0 or 1 of
+    /// `u32`.
     pub fn wgsl(&self, class: Class, name: &str, four: bool) -> Option<String> {
-        let _ = (class, name, four);
-        None
+        Some(self.classes[class as usize]?.trace().wgsl(name, four))
     }
-}
-
-/// Every op.
-pub fn all() -> &'static [&'static ElementOp] {
-    &[]
 }
 
 /// Ops are the same where they are the same entry.

@@ -1,8 +1,42 @@
 //! Plans: what a graph becomes before it runs.
+//!
+//! [`Plan::new`] is a row of pure passes: large reductions are cut in two (`split`), then it is decided which results are stored
+//! and which are computed inside another kernel (`fuse`), the program of each kernel (`lower`), and a place in memory for each stored result (`memory`). Debug
+//! builds check what goes in and what comes out (`verify`).
+//!
+//! What a kernel may rely on:
+//! - Operands are listed once: the same elements read the same way are one operand.
+//! - The space of a map, and both spaces of a reduction, have no axes of length 1, and adjacent axes are one where every
+//!   operand allows it: a chain of ops on contiguous tensors has one axis, and a single element has none. Elements are
+//!   numbered row by row, so the space of the body behind a reduction may have other axes than the kept ones of its
+//!   input, but has as many elements, in the same order. The space behind a hand-written kernel is the output's shape.
+//! - The numbers of `F16` and `BF16` stay `f32` between the ops of one kernel; only a cast or a store rounds them.
+//! - A kernel with a core stores only dtypes that [`Target::stores`] has.
+//! - A step that would write nothing is left out; its value is there, with no bytes.
 
-use crate::Layout;
-use crate::graph::TensorType;
+mod fuse;
+mod key;
+mod limit;
+mod lower;
+mod memory;
+mod report;
+mod space;
+mod split;
+mod steps;
+mod target;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod views;
+
+pub use key::{PlanKey, key, structure};
+pub use report::Explain;
+pub use target::Target;
+
+use crate::graph::{Graph, NodeId, TensorType};
 use crate::kernel::Kernel;
+use crate::{Layout, Result};
+use std::borrow::Cow;
 
 /// Kernels in order, with a place in memory for each value.
 #[derive(Clone, Debug)]
@@ -15,8 +49,12 @@ pub struct Plan {
     pub slots: Vec<u64>,
     /// Where each output of the graph is.
     pub outputs: Vec<PlanOutput>,
+    /// Of the graph's held nodes, those that are stored: the node, and the value that it is.
+    pub held: Vec<(NodeId, usize)>,
     /// What did not fuse, and why; one sentence each.
     pub notes: Vec<String>,
+    /// Bytes that would move if every op of the graph were a kernel of its own.
+    pub unfused_bytes: u64,
 }
 
 /// One kernel with what it reads and writes.
@@ -51,7 +89,7 @@ pub struct Value {
 /// Where a value is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In a buffer of its own, which outlives the run: an output.
+    /// In a buffer of its own, which outlives the run: an output, or a node that is held.
     Own,
     /// In a slot.
     Slot(usize),
@@ -64,4 +102,29 @@ pub struct PlanOutput {
     pub source: Source,
     /// How they lie there.
     pub layout: Layout,
+}
+
+impl Plan {
+    /// The plan of a graph.
+    ///
+    /// # Errors
+    /// `Unsupported` where one op alone needs more than the target has. `Internal` where a check of a debug build fails.
+    pub fn new(graph: &Graph, target: &Target) -> Result<Self> {
+        if cfg!(debug_assertions) {
+            graph.verify()?;
+        }
+        let (graph, notes) = match target.split_reduce {
+            Some(limit) if target.fuse => split::split(graph, limit),
+            _ => (Cow::Borrowed(graph), Vec::new()),
+        };
+        let fused = fuse::fuse(&graph, target)?;
+        let mut plan = steps::build(&graph, target, fused);
+        plan.notes.extend(notes);
+        memory::assign(&mut plan);
+        if cfg!(debug_assertions) {
+            graph.verify()?;
+            plan.verify(&graph)?;
+        }
+        Ok(plan)
+    }
 }

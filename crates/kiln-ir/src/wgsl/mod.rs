@@ -1,7 +1,23 @@
 //! Kernels as WGSL.
+//!
+//! In the order of the flow: `builder` the frame that every kernel has · `memory` and `convert` elements in buffers and as numbers · `frame` where
+//! operands are · `body` elementwise programs · `map` and `reduce` the kernels that are not written by hand.
 
+mod body;
+mod builder;
+mod convert;
+mod frame;
+mod map;
+mod memory;
+mod reduce;
+#[cfg(test)]
+mod tests;
+
+pub use builder::WgslBuilder;
+
+use crate::Result;
 use crate::graph::TensorType;
-use crate::kernel::{Body, Operand};
+use crate::kernel::{Body, Core, Kernel, Operand};
 
 /// What the adapter can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,8 +40,8 @@ pub struct WgslCall<'a> {
     pub output: &'a TensorType,
 }
 
-/// A kernel to compile and launch. Buffers are bound in order: the operands of the core, those of the body, the output; then the
-/// uniform `params`.
+/// A kernel to compile and launch. Buffers are bound by name: `core0` and so on for the operands of the core, `body0` and so on for those of the
+/// body, `output`; then the uniform `params`. What a kernel does not use, its compiled form does not take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WgslKernel {
     /// The text. Lengths and strides are not part of it, so that new shapes need no new kernel.
@@ -36,4 +52,26 @@ pub struct WgslKernel {
     pub scalars: Vec<usize>,
     /// How many workgroups run.
     pub workgroups: [u32; 3],
+}
+
+/// A kernel of a plan as WGSL.
+///
+/// # Errors
+/// `Unsupported` where a hand-written kernel has none for its operands; `TooLarge` where a kernel cannot count so far.
+pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
+    match &kernel.core {
+        Core::Map => Ok(map::render(kernel, features)),
+        Core::Reduce { op, input, kept } => reduce::render(kernel, (*op, input, *kept), features),
+        Core::Op { op, operands } => {
+            op.wgsl(&WgslCall { features, operands, body: &kernel.body, output: &kernel.output })
+        }
+    }
+    .map_err(|error| error.context(format!("kernel `{}`", kernel.name)))
+}
+
+/// So many workgroups as a grid that every device takes: at most 65,535 along an axis. The number of a workgroup is
+/// `group.y * groups.x + group.x`; the last ones may be too many.
+pub fn grid(workgroups: u32) -> [u32; 3] {
+    let rows = workgroups.div_ceil(65_535);
+    [if rows == 0 { 0 } else { workgroups.div_ceil(rows) }, rows.max(1), 1]
 }

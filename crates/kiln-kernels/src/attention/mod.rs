@@ -1,1 +1,111 @@
-//! attention.
+//! Attention in one pass: scores are made block by block and never kept.
+//!
+//! On the CPU everything is computed turned around, with a query in each lane of a vector: the scores of a block of keys are the product of
+//! the keys and the turned queries, and what the queries gather is the product of the turned values and the weights. So keys and values of
+//! `f32` are read where they are, and largest scores and sums are found without looking across lanes.
+
+mod cpu;
+mod gpu;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{DType, Error, ErrorKind, KernelOp, Layout, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// Attention: `softmax(q kᵀ scale) v`, of queries `(b, h, m, d)`, keys `(b, h, n, d)` and values `(b, h, n, e)` of one float dtype:
+/// `(b, h, m, e)` in that dtype. A query that attends to nothing gives zeros.
+///
+/// Everything is computed in `f32`, in an order that does not depend on the number of threads: results are the same bit by bit on any number
+/// of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// What scores are multiplied by, most often `1 / sqrt(d)`.
+    pub scale: f32,
+    /// Whether query `i` attends only to keys up to `i + (n - m)`: the last query to all of them.
+    pub causal: bool,
+    /// Whether there is a fourth input, `U8` of shape `(b, h, m, n)`: 0 where a query does not attend to a key.
+    pub has_mask: bool,
+}
+
+impl KernelOp for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![u64::from(self.scale.to_bits()), u64::from(self.causal), u64::from(self.has_mask)]
+    }
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> {
+        let expected = 3 + usize::from(self.has_mask);
+        if inputs.len() != expected {
+            let message = format!("attention expected {expected} inputs, found {}", inputs.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);
+        if q.dtype != k.dtype || q.dtype != v.dtype || !q.dtype.is_float() {
+            let message = format!(
+                "attention expected queries, keys and values of one float dtype, found {}, {} and {}; convert with to_dtype",
+                q.dtype, k.dtype, v.dtype
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let (&[b, h, m, d], &[kb, kh, n, kd], &[vb, vh, vn, e]) = (&*q.shape, &*k.shape, &*v.shape) else {
+            return Err(mismatch(inputs));
+        };
+        if [kb, kh, kd] != [b, h, d] || [vb, vh, vn] != [b, h, n] {
+            return Err(mismatch(inputs));
+        }
+        if let Some(mask) = inputs.get(3) {
+            if mask.dtype != DType::U8 {
+                let message = format!("attention expected a mask of u8, found {}", mask.dtype);
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            if mask.shape[..] != [b, h, m, n] {
+                return Err(mismatch(inputs));
+            }
+        }
+        let shape = q.shape.with(3, e).checked().map_err(|error| error.context("attention"))?;
+        Ok(TensorType { shape, dtype: q.dtype })
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        let [q, k, v, ..] = inputs else { return 0 };
+        let lengths = |ty: &TensorType| (ty.shape.elements() as u64, ty.shape.last().copied().unwrap_or(0) as u64);
+        let ((queries, d), (_, e)) = (lengths(q), lengths(v));
+        let n = k.shape.get(2).copied().unwrap_or(0) as u64;
+        2 * queries.checked_div(d).unwrap_or(0) * n * (d + e)
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::run(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::render(self, call)
+    }
+}
+
+fn mismatch(inputs: &[TensorType]) -> Error {
+    let shapes: Vec<String> = inputs.iter().map(|input| input.shape.to_string()).collect();
+    let mask = if inputs.len() > 3 { " and (b, h, m, n)" } else { "" };
+    let message = format!(
+        "attention expected shapes (b, h, m, d), (b, h, n, d), (b, h, n, e){mask}, found {}",
+        shapes.join(", ")
+    );
+    Error::new(ErrorKind::ShapeMismatch, message)
+}

@@ -1,1 +1,76 @@
-//! cat.
+//! Tensors one behind the other along an axis.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::{check_axis, invalid, mismatch, text};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{KernelOp, Layout, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// Tensors one behind the other along an axis. They have one dtype, and equal lengths along every other axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cat {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl Cat {
+    /// How many inputs a kernel on a GPU can have. More than these are joined in several steps.
+    pub const MAX_GPU_INPUTS: usize = 7;
+}
+
+impl KernelOp for Cat {
+    fn name(&self) -> &'static str {
+        "cat"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.axis as u64]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let Some(first) = types.first() else {
+            return Err(invalid(String::from("cat expected at least 1 input, found none")));
+        };
+        check_axis(self.name(), self.axis, first)?;
+        let mut length = 0usize;
+        for (number, ty) in types.iter().enumerate() {
+            let described = || format!("found {} as input {number} after {}", text(ty), text(first));
+            if ty.dtype != first.dtype {
+                return Err(invalid(format!("cat expected inputs of one dtype, {}", described())));
+            }
+            let same =
+                ty.shape.rank() == first.shape.rank() && ty.shape.with(self.axis, 0) == first.shape.with(self.axis, 0);
+            if !same {
+                let message =
+                    format!("cat along axis {} expected equal lengths along all others, {}", self.axis, described());
+                return Err(mismatch(message));
+            }
+            length = length.saturating_add(ty.shape[self.axis]);
+        }
+        Ok(TensorType { shape: first.shape.with(self.axis, length).checked()?, dtype: first.dtype })
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn flops(&self, _inputs: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::run(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::wgsl(self, call)
+    }
+}

@@ -1,1 +1,107 @@
-//! gather.
+//! Elements of a tensor by their indices along an axis.
+//!
+//! An index out of range, which a negative one is, is an error on the CPU. A kernel on a GPU cannot return one: there it gives 0 for what
+//! it would have selected.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+pub(crate) mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::{check_axis, check_dtype, check_extent, inputs, mismatch, text};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{KernelOp, Layout, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// One element for each index, from the line along the axis that the index is on.
+///
+/// Inputs: `x`, and indices of the same rank that are nowhere longer than `x` but along the axis. The result has the shape of the indices:
+/// `out[a, i, b] = x[a, index[a, i, b], b]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// The axis.
+    pub axis: usize,
+}
+
+/// A slice of a tensor for each index: `out[a, i, b] = x[a, index[i], b]`. Along axis 0 of a table it is the lookup of embeddings.
+///
+/// Inputs: `x`, and indices of rank 1. The result is as long along the axis as there are indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSelect {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl KernelOp for Gather {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.axis as u64]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x, index] = inputs(self.name(), types)?;
+        check_axis(self.name(), self.axis, x)?;
+        check_dtype(self.name(), index)?;
+        check_extent(self.name(), self.axis, x, index)?;
+        Ok(TensorType { shape: index.shape.clone(), dtype: x.dtype })
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn flops(&self, _inputs: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::gather(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::gather(self, call)
+    }
+}
+
+impl KernelOp for IndexSelect {
+    fn name(&self) -> &'static str {
+        "index_select"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.axis as u64]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x, index] = inputs(self.name(), types)?;
+        check_axis(self.name(), self.axis, x)?;
+        check_dtype(self.name(), index)?;
+        if index.shape.rank() != 1 {
+            return Err(mismatch(format!("{} expected indices of rank 1, found {}", self.name(), text(index))));
+        }
+        Ok(TensorType { shape: x.shape.with(self.axis, index.shape[0]).checked()?, dtype: x.dtype })
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn flops(&self, _inputs: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::index_select(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::index_select(self, call)
+    }
+}

@@ -1,1 +1,86 @@
-//! matmul.
+//! The matrix product.
+//!
+//! On the CPU, operands of any strides and float dtype are copied to panels of `f32`, whose blocks stay in the caches while tiles of 6 by 16
+//! are summed up in registers; see [`Matmul`] for what the results are.
+
+mod cpu;
+pub(crate) mod few;
+mod gpu;
+pub(crate) mod matrix;
+pub(crate) mod panels;
+pub(crate) mod scratch;
+pub(crate) mod tile;
+pub(crate) mod vector;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{Error, ErrorKind, KernelOp, Layout, Result};
+use smallvec::SmallVec;
+
+/// The product of matrices `(.., m, k)` and `(.., k, n)` of one float dtype: `(.., m, n)` in that dtype. The axes before the last two are the
+/// same in both; broadcast them before. The sum over no elements (`k` is 0) is 0.
+///
+/// Products are added up in `f32`, in an order that depends on the shapes and on how the operands lie in memory, but not on the number of
+/// threads: results are the same bit by bit on any number of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matmul;
+
+impl KernelOp for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        SmallVec::new()
+    }
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> {
+        let [a, b] = inputs else {
+            let message = format!("matmul expected 2 inputs, found {}", inputs.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        };
+        if a.dtype != b.dtype || !a.dtype.is_float() {
+            let message = format!(
+                "matmul expected two tensors of one float dtype, found {} and {}; convert with to_dtype",
+                a.dtype, b.dtype
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let rank = a.shape.rank();
+        let fits = rank >= 2 && b.shape.rank() == rank && a.shape[..rank - 2] == b.shape[..rank - 2];
+        if !fits || a.shape[rank - 1] != b.shape[rank - 2] {
+            let message =
+                format!("matmul expected shapes (.., m, k) and (.., k, n), found {} and {}", a.shape, b.shape);
+            return Err(Error::new(ErrorKind::ShapeMismatch, message));
+        }
+        let shape = a.shape.with(rank - 1, b.shape[rank - 1]).checked().map_err(|error| error.context("matmul"))?;
+        Ok(TensorType { shape, dtype: a.dtype })
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        let [a, b] = inputs else { return 0 };
+        2 * a.shape.elements() as u64 * b.shape.last().copied().unwrap_or(0) as u64
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::run(call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::render(call)
+    }
+}

@@ -1,1 +1,102 @@
-//! norm.
+//! Rows brought to one scale: layer normalisation and its form without a mean.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::{inputs, mismatch, text};
+use crate::rows::{check_rows, has_whole_rows};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{KernelOp, Layout, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// `(x - mean) / sqrt(variance + eps)` along the last axis, and where it is affine, that times `weight` plus `bias`.
+///
+/// Inputs: `x`, floats of any shape; where it is affine also `weight` and `bias`, floats of one axis, as long as the last of `x`. The
+/// variance is that of the row: the mean of the squares, not an estimate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerNorm {
+    /// What is added to the variance.
+    pub eps: f32,
+    /// Whether there are `weight` and `bias`.
+    pub affine: bool,
+}
+
+/// `x / sqrt(mean of squares + eps)` along the last axis, and where it is affine, that times `weight`.
+///
+/// Inputs: `x`, floats of any shape; where it is affine also `weight`, floats of one axis, as long as the last of `x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsNorm {
+    /// What is added to the mean of the squares.
+    pub eps: f32,
+    /// Whether there is `weight`.
+    pub affine: bool,
+}
+
+macro_rules! norm_op {
+    ($op:ident, $name:literal, $vectors:literal, $flops:literal, $run:path, $wgsl:path) => {
+        impl KernelOp for $op {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn attributes(&self) -> SmallVec<[u64; 4]> {
+                smallvec![u64::from(self.eps.to_bits()), u64::from(self.affine)]
+            }
+
+            fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+                if self.affine {
+                    let [x, vectors @ ..] = inputs::<{ 1 + $vectors }>($name, types)?;
+                    infer($name, x, vectors)
+                } else {
+                    let [x] = inputs($name, types)?;
+                    infer($name, x, &[])
+                }
+            }
+
+            fn takes(&self, operand: usize, layout: &Layout) -> bool {
+                operand > 0 || has_whole_rows(layout)
+            }
+
+            fn fuses_epilogue(&self) -> bool {
+                true
+            }
+
+            fn flops(&self, inputs: &[TensorType]) -> u64 {
+                ($flops + if self.affine { $vectors } else { 0 }) * inputs[0].shape.elements() as u64
+            }
+
+            fn run(&self, call: &HostCall<'_>) -> Result<()> {
+                $run(self, call)
+            }
+
+            fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+                $wgsl(self, call)
+            }
+        }
+    };
+}
+
+norm_op!(LayerNorm, "layer_norm", 2, 5, cpu::layer_norm, gpu::layer_norm);
+norm_op!(RmsNorm, "rms_norm", 1, 3, cpu::rms_norm, gpu::rms_norm);
+
+fn infer(name: &str, x: &TensorType, vectors: &[TensorType]) -> Result<TensorType> {
+    check_rows(name, x)?;
+    let length = x.shape[x.shape.rank() - 1];
+    for (vector, role) in vectors.iter().zip(["weight", "bias"]) {
+        if !vector.dtype.is_float() || vector.shape[..] != [length] {
+            let message = format!(
+                "{name} of {} expected a {role} of floats and shape ({length},), found {}",
+                text(x),
+                text(vector)
+            );
+            return Err(mismatch(message));
+        }
+    }
+    Ok(x.clone())
+}

@@ -1,1 +1,78 @@
-//! scatter.
+//! Elements written to a tensor by their indices along an axis.
+//!
+//! An index out of range, which a negative one is, is an error on the CPU. A kernel on a GPU cannot return one: there what would be written
+//! is left out.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::{check_axis, check_dtype, check_extent, inputs, invalid, mismatch, text};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{KernelOp, Layout, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// A tensor with some elements replaced, or added to.
+///
+/// Inputs: `x`; indices of the same rank that are nowhere longer than `x` but along the axis; and `source`, of the dtype of `x` and the
+/// shape of the indices. The result is `x` with `out[a, index[a, i, b], b]` set to `source[a, i, b]`, or increased by it. Where an index
+/// comes twice, the last one along the axis counts, or they are added in order: in `f32` for floats, and rounded once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scatter {
+    /// The axis.
+    pub axis: usize,
+    /// Whether elements are added to, and not replaced.
+    pub add: bool,
+}
+
+impl KernelOp for Scatter {
+    fn name(&self) -> &'static str {
+        if self.add { "scatter_add" } else { "scatter" }
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.axis as u64, u64::from(self.add)]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x, index, source] = inputs(self.name(), types)?;
+        check_axis(self.name(), self.axis, x)?;
+        check_dtype(self.name(), index)?;
+        check_extent(self.name(), self.axis, x, index)?;
+        if source.dtype != x.dtype {
+            let message = format!("{} expected a source of {}, found {}", self.name(), x.dtype, text(source));
+            return Err(invalid(message));
+        }
+        if source.shape != index.shape {
+            let message = format!(
+                "{} expected a source of the indices' shape {}, found {}",
+                self.name(),
+                index.shape,
+                text(source)
+            );
+            return Err(mismatch(message));
+        }
+        Ok(x.clone())
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        if self.add { inputs[2].shape.elements() as u64 } else { 0 }
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::run(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::wgsl(self, call)
+    }
+}

@@ -1,1 +1,62 @@
-//! softmax.
+//! Softmax along the last axis, and its logarithm.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::inputs;
+use crate::rows::{check_rows, has_whole_rows};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{KernelOp, Layout, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// `exp(x) / sum(exp(x))` along the last axis, or its logarithm, of floats of any shape.
+///
+/// A row with a NaN or a positive infinity, and one of negative infinities alone, is NaN throughout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// Whether the result is the logarithm.
+    pub log: bool,
+}
+
+impl KernelOp for Softmax {
+    fn name(&self) -> &'static str {
+        if self.log { "log_softmax" } else { "softmax" }
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![u64::from(self.log)]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x] = inputs(self.name(), types)?;
+        check_rows(self.name(), x)?;
+        Ok(x.clone())
+    }
+
+    fn takes(&self, _operand: usize, layout: &Layout) -> bool {
+        has_whole_rows(layout)
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        // The largest, the difference, the exponential, the sum, the quotient.
+        5 * inputs[0].shape.elements() as u64
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::run(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::wgsl(self, call)
+    }
+}

@@ -6,8 +6,8 @@ use std::any::TypeId;
 
 /// A value for a `var<uniform>` of a kernel, or for a member of one.
 ///
-/// Numbers and arrays of two to four of them are checked against the type in the kernel; [`Value::bytes`] is for structs,
-/// and only its length is checked.
+/// Numbers and arrays of two to four of them are checked against the type in the kernel; [`Value::bytes`] is for structs
+/// and [`Value::slice`] for arrays, of which only the length is checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// The type in WGSL; `None` where only the length is known.
@@ -19,6 +19,11 @@ impl Value {
     /// A struct laid out as the kernel wants it, padding included as explicit fields.
     pub fn bytes<T: NoUninit>(value: &T) -> Self {
         Self { type_name: None, bytes: bytemuck::bytes_of(value).to_vec() }
+    }
+
+    /// An array of as many elements as the kernel wants, in steps as it wants them.
+    pub fn slice<T: NoUninit>(values: &[T]) -> Self {
+        Self { type_name: None, bytes: bytemuck::cast_slice(values).to_vec() }
     }
 }
 

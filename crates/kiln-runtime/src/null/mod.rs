@@ -351,7 +351,7 @@ impl DeviceApi for NullDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        let steps = commands.iter().map(|command| Step::new(command, &self.kernels)).collect();
+        let steps = commands.iter().map(|command| Step::new(command, &self.kernels)).collect::<Result<_>>()?;
         let submission = {
             let mut state = self.shared.state.lock();
             if let Some(fault) = &state.fault {
@@ -430,8 +430,8 @@ impl NullDevice {
 }
 
 impl Step {
-    fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Self {
-        match command {
+    fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Result<Self> {
+        Ok(match command {
             Command::Copy { from, to, .. } => Self::Copy { from: Span::new(from), to: Span::new(to) },
             Command::Zero { buffer } => Self::Zero { span: Span::new(buffer) },
             Command::Dispatch(dispatch) => Self::Dispatch {
@@ -440,7 +440,11 @@ impl Step {
                 values: dispatch.values().to_vec(),
                 workgroups: dispatch.workgroups(),
             },
-        }
+            Command::Native(call) => {
+                let message = format!("null device expected copies and kernels, found native work `{}`", call.name());
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        })
     }
 }
 

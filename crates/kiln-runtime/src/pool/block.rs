@@ -212,6 +212,12 @@ impl Access<'_> {
         Region::new(&self.place.raw, self.place.offset + self.range.start, self.range.end - self.range.start)
     }
 
+    /// A part of the block, wherever this access begins.
+    pub(crate) fn region_at(&self, range: &Range<u64>) -> Region<'_> {
+        debug_assert!(self.range.start <= range.start && range.end <= self.range.end, "the access covers the range");
+        Region::new(&self.place.raw, self.place.offset + range.start, range.end - range.start)
+    }
+
     /// The raw block and the offset in it, to be kept beyond this access: submitted work needs them until it is done.
     pub fn raw(&self) -> (Arc<RawBlock>, u64) {
         (Arc::clone(&self.place.raw), self.place.offset + self.range.start)

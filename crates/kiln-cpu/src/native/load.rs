@@ -1,0 +1,184 @@
+//! How the elements of an operand reach a tile.
+
+use super::loops::Loops;
+use kiln_ir::kernel::Operand;
+use kiln_ir::{DType, Layout};
+use smallvec::SmallVec;
+
+/// How an operand is read, decided once.
+#[derive(Debug)]
+pub(crate) struct Load {
+    dtype: DType,
+    /// Elements before the first.
+    offset: usize,
+    pub(crate) access: Access,
+}
+
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// Words without gaps, in the order of the space: used where they are.
+    Direct,
+    /// The same element everywhere.
+    Splat,
+    /// Narrow elements without gaps, which are converted.
+    Contiguous,
+    /// Anything else: axes from the innermost, without those of length 1, neighbours merged where they continue each other.
+    Strided(SmallVec<[Axis; 4]>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Axis {
+    length: usize,
+    stride: isize,
+}
+
+impl Load {
+    pub(crate) fn new(operand: &Operand) -> Self {
+        let (dtype, layout) = (operand.dtype, &operand.layout);
+        let access = if layout.is_splat() {
+            Access::Splat
+        } else if !layout.is_contiguous() {
+            Access::Strided(merged(layout))
+        } else if dtype.bytes() == 4 {
+            Access::Direct
+        } else {
+            Access::Contiguous
+        };
+        Self { dtype, offset: layout.offset(), access }
+    }
+
+    /// Whether elements are gathered in their own width before they are converted.
+    pub(crate) fn needs_narrow_tile(&self) -> bool {
+        matches!(self.access, Access::Strided(_)) && self.dtype.bytes() < 4
+    }
+
+    /// Where the operand's first element is.
+    ///
+    /// # Safety
+    /// The operand lies in the memory at `memory`.
+    pub(crate) unsafe fn first(&self, memory: *const u8) -> *const u8 {
+        // SAFETY: the operand's first element is in its memory.
+        unsafe { memory.add(self.offset * self.dtype.bytes()) }
+    }
+
+    /// The one element of a splat, as a word.
+    ///
+    /// # Safety
+    /// The operand lies in the memory at `memory` and has an element.
+    pub(crate) unsafe fn splat(&self, memory: *const u8, loops: &Loops) -> u32 {
+        let mut word = [0];
+        // SAFETY: one element is there.
+        unsafe { self.convert(self.first(memory), &mut word, loops) };
+        word[0]
+    }
+
+    /// The elements from number `start` of the space on.
+    ///
+    /// # Safety
+    /// The operand lies in the memory at `memory`; the range is inside of the space; `narrow` is as long as `out` where
+    /// [`needs_narrow_tile`](Self::needs_narrow_tile) says so.
+    pub(crate) unsafe fn fill(
+        &self,
+        memory: *const u8,
+        start: usize,
+        out: &mut [u32],
+        narrow: *mut u32,
+        loops: &Loops,
+    ) {
+        // SAFETY: the operand's elements of the range are in its memory, by the layout that the axes came from.
+        unsafe {
+            let first = self.first(memory);
+            let Access::Strided(axes) = &self.access else {
+                return self.convert(first.add(start * self.dtype.bytes()), out, loops);
+            };
+            match self.dtype.bytes() {
+                4 => gather(first.cast::<u32>(), axes, start, out.as_mut_ptr(), out.len()),
+                2 => gather(first.cast::<u16>(), axes, start, narrow.cast(), out.len()),
+                _ => gather(first, axes, start, narrow.cast(), out.len()),
+            }
+            if self.dtype.bytes() < 4 {
+                self.convert(narrow.cast(), out, loops);
+            }
+        }
+    }
+
+    /// Converts elements that lie without gaps.
+    ///
+    /// # Safety
+    /// As many elements as `out` is long are at `from`, aligned.
+    unsafe fn convert(&self, from: *const u8, out: &mut [u32], loops: &Loops) {
+        let len = out.len();
+        // SAFETY: the caller vouches for the elements; the loops are of a level that the processor has.
+        unsafe {
+            match self.dtype {
+                DType::F32 | DType::I32 | DType::U32 => from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len),
+                DType::F16 => (loops.from_f16)(std::slice::from_raw_parts(from.cast(), len), out),
+                DType::BF16 => (loops.from_bf16)(std::slice::from_raw_parts(from.cast(), len), out),
+                DType::U8 => (loops.from_u8)(std::slice::from_raw_parts(from, len), out),
+            }
+        }
+    }
+}
+
+/// The axes of a layout from the innermost, as few as they can be.
+fn merged(layout: &Layout) -> SmallVec<[Axis; 4]> {
+    let mut axes: SmallVec<[Axis; 4]> = SmallVec::new();
+    for (&length, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
+        match axes.last_mut() {
+            _ if length == 1 => {}
+            Some(inner) if stride == inner.stride * inner.length as isize => inner.length *= length,
+            _ => axes.push(Axis { length, stride }),
+        }
+    }
+    axes
+}
+
+/// Copies `len` elements from number `start` on, row by row.
+///
+/// # Safety
+/// The elements that the axes reach from `first` are readable, the range is inside of the axes, and `to` has room.
+unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut T, len: usize) {
+    let mut index: SmallVec<[usize; 8]> = SmallVec::new();
+    let (mut rest, mut position) = (start, 0);
+    for axis in axes {
+        let along = rest % axis.length;
+        rest /= axis.length;
+        position += along as isize * axis.stride;
+        index.push(along);
+    }
+    let Some((&inner, outer)) = axes.split_first() else { return };
+    let mut done = 0;
+    while done < len {
+        let run = (inner.length - index[0]).min(len - done);
+        // SAFETY: the run is a part of one row, which the axes reach, and `to` has room for what is left.
+        unsafe { copy_run(first.offset(position), inner.stride, to.add(done), run) };
+        done += run;
+        position -= index[0] as isize * inner.stride;
+        index[0] = 0;
+        for (axis, along) in outer.iter().zip(&mut index[1..]) {
+            *along += 1;
+            position += axis.stride;
+            if *along < axis.length {
+                break;
+            }
+            position -= axis.length as isize * axis.stride;
+            *along = 0;
+        }
+    }
+}
+
+/// Copies a run of elements that are `stride` apart.
+///
+/// # Safety
+/// They are readable, and `to` has room.
+#[inline(always)]
+unsafe fn copy_run<T: Copy>(from: *const T, stride: isize, to: *mut T, len: usize) {
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        match stride {
+            1 => from.copy_to_nonoverlapping(to, len),
+            0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
+            _ => (0..len).for_each(|i| to.add(i).write(from.offset(i as isize * stride).read())),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Loops over tiles that are not ops of the table: conversions between dtypes and words, casts, and what reductions do.
+//!
+//! Each is written once as a plain loop and compiled for every level, so all levels give the same bits.
+
+use kiln_ir::op::TileLoop;
+use kiln_ir::{Class, DType, SimdLevel};
+
+/// How many sums run side by side: enough for the vectors of every level, several at once.
+const LANES: usize = 32;
+
+macro_rules! loops {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $(-> $result:ty)?;)*) => {
+        /// The loops of one level.
+        ///
+        /// # Safety
+        /// Each wants a processor that has the level, and slices of equal length.
+        pub(crate) struct Loops {
+            $($(#[$doc])* pub(crate) $name: unsafe fn($($ty),*) $(-> $result)?,)*
+            /// Words of `F16`.
+            pub(crate) from_f16: unsafe fn(&[u16], &mut [u32]),
+            /// `F16` of words.
+            pub(crate) to_f16: unsafe fn(&[u32], &mut [u16]),
+        }
+
+        static PLAIN: Loops = Loops { $($name: code::$name,)* from_f16: code::from_f16, to_f16: code::to_f16 };
+
+        #[cfg(target_arch = "x86_64")]
+        static AVX2: Loops = Loops {
+            $($name: {
+                #[target_feature(enable = "avx2,fma,f16c")]
+                fn wide($($arg: $ty),*) $(-> $result)? {
+                    code::$name($($arg),*)
+                }
+                wide
+            },)*
+            from_f16: f16c::from_f16,
+            to_f16: f16c::to_f16,
+        };
+    };
+}
+
+loops! {
+    /// Words of `BF16`.
+    from_bf16(from: &[u16], to: &mut [u32]);
+    /// `BF16` of words, rounded to nearest, ties to even.
+    to_bf16(from: &[u32], to: &mut [u16]);
+    /// Words of `U8`.
+    from_u8(from: &[u8], to: &mut [u32]);
+    /// `U8` of words: the lowest byte.
+    to_u8(from: &[u32], to: &mut [u8]);
+    /// `f32` to `i32`.
+    float_to_int(out: &mut [u32], args: [&[u32]; 3]);
+    /// `f32` to `u32`.
+    float_to_uint(out: &mut [u32], args: [&[u32]; 3]);
+    /// `f32` to the range of `U8`.
+    float_to_u8(out: &mut [u32], args: [&[u32]; 3]);
+    /// `f32` to the nearest `BF16`.
+    float_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
+    /// `i32` to `f32`.
+    int_to_float(out: &mut [u32], args: [&[u32]; 3]);
+    /// `u32` to `f32`.
+    uint_to_float(out: &mut [u32], args: [&[u32]; 3]);
+    /// `i32` to the nearest `BF16`.
+    int_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
+    /// `u32` to the nearest `BF16`.
+    uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
+    /// The lowest byte.
+    wrap_u8(out: &mut [u32], args: [&[u32]; 3]);
+    /// The sum of floats: of `f32` in lanes, of the lanes in `f64`. For a tile, whose lanes are short.
+    sum(values: &[u32]) -> f64;
+    /// The sum of integers, which wraps.
+    sum_integers(values: &[u32]) -> u32;
+    /// Adds floats to sums.
+    add(sums: &mut [f32], values: &[u32]);
+    /// Adds integers to sums.
+    add_integers(sums: &mut [u32], values: &[u32]);
+    /// The numbers of elements from `start` on.
+    iota(out: &mut [u32], start: u32);
+}
+
+impl Loops {
+    /// The loops of a level. The caller has found that the processor has it.
+    pub(crate) fn of(level: SimdLevel) -> &'static Self {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            SimdLevel::Avx2 | SimdLevel::Avx512 => &AVX2,
+            // Elsewhere the compiler's own target has all that the levels name.
+            _ => &PLAIN,
+        }
+    }
+
+    /// The loops of a conversion, in order; none where the bits are the same.
+    pub(crate) fn cast(&self, from: Class, to: DType, level: SimdLevel) -> [Option<TileLoop>; 2] {
+        let round_f16 = Some(round_f16(level));
+        match (from, to) {
+            (Class::Float, DType::F32) | (Class::Int | Class::Uint, DType::I32 | DType::U32) => [None, None],
+            (Class::Float, DType::F16) => [round_f16, None],
+            (Class::Float, DType::BF16) => [Some(self.float_to_bf16), None],
+            (Class::Float, DType::I32) => [Some(self.float_to_int), None],
+            (Class::Float, DType::U32) => [Some(self.float_to_uint), None],
+            (Class::Float, DType::U8) => [Some(self.float_to_u8), None],
+            (Class::Int | Class::Uint, DType::U8) => [Some(self.wrap_u8), None],
+            (Class::Int, DType::F32) => [Some(self.int_to_float), None],
+            (Class::Uint, DType::F32) => [Some(self.uint_to_float), None],
+            // Integers up to the largest `F16` are exact in `f32`.
+            (Class::Int, DType::F16) => [Some(self.int_to_float), round_f16],
+            (Class::Uint, DType::F16) => [Some(self.uint_to_float), round_f16],
+            (Class::Int, DType::BF16) => [Some(self.int_to_bf16), None],
+            (Class::Uint, DType::BF16) => [Some(self.uint_to_bf16), None],
+        }
+    }
+}
+
+/// Rounds `f32` to the nearest `F16`.
+fn round_f16(level: SimdLevel) -> TileLoop {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx2 | SimdLevel::Avx512 => f16c::round,
+        _ => code::round_f16,
+    }
+}
+
+/// The loops as they are compiled for the target, and inlined into those of each level.
+mod code {
+    use super::LANES;
+    use half::slice::HalfFloatSliceExt;
+    use half::{bf16, f16};
+
+    pub(super) fn from_f16(from: &[u16], to: &mut [u32]) {
+        let from: &[f16] = bytemuck::cast_slice(from);
+        from.convert_to_f32_slice(bytemuck::cast_slice_mut(to));
+    }
+
+    pub(super) fn to_f16(from: &[u32], to: &mut [u16]) {
+        let to: &mut [f16] = bytemuck::cast_slice_mut(to);
+        to.convert_from_f32_slice(bytemuck::cast_slice(from));
+    }
+
+    pub(super) fn round_f16(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| f16::from_f32(f32::from_bits(x)).to_f32().to_bits());
+    }
+
+    #[inline(always)]
+    fn map(out: &mut [u32], args: [&[u32]; 3], f: impl Fn(u32) -> u32) {
+        out.iter_mut().zip(args[0]).for_each(|(out, &arg)| *out = f(arg));
+    }
+
+    #[inline(always)]
+    pub(super) fn from_bf16(from: &[u16], to: &mut [u32]) {
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = u32::from(from) << 16);
+    }
+
+    /// As [`bf16::from_f32`], in a form that becomes vector instructions.
+    #[inline(always)]
+    fn nearest_bf16(bits: u32) -> u32 {
+        let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        if is_nan { bits >> 16 | 0x40 } else { rounded }
+    }
+
+    #[inline(always)]
+    pub(super) fn to_bf16(from: &[u32], to: &mut [u16]) {
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = nearest_bf16(from) as u16);
+    }
+
+    #[inline(always)]
+    pub(super) fn from_u8(from: &[u8], to: &mut [u32]) {
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = u32::from(from));
+    }
+
+    #[inline(always)]
+    pub(super) fn to_u8(from: &[u32], to: &mut [u8]) {
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = from as u8);
+    }
+
+    #[inline(always)]
+    pub(super) fn float_to_int(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| f32::from_bits(x) as i32 as u32);
+    }
+
+    #[inline(always)]
+    pub(super) fn float_to_uint(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| f32::from_bits(x) as u32);
+    }
+
+    #[inline(always)]
+    pub(super) fn float_to_u8(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| u32::from(f32::from_bits(x) as u8));
+    }
+
+    #[inline(always)]
+    pub(super) fn float_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| nearest_bf16(x) << 16);
+    }
+
+    #[inline(always)]
+    pub(super) fn int_to_float(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| (x as i32 as f32).to_bits());
+    }
+
+    #[inline(always)]
+    pub(super) fn uint_to_float(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| (x as f32).to_bits());
+    }
+
+    /// By way of `f64`, which holds every integer: rounded once.
+    #[inline(always)]
+    pub(super) fn int_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| bf16::from_f64(f64::from(x as i32)).to_f32().to_bits());
+    }
+
+    #[inline(always)]
+    pub(super) fn uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| bf16::from_f64(f64::from(x)).to_f32().to_bits());
+    }
+
+    #[inline(always)]
+    pub(super) fn wrap_u8(out: &mut [u32], args: [&[u32]; 3]) {
+        map(out, args, |x| x & 0xff);
+    }
+
+    #[inline(always)]
+    pub(super) fn sum(values: &[u32]) -> f64 {
+        let (chunks, rest) = values.as_chunks::<LANES>();
+        let mut lanes = [0f32; LANES];
+        for chunk in chunks {
+            for (lane, &value) in lanes.iter_mut().zip(chunk) {
+                *lane += f32::from_bits(value);
+            }
+        }
+        let whole: f64 = if chunks.is_empty() { 0.0 } else { lanes.iter().map(|&lane| f64::from(lane)).sum() };
+        rest.iter().fold(whole, |sum, &value| sum + f64::from(f32::from_bits(value)))
+    }
+
+    #[inline(always)]
+    pub(super) fn sum_integers(values: &[u32]) -> u32 {
+        values.iter().fold(0, |sum, &value| sum.wrapping_add(value))
+    }
+
+    #[inline(always)]
+    pub(super) fn add(sums: &mut [f32], values: &[u32]) {
+        sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum += f32::from_bits(value));
+    }
+
+    #[inline(always)]
+    pub(super) fn add_integers(sums: &mut [u32], values: &[u32]) {
+        sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum = sum.wrapping_add(value));
+    }
+
+    #[inline(always)]
+    pub(super) fn iota(out: &mut [u32], start: u32) {
+        (start..).zip(out).for_each(|(number, out)| *out = number);
+    }
+}
+
+/// `F16` by the processor's own conversion.
+#[cfg(target_arch = "x86_64")]
+mod f16c {
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
+        _mm256_loadu_ps, _mm256_storeu_ps,
+    };
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn from_f16(from: &[u16], to: &mut [u32]) {
+        let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
+        for (from, to) in from.iter().zip(to) {
+            // SAFETY: eight halves are read from eight, and eight floats are written to eight.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
+        }
+        super::code::from_f16(from_rest, to_rest);
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn to_f16(from: &[u32], to: &mut [u16]) {
+        let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
+        for (from, to) in from.iter().zip(to) {
+            // SAFETY: eight floats are read from eight, and eight halves are written to eight.
+            unsafe {
+                let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.as_ptr().cast()));
+                _mm_storeu_si128(to.as_mut_ptr().cast(), halves);
+            }
+        }
+        super::code::to_f16(from_rest, to_rest);
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn round(out: &mut [u32], args: [&[u32]; 3]) {
+        let mut halves = [0; 64];
+        for (out, from) in out.chunks_mut(halves.len()).zip(args[0].chunks(halves.len())) {
+            let halves = &mut halves[..from.len()];
+            to_f16(from, halves);
+            from_f16(halves, out);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The steps of a plan, ready to run.
+
+use super::body::{TileProgram, bug};
+use super::output::Output;
+use super::reduce::ReduceStep;
+use super::tiles::{Arena, Memory, Runner};
+use super::workers::Pieces;
+use kiln_ir::host::{HostCall, HostOperand};
+use kiln_ir::kernel::{Core, Operand};
+use kiln_ir::plan::{Plan, Source, Step};
+use kiln_ir::{Error, ErrorKind, KernelOp, Result, SimdLevel};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Elements that one thread takes at a time.
+const PART: usize = 1 << 15;
+
+/// What a buffer of a run must have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    pub(crate) alignment: usize,
+}
+
+impl Room {
+    pub(crate) fn check(self, buffer: usize, bytes: u64, start: *const u8) -> Result<()> {
+        let Self { bytes: expected, alignment } = self;
+        if bytes >= expected && (start as usize).is_multiple_of(alignment) {
+            return Ok(());
+        }
+        let offset = start as usize % alignment;
+        let message = format!(
+            "buffer {buffer} expected {expected} bytes at a multiple of {alignment}, found {bytes} bytes {offset} behind one"
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+}
+
+/// One step, ready to run.
+pub(crate) struct PlanStep {
+    name: String,
+    core: StepCore,
+    /// For each operand the number of the buffer that it is in: those of the core, then those of the body.
+    reads: SmallVec<[u32; 4]>,
+    core_operands: usize,
+    writes: u32,
+    elements: usize,
+    bytes: usize,
+}
+
+enum StepCore {
+    Map(TileProgram),
+    Reduce(Box<ReduceStep>),
+    Op { op: Arc<dyn KernelOp>, operands: Vec<Operand>, body: TileProgram, rooms: Vec<usize> },
+}
+
+type Pointers = SmallVec<[*const u8; 8]>;
+
+impl PlanStep {
+    /// Makes a step ready. `find` tells the buffer of a source; `rooms` learn what the step reads of inputs.
+    ///
+    /// # Errors
+    /// `Internal` where the step is not well formed.
+    pub(crate) fn new(
+        step: &Step,
+        plan: &Plan,
+        find: &dyn Fn(&Source) -> Option<usize>,
+        level: SimdLevel,
+        rooms: &mut Vec<Room>,
+    ) -> Result<Self> {
+        let kernel = &step.kernel;
+        let (elements, dtype) = (kernel.output.shape.elements(), kernel.output.dtype);
+        let bytes = elements * dtype.bytes();
+        let value = plan.values.get(step.writes).filter(|value| value.ty == kernel.output);
+        let writes = value.and(find(&Source::Value(step.writes)));
+        let writes = writes.ok_or_else(|| bug(format!("value {} is not what the kernel writes", step.writes)))?;
+        if kernel.body.space.elements() != elements {
+            return Err(bug(format!("the body's space {} is not the output", kernel.body.space)));
+        }
+        let core_operands = match &kernel.core {
+            Core::Map => &[][..],
+            Core::Reduce { input, .. } => &input.operands,
+            Core::Op { operands, .. } => operands,
+        };
+        let operands = || core_operands.iter().chain(&kernel.body.operands);
+        if step.reads.len() != operands().count() {
+            return Err(bug(format!("{} sources for {} operands", step.reads.len(), operands().count())));
+        }
+        let mut reads: SmallVec<[u32; 4]> = SmallVec::new();
+        for (source, operand) in step.reads.iter().zip(operands()) {
+            let buffer = find(source).ok_or_else(|| bug(format!("{source:?} is not there")))?;
+            if buffer == writes {
+                return Err(bug(format!("{source:?} is read from where value {} is written", step.writes)));
+            }
+            let reach = (operand.layout.reach().end * operand.dtype.bytes()) as u64;
+            match *source {
+                Source::Value(value) => {
+                    let ty = &plan.values[value].ty;
+                    if ty.dtype != operand.dtype || reach > (ty.shape.elements() * ty.dtype.bytes()) as u64 {
+                        return Err(bug(format!("{source:?} is read beyond its end or as another dtype")));
+                    }
+                }
+                Source::Input(_) => {
+                    if rooms.len() <= buffer {
+                        rooms.resize(buffer + 1, Room { bytes: 0, alignment: 1 });
+                    }
+                    let room = &mut rooms[buffer];
+                    room.bytes = room.bytes.max(reach);
+                    room.alignment = room.alignment.max(operand.dtype.bytes());
+                }
+            }
+            reads.push(buffer as u32);
+        }
+        let body = TileProgram::new(&kernel.body, Some(dtype), level)?;
+        let core = StepCore::new(&kernel.core, body, rooms, &reads, level)?;
+        if matches!(&core, StepCore::Reduce(reduce) if reduce.kept() != elements) {
+            return Err(bug(format!("a reduction gives another number of elements than {elements}")));
+        }
+        let (name, core_operands) = (kernel.name.clone(), core_operands.len());
+        Ok(Self { name, core, reads, core_operands, writes: writes as u32, elements, bytes })
+    }
+
+    /// How many scalars a run must bring.
+    pub(crate) fn scalars(&self) -> usize {
+        match &self.core {
+            StepCore::Map(body) | StepCore::Op { body, .. } => body.scalars,
+            StepCore::Reduce(reduce) => reduce.input.scalars.max(reduce.body.scalars),
+        }
+    }
+
+    /// Runs the step.
+    ///
+    /// # Safety
+    /// The buffers that begin at `bases` have their rooms. Nobody else touches what the step writes, and nobody writes
+    /// what it reads. There are as many scalars as the step wants, and the processor has the level.
+    ///
+    /// # Errors
+    /// `Internal` where a thread panicked; what a kernel finds at fault.
+    pub(crate) unsafe fn run(&self, bases: &[*mut u8], scalars: &[u32], pieces: &Pieces<'_>) -> Result<()> {
+        if self.elements == 0 {
+            return Ok(());
+        }
+        let operands: Pointers = self.reads.iter().map(|&buffer| bases[buffer as usize].cast_const()).collect();
+        let output = bases[self.writes as usize];
+        let (core, behind) = operands.split_at(self.core_operands);
+        let memory = Memory { operands: behind, output, scalars };
+        // SAFETY: the step was checked against the rooms when it was made; the rest is the caller's promise.
+        let done = unsafe {
+            match &self.core {
+                StepCore::Map(program) => run_map(program, memory, self.elements, pieces),
+                StepCore::Reduce(reduce) => {
+                    let input = Memory { operands: core, output: std::ptr::null_mut(), scalars };
+                    reduce.run(input, memory, pieces)
+                }
+                StepCore::Op { op, operands, body, rooms } => {
+                    let operands: SmallVec<[HostOperand<'_>; 4]> = operands
+                        .iter()
+                        .zip(core.iter().zip(rooms))
+                        .map(|(Operand { dtype, layout }, (&start, &bytes))| {
+                            HostOperand { dtype: *dtype, layout, bytes: std::slice::from_raw_parts(start, bytes) }
+                        })
+                        .collect();
+                    let output = Output { program: body, memory, elements: self.elements, bytes: self.bytes };
+                    op.run(&HostCall { workers: pieces, operands: &operands, output: &output })
+                }
+            }
+        };
+        done.map_err(|error| error.context(format!("kernel `{}`", self.name)))
+    }
+}
+
+impl StepCore {
+    fn new(
+        core: &Core,
+        program: TileProgram,
+        rooms: &[Room],
+        reads: &[u32],
+        level: SimdLevel,
+    ) -> Result<Self> {
+        Ok(match core {
+            Core::Map if program.core.is_some() => return Err(bug("a program without a core takes its results".into())),
+            Core::Map => Self::Map(program),
+            Core::Reduce { op, input, kept } => {
+                Self::Reduce(Box::new(ReduceStep::new(*op, input, *kept, program, level)?))
+            }
+            Core::Op { op, operands } => {
+                let rooms = reads.iter().take(operands.len()).map(|&read| rooms[read as usize].bytes as usize).collect();
+                Self::Op { op: Arc::clone(op), operands: operands.clone(), body: program, rooms }
+            }
+        })
+    }
+}
+
+/// Runs a program over its whole space.
+///
+/// # Safety
+/// As [`Runner::new`].
+unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, pieces: &Pieces<'_>) -> Result<()> {
+    let part = |part: usize| {
+        let range = part * PART..((part + 1) * PART).min(elements);
+        let mut arena = Arena::new();
+        // SAFETY: the caller's promise; each part has elements of its own.
+        unsafe { Runner::new(program, memory, range.len(), &mut arena).run_range(range) };
+    };
+    pieces.run(elements * program.cost, elements.div_ceil(PART), &part)
+}

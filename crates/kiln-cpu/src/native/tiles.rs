@@ -1,0 +1,242 @@
+//! Running a program tile by tile.
+
+use super::body::{Code, Constant, Place, TileProgram};
+use kiln_ir::DType;
+use smallvec::SmallVec;
+use std::mem::MaybeUninit;
+
+/// Words of all scratch tiles of a program together: half of a small first-level cache.
+const ARENA_WORDS: usize = 4096;
+/// The longest tile, for programs that need no scratch tile or one.
+const MAX_TILE: usize = 4096;
+/// The shortest; programs with more tiles than fit take their memory from the heap.
+const MIN_TILE: usize = 64;
+/// Tiles begin at multiples of this many words: a cache line.
+const LINE_WORDS: usize = 16;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u32; LINE_WORDS]);
+
+/// Scratch memory of one thread for one loop: on its stack, so that a small program allocates nothing.
+pub(crate) struct Arena {
+    lines: [MaybeUninit<Line>; ARENA_WORDS / LINE_WORDS],
+    heap: Vec<Line>,
+}
+
+impl Arena {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self { lines: [MaybeUninit::uninit(); ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
+    }
+
+    /// The first `words` words, initialised.
+    fn take(&mut self, words: usize) -> *mut u32 {
+        let lines = words.div_ceil(LINE_WORDS);
+        if lines > self.lines.len() {
+            self.heap = vec![Line([0; LINE_WORDS]); lines];
+            return self.heap.as_mut_ptr().cast();
+        }
+        self.lines[..lines].fill(MaybeUninit::new(Line([0; LINE_WORDS])));
+        self.lines.as_mut_ptr().cast()
+    }
+}
+
+/// The memory that a program works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    /// The start of the memory that each operand lies in.
+    pub(crate) operands: &'a [*const u8],
+    /// Where the output begins; null where the program has none.
+    pub(crate) output: *mut u8,
+    /// The scalars of the run.
+    pub(crate) scalars: &'a [u32],
+}
+
+// SAFETY: threads read the operands, and each writes other elements of the output.
+unsafe impl Send for Memory<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Memory<'_> {}
+
+/// A program at work on one thread.
+pub(crate) struct Runner<'a> {
+    program: &'a TileProgram,
+    memory: Memory<'a>,
+    bases: SmallVec<[Base; 16]>,
+    tile_len: usize,
+}
+
+/// Where a place begins, and whether it moves with the elements (all ones) or is the same for each tile (zero).
+#[derive(Clone, Copy)]
+struct Base {
+    start: *mut u32,
+    mask: usize,
+}
+
+impl Base {
+    #[inline(always)]
+    fn at(self, element: usize) -> *mut u32 {
+        self.start.wrapping_add(element & self.mask)
+    }
+}
+
+impl<'a> Runner<'a> {
+    /// Makes a program ready for tiles of at most `longest` elements.
+    ///
+    /// # Safety
+    /// The operands lie in their memory and nobody writes them; the output has room for the space, is aligned, and
+    /// nobody else touches the elements that are stored; the run brings as many scalars as the program wants; all of
+    /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
+    /// not empty.
+    #[inline]
+    pub(crate) unsafe fn new(
+        program: &'a TileProgram,
+        memory: Memory<'a>,
+        longest: usize,
+        arena: &mut Arena,
+    ) -> Self {
+        let tile_len = tile_len(program.tiles).min(longest.next_multiple_of(LINE_WORDS));
+        let scratch = arena.take(tile_len * program.tiles);
+        let mut bases: SmallVec<[Base; 16]> = SmallVec::with_capacity(program.loads.len() + 2 + program.tiles);
+        for (load, &memory) in program.loads.iter().zip(memory.operands) {
+            // SAFETY: the operand lies in this memory.
+            let first = unsafe { load.first(memory) };
+            bases.push(Base { start: first.cast_mut().cast(), mask: usize::MAX });
+        }
+        bases.push(Base { start: std::ptr::null_mut(), mask: 0 });
+        bases.push(Base { start: memory.output.cast(), mask: usize::MAX });
+        bases.extend((0..program.tiles).map(|tile| Base { start: scratch.wrapping_add(tile * tile_len), mask: 0 }));
+        let runner = Self { program, memory, bases, tile_len };
+        runner.fill_constants();
+        runner
+    }
+
+    /// The longest range that one call runs.
+    pub(crate) fn tile_len(&self) -> usize {
+        self.tile_len
+    }
+
+    fn fill_constants(&self) {
+        for &(place, constant) in &self.program.constants {
+            let word = match constant {
+                Constant::Scalar(scalar) => self.memory.scalars[scalar],
+                // SAFETY: by the contract of `new` the operand lies in its memory and has an element.
+                Constant::Splat(operand) => unsafe {
+                    self.program.loads[operand].splat(self.memory.operands[operand], self.program.loops)
+                },
+            };
+            // SAFETY: the place is a scratch tile, which is this long and nobody else's.
+            unsafe { self.slice_mut(place, 0, self.tile_len) }.fill(word);
+        }
+    }
+
+    /// Runs the program for `len` elements from `start` on and returns where the result is: the core's results for
+    /// them are at `core`, where the program takes any.
+    ///
+    /// # Safety
+    /// The range is inside of the space and not longer than [`tile_len`](Self::tile_len); `core` holds as many words.
+    #[inline]
+    pub(crate) unsafe fn run(&mut self, start: usize, len: usize, core: *const u32) -> *const u32 {
+        let program = self.program;
+        debug_assert!(len <= self.tile_len, "a tile holds the range");
+        self.bases[usize::from(program.core_place())].start = core.cast_mut();
+        for code in &program.code {
+            match *code {
+                // SAFETY: an op's result never shares a place with its arguments, scratch tiles are as long as a tile,
+                // and memory holds the range. The processor has the level of the loops.
+                Code::Loop { run, args, arity, out } => unsafe {
+                    let out = self.slice_mut(out, start, len);
+                    let arg = |index: usize| -> &[u32] {
+                        if index < usize::from(arity) { self.slice(args[index], start, len) } else { &[] }
+                    };
+                    run(out, [arg(0), arg(1), arg(2)]);
+                },
+                // SAFETY: as above; the narrow tile is there where a load needs it.
+                Code::Load { operand, out } => unsafe {
+                    let operand = usize::from(operand);
+                    let narrow = program.narrow.map_or(std::ptr::null_mut(), |place| self.base(place).start);
+                    let (memory, out) = (self.memory.operands[operand], self.slice_mut(out, start, len));
+                    program.loads[operand].fill(memory, start, out, narrow, program.loops);
+                },
+                // SAFETY: as above.
+                Code::Iota { out } => unsafe { (program.loops.iota)(self.slice_mut(out, start, len), start as u32) },
+            }
+        }
+        self.base(program.result).at(start)
+    }
+
+    /// Runs the program and stores the results.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run); the program has an output.
+    #[inline]
+    pub(crate) unsafe fn run_and_store(&mut self, start: usize, len: usize, core: *const u32) {
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.run(start, len, core) };
+        if self.program.result == self.program.output() {
+            return;
+        }
+        // SAFETY: `run` leaves `len` words there, which the output does not overlap.
+        unsafe { store(self.program, std::slice::from_raw_parts(result, len), self.memory.output, start) };
+    }
+
+    /// Runs the program and stores the results of a whole range, tile by tile.
+    ///
+    /// # Safety
+    /// The range is inside of the space; the program has an output, and takes no core.
+    pub(crate) unsafe fn run_range(&mut self, range: std::ops::Range<usize>) {
+        let mut start = range.start;
+        while start < range.end {
+            let len = self.tile_len.min(range.end - start);
+            // SAFETY: the tile is inside of the range.
+            unsafe { self.run_and_store(start, len, std::ptr::null()) };
+            start += len;
+        }
+    }
+
+    #[inline(always)]
+    fn base(&self, place: Place) -> Base {
+        self.bases[usize::from(place)]
+    }
+
+    /// # Safety
+    /// The place holds `len` words from element `start` on, and nobody writes them.
+    #[inline(always)]
+    unsafe fn slice(&self, place: Place, start: usize, len: usize) -> &[u32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base(place).at(start), len) }
+    }
+
+    /// # Safety
+    /// The place holds `len` words from element `start` on, and nobody else touches them.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "the memory is behind a pointer, not inside of the runner")]
+    unsafe fn slice_mut(&self, place: Place, start: usize, len: usize) -> &mut [u32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base(place).at(start), len) }
+    }
+}
+
+/// How long the tiles of a program are: all together stay in the first cache.
+fn tile_len(tiles: usize) -> usize {
+    (ARENA_WORDS / tiles.max(1) / LINE_WORDS * LINE_WORDS).clamp(MIN_TILE, MAX_TILE)
+}
+
+/// Stores words as elements of the output, from element `start` on.
+///
+/// # Safety
+/// The output has room for them, aligned, and nobody else touches them. The processor has the level of the program.
+pub(crate) unsafe fn store(program: &TileProgram, values: &[u32], output: *mut u8, start: usize) {
+    let (loops, len) = (program.loops, values.len());
+    let Some(dtype) = program.store else { return };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = output.add(start * dtype.bytes());
+        match dtype {
+            DType::F32 | DType::I32 | DType::U32 => values.as_ptr().copy_to_nonoverlapping(to.cast(), len),
+            DType::F16 => (loops.to_f16)(values, std::slice::from_raw_parts_mut(to.cast(), len)),
+            DType::BF16 => (loops.to_bf16)(values, std::slice::from_raw_parts_mut(to.cast(), len)),
+            DType::U8 => (loops.to_u8)(values, std::slice::from_raw_parts_mut(to, len)),
+        }
+    }
+}

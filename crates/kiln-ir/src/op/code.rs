@@ -1,0 +1,196 @@
+//! The traits that an op's function is written for, and how each becomes loops and traces.
+
+use super::TileLoop;
+use super::cpu;
+use super::lane::{Float, Integer, Machine, Number, Uint};
+use super::trace::{self, Trace};
+use crate::{Class, SimdLevel};
+use std::marker::PhantomData;
+
+/// An op on `N` floats.
+pub trait FloatOp<const N: usize> {
+    /// The result.
+    fn eval<T: Float>(args: [T; N]) -> T;
+}
+
+/// An op on `N` numbers of any class.
+pub trait NumberOp<const N: usize> {
+    /// The result.
+    fn eval<T: Number>(args: [T; N]) -> T;
+}
+
+/// An op on `N` integers.
+pub trait IntegerOp<const N: usize> {
+    /// The result.
+    fn eval<T: Integer>(args: [T; N]) -> T;
+}
+
+/// A question about two numbers of any class.
+pub trait CompareOp {
+    /// The answer.
+    fn eval<T: Number>(args: [T; 2]) -> T::Mask;
+}
+
+/// One of two numbers of any class.
+pub trait SelectOp {
+    /// The result.
+    fn eval<T: Number>(condition: T::Mask, args: [T; 2]) -> T;
+}
+
+/// An op on `N` values of `u32`.
+pub trait BitsOp<const N: usize> {
+    /// The result.
+    fn eval<T: Uint>(args: [T; N]) -> T;
+}
+
+/// A float made of `N` values of `u32`.
+pub trait BitsToFloatOp<const N: usize> {
+    /// The result.
+    fn eval<T: Float>(args: [T::Bits; N]) -> T;
+}
+
+/// An op for operands of one class.
+#[derive(Clone, Copy)]
+pub(super) struct Compiled {
+    portable: TileLoop,
+    #[cfg(target_arch = "x86_64")]
+    avx2: TileLoop,
+    trace: fn() -> Trace,
+}
+
+impl Compiled {
+    const fn of<C: Code<N>, const N: usize>() -> Self {
+        Self {
+            portable: cpu::portable::<C, N>,
+            #[cfg(target_arch = "x86_64")]
+            avx2: cpu::avx2::<C, N>,
+            trace: trace::record::<C, N>,
+        }
+    }
+
+    pub(super) fn tile(&self, level: SimdLevel) -> TileLoop {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            SimdLevel::Avx2 | SimdLevel::Avx512 => self.avx2,
+            _ => self.portable,
+        }
+    }
+
+    pub(super) fn trace(&self) -> Trace {
+        (self.trace)()
+    }
+}
+
+/// What an op is for each class, in the order of [`Class`].
+pub(super) type Classes = [Option<Compiled>; 3];
+
+/// An op over untyped values, on any machine.
+pub(super) trait Code<const N: usize> {
+    /// The classes of the operands; `None` is truth.
+    const OPERANDS: [Option<Class>; N];
+    fn run<M: Machine>(args: [M::Value; N]) -> M::Value;
+}
+
+/// A class as a type.
+trait Lane {
+    const CLASS: Class;
+    type Of<M: Machine>: Number<Mask = M::Mask>;
+    fn load<M: Machine>(value: M::Value) -> Self::Of<M>;
+    fn store<M: Machine>(lane: Self::Of<M>) -> M::Value;
+}
+
+macro_rules! lanes {
+    ($($lane:ident $load:ident $store:ident),*) => {
+        $(pub(super) struct $lane;
+
+        impl Lane for $lane {
+            const CLASS: Class = Class::$lane;
+            type Of<M: Machine> = M::$lane;
+            #[inline(always)]
+            fn load<M: Machine>(value: M::Value) -> M::$lane {
+                M::$load(value)
+            }
+            #[inline(always)]
+            fn store<M: Machine>(lane: M::$lane) -> M::Value {
+                M::$store(lane)
+            }
+        })*
+    };
+}
+
+/// An implementation of [`Code`] for each trait above, and each class where it has several.
+macro_rules! code {
+    ($($adapter:ident $(<$lane:ident>)?: $op:ident $(<$n:ident>)?,
+        $count:tt: $operands:expr, |$args:ident| $value:expr;)*) => {
+        $(struct $adapter<K $(, $lane)?>(PhantomData<(K, $($lane)?)>);
+
+        impl<K: $op $(<$n>)? $(, $lane: Lane)? $(, const $n: usize)?> Code<$count> for $adapter<K $(, $lane)?> {
+            const OPERANDS: [Option<Class>; $count] = $operands;
+            #[inline(always)]
+            fn run<M: Machine>($args: [M::Value; $count]) -> M::Value {
+                $value
+            }
+        })*
+    };
+}
+
+/// The same for every class.
+macro_rules! every_class {
+    ($adapter:ident, $op:ty, $count:tt) => {
+        [
+            Some(Compiled::of::<$adapter<$op, class::Float>, $count>()),
+            Some(Compiled::of::<$adapter<$op, class::Int>, $count>()),
+            Some(Compiled::of::<$adapter<$op, class::Uint>, $count>()),
+        ]
+    };
+}
+
+/// The markers are named like the classes, which the traits of lanes are named like too.
+mod class {
+    use super::{Class, Lane, Machine};
+    lanes!(Float float from_float, Int int from_int, Uint uint from_uint);
+}
+
+code! {
+    Floats: FloatOp<N>, N: [Some(Class::Float); N], |args| M::from_float(K::eval(args.map(M::float)));
+    Numbers<L>: NumberOp<N>, N: [Some(L::CLASS); N], |args| L::store::<M>(K::eval(args.map(L::load::<M>)));
+    Ints: IntegerOp<N>, N: [Some(Class::Int); N], |args| M::from_int(K::eval(args.map(M::int)));
+    Uints: IntegerOp<N>, N: [Some(Class::Uint); N], |args| M::from_uint(K::eval(args.map(M::uint)));
+    Compares<L>: CompareOp, 2: [Some(L::CLASS); 2], |args| M::from_mask(K::eval(args.map(L::load::<M>)));
+    Selects<L>: SelectOp, 3: [None, Some(L::CLASS), Some(L::CLASS)], |args| {
+        let [condition, yes, no] = args;
+        L::store::<M>(K::eval(M::mask(condition), [L::load::<M>(yes), L::load::<M>(no)]))
+    };
+    Bits: BitsOp<N>, N: [Some(Class::Uint); N], |args| M::from_uint(K::eval(args.map(M::uint)));
+    BitsToFloats: BitsToFloatOp<N>, N: [Some(Class::Uint); N], |args| {
+        M::from_float(K::eval::<M::Float>(args.map(M::uint)))
+    };
+}
+
+pub(super) const fn float<K: FloatOp<N>, const N: usize>() -> Classes {
+    [Some(Compiled::of::<Floats<K>, N>()), None, None]
+}
+
+pub(super) const fn number<K: NumberOp<N>, const N: usize>() -> Classes {
+    every_class!(Numbers, K, N)
+}
+
+pub(super) const fn integer<K: IntegerOp<N>, const N: usize>() -> Classes {
+    [None, Some(Compiled::of::<Ints<K>, N>()), Some(Compiled::of::<Uints<K>, N>())]
+}
+
+pub(super) const fn compare<K: CompareOp>() -> Classes {
+    every_class!(Compares, K, 2)
+}
+
+pub(super) const fn select<K: SelectOp>() -> Classes {
+    every_class!(Selects, K, 3)
+}
+
+pub(super) const fn bits<K: BitsOp<N>, const N: usize>() -> Classes {
+    [None, None, Some(Compiled::of::<Bits<K>, N>())]
+}
+
+pub(super) const fn bits_to_float<K: BitsToFloatOp<N>, const N: usize>() -> Classes {
+    [None, None, Some(Compiled::of::<BitsToFloats<K>, N>())]
+}

@@ -1,0 +1,76 @@
+//! Powers. The error of a logarithm grows with the exponent, so it is computed in pairs of floats: a head of few bits, whose products are
+//! exact, and a tail.
+
+use super::lane::{Float, Uint};
+use super::math::{at_least, at_most, exp_near_zero, polynomial, scale, split};
+
+/// The number without its last 12 bits.
+#[inline(always)]
+fn head<T: Float>(x: T) -> T {
+    T::from_bits(x.to_bits() & T::Bits::lit(0xffff_f000))
+}
+
+/// The logarithm to base 2 of a positive number, as head and tail.
+#[inline(always)]
+fn log_2<T: Float>(x: T) -> (T, T) {
+    let (m, n) = split(x);
+    // ln m = 2 artanh s, s = (m - 1) / (m + 1); what rounding took from s is in its tail.
+    let (above, below) = (m - T::lit(1.0), m + T::lit(1.0));
+    let s = above / below;
+    let s_head = head(s);
+    let below_head = head(below);
+    let below_tail = m - (below_head - T::lit(1.0));
+    let s_tail = ((above - s_head * below_head) - s_head * below_tail) / below;
+    // artanh s = s (3 + s^2 + r) / 3.
+    let square = s * s;
+    let p = polynomial(square, [0.230_769_23, 0.272_727_28, 0.333_333_34, 0.428_571_43, 0.6]);
+    let r = p.mul_add(square * square, s_tail * (s_head + s));
+    let square_head = s_head * s_head;
+    let factor_head = head(T::lit(3.0) + square_head + r);
+    let factor_tail = r - ((factor_head - T::lit(3.0)) - square_head);
+    let product_head = s_head * factor_head;
+    let product_tail = s_tail * factor_head + factor_tail * s;
+    let sum_head = head(product_head + product_tail);
+    let sum_tail = product_tail - (sum_head - product_head);
+    // 2 / (3 ln 2), in two parts too.
+    let value_head = T::lit(0.961_914_06) * sum_head;
+    let value_tail = T::lit(-1.173_685_7e-4) * sum_head + sum_tail * T::lit(0.961_796_7);
+    let whole = head((value_head + value_tail) + n);
+    (whole, value_tail - ((whole - n) - value_head))
+}
+
+/// `a^b` for a positive, finite `a`.
+#[inline(always)]
+fn power<T: Float>(a: T, b: T) -> T {
+    // Beyond this the result is 0, 1 or infinite, and infinity minus infinity would be neither.
+    let b = at_least(at_most(b, 4_294_967_296.0), -4_294_967_296.0);
+    let (log_head, log_tail) = log_2(a);
+    let b_head = head(b);
+    let tail = (b - b_head) * log_head + b * log_tail;
+    let product = b_head * log_head;
+    let bounded = at_least(at_most(product + tail, 130.0), -152.0);
+    let (n, integer) = bounded.nearest();
+    let inside = (product + tail).eq(bounded);
+    let rest = T::select(inside, (product - n) + tail, bounded - n);
+    scale(exp_near_zero(rest * T::lit(std::f32::consts::LN_2)), integer)
+}
+
+/// `a^b` for every `a` and `b`, as IEEE 754 says.
+#[inline(always)]
+pub(super) fn pow<T: Float>(a: T, b: T) -> T {
+    let (zero, one, infinity) = (T::lit(0.0), T::lit(1.0), T::lit(f32::INFINITY));
+    let magnitude = a.abs();
+    let rises = zero.lt(b);
+    let value = power(magnitude, b);
+    let value = T::select(magnitude.eq(zero), T::select(rises, zero, infinity), value);
+    let value = T::select(magnitude.eq(infinity), T::select(rises, infinity, zero), value);
+    // A negative number has powers only where the exponent is an integer, which are negative where it is odd.
+    let is_integer = b.floor().eq(b);
+    let half = b * T::lit(0.5);
+    let is_odd = is_integer & half.floor().ne(half);
+    let value = T::select(is_odd, value.copysign(a), value);
+    let nan = T::lit(f32::NAN);
+    let value = T::select(a.lt(zero) & magnitude.lt(infinity) & !is_integer, nan, value);
+    let value = T::select(a.is_nan() | b.is_nan(), nan, value);
+    T::select(b.eq(zero) | a.eq(one), one, value)
+}

@@ -1,0 +1,90 @@
+//! What ops are compared with: the same in `f64`, by other means than the op.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+
+/// The error function: its Taylor series, and the continued fraction of its complement where that series loses digits.
+pub(super) fn erf(x: f64) -> f64 {
+    let t = x.abs();
+    if t < 2.5 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..80 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        return FRAC_2_SQRT_PI * sum;
+    }
+    (1.0 - erfc_of_large(t)).copysign(x)
+}
+
+/// The complement of the error function, with all digits also where it is small.
+pub(super) fn erfc(x: f64) -> f64 {
+    if x < 2.5 { 1.0 - erf(x) } else { erfc_of_large(x) }
+}
+
+fn erfc_of_large(t: f64) -> f64 {
+    if t.is_infinite() {
+        return 0.0;
+    }
+    let fraction = (1..120).rev().fold(t, |below, n| t + f64::from(n) / 2.0 / below);
+    (-t * t).exp() / PI.sqrt() / fraction
+}
+
+/// The exact form of GELU.
+pub(super) fn gelu_erf(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY { 0.0 } else { 0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2) }
+}
+
+/// The form of GELU with a hyperbolic tangent.
+pub(super) fn gelu(x: f64) -> f64 {
+    // 1 + tanh u = 2 / (1 + e^-2u), which keeps the digits of small results.
+    let u = (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x);
+    if x == f64::NEG_INFINITY { 0.0 } else { x / (1.0 + (-2.0 * u).exp()) }
+}
+
+/// `x / (1 + e^-x)`.
+pub(super) fn silu(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY { 0.0 } else { x / (1.0 + (-x).exp()) }
+}
+
+/// The larger; NaN where one is.
+pub(super) fn maximum(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
+/// The smaller; NaN where one is.
+pub(super) fn minimum(a: f64, b: f64) -> f64 {
+    -maximum(-a, -b)
+}
+
+/// The bits of an integer of either sign.
+pub(super) fn bits(x: f64) -> u32 {
+    x as i64 as u32
+}
+
+/// Threefry-2x32 with 13 rounds, the first word, as its authors write it.
+pub(super) fn random_bits(counter: u32, key: u32) -> u32 {
+    let schedule = [key, 0, 0x1bd1_1bda ^ key];
+    let mut x = [counter.wrapping_add(key), 0u32];
+    let rotations = [13, 15, 26, 6, 17, 29, 16, 24, 13, 15, 26, 6, 17];
+    for (round, rotation) in rotations.into_iter().enumerate() {
+        x[0] = x[0].wrapping_add(x[1]);
+        x[1] = x[1].rotate_left(rotation) ^ x[0];
+        if let 3 | 7 | 11 = round {
+            let turn = (round + 1) / 4;
+            x[0] = x[0].wrapping_add(schedule[turn % 3]);
+            x[1] = x[1].wrapping_add(schedule[(turn + 1) % 3]).wrapping_add(turn as u32);
+        }
+    }
+    x[0]
+}
+
+/// A number from 0 to below 1 of the upper 24 bits.
+pub(super) fn uniform(bits: f64) -> f64 {
+    (bits / 256.0).floor() / 16_777_216.0
+}
+
+/// Box and Muller.
+pub(super) fn normal(radius: f64, direction: f64) -> f64 {
+    let above_zero = uniform(radius) + 1.0 / 16_777_216.0;
+    (-2.0 * above_zero.ln()).sqrt() * (2.0 * PI * uniform(direction)).cos()
+}

@@ -1,0 +1,253 @@
+//! The table of elementwise ops.
+//!
+//! What holds for all of them: a NaN among the operands gives a NaN, except where an op says otherwise; arithmetic of integers wraps; a
+//! device may take subnormal floats for zero of the same sign, operands and results.
+
+use super::code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, SelectOp};
+use super::lane::{Float, Integer, Number, Uint};
+use super::{ElementOp, Interval, math, power, random, reference};
+
+/// Declares ops: what kind it is, its constant and its name, the arguments and where they are sampled, the function of lanes, the
+/// reference, and settings. The first line of the documentation is the op's sentence.
+macro_rules! table {
+    ($d:tt $(#[doc = $doc:literal] $(#[doc = $more:literal])*
+        $kind:ident $constant:ident $name:ident($($arg:ident in $interval:expr),+) = $value:expr;
+        $reference:expr $(, $setting:ident $(($amount:expr))?)*;)*) => {
+        $(#[doc = $doc] $(#[doc = $more])*
+        pub static $constant: ElementOp = {
+            const ARITY: usize = [$(stringify!($arg)),+].len();
+            struct Op;
+            table!(@$kind ARITY [$($arg),+] $value);
+            table!(@$kind new ARITY)(stringify!($name), $doc.trim_ascii(), [$($interval),+], $reference)
+                $(.$setting($($amount)?))*
+        };)*
+
+        /// Every op, in a fixed order.
+        pub fn all() -> &'static [&'static ElementOp] {
+            static ALL: &[&ElementOp] = &[$(&$constant),*];
+            ALL
+        }
+
+        /// Calls a macro with every op: its sentence, kind, constant, name and arguments. Methods of tensors are made with it.
+        #[macro_export]
+        macro_rules! for_each_element_op {
+            ($d callback:ident) => {
+                $d callback! { $($doc $kind $constant $name($($arg),+);)* }
+            };
+        }
+    };
+    (@compare new $n:ident) => { ElementOp::compare::<Op> };
+    (@select new $n:ident) => {{
+        const { assert!($n == 3) };
+        ElementOp::select::<Op>
+    }};
+    (@$kind:ident new $n:ident) => { ElementOp::$kind::<Op, $n> };
+    (@float $n:ident $args:tt $value:expr) => {
+        impl FloatOp<$n> for Op {
+            #[inline(always)]
+            fn eval<T: Float>($args: [T; $n]) -> T { $value }
+        }
+    };
+    (@number $n:ident $args:tt $value:expr) => {
+        impl NumberOp<$n> for Op {
+            #[inline(always)]
+            fn eval<T: Number>($args: [T; $n]) -> T { $value }
+        }
+    };
+    (@integer $n:ident $args:tt $value:expr) => {
+        impl IntegerOp<$n> for Op {
+            #[inline(always)]
+            fn eval<T: Integer>($args: [T; $n]) -> T { $value }
+        }
+    };
+    (@compare $n:ident $args:tt $value:expr) => {
+        impl CompareOp for Op {
+            #[inline(always)]
+            fn eval<T: Number>($args: [T; $n]) -> T::Mask { $value }
+        }
+    };
+    (@select $n:ident [$condition:ident, $yes:ident, $no:ident] $value:expr) => {
+        impl SelectOp for Op {
+            #[inline(always)]
+            fn eval<T: Number>($condition: T::Mask, [$yes, $no]: [T; 2]) -> T { $value }
+        }
+    };
+    (@bits $n:ident $args:tt $value:expr) => {
+        impl BitsOp<$n> for Op {
+            #[inline(always)]
+            fn eval<T: Uint>($args: [T; $n]) -> T { $value }
+        }
+    };
+    (@bits_to_float $n:ident $args:tt $value:expr) => {
+        impl BitsToFloatOp<$n> for Op {
+            #[inline(always)]
+            fn eval<T: Float>($args: [T::Bits; $n]) -> T { $value }
+        }
+    };
+}
+
+/// Where ops are sampled that take any number.
+const ANY: Interval = (-1e3, 1e3);
+/// Where both operands of a comparison are often the same.
+const FEW: Interval = (-3.0, 3.0);
+/// Words.
+const WORD: Interval = (0.0, u32::MAX as f64);
+
+table! { $
+    /// `a + b`.
+    number ADD add(a in ANY, b in ANY) = a + b; |x| x[0] + x[1], cheap;
+    /// `a - b`.
+    number SUB sub(a in ANY, b in ANY) = a - b; |x| x[0] - x[1], cheap;
+    /// `a * b`.
+    number MUL mul(a in ANY, b in ANY) = a * b; |x| x[0] * x[1], cheap;
+    /// `a / b`; integers towards zero.
+    ///
+    /// An integer divided by 0 is 0, and the smallest `i32` divided by -1 is itself.
+    number DIV div(a in ANY, b in ANY) = a / b; |x| x[0] / x[1], ulps(2.5);
+    /// `-x`.
+    number NEG neg(x in ANY) = -x; |x| -x[0], cheap;
+    /// The absolute value.
+    ///
+    /// The smallest `i32` stays as it is.
+    number ABS abs(x in ANY) = x.abs(); |x| x[0].abs(), cheap;
+    /// -1, 0 or 1, as `x` is negative, zero or positive.
+    ///
+    /// A zero keeps its sign.
+    number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap;
+    /// `x * x`.
+    number SQUARE square(x in ANY) = x * x; |x| x[0] * x[0], cheap;
+    /// The smaller of `a` and `b`.
+    ///
+    /// A NaN wins; of two zeros, the first.
+    number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap;
+    /// The larger of `a` and `b`.
+    ///
+    /// A NaN wins; of two zeros, the first.
+    number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap;
+    /// `x` between `low` and `high`.
+    ///
+    /// A NaN wins; where `low` is above `high`, the result is `high`.
+    number CLAMP clamp(x in ANY, low in (-500.0, 0.0), high in (0.0, 500.0)) =
+        math::minimum(math::maximum(x, low), high);
+        |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]);
+    /// `x` where it is positive, else 0.
+    number RELU relu(x in ANY) = T::select(x.le(T::small(0)), T::small(0), x); |x| reference::maximum(x[0], 0.0), cheap;
+    /// `1 / x`.
+    float RECIP recip(x in ANY) = T::lit(1.0) / x; |x| 1.0 / x[0], ulps(2.5);
+    /// The square root.
+    ///
+    /// NaN of negative numbers; -0 of -0.
+    float SQRT sqrt(x in (0.0, 1e6)) = x.sqrt(); |x| x[0].sqrt(), ulps(3.0);
+    /// `1 / sqrt(x)`.
+    ///
+    /// NaN of negative numbers; infinite of zero.
+    float RSQRT rsqrt(x in (1e-6, 1e6)) = x.rsqrt(); |x| 1.0 / x[0].sqrt(), ulps(2.0);
+    /// The largest integer that is not above `x`.
+    float FLOOR floor(x in ANY) = x.floor(); |x| x[0].floor(), cheap;
+    /// The smallest integer that is not below `x`.
+    float CEIL ceil(x in ANY) = x.ceil(); |x| x[0].ceil(), cheap;
+    /// The integer nearest to `x`, the even one of two.
+    float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap;
+    /// `e^x`.
+    float EXP exp(x in (-87.0, 88.0)) = math::exp(x); |x| x[0].exp(), ulps(2.0);
+    /// The natural logarithm.
+    ///
+    /// NaN of negative numbers; minus infinity of zero.
+    float LOG log(x in (0.0, 1e4)) = math::log(x); |x| x[0].ln(), ulps(2.0);
+    /// `a^b`.
+    ///
+    /// As IEEE 754 says: 1 where `b` is 0 or `a` is 1, also with a NaN; NaN where `a` is negative and `b` not an integer.
+    float POW pow(a in (0.0, 10.0), b in (-10.0, 10.0)) = power::pow(a, b); |x| x[0].powf(x[1]), ulps(4.0);
+    /// The sine of `x` radians.
+    ///
+    /// Angles beyond 2^20 (1 048 576) count as zero; NaN of infinity. Where the result is near zero, its error is at most 2^-47 of the
+    /// angle.
+    float SIN sin(x in (-1e5, 1e5)) = math::sin(x); |x| x[0].sin(), ulps(2.0), absolute(1e-8);
+    /// The cosine of `x` radians.
+    ///
+    /// Angles as those of the sine.
+    float COS cos(x in (-1e5, 1e5)) = math::cos(x); |x| x[0].cos(), ulps(2.0), absolute(1e-8);
+    /// The tangent of `x` radians.
+    ///
+    /// Angles as those of the sine.
+    float TAN tan(x in (-1e2, 1e2)) = math::tan(x); |x| x[0].tan(), ulps(8.0), absolute(1e-12);
+    /// The hyperbolic tangent.
+    float TANH tanh(x in (-10.0, 10.0)) = math::tanh(x); |x| x[0].tanh(), ulps(3.0);
+    /// The error function.
+    float ERF erf(x in (-5.0, 5.0)) = math::erf(x); |x| reference::erf(x[0]), ulps(4.0);
+    /// `1 / (1 + e^-x)`.
+    float SIGMOID sigmoid(x in (-20.0, 20.0)) = math::sigmoid(x); |x| 1.0 / (1.0 + (-x[0]).exp()), ulps(5.0);
+    /// `x / (1 + e^-x)`.
+    ///
+    /// Zero of minus infinity.
+    float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36);
+    /// GELU with the hyperbolic tangent: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
+    ///
+    /// Zero of minus infinity.
+    float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8);
+    /// GELU with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
+    ///
+    /// Zero of minus infinity.
+    float GELU_ERF gelu_erf(x in (-10.0, 10.0)) = math::gelu_erf(x); |x| reference::gelu_erf(x[0]), ulps(4.0),
+        absolute(2e-7);
+    /// Whether `a == b`; false where one is a NaN.
+    compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap;
+    /// Whether `a != b`; true where one is a NaN.
+    compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap;
+    /// Whether `a < b`; false where one is a NaN.
+    compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap;
+    /// Whether `a <= b`; false where one is a NaN.
+    compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap;
+    /// Whether `a > b`; false where one is a NaN.
+    compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap;
+    /// Whether `a >= b`; false where one is a NaN.
+    compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap;
+    /// `a` where the condition is not 0, else `b`.
+    ///
+    /// A NaN that is not chosen has no effect.
+    select WHERE where_(condition in (0.0, 1.5), a in ANY, b in ANY) = T::select(condition, a, b);
+        |x| if x[0] != 0.0 { x[1] } else { x[2] }, cheap;
+    /// 1 where `x` is 0, else 0.
+    integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));
+        |x| f64::from(x[0] == 0.0), cheap;
+    /// The bits that both have.
+    integer BIT_AND bit_and(a in WORD, b in WORD) = a & b;
+        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap;
+    /// The bits that one or both have.
+    integer BIT_OR bit_or(a in WORD, b in WORD) = a | b;
+        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap;
+    /// The bits that only one has.
+    integer BIT_XOR bit_xor(a in WORD, b in WORD) = a ^ b;
+        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap;
+    /// The bits that it does not have.
+    integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap;
+    /// `x` moved by `amount` bits to the left.
+    ///
+    /// Only the lowest five bits of the amount count.
+    bits SHIFT_LEFT shift_left(x in WORD, amount in (0.0, 40.0)) = x << amount;
+        |x| f64::from(reference::bits(x[0]) << (reference::bits(x[1]) % 32)), cheap;
+    /// `x` moved by `amount` bits to the right.
+    ///
+    /// Only the lowest five bits of the amount count.
+    bits SHIFT_RIGHT shift_right(x in WORD, amount in (0.0, 40.0)) = x >> amount;
+        |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap;
+    /// Bits that look random, of a counter and a key.
+    ///
+    /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush: different counters and different keys
+    /// give numbers that no such test tells from independent ones. Not for secrets.
+    bits RANDOM_BITS random_bits(counter in WORD, key in WORD) =
+        random::threefry([counter, T::lit(0)], [key, T::lit(0)])[0];
+        |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1])));
+    /// A multiple of 2^-24 from 0 to below 1, of random bits.
+    bits_to_float UNIFORM uniform(bits in WORD) = random::uniform::<T>(bits); |x| reference::uniform(x[0]), cheap;
+    /// A normally distributed number of mean 0 and deviation 1, of random bits twice.
+    ///
+    /// Finite for all bits, and at most 5.8 in magnitude.
+    bits_to_float NORMAL normal(radius in WORD, direction in WORD) = random::normal::<T>(radius, direction);
+        |x| reference::normal(x[0], x[1]), ulps(8.0), absolute(2e-6);
+}
+
+/// The op with this name.
+pub fn by_name(name: &str) -> Option<&'static ElementOp> {
+    all().iter().copied().find(|op| op.name == name)
+}

@@ -1,0 +1,137 @@
+//! Results against the references, inside of the stated bounds.
+
+use super::{Samples, class_of, forms, levels, number, result_class, run};
+use crate::op::{ElementOp, all, by_name};
+use crate::{Class, DType};
+
+/// What the op should give, of words; integers as their bits.
+fn expected(op: &ElementOp, class: Class, args: &[u32]) -> f64 {
+    let numbers: Vec<f64> =
+        args.iter().enumerate().map(|(index, &arg)| number(class_of(op, class, index), arg)).collect();
+    let value = op.reference()(&numbers);
+    match result_class(op, class) {
+        Class::Float => value,
+        _ if !value.is_finite() => 0.0,
+        _ => value.trunc().rem_euclid(4_294_967_296.0),
+    }
+}
+
+/// Panics where a result is further from the reference than the op states.
+fn check(op: &ElementOp, class: Class, args: &[Vec<u32>]) {
+    let result = result_class(op, class);
+    let dtype = result.dtype();
+    let bound = op.bound(dtype);
+    for level in levels() {
+        let found = run(op, class, level, args);
+        for (index, &word) in found.iter().enumerate() {
+            let args: Vec<u32> = args.iter().map(|arg| arg[index]).collect();
+            let expected = expected(op, class, &args);
+            // Integers are compared as bits.
+            let found = if result == Class::Float { number(result, word) } else { f64::from(word) };
+            assert!(
+                bound.allows(dtype, expected, found),
+                "{op:?} {class:?} at {level}: of {:?}, expected {expected:e} within {bound:?}, found {found:e}",
+                args.iter().enumerate().map(|(arg, &word)| number(class_of(op, class, arg), word)).collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+/// R5.2: every op is within its bound, of every class, with every loop, inside of its intervals.
+#[test]
+fn every_op_is_within_its_bound() {
+    let mut samples = Samples(1);
+    for (op, class) in forms() {
+        // An odd number: what is left behind whole vectors is computed too.
+        let args = samples.args(op, class, 20_011);
+        check(op, class, &args);
+    }
+}
+
+/// Lengths around those of vectors, none included: no element is left out and none is read beyond the end.
+#[test]
+fn every_length_is_computed() {
+    let mut samples = Samples(2);
+    for (op, class) in forms() {
+        for length in (0..=17).chain([31, 33, 64]) {
+            check(op, class, &samples.args(op, class, length));
+        }
+    }
+}
+
+/// R5.2: the functions of one float, over everything that an `f32` can be.
+#[test]
+fn functions_hold_over_the_whole_range() {
+    for name in ["exp", "log", "tanh", "sigmoid", "silu", "gelu", "gelu_erf", "erf", "sin", "cos", "floor", "round"] {
+        let op = by_name(name).unwrap();
+        // A stride without a factor in common with the binades.
+        let words = (0..=u32::MAX).step_by(19_937).map(|word| word.rotate_left(3));
+        let is_angle = matches!(name, "sin" | "cos");
+        let in_range = |&word: &u32| !is_angle || f32::from_bits(word).abs() <= 1_048_576.0;
+        check(op, Class::Float, &[words.filter(in_range).collect()]);
+    }
+}
+
+/// Small angles need no absolute amount: the zeros of sine and cosine keep their digits.
+#[test]
+fn small_angles_keep_their_digits_near_zeros() {
+    for (name, phase) in [("sin", 0.0), ("cos", std::f64::consts::FRAC_PI_2)] {
+        let op = by_name(name).unwrap();
+        let zeros: Vec<u32> =
+            (1..200).map(|n| ((std::f64::consts::PI * f64::from(n) + phase) as f32).to_bits()).collect();
+        let args = [zeros];
+        for level in levels() {
+            for (&word, found) in args[0].iter().zip(run(op, Class::Float, level, &args)) {
+                let x = number(Class::Float, word);
+                let (expected, found) = (op.reference()(&[x]), number(Class::Float, found));
+                let error = (expected - found).abs();
+                assert!(
+                    error <= x.abs() * 2f64.powi(-47) + expected.abs() * 1e-7,
+                    "{name} {x}: {expected:e} {found:e}"
+                );
+            }
+        }
+    }
+}
+
+/// Angles beyond the largest are zero, not numbers out of nowhere.
+#[test]
+fn angles_that_are_too_large_count_as_zero() {
+    for level in levels() {
+        for x in [1_048_577.0f32, 1e9, -1e20, f32::MAX] {
+            let result = |name| {
+                let args = [vec![x.to_bits()]];
+                f32::from_bits(run(by_name(name).unwrap(), Class::Float, level, &args)[0])
+            };
+            assert_eq!((result("sin"), result("cos"), result("tan")), (0.0, 1.0, 0.0), "{x}");
+        }
+    }
+}
+
+/// The loops of different levels give results within the bound of each other, so a machine's level does not matter.
+#[test]
+fn levels_agree() {
+    let mut samples = Samples(3);
+    for (op, class) in forms() {
+        let args = samples.args(op, class, 4_099);
+        let dtype = result_class(op, class).dtype();
+        let mut bound = op.bound(dtype);
+        (bound.ulps, bound.absolute) = (2.0 * bound.ulps, 2.0 * bound.absolute);
+        let results: Vec<_> = levels().into_iter().map(|level| run(op, class, level, &args)).collect();
+        for (&first, &last) in results[0].iter().zip(&results[results.len() - 1]) {
+            let class = result_class(op, class);
+            assert!(bound.allows(dtype, number(class, first), number(class, last)), "{op:?} {class:?}");
+        }
+    }
+}
+
+/// The bound of a result that is stored as half precision adds the rounding of the storage.
+#[test]
+fn bounds_follow_the_dtype() {
+    for op in all().iter().filter(|op| op.takes(Class::Float)) {
+        let [single, half, brain] = [DType::F32, DType::F16, DType::BF16].map(|dtype| op.bound(dtype).ulps);
+        let exact = single == 0.0;
+        assert!(exact || (half > 0.5 && half < 0.502 && brain > 0.5 && brain < 0.51), "{op:?} {half} {brain}");
+        assert_eq!(op.bound(DType::I32).ulps, 0.0);
+    }
+}

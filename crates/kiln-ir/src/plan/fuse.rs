@@ -1,0 +1,481 @@
+//! Fusion: which results are stored, and in which kernel every other one is computed.
+//!
+//! One round walks the nodes from the last to the first, so that all uses of a node are known when it is met. A node is
+//! computed inside the one kernel that uses it, or stored where several do. Then the kernels are lowered (`lower`);
+//! where that fails (strides that cannot say a reshape, a limit of the target), one more node is stored and a new round
+//! begins. Each round stores at least one node more, so that there is a last one.
+
+use super::lower::{self, Leaf, Lowered};
+use super::views::{Path, Paths, STRAIGHT};
+use super::{Target, limit};
+use crate::graph::{Axes, Graph, Node, NodeId, Op, View};
+use crate::{KernelOp, Layout, Result, Shape};
+
+/// What a broadcast may compute again for each copy: so many cheap ops.
+const CHEAP: u32 = 4;
+/// The cost of an op that is not cheap.
+const COSTLY: u32 = 100;
+/// How many nodes a generator (nothing but scalars and element numbers below it) has at most to be computed again in each kernel.
+const GENERATOR: u32 = 16;
+
+/// The kernels of a graph, and where its outputs are.
+pub(super) struct Fused {
+    /// In order.
+    pub(super) kernels: Vec<Lowered>,
+    /// Where each output is.
+    pub(super) outputs: Vec<(Leaf, Layout)>,
+    /// Why each node is stored, for the notes.
+    pub(super) why: Vec<Option<Why>>,
+    /// Which nodes an output depends on.
+    pub(super) live: Vec<bool>,
+}
+
+/// Why a node is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Without fusion everything is.
+    Unfused,
+    Output,
+    /// Several kernels use it.
+    Kernels,
+    /// One kernel reads it through several views.
+    Views,
+    /// A hand-written kernel reads it.
+    OperandOf(NodeId),
+    /// A hand-written kernel does not take its layout.
+    Copied {
+        kernel: NodeId,
+        operand: usize,
+    },
+    /// The kernel that uses it has a core already, or is the input of a reduction.
+    SecondCore,
+    /// A view between it and the ops behind it changes the order or number of its elements.
+    Reordered,
+    /// It applies nothing to its results.
+    NoEpilogue,
+    Reshape,
+    Broadcast,
+    Iota,
+    Operands,
+    Instructions,
+}
+
+/// A program: the one behind the core of the kernel whose root is `n` is `2 n`, the one inside the reduction `n` is `2 n + 1`.
+type Program = usize;
+
+/// Who uses a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    None,
+    /// One program, through one path.
+    One {
+        program: Program,
+        path: Path,
+    },
+    /// One program, through several paths.
+    Paths {
+        program: Program,
+    },
+    /// Several programs.
+    Programs,
+}
+
+/// What is known about a graph while it is fused.
+pub(super) struct Fuser<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) target: &'a Target,
+    pub(super) paths: Paths,
+    pub(super) stored: Vec<bool>,
+    /// The number of each scalar among the scalars.
+    pub(super) numbers: Vec<usize>,
+    why: Vec<Option<Why>>,
+    live: Vec<bool>,
+    /// Nodes of the tree below a node that nothing but scalars and element numbers feeds; 0 for all others.
+    generators: Vec<u32>,
+}
+
+/// One round.
+struct Round {
+    uses: Vec<Use>,
+    /// The core of the kernel with this root.
+    cores: Vec<Option<NodeId>>,
+    /// How many nodes each program computes. A load makes it one instruction more.
+    sizes: Vec<usize>,
+    costs: Vec<u32>,
+}
+
+/// Decides what is stored, and lowers the kernels.
+pub(super) fn fuse(graph: &Graph, target: &Target) -> Result<Fused> {
+    let mut fuser = Fuser::new(graph, target);
+    loop {
+        let cores = fuser.round();
+        let (kernels, is_changed) = fuser.lower(&cores)?;
+        let outputs: Vec<_> = graph.outputs.iter().map_while(|&output| fuser.output(output)).collect();
+        if !is_changed && outputs.len() == graph.outputs.len() {
+            return Ok(Fused { kernels, outputs, why: fuser.why, live: fuser.live });
+        }
+    }
+}
+
+impl<'a> Fuser<'a> {
+    fn new(graph: &'a Graph, target: &'a Target) -> Self {
+        let count = graph.nodes.len();
+        let mut live = vec![false; count];
+        let mut users = vec![0u32; count];
+        for &output in &graph.outputs {
+            live[output] = true;
+            users[output] += 1;
+        }
+        for node in (0..count).rev() {
+            if live[node] {
+                for &input in &graph.nodes[node].inputs {
+                    live[input] = true;
+                    users[input] += 1;
+                }
+            }
+        }
+        let mut fuser = Self {
+            graph,
+            target,
+            paths: Paths::default(),
+            stored: vec![false; count],
+            numbers: numbered(graph, |op| matches!(op, Op::Scalar)),
+            why: vec![None; count],
+            generators: generators(graph),
+            live,
+        };
+        for &output in &graph.outputs {
+            fuser.store_output(output, &users);
+        }
+        if !target.fuse {
+            for (id, node) in graph.nodes.iter().enumerate() {
+                if fuser.live[id] && !matches!(node.op, Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_)) {
+                    fuser.store(id, Why::Unfused);
+                }
+            }
+        }
+        fuser
+    }
+
+    /// What an output is a view of is stored; of a part that nothing else needs the rest of, only the part.
+    fn store_output(&mut self, output: NodeId, users: &[u32]) {
+        let graph = self.graph;
+        let (mut base, mut is_alone) = (output, users[output] == 1);
+        while let Op::View(_) = graph.nodes[base].op {
+            base = graph.nodes[base].inputs[0];
+            is_alone &= users[base] == 1;
+        }
+        let node = &graph.nodes[base];
+        let elements = |id: NodeId| graph.nodes[id].ty.shape.elements();
+        match node.op {
+            Op::Input(_) => {}
+            Op::Element(_) | Op::Cast if is_alone && elements(output) < elements(base) => {
+                self.store(output, Why::Output);
+            }
+            _ => self.store(base, Why::Output),
+        }
+    }
+
+    pub(super) fn store(&mut self, node: NodeId, why: Why) {
+        self.stored[node] = true;
+        self.why[node].get_or_insert(why);
+    }
+
+    /// Finds the kernel of every node, and gives the core of each root's.
+    fn round(&mut self) -> Vec<Option<NodeId>> {
+        let count = self.graph.nodes.len();
+        let mut round = Round {
+            uses: vec![Use::None; count],
+            cores: vec![None; count],
+            sizes: vec![0; 2 * count],
+            costs: self.costs(),
+        };
+        for id in (0..count).rev() {
+            if !self.live[id] {
+                continue;
+            }
+            if !self.stored[id] {
+                self.place(id, &mut round);
+            }
+            // Placing may have stored it.
+            if self.stored[id] {
+                self.root(id, &mut round);
+            }
+        }
+        round.cores
+    }
+
+    /// What computing each node takes, down to what is in memory.
+    fn costs(&self) -> Vec<u32> {
+        let mut costs: Vec<u32> = Vec::with_capacity(self.graph.nodes.len());
+        for (id, node) in self.graph.nodes.iter().enumerate() {
+            let own = match node.op {
+                _ if self.stored[id] => None,
+                Op::Input(_) | Op::Scalar | Op::Iota | Op::Reduce(..) | Op::Kernel(_) => None,
+                Op::View(_) => Some(0),
+                Op::Cast => Some(1),
+                Op::Element(op) => Some(if op.is_cheap() { 1 } else { COSTLY }),
+            };
+            let below = || node.inputs.iter().map(|&input| costs[input]).fold(0, u32::saturating_add);
+            costs.push(own.map_or(0, |own| below().saturating_add(own)));
+        }
+        costs
+    }
+
+    /// Computes a node where it is used, or stores it.
+    fn place(&mut self, id: NodeId, round: &mut Round) {
+        let node = &self.graph.nodes[id];
+        let used = round.uses[id];
+        match &node.op {
+            Op::Input(_) | Op::Scalar | Op::Iota => {}
+            Op::View(_) => self.place_view(id, round, used),
+            Op::Element(_) | Op::Cast => {
+                let refusal = match used {
+                    Use::None => None,
+                    Use::One { program, .. } => {
+                        round.sizes[program] += 1;
+                        (round.sizes[program] >= self.target.max_instructions).then_some(Why::Instructions)
+                    }
+                    _ if self.generators[id] > 0 => None,
+                    Use::Paths { .. } => (round.costs[id] > CHEAP).then_some(Why::Views),
+                    Use::Programs if self.is_cast_input(node) => None,
+                    Use::Programs => Some(Why::Kernels),
+                };
+                match refusal {
+                    Some(why) => self.store(id, why),
+                    None => node.inputs.iter().for_each(|&input| round.uses[input].add(used)),
+                }
+            }
+            Op::Reduce(..) => self.place_core(id, None, round, used),
+            Op::Kernel(op) => self.place_core(id, Some(&**op), round, used),
+        }
+    }
+
+    /// A cast of an input is read faster from the input than from a copy that is no smaller.
+    fn is_cast_input(&self, node: &Node) -> bool {
+        let mut below = &self.graph.nodes[node.inputs[0]];
+        while let Op::View(_) = below.op {
+            below = &self.graph.nodes[below.inputs[0]];
+        }
+        matches!((&node.op, &below.op), (Op::Cast, Op::Input(_))) && below.ty.dtype.bytes() <= node.ty.dtype.bytes()
+    }
+
+    fn place_view(&mut self, id: NodeId, round: &mut Round, used: Use) {
+        let node = &self.graph.nodes[id];
+        let input = node.inputs[0];
+        let is_expanding = node.ty.shape.elements() > self.graph.nodes[input].ty.shape.elements();
+        if used != Use::None && is_expanding && round.costs[input] > CHEAP {
+            self.store(self.base(input), Why::Broadcast);
+        }
+        round.uses[input].add(match used {
+            Use::One { program, path } => {
+                let (_, path) = self.paths.enter(self.graph, id, path).unwrap_or((id, path));
+                Use::One { program, path }
+            }
+            other => other,
+        });
+    }
+
+    /// A core takes the program behind it where that is the only one that uses it, element by element.
+    fn place_core(&mut self, id: NodeId, op: Option<&dyn KernelOp>, round: &mut Round, used: Use) {
+        let refusal = match used {
+            Use::None => return,
+            Use::Programs => Some(Why::Kernels),
+            Use::Paths { .. } => Some(Why::Views),
+            Use::One { .. } if op.is_some_and(|op| !op.fuses_epilogue()) => Some(Why::NoEpilogue),
+            Use::One { program, path } => {
+                if !self.paths.keeps_order(path, &self.graph.nodes[id].ty.shape) {
+                    Some(Why::Reordered)
+                } else if program % 2 == 1 || round.cores[program / 2].is_some() {
+                    Some(Why::SecondCore)
+                } else {
+                    round.cores[program / 2] = Some(id);
+                    None
+                }
+            }
+        };
+        match refusal {
+            Some(why) => self.store(id, why),
+            None => self.use_operands(id, round),
+        }
+    }
+
+    /// A stored node begins a kernel.
+    fn root(&mut self, id: NodeId, round: &mut Round) {
+        let node = &self.graph.nodes[id];
+        let whole = Use::One { program: 2 * id, path: STRAIGHT };
+        match &node.op {
+            Op::Input(_) | Op::Scalar | Op::Iota => {}
+            Op::View(_) => self.place_view(id, round, whole),
+            Op::Element(_) | Op::Cast => {
+                round.sizes[2 * id] += 1;
+                node.inputs.iter().for_each(|&input| round.uses[input].add(whole));
+            }
+            Op::Reduce(..) | Op::Kernel(_) => {
+                round.cores[id] = Some(id);
+                self.use_operands(id, round);
+            }
+        }
+    }
+
+    fn use_operands(&mut self, id: NodeId, round: &mut Round) {
+        let node = &self.graph.nodes[id];
+        match &node.op {
+            Op::Reduce(_, axes) => {
+                let input = node.inputs[0];
+                let (path, ..) = self.reduced_space(&self.graph.nodes[input].ty.shape, axes);
+                round.uses[input].add(Use::One { program: 2 * id + 1, path });
+            }
+            Op::Kernel(op) => {
+                for (index, &operand) in node.inputs.iter().enumerate() {
+                    if self.operand(&**op, index, operand).is_some() {
+                        let base = self.base(operand);
+                        if !matches!(self.graph.nodes[base].op, Op::Input(_)) {
+                            self.store(base, Why::OperandOf(id));
+                        }
+                    } else {
+                        self.store(operand, Why::Copied { kernel: id, operand: index });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The space inside a reduction: the path to its input, its shape, and how many axes are kept.
+    pub(super) fn reduced_space(&mut self, shape: &Shape, axes: &[usize]) -> (Path, Shape, usize) {
+        let mut order: Axes = (0..shape.rank()).filter(|axis| !axes.contains(axis)).collect();
+        let kept = order.len();
+        order.extend((0..shape.rank()).filter(|axis| axes.contains(axis)));
+        let space: Shape = order.iter().map(|&axis| shape[axis]).collect();
+        (self.paths.through(STRAIGHT, &View::Permute(order), &space, shape), space, kept)
+    }
+
+    /// The node that a node is a view of: stored, or no view.
+    fn base(&self, node: NodeId) -> NodeId {
+        let mut base = node;
+        while let (Op::View(_), false) = (&self.graph.nodes[base].op, self.stored[base]) {
+            base = self.graph.nodes[base].inputs[0];
+        }
+        base
+    }
+
+    /// The node that a node is a view of, the path to it, and the inputs of the views on the way, from the outside in, with their paths.
+    fn descend(&mut self, node: NodeId) -> (NodeId, Path, Vec<(NodeId, Path)>) {
+        let (mut base, mut path, mut views) = (node, STRAIGHT, Vec::new());
+        while !self.stored[base]
+            && let Some(below) = self.paths.enter(self.graph, base, path)
+        {
+            (base, path) = below;
+            views.push(below);
+        }
+        (base, path, views)
+    }
+
+    /// Where a hand-written kernel finds an operand, if the operand's base is in memory by then; `None` where it does not take that layout.
+    pub(super) fn operand(&mut self, op: &dyn KernelOp, index: usize, operand: NodeId) -> Option<(Leaf, Layout)> {
+        let (base, path, _) = self.descend(operand);
+        // What is stored for this operand is as plain as it gets.
+        let is_copy = self.stored[operand];
+        self.read(base, path, |layout| is_copy && layout.is_contiguous() || op.takes(index, layout))
+    }
+
+    /// Where what is in memory is read through a path: an input where it lies, or from its copy if there is one.
+    pub(super) fn read(&self, base: NodeId, path: Path, takes: impl Fn(&Layout) -> bool) -> Option<(Leaf, Layout)> {
+        let node = &self.graph.nodes[base];
+        if let Op::Input(layout) = &node.op {
+            let seen = self.paths.apply(path, layout).filter(&takes);
+            if seen.is_some() || !self.stored[base] {
+                return seen.map(|seen| (Leaf::Input(base), seen));
+            }
+        }
+        let seen = self.paths.apply(path, &Layout::contiguous(node.ty.shape.clone())).filter(takes)?;
+        Some((Leaf::Stored(base), seen))
+    }
+
+    /// Where an output is. Where strides cannot say it, stores what it needs and gives nothing.
+    fn output(&mut self, output: NodeId) -> Option<(Leaf, Layout)> {
+        let (node, path, views) = self.descend(output);
+        let found = self.read(node, path, |_| true);
+        if found.is_none() {
+            let (node, why) = self.innermost_readable(&views);
+            self.store(node, why);
+        }
+        found
+    }
+
+    /// Of the inputs of views, given from the outside in with the paths to them, the last that can be read through its path once it is stored.
+    pub(super) fn innermost_readable(&self, views: &[(NodeId, Path)]) -> (NodeId, Why) {
+        let is_readable = |&&(node, path): &&(NodeId, Path)| {
+            let stored = Layout::contiguous(self.graph.nodes[node].ty.shape.clone());
+            self.paths.apply(path, &stored).is_some()
+        };
+        // The outermost view of a stored node can always be said by strides.
+        let &(node, _) = views.iter().rev().find(is_readable).unwrap_or(&views[0]);
+        (node, Why::Reshape)
+    }
+
+    /// Lowers every kernel. Where one fails, stores what it needs; then another round is due.
+    fn lower(&mut self, cores: &[Option<NodeId>]) -> Result<(Vec<Lowered>, bool)> {
+        let (mut kernels, mut is_changed) = (Vec::new(), false);
+        for root in (0..self.graph.nodes.len()).filter(|&id| self.stored[id] && self.live[id]).collect::<Vec<_>>() {
+            let kernel = lower::kernel(self, root, cores[root]);
+            let excess = kernel.as_ref().map_or(Ok(None), |kernel| limit::excess(self.graph, self.target, kernel))?;
+            match (kernel, excess) {
+                (Ok(kernel), None) => kernels.push(kernel),
+                (Err((node, why)), _) | (_, Some((node, why))) => {
+                    self.store(node, why);
+                    is_changed = true;
+                }
+            }
+        }
+        Ok((kernels, is_changed))
+    }
+}
+
+impl Use {
+    fn add(&mut self, other: Self) {
+        *self = match (*self, other) {
+            (Self::None, other) | (other, Self::None) => other,
+            (a, b) if a == b => a,
+            (a, b) => match (a.program(), b.program()) {
+                (Some(program), Some(other)) if program == other => Self::Paths { program },
+                _ => Self::Programs,
+            },
+        };
+    }
+
+    fn program(self) -> Option<Program> {
+        match self {
+            Self::One { program, .. } | Self::Paths { program } => Some(program),
+            Self::None | Self::Programs => None,
+        }
+    }
+}
+
+/// For each node that nothing but scalars and element numbers feeds, how many nodes the tree below it has, if few; 0 for all others.
+fn generators(graph: &Graph) -> Vec<u32> {
+    let mut sizes: Vec<u32> = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let size = match node.op {
+            Op::Scalar | Op::Iota => 1,
+            Op::Element(_) | Op::Cast | Op::View(_) if node.inputs.iter().all(|&input| sizes[input] > 0) => {
+                1 + node.inputs.iter().map(|&input| sizes[input]).sum::<u32>()
+            }
+            _ => 0,
+        };
+        sizes.push(if size <= GENERATOR { size } else { 0 });
+    }
+    sizes
+}
+
+/// For each node of a kind, how many of the kind come before it: the number of an input among the inputs, of a scalar among the scalars.
+pub(super) fn numbered(graph: &Graph, is_kind: impl Fn(&Op) -> bool) -> Vec<usize> {
+    let mut count = 0;
+    let number = |node: &Node| {
+        let before = count;
+        count += usize::from(is_kind(&node.op));
+        before
+    };
+    graph.nodes.iter().map(number).collect()
+}

@@ -1,0 +1,89 @@
+//! The limits of a target: where a kernel is too large, a part of it is stored first.
+
+use super::Target;
+use super::fuse::Why;
+use super::lower::{Lowered, LoweredBody, LoweredCore};
+use crate::graph::{Graph, NodeId};
+use crate::kernel::Instruction;
+use crate::{Error, ErrorKind, Result};
+use std::collections::BTreeSet;
+
+/// What a value needs.
+#[derive(Clone, Default)]
+struct Needs {
+    operands: BTreeSet<usize>,
+    instructions: BTreeSet<usize>,
+}
+
+/// The node to store first, if the kernel is beyond a limit of the target: the largest part of it that is within.
+pub(super) fn excess(graph: &Graph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, Why)>> {
+    let (inside, core_operands) = match &kernel.core {
+        LoweredCore::Map => (None, 0),
+        LoweredCore::Reduce { input, .. } => (Some(input), input.leaves.len()),
+        LoweredCore::Op { operands, .. } => (None, operands.len()),
+    };
+    let operands = core_operands + kernel.body.leaves.len();
+    let count = |body: &LoweredBody| body.body.program.instructions.len();
+    let instructions = inside.map_or(0, count) + count(&kernel.body);
+    if operands <= target.max_operands && instructions <= target.max_instructions {
+        return Ok(None);
+    }
+    let mut core = Needs { operands: (0..core_operands).collect(), instructions: BTreeSet::new() };
+    let mut parts = Vec::new();
+    if let Some(inside) = inside {
+        let needs = needs(inside, &Needs::default(), 0, 0);
+        core = needs.last().cloned().unwrap_or_default();
+        parts.extend(inside.nodes.iter().map(|&(node, value)| (node, needs[value].clone())));
+    }
+    let behind = needs(&kernel.body, &core, core_operands, inside.map_or(0, count));
+    parts.extend(kernel.body.nodes.iter().map(|&(node, value)| (node, behind[value].clone())));
+    let too_many_operands = operands > target.max_operands;
+    let largest = parts
+        .into_iter()
+        .filter(|(node, needs)| {
+            *node != kernel.root
+                && needs.operands.len() <= target.max_operands
+                && needs.instructions.len() <= target.max_instructions
+                // Storing what reads one operand adds one and removes one.
+                && if too_many_operands { needs.operands.len() > 1 } else { needs.instructions.len() > 1 }
+        })
+        .max_by_key(|(_, needs)| {
+            let (operands, instructions) = (needs.operands.len(), needs.instructions.len());
+            if too_many_operands { (operands, instructions) } else { (instructions, operands) }
+        });
+    match largest {
+        Some((node, _)) => Ok(Some((node, if too_many_operands { Why::Operands } else { Why::Instructions }))),
+        None => {
+            let name = super::report::label(graph, kernel.root);
+            let message = format!(
+                "`{name}` expected at most {} operands and {} instructions in a kernel, found {operands} and {instructions}",
+                target.max_operands, target.max_instructions
+            );
+            Err(Error::new(ErrorKind::Unsupported, message))
+        }
+    }
+}
+
+/// What each instruction needs, with the numbers of operands and instructions counted from these on.
+fn needs(body: &LoweredBody, core: &Needs, operands: usize, instructions: usize) -> Vec<Needs> {
+    let mut all: Vec<Needs> = Vec::new();
+    for (index, instruction) in body.body.program.instructions.iter().enumerate() {
+        let mut own = Needs::default();
+        let mut take = |needs: &Needs| {
+            own.operands.extend(&needs.operands);
+            own.instructions.extend(&needs.instructions);
+        };
+        match instruction {
+            Instruction::Op { args, .. } => args.iter().for_each(|&arg| take(&all[arg])),
+            Instruction::Cast { arg, .. } => take(&all[*arg]),
+            Instruction::Core { .. } => take(core),
+            Instruction::Load { .. } | Instruction::Scalar { .. } | Instruction::Iota => {}
+        }
+        if let Instruction::Load { operand } = instruction {
+            own.operands.insert(operands + operand);
+        }
+        own.instructions.insert(instructions + index);
+        all.push(own);
+    }
+    all
+}

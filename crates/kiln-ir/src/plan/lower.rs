@@ -1,0 +1,231 @@
+//! Lowering: the programs of a kernel, with the operands that they load.
+
+use super::fuse::{Fuser, Why};
+use super::space::simplify;
+use super::views::{Path, STRAIGHT};
+use crate::graph::{NodeId, Op, Reduce};
+use crate::kernel::{Body, Instruction, Operand, Program};
+use crate::op::{ElementOp, Signature};
+use crate::{Class, DType, Layout, Shape};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+
+/// Where an operand comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Leaf {
+    /// An input of the graph.
+    Input(NodeId),
+    /// A node that is stored.
+    Stored(NodeId),
+}
+
+/// A kernel whose operands are nodes.
+pub(super) struct Lowered {
+    /// The node that it stores.
+    pub(super) root: NodeId,
+    pub(super) core: LoweredCore,
+    pub(super) body: LoweredBody,
+}
+
+pub(super) enum LoweredCore {
+    Map,
+    /// The node, what it reduces, and how many axes are kept.
+    Reduce {
+        node: NodeId,
+        input: LoweredBody,
+        kept: usize,
+    },
+    Op {
+        node: NodeId,
+        operands: Vec<(Leaf, Operand)>,
+    },
+}
+
+pub(super) struct LoweredBody {
+    pub(super) body: Body,
+    /// Where each operand comes from.
+    pub(super) leaves: Vec<Leaf>,
+    /// The instruction that computes a node.
+    pub(super) nodes: Vec<(NodeId, usize)>,
+}
+
+/// A node that must be stored before the kernel can be lowered.
+type Blocked = (NodeId, Why);
+
+/// The kernel that stores `root`, with this core.
+pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) -> Result<Lowered, Blocked> {
+    let graph = fuser.graph;
+    let lowered_core = match core.map(|core| (core, &graph.nodes[core])) {
+        None => LoweredCore::Map,
+        Some((id, node)) => match &node.op {
+            Op::Reduce(_, axes) => {
+                let (path, space, kept) = fuser.reduced_space(&graph.nodes[node.inputs[0]].ty.shape, axes);
+                let mut inside = Lowerer::new(fuser, None);
+                inside.value(node.inputs[0], path, false)?;
+                let (input, kept) = inside.finish(&space, kept, true);
+                LoweredCore::Reduce { node: id, input, kept }
+            }
+            Op::Kernel(op) => {
+                let mut operands = Vec::with_capacity(node.inputs.len());
+                for (index, &operand) in node.inputs.iter().enumerate() {
+                    let copied = (operand, Why::Copied { kernel: id, operand: index });
+                    let (leaf, layout) = fuser.operand(&**op, index, operand).ok_or(copied)?;
+                    operands.push((leaf, Operand { dtype: graph.nodes[operand].ty.dtype, layout }));
+                }
+                LoweredCore::Op { node: id, operands }
+            }
+            _ => LoweredCore::Map,
+        },
+    };
+    let space = &graph.nodes[root].ty.shape;
+    let mut behind = Lowerer::new(fuser, core);
+    behind.value(root, STRAIGHT, true)?;
+    let (body, _) = behind.finish(space, space.rank(), !matches!(lowered_core, LoweredCore::Op { .. }));
+    Ok(Lowered { root, core: lowered_core, body })
+}
+
+struct Lowerer<'f, 'a> {
+    fuser: &'f mut Fuser<'a>,
+    core: Option<NodeId>,
+    operands: Vec<Operand>,
+    leaves: Vec<Leaf>,
+    instructions: Vec<Instruction>,
+    nodes: Vec<(NodeId, usize)>,
+    /// What is computed already: a node under a path.
+    values: HashMap<(NodeId, Path), usize>,
+    /// The inputs of the views on the way to the current node, from the outside in, with their paths.
+    views: Vec<(NodeId, Path)>,
+}
+
+impl<'f, 'a> Lowerer<'f, 'a> {
+    fn new(fuser: &'f mut Fuser<'a>, core: Option<NodeId>) -> Self {
+        Self {
+            fuser,
+            core,
+            operands: Vec::new(),
+            leaves: Vec::new(),
+            instructions: Vec::new(),
+            nodes: Vec::new(),
+            values: HashMap::new(),
+            views: Vec::new(),
+        }
+    }
+
+    /// The instruction that gives a node under a path. The depth of the recursion is bounded by the size of a program.
+    fn value(&mut self, node: NodeId, path: Path, is_root: bool) -> Result<usize, Blocked> {
+        let depth = self.views.len();
+        let (mut id, mut under, mut is_stored) = (node, path, self.fuser.stored[node] && !is_root);
+        let graph = self.fuser.graph;
+        while !is_stored && let Some(below) = self.fuser.paths.enter(graph, id, under) {
+            self.views.push(below);
+            (id, under) = below;
+            is_stored = self.fuser.stored[id];
+        }
+        let value = match self.values.get(&(id, under)) {
+            Some(&value) => value,
+            None => {
+                let value = self.compute(id, under, is_stored)?;
+                self.values.insert((id, under), value);
+                value
+            }
+        };
+        self.views.truncate(depth);
+        Ok(value)
+    }
+
+    fn compute(&mut self, id: NodeId, path: Path, is_stored: bool) -> Result<usize, Blocked> {
+        let node = &self.fuser.graph.nodes[id];
+        let dtype = node.ty.dtype;
+        if is_stored || matches!(node.op, Op::Input(_)) {
+            return match self.fuser.read(id, path, |_| true) {
+                Some((leaf, layout)) => Ok(self.load(leaf, dtype, &layout)),
+                None => Err(self.fuser.innermost_readable(&self.views)),
+            };
+        }
+        match &node.op {
+            Op::Scalar => {
+                let scalar = self.fuser.numbers[id];
+                Ok(self.push(Instruction::Scalar { scalar, class: dtype.class() }))
+            }
+            Op::Iota if self.fuser.paths.keeps_order(path, &node.ty.shape) => Ok(self.push(Instruction::Iota)),
+            Op::Iota => Err((id, Why::Iota)),
+            Op::Cast => {
+                let input = node.inputs[0];
+                let from = self.fuser.graph.nodes[input].ty.dtype.class();
+                let arg = self.value(input, path, false)?;
+                // The class holds every number of these dtypes as it is.
+                let is_nothing = dtype == from.dtype();
+                let value = if is_nothing { arg } else { self.push(Instruction::Cast { arg, from, to: dtype }) };
+                self.nodes.push((id, value));
+                Ok(value)
+            }
+            Op::Element(op) => {
+                let args: SmallVec<[usize; 3]> =
+                    node.inputs.iter().map(|&input| self.value(input, path, false)).collect::<Result<_, _>>()?;
+                let class = class_of(op, |input| self.fuser.graph.nodes[node.inputs[input]].ty.dtype);
+                let value = self.push(Instruction::Op { op, class, args });
+                let value =
+                    if matches!(op.signature, Signature::Same { .. }) { self.wrap(value, dtype) } else { value };
+                self.nodes.push((id, value));
+                Ok(value)
+            }
+            op => {
+                debug_assert_eq!(self.core, Some(id), "only the core is not computed by instructions");
+                let value = self.push(Instruction::Core { class: dtype.class() });
+                Ok(if matches!(op, Op::Reduce(Reduce::Sum, _)) { self.wrap(value, dtype) } else { value })
+            }
+        }
+    }
+
+    /// Arithmetic on `U8` is done in `u32`, and its results wrapped.
+    fn wrap(&mut self, arg: usize, dtype: DType) -> usize {
+        match dtype {
+            DType::U8 => self.push(Instruction::Cast { arg, from: Class::Uint, to: DType::U8 }),
+            _ => arg,
+        }
+    }
+
+    fn load(&mut self, leaf: Leaf, dtype: DType, layout: &Layout) -> usize {
+        // The stride of a single element says nothing: without it, equal operands look equal.
+        let strides: SmallVec<[isize; 6]> = layout
+            .shape()
+            .iter()
+            .zip(layout.strides())
+            .map(|(&length, &stride)| if length == 1 { 0 } else { stride })
+            .collect();
+        let operand = Operand { dtype, layout: Layout::strided(layout.shape().clone(), &strides, layout.offset()) };
+        let known = self.leaves.iter().zip(&self.operands).position(|known| known == (&leaf, &operand));
+        let operand = known.unwrap_or_else(|| {
+            self.leaves.push(leaf);
+            self.operands.push(operand);
+            self.operands.len() - 1
+        });
+        self.push(Instruction::Load { operand })
+    }
+
+    /// Adds an instruction, unless it is there.
+    fn push(&mut self, instruction: Instruction) -> usize {
+        let known = self.instructions.iter().position(|known| *known == instruction);
+        known.unwrap_or_else(|| {
+            self.instructions.push(instruction);
+            self.instructions.len() - 1
+        })
+    }
+
+    fn finish(mut self, space: &Shape, kept: usize, is_simplified: bool) -> (LoweredBody, usize) {
+        let (space, kept) =
+            if is_simplified { simplify(space, kept, &mut self.operands) } else { (space.clone(), kept) };
+        let program = Program { instructions: self.instructions };
+        let body = Body { space, operands: self.operands, program };
+        (LoweredBody { body, leaves: self.leaves, nodes: self.nodes }, kept)
+    }
+}
+
+/// The class of the operands whose dtype varies.
+fn class_of(op: &ElementOp, dtype: impl Fn(usize) -> DType) -> Class {
+    match op.signature {
+        Signature::Same { .. } | Signature::Compare => dtype(0).class(),
+        Signature::Select => dtype(1).class(),
+        Signature::Bits { .. } | Signature::BitsToFloat { .. } => Class::Uint,
+    }
+}

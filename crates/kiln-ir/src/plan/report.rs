@@ -1,0 +1,219 @@
+//! What a plan does, in words and numbers.
+
+use super::{Plan, Step};
+use crate::Layout;
+use crate::graph::{Graph, NodeId, Op, Reduce, TensorType, View};
+use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
+use std::borrow::Cow;
+use std::fmt;
+
+/// How many ops the name of a kernel spells out.
+const NAMED_OPS: usize = 6;
+
+impl Plan {
+    /// The kernels, what fused in each, what did not and why, and the bytes that move.
+    pub fn explain(&self) -> Explain<'_> {
+        Explain(self)
+    }
+
+    /// Bytes that the steps read and write. What a kernel reads again, or through a broadcast, counts once.
+    pub fn moved_bytes(&self) -> u64 {
+        self.steps.iter().map(|step| step.read_bytes() + step.written_bytes()).sum()
+    }
+}
+
+impl Step {
+    /// Bytes that the step reads: each element of an operand once.
+    pub fn read_bytes(&self) -> u64 {
+        self.kernel.operands().map(read_bytes).sum()
+    }
+
+    /// Bytes that the step writes.
+    pub fn written_bytes(&self) -> u64 {
+        self.kernel.output.bytes()
+    }
+}
+
+impl Kernel {
+    /// What it reads: the operands of the core, then those of the body.
+    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+        let core: &[Operand] = match &self.core {
+            Core::Map => &[],
+            Core::Reduce { input, .. } => &input.operands,
+            Core::Op { operands, .. } => operands,
+        };
+        core.iter().chain(&self.body.operands)
+    }
+
+    /// Arithmetic operations of one run: an elementwise op counts as one.
+    pub fn flops(&self) -> u64 {
+        let core = match &self.core {
+            Core::Map => 0,
+            Core::Reduce { input, .. } => body_flops(input) + input.space.elements() as u64,
+            Core::Op { op, operands } => {
+                let ty = |operand: &Operand| TensorType { shape: operand.layout.shape().clone(), dtype: operand.dtype };
+                op.flops(&operands.iter().map(ty).collect::<Vec<_>>())
+            }
+        };
+        core + body_flops(&self.body)
+    }
+
+    /// What it is: `map`, `reduce`, or the name of a hand-written kernel.
+    pub fn kind(&self) -> &'static str {
+        match &self.core {
+            Core::Map => "map",
+            Core::Reduce { .. } => "reduce",
+            Core::Op { op, .. } => op.name(),
+        }
+    }
+
+    /// The names of the ops in it, in order.
+    pub fn ops(&self) -> Vec<Cow<'static, str>> {
+        ops(&self.core, &self.body.program)
+    }
+}
+
+impl Reduce {
+    /// The name in messages and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Mean => "mean",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::ArgMax => "argmax",
+            Self::ArgMin => "argmin",
+        }
+    }
+}
+
+fn body_flops(body: &Body) -> u64 {
+    let ops = body.program.instructions.iter().filter(|i| matches!(i, Instruction::Op { .. })).count();
+    ops as u64 * body.space.elements() as u64
+}
+
+fn read_bytes(operand: &Operand) -> u64 {
+    (distinct_elements(&operand.layout) * operand.dtype.bytes()) as u64
+}
+
+fn distinct_elements(layout: &Layout) -> usize {
+    let axes = layout.shape().iter().zip(layout.strides());
+    axes.map(|(&length, &stride)| if stride == 0 { length.min(1) } else { length }).product()
+}
+
+fn ops(core: &Core, program: &Program) -> Vec<Cow<'static, str>> {
+    let inside = match core {
+        Core::Reduce { input, .. } => &input.program.instructions[..],
+        Core::Map | Core::Op { .. } => &[],
+    };
+    let core_name = match core {
+        Core::Map => None,
+        Core::Reduce { op, .. } => Some(op.name().into()),
+        Core::Op { op, .. } => Some(op.name().into()),
+    };
+    inside.iter().filter_map(op_name).chain(core_name).chain(program.instructions.iter().filter_map(op_name)).collect()
+}
+
+fn op_name(instruction: &Instruction) -> Option<Cow<'static, str>> {
+    match instruction {
+        Instruction::Op { op, .. } => Some(op.name.into()),
+        Instruction::Cast { to, .. } => Some(format!("to_{to}").into()),
+        Instruction::Load { .. } | Instruction::Scalar { .. } | Instruction::Iota | Instruction::Core { .. } => None,
+    }
+}
+
+/// The name of a kernel: its first ops.
+pub(super) fn kernel_name(core: &Core, program: &Program) -> String {
+    let ops = ops(core, program);
+    match (&ops[..], program.instructions.first()) {
+        ([], Some(Instruction::Scalar { .. })) => "fill".to_owned(),
+        ([], Some(Instruction::Iota)) => "iota".to_owned(),
+        ([], _) => "copy".to_owned(),
+        (ops, _) if ops.len() <= NAMED_OPS => ops.join("_"),
+        (ops, _) => format!("{}_and_{}_more", ops[..NAMED_OPS].join("_"), ops.len() - NAMED_OPS),
+    }
+}
+
+/// The name of a node in messages.
+pub(super) fn label(graph: &Graph, node: NodeId) -> &'static str {
+    match &graph.nodes[node].op {
+        Op::Input(_) => "input",
+        Op::Scalar => "scalar",
+        Op::Iota => "iota",
+        Op::Element(op) => op.name,
+        Op::Cast => "cast",
+        Op::View(View::Permute(_)) => "permute",
+        Op::View(View::Broadcast) => "broadcast",
+        Op::View(View::Reshape) => "reshape",
+        Op::View(View::Slice { .. }) => "slice",
+        Op::Reduce(op, _) => op.name(),
+        Op::Kernel(op) => op.name(),
+    }
+}
+
+/// Bytes that would move if every op were a kernel of its own and views were free.
+pub(super) fn unfused_bytes(graph: &Graph, live: &[bool]) -> u64 {
+    let is_op = |node: NodeId| {
+        live[node] && !matches!(graph.nodes[node].op, Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_))
+    };
+    let moved = |node: NodeId| {
+        let node = &graph.nodes[node];
+        node.ty.bytes() + node.inputs.iter().map(|&input| unfused_read(graph, input)).sum::<u64>()
+    };
+    (0..graph.nodes.len()).filter(|&node| is_op(node)).map(moved).sum()
+}
+
+/// Bytes that are read of an input: of a view no more than there are below it.
+fn unfused_read(graph: &Graph, input: NodeId) -> u64 {
+    let mut node = &graph.nodes[input];
+    let mut bytes = node.ty.bytes();
+    while let Op::View(_) = node.op {
+        node = &graph.nodes[node.inputs[0]];
+        bytes = bytes.min(node.ty.bytes());
+    }
+    if matches!(node.op, Op::Scalar | Op::Iota) { 0 } else { bytes }
+}
+
+/// A plan as text.
+#[derive(Clone, Copy, Debug)]
+pub struct Explain<'a>(&'a Plan);
+
+impl fmt::Display for Explain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.0;
+        for (number, step) in plan.steps.iter().enumerate() {
+            let kernel = &step.kernel;
+            let TensorType { shape, dtype } = &kernel.output;
+            writeln!(f, "kernel {number}: {} `{}` -> {dtype} {shape}", kernel.kind(), kernel.name)?;
+            let ops = kernel.ops();
+            if !ops.is_empty() {
+                writeln!(f, "    ops: {}", ops.join(", "))?;
+            }
+            let (read, written) = (Bytes(step.read_bytes()), Bytes(step.written_bytes()));
+            writeln!(f, "    reads {read}, writes {written}, {} operations", kernel.flops())?;
+        }
+        for note in &plan.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        let (count, moved) = (plan.steps.len(), Bytes(plan.moved_bytes()));
+        let s = if count == 1 { "" } else { "s" };
+        writeln!(f, "{count} kernel{s}; {moved} moved, {} without fusion", Bytes(plan.unfused_bytes))?;
+        let (peak, unshared) = (Bytes(plan.peak_bytes()), Bytes(plan.unshared_bytes()));
+        write!(f, "{peak} allocated at most, {unshared} if no results shared memory")
+    }
+}
+
+/// A number of bytes for people.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        match self.0 {
+            0..=9_999 => write!(f, "{bytes} B"),
+            10_000..1_048_576 => write!(f, "{:.1} KiB", bytes / 1024.0),
+            1_048_576..1_073_741_824 => write!(f, "{:.1} MiB", bytes / 1_048_576.0),
+            _ => write!(f, "{:.2} GiB", bytes / 1_073_741_824.0),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Steps: kernels with numbered values, and what there is to say about them.
+
+use super::fuse::{Fused, Why, numbered};
+use super::lower::{Leaf, Lowered, LoweredCore};
+use super::report::{kernel_name, label};
+use super::space::simplify;
+use super::{Place, Plan, PlanOutput, Source, Step, Target, Value};
+use crate::graph::{Graph, NodeId, Op, TensorType};
+use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
+use crate::{Layout, Shape};
+
+/// The plan, with every value in a place of its own or in no slot yet.
+pub(super) fn build(graph: &Graph, target: &Target, fused: Fused) -> Plan {
+    let mut builder = Builder {
+        graph,
+        target,
+        inputs: numbered(graph, |op| matches!(op, Op::Input(_))),
+        value_of: vec![usize::MAX; graph.nodes.len()],
+        plan: Plan {
+            steps: Vec::with_capacity(fused.kernels.len()),
+            values: Vec::with_capacity(fused.kernels.len()),
+            slots: Vec::new(),
+            outputs: Vec::new(),
+            held: Vec::new(),
+            notes: Vec::new(),
+            unfused_bytes: super::report::unfused_bytes(graph, &fused.live),
+        },
+    };
+    let roots: Vec<NodeId> = fused.kernels.iter().map(|kernel| kernel.root).collect();
+    for kernel in fused.kernels {
+        builder.kernel(kernel);
+    }
+    for (leaf, layout) in fused.outputs {
+        let source = builder.source(leaf);
+        if let Source::Value(value) = source {
+            builder.plan.values[value].place = Place::Own;
+        }
+        builder.plan.outputs.push(PlanOutput { source, layout });
+    }
+    for &node in &graph.held {
+        if let Some(value) = builder.plan.values.get_mut(builder.value_of[node]) {
+            value.place = Place::Own;
+            builder.plan.held.push((node, builder.value_of[node]));
+        }
+    }
+    for root in roots {
+        let note = fused.why[root].and_then(|why| builder.note(root, why));
+        builder.plan.notes.extend(note);
+    }
+    builder.plan
+}
+
+struct Builder<'a> {
+    graph: &'a Graph,
+    target: &'a Target,
+    inputs: Vec<usize>,
+    value_of: Vec<usize>,
+    plan: Plan,
+}
+
+impl Builder<'_> {
+    fn source(&self, leaf: Leaf) -> Source {
+        match leaf {
+            Leaf::Input(node) => Source::Input(self.inputs[node]),
+            Leaf::Stored(node) => Source::Value(self.value_of[node]),
+        }
+    }
+
+    fn kernel(&mut self, lowered: Lowered) {
+        let output = self.graph.nodes[lowered.root].ty.clone();
+        let mut reads = Vec::new();
+        let core = match lowered.core {
+            LoweredCore::Map => Core::Map,
+            LoweredCore::Reduce { node, input, kept } => {
+                reads.extend(input.leaves.iter().map(|&leaf| self.source(leaf)));
+                match self.graph.nodes[node].op {
+                    Op::Reduce(op, _) => Core::Reduce { op, input: input.body, kept },
+                    _ => Core::Map,
+                }
+            }
+            LoweredCore::Op { node, operands } => {
+                reads.extend(operands.iter().map(|&(leaf, _)| self.source(leaf)));
+                let operands = operands.into_iter().map(|(_, operand)| operand).collect();
+                match &self.graph.nodes[node].op {
+                    Op::Kernel(op) => Core::Op { op: op.clone(), operands },
+                    _ => Core::Map,
+                }
+            }
+        };
+        reads.extend(lowered.body.leaves.iter().map(|&leaf| self.source(leaf)));
+        let name = kernel_name(&core, &lowered.body.body.program);
+        let stores = matches!(core, Core::Map) || self.target.stores.contains(&output.dtype);
+        let wide = TensorType { dtype: output.dtype.class().dtype(), shape: output.shape.clone() };
+        let stored = if stores { output.clone() } else { wide.clone() };
+        self.step(Kernel { name, core, body: lowered.body.body, output: stored }, reads);
+        if !stores {
+            self.convert(&wide, output);
+        }
+        self.value_of[lowered.root] = self.plan.values.len() - 1;
+    }
+
+    /// A map that stores the last value in another dtype of its class.
+    fn convert(&mut self, from: &TensorType, output: TensorType) {
+        let mut operands = vec![Operand { dtype: from.dtype, layout: Layout::contiguous(from.shape.clone()) }];
+        let (space, _): (Shape, _) = simplify(&from.shape, from.shape.rank(), &mut operands);
+        let program = Program { instructions: vec![Instruction::Load { operand: 0 }] };
+        let name = format!("to_{}", output.dtype);
+        let reads = vec![Source::Value(self.plan.values.len() - 1)];
+        self.step(Kernel { name, core: Core::Map, body: Body { space, operands, program }, output }, reads);
+    }
+
+    /// Adds a value, and the step that writes it if there is anything to write.
+    fn step(&mut self, kernel: Kernel, reads: Vec<Source>) {
+        let ty = kernel.output.clone();
+        if ty.shape.elements() > 0 {
+            self.plan.steps.push(Step { kernel, reads, writes: self.plan.values.len() });
+        }
+        // The memory plan gives it a slot.
+        self.plan.values.push(Value { ty, place: Place::Slot(0) });
+    }
+
+    /// Why a result is stored that could have been computed where it is used.
+    fn note(&self, node: NodeId, why: Why) -> Option<String> {
+        let name = label(self.graph, node);
+        let value = Source::Value(self.value_of[node]);
+        let readers = self.plan.steps.iter().filter(|step| step.reads.contains(&value)).count();
+        let is_elementwise = matches!(self.graph.nodes[node].op, Op::Element(_) | Op::Cast);
+        let reason = match why {
+            Why::Unfused => return None,
+            Why::Output if readers == 0 => return None,
+            Why::Output => "it is an output".to_owned(),
+            Why::Kernels => format!("{readers} kernels use it"),
+            Why::Views => "one kernel reads it through several views".to_owned(),
+            Why::OperandOf(kernel) if is_elementwise => format!("`{}` reads it", label(self.graph, kernel)),
+            Why::OperandOf(_) => return None,
+            Why::Copied { kernel, operand } => {
+                let kernel = label(self.graph, kernel);
+                return Some(format!("`{kernel}` operand {operand} is copied: the kernel does not take its layout"));
+            }
+            Why::SecondCore => "the kernel that uses it reduces or runs another one".to_owned(),
+            Why::Reordered => "what is behind it takes its elements in another order or number".to_owned(),
+            Why::NoEpilogue => "it applies nothing to its results".to_owned(),
+            Why::Reshape => "strides cannot say its reshape".to_owned(),
+            Why::Broadcast => "a broadcast would compute it again for each copy".to_owned(),
+            Why::Iota => "a view takes its elements in another order or number".to_owned(),
+            Why::Operands => format!("the kernel would read more than {} operands", self.target.max_operands),
+            Why::Instructions => {
+                format!("the kernel would have more than {} instructions", self.target.max_instructions)
+            }
+        };
+        Some(format!("`{name}` is stored: {reason}"))
+    }
+}

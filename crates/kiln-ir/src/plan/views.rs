@@ -1,0 +1,80 @@
+//! Paths of views: how an element of a kernel's space is found in a node that is computed inside the kernel.
+
+use crate::graph::{Graph, Node, NodeId, Op, View};
+use crate::{Layout, Shape};
+use std::collections::HashMap;
+
+/// A path of views from a space down to a node.
+pub(super) type Path = usize;
+
+/// The path of a node that has the space's own shape and order.
+pub(super) const STRAIGHT: Path = 0;
+
+/// Every path in use, each once, so that equal paths have equal numbers.
+#[derive(Default)]
+pub(super) struct Paths {
+    /// Path `n` is step `n - 1`.
+    steps: Vec<Step>,
+    numbers: HashMap<Step, Path>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Step {
+    /// The path to the view.
+    outer: Path,
+    view: View,
+    /// The shape of the view.
+    shape: Shape,
+}
+
+impl Paths {
+    /// The path to the input of a view, from the path to the view. Views that change nothing are no steps, and a reshape
+    /// of a reshape is one.
+    pub(super) fn through(&mut self, outer: Path, view: &View, shape: &Shape, input: &Shape) -> Path {
+        let is_nothing = input == shape
+            && match view {
+                View::Broadcast | View::Reshape => true,
+                View::Permute(axes) => axes.iter().enumerate().all(|(to, &from)| to == from),
+                View::Slice { start, step, .. } => *start == 0 && *step == 1,
+            };
+        if is_nothing {
+            return outer;
+        }
+        if *view == View::Reshape
+            && let Some(step) = outer.checked_sub(1).map(|step| &self.steps[step])
+            && step.view == View::Reshape
+        {
+            return if step.shape == *input { step.outer } else { outer };
+        }
+        let step = Step { outer, view: view.clone(), shape: shape.clone() };
+        *self.numbers.entry(step).or_insert_with_key(|step| {
+            self.steps.push(step.clone());
+            self.steps.len()
+        })
+    }
+
+    /// The input of a view and the path to it, from the path to the view; `None` of a node that is none.
+    pub(super) fn enter(&mut self, graph: &Graph, node: NodeId, outer: Path) -> Option<(NodeId, Path)> {
+        let Node { op: Op::View(view), inputs, ty } = &graph.nodes[node] else { return None };
+        Some((inputs[0], self.through(outer, view, &ty.shape, &graph.nodes[inputs[0]].ty.shape)))
+    }
+
+    /// How the space sees what lies like this; `None` where strides cannot say it.
+    pub(super) fn apply(&self, path: Path, layout: &Layout) -> Option<Layout> {
+        let (mut layout, mut path) = (layout.clone(), path);
+        while path != STRAIGHT {
+            let step = &self.steps[path - 1];
+            layout = step.view.apply(&layout, &step.shape)?;
+            path = step.outer;
+        }
+        Some(layout)
+    }
+
+    /// Whether the space's elements are those of the node, all of them in the same order.
+    pub(super) fn keeps_order(&self, path: Path, shape: &Shape) -> bool {
+        path == STRAIGHT
+            || self.apply(path, &Layout::contiguous(shape.clone())).is_some_and(|seen| {
+                seen.is_contiguous() && seen.offset() == 0 && seen.shape().elements() == shape.elements()
+            })
+    }
+}

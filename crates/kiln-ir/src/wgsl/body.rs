@@ -1,0 +1,162 @@
+//! Elementwise programs as statements of WGSL.
+
+use super::convert::{Conversions, type_name};
+use super::frame::{Four, Frame};
+use crate::kernel::{Body, Instruction};
+use crate::op::{ElementOp, Signature};
+use crate::{Class, DType};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// What programs of a kernel call and load, collected while they are written.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) conversions: Conversions,
+    ops: Vec<OpFunction>,
+    /// Indices of the scalars of the run, in the order of their words.
+    pub(super) scalars: Vec<usize>,
+    /// Functions that load operands: `load_b0`, `quad_1`.
+    pub(super) loads: BTreeSet<String>,
+}
+
+/// The function of an op.
+#[derive(Debug)]
+struct OpFunction {
+    op: &'static ElementOp,
+    class: Class,
+    four: bool,
+    name: String,
+}
+
+impl Calls {
+    pub(super) fn op_functions(&self) -> String {
+        // An op without WGSL leaves its call undefined, which compilation reports by name.
+        let texts = self.ops.iter().filter_map(|known| known.op.wgsl(known.class, &known.name, known.four));
+        texts.map(|text| format!("{}\n", text.trim_end())).collect()
+    }
+
+    fn op(&mut self, op: &'static ElementOp, class: Class, four: bool) -> &str {
+        let known = |known: &OpFunction| known.op == op && (known.class, known.four) == (class, four);
+        let index = self.ops.iter().position(known).unwrap_or_else(|| {
+            let name = self.op_name(op, class, four);
+            self.ops.push(OpFunction { op, class, four, name });
+            self.ops.len() - 1
+        });
+        &self.ops[index].name
+    }
+
+    /// Ops from elsewhere may have any name, also that of another.
+    fn op_name(&self, op: &ElementOp, class: Class, four: bool) -> String {
+        let letter = match class {
+            Class::Float => "f",
+            Class::Int => "i",
+            Class::Uint => "u",
+        };
+        let plain = op.name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+        let mut name = format!("op_{plain}_{letter}{}", if four { "4" } else { "" });
+        while self.ops.iter().any(|known| known.name == name) {
+            name += "_";
+        }
+        name
+    }
+
+    fn scalar(&mut self, scalar: usize, class: Class) -> String {
+        let position = self.scalars.iter().position(|&known| known == scalar).unwrap_or_else(|| {
+            self.scalars.push(scalar);
+            self.scalars.len() - 1
+        });
+        match class {
+            Class::Uint => format!("s_{position}()"),
+            _ => format!("bitcast<{}>(s_{position}())", type_name(class, false)),
+        }
+    }
+
+    fn load(&mut self, function: &str, suffix: &str, index: &str) -> String {
+        let name = format!("{function}_{suffix}");
+        let call = format!("{name}({index})");
+        self.loads.insert(name);
+        call
+    }
+}
+
+/// A program in the making: where it runs, and for how many elements.
+pub(super) struct Writer<'a> {
+    pub(super) body: &'a Body,
+    pub(super) frame: &'a Frame,
+    /// What the suffixes of the operands begin with: nothing, or `b`.
+    pub(super) operands: &'static str,
+    /// Four elements at once, or one.
+    pub(super) four: bool,
+    /// The number of the element in the space, as a `u32`.
+    pub(super) number: &'static str,
+    /// The dtype that the result is rounded to when it is stored.
+    pub(super) stored: Option<DType>,
+}
+
+impl Writer<'_> {
+    /// The statements, and the name and class of the result.
+    pub(super) fn write(&self, calls: &mut Calls) -> (String, String, Class) {
+        let mut text = String::new();
+        self.frame.coordinates(&mut text, if self.four { 4 } else { 1 });
+        let instructions = &self.body.program.instructions;
+        let mut classes: Vec<Class> = Vec::with_capacity(instructions.len());
+        for (number, instruction) in instructions.iter().enumerate() {
+            let is_last = number + 1 == instructions.len();
+            let (class, value) = self.instruction(calls, instruction, is_last);
+            let _ = writeln!(text, "    let v{number}: {} = {value};", type_name(class, self.four));
+            classes.push(class);
+        }
+        let class = classes.last().copied().unwrap_or(Class::Float);
+        (text, format!("v{}", instructions.len().saturating_sub(1)), class)
+    }
+
+    fn instruction(&self, calls: &mut Calls, instruction: &Instruction, is_last: bool) -> (Class, String) {
+        match instruction {
+            &Instruction::Load { operand } => (self.body.operands[operand].dtype.class(), self.load(calls, operand)),
+            &Instruction::Scalar { scalar, class } => {
+                let value = calls.scalar(scalar, class);
+                (class, if self.four { format!("{}({value})", type_name(class, true)) } else { value })
+            }
+            Instruction::Iota if self.four => {
+                (Class::Uint, format!("vec4<u32>({}) + vec4<u32>(0u, 1u, 2u, 3u)", self.number))
+            }
+            Instruction::Iota => (Class::Uint, self.number.to_string()),
+            &Instruction::Core { class } => (class, "value".to_string()),
+            Instruction::Op { op, class, args } => {
+                let args: Vec<String> = args.iter().map(|arg| format!("v{arg}")).collect();
+                (result_class(op, *class), format!("{}({})", calls.op(op, *class, self.four), args.join(", ")))
+            }
+            &Instruction::Cast { arg, from, to } => {
+                let arg = format!("v{arg}");
+                // The store rounds.
+                let to = if is_last && to.is_float() && self.stored == Some(to) { DType::F32 } else { to };
+                (to.class(), calls.conversions.cast(from, to, self.four, &arg))
+            }
+        }
+    }
+
+    fn load(&self, calls: &mut Calls, operand: usize) -> String {
+        let suffix = format!("{}{operand}", self.operands);
+        let index = |lane: usize| self.frame.index(operand, lane);
+        if !self.four {
+            return calls.load("load", &suffix, &index(0));
+        }
+        let class = type_name(self.body.operands[operand].dtype.class(), true);
+        match self.frame.four(operand) {
+            Four::Quad => calls.load("quad", &suffix, &format!("({}) >> 2u", index(0))),
+            Four::Same => format!("{class}({})", calls.load("load", &suffix, &index(0))),
+            Four::Each => {
+                let lanes: Vec<String> = (0..4).map(|lane| calls.load("load", &suffix, &index(lane))).collect();
+                format!("{class}({})", lanes.join(", "))
+            }
+        }
+    }
+}
+
+fn result_class(op: &ElementOp, class: Class) -> Class {
+    match op.signature {
+        Signature::Same { .. } | Signature::Select => class,
+        Signature::Compare | Signature::Bits { .. } => Class::Uint,
+        Signature::BitsToFloat { .. } => Class::Float,
+    }
+}

@@ -1,0 +1,263 @@
+//! Where the operands of an elementwise program are, as WGSL expressions of the place in its space.
+//!
+//! A space is walked in one part (a map: the number of the element) or in two (a reduction: the number of the kept element, and of the reduced
+//! one). Inside of a part, axes that all operands walk as one become one.
+
+use crate::kernel::Body;
+use crate::{Layout, Shape};
+use std::fmt::Write as _;
+
+/// How an operand moves along a part of the space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Walk {
+    /// It does not.
+    Still,
+    /// From each element to the one behind it.
+    Next,
+    /// In equal steps.
+    Steps(isize),
+    /// With a stride for each axis of the part.
+    Strides(Vec<isize>),
+}
+
+/// Consecutive axes of a space, walked by one number.
+#[derive(Clone, Debug)]
+struct Part {
+    /// The variable that counts its elements.
+    counter: &'static str,
+    /// Lengths of the axes that are left.
+    lengths: Vec<usize>,
+    /// By operand.
+    walks: Vec<Walk>,
+}
+
+/// How four consecutive elements of an operand are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Four {
+    /// They are one group of the buffer: the index is that of the first, a multiple of 4.
+    Quad,
+    /// They are one element.
+    Same,
+    /// Each by itself.
+    Each,
+}
+
+/// A space with the operands of a program in it.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    parts: Vec<Part>,
+    offsets: Vec<usize>,
+    prefix: &'static str,
+}
+
+impl Frame {
+    /// The space of a body as one part, counted by `i`.
+    pub(super) fn whole(body: &Body, prefix: &'static str) -> Self {
+        Self::new(body, prefix, &[("i", 0, body.space.rank())])
+    }
+
+    /// The space of a body in two parts: the first axes, counted by `k`, and the others, counted by `r`.
+    pub(super) fn split(body: &Body, prefix: &'static str, kept: usize) -> Self {
+        Self::new(body, prefix, &[("k", 0, kept), ("r", kept, body.space.rank())])
+    }
+
+    fn new(body: &Body, prefix: &'static str, parts: &[(&'static str, usize, usize)]) -> Self {
+        let layouts: Vec<&Layout> = body.operands.iter().map(|operand| &operand.layout).collect();
+        let parts = parts.iter().map(|&(counter, from, to)| part(counter, &body.space[from..to], &layouts, from));
+        Self { parts: parts.collect(), offsets: layouts.iter().map(|layout| layout.offset()).collect(), prefix }
+    }
+
+    /// The words that the expressions need, by name.
+    pub(super) fn params(&self) -> Vec<(String, u32)> {
+        let mut params = Vec::new();
+        for part in &self.parts {
+            let strided = part.walks.iter().any(|walk| matches!(walk, Walk::Strides(_)));
+            for axis in (1..part.lengths.len()).filter(|_| strided) {
+                params.push((self.length_name(part, axis), part.lengths[axis] as u32));
+            }
+        }
+        for (operand, &offset) in self.offsets.iter().enumerate() {
+            params.push((self.offset_name(operand), offset as u32));
+            for part in &self.parts {
+                let strides = match &part.walks[operand] {
+                    Walk::Still | Walk::Next => &[][..],
+                    Walk::Steps(step) => std::slice::from_ref(step),
+                    Walk::Strides(strides) => strides,
+                };
+                // Indices are computed modulo 2^32, so that negative strides need nothing of their own.
+                let words = strides.iter().enumerate();
+                params.extend(words.map(|(axis, &stride)| (self.stride_name(part, operand, axis), stride as u32)));
+            }
+        }
+        params
+    }
+
+    fn length_name(&self, part: &Part, axis: usize) -> String {
+        format!("{}_{}_length{axis}", self.prefix, part.counter)
+    }
+
+    fn offset_name(&self, operand: usize) -> String {
+        format!("{}{operand}_offset", self.prefix)
+    }
+
+    fn stride_name(&self, part: &Part, operand: usize, axis: usize) -> String {
+        format!("{}{operand}_{}_stride{axis}", self.prefix, part.counter)
+    }
+
+    /// How four elements that follow each other in the last part are loaded, where the first is at a multiple of 4.
+    pub(super) fn four(&self, operand: usize) -> Four {
+        let Some((last, others)) = self.parts.split_last() else { return Four::Same };
+        let is_whole = |&stride: &isize| stride % 4 == 0;
+        let others_whole = others.iter().all(|part| match &part.walks[operand] {
+            Walk::Still => true,
+            Walk::Next => part.lengths.iter().all(|&length| length == 1),
+            Walk::Steps(step) => is_whole(step),
+            Walk::Strides(strides) => strides.iter().all(is_whole),
+        });
+        let aligned = others_whole && self.offsets[operand].is_multiple_of(4);
+        match &last.walks[operand] {
+            Walk::Still => Four::Same,
+            Walk::Next if aligned => Four::Quad,
+            Walk::Strides(strides) if self.rows_are_whole() => match strides.split_last() {
+                Some((1, outer)) if aligned && outer.iter().all(is_whole) => Four::Quad,
+                Some((0, _)) => Four::Same,
+                _ => Four::Each,
+            },
+            _ => Four::Each,
+        }
+    }
+
+    /// Whether more operands have neighbours side by side along the first part than along the last.
+    pub(super) fn prefers_first(&self, operands: usize) -> bool {
+        let beside = |part: Option<&Part>| {
+            let is_beside = |walk: &Walk| match walk {
+                Walk::Still | Walk::Steps(_) => false,
+                Walk::Next => true,
+                Walk::Strides(strides) => strides.last().is_some_and(|stride| stride.abs() == 1),
+            };
+            (0..operands).filter(|&operand| part.is_some_and(|part| is_beside(&part.walks[operand]))).count()
+        };
+        beside(self.parts.first()) > beside(self.parts.last())
+    }
+
+    /// Whether four elements of the last part, from a multiple of 4 on, are always in one row of it.
+    fn rows_are_whole(&self) -> bool {
+        self.parts.last().and_then(|part| part.lengths.last()).is_some_and(|length| length.is_multiple_of(4))
+    }
+
+    /// Declares the coordinates that the operands need: for the element that the counters name, and behind it in the last part for those up to
+    /// `lanes`.
+    pub(super) fn coordinates(&self, text: &mut String, lanes: usize) {
+        for (index, part) in self.parts.iter().enumerate() {
+            if !part.walks.iter().any(|walk| matches!(walk, Walk::Strides(_))) {
+                continue;
+            }
+            let is_last = index + 1 == self.parts.len();
+            let lanes = if is_last && !self.rows_are_whole() { lanes } else { 1 };
+            for lane in 0..lanes {
+                self.part_coordinates(text, part, lane);
+            }
+        }
+    }
+
+    fn part_coordinates(&self, text: &mut String, part: &Part, lane: usize) {
+        let name = part.counter;
+        let mut rest = if lane == 0 { name.to_string() } else { format!("({name} + {lane}u)") };
+        for axis in (1..part.lengths.len()).rev() {
+            let length = self.length_name(part, axis);
+            let _ = writeln!(text, "    let {name}{axis}_{lane} = {rest} % p_{length}();");
+            let next = if axis == 1 { format!("{name}0_{lane}") } else { format!("{name}_rest{axis}_{lane}") };
+            let _ = writeln!(text, "    let {next} = {rest} / p_{length}();");
+            rest = next;
+        }
+        if part.lengths.len() == 1 {
+            let _ = writeln!(text, "    let {name}0_{lane} = {rest};");
+        }
+    }
+
+    /// The index of an operand's element, `lane` elements behind the one that the counters name.
+    pub(super) fn index(&self, operand: usize, lane: usize) -> String {
+        let mut text = format!("p_{}()", self.offset_name(operand));
+        for (number, part) in self.parts.iter().enumerate() {
+            let is_last = number + 1 == self.parts.len();
+            let lane = if is_last { lane } else { 0 };
+            let moved = |name: String, by: usize| if by == 0 { name } else { format!("({name} + {by}u)") };
+            let _ = match &part.walks[operand] {
+                Walk::Still => Ok(()),
+                Walk::Next => write!(text, " + {}", moved(part.counter.to_string(), lane)),
+                Walk::Steps(_) => {
+                    let stride = self.stride_name(part, operand, 0);
+                    write!(text, " + {} * p_{stride}()", moved(part.counter.to_string(), lane))
+                }
+                Walk::Strides(strides) => {
+                    // In a whole row, only the last coordinate moves.
+                    let (own, by) = if self.rows_are_whole() { (0, lane) } else { (lane, 0) };
+                    (0..strides.len()).try_for_each(|axis| {
+                        let by = if axis + 1 == strides.len() { by } else { 0 };
+                        let coordinate = moved(format!("{}{axis}_{}", part.counter, if is_last { own } else { 0 }), by);
+                        write!(text, " + {coordinate} * p_{}()", self.stride_name(part, operand, axis))
+                    })
+                }
+            };
+        }
+        text
+    }
+}
+
+/// The part of a space that begins at axis `from`.
+fn part(counter: &'static str, lengths: &[usize], layouts: &[&Layout], from: usize) -> Part {
+    let own = |layout: &Layout| {
+        let strides = &layout.strides()[from..from + lengths.len()];
+        Layout::strided(Shape::new(lengths), strides, 0)
+    };
+    let own: Vec<Layout> = layouts.iter().map(|layout| own(layout)).collect();
+    let walks: Vec<Option<Walk>> = own.iter().map(simple_walk).collect();
+    let strided: Vec<&Layout> =
+        own.iter().zip(&walks).filter(|(_, walk)| walk.is_none()).map(|(layout, _)| layout).collect();
+    let (lengths, strides) = joined(lengths, &strided);
+    let mut strides = strides.into_iter();
+    let walks = walks.into_iter().map(|walk| walk.unwrap_or_else(|| Walk::Strides(strides.next().unwrap_or_default())));
+    Part { counter, lengths, walks: walks.collect() }
+}
+
+/// How an operand moves, where no coordinates are needed to say it.
+fn simple_walk(layout: &Layout) -> Option<Walk> {
+    if layout.is_contiguous() {
+        return Some(Walk::Next);
+    }
+    if layout.is_splat() {
+        return Some(Walk::Still);
+    }
+    let (lengths, strides) = joined(layout.shape(), &[layout]);
+    (lengths.len() == 1).then(|| Walk::Steps(strides[0][0]))
+}
+
+/// The axes without those of length 1, neighbours joined where every layout walks them as one; and each layout's strides.
+fn joined(lengths: &[usize], layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<isize>>) {
+    let mut joined: Vec<usize> = Vec::new();
+    let mut strides: Vec<Vec<isize>> = vec![Vec::new(); layouts.len()];
+    for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
+        let new = |layout: &Layout| layout.strides()[axis];
+        let continues = layouts
+            .iter()
+            .zip(&strides)
+            .all(|(layout, own)| own.last().is_some_and(|&outer| outer == new(layout).wrapping_mul(length as isize)));
+        match joined.last_mut() {
+            Some(last) if continues => {
+                *last *= length;
+                for (own, layout) in strides.iter_mut().zip(layouts) {
+                    if let Some(last) = own.last_mut() {
+                        *last = new(layout);
+                    }
+                }
+            }
+            _ => {
+                joined.push(length);
+                for (own, layout) in strides.iter_mut().zip(layouts) {
+                    own.push(new(layout));
+                }
+            }
+        }
+    }
+    (joined, strides)
+}

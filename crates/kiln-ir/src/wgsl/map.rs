@@ -1,0 +1,25 @@
+//! Kernels that are an elementwise program alone: each invocation computes four consecutive elements.
+
+use super::builder::WgslBuilder;
+use super::convert::type_name;
+use super::{WgslFeatures, WgslKernel, grid};
+use crate::kernel::Kernel;
+
+const WORKGROUP: u32 = 64;
+
+pub(super) fn render(kernel: &Kernel, features: WgslFeatures) -> WgslKernel {
+    let mut builder = WgslBuilder::new(features, &[], &kernel.body, &kernel.output);
+    let quads = kernel.output.shape.elements().div_ceil(4) as u32;
+    builder.param("quads", quads);
+    let nothing = type_name(kernel.output.dtype.class(), true);
+    let main = format!(
+        "@compute @workgroup_size({WORKGROUP})
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {{
+    let q = id.y * groups.x * {WORKGROUP}u + id.x;
+    if (q < p_quads()) {{
+        finish4(q, {nothing}());
+    }}
+}}"
+    );
+    builder.finish(&main, grid(quads.div_ceil(WORKGROUP)))
+}

@@ -1,0 +1,318 @@
+//! Reductions: lanes of a workgroup reduce parts of what becomes one element, then meet in workgroup memory.
+//!
+//! Maxima and minima are found as the largest of unsigned keys in the order of the elements, NaN above all: integers do not depend on what a driver
+//! does with NaN, and one code serves all classes and both directions.
+
+use super::body::Writer;
+use super::builder::WgslBuilder;
+use super::convert::type_name;
+use super::frame::{Four, Frame};
+use super::{WgslFeatures, WgslKernel, grid};
+use crate::graph::Reduce;
+use crate::kernel::{Body, Kernel};
+use crate::{Class, Error, ErrorKind, Result};
+
+/// How a workgroup is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Division {
+    /// Invocations that reduce one element together.
+    lanes: u32,
+    /// Elements of the result in a workgroup.
+    results: u32,
+    /// Whether neighbours in a workgroup work on neighbours of the result; otherwise on one of them.
+    across: bool,
+    /// Whether an invocation takes four elements at once.
+    four: bool,
+}
+
+impl Division {
+    /// Many lanes where much is to be reduced, few where there are enough results to keep a device busy.
+    fn new(frame: &Frame, operands: usize, kept: usize, reduced: usize) -> Self {
+        let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != Four::Each);
+        let across = !four && frame.prefers_first(operands) && kept > 1;
+        let steps = reduced.div_ceil(if four { 4 } else { 1 });
+        let (lanes, results) = match (across, steps, kept) {
+            (_, 0..=8, _) => (1, 64),
+            (true, _, 16384..) => (1, 64),
+            (true, _, 32..) => (8, 32),
+            (true, ..) => (64, 4),
+            (false, 0..=256, _) => (32, 8),
+            (false, ..) => (256, 1),
+        };
+        Self { lanes, results, across, four }
+    }
+
+    fn size(self) -> u32 {
+        self.lanes * self.results
+    }
+}
+
+pub(super) fn render(
+    kernel: &Kernel,
+    (op, input, kept): (Reduce, &Body, usize),
+    features: WgslFeatures,
+) -> Result<WgslKernel> {
+    let kept_elements: usize = input.space[..kept].iter().product();
+    let reduced: usize = input.space[kept..].iter().product();
+    // Counters step beyond the end once.
+    if reduced > (u32::MAX - 1024) as usize {
+        let message =
+            format!("a reduction expected at most {} elements for each result, found {reduced}", u32::MAX - 1024);
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let frame = Frame::split(input, "core", kept);
+    let division = Division::new(&frame, input.operands.len(), kept_elements, reduced);
+    let mut builder = WgslBuilder::new(features, &input.operands, &kernel.body, &kernel.output);
+    builder.param("kept", kept_elements as u32);
+    builder.param("reduced", reduced as u32);
+    for (name, value) in frame.params() {
+        builder.param(&name, value);
+    }
+    let writer = Writer { body: input, frame: &frame, operands: "", four: division.four, number: "i", stored: None };
+    let (statements, result, class) = writer.write(&mut builder.calls);
+    let text = Text { op, class, division, subgroups: features.subgroups && division.results == 1 };
+    let main = format!("{}{}{}", text.element(&statements, &result), text.functions(), text.main());
+    Ok(builder.finish(&main, grid((kept_elements as u32).div_ceil(division.results))))
+}
+
+/// The parts of a reduction's text.
+struct Text {
+    op: Reduce,
+    /// The class of what is reduced.
+    class: Class,
+    division: Division,
+    subgroups: bool,
+}
+
+impl Text {
+    /// The type that parts are reduced in: sums themselves, keys, or keys with places.
+    fn part(&self) -> &'static str {
+        match self.op {
+            Reduce::Sum | Reduce::Mean => type_name(self.class, false),
+            Reduce::Max | Reduce::Min => "u32",
+            Reduce::ArgMax | Reduce::ArgMin => "vec2<u32>",
+        }
+    }
+
+    fn is_sum(&self) -> bool {
+        matches!(self.op, Reduce::Sum | Reduce::Mean)
+    }
+
+    fn is_place(&self) -> bool {
+        matches!(self.op, Reduce::ArgMax | Reduce::ArgMin)
+    }
+
+    /// What a part is before anything is in it.
+    fn nothing(&self) -> String {
+        if self.is_place() { "vec2<u32>(0u, 0xffffffffu)".to_string() } else { format!("{}()", self.part()) }
+    }
+
+    /// The function that computes what is reduced: an element, or four.
+    fn element(&self, statements: &str, result: &str) -> String {
+        let class = type_name(self.class, self.division.four);
+        // The number in the whole space, where the program asks for it.
+        let number = "    let i = k * p_reduced() + r;\n";
+        format!("fn element(k: u32, r: u32) -> {class} {{\n{number}{statements}    return {result};\n}}\n")
+    }
+
+    fn functions(&self) -> String {
+        let part = self.part();
+        if self.is_sum() {
+            return format!("fn join(a: {part}, b: {part}) -> {part} {{\n    return a + b;\n}}\n");
+        }
+        let join = if self.is_place() {
+            "    let wins = b.x > a.x || (b.x == a.x && b.y < a.y);\n    return select(a, b, wins);"
+        } else {
+            "    return max(a, b);"
+        };
+        format!("fn join(a: {part}, b: {part}) -> {part} {{\n{join}\n}}\n{}{}", self.key(), self.value())
+    }
+
+    /// The key of an element, or of four: the larger the better.
+    fn key(&self) -> String {
+        let four = self.division.four;
+        let (class, uint) = (type_name(self.class, four), type_name(Class::Uint, four));
+        let smallest = matches!(self.op, Reduce::Min | Reduce::ArgMin);
+        let turned = |key: &str| if smallest { format!("~({key})") } else { key.to_string() };
+        let key = match self.class {
+            Class::Uint => format!("    return {};", turned("x")),
+            Class::Int => format!("    return {};", turned(&format!("bitcast<{uint}>(x) ^ {uint}(0x80000000u)"))),
+            Class::Float => {
+                // Both zeros have the same place in the order.
+                let zero = format!("select(bits, {uint}(0u), bits == {uint}(0x80000000u))");
+                let bits = if self.is_place() { zero } else { "bits".to_string() };
+                let order = format!("select(b | {uint}(0x80000000u), ~b, b >= {uint}(0x80000000u))");
+                format!(
+                    "    let bits = bitcast<{uint}>(x);
+    let b = {bits};
+    let key = {};
+    return select(key, {uint}(0xffffffffu), (bits & {uint}(0x7fffffffu)) > {uint}(0x7f800000u));",
+                    turned(&order)
+                )
+            }
+        };
+        format!("fn key(x: {class}) -> {uint} {{\n{key}\n}}\n")
+    }
+
+    /// The element of a key.
+    fn value(&self) -> String {
+        if self.is_place() {
+            return String::new();
+        }
+        let class = type_name(self.class, false);
+        let key = if self.op == Reduce::Min { "~key" } else { "key" };
+        let value = match self.class {
+            Class::Uint => format!("    return {key};"),
+            Class::Int => format!("    return bitcast<i32>({key} ^ 0x80000000u);"),
+            // The largest key is that of NaN, in both directions.
+            Class::Float => format!(
+                "    let b = {key};
+    let bits = select(~b, b ^ 0x80000000u, b >= 0x80000000u);
+    return bitcast<f32>(select(bits, 0x7fc00000u, key == 0xffffffffu));"
+            ),
+        };
+        format!("fn value_of(key: u32) -> {class} {{\n{value}\n}}\n")
+    }
+
+    /// The statements that take the elements from `r` on into the part.
+    fn take(&self) -> String {
+        let part = self.part();
+        let item = if self.is_sum() { "element(k, r)" } else { "key(element(k, r))" };
+        if !self.division.four {
+            let item = if self.is_place() { format!("vec2<u32>({item}, r)") } else { item.to_string() };
+            return format!("part = join(part, {item});");
+        }
+        let places = "vec4<u32>(r) + vec4<u32>(0u, 1u, 2u, 3u)";
+        let zero = format!("{}()", type_name(if self.is_sum() { self.class } else { Class::Uint }, true));
+        let mut text = format!(
+            "let places = {places};
+            let four = select({zero}, {item}, places < vec4<u32>(p_reduced()));\n            "
+        );
+        text += &if self.is_place() {
+            let lane = |lane: usize| format!("part = join(part, {part}(four[{lane}], places[{lane}]));");
+            (0..4).map(lane).collect::<Vec<_>>().join("\n            ")
+        } else {
+            let join = if self.is_sum() { "parts + four" } else { "max(parts, four)" };
+            format!("parts = {join};")
+        };
+        text
+    }
+
+    fn main(&self) -> String {
+        let Division { lanes, results, across, four } = self.division;
+        let (size, part, nothing) = (self.division.size(), self.part(), self.nothing());
+        let step = if four { 4 } else { 1 };
+        let (memory, builtins) = match lanes {
+            1 => (String::new(), ""),
+            _ => (format!("var<workgroup> parts_of_all: array<{part}, {size}>;\n"), self.builtins()),
+        };
+        let (lane, result) = if across {
+            (format!("local / {results}u"), format!("local % {results}u"))
+        } else {
+            (format!("local % {lanes}u"), format!("local / {lanes}u"))
+        };
+        let (fours, join_fours) = match (four && !self.is_place(), self.is_sum()) {
+            (false, _) => (String::new(), ""),
+            (true, true) => {
+                let name = type_name(self.class, true);
+                (format!("    var parts = {name}();\n"), "    part = (parts.x + parts.y) + (parts.z + parts.w);\n")
+            }
+            (true, false) => (
+                "    var parts = vec4<u32>();\n".to_string(),
+                "    part = max(max(parts.x, parts.y), max(parts.z, parts.w));\n",
+            ),
+        };
+        let (take, meet) = (self.take(), self.meet());
+        let last = match self.op {
+            Reduce::Sum => "part",
+            Reduce::Mean => "part / f32(p_reduced())",
+            Reduce::Max | Reduce::Min => "value_of(part)",
+            Reduce::ArgMax | Reduce::ArgMin => "part.y",
+        };
+        format!(
+            "{memory}@compute @workgroup_size({size})
+fn main(
+    @builtin(local_invocation_index) local: u32,
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+{builtins}) {{
+    let lane = {lane};
+    let k = (group.y * groups.x + group.x) * {results}u + {result};
+    var part = {nothing};
+{fours}    let end = select(0u, p_reduced(), k < p_kept());
+    for (var first = 0u; first < end; first += {}u) {{
+        let r = first + lane * {step}u;
+        if (r < end) {{
+            {take}
+        }}
+    }}
+{join_fours}{meet}    if (lane == 0u && k < p_kept()) {{
+        finish(k, {last});
+    }}
+}}",
+            lanes * step
+        )
+    }
+
+    fn builtins(&self) -> &'static str {
+        if !self.subgroups {
+            return "";
+        }
+        "    @builtin(subgroup_invocation_id) place: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+"
+    }
+
+    /// The statements that join the parts of all lanes into that of the first.
+    fn meet(&self) -> String {
+        let Division { lanes, results, across, .. } = self.division;
+        if lanes == 1 {
+            return String::new();
+        }
+        if self.subgroups {
+            return self.meet_in_subgroups();
+        }
+        let distance = if across { results } else { 1 };
+        let mut text = "    parts_of_all[local] = part;\n".to_string();
+        let mut half = lanes / 2;
+        while half > 0 {
+            text += &format!(
+                "    workgroupBarrier();
+    if (lane < {half}u) {{
+        part = join(part, parts_of_all[local + {}u]);
+        parts_of_all[local] = part;
+    }}
+",
+                half * distance
+            );
+            half /= 2;
+        }
+        text
+    }
+
+    /// However many invocations a subgroup has.
+    fn meet_in_subgroups(&self) -> String {
+        let join = if self.is_sum() {
+            "    part = subgroupAdd(part);\n"
+        } else if self.is_place() {
+            "    let best = subgroupMax(part.x);
+    part = vec2<u32>(best, subgroupMin(select(0xffffffffu, part.y, part.x == best)));\n"
+        } else {
+            "    part = subgroupMax(part);\n"
+        };
+        format!(
+            "{join}    if (place == 0u) {{
+        parts_of_all[subgroup] = part;
+    }}
+    workgroupBarrier();
+    if (lane == 0u) {{
+        part = parts_of_all[0];
+        for (var other = 1u; other < subgroups; other++) {{
+            part = join(part, parts_of_all[other]);
+        }}
+    }}
+"
+        )
+    }
+}

@@ -1,0 +1,79 @@
+//! Gathering on the CPU: whole runs are copied at once where elements lie together.
+
+use super::{Gather, IndexSelect};
+use crate::indices::Indices;
+use crate::memory::{Target, by_width, copy_run, elements};
+use crate::walk::{Walk, share};
+use bytemuck::Pod;
+use kiln_ir::host::HostCall;
+use kiln_ir::{KernelOp, Result};
+use smallvec::SmallVec;
+
+pub(super) fn gather(op: &Gather, call: &HostCall<'_>) -> Result<()> {
+    by_width!(call.operands[0].dtype, gather_elements(op, call))
+}
+
+fn gather_elements<T: Pod + Send + Sync>(op: &Gather, call: &HostCall<'_>) -> Result<()> {
+    let [x, index] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let (from, to) = (elements::<T>(x), Target::<T>::of(call.output));
+    let indices = Indices::new(index, x.layout.shape()[op.axis]);
+    // The axis is left to the index, so the walk stays at its start.
+    let along = x.layout.strides()[op.axis];
+    let mut strides: SmallVec<[isize; 6]> = SmallVec::from_slice(x.layout.strides());
+    strides[op.axis] = 0;
+    let starts = [x.layout.offset() as isize, index.layout.offset() as isize];
+    let walk = Walk::new(index.layout.shape(), [&strides, index.layout.strides()], starts);
+    let steps = walk.inner();
+    share(call.workers, walk.items(), 1, |range| {
+        walk.runs(range, |first, [mut place, mut index], length| {
+            // SAFETY: the parts of the loop have no elements in common.
+            let run = unsafe { to.slice(first, length) };
+            for (position, element) in (first..).zip(run) {
+                match indices.get(index) {
+                    Some(found) => *element = from[(place + found * along) as usize],
+                    None => indices.refuse(position),
+                }
+                place += steps[0];
+                index += steps[1];
+            }
+        });
+    })?;
+    indices.finish(op.name(), op.axis)
+}
+
+pub(super) fn index_select(op: &IndexSelect, call: &HostCall<'_>) -> Result<()> {
+    by_width!(call.operands[0].dtype, select_runs(op, call))
+}
+
+fn select_runs<T: Pod + Send + Sync>(op: &IndexSelect, call: &HostCall<'_>) -> Result<()> {
+    let [x, index] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let (from, to) = (elements::<T>(x), Target::<T>::of(call.output));
+    let (layout, axis) = (x.layout, op.axis);
+    let indices = Indices::new(index, layout.shape()[axis]);
+    let (along, count) = (layout.strides()[axis], index.layout.shape()[0]);
+    // Over the axes before and the indices; behind each of them is a block.
+    let lengths: SmallVec<[usize; 6]> = layout.shape()[..axis].iter().copied().chain([count]).collect();
+    let outer: SmallVec<[isize; 6]> = layout.strides()[..axis].iter().copied().chain([0]).collect();
+    let mut numbers: SmallVec<[isize; 6]> = SmallVec::from_elem(0, axis);
+    numbers.push(index.layout.strides()[0]);
+    let starts = [layout.offset() as isize, index.layout.offset() as isize];
+    let walk = Walk::new(&lengths, [&outer, &numbers], starts);
+    let block = Walk::new(&layout.shape()[axis + 1..], [&layout.strides()[axis + 1..]], [0]);
+    let (block_length, [stride]) = (block.items(), block.inner());
+    let cost = 8 + block_length * size_of::<T>() / 16;
+    share(call.workers, if block_length == 0 { 0 } else { walk.items() }, cost, |range| {
+        let mut item = range.start;
+        walk.each(range, |[start, index]| {
+            match indices.get(index) {
+                Some(found) => block.runs(0..block_length, |first, [place], length| {
+                    // SAFETY: the parts of the loop have no elements in common.
+                    let run = unsafe { to.slice(item * block_length + first, length) };
+                    copy_run(run, from, start + found * along + place, stride);
+                }),
+                None => indices.refuse(item % count),
+            }
+            item += 1;
+        });
+    })?;
+    indices.finish(op.name(), axis)
+}

@@ -1,0 +1,42 @@
+//! Gathering by coordinates.
+
+use crate::testing::Operand;
+use kiln_ir::Shape;
+
+/// Coordinates of the n-th element of a shape, row by row.
+pub(crate) fn coordinates(shape: &Shape, mut number: usize) -> Vec<usize> {
+    let mut coordinates = vec![0; shape.rank()];
+    for axis in (0..shape.rank()).rev() {
+        coordinates[axis] = number % shape[axis];
+        number /= shape[axis];
+    }
+    coordinates
+}
+
+/// The number of an element with these coordinates.
+pub(crate) fn number(shape: &Shape, coordinates: &[usize]) -> usize {
+    coordinates.iter().zip(shape.iter()).fold(0, |number, (&coordinate, &length)| number * length + coordinate)
+}
+
+pub(super) fn gather(x: &Operand, index: &Operand, axis: usize) -> Vec<f64> {
+    let (from, indices) = (x.values(), index.values());
+    let mut result = Vec::new();
+    for (position, &index_value) in indices.iter().enumerate() {
+        let mut place = coordinates(index.layout.shape(), position);
+        place[axis] = index_value as usize;
+        result.push(from[number(x.layout.shape(), &place)]);
+    }
+    result
+}
+
+pub(super) fn index_select(x: &Operand, index: &Operand, axis: usize) -> Vec<f64> {
+    let (from, indices) = (x.values(), index.values());
+    let shape = x.layout.shape().with(axis, indices.len());
+    let mut result = Vec::new();
+    for position in 0..shape.elements() {
+        let mut place = coordinates(&shape, position);
+        place[axis] = indices[place[axis]] as usize;
+        result.push(from[number(x.layout.shape(), &place)]);
+    }
+    result
+}

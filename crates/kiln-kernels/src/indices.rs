@@ -1,0 +1,108 @@
+//! Tensors of indices: what is checked before a run, and in it.
+
+use crate::memory::elements;
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostOperand;
+use kiln_ir::{DType, Error, ErrorKind, Layout, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The inputs of an op, as many as it takes.
+pub(crate) fn inputs<'a, const N: usize>(op: &str, inputs: &'a [TensorType]) -> Result<&'a [TensorType; N]> {
+    inputs.try_into().map_err(|_| invalid(format!("{op} expected {N} inputs, found {}", inputs.len())))
+}
+
+/// An axis is one of the tensor's.
+pub(crate) fn check_axis(op: &str, axis: usize, x: &TensorType) -> Result<()> {
+    if axis < x.shape.rank() {
+        return Ok(());
+    }
+    Err(invalid(format!("{op} expected an axis below the rank {}, found {axis} for {}", x.shape.rank(), text(x))))
+}
+
+/// Indices are whole numbers.
+pub(crate) fn check_dtype(op: &str, index: &TensorType) -> Result<()> {
+    match index.dtype {
+        DType::U32 | DType::I32 => Ok(()),
+        _ => Err(invalid(format!("{op} expected indices of u32 or i32, found {}", text(index)))),
+    }
+}
+
+/// Indices into `x` along an axis are nowhere else longer than `x`.
+pub(crate) fn check_extent(op: &str, axis: usize, x: &TensorType, index: &TensorType) -> Result<()> {
+    let same_rank = index.shape.rank() == x.shape.rank();
+    let fits = |other: usize| other == axis || index.shape[other] <= x.shape[other];
+    if same_rank && (0..x.shape.rank()).all(fits) {
+        return Ok(());
+    }
+    Err(mismatch(format!(
+        "{op} along axis {axis} expected indices of the rank of {} and nowhere else longer, found {}",
+        text(x),
+        text(index)
+    )))
+}
+
+/// A tensor's type in a message.
+pub(crate) fn text(ty: &TensorType) -> String {
+    format!("{} {}", ty.dtype, ty.shape)
+}
+
+pub(crate) fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+pub(crate) fn mismatch(message: String) -> Error {
+    Error::new(ErrorKind::ShapeMismatch, message)
+}
+
+/// Indices into an axis, in memory.
+pub(crate) struct Indices<'a> {
+    words: &'a [u32],
+    layout: &'a Layout,
+    dtype: DType,
+    /// The length of the axis, and what an index is below: the two differ only where a negative one could pass for a large one.
+    length: usize,
+    end: usize,
+    /// The first position, row by row, with an index out of range.
+    bad: AtomicUsize,
+}
+
+impl<'a> Indices<'a> {
+    pub(crate) fn new(operand: &HostOperand<'a>, length: usize) -> Self {
+        let end = if operand.dtype == DType::I32 { length.min(1 << 31) } else { length };
+        let HostOperand { dtype, layout, .. } = *operand;
+        Self { words: elements(operand), layout, dtype, length, end, bad: AtomicUsize::new(usize::MAX) }
+    }
+
+    /// The index at a place in memory, where it is in range.
+    pub(crate) fn get(&self, place: isize) -> Option<isize> {
+        let index = self.words[place as usize] as usize;
+        (index < self.end).then_some(index as isize)
+    }
+
+    /// Remembers that the index at this position is out of range.
+    pub(crate) fn refuse(&self, position: usize) {
+        self.bad.fetch_min(position, Ordering::Relaxed);
+    }
+
+    /// The error for the first index that was out of range.
+    pub(crate) fn finish(self, op: &str, axis: usize) -> Result<()> {
+        let position = self.bad.into_inner();
+        if position == usize::MAX {
+            return Ok(());
+        }
+        let (mut rest, mut place) = (position, self.layout.offset() as isize);
+        let mut coordinates = self.layout.shape().clone();
+        for (axis, &stride) in self.layout.strides().iter().enumerate().rev() {
+            let length = self.layout.shape()[axis];
+            coordinates = coordinates.with(axis, rest % length);
+            place += (rest % length) as isize * stride;
+            rest /= length;
+        }
+        let word = self.words[place as usize];
+        let found = if self.dtype == DType::I32 { i64::from(word as i32) } else { i64::from(word) };
+        Err(invalid(format!(
+            "{op} along axis {axis} expected indices below its length {}, found {found} at {coordinates}",
+            self.length
+        )))
+    }
+}

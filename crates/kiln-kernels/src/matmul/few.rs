@@ -1,0 +1,212 @@
+//! Products of a few rows, which take as long as reading the right operand once: it is not copied to panels.
+
+use super::cpu::{Product, cut};
+use super::matrix::{Bf16, F16, Matrix, Source, gather};
+use super::scratch;
+use super::vector::{self, LANES, Vector, Work};
+use kiln_ir::{DType, Result};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Up to this many rows.
+const ROWS: usize = 4;
+
+/// At least this many columns in a task.
+const COLUMNS: usize = 64;
+
+/// Columns of a task at most: their sums fit in the first-level cache.
+const MOST_COLUMNS: usize = 1024;
+
+/// Whether a product goes this way: few rows, and a right operand whose rows or columns can be read as they lie.
+pub(super) fn suits(product: &Product<'_>) -> bool {
+    let (_, b) = product.matrices(0);
+    product.m <= ROWS && product.k > 0 && (b.row == 1 || b.column == 1)
+}
+
+pub(super) fn run(product: &Product<'_>) -> Result<()> {
+    let Product { call, batches, m, n, k, .. } = *product;
+    let wanted = (2 * call.workers.count()).div_ceil(batches);
+    let parts = n.div_ceil(MOST_COLUMNS).max(wanted.min(n.div_ceil(COLUMNS)));
+    product.run_tasks(batches * parts, &|task| {
+        let (batch, columns) = (task / parts, cut(n, 2 * LANES, parts, task % parts));
+        let (a, b) = product.matrices(batch);
+        let b = b.part(0, k, columns.start, columns.len());
+        let width = columns.len().next_multiple_of(2 * LANES);
+        let computed = if m == 1 { 1 } else { ROWS };
+        scratch::with([computed * k, computed * width], |[rows, sums]| {
+            // SAFETY: there is room for the rows and their sums; the operands are whole; no other task has these results.
+            unsafe {
+                a.widen(rows);
+                rows.add(m * k).write_bytes(0, (computed - m) * k);
+                let few = Few { rows, is_one: m == 1, b, sums, width };
+                match b.dtype {
+                    DType::F16 => vector::at(product.level, Typed::<F16>(few, PhantomData)),
+                    DType::BF16 => vector::at(product.level, Typed::<Bf16>(few, PhantomData)),
+                    _ => vector::at(product.level, Typed::<f32>(few, PhantomData)),
+                }
+                store(product, batch, &columns, sums, width);
+            }
+        });
+    })
+}
+
+unsafe fn store(product: &Product<'_>, batch: usize, columns: &Range<usize>, sums: *mut f32, width: usize) {
+    for row in 0..product.m {
+        let start = (batch * product.m + row) * product.n + columns.start;
+        // SAFETY: as promised by the caller.
+        unsafe {
+            product.call.output.store(start, std::slice::from_raw_parts_mut(sums.add(row * width), columns.len()))
+        }
+    }
+}
+
+/// The sums of some columns.
+#[derive(Clone, Copy)]
+struct Few<'a> {
+    /// The left operand, row by row.
+    rows: *const f32,
+    /// Whether there is one row, or [`ROWS`], of which some may be 0.
+    is_one: bool,
+    b: Matrix<'a>,
+    sums: *mut f32,
+    /// Elements from one row of sums to the next: whole pairs of vectors.
+    width: usize,
+}
+
+struct Typed<'a, E>(Few<'a>, PhantomData<E>);
+
+impl<E: Source> Work for Typed<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let few = self.0;
+        // SAFETY: who makes a `Few` promises that everything it names can be read and written.
+        unsafe {
+            match (few.b.column == 1, few.is_one) {
+                (true, true) => few.add_rows::<V, E, 1>(),
+                (true, false) => few.add_rows::<V, E, ROWS>(),
+                (false, true) => few.dot_columns::<V, E, 1, 4>(),
+                (false, false) => few.dot_columns::<V, E, ROWS, 2>(),
+            }
+        }
+    }
+}
+
+impl Few<'_> {
+    /// Where the rows of the right operand can be read: each is multiplied by a number and added. Four rows at a time, because the sums are
+    /// read and written each time.
+    #[inline(always)]
+    unsafe fn add_rows<V: Vector, E: Source, const M: usize>(&self) {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            self.sums.write_bytes(0, M * self.width);
+            let mut step = 0;
+            while step + 4 <= self.b.rows {
+                self.add_some::<V, E, M, 4>(step);
+                step += 4;
+            }
+            while step < self.b.rows {
+                self.add_some::<V, E, M, 1>(step);
+                step += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_some<V: Vector, E: Source, const M: usize, const S: usize>(&self, step: usize) {
+        let from = self.b.pointer::<E>().wrapping_offset(step as isize * self.b.row);
+        let whole = self.b.columns / (2 * LANES) * (2 * LANES);
+        // SAFETY: as promised by the caller.
+        unsafe {
+            for column in (0..whole).step_by(2 * LANES) {
+                let mut values = [[V::splat(0.0); 2]; S];
+                for (index, values) in values.iter_mut().enumerate() {
+                    let from = from.wrapping_offset(index as isize * self.b.row).add(column);
+                    *values = [E::load::<V>(from), E::load::<V>(from.add(LANES))];
+                }
+                self.add_values::<V, M, S>(step, column, values);
+            }
+            let rest = self.b.columns - whole;
+            if rest > 0 {
+                let mut values = [[V::splat(0.0); 2]; S];
+                for (index, values) in values.iter_mut().enumerate() {
+                    let from = from.wrapping_offset(index as isize * self.b.row).add(whole);
+                    let right = gather::<V, E>(from.wrapping_add(LANES), 1, rest.saturating_sub(LANES));
+                    *values = [gather::<V, E>(from, 1, rest.min(LANES)), right];
+                }
+                self.add_values::<V, M, S>(step, whole, values);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_values<V: Vector, const M: usize, const S: usize>(
+        &self,
+        step: usize,
+        column: usize,
+        values: [[V; 2]; S],
+    ) {
+        for row in 0..M {
+            // SAFETY: as promised by the caller.
+            unsafe {
+                let to = self.sums.add(row * self.width + column);
+                let (mut left, mut right) = (V::load(to), V::load(to.add(LANES)));
+                for (index, values) in values.iter().enumerate() {
+                    let factor = V::splat(self.rows.add(row * self.b.rows + step + index).read());
+                    left = factor.mul_add(values[0], left);
+                    right = factor.mul_add(values[1], right);
+                }
+                left.store(to);
+                right.store(to.add(LANES));
+            }
+        }
+    }
+
+    /// Where the columns of the right operand can be read: `C` of them at a time are multiplied with each row.
+    #[inline(always)]
+    unsafe fn dot_columns<V: Vector, E: Source, const M: usize, const C: usize>(&self) {
+        let mut column = 0;
+        // SAFETY: as promised by the caller.
+        unsafe {
+            while column + C <= self.b.columns {
+                self.dot_some::<V, E, M, C>(column);
+                column += C;
+            }
+            while column < self.b.columns {
+                self.dot_some::<V, E, M, 1>(column);
+                column += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_some<V: Vector, E: Source, const M: usize, const C: usize>(&self, column: usize) {
+        let steps = self.b.rows;
+        let from = self.b.pointer::<E>().wrapping_offset(column as isize * self.b.column);
+        let mut sums = [[V::splat(0.0); M]; C];
+        for step in (0..steps).step_by(LANES) {
+            let count = LANES.min(steps - step);
+            // SAFETY: as promised by the caller.
+            unsafe {
+                let mut rows = [V::splat(0.0); M];
+                for (row, values) in rows.iter_mut().enumerate() {
+                    *values = gather::<V, f32>(self.rows.add(row * steps + step), 1, count);
+                }
+                for (index, sums) in sums.iter_mut().enumerate() {
+                    let from = from.wrapping_offset(index as isize * self.b.column).add(step);
+                    let values = gather::<V, E>(from, 1, count);
+                    for (sum, row) in sums.iter_mut().zip(rows) {
+                        *sum = row.mul_add(values, *sum);
+                    }
+                }
+            }
+        }
+        for (index, sums) in sums.into_iter().enumerate() {
+            for (row, sum) in sums.into_iter().enumerate() {
+                // SAFETY: as promised by the caller.
+                unsafe { self.sums.add(row * self.width + column + index).write(sum.sum()) };
+            }
+        }
+    }
+}

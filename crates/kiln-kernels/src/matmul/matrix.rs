@@ -1,0 +1,258 @@
+//! Matrices in memory, of any strides and float dtype, and their copies as panels of `f32`.
+
+use super::vector::{self, LANES, Vector, Work, widen_bf16, widen_f16};
+use kiln_ir::host::HostOperand;
+use kiln_ir::{DType, SimdLevel};
+use std::marker::PhantomData;
+
+/// A matrix inside of an operand.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub(crate) dtype: DType,
+    /// The element of row 0 and column 0.
+    first: *const u8,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// Elements from one row to the next.
+    pub(crate) row: isize,
+    /// Elements from one column to the next.
+    pub(crate) column: isize,
+    memory: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: it is a view of memory that is only read.
+unsafe impl Send for Matrix<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Matrix<'_> {}
+
+impl<'a> Matrix<'a> {
+    /// The matrix of the last two axes, at this index along the others counted row by row.
+    pub(crate) fn of(operand: &HostOperand<'a>, mut index: usize) -> Self {
+        let (lengths, strides) = (operand.layout.shape(), operand.layout.strides());
+        let batch = lengths.rank() - 2;
+        let mut place = operand.layout.offset() as isize;
+        for axis in (0..batch).rev() {
+            place += (index % lengths[axis]) as isize * strides[axis];
+            index /= lengths[axis];
+        }
+        Self {
+            dtype: operand.dtype,
+            first: operand.bytes.as_ptr().wrapping_offset(place * operand.dtype.bytes() as isize),
+            rows: lengths[batch],
+            columns: lengths[batch + 1],
+            row: strides[batch],
+            column: strides[batch + 1],
+            memory: PhantomData,
+        }
+    }
+
+    /// Rows become columns.
+    pub(crate) fn transposed(self) -> Self {
+        Self { rows: self.columns, columns: self.rows, row: self.column, column: self.row, ..self }
+    }
+
+    /// The part from a row and a column on, of these lengths.
+    pub(crate) fn part(self, row: usize, rows: usize, column: usize, columns: usize) -> Self {
+        debug_assert!(row + rows <= self.rows && column + columns <= self.columns, "a part is inside of its matrix");
+        let place = row as isize * self.row + column as isize * self.column;
+        Self { first: self.first.wrapping_offset(place * self.dtype.bytes() as isize), rows, columns, ..self }
+    }
+
+    /// The first element, as elements of a type; the caller has looked at the dtype.
+    pub(crate) fn pointer<E>(self) -> *const E {
+        debug_assert_eq!(self.dtype.bytes(), size_of::<E>(), "elements of {}", self.dtype);
+        self.first.cast()
+    }
+
+    /// Copies the matrix row by row without gaps.
+    ///
+    /// # Safety
+    /// `out` has room for it, and nothing else uses that.
+    pub(crate) unsafe fn widen(self, out: *mut f32) {
+        for row in 0..self.rows {
+            for column in 0..self.columns {
+                let part = self.part(row, 1, column, 1);
+                // SAFETY: the element is inside of the operand, and there is room for it.
+                unsafe {
+                    let value = match self.dtype {
+                        DType::F16 => widen_f16(part.pointer::<u16>().read()),
+                        DType::BF16 => widen_bf16(part.pointer::<u16>().read()),
+                        _ => part.pointer::<f32>().read(),
+                    };
+                    out.add(row * self.columns + column).write(value);
+                }
+            }
+        }
+    }
+
+    /// Copies the matrix to panels of `W` rows: element `(row, column)` goes to `row / W * panel + column * W + row % W`. Rows that the last
+    /// panel lacks are 0.
+    ///
+    /// # Safety
+    /// `out` has `panel` elements for each panel, of which `columns * W` are written, and nothing else uses them.
+    pub(crate) unsafe fn pack<const W: usize>(self, level: SimdLevel, out: *mut f32, panel: usize) {
+        // SAFETY: as promised by the caller; the dtype is that of the elements.
+        match self.dtype {
+            DType::F16 => vector::at(level, Pack::<F16, W> { from: self, out, panel, element: PhantomData }),
+            DType::BF16 => vector::at(level, Pack::<Bf16, W> { from: self, out, panel, element: PhantomData }),
+            _ => vector::at(level, Pack::<f32, W> { from: self, out, panel, element: PhantomData }),
+        }
+    }
+}
+
+/// An element that is read as `f32`.
+pub(crate) trait Source: Copy {
+    const ZERO: Self;
+
+    /// # Safety
+    /// Eight elements can be read.
+    unsafe fn load<V: Vector>(from: *const Self) -> V;
+}
+
+/// The bits of an `f16`.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "read through a pointer")]
+pub(crate) struct F16(u16);
+
+/// The bits of a `bf16`.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "read through a pointer")]
+pub(crate) struct Bf16(u16);
+
+impl Source for f32 {
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Self) -> V {
+        // SAFETY: as promised by the caller.
+        unsafe { V::load(from) }
+    }
+}
+
+impl Source for F16 {
+    const ZERO: Self = Self(0);
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Self) -> V {
+        // SAFETY: as promised by the caller.
+        unsafe { V::load_f16(from.cast()) }
+    }
+}
+
+impl Source for Bf16 {
+    const ZERO: Self = Self(0);
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Self) -> V {
+        // SAFETY: as promised by the caller.
+        unsafe { V::load_bf16(from.cast()) }
+    }
+}
+
+struct Pack<'a, E, const W: usize> {
+    from: Matrix<'a>,
+    out: *mut f32,
+    panel: usize,
+    element: PhantomData<E>,
+}
+
+impl<E: Source, const W: usize> Work for Pack<'_, E, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let whole = self.from.rows / W;
+        // SAFETY: the panels are inside of `out`, and the elements inside of the operand.
+        unsafe {
+            if self.from.row == 1 {
+                self.copy_rows::<V>(whole);
+            } else {
+                for panel in 0..whole {
+                    self.transpose_panel::<V>(panel, W);
+                }
+            }
+            if whole * W < self.from.rows {
+                self.transpose_panel::<V>(whole, self.from.rows - whole * W);
+            }
+        }
+    }
+}
+
+impl<E: Source, const W: usize> Pack<'_, E, W> {
+    /// All whole panels, where the rows of a column lie side by side.
+    #[inline(always)]
+    unsafe fn copy_rows<V: Vector>(&self, panels: usize) {
+        let from: *const E = self.from.pointer();
+        for column in 0..self.from.columns {
+            for panel in 0..panels {
+                // SAFETY: `W` rows from this one on exist, and the panel has room for this column.
+                unsafe {
+                    let from = from.offset(column as isize * self.from.column).add(panel * W);
+                    let to = self.out.add(panel * self.panel + column * W);
+                    for lane in (0..W / LANES * LANES).step_by(LANES) {
+                        E::load::<V>(from.add(lane)).store(to.add(lane));
+                    }
+                    let rest = W % LANES;
+                    if rest > 0 {
+                        let mut raw = [E::ZERO; LANES];
+                        raw[..rest].copy_from_slice(std::slice::from_raw_parts(from.add(W - rest), rest));
+                        let lanes = E::load::<V>(raw.as_ptr()).lanes();
+                        std::slice::from_raw_parts_mut(to.add(W - rest), rest).copy_from_slice(&lanes[..rest]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One panel of `rows` rows, eight columns at a time.
+    #[inline(always)]
+    unsafe fn transpose_panel<V: Vector>(&self, panel: usize, rows: usize) {
+        let Matrix { columns, row, column: step, .. } = self.from;
+        let from: *const E = self.from.pointer::<E>().wrapping_offset((panel * W) as isize * row);
+        let out = self.out.wrapping_add(panel * self.panel);
+        for column in (0..columns).step_by(LANES) {
+            let count = LANES.min(columns - column);
+            for lane in (0..W).step_by(LANES) {
+                let mut loaded = [V::splat(0.0); LANES];
+                for (index, values) in loaded.iter_mut().enumerate().take(rows.saturating_sub(lane)) {
+                    let from = from.wrapping_offset((lane + index) as isize * row + column as isize * step);
+                    // SAFETY: the row exists, and `count` columns of it from this one on.
+                    *values = unsafe { gather::<V, E>(from, step, count) };
+                }
+                let transposed = V::transpose(loaded);
+                let width = LANES.min(W - lane);
+                for (index, values) in transposed.into_iter().enumerate().take(count) {
+                    // SAFETY: the panel has room for `W` elements of this column. A vector that reaches beyond them ends in the next column,
+                    // which is written later.
+                    unsafe {
+                        let to = out.add((column + index) * W + lane);
+                        if width == LANES || column + index + 1 < columns {
+                            values.store(to);
+                        } else {
+                            std::slice::from_raw_parts_mut(to, width).copy_from_slice(&values.lanes()[..width]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `count` elements at a stride; 0 in the lanes behind them.
+///
+/// # Safety
+/// They can be read.
+#[inline(always)]
+pub(crate) unsafe fn gather<V: Vector, E: Source>(from: *const E, step: isize, count: usize) -> V {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        if step == 1 && count == LANES {
+            return E::load::<V>(from);
+        }
+        let mut raw = [E::ZERO; LANES];
+        for (index, raw) in raw.iter_mut().enumerate().take(count) {
+            *raw = from.offset(index as isize * step).read();
+        }
+        E::load::<V>(raw.as_ptr())
+    }
+}

@@ -1,0 +1,111 @@
+//! Scattering on the CPU. Lines along the axis have no elements in common, so each belongs to one thread, which goes through it in order.
+
+use super::Scatter;
+use crate::indices::Indices;
+use crate::memory::{Target, by_width, copy_all, elements};
+use crate::walk::{Walk, share};
+use bytemuck::Pod;
+use half::{bf16, f16};
+use kiln_ir::host::HostCall;
+use kiln_ir::{DType, KernelOp, Result};
+use smallvec::SmallVec;
+
+pub(super) fn run(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
+    let dtype = call.operands[0].dtype;
+    match dtype {
+        _ if !op.add => by_width!(dtype, replace(op, call)),
+        DType::F32 => add_in_place::<f32>(op, call, |sum, term| sum + term),
+        DType::I32 | DType::U32 => add_in_place::<u32>(op, call, u32::wrapping_add),
+        DType::U8 => add_in_place::<u8>(op, call, u8::wrapping_add),
+        DType::F16 => add_as_f32::<f16>(op, call, f16::to_f32, f16::from_f32),
+        DType::BF16 => add_as_f32::<bf16>(op, call, bf16::to_f32, bf16::from_f32),
+    }
+}
+
+fn replace<T: Pod + Send + Sync>(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
+    let to = Target::<T>::of(call.output);
+    copy_all(call.workers, &call.operands[0], &to)?;
+    scatter(op, call, &to, |element: &mut T, source: T| *element = source)
+}
+
+fn add_in_place<T: Pod + Send + Sync>(op: &Scatter, call: &HostCall<'_>, add: fn(T, T) -> T) -> Result<()> {
+    let to = Target::<T>::of(call.output);
+    copy_all(call.workers, &call.operands[0], &to)?;
+    scatter(op, call, &to, |element: &mut T, source: T| *element = add(*element, source))
+}
+
+/// Sums of many small terms would stand still in half precision: they are kept in `f32` and rounded once.
+fn add_as_f32<T: Pod + Send + Sync>(
+    op: &Scatter,
+    call: &HostCall<'_>,
+    widen: fn(T) -> f32,
+    round: fn(f32) -> T,
+) -> Result<()> {
+    let to = Target::<T>::of(call.output);
+    copy_all(call.workers, &call.operands[0], &to)?;
+    let count = call.operands[0].layout.shape().elements();
+    // SAFETY: no other thread uses the output between two loops.
+    let mut sums: Vec<f32> = unsafe { to.slice(0, count) }.iter().map(|&element| widen(element)).collect();
+    scatter(op, call, &Target::over(&mut sums), |sum: &mut f32, source: T| *sum += widen(source))?;
+    share(call.workers, count, 1, |range| {
+        // SAFETY: the parts of the loop have no elements in common.
+        let rounded = unsafe { to.slice(range.start, range.len()) };
+        for (element, &sum) in rounded.iter_mut().zip(&sums[range]) {
+            *element = round(sum);
+        }
+    })
+}
+
+/// Lines that are gone through together, next to each other in memory.
+const LINES: usize = 32;
+
+/// Applies `write` to the element that each index names and the element of the source.
+fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
+    op: &Scatter,
+    call: &HostCall<'_>,
+    to: &Target<'_, U>,
+    write: impl Fn(&mut U, T) + Sync,
+) -> Result<()> {
+    let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let (from, shape) = (elements::<T>(source), index.layout.shape());
+    let indices = Indices::new(index, x.layout.shape()[op.axis]);
+    let (numbers, strides) = (shape.strides(), x.layout.shape().strides());
+    let all = [index.layout.strides(), source.layout.strides(), &strides, &numbers];
+    // Along the axis; across it, over the lines that lie next to each other; and over all other axes.
+    let axis: [isize; 4] = all.map(|strides| strides[op.axis]);
+    let last = (0..shape.rank()).rev().find(|&other| other != op.axis);
+    let across: [isize; 4] = all.map(|strides| last.map_or(0, |last| strides[last]));
+    let (length, lines) = (shape[op.axis] as isize, last.map_or(1, |last| shape[last]));
+    let others: SmallVec<[usize; 6]> =
+        (0..shape.rank()).filter(|&other| other != op.axis && Some(other) != last).collect();
+    let pick = |strides: &[isize]| -> SmallVec<[isize; 6]> { others.iter().map(|&other| strides[other]).collect() };
+    let picked = all.map(pick);
+    let lengths: SmallVec<[usize; 6]> = others.iter().map(|&other| shape[other]).collect();
+    let starts = [index.layout.offset() as isize, source.layout.offset() as isize, 0, 0];
+    let walk = Walk::new(&lengths, [&picked[0], &picked[1], &picked[2], &picked[3]], starts);
+
+    let blocks = lines.div_ceil(LINES);
+    let cost = (length as usize) * lines.min(LINES);
+    share(call.workers, walk.items() * blocks, cost, |range| {
+        for item in range {
+            let (outer, block) = (item / blocks, item % blocks);
+            let block = (block * LINES) as isize..lines.min((block + 1) * LINES) as isize;
+            walk.each(outer..outer + 1, |starts| {
+                for step in 0..length {
+                    for line in block.clone() {
+                        let at = |tensor: usize| starts[tensor] + step * axis[tensor] + line * across[tensor];
+                        let Some(found) = indices.get(at(0)) else {
+                            indices.refuse(at(3) as usize);
+                            continue;
+                        };
+                        // The axis of the output is left to the index.
+                        let place = starts[2] + found * axis[2] + line * across[2];
+                        // SAFETY: the place is on the line, which no other part of the loop goes through.
+                        write(unsafe { &mut to.slice(place as usize, 1)[0] }, from[at(1) as usize]);
+                    }
+                }
+            });
+        }
+    })?;
+    indices.finish(op.name(), op.axis)
+}

@@ -1,0 +1,321 @@
+//! What the tests of all kernels share: threads, operands of every layout, and an output that checks how it is written.
+
+use half::{bf16, f16};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::{HostCall, HostOperand, HostOutput, Workers};
+use kiln_ir::kernel::{self, Body, Instruction, Program};
+use kiln_ir::wgsl::{WgslCall, WgslFeatures, WgslKernel};
+use kiln_ir::{Class, DType, KernelOp, Layout, Result, Shape, SimdLevel};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads that are started for each loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Threads {
+    pub(crate) count: usize,
+    pub(crate) simd: SimdLevel,
+}
+
+impl Threads {
+    /// One thread and eight, with vector instructions and without.
+    pub(crate) fn all() -> Vec<Self> {
+        let levels = [SimdLevel::Scalar, SimdLevel::detect()];
+        [1, 8].into_iter().flat_map(|count| levels.map(|simd| Self { count, simd })).collect()
+    }
+}
+
+impl Workers for Threads {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn simd(&self) -> SimdLevel {
+        self.simd
+    }
+
+    fn run(&self, parts: usize, task: &(dyn Fn(usize) + Sync)) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let part = next.fetch_add(1, Ordering::Relaxed);
+                if part >= parts {
+                    break;
+                }
+                task(part);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.count.min(parts) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        Ok(())
+    }
+}
+
+/// Numbers from a seed, the same on every run.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Between -1 and 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// Memory with elements in it, aligned for all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    pub(crate) dtype: DType,
+    words: Vec<u32>,
+}
+
+impl Memory {
+    /// Every byte is set, which is a NaN in a float.
+    pub(crate) fn poisoned(dtype: DType, elements: usize) -> Self {
+        Self { dtype, words: vec![u32::MAX; (elements * dtype.bytes()).div_ceil(4)] }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words)
+    }
+
+    pub(crate) fn get(&self, index: usize) -> f64 {
+        match self.dtype {
+            DType::F16 => bytemuck::cast_slice::<_, f16>(&self.words)[index].to_f64(),
+            DType::BF16 => bytemuck::cast_slice::<_, bf16>(&self.words)[index].to_f64(),
+            DType::F32 => f64::from(bytemuck::cast_slice::<_, f32>(&self.words)[index]),
+            DType::I32 => f64::from(bytemuck::cast_slice::<_, i32>(&self.words)[index]),
+            DType::U32 => f64::from(self.words[index]),
+            DType::U8 => f64::from(self.bytes()[index]),
+        }
+    }
+
+    pub(crate) fn set(&mut self, index: usize, value: f64) {
+        match self.dtype {
+            DType::F16 => bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f64(value),
+            DType::BF16 => bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] = bf16::from_f64(value),
+            DType::F32 => bytemuck::cast_slice_mut::<_, f32>(&mut self.words)[index] = value as f32,
+            DType::I32 => bytemuck::cast_slice_mut::<_, i32>(&mut self.words)[index] = value as i32,
+            DType::U32 => self.words[index] = value as u32,
+            DType::U8 => bytemuck::cast_slice_mut::<_, u8>(&mut self.words)[index] = value as u8,
+        }
+    }
+}
+
+/// An operand. What lies between its elements is poison.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand {
+    pub(crate) memory: Memory,
+    pub(crate) layout: Layout,
+}
+
+impl Operand {
+    /// Each element from `value`, asked once for each place in memory, in the order of the elements.
+    pub(crate) fn new(dtype: DType, layout: Layout, mut value: impl FnMut() -> f64) -> Self {
+        let mut memory = Memory::poisoned(dtype, layout.reach().end + 1);
+        let mut is_set = vec![false; layout.reach().end];
+        for place in places(&layout) {
+            if !std::mem::replace(&mut is_set[place], true) {
+                memory.set(place, value());
+            }
+        }
+        Self { memory, layout }
+    }
+
+    /// Random elements between -1 and 1.
+    pub(crate) fn random(seed: u64, dtype: DType, layout: Layout) -> Self {
+        let mut numbers = Numbers::new(seed);
+        Self::new(dtype, layout, || numbers.unit())
+    }
+
+    pub(crate) fn ty(&self) -> TensorType {
+        TensorType { shape: self.layout.shape().clone(), dtype: self.memory.dtype }
+    }
+
+    /// The elements, row by row.
+    pub(crate) fn values(&self) -> Vec<f64> {
+        places(&self.layout).map(|place| self.memory.get(place)).collect()
+    }
+}
+
+/// The place of every element, row by row.
+pub(crate) fn places(layout: &Layout) -> impl Iterator<Item = usize> {
+    (0..layout.shape().elements()).map(|mut index| {
+        let mut place = layout.offset() as isize;
+        for (&length, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
+            place += (index % length) as isize * stride;
+            index /= length;
+        }
+        place as usize
+    })
+}
+
+/// Ways in which a tensor of this shape can lie in memory: in order, from an offset, with its last two axes swapped, with its axes turned
+/// around, backwards along each axis, with gaps, and spread along its first axis.
+pub(crate) fn layouts(shape: &Shape) -> Vec<Layout> {
+    let rank = shape.rank();
+    let in_order = Layout::contiguous(shape.clone());
+    let mut all = vec![in_order.clone(), Layout::strided(shape.clone(), &shape.strides(), 5)];
+    let permuted = |axes: &[usize]| {
+        let moved = Layout::contiguous(axes.iter().map(|&axis| shape[axis]).collect());
+        let back: Vec<usize> = (0..rank).filter_map(|axis| axes.iter().position(|&from| from == axis)).collect();
+        moved.permuted(&back)
+    };
+    if rank >= 2 {
+        let mut axes: Vec<usize> = (0..rank).collect();
+        axes.swap(rank - 1, rank - 2);
+        all.push(permuted(&axes));
+        axes = (0..rank).rev().collect();
+        all.push(permuted(&axes));
+    }
+    if rank >= 1 && shape.elements() > 0 {
+        let backwards: Vec<isize> = shape.strides().iter().map(|&stride| -stride).collect();
+        all.push(Layout::strided(shape.clone(), &backwards, shape.elements() - 1));
+        let gaps: Vec<isize> = shape.strides().iter().map(|&stride| 3 * stride).collect();
+        all.push(Layout::strided(shape.clone(), &gaps, 1));
+        let mut spread = shape.with(0, 1).strides();
+        spread[0] = 0;
+        all.push(Layout::strided(shape.clone(), &spread, 2));
+    }
+    all
+}
+
+/// An output that applies `after` to each result as something fused would, and counts how often each element is stored.
+struct Output {
+    dtype: DType,
+    memory: *mut u8,
+    bytes: usize,
+    stored: Vec<AtomicUsize>,
+    after: fn(usize, f32) -> f32,
+}
+
+// SAFETY: the memory is written through `store` and `bytes` alone, whose callers keep to elements of their own.
+unsafe impl Sync for Output {}
+
+impl HostOutput for Output {
+    unsafe fn store(&self, start: usize, values: &mut [f32]) {
+        for (index, value) in (start..).zip(values.iter()) {
+            self.stored[index].fetch_add(1, Ordering::Relaxed);
+            let value = (self.after)(index, *value);
+            // SAFETY: the index was inside of `stored`, which is as long as the output.
+            unsafe {
+                match self.dtype {
+                    DType::F16 => self.memory.cast::<f16>().add(index).write(f16::from_f32(value)),
+                    DType::BF16 => self.memory.cast::<bf16>().add(index).write(bf16::from_f32(value)),
+                    DType::F32 => self.memory.cast::<f32>().add(index).write(value),
+                    other => panic!("a kernel that computes in f32 has an output of {other}"),
+                }
+            }
+        }
+        // What is left in the scratch memory is not the kernel's any more.
+        values.fill(f32::NAN);
+    }
+
+    fn bytes(&self) -> (*mut u8, usize) {
+        (self.memory, self.bytes)
+    }
+}
+
+/// Runs an op whose results go through `store`, and checks that each is stored once.
+pub(crate) fn run_stored(op: &dyn KernelOp, operands: &[Operand], threads: Threads) -> Memory {
+    run_with(op, operands, threads, |_, value| value)
+}
+
+/// [`run_stored`] with something fused behind the op.
+pub(crate) fn run_with(
+    op: &dyn KernelOp,
+    operands: &[Operand],
+    threads: Threads,
+    after: fn(usize, f32) -> f32,
+) -> Memory {
+    let (memory, stored) = run_counted(op, operands, threads, after).unwrap();
+    assert!(stored.iter().all(|&times| times == 1), "each element is stored once: {stored:?}");
+    memory
+}
+
+/// Runs an op that moves elements, or that refuses its operands.
+pub(crate) fn run_moved(op: &dyn KernelOp, operands: &[Operand], threads: Threads) -> Result<Memory> {
+    let (memory, stored) = run_counted(op, operands, threads, |_, value| value)?;
+    assert!(stored.iter().all(|&times| times == 0), "an op that moves elements stores none");
+    Ok(memory)
+}
+
+fn run_counted(
+    op: &dyn KernelOp,
+    operands: &[Operand],
+    threads: Threads,
+    after: fn(usize, f32) -> f32,
+) -> Result<(Memory, Vec<usize>)> {
+    let types: Vec<TensorType> = operands.iter().map(Operand::ty).collect();
+    let ty = op.infer(&types)?;
+    let elements = ty.shape.elements();
+    let mut memory = Memory::poisoned(ty.dtype, elements);
+    let output = Output {
+        dtype: ty.dtype,
+        memory: memory.words.as_mut_ptr().cast(),
+        bytes: elements * ty.dtype.bytes(),
+        stored: (0..elements).map(|_| AtomicUsize::new(0)).collect(),
+        after,
+    };
+    let host: Vec<HostOperand<'_>> = operands
+        .iter()
+        .map(|operand| HostOperand {
+            dtype: operand.memory.dtype,
+            layout: &operand.layout,
+            bytes: operand.memory.bytes(),
+        })
+        .collect();
+    for (index, operand) in operands.iter().enumerate() {
+        assert!(op.takes(index, &operand.layout), "operand {index} of {} as {:?}", op.name(), operand.layout);
+    }
+    op.run(&HostCall { workers: &threads, operands: &host, output: &output })?;
+    let stored = output.stored.into_iter().map(AtomicUsize::into_inner).collect();
+    Ok((memory, stored))
+}
+
+/// The WGSL of an op whose results are `f32` with nothing fused behind, checked for adapters with and without what they may lack. The text is
+/// that for an adapter that has everything.
+pub(crate) fn render_checked(op: &dyn KernelOp, operands: &[(DType, Layout)]) -> Result<WgslKernel> {
+    let operands: Vec<kernel::Operand> =
+        operands.iter().map(|(dtype, layout)| kernel::Operand { dtype: *dtype, layout: layout.clone() }).collect();
+    let types: Vec<TensorType> = operands
+        .iter()
+        .map(|operand| TensorType { shape: operand.layout.shape().clone(), dtype: operand.dtype })
+        .collect();
+    let output = TensorType { dtype: DType::F32, ..op.infer(&types)? };
+    let program = Program { instructions: vec![Instruction::Core { class: Class::Float }] };
+    let body = Body { space: output.shape.clone(), operands: Vec::new(), program };
+    let render = |has: bool| {
+        let features = WgslFeatures { f16: has, subgroups: has };
+        let kernel = op.wgsl(&WgslCall { features, operands: &operands, body: &body, output: &output })?;
+        let module = naga::front::wgsl::parse_str(&kernel.source)
+            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(&kernel.source), kernel.source));
+        let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+        capabilities.set(Capabilities::SHADER_FLOAT16, has);
+        capabilities.set(Capabilities::SUBGROUP, has);
+        let checked = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
+        assert!(checked.is_ok(), "{checked:?}\n{}", kernel.source);
+        Ok(kernel)
+    };
+    render(false)?;
+    render(true)
+}

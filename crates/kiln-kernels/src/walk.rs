@@ -1,0 +1,191 @@
+//! Walking over tensors of one shape that lie differently in memory, and sharing that work between threads.
+
+use kiln_ir::host::Workers;
+use kiln_ir::{Layout, Result};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// The places that belong together in `N` tensors of one shape, row by row. Axes that are one run in all of them are merged, so a walk
+/// over contiguous tensors has one axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk<const N: usize> {
+    /// Lengths and strides, the outermost first.
+    axes: SmallVec<[Axis<N>; 6]>,
+    start: [isize; N],
+}
+
+/// A length and the steps from one item to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Axis<const N: usize> {
+    length: usize,
+    strides: [isize; N],
+}
+
+impl<const N: usize> Walk<N> {
+    /// Over these lengths, with the strides of each tensor and the place of its first element.
+    pub(crate) fn new(lengths: &[usize], strides: [&[isize]; N], start: [isize; N]) -> Self {
+        let mut axes: SmallVec<[Axis<N>; 6]> = SmallVec::new();
+        for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
+            let strides = std::array::from_fn(|tensor| strides[tensor][axis]);
+            match axes.last_mut() {
+                Some(outer) if (0..N).all(|tensor| outer.strides[tensor] == strides[tensor] * length as isize) => {
+                    *outer = Axis { length: outer.length * length, strides };
+                }
+                _ => axes.push(Axis { length, strides }),
+            }
+        }
+        Self { axes, start }
+    }
+
+    /// How many items there are.
+    pub(crate) fn items(&self) -> usize {
+        self.axes.iter().map(|axis| axis.length).product()
+    }
+
+    /// The steps along the innermost axis, on which [`runs`](Self::runs) go.
+    pub(crate) fn inner(&self) -> [isize; N] {
+        self.axes.last().map_or([0; N], |axis| axis.strides)
+    }
+
+    /// Calls `visit` with the places of each item in the range, in order.
+    pub(crate) fn each(&self, range: Range<usize>, visit: impl FnMut([isize; N])) {
+        each(&self.axes, self.start, range, visit);
+    }
+
+    /// Calls `visit` for the items in the range, in order, as many at once as lie along the innermost axis: with the number of the first,
+    /// its places, and how many there are.
+    pub(crate) fn runs(&self, range: Range<usize>, mut visit: impl FnMut(usize, [isize; N], usize)) {
+        if range.is_empty() {
+            return;
+        }
+        let (inner, outer) = match self.axes.split_last() {
+            Some((inner, outer)) => (*inner, outer),
+            None => (Axis { length: 1, strides: [0; N] }, &self.axes[..]),
+        };
+        let (first, last) = (range.start / inner.length, (range.end - 1) / inner.length);
+        let (mut from, mut row_start) = (range.start, first * inner.length);
+        each(outer, self.start, first..last + 1, |mut places| {
+            let to = range.end.min(row_start + inner.length);
+            step(&mut places, &inner, (from - row_start) as isize);
+            visit(from, places, to - from);
+            row_start += inner.length;
+            from = to;
+        });
+    }
+}
+
+fn each<const N: usize>(axes: &[Axis<N>], start: [isize; N], range: Range<usize>, mut visit: impl FnMut([isize; N])) {
+    if range.is_empty() {
+        return;
+    }
+    let mut coordinates: SmallVec<[usize; 6]> = SmallVec::from_elem(0, axes.len());
+    let (mut places, mut rest) = (start, range.start);
+    for (axis, coordinate) in axes.iter().zip(&mut coordinates).rev() {
+        *coordinate = rest % axis.length;
+        rest /= axis.length;
+        step(&mut places, axis, *coordinate as isize);
+    }
+    for _ in 1..range.len() {
+        visit(places);
+        for (axis, coordinate) in axes.iter().zip(&mut coordinates).rev() {
+            *coordinate += 1;
+            step(&mut places, axis, 1);
+            if *coordinate < axis.length {
+                break;
+            }
+            *coordinate = 0;
+            step(&mut places, axis, -(axis.length as isize));
+        }
+    }
+    visit(places);
+}
+
+impl Walk<1> {
+    /// Over the elements of one tensor.
+    pub(crate) fn over(layout: &Layout) -> Self {
+        Self::new(layout.shape(), [layout.strides()], [layout.offset() as isize])
+    }
+}
+
+fn step<const N: usize>(places: &mut [isize; N], axis: &Axis<N>, steps: isize) {
+    for (place, stride) in places.iter_mut().zip(axis.strides) {
+        *place += stride * steps;
+    }
+}
+
+/// What a part of a loop must cost at least, in units of about a nanosecond: waking a thread takes some microseconds.
+const PART_COST: usize = 16 << 10;
+
+/// Parts for each thread, so that one that starts late leaves its share to the others.
+const PARTS_PER_THREAD: usize = 4;
+
+/// Calls `work` with ranges that cover all items, on the threads where `cost` for each item makes that worth it.
+pub(crate) fn share(
+    workers: &dyn Workers,
+    items: usize,
+    cost: usize,
+    work: impl Fn(Range<usize>) + Sync,
+) -> Result<()> {
+    let worth = items.saturating_mul(cost) / PART_COST;
+    let parts = worth.min(workers.count() * PARTS_PER_THREAD).min(items);
+    if parts <= 1 || workers.count() == 1 {
+        work(0..items);
+        return Ok(());
+    }
+    workers.run(parts, &|part| work(items * part / parts..items * (part + 1) / parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Threads, layouts, places};
+    use kiln_ir::{Shape, SimdLevel};
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_walk_visits_every_place_in_order_from_anywhere() {
+        let shapes: [&[usize]; 7] = [&[], &[1], &[5], &[3, 4], &[2, 1, 3], &[2, 3, 1, 4], &[2, 0, 3]];
+        for layout in shapes.iter().flat_map(|&shape| layouts(&Shape::new(shape))) {
+            let expected: Vec<usize> = places(&layout).collect();
+            let walk = Walk::over(&layout);
+            assert_eq!(walk.items(), expected.len(), "{layout:?}");
+            for start in 0..=expected.len() {
+                let (mut found, mut in_runs) = (Vec::new(), Vec::new());
+                walk.each(start..expected.len(), |[place]| found.push(place as usize));
+                assert_eq!(found, expected[start..], "{layout:?} from {start}");
+                let end = start + (expected.len() - start) / 2;
+                walk.runs(start..end, |first, [place], length| {
+                    assert_eq!(first, start + in_runs.len());
+                    in_runs.extend((0..length as isize).map(|i| (place + i * walk.inner()[0]) as usize));
+                });
+                assert_eq!(in_runs, expected[start..end], "{layout:?} from {start} to {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn axes_that_are_one_run_in_all_tensors_are_merged() {
+        let rows = Layout::contiguous(Shape::from((2, 3, 4)));
+        assert_eq!(Walk::over(&rows).axes.len(), 1);
+        assert_eq!(Walk::over(&rows.permuted(&[1, 0, 2])).axes.len(), 3);
+        let spread = rows.sliced(0, 0, 1, 1).broadcast_to(&Shape::from((2, 3, 4)));
+        let both = Walk::new(&[2, 3, 4], [rows.strides(), spread.strides()], [0, 0]);
+        assert_eq!(both.axes.to_vec(), [Axis { length: 2, strides: [12, 0] }, Axis { length: 12, strides: [1, 1] }]);
+    }
+
+    #[test]
+    fn shares_cover_all_items_once() {
+        for (items, cost) in [(0, 1), (1, 1 << 20), (7, 1 << 20), (1000, 1), (1000, 100), (100_000, 1)] {
+            for threads in Threads::all() {
+                let seen = Mutex::new(vec![0; items]);
+                share(&threads, items, cost, |range| seen.lock().unwrap()[range].iter_mut().for_each(|n| *n += 1))
+                    .unwrap();
+                assert!(seen.into_inner().unwrap().iter().all(|&n| n == 1), "{items} {cost} {threads:?}");
+            }
+        }
+        let ranges = Mutex::new(Vec::new());
+        let threads = Threads { count: 8, simd: SimdLevel::Scalar };
+        share(&threads, 100, 10, |range| ranges.lock().unwrap().push(range)).unwrap();
+        assert_eq!(ranges.into_inner().unwrap(), [0..100], "small work stays on the calling thread");
+    }
+}

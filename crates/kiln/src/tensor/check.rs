@@ -1,0 +1,134 @@
+//! Checks that many ops share, with errors that name the op, the shapes, the dtypes and the devices (R5.7).
+
+use super::Tensor;
+use crate::{DType, Error, ErrorKind, Result, Shape};
+use std::fmt;
+
+/// A tensor as messages name it: `f32 (2, 3) on cpu`.
+pub(super) struct Name<'a>(pub(super) &'a Tensor);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} on {}", self.0.dtype(), self.0.shape(), self.0.device().info().id)
+    }
+}
+
+/// Tensors as messages name them: `a and b`, `a, b and c`.
+pub(super) fn names(tensors: &[&Tensor]) -> String {
+    let names: Vec<String> = tensors.iter().map(|tensor| Name(tensor).to_string()).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+pub(super) fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+pub(super) fn mismatch(message: String) -> Error {
+    Error::new(ErrorKind::ShapeMismatch, message)
+}
+
+pub(super) fn unsupported(message: String) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// Elements are never copied to another device without a word.
+pub(super) fn same_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
+    let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
+    if rest.iter().all(|tensor| tensor.device().is_same(first.device())) {
+        return Ok(());
+    }
+    let found = names(tensors);
+    Err(invalid(format!("{op} expected tensors of one device, found {found}; move one with to_device")))
+}
+
+pub(super) fn same_dtype(op: &str, tensors: &[&Tensor]) -> Result<()> {
+    let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
+    if rest.iter().all(|tensor| tensor.dtype() == first.dtype()) {
+        return Ok(());
+    }
+    let found = names(tensors);
+    Err(invalid(format!("{op} expected tensors of one dtype, found {found}; convert one with to_dtype")))
+}
+
+/// An error unless the elements are floats.
+pub(super) fn float(op: &str, tensor: &Tensor) -> Result<()> {
+    if tensor.dtype().is_float() {
+        return Ok(());
+    }
+    let found = Name(tensor);
+    Err(unsupported(format!("{op} expected a tensor of f16, bf16 or f32, found {found}; convert it with to_dtype")))
+}
+
+/// An error unless the elements can be indices.
+pub(super) fn index(op: &str, tensor: &Tensor) -> Result<()> {
+    if matches!(tensor.dtype(), DType::U32 | DType::I32) {
+        return Ok(());
+    }
+    let found = Name(tensor);
+    Err(unsupported(format!("{op} expected indices of u32 or i32, found {found}; convert them with to_dtype")))
+}
+
+/// The shape that all of these become together.
+pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
+    let mut shape = Shape::default();
+    for tensor in tensors {
+        shape = shape.broadcast(tensor.shape()).ok_or_else(|| {
+            mismatch(format!("{op} expected shapes that broadcast to one, found {}", names(tensors)))
+        })?;
+    }
+    shape.checked()
+}
+
+/// An axis that may be counted from the end, as -1 for the last.
+pub(super) fn axis(op: &str, axis: impl Into<Axis>, tensor: &Tensor) -> Result<usize> {
+    axis_of(op, axis, tensor.rank(), tensor)
+}
+
+/// An axis among `rank` ones.
+pub(super) fn axis_of(op: &str, axis: impl Into<Axis>, rank: usize, tensor: &Tensor) -> Result<usize> {
+    let Axis(axis) = axis.into();
+    let counted = if axis < 0 { axis + rank as isize } else { axis };
+    if (0..rank as isize).contains(&counted) {
+        return Ok(counted as usize);
+    }
+    let found = Name(tensor);
+    let range = if rank == 0 { "no axis".to_string() } else { format!("an axis from -{rank} to {}", rank - 1) };
+    Err(invalid(format!("{op} expected {range}, found {axis} for {found}")))
+}
+
+/// An axis: from the front, or with a negative number from the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis(isize);
+
+impl From<usize> for Axis {
+    fn from(axis: usize) -> Self {
+        Self(isize::try_from(axis).unwrap_or(isize::MAX))
+    }
+}
+
+impl From<i32> for Axis {
+    fn from(axis: i32) -> Self {
+        Self(axis as isize)
+    }
+}
+
+impl From<isize> for Axis {
+    fn from(axis: isize) -> Self {
+        Self(axis)
+    }
+}
+
+/// Axes without one twice, in order.
+pub(super) fn axes(op: &str, given: &[impl Into<Axis> + Copy], tensor: &Tensor) -> Result<kiln_ir::graph::Axes> {
+    let mut axes: kiln_ir::graph::Axes =
+        given.iter().map(|&given| axis(op, given, tensor)).collect::<Result<_>>()?;
+    axes.sort_unstable();
+    if let Some(pair) = axes.windows(2).find(|pair| pair[0] == pair[1]) {
+        let found = Name(tensor);
+        return Err(invalid(format!("{op} expected each axis once, found {} twice for {found}", pair[0])));
+    }
+    Ok(axes)
+}

@@ -1,0 +1,164 @@
+//! Elementwise ops: a method for every entry of the op table, and the rules that they share.
+
+use super::Tensor;
+use super::check::{self, invalid, names, unsupported};
+use crate::{DType, Result};
+use kiln_ir::graph::{Op, TensorType};
+use kiln_ir::op::{self, ElementOp, Signature};
+
+/// A tensor or a number, as an argument of an op.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// let x = kiln::Tensor::from_slice(&[1.0f32, 5.0], 2, &device)?;
+/// assert_eq!(x.add(&x)?.minimum(8)?.to_vec::<f32>()?, [2.0, 8.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// A tensor.
+    Tensor(&'a Tensor),
+    /// A number, in the dtype of the tensor that it meets.
+    Scalar(f64),
+}
+
+impl<'a> From<&'a Tensor> for Operand<'a> {
+    fn from(tensor: &'a Tensor) -> Self {
+        Self::Tensor(tensor)
+    }
+}
+
+impl<N: Into<f64>> From<N> for Operand<'_> {
+    fn from(number: N) -> Self {
+        Self::Scalar(number.into())
+    }
+}
+
+impl Tensor {
+    /// Applies an elementwise op, also one of one's own, to tensors that broadcast to one shape.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::{Tensor, op};
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 4.0], 2, &device)?;
+    /// assert_eq!(Tensor::apply(&op::SQRT, &[&x])?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where the shapes do not broadcast; `InvalidArgument` where dtypes or devices differ, or where there are not as many tensors as
+    /// the op takes; `Unsupported` where the op does not exist for the dtype.
+    pub fn apply(op: &'static ElementOp, inputs: &[&Self]) -> Result<Self> {
+        let name = op.name;
+        if inputs.len() != op.arity() {
+            let (wanted, found) = (op.arity(), inputs.len());
+            return Err(invalid(format!("{name} expected {wanted} tensors, found {found}: {}", names(inputs))));
+        }
+        check::same_device(name, inputs)?;
+        let dtype = result_dtype(op, inputs)?;
+        let shape = check::broadcast(name, inputs)?;
+        if inputs.iter().all(|input| *input.shape() == shape) {
+            return Self::planned(Op::Element(op), inputs, TensorType { shape, dtype });
+        }
+        let spread = inputs.iter().map(|input| input.spread(&shape)).collect::<Result<Vec<_>>>()?;
+        Self::planned(Op::Element(op), &spread.iter().collect::<Vec<_>>(), TensorType { shape, dtype })
+    }
+
+    /// Applies an op to this tensor and to tensors or numbers; numbers take its shape and dtype.
+    fn apply_to(&self, op: &'static ElementOp, others: &[Operand<'_>]) -> Result<Self> {
+        let chosen = others.iter().find_map(|other| match other {
+            Operand::Tensor(tensor) => Some(tensor.dtype()),
+            Operand::Scalar(_) => None,
+        });
+        // What is chosen by a condition has nothing of its dtype.
+        let dtype = if op.signature == Signature::Select { chosen.unwrap_or(DType::F32) } else { self.dtype() };
+        let scalars = others.iter().map(|other| match *other {
+            Operand::Tensor(tensor) => Ok(tensor.clone()),
+            Operand::Scalar(value) => Self::splat(op.name, self.shape().clone(), value, dtype, self.device()),
+        });
+        let others = scalars.collect::<Result<smallvec::SmallVec<[Self; 2]>>>()?;
+        let inputs: smallvec::SmallVec<[&Self; 3]> = std::iter::once(self).chain(&others).collect();
+        Self::apply(op, &inputs)
+    }
+}
+
+/// The dtype of the result, if the op takes tensors of these.
+fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
+    let name = op.name;
+    let wrong = |wants: &str| {
+        let found = names(inputs);
+        unsupported(format!("{name} expected {wants}, found {found}; convert with to_dtype"))
+    };
+    let (same, result) = match op.signature {
+        Signature::Same { .. } => (inputs, None),
+        Signature::Compare => (inputs, Some(DType::U8)),
+        Signature::Select if inputs[0].dtype() == DType::U8 => (&inputs[1..], None),
+        Signature::Select => return Err(wrong("a condition of u8")),
+        Signature::Bits { .. } => (inputs, Some(DType::U32)),
+        Signature::BitsToFloat { .. } => (inputs, Some(DType::F32)),
+    };
+    let is_bits = matches!(op.signature, Signature::Bits { .. } | Signature::BitsToFloat { .. });
+    if is_bits && inputs.iter().any(|input| input.dtype() != DType::U32) {
+        return Err(wrong("tensors of u32"));
+    }
+    check::same_dtype(name, same)?;
+    let dtype = same[0].dtype();
+    if !op.takes(dtype.class()) {
+        let all = DType::ALL.iter().filter(|dtype| op.takes(dtype.class()));
+        let all: Vec<&str> = all.map(|dtype| dtype.name()).collect();
+        return Err(wrong(&format!("a dtype of {}", all.join(", "))));
+    }
+    Ok(result.unwrap_or(dtype))
+}
+
+/// A method for each entry of the op table, in the entry's own words. Its example checks it against the entry's reference.
+macro_rules! methods {
+    ($($doc:literal $kind:ident $constant:ident $name:ident($x:ident $(, $arg:ident)*);)*) => {
+        impl Tensor {
+            $(methods!(@ $kind $doc $constant $name $($arg)*);)*
+        }
+    };
+    (@ bits $($rest:tt)*) => { methods!(@@ "&[4u32, 6]" "u32" "6.0" $($rest)*); };
+    (@ bits_to_float $($rest:tt)*) => { methods!(@@ "&[4u32, 6]" "f32" "6.0" $($rest)*); };
+    (@ float $($rest:tt)*) => { methods!(@@ "&[0.25f32, 0.5]" "f32" "0.5" $($rest)*); };
+    (@ number $($rest:tt)*) => { methods!(@@ "&[0.25f32, 0.5]" "f32" "0.5" $($rest)*); };
+    (@ compare $($rest:tt)*) => { methods!(@@ "&[0.25f32, 0.5]" "u8" "0.5" $($rest)*); };
+    (@ integer $($rest:tt)*) => { methods!(@@ "&[4u32, 6]" "u32" "6.0" $($rest)*); };
+    (@ select $($rest:tt)*) => { methods!(@@ "&[0u8, 1]" "f32" "1.0" $($rest)*); };
+    (@@ $input:literal $element:literal $value:literal $doc:literal $constant:ident $name:ident) => {
+        methods!(@@@ $input $element ($value) () $doc $constant $name);
+    };
+    (@@ $input:literal $element:literal $value:literal $doc:literal $constant:ident $name:ident $a:ident) => {
+        methods!(@@@ $input $element ($value ", 2.0") ("2") $doc $constant $name $a);
+    };
+    (@@ $input:literal $element:literal $value:literal $doc:literal $constant:ident $name:ident $a:ident $b:ident) => {
+        methods!(@@@ $input $element ($value ", 1.0, 3.0") ("1, 3") $doc $constant $name $a $b);
+    };
+    (@@@ $input:literal $element:literal ($($values:literal)+) ($($call:literal)?) $doc:literal $constant:ident $name:ident $($arg:ident)*) => {
+        #[doc = concat!(" ", $doc)]
+        ///
+        /// ```
+        /// # fn main() -> kiln::Result<()> {
+        /// # let device = kiln::Device::cpu()?;
+        #[doc = concat!("let x = kiln::Tensor::from_slice(", $input, ", 2, &device)?;")]
+        #[doc = concat!("let y = x.", stringify!($name), "(", $($call,)? ")?.to_vec::<", $element, ">()?;")]
+        #[doc = concat!("let expected = kiln::op::", stringify!($constant), ".reference()(&[", $($values,)+ "]);")]
+        /// assert!((f64::from(y[1]) - expected).abs() < 1e-5);
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// As [`apply`](Self::apply).
+        pub fn $name<'a>(&self, $($arg: impl Into<Operand<'a>>),*) -> Result<Self> {
+            self.apply_to(&op::$constant, &[$($arg.into()),*])
+        }
+    };
+}
+
+kiln_ir::for_each_element_op!(methods);

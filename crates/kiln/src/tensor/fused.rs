@@ -1,0 +1,98 @@
+//! Named forms of common chains. Each is one kernel, because chains of ops fuse by themselves (R5.4).
+
+use super::{Operand, Tensor};
+use crate::Result;
+
+impl Tensor {
+    /// `relu(self + other)`, as one kernel.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let a = kiln::Tensor::from_slice(&[1.0f32, -2.0], 2, &device)?;
+    /// assert_eq!(a.fused_add_relu(&a)?.to_vec::<f32>()?, [2.0, 0.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn fused_add_relu(&self, other: &Self) -> Result<Self> {
+        self.add(other)?.relu()
+    }
+
+    /// `relu(self * other)`, as one kernel.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let a = kiln::Tensor::from_slice(&[1.0f32, -2.0], 2, &device)?;
+    /// assert_eq!(a.fused_mul_relu(&a)?.to_vec::<f32>()?, [1.0, 4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`mul`](Self::mul).
+    pub fn fused_mul_relu(&self, other: &Self) -> Result<Self> {
+        self.mul(other)?.relu()
+    }
+
+    /// `self * scale + bias`, as one kernel; each of both is a tensor or a number.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let a = kiln::Tensor::from_slice(&[1.0f32, -2.0], 2, &device)?;
+    /// assert_eq!(a.fused_affine(2.0, &a)?.to_vec::<f32>()?, [3.0, -6.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`mul`](Self::mul) and [`add`](Self::add).
+    pub fn fused_affine<'a>(&self, scale: impl Into<Operand<'a>>, bias: impl Into<Operand<'a>>) -> Result<Self> {
+        self.mul(scale)?.add(bias)
+    }
+
+    /// `relu(self @ weight + bias + residual)`, as one kernel.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::Tensor;
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0], (1, 2), &device)?;
+    /// let (weight, bias) = (Tensor::eye(2, kiln::DType::F32, &device)?, Tensor::full(2, -5.0, kiln::DType::F32, &device)?);
+    /// let y = x.fused_linear_residual_relu(&weight, &bias, &x.mul_scalar(2.0)?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`matmul`](Self::matmul) and [`add`](Self::add).
+    pub fn fused_linear_residual_relu(&self, weight: &Self, bias: &Self, residual: &Self) -> Result<Self> {
+        self.matmul(weight)?.add(bias)?.add(residual)?.relu()
+    }
+
+    /// `gelu(self @ weight + bias)`, as one kernel.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::Tensor;
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0], (1, 2), &device)?;
+    /// let (weight, bias) = (Tensor::eye(2, kiln::DType::F32, &device)?, Tensor::full(2, 100.0, kiln::DType::F32, &device)?);
+    /// assert_eq!(x.fused_gelu_linear(&weight, &bias)?.to_vec::<f32>()?, [101.0, 102.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`matmul`](Self::matmul) and [`add`](Self::add).
+    pub fn fused_gelu_linear(&self, weight: &Self, bias: &Self) -> Result<Self> {
+        self.matmul(weight)?.add(bias)?.gelu()
+    }
+}

@@ -1,0 +1,83 @@
+//! Several tensors as one.
+
+use super::Tensor;
+use super::check::{self, Axis, invalid};
+use crate::Result;
+use kiln_kernels::cat::Cat;
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+/// A kernel on a GPU has few places for buffers; more tensors are joined in several steps.
+const MAX_JOINED: usize = 7;
+
+impl Tensor {
+    /// Tensors one after the other along an axis.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::Tensor;
+    ///
+    /// let (a, b) = (Tensor::from_slice(&[1, 2], (1, 2), &device)?, Tensor::from_slice(&[3, 4, 5, 6], (2, 2), &device)?);
+    /// assert_eq!(Tensor::cat(&[a, b], 0)?.to_vec::<i32>()?, [1, 2, 3, 4, 5, 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where the shapes differ along another axis; `InvalidArgument` where there are no tensors, where the axis is not there, where
+    /// dtypes or devices differ.
+    pub fn cat<T: Borrow<Self>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Self> {
+        let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
+        let Some(&first) = tensors.first() else {
+            return Err(invalid("cat expected at least one tensor, found none".to_string()));
+        };
+        check::same_device("cat", &tensors)?;
+        check::same_dtype("cat", &tensors)?;
+        let axis = check::axis("cat", axis, first)?;
+        let types: Vec<_> = tensors.iter().map(|tensor| tensor.0.ty.clone()).collect();
+        // All of them at once, so that a fault is told of all of them.
+        kiln_ir::KernelOp::infer(&Cat { axis }, &types)?;
+        Self::join(&tensors, axis)
+    }
+
+    fn join(tensors: &[&Self], axis: usize) -> Result<Self> {
+        match tensors {
+            [only] => Ok((*only).clone()),
+            _ if tensors.len() <= MAX_JOINED => Self::kernel(Arc::new(Cat { axis }), tensors),
+            _ => {
+                let part = tensors.len().div_ceil(MAX_JOINED);
+                let parts = tensors.chunks(part).map(|part| Self::join(part, axis)).collect::<Result<Vec<_>>>()?;
+                Self::join(&parts.iter().collect::<Vec<_>>(), axis)
+            }
+        }
+    }
+
+    /// Tensors of one shape one after the other along a new axis.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::Tensor;
+    ///
+    /// let (a, b) = (Tensor::from_slice(&[1, 2], 2, &device)?, Tensor::from_slice(&[3, 4], 2, &device)?);
+    /// assert_eq!(Tensor::stack(&[&a, &b], 1)?.to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`cat`](Self::cat).
+    pub fn stack<T: Borrow<Self>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Self> {
+        let Some(first) = tensors.first().map(Borrow::borrow) else {
+            return Err(invalid("stack expected at least one tensor, found none".to_string()));
+        };
+        let axis = check::axis_of("stack", axis, first.rank() + 1, first)?;
+        let unsqueezed = tensors.iter().map(|tensor| {
+            let tensor: &Self = tensor.borrow();
+            if tensor.rank() == first.rank() { tensor.unsqueeze(axis) } else { Ok(tensor.clone()) }
+        });
+        let unsqueezed = unsqueezed.collect::<Result<Vec<_>>>()?;
+        Self::cat(&unsqueezed, axis).map_err(|error| error.context("stack"))
+    }
+}

@@ -1,0 +1,267 @@
+//! Where tensors come from.
+
+use super::check::{self, Name, invalid, mismatch};
+use super::node::Storage;
+use super::{Tensor, run};
+use crate::{DType, Device, Result, Shape};
+use half::{bf16, f16};
+use kiln_ir::graph::{Op, TensorType};
+use kiln_ir::{Class, Element, Layout};
+
+impl Tensor {
+    /// A tensor of these elements, row by row.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], (2, 2), &device)?;
+    /// assert_eq!(x.sum_axis(0)?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where there are not as many elements as the shape has; `OutOfMemory` and `TooLarge`; the device's fault.
+    pub fn from_slice<T: Element>(elements: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Self> {
+        let shape = shape.into().checked().map_err(|error| error.context("from_slice"))?;
+        if elements.len() != shape.elements() {
+            let (wanted, found) = (shape.elements(), elements.len());
+            return Err(mismatch(format!("from_slice expected {wanted} elements for {shape}, found {found}")));
+        }
+        let ty = TensorType { shape, dtype: T::DTYPE };
+        let buffer = run::allocate_elements(device, &ty)?;
+        let bytes: &[u8] = bytemuck::cast_slice(elements);
+        buffer.slice(..bytes.len() as u64)?.write(bytes)?;
+        let layout = Layout::contiguous(ty.shape.clone());
+        Ok(Self::ready(ty, device, Storage { buffer, layout, submission: 0 }))
+    }
+
+    /// A tensor with one number in every element. It takes no memory before it is needed.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::full((2, 2), 1.5, kiln::DType::F16, &device)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.5; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where an integer dtype cannot hold the number; `TooLarge`.
+    pub fn full(shape: impl Into<Shape>, value: impl Into<f64>, dtype: DType, device: &Device) -> Result<Self> {
+        let shape = shape.into().checked().map_err(|error| error.context("full"))?;
+        Self::splat("full", shape, value.into(), dtype, device)
+    }
+
+    /// A tensor of zeros.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::zeros(3, kiln::DType::I32, &device)?.to_vec::<i32>()?, [0, 0, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
+        Self::full(shape, 0.0, dtype, device)
+    }
+
+    /// A tensor of ones.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::ones(3, kiln::DType::U8, &device)?.to_vec::<u8>()?, [1, 1, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
+        Self::full(shape, 1.0, dtype, device)
+    }
+
+    /// Numbers from `start` up to `end`, `step` apart, along one axis. The last one is before `end`.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::arange(1.0, 2.0, 0.25, kiln::DType::F32, &device)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.25, 1.5, 1.75]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the step is 0 or a number is not finite, or where the dtype cannot hold one of them; `TooLarge`.
+    pub fn arange(start: f64, end: f64, step: f64, dtype: DType, device: &Device) -> Result<Self> {
+        let count = ((end - start) / step).ceil();
+        if !(start.is_finite() && end.is_finite() && step.is_finite()) || step == 0.0 {
+            let message = format!("arange expected finite numbers and a step other than 0, found {start}, {end}, {step}");
+            return Err(invalid(message));
+        }
+        let shape = Shape::from(count.max(0.0) as usize).checked().map_err(|error| error.context("arange"))?;
+        let index = Self::iota(&shape, device);
+        let number = if dtype.is_float() { DType::F32 } else { dtype.class().dtype() };
+        let index = index.to_dtype(number)?;
+        // The ends are checked for the dtype that was asked for.
+        bits("arange", start, dtype)?;
+        bits("arange", start + (count.max(1.0) - 1.0) * step, dtype)?;
+        let wrapped = |value: f64| if dtype == DType::U32 || dtype == DType::U8 { (value as i64 as u32).into() } else { value };
+        index.mul_scalar(wrapped(step))?.add_scalar(start)?.to_dtype(dtype)
+    }
+
+    /// The identity matrix of `length` rows.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::eye(2, kiln::DType::F32, &device)?.to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn eye(length: usize, dtype: DType, device: &Device) -> Result<Self> {
+        let (row, column) = Self::row_and_column(length, length, device)?;
+        row.eq(&column)?.to_dtype(dtype)
+    }
+
+    /// A matrix with ones on and below a diagonal, zeros above it. Diagonal 0 is the main one, 1 the one above it.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::tri(2, 3, 0, kiln::DType::I32, &device)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [1, 0, 0, 1, 1, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn tri(rows: usize, columns: usize, diagonal: i32, dtype: DType, device: &Device) -> Result<Self> {
+        let (row, column) = Self::row_and_column(rows, columns, device)?;
+        let (row, column) = (row.to_dtype(DType::I32)?, column.to_dtype(DType::I32)?);
+        column.le(&row.add_scalar(f64::from(diagonal))?)?.to_dtype(dtype)
+    }
+
+    /// What is on and below a diagonal of the last two axes; zeros above it.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::ones((2, 2), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.tril(0)?.to_vec::<f32>()?, [1.0, 0.0, 1.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there are fewer than two axes.
+    pub fn tril(&self, diagonal: i32) -> Result<Self> {
+        let (below, zero) = (self.triangle("tril", diagonal)?, self.like(0.0)?);
+        below.where_(self, &zero)
+    }
+
+    /// What is on and above a diagonal of the last two axes; zeros below it.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::ones((2, 2), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.triu(0)?.to_vec::<f32>()?, [1.0, 1.0, 0.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there are fewer than two axes.
+    pub fn triu(&self, diagonal: i32) -> Result<Self> {
+        let (below, zero) = (self.triangle("triu", diagonal - 1)?, self.like(0.0)?);
+        below.where_(&zero, self)
+    }
+
+    /// The tensor on another device: its elements are read and written there.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let other = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2], 2, &device)?.to_device(&other)?;
+    /// assert!(x.device().is_same(&other));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`eval`](Self::eval), and `OutOfMemory` there.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        if self.device().is_same(device) {
+            return Ok(self.clone());
+        }
+        match self.dtype() {
+            DType::F16 => Self::from_slice(&self.to_vec::<f16>()?, self.shape(), device),
+            DType::BF16 => Self::from_slice(&self.to_vec::<bf16>()?, self.shape(), device),
+            DType::F32 => Self::from_slice(&self.to_vec::<f32>()?, self.shape(), device),
+            DType::I32 => Self::from_slice(&self.to_vec::<i32>()?, self.shape(), device),
+            DType::U32 => Self::from_slice(&self.to_vec::<u32>()?, self.shape(), device),
+            DType::U8 => Self::from_slice(&self.to_vec::<u8>()?, self.shape(), device),
+        }
+    }
+
+    fn triangle(&self, op: &str, diagonal: i32) -> Result<Self> {
+        let &[.., rows, columns] = &self.shape()[..] else {
+            return Err(invalid(format!("{op} expected at least two axes, found {}", Name(self))));
+        };
+        Self::tri(rows, columns, diagonal, DType::U8, self.device())
+    }
+
+    /// The row and the column of each element of a matrix.
+    pub(super) fn row_and_column(rows: usize, columns: usize, device: &Device) -> Result<(Self, Self)> {
+        let index = Self::iota(&Shape::from((rows, columns)).checked()?, device);
+        let row = index.div_scalar(columns as f64)?;
+        let column = index.sub(&row.mul_scalar(columns as f64)?)?;
+        Ok((row, column))
+    }
+
+    /// The number of each element, row by row.
+    pub(super) fn iota(shape: &Shape, device: &Device) -> Self {
+        Self::source(Op::Iota, 0, TensorType { shape: shape.clone(), dtype: DType::U32 }, device)
+    }
+
+    /// One number in every element, under this shape.
+    pub(super) fn splat(op: &str, shape: Shape, value: f64, dtype: DType, device: &Device) -> Result<Self> {
+        let bits = bits(op, value, dtype)?;
+        Ok(Self::source(Op::Scalar, bits, TensorType { shape, dtype }, device))
+    }
+
+    /// One number in every element, in everything else as this tensor.
+    pub(super) fn like(&self, value: f64) -> Result<Self> {
+        Self::splat("full", self.shape().clone(), value, self.dtype(), self.device())
+    }
+}
+
+/// A number as the bits of the class of a dtype.
+fn bits(op: &str, value: f64, dtype: DType) -> Result<u32> {
+    let holds = match dtype {
+        DType::F16 | DType::BF16 | DType::F32 => true,
+        DType::I32 => f64::from(value as i32) == value,
+        DType::U32 => f64::from(value as u32) == value,
+        DType::U8 => f64::from(value as u8) == value,
+    };
+    if !holds {
+        return Err(check::invalid(format!("{op} expected a number that {dtype} can hold, found {value}")));
+    }
+    Ok(match dtype.class() {
+        Class::Float => (value as f32).to_bits(),
+        Class::Int => (value as i32).cast_unsigned(),
+        Class::Uint => value as u32,
+    })
+}

@@ -1,0 +1,88 @@
+//! Random elements: a function of a key and the place of the element, so they are the same on every device (R5.2).
+
+use super::Tensor;
+use super::check::{self, Name, invalid};
+use crate::{DType, Device, Result, Shape};
+
+impl Tensor {
+    /// Evenly distributed numbers from 0 up to, but without, 1. Each call takes the next key of the device; see [`Device::set_seed`].
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::rand(1000, kiln::DType::F32, &device)?;
+    /// assert!((x.mean_all()?.to_scalar::<f32>()? - 0.5).abs() < 0.1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for integers; `TooLarge`.
+    pub fn rand(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
+        let shape = random_shape("rand", shape, dtype)?;
+        Self::random_words(&shape, device.next_key(), device)?.uniform()?.to_dtype(dtype)
+    }
+
+    /// Normally distributed numbers of mean 0 and variance 1. Each call takes the next key of the device; see [`Device::set_seed`].
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// device.set_seed(7);
+    /// let x = kiln::Tensor::randn(1000, kiln::DType::F32, &device)?;
+    /// assert!(x.mean_all()?.to_scalar::<f32>()?.abs() < 0.1);
+    /// device.set_seed(7);
+    /// assert_eq!(kiln::Tensor::randn(1000, kiln::DType::F32, &device)?.to_vec::<f32>()?, x.to_vec::<f32>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for integers; `TooLarge`.
+    pub fn randn(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
+        let shape = random_shape("randn", shape, dtype)?;
+        let one = Self::random_words(&shape, device.next_key(), device)?;
+        let other = Self::random_words(&shape, device.next_key(), device)?;
+        one.normal(&other)?.to_dtype(dtype)
+    }
+
+    /// Sets elements to 0 with this probability, and scales the others so that their mean stays. The same seed drops the same places.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::ones(1000, kiln::DType::F32, &device)?;
+    /// let y = x.dropout(0.5, 1)?.to_vec::<f32>()?;
+    /// assert!(y.iter().all(|&y| y == 0.0 || y == 2.0));
+    /// assert!((400..600).contains(&y.iter().filter(|&&y| y == 0.0).count()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the probability is not from 0 up to 1; `Unsupported` for integers.
+    pub fn dropout(&self, probability: f32, seed: u64) -> Result<Self> {
+        check::float("dropout", self)?;
+        if !(0.0..1.0).contains(&probability) {
+            let name = Name(self);
+            return Err(invalid(format!("dropout expected a probability from 0 up to 1, found {probability} for {name}")));
+        }
+        let uniform = Self::random_words(self.shape(), crate::device::mix(seed), self.device())?.uniform()?;
+        let keep = uniform.ge(&uniform.like(f64::from(probability))?)?;
+        keep.where_(&self.mul_scalar(1.0 / (1.0 - f64::from(probability)))?, &self.like(0.0)?)
+    }
+
+    /// Random bits for each place, of a key.
+    fn random_words(shape: &Shape, key: u32, device: &Device) -> Result<Self> {
+        let key = Self::splat("random", shape.clone(), f64::from(key), DType::U32, device)?;
+        Self::iota(shape, device).random_bits(&key)
+    }
+}
+
+fn random_shape(op: &str, shape: impl Into<Shape>, dtype: DType) -> Result<Shape> {
+    let shape = shape.into().checked().map_err(|error| error.context(op.to_string()))?;
+    if dtype.is_float() {
+        return Ok(shape);
+    }
+    Err(invalid(format!("{op} expected f16, bf16 or f32, found {dtype} for {shape}")))
+}

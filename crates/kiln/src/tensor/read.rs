@@ -1,0 +1,114 @@
+//! How elements reach the host.
+
+use super::Tensor;
+use super::check::{Name, invalid, unsupported};
+use crate::{DType, Error, ErrorKind, Result};
+use kiln_ir::Element;
+use kiln_ir::graph::Op;
+
+impl Tensor {
+    /// All elements, row by row. Runs what is pending, and waits for it.
+    ///
+    /// Elements are converted where nothing can be lost: `f16` and `bf16` to `f32`, `u8` to `u32` and `i32`.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::ones((2, 2), kiln::DType::F16, &device)?;
+    /// assert_eq!(x.sum_axis(1)?.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the elements are of another dtype and something could be lost; as [`eval`](Self::eval).
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if self.dtype() != T::DTYPE {
+            return self.widened(T::DTYPE)?.to_vec();
+        }
+        let tensor = self.contiguous()?;
+        tensor.eval()?;
+        let Some(storage) = tensor.0.storage() else {
+            return Err(Error::new(ErrorKind::Internal, "to_vec expected elements after eval, found none"));
+        };
+        let size = size_of::<T>() as u64;
+        let start = storage.layout.offset() as u64 * size;
+        storage.buffer.slice(start..start + self.elements() as u64 * size)?.typed::<T>()?.read()
+    }
+
+    /// The only element.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1.0f32, 2.0], 2, &device)?;
+    /// assert_eq!(x.sum_all()?.to_scalar::<f32>()?, 3.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there is not exactly one; otherwise as [`to_vec`](Self::to_vec).
+    pub fn to_scalar<T: Element>(&self) -> Result<T> {
+        match self.elements() {
+            1 => Ok(self.to_vec()?[0]),
+            _ => Err(invalid(format!("to_scalar expected one element, found {}", Name(self)))),
+        }
+    }
+
+    /// The same elements, row by row without gaps. Nothing is copied where they lie so already.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4], (2, 2), &device)?.t()?.contiguous()?;
+    /// assert_eq!(x.to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As every op, where a full batch runs.
+    pub fn contiguous(&self) -> Result<Self> {
+        match self.0.storage() {
+            Some(storage) if storage.layout.is_contiguous() => Ok(self.clone()),
+            // Computed elements lie without gaps, but those of a view lie as those that it sees.
+            None if !self.0.is_view() => Ok(self.clone()),
+            _ => Self::planned(Op::Cast, &[self], self.0.ty.clone()),
+        }
+    }
+
+    /// The elements in another dtype: rounded to the nearest between floats; towards zero and clamped, NaN as 0, from floats to integers; modulo
+    /// the range of the dtype between integers.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1.9f32, -300.0, f32::NAN], 3, &device)?;
+    /// assert_eq!(x.to_dtype(kiln::DType::I32)?.to_vec::<i32>()?, [1, -300, 0]);
+    /// assert_eq!(x.to_dtype(kiln::DType::U8)?.to_vec::<u8>()?, [1, 0, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As every op, where a full batch runs.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        let ty = kiln_ir::graph::TensorType { shape: self.shape().clone(), dtype };
+        Self::planned(Op::Cast, &[self], ty)
+    }
+
+    fn widened(&self, to: DType) -> Result<Self> {
+        use DType::{BF16, F16, F32, I32, U8, U32};
+        match (self.dtype(), to) {
+            (F16 | BF16, F32) | (U8, U32 | I32) => self.to_dtype(to),
+            _ => {
+                let name = Name(self);
+                Err(unsupported(format!("to_vec expected elements that fit {to}, found {name}; convert them with to_dtype")))
+            }
+        }
+    }
+}

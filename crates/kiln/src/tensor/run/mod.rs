@@ -1,0 +1,94 @@
+//! How tensors are computed: the pending graph is collected, planned or found in the plan cache, and run.
+
+mod collect;
+mod explain;
+pub(crate) mod gpu;
+mod plans;
+mod stepwise;
+mod verify;
+
+pub(super) use collect::count_pending;
+pub use explain::Explanation;
+pub(crate) use plans::{PlanCache, Program};
+pub use verify::VerifyReport;
+
+use super::node::Storage;
+use super::Tensor;
+use crate::{Device, Result};
+use collect::Collected;
+use kiln_ir::Layout;
+use kiln_ir::graph::NodeId;
+use kiln_ir::plan::{Place, Plan, Source};
+use kiln_runtime::Buffer;
+
+/// Computes all of these tensors, which are of one device.
+pub(super) fn eval(tensors: &[&Tensor]) -> Result<()> {
+    let Some(first) = tensors.iter().find(|tensor| tensor.0.storage().is_none()) else {
+        return Ok(());
+    };
+    let device = first.device().clone();
+    let collected = Collected::new(tensors);
+    let done = if device.has_tripwire() {
+        stepwise::with_tripwire(&device, &collected)?
+    } else {
+        let program = device.tensors().plans.get(&device, &collected.graph)?;
+        let done = run(&device, &program, &collected.inputs, &collected.scalars)?;
+        collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
+        for (node, storage) in done.held {
+            collected.tensors[node].0.set_ready(storage);
+        }
+        done.outputs
+    };
+    for (tensor, storage) in collected.outputs().zip(done) {
+        tensor.0.set_ready(storage);
+    }
+    Ok(())
+}
+
+/// What a run gives.
+pub(super) struct Done {
+    /// The outputs of the graph, in order.
+    pub(super) outputs: Vec<Storage>,
+    /// Nodes of the graph that are stored and held.
+    held: Vec<(NodeId, Storage)>,
+}
+
+/// Runs a program on these inputs, and returns its outputs.
+pub(super) fn run(device: &Device, program: &Program, inputs: &[Buffer], scalars: &[u32]) -> Result<Done> {
+    let plan = program.plan();
+    let slots = plan.slots.iter().map(|&bytes| allocate(device, bytes)).collect::<Result<Vec<_>>>()?;
+    let own = plan.values.iter().filter(|value| value.place == Place::Own);
+    let own = own.map(|value| allocate_elements(device, &value.ty)).collect::<Result<Vec<_>>>()?;
+    let submission = program.submit(device, inputs, scalars, &slots, &own)?;
+    let values = own_indices(plan);
+    let storage = |source: Source, layout: &Layout| match source {
+        Source::Input(input) => Storage { buffer: inputs[input].clone(), layout: layout.clone(), submission },
+        Source::Value(value) => Storage { buffer: own[values[value]].clone(), layout: layout.clone(), submission },
+    };
+    let outputs = plan.outputs.iter().map(|output| storage(output.source, &output.layout)).collect();
+    let held = plan.held.iter().map(|&(node, value)| {
+        let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
+        (node, storage(Source::Value(value), &layout))
+    });
+    Ok(Done { outputs, held: held.collect() })
+}
+
+/// For each value of the plan, its place among those with a buffer of their own.
+fn own_indices(plan: &Plan) -> Vec<usize> {
+    let mut own = 0;
+    let mut next = |value: &kiln_ir::plan::Value| {
+        own += usize::from(value.place == Place::Own);
+        own.wrapping_sub(1)
+    };
+    plan.values.iter().map(&mut next).collect()
+}
+
+/// Memory for the elements of a tensor.
+pub(super) fn allocate_elements(device: &Device, ty: &kiln_ir::graph::TensorType) -> Result<Buffer> {
+    allocate(device, (ty.shape.elements() * ty.dtype.bytes()) as u64)
+}
+
+/// Memory in whole groups of 16 bytes: a GPU writes four elements at once, also the last ones.
+fn allocate(device: &Device, bytes: u64) -> Result<Buffer> {
+    device.buffer(bytes.next_multiple_of(16).max(16))
+}

@@ -1,0 +1,147 @@
+//! Plans that were made, found again by the structure of what is computed.
+
+use super::gpu::GpuPlan;
+use crate::{Device, Error, ErrorKind, Result};
+use kiln_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
+use kiln_cpu::{CpuDevice, NativeProgram};
+use kiln_ir::graph::Graph;
+use kiln_ir::plan::{self, Plan, PlanKey, Target};
+use kiln_runtime::{Buffer, Feature};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The most plans that a device keeps.
+const MAX_PLANS: usize = 1024;
+
+/// Every GPU that wgpu serves binds so many storage buffers to a kernel.
+const STORAGE_BUFFERS: usize = 8;
+
+/// The plans of a device.
+pub(crate) struct PlanCache {
+    plans: Cache<PlanKey, Program>,
+    /// For each structure, how many plans were made: one for each set of shapes.
+    structures: Mutex<HashMap<PlanKey, usize>>,
+}
+
+/// A plan, ready to run on its device.
+pub(crate) struct Program {
+    plan: Arc<Plan>,
+    code: Code,
+    /// The how manieth plan of its structure it is.
+    pub(super) variant: usize,
+}
+
+enum Code {
+    Native(Arc<NativeProgram>),
+    Gpu(GpuPlan),
+}
+
+impl PlanCache {
+    pub(crate) fn new() -> Self {
+        let plans = Cache::builder("plans").policy(EvictionPolicy::size_limited_lru(MAX_PLANS)).build();
+        Self { plans: plans.expect("a bound of at least one is a valid policy"), structures: Mutex::default() }
+    }
+
+    /// The program of a graph: from the cache, or planned now.
+    pub(super) fn get(&self, device: &Device, graph: &Graph) -> Result<Arc<Program>> {
+        let found = self.plans.get_or_try_insert_with(&plan::key(graph), || self.create(device, graph));
+        found.map_err(|Failure(error)| error)
+    }
+
+    /// Whether a graph was planned before.
+    pub(super) fn contains(&self, graph: &Graph) -> bool {
+        self.plans.contains(&plan::key(graph))
+    }
+
+    pub(crate) fn statistics(&self) -> CacheMetrics {
+        self.plans.metrics()
+    }
+}
+
+impl PlanCache {
+    fn create(&self, device: &Device, graph: &Graph) -> Result<Program, Failure> {
+        let plan = Plan::new(graph, &target(device)).map_err(Failure)?;
+        let variant = {
+            let mut structures = self.structures.lock();
+            // Forgotten together with the plans, roughly: a count too low says less in a report, nothing else.
+            if structures.len() >= MAX_PLANS {
+                structures.clear();
+            }
+            let count = structures.entry(plan::structure(graph)).or_insert(0);
+            *count += 1;
+            *count
+        };
+        Ok(Program { variant, ..Program::new(device, plan).map_err(Failure)? })
+    }
+}
+
+/// What plans for a device have to mind.
+pub(super) fn target(device: &Device) -> Target {
+    match cpu(device) {
+        Some(_) => Target::CPU,
+        None => Target::gpu(STORAGE_BUFFERS, device.info().features.contains(&Feature::ShaderF16)),
+    }
+}
+
+/// The CPU device, where it is that.
+fn cpu(device: &Device) -> Option<&CpuDevice> {
+    let api: &dyn Any = &**device.api();
+    api.downcast_ref()
+}
+
+impl Program {
+    /// Makes a plan ready for a device.
+    pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
+        let plan = Arc::new(plan);
+        let code = match cpu(device) {
+            Some(cpu) => Code::Native(Arc::new(NativeProgram::new(Arc::clone(&plan), cpu.simd())?)),
+            None => Code::Gpu(GpuPlan::new(device, &plan)?),
+        };
+        Ok(Self { plan, code, variant: 1 })
+    }
+
+    /// The plan.
+    pub(super) fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The name and the WGSL of each kernel, where the device takes WGSL.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
+        let gpu = match &self.code {
+            Code::Native(_) => None,
+            Code::Gpu(plan) => Some(plan.sources()),
+        };
+        gpu.into_iter().flatten()
+    }
+
+    /// Hands the plan to its device with the data of a run; returns the number of the submission.
+    pub(super) fn submit(
+        &self,
+        device: &Device,
+        inputs: &[Buffer],
+        scalars: &[u32],
+        slots: &[Buffer],
+        own: &[Buffer],
+    ) -> Result<u64> {
+        match &self.code {
+            Code::Native(program) => {
+                let mut commands = device.commands();
+                program.record(&mut commands, inputs, slots, own, scalars.to_vec())?;
+                device.submit(commands)
+            }
+            Code::Gpu(plan) => plan.run(device, inputs, scalars, slots, own),
+        }
+    }
+}
+
+/// What stopped a plan from being made; the cache asks for its own error to fit in.
+#[derive(Clone)]
+struct Failure(Error);
+
+impl From<CacheError> for Failure {
+    fn from(error: CacheError) -> Self {
+        Self(Error::new(ErrorKind::Internal, format!("plan cache: {error}")).with_source(error))
+    }
+}

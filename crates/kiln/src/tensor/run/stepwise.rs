@@ -1,0 +1,115 @@
+//! Ops one by one: what the tripwire and the check of results need.
+
+use super::collect::Collected;
+use super::{Program, run};
+use crate::tensor::check::{Name, invalid};
+use crate::tensor::node::Storage;
+use crate::{DType, Device, Result, Tensor};
+use kiln_ir::graph::{Graph, Node, Op, TensorType};
+use kiln_ir::plan::Plan;
+use smallvec::SmallVec;
+
+/// Computes one node of a graph on a device, of inputs that are there.
+pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: Option<u32>) -> Result<Tensor> {
+    let (mut graph, mut buffers) = (Graph::default(), Vec::new());
+    for input in inputs {
+        input.eval()?;
+        let storage = input.0.storage().ok_or_else(|| invalid(format!("expected elements, found {input:?}")))?;
+        let op = Op::Input(storage.layout);
+        graph.nodes.push(Node { op, inputs: SmallVec::new(), ty: input.0.ty.clone() });
+        buffers.push(storage.buffer);
+    }
+    graph.nodes.push(Node { inputs: (0..inputs.len()).collect(), ..node.clone() });
+    graph.outputs.push(inputs.len());
+    let target = super::plans::target(device).unfused();
+    let program = Program::new(device, Plan::new(&graph, &target)?)?;
+    let scalars: SmallVec<[u32; 1]> = scalar.into_iter().collect();
+    let storage: Storage = run(device, &program, &buffers, &scalars)?.outputs.remove(0);
+    Ok(Tensor::ready(node.ty.clone(), device, storage))
+}
+
+/// The name of an op in messages.
+pub(super) fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Input(_) => "input",
+        Op::Scalar => "full",
+        Op::Iota => "iota",
+        Op::Element(op) => op.name,
+        Op::Cast => "to_dtype",
+        Op::View(_) => "view",
+        Op::Reduce(reduce, _) => reduce.name(),
+        Op::Kernel(op) => op.name(),
+    }
+}
+
+/// The nodes of a graph computed one by one, in order, each from those before it.
+pub(super) fn compute_all(
+    device: &Device,
+    collected: &Collected,
+    mut visit: impl FnMut(usize, &[&Tensor], &Tensor) -> Result<()>,
+) -> Result<Vec<Tensor>> {
+    let mut computed: Vec<Tensor> = Vec::with_capacity(collected.tensors.len());
+    let mut scalars = collected.scalars.iter().copied();
+    for (id, node) in collected.graph.nodes.iter().enumerate() {
+        if matches!(node.op, Op::Input(_)) {
+            computed.push(collected.tensors[id].clone());
+            continue;
+        }
+        let scalar = matches!(node.op, Op::Scalar).then(|| scalars.next()).flatten();
+        let inputs: Vec<&Tensor> = node.inputs.iter().map(|&input| &computed[input]).collect();
+        let result = compute(device, node, &inputs, scalar)
+            .map_err(|error| error.context(format!("op {id} (`{}`)", name(&node.op))))?;
+        visit(id, &inputs, &result)?;
+        computed.push(result);
+    }
+    Ok(computed)
+}
+
+/// Runs a graph op by op; an error where one makes a NaN or an infinity of finite elements.
+pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Vec<Storage>> {
+    let nodes = &collected.graph.nodes;
+    let computed = compute_all(device, collected, |id, inputs, result| {
+        // Numbers that a caller wrote, such as an infinity for a mask, are meant.
+        if matches!(nodes[id].op, Op::Scalar) || inputs.iter().any(|input| !matches!(first_not_finite(input), Ok(None))) {
+            return Ok(());
+        }
+        match first_not_finite(result)? {
+            None => Ok(()),
+            Some((place, value)) => {
+                let (op, result) = (name(&nodes[id].op), Name(result));
+                let inputs = crate::tensor::check::names(inputs);
+                Err(invalid(format!(
+                    "tripwire expected finite elements, found {value} at element {place} of {result}, which `{op}` made of \
+                     finite elements of {inputs}"
+                )))
+            }
+        }
+    })?;
+    let storages = collected.graph.outputs.iter().map(|&output| {
+        computed[output].0.storage().ok_or_else(|| invalid("expected a computed output, found none".to_string()))
+    });
+    storages.collect()
+}
+
+/// The first element that is NaN or infinite, with its place, row by row.
+fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
+    if !tensor.dtype().is_float() {
+        return Ok(None);
+    }
+    Ok(values(tensor)?.iter().copied().enumerate().find(|(_, value)| !value.is_finite()))
+}
+
+/// The elements of a tensor that is there, row by row, as numbers. This is not [`Tensor::to_vec`], which would run under the tripwire.
+pub(super) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
+    let dtype = tensor.dtype().class().dtype();
+    let ty = TensorType { shape: tensor.shape().clone(), dtype };
+    let node = Node { op: Op::Cast, inputs: SmallVec::new(), ty };
+    let plain = compute(tensor.device(), &node, &[tensor], None)?;
+    let storage = plain.0.storage().ok_or_else(|| invalid(format!("expected elements, found {plain:?}")))?;
+    let buffer = storage.buffer.slice(..tensor.elements() as u64 * 4)?;
+    Ok(match dtype {
+        DType::I32 => buffer.typed::<i32>()?.read()?.into_iter().map(f64::from).collect(),
+        DType::U32 => buffer.typed::<u32>()?.read()?.into_iter().map(f64::from).collect(),
+        _ => buffer.typed::<f32>()?.read()?.into_iter().map(f64::from).collect(),
+    })
+}

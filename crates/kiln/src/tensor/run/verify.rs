@@ -1,0 +1,191 @@
+//! The same graph on two ways and two devices: results that differ beyond the bounds of the ops are an error that names the op.
+
+use super::collect::Collected;
+use super::stepwise::{self, name, values};
+use super::{Program, plans, run};
+use crate::tensor::check::Name;
+use crate::{CpuOptions, DType, Device, Error, ErrorKind, Result, SimdLevel, Tensor};
+use kiln_ir::graph::{Node, Op, Reduce};
+use kiln_ir::plan::Plan;
+use kiln_runtime::DeviceKind;
+use std::fmt;
+
+/// What [`Tensor::eval_checked`] compared, where nothing differed beyond its bound.
+#[derive(Clone, Debug)]
+pub struct VerifyReport {
+    /// Ops whose results on the device and on the CPU device were compared.
+    pub ops: usize,
+    /// Elements that were compared.
+    pub elements: usize,
+    /// The largest difference, as a share of what is allowed.
+    pub worst: f64,
+    /// The op of the largest difference.
+    pub worst_op: &'static str,
+    /// Kernels of the fused run.
+    pub kernels: usize,
+}
+
+impl fmt::Display for VerifyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ops, elements, worst, worst_op, kernels } = self;
+        let share = worst * 100.0;
+        write!(f, "{ops} ops ({kernels} kernels fused), {elements} elements compared: ")?;
+        if worst_op.is_empty() { f.write_str("no difference") } else { write!(f, "`{worst_op}` has the largest difference, {share:.1} % of its bound") }
+    }
+}
+
+impl Tensor {
+    /// Computes the elements three times: fused, op by op, and op by op on the CPU device (on one thread without vector instructions, where
+    /// this is the CPU device). An error names the first op and element that differ beyond the op's bound.
+    ///
+    /// Op by op, both devices start from the same inputs, so that the bound of the op alone applies. The fused result may differ from that of
+    /// the single ops by the sum of their bounds, relative to the largest of their elements: dtypes of 16 bits are not rounded between fused ops.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::rand((4, 4), kiln::DType::F32, &device)?;
+    /// let report = x.exp()?.matmul(&x)?.gelu()?.eval_checked()?;
+    /// println!("{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Internal` where results differ: then a kernel or a driver is at fault; otherwise as [`eval`](Self::eval).
+    pub fn eval_checked(&self) -> Result<VerifyReport> {
+        let collected = Collected::new(&[self]);
+        let device = self.device();
+        let other = other_device(device)?;
+        let mut report = VerifyReport { ops: 0, elements: 0, worst: 0.0, worst_op: "", kernels: 0 };
+        let (mut sum_of_bounds, mut largest) = (0.0, 0.0f64);
+        let nodes = &collected.graph.nodes;
+        let mut scalars = collected.scalars.iter().copied();
+        let single = stepwise::compute_all(device, &collected, |id, inputs, result| {
+            let node = &nodes[id];
+            let scalar = matches!(node.op, Op::Scalar).then(|| scalars.next()).flatten();
+            let there = inputs.iter().map(|input| input.to_device(&other)).collect::<Result<Vec<_>>>()?;
+            let expected = stepwise::compute(&other, node, &there.iter().collect::<Vec<_>>(), scalar)?;
+            let (found, expected) = (values(result)?, values(&expected)?);
+            let bound = Bound::of(node, inputs)?;
+            sum_of_bounds += bound.relative;
+            largest = found.iter().filter(|value| value.is_finite()).fold(largest, |largest, value| largest.max(value.abs()));
+            report.compare(node, result, &found, &expected, &bound, "op by op", "the CPU device")
+        })?;
+        let output = collected.graph.outputs[0];
+        if let Some(node) = nodes.get(output).filter(|node| !matches!(node.op, Op::Input(_))) {
+            let program = Program::new(device, Plan::new(&collected.graph, &plans::target(device))?)?;
+            report.kernels = program.plan().steps.len();
+            let storage = run(device, &program, &collected.inputs, &collected.scalars)?.outputs.remove(0);
+            let fused = Self::ready(node.ty.clone(), device, storage.clone());
+            let (found, expected) = (values(&fused)?, values(&single[output])?);
+            let bound = Bound { relative: sum_of_bounds, absolute: sum_of_bounds * largest };
+            report.compare(node, &fused, &found, &expected, &bound, "fused", "op by op")?;
+            self.0.set_ready(storage);
+        }
+        Ok(report)
+    }
+}
+
+impl VerifyReport {
+    /// Compares results of one op; the first that differs beyond the bound is an error.
+    #[expect(clippy::too_many_arguments, reason = "what is compared, and how both sides are called")]
+    fn compare(
+        &mut self,
+        node: &Node,
+        result: &Tensor,
+        found: &[f64],
+        expected: &[f64],
+        bound: &Bound,
+        one: &str,
+        other: &str,
+    ) -> Result<()> {
+        let op = name(&node.op);
+        self.ops += usize::from(one != "fused");
+        self.elements += found.len();
+        for (place, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+            // Single ops of 16 bits overflow where fused ones do not.
+            let overflowed = one == "fused" && !expected.is_finite() && node.ty.dtype != DType::F32;
+            let is_same = found == expected || (found.is_nan() && expected.is_nan()) || overflowed;
+            if is_same {
+                continue;
+            }
+            let allowed = bound.relative * found.abs().max(expected.abs()) + bound.absolute;
+            let share = (found - expected).abs() / allowed;
+            if !(share <= 1.0) {
+                let name = Name(result);
+                let message = format!(
+                    "`{op}` expected {expected} at element {place} of {name} as {other} has it, found {found} {one}; the \
+                     difference is {:e}, allowed are {allowed:e}",
+                    (found - expected).abs()
+                );
+                return Err(Error::new(ErrorKind::Internal, message));
+            }
+            if share > self.worst {
+                (self.worst, self.worst_op) = (share, op);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How far two results of one op may be apart.
+struct Bound {
+    relative: f64,
+    absolute: f64,
+}
+
+impl Bound {
+    /// Twice the bound of the op: each side may be as far from the exact result.
+    fn of(node: &Node, inputs: &[&Tensor]) -> Result<Self> {
+        let dtype = node.ty.dtype;
+        // Half a step between neighbours of the dtype, which storing costs.
+        let stored = match dtype {
+            DType::F16 => 2f64.powi(-11),
+            DType::BF16 => 2f64.powi(-8),
+            DType::F32 => 2f64.powi(-24),
+            DType::I32 | DType::U32 | DType::U8 => 0.0,
+        };
+        let largest = |tensor: &Tensor| -> Result<f64> {
+            Ok(values(tensor)?.iter().filter(|value| value.is_finite()).fold(0.0, |largest: f64, value| largest.max(value.abs())))
+        };
+        let (relative, absolute) = match &node.op {
+            Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_) => (0.0, 0.0),
+            Op::Cast => (0.0, 0.0),
+            Op::Element(op) => {
+                let tolerance = op.bound(dtype);
+                (2.0 * tolerance.ulps * stored, tolerance.absolute)
+            }
+            Op::Reduce(Reduce::Sum | Reduce::Mean, axes) if dtype.is_float() => {
+                let terms: usize = axes.iter().map(|&axis| inputs[0].shape()[axis]).product();
+                let sum = if matches!(node.op, Op::Reduce(Reduce::Mean, _)) { 1.0 } else { terms as f64 };
+                (stored, SUM_ULPS * 2f64.powi(-24) * sum * largest(inputs[0])?)
+            }
+            Op::Reduce(..) => (0.0, 0.0),
+            Op::Kernel(op) => {
+                let types: Vec<_> = inputs.iter().map(|input| input.0.ty.clone()).collect();
+                let largest = inputs.iter().map(|input| largest(input)).collect::<Result<Vec<_>>>()?;
+                (stored, op.bound(&types, &largest))
+            }
+        };
+        // Below the normal numbers of a dtype, steps no longer shrink.
+        let smallest = match dtype {
+            DType::F16 => 2f64.powi(-25),
+            DType::BF16 | DType::F32 => 2f64.powi(-126),
+            DType::I32 | DType::U32 | DType::U8 => 0.0,
+        };
+        Ok(Self { relative: 2.0 * relative, absolute: 2.0 * (absolute + smallest) })
+    }
+}
+
+/// Sums are added up in tiles or trees: the error of each grows with the logarithm of the terms.
+const SUM_ULPS: f64 = 32.0;
+
+/// The device that results are checked against.
+fn other_device(device: &Device) -> Result<Device> {
+    let options = CpuOptions::new();
+    if device.info().kind == DeviceKind::Cpu {
+        return Device::cpu_with(options.threads(1).simd(SimdLevel::Scalar));
+    }
+    Device::cpu_with(options)
+}

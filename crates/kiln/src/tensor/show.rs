@@ -1,0 +1,103 @@
+//! Tensors as text: shape, dtype, device, and a readable excerpt.
+
+use super::{Status, Tensor};
+use crate::{DType, Result};
+use std::fmt;
+
+/// Along each axis, at most this many elements are shown at either end.
+const EDGE: usize = 3;
+/// Tensors up to this size are shown whole.
+const WHOLE: usize = 64;
+
+impl fmt::Debug for Tensor {
+    /// Shape, dtype, device and status. Nothing runs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = match self.status() {
+            Status::Planned => "planned",
+            Status::Submitted => "submitted",
+            Status::Ready => "ready",
+        };
+        let (shape, dtype, device) = (self.shape(), self.dtype(), &self.device().info().id);
+        write!(f, "Tensor({shape}, {dtype}, {device}, {status})")
+    }
+}
+
+impl fmt::Display for Tensor {
+    /// The elements, or the outermost ones where there are many, then shape, dtype and device. Runs what is pending; where that fails, the
+    /// error is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.excerpt() {
+            Ok(excerpt) => writeln!(f, "{excerpt}")?,
+            Err(error) => writeln!(f, "<{error}>")?,
+        }
+        write!(f, "{}, {}, {}", self.shape(), self.dtype(), self.device().info().id)
+    }
+}
+
+impl Tensor {
+    fn excerpt(&self) -> Result<String> {
+        let mut shown = self.clone();
+        let is_cut = self.elements() > WHOLE;
+        self.eval()?;
+        // Only what is shown is read: both ends of each axis, one after the other.
+        for axis in 0..self.rank() {
+            let length = self.shape()[axis];
+            if is_cut && length > 2 * EDGE {
+                shown = Self::cat(&[&shown.slice(axis, ..EDGE)?, &shown.slice(axis, length - EDGE..)?], axis)?;
+            }
+        }
+        let texts: Vec<String> = match self.dtype() {
+            DType::F16 | DType::BF16 | DType::F32 => {
+                shown.to_dtype(DType::F32)?.to_vec::<f32>()?.iter().map(|&value| number(value)).collect()
+            }
+            DType::I32 => shown.to_vec::<i32>()?.iter().map(i32::to_string).collect(),
+            DType::U32 | DType::U8 => shown.to_vec::<u32>()?.iter().map(u32::to_string).collect(),
+        };
+        let width = texts.iter().map(String::len).max().unwrap_or(0);
+        let mut text = String::new();
+        let cut: Vec<bool> = (0..self.rank()).map(|axis| shown.shape()[axis] < self.shape()[axis]).collect();
+        write_axis(&mut text, &mut texts.iter(), &shown.shape()[..], &cut, width, 0);
+        Ok(text)
+    }
+}
+
+/// A float in few digits.
+fn number(value: f32) -> String {
+    let size = value.abs();
+    if value == value.trunc() && size < 1e6 {
+        format!("{value:.1}")
+    } else if value.is_finite() && !(1e-4..1e6).contains(&size) {
+        format!("{value:.4e}")
+    } else {
+        format!("{value:.4}")
+    }
+}
+
+fn write_axis<'a>(
+    text: &mut String,
+    numbers: &mut impl Iterator<Item = &'a String>,
+    shape: &[usize],
+    cut: &[bool],
+    width: usize,
+    depth: usize,
+) {
+    let Some((&length, inner)) = shape.split_first() else {
+        let number = numbers.next().map_or("", String::as_str);
+        text.push_str(&format!("{number:>width$}"));
+        return;
+    };
+    let between = if inner.is_empty() { " ".to_string() } else { format!("\n{}", " ".repeat(depth + 1)) };
+    text.push('[');
+    for index in 0..length {
+        if index > 0 {
+            text.push(',');
+            text.push_str(&between);
+        }
+        if cut[0] && index == EDGE {
+            text.push_str("...,");
+            text.push_str(&between);
+        }
+        write_axis(text, numbers, inner, &cut[1..], width, depth + 1);
+    }
+    text.push(']');
+}

@@ -1,0 +1,351 @@
+//! Other orders of the same elements, without copies where strides can say them (R5.1).
+
+use super::Tensor;
+use super::check::{self, Axis, Name, invalid, mismatch};
+use crate::{Result, Shape};
+use kiln_ir::graph::{Axes, View};
+use smallvec::smallvec;
+use std::ops::{Bound, RangeBounds};
+
+impl Tensor {
+    /// Swaps two axes; negative ones count from the end.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4, 5, 6], (2, 3), &device)?;
+    /// assert_eq!(x.transpose(0, 1)?.to_vec::<i32>()?, [1, 4, 2, 5, 3, 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where an axis is not there.
+    pub fn transpose(&self, one: impl Into<Axis>, other: impl Into<Axis>) -> Result<Self> {
+        let (one, other) = (check::axis("transpose", one, self)?, check::axis("transpose", other, self)?);
+        let mut axes: Axes = (0..self.rank()).collect();
+        axes.swap(one, other);
+        self.permuted(axes)
+    }
+
+    /// The transpose over the last two axes: a matrix, or a batch of them.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::zeros((5, 2, 3), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.t()?.shape()[..], [5, 3, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there are fewer than two axes.
+    pub fn t(&self) -> Result<Self> {
+        self.transpose(-2, -1)
+    }
+
+    /// Axis `i` of the result is axis `axes[i]` of this one.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::zeros((2, 3, 4), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.permute(&[2, 0, 1])?.shape()[..], [4, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axes are not all axes, once each.
+    pub fn permute(&self, axes: &[impl Into<Axis> + Copy]) -> Result<Self> {
+        if axes.len() != self.rank() {
+            let (rank, found) = (self.rank(), axes.len());
+            return Err(invalid(format!("permute expected {rank} axes, found {found} for {}", Name(self))));
+        }
+        check::axes("permute", axes, self)?;
+        let axes = axes.iter().map(|&axis| check::axis("permute", axis, self)).collect::<Result<Axes>>()?;
+        self.permuted(axes)
+    }
+
+    fn permuted(&self, axes: Axes) -> Result<Self> {
+        if axes.iter().copied().eq(0..self.rank()) {
+            return Ok(self.clone());
+        }
+        let shape = axes.iter().map(|&axis| self.shape()[axis]).collect();
+        self.viewed(View::Permute(axes), shape)
+    }
+
+    /// The same elements in the same order under another shape.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4, 5, 6], 6, &device)?;
+    /// assert_eq!(x.reshape((2, 3))?.sum_axis(0)?.to_vec::<i32>()?, [5, 7, 9]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where the shape has another number of elements.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into().checked().map_err(|error| error.context("reshape"))?;
+        if shape.elements() != self.elements() {
+            let (wanted, found) = (self.elements(), shape.elements());
+            let name = Name(self);
+            return Err(mismatch(format!("reshape expected {wanted} elements, found {found} in {shape} for {name}")));
+        }
+        if shape == *self.shape() {
+            return Ok(self.clone());
+        }
+        self.viewed(View::Reshape, shape)
+    }
+
+    /// All elements along one axis.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?.flatten()?.shape()[..], [6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reshape`](Self::reshape).
+    pub fn flatten(&self) -> Result<Self> {
+        self.reshape(self.elements())
+    }
+
+    /// Spreads axes of length 1, and new ones in front, to the lengths of a shape.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2], (2, 1), &device)?;
+    /// assert_eq!(x.broadcast_to((2, 3))?.to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where the tensor does not broadcast to the shape.
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into().checked().map_err(|error| error.context("broadcast_to"))?;
+        if self.shape().broadcast(&shape).as_ref() != Some(&shape) {
+            let name = Name(self);
+            return Err(mismatch(format!("broadcast_to expected a shape that {name} spreads to, found {shape}")));
+        }
+        self.spread(&shape)
+    }
+
+    /// The tensor spread to a shape that it broadcasts to.
+    pub(super) fn spread(&self, shape: &Shape) -> Result<Self> {
+        if shape == self.shape() { Ok(self.clone()) } else { self.viewed(View::Broadcast, shape.clone()) }
+    }
+
+    /// A range along an axis.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4, 5, 6], (2, 3), &device)?;
+    /// assert_eq!(x.slice(1, 1..)?.to_vec::<i32>()?, [2, 3, 5, 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis or the range is not there.
+    pub fn slice(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.slice_step(axis, range, 1)
+    }
+
+    /// Every `step`-th element of a range along an axis, from its start; from its end backwards where the step is negative.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4, 5], 5, &device)?;
+    /// assert_eq!(x.slice_step(0, 1.., 2)?.to_vec::<i32>()?, [2, 4]);
+    /// assert_eq!(x.slice_step(0, .., -2)?.to_vec::<i32>()?, [5, 3, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis or the range is not there, or where the step is 0.
+    pub fn slice_step(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>, step: isize) -> Result<Self> {
+        let axis = check::axis("slice", axis, self)?;
+        let length = self.shape()[axis];
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&end) => end.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => length,
+        };
+        if start > end || end > length {
+            let name = Name(self);
+            let message = format!("slice expected a range within 0..{length}, found {start}..{end} on axis {axis} of {name}");
+            return Err(invalid(message));
+        }
+        if step == 0 {
+            return Err(invalid(format!("slice expected a step other than 0, found 0 on axis {axis} of {}", Name(self))));
+        }
+        let count = (end - start).div_ceil(step.unsigned_abs());
+        if count == length && step == 1 {
+            return Ok(self.clone());
+        }
+        let first = if step < 0 { end.saturating_sub(1) } else { start };
+        self.viewed(View::Slice { axis, start: first, step }, self.shape().with(axis, count))
+    }
+
+    /// The elements along an axis in the opposite order.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::from_slice(&[1, 2, 3], 3, &device)?.flip(0)?.to_vec::<i32>()?, [3, 2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis is not there.
+    pub fn flip(&self, axis: impl Into<Axis>) -> Result<Self> {
+        let axis = check::axis("flip", axis, self)?;
+        let view = View::Slice { axis, start: self.shape()[axis].saturating_sub(1), step: -1 };
+        self.viewed(view, self.shape().clone())
+    }
+
+    /// One element along an axis, which is left out.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4], (2, 2), &device)?;
+    /// assert_eq!(x.select(0, 1)?.to_vec::<i32>()?, [3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis or the element is not there.
+    pub fn select(&self, axis: impl Into<Axis>, index: usize) -> Result<Self> {
+        let axis = check::axis("select", axis, self)?;
+        let length = self.shape()[axis];
+        if index >= length {
+            let name = Name(self);
+            return Err(invalid(format!("select expected an index below {length}, found {index} on axis {axis} of {name}")));
+        }
+        self.slice(axis, index..=index)?.squeeze(axis)
+    }
+
+    /// Leaves out an axis of length 1.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::zeros((2, 1, 3), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.squeeze(1)?.shape()[..], [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where its length is another; `InvalidArgument` where the axis is not there.
+    pub fn squeeze(&self, axis: impl Into<Axis>) -> Result<Self> {
+        let axis = check::axis("squeeze", axis, self)?;
+        if self.shape()[axis] != 1 {
+            let (found, name) = (self.shape()[axis], Name(self));
+            return Err(mismatch(format!("squeeze expected an axis of length 1, found {found} on axis {axis} of {name}")));
+        }
+        self.without_axes(&smallvec![axis])
+    }
+
+    /// The tensor without these axes, which have the length 1.
+    pub(super) fn without_axes(&self, axes: &Axes) -> Result<Self> {
+        let kept = self.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+        self.reshape(kept.map(|(_, &length)| length).collect::<Shape>())
+    }
+
+    /// Puts in an axis of length 1, which then has this number; negative ones count from the end.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.unsqueeze(1)?.shape()[..], [2, 1, 3]);
+    /// assert_eq!(x.unsqueeze(-1)?.shape()[..], [2, 3, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there can be no such axis.
+    pub fn unsqueeze(&self, axis: impl Into<Axis>) -> Result<Self> {
+        let axis = check::axis_of("unsqueeze", axis, self.rank() + 1, self)?;
+        let mut lengths = self.shape().to_vec();
+        lengths.insert(axis, 1);
+        self.reshape(lengths)
+    }
+
+    /// Parts of these lengths along an axis, in order.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let parts = kiln::Tensor::from_slice(&[1, 2, 3], 3, &device)?.split(&[1, 2], 0)?;
+    /// assert_eq!(parts[1].to_vec::<i32>()?, [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where the lengths do not add up to that of the axis; `InvalidArgument` where the axis is not there.
+    pub fn split(&self, lengths: &[usize], axis: impl Into<Axis>) -> Result<Vec<Self>> {
+        let axis = check::axis("split", axis, self)?;
+        let total = lengths.iter().try_fold(0usize, |total, &length| total.checked_add(length));
+        if total != Some(self.shape()[axis]) {
+            let (wanted, name) = (self.shape()[axis], Name(self));
+            let message =
+                format!("split expected lengths that add up to {wanted}, found {lengths:?} on axis {axis} of {name}");
+            return Err(mismatch(message));
+        }
+        let mut start = 0;
+        let part = |&length: &usize| {
+            start += length;
+            self.slice(axis, start - length..start)
+        };
+        lengths.iter().map(part).collect()
+    }
+
+    /// `count` parts along an axis, of equal length but for the last, which may be shorter; fewer where there are not as many elements.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let parts = kiln::Tensor::from_slice(&[1, 2, 3], 3, &device)?.chunk(2, 0)?;
+    /// assert_eq!(parts[0].to_vec::<i32>()?, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis is not there, or where `count` is 0.
+    pub fn chunk(&self, count: usize, axis: impl Into<Axis>) -> Result<Vec<Self>> {
+        let axis = check::axis("chunk", axis, self)?;
+        if count == 0 {
+            return Err(invalid(format!("chunk expected at least one part, found 0 for {}", Name(self))));
+        }
+        let length = self.shape()[axis];
+        let part = length.div_ceil(count).max(1);
+        let starts = (0..length.max(1)).step_by(part);
+        starts.map(|start| self.slice(axis, start..length.min(start + part))).collect()
+    }
+}

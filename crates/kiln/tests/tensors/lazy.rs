@@ -1,0 +1,219 @@
+//! Laziness: when ops run, how often they are planned, what is kept, and what the reports say (R5.3, R5.4, R5.6).
+
+use kiln::{Activation, DType, Device, ErrorKind, Status, Tensor};
+
+fn cpu() -> Device {
+    Device::cpu().unwrap()
+}
+
+fn numbers(shape: (usize, usize), device: &Device) -> Tensor {
+    let elements: Vec<f32> = (0..shape.0 * shape.1).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    Tensor::from_slice(&elements, shape, device).unwrap()
+}
+
+#[test]
+fn ops_run_when_elements_are_read() {
+    let device = cpu();
+    let x = numbers((4, 4), &device);
+    let y = x.exp().unwrap().neg().unwrap();
+    assert_eq!((x.status(), y.status()), (Status::Ready, Status::Planned));
+    y.to_vec::<f32>().unwrap();
+    assert_eq!(y.status(), Status::Ready);
+    assert_eq!(y.explain().unwrap().kernels(), 0);
+}
+
+/// R5.4: each named form is one kernel.
+#[test]
+fn named_fused_forms_are_one_kernel() {
+    let device = cpu();
+    let (a, b) = (numbers((8, 8), &device), numbers((8, 8), &device));
+    let bias = numbers((1, 8), &device).reshape(8).unwrap();
+    let forms = [
+        ("fused_add_relu", a.fused_add_relu(&b)),
+        ("fused_mul_relu", a.fused_mul_relu(&b)),
+        ("fused_affine of numbers", a.fused_affine(2.0, 1.0)),
+        ("fused_affine of tensors", a.fused_affine(&b, &bias)),
+        ("matmul_with_activation none", a.matmul_with_activation(&b, Activation::None)),
+        ("matmul_with_activation relu", a.matmul_with_activation(&b, Activation::Relu)),
+        ("matmul_with_activation gelu", a.matmul_with_activation(&b, Activation::Gelu)),
+        ("fused_linear_residual_relu", a.fused_linear_residual_relu(&b, &bias, &a)),
+        ("fused_gelu_linear", a.fused_gelu_linear(&b, &bias)),
+        ("softmax", a.softmax(1)),
+        ("layer_norm", a.layer_norm(Some(&bias), Some(&bias), 1e-5)),
+        ("chain into a reduction", a.mul(&b).unwrap().add_scalar(1.0).unwrap().relu().unwrap().sum_axis(1)),
+        ("mean", a.square().unwrap().mean_axis(0)),
+    ];
+    for (name, form) in forms {
+        let explanation = form.unwrap().explain().unwrap();
+        assert_eq!(explanation.kernels(), 1, "{name}: {explanation}");
+    }
+}
+
+/// R5.3: a repeated computation with new data and new numbers does no planning.
+#[test]
+fn a_computation_is_planned_once_per_set_of_shapes() {
+    let device = cpu();
+    let step = |rows: usize, scale: f64| {
+        let x = numbers((rows, 8), &device);
+        let y = x.mul_scalar(scale).unwrap().gelu().unwrap().sum_axis(1).unwrap();
+        let explanation = y.explain().unwrap();
+        y.eval().unwrap();
+        explanation
+    };
+    let first = step(4, 1.0);
+    assert!(!first.was_planned() && first.to_string().contains("planned now"), "{first}");
+    for scale in 0..50 {
+        assert!(step(4, f64::from(scale)).was_planned());
+    }
+    assert_eq!(device.plan_cache_stats().misses, 1);
+    let other = step(5, 1.0);
+    assert!(!other.was_planned() && other.to_string().contains("number 2"), "{other}");
+    assert_eq!(device.plan_cache_stats().misses, 2);
+    // Every length a plan of its own, but no more of them than the cache holds.
+    for rows in 1..40 {
+        step(rows, 1.0);
+    }
+    assert_eq!(device.plan_cache_stats().misses, 39);
+}
+
+/// Plans of one device are not seen by another.
+#[test]
+fn plans_belong_to_a_device() {
+    let (one, other) = (cpu(), cpu());
+    numbers((2, 2), &one).exp().unwrap().eval().unwrap();
+    assert_eq!((one.plan_cache_stats().misses, other.plan_cache_stats().misses), (1, 0));
+}
+
+/// A long chain runs in batches, and neither overflows a stack nor loses an op.
+#[test]
+fn a_chain_of_ten_thousand_ops_runs_in_batches() {
+    let device = cpu();
+    let one = Tensor::ones(16, DType::F32, &device).unwrap();
+    let mut x = Tensor::zeros(16, DType::F32, &device).unwrap();
+    for _ in 0..10_000 {
+        x = x.add(&one).unwrap();
+    }
+    assert_eq!(x.to_vec::<f32>().unwrap(), [10_000.0; 16]);
+    assert!(device.plan_cache_stats().misses < 50, "{}", device.plan_cache_stats());
+}
+
+/// A tensor that doubles with each step has few nodes, however often each is used.
+#[test]
+fn shared_nodes_are_counted_once() {
+    let device = cpu();
+    let mut x = Tensor::ones(4, DType::F32, &device).unwrap();
+    for _ in 0..60 {
+        x = x.add(&x).unwrap().mul_scalar(0.5).unwrap();
+    }
+    assert_eq!(x.status(), Status::Planned);
+    assert_eq!(x.to_vec::<f32>().unwrap(), [1.0; 4]);
+}
+
+/// What is stored anyway is kept where somebody still holds it.
+#[test]
+fn a_held_reduction_is_not_computed_again() {
+    let device = cpu();
+    let x = numbers((64, 64), &device);
+    let sums = x.exp().unwrap().sum_keepdim(&[1]).unwrap();
+    let shares = x.exp().unwrap().div(&sums).unwrap();
+    shares.eval().unwrap();
+    assert_eq!(sums.status(), Status::Ready);
+    let dropped = x.exp().unwrap().div(&x.exp().unwrap().sum_keepdim(&[1]).unwrap()).unwrap();
+    assert_eq!(dropped.explain().unwrap().kernels(), 2);
+    dropped.eval().unwrap();
+    assert_eq!(dropped.to_vec::<f32>().unwrap(), shares.to_vec::<f32>().unwrap());
+}
+
+/// What is computed a second time for somebody who holds it is stored then: at most one computation is wasted.
+#[test]
+fn a_held_chain_is_computed_twice_at_most() {
+    let device = cpu();
+    let weights = numbers((8, 8), &device).to_dtype(DType::F16).unwrap();
+    let kernels = |_| {
+        let result = weights.mul_scalar(2.0).unwrap();
+        let explanation = result.explain().unwrap();
+        result.eval().unwrap();
+        (explanation.kernels(), explanation.bytes_moved())
+    };
+    let runs: Vec<(usize, u64)> = (0..4).map(kernels).collect();
+    // Read 256 bytes and write 128; write 128 more, and read them; only read and write 128.
+    assert_eq!(runs, [(1, 384), (2, 640), (1, 256), (1, 256)]);
+    assert_eq!(weights.status(), Status::Ready);
+}
+
+#[test]
+fn several_tensors_share_what_they_have_in_common() {
+    let device = cpu();
+    let x = numbers((8, 8), &device);
+    let sum = x.sum_all().unwrap();
+    let (y, z) = (x.sub(&sum).unwrap(), x.add(&sum).unwrap());
+    Tensor::eval_all(&[&y, &z]).unwrap();
+    assert!([&y, &z].iter().all(|tensor| tensor.status() == Status::Ready));
+    let error = Tensor::eval_all(&[&y, &numbers((1, 1), &cpu())]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// Intermediates share memory, and the plan says how much it takes.
+#[test]
+fn peak_bytes_are_no_worse_than_the_live_buffers() {
+    let device = cpu();
+    let mut x = numbers((64, 64), &device);
+    for _ in 0..10 {
+        x = x.softmax(1).unwrap();
+    }
+    let explanation = x.explain().unwrap();
+    let plan = explanation.plan().unwrap();
+    assert_eq!(explanation.kernels(), 10);
+    assert_eq!(plan.unshared_bytes(), 10 * 64 * 64 * 4);
+    // Two intermediates at a time, or one beside the output.
+    assert_eq!((plan.peak_bytes(), plan.live_bytes()), (3 * 64 * 64 * 4, 2 * 64 * 64 * 4));
+}
+
+#[test]
+fn the_tripwire_names_the_op_that_made_a_nan() {
+    let device = cpu();
+    device.set_tripwire(true);
+    let x = Tensor::from_slice(&[1.0f32, 0.0, 4.0], 3, &device).unwrap();
+    let fine = x.add_scalar(1.0).unwrap().sqrt().unwrap();
+    assert_eq!(fine.to_vec::<f32>().unwrap()[1], 1.0);
+    let error = x.mul_scalar(2.0).unwrap().log().unwrap().exp().unwrap().sum_all().unwrap().eval().unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("`log`") && message.contains("-inf at element 1"), "{message}");
+    // An infinity that a caller brings is meant.
+    let masked = x.gt(0.5).unwrap().where_(&x, f64::NEG_INFINITY).unwrap();
+    assert_eq!(masked.to_vec::<f32>().unwrap()[1], f32::NEG_INFINITY);
+    device.set_tripwire(false);
+    assert_eq!(x.log().unwrap().to_vec::<f32>().unwrap()[1], f32::NEG_INFINITY);
+}
+
+/// R5.7: a failed run leaves the tensor planned, and says why each time.
+#[test]
+fn an_index_out_of_range_is_an_error_of_every_read() {
+    let device = cpu();
+    let x = numbers((2, 2), &device);
+    let index = Tensor::from_slice(&[0u32, 7], 2, &device).unwrap();
+    let picked = x.index_select(0, &index).unwrap();
+    for _ in 0..2 {
+        let error = picked.to_vec::<f32>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains('7'), "{error}");
+        assert_eq!(picked.status(), Status::Planned);
+    }
+}
+
+#[test]
+fn many_threads_evaluate_one_graph() {
+    let device = cpu();
+    let x = numbers((32, 32), &device);
+    let y = x.exp().unwrap().matmul(&x).unwrap().gelu().unwrap();
+    let expected = y.add_scalar(0.0).unwrap().to_vec::<f32>().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                assert_eq!(y.to_vec::<f32>().unwrap(), expected);
+                let own = x.exp().unwrap().matmul(&x).unwrap().gelu().unwrap();
+                assert_eq!(own.to_vec::<f32>().unwrap(), expected);
+            });
+        }
+    });
+}
