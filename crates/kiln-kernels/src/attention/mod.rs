@@ -83,6 +83,14 @@ impl KernelOp for Attention {
         true
     }
 
+    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+        let ([q, k, ..], &[query, key, value, ..]) = (inputs, largest) else { return 0.0 };
+        let (d, n) = (q.shape.last().copied().unwrap_or(0) as f64, k.shape.get(2).copied().unwrap_or(0) as f64);
+        // Rounded scores change weights by as much; then weights and values are added up.
+        let scores = d * d * query * key * f64::from(self.scale).abs();
+        (16.0 + n + scores) * f64::from(f32::EPSILON) * value
+    }
+
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let [q, k, v, ..] = inputs else { return 0 };
         let lengths = |ty: &TensorType| (ty.shape.elements() as u64, ty.shape.last().copied().unwrap_or(0) as u64);

@@ -71,6 +71,13 @@ impl KernelOp for Matmul {
         true
     }
 
+    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+        let ([a, ..], &[one, other]) = (inputs, largest) else { return 0.0 };
+        // So many products, each as large as this at most, and each added with a rounding.
+        let k = a.shape.last().copied().unwrap_or(0) as f64;
+        k * f64::from(f32::EPSILON) * k * one * other
+    }
+
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let [a, b] = inputs else { return 0 };
         2 * a.shape.elements() as u64 * b.shape.last().copied().unwrap_or(0) as u64

@@ -67,6 +67,16 @@ macro_rules! norm_op {
                 true
             }
 
+            fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+                let ([x, ..], &[largest, ref affine @ ..]) = (inputs, largest) else { return 0.0 };
+                let n = x.shape.last().copied().unwrap_or(0) as f64;
+                let (weight, bias) = (affine.first().copied().unwrap_or(1.0), affine.get(1).copied().unwrap_or(0.0));
+                // Results are at most as large as the root of their number; what the mean loses is divided by the smallest deviation.
+                let deviation = f64::from(self.eps).sqrt().max(1e-6 * largest).max(f64::MIN_POSITIVE);
+                let size = (n.sqrt() + 8.0 * largest / deviation) * weight + bias;
+                (16.0 + n) * f64::from(f32::EPSILON) * size
+            }
+
             fn flops(&self, inputs: &[TensorType]) -> u64 {
                 ($flops + if self.affine { $vectors } else { 0 }) * inputs[0].shape.elements() as u64
             }

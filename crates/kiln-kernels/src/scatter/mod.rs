@@ -64,6 +64,15 @@ impl KernelOp for Scatter {
         true
     }
 
+    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+        let ([_, index, _], &[own, _, source]) = (inputs, largest) else { return 0.0 };
+        if !self.add {
+            return 0.0;
+        }
+        let terms = index.shape.get(self.axis).copied().unwrap_or(0) as f64;
+        (1.0 + terms) * f64::from(f32::EPSILON) * (own + terms * source)
+    }
+
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         if self.add { inputs[2].shape.elements() as u64 } else { 0 }
     }

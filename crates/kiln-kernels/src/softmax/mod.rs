@@ -47,6 +47,14 @@ impl KernelOp for Softmax {
         true
     }
 
+    fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
+        let ([x, ..], &[largest, ..]) = (inputs, largest) else { return 0.0 };
+        // Results are at most 1, or as large as a difference of two elements and the logarithm of their number.
+        let n = x.shape.last().copied().unwrap_or(0) as f64;
+        let size = if self.log { 2.0 * largest + n.max(1.0).ln() } else { 1.0 };
+        (16.0 + n + 2.0 * largest) * f64::from(f32::EPSILON) * size
+    }
+
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         // The largest, the difference, the exponential, the sum, the quotient.
         5 * inputs[0].shape.elements() as u64
