@@ -61,10 +61,10 @@ impl Tensor {
         }
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
-        let shape = check::broadcast(name, inputs)?;
-        if inputs.iter().all(|input| *input.shape() == shape) {
-            return Self::planned(Op::Element(op), inputs, TensorType { shape, dtype });
+        if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
+            return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
         }
+        let shape = check::broadcast(name, inputs)?;
         let spread = inputs.iter().map(|input| input.spread(&shape)).collect::<Result<Vec<_>>>()?;
         Self::planned(Op::Element(op), &spread.iter().collect::<Vec<_>>(), TensorType { shape, dtype })
     }

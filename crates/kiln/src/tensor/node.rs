@@ -5,7 +5,7 @@ use crate::Device;
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::{Layout, Shape};
 use kiln_runtime::Buffer;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,6 @@ pub(super) struct Node {
 }
 
 /// What is known of the elements.
-#[derive(Clone)]
 pub(super) enum State {
     /// How they are computed.
     Planned(Planned),
@@ -34,7 +33,6 @@ pub(super) enum State {
 }
 
 /// An op that did not run yet.
-#[derive(Clone)]
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) inputs: SmallVec<[Tensor; 3]>,
@@ -52,9 +50,9 @@ pub(super) struct Storage {
 }
 
 impl Node {
-    /// What is known of the elements now.
-    pub(super) fn state(&self) -> State {
-        self.state.lock().clone()
+    /// What is known of the elements, for as long as the guard lives.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Where the elements are, where they are computed.
@@ -112,7 +110,7 @@ impl Tensor {
             return Ok(make(inputs, pending));
         }
         // Nodes that several others use were counted several times.
-        let pending = 1 + super::run::count_pending(&inputs);
+        let pending = 1 + super::run::count_pending(&inputs, MAX_PENDING);
         let tensor = make(inputs, pending);
         if pending >= MAX_PENDING {
             tensor.eval()?;

@@ -1,14 +1,19 @@
 //! From tensors to a graph: everything that has to run for them, once each, inputs first.
 
 use crate::Tensor;
-use crate::tensor::node::{Planned, State};
+use crate::tensor::node::State;
+use foldhash::fast::FixedState;
 use kiln_ir::graph::{Graph, Node, NodeId, Op};
 use kiln_runtime::Buffer;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+/// The number of each node, by its address.
+type Ids = HashMap<usize, NodeId, FixedState>;
+
 /// What has to run, as a graph, with the data that it runs on.
+#[derive(Default)]
 pub(super) struct Collected {
     pub(super) graph: Graph,
     /// The tensor of each node of the graph.
@@ -20,36 +25,30 @@ pub(super) struct Collected {
 impl Collected {
     /// Everything that `wanted` depends on.
     pub(super) fn new(wanted: &[&Tensor]) -> Self {
-        let mut collected =
-            Self { graph: Graph::default(), tensors: Vec::new(), inputs: Vec::new(), scalars: Vec::new() };
-        let mut ids = HashMap::with_hasher(foldhash::fast::FixedState::default());
+        let mut collected = Self::default();
+        let mut ids = Ids::with_capacity_and_hasher(64, FixedState::default());
         // Inputs first, with a stack of its own: a chain of ops may be longer than a thread's stack is deep.
-        let mut stack: Vec<Visit> = Vec::new();
+        let mut stack: Vec<(Tensor, bool)> = Vec::with_capacity(64);
         for &tensor in wanted {
-            stack.push(Visit::Enter(tensor.clone()));
-            while let Some(visit) = stack.pop() {
-                match visit {
-                    Visit::Enter(tensor) if ids.contains_key(&tensor.address()) => {}
-                    Visit::Enter(tensor) => match tensor.0.state() {
-                        State::Ready(storage) => {
-                            ids.insert(tensor.address(), collected.graph.nodes.len());
-                            collected.inputs.push(storage.buffer);
-                            collected.push(tensor, Op::Input(storage.layout), SmallVec::new());
-                        }
-                        State::Planned(planned) => {
-                            let inputs = planned.inputs.clone();
-                            stack.push(Visit::Leave(tensor, planned));
-                            stack.extend(inputs.into_iter().rev().map(Visit::Enter));
-                        }
-                    },
-                    Visit::Leave(tensor, _) if ids.contains_key(&tensor.address()) => {}
-                    Visit::Leave(tensor, planned) => {
-                        let inputs = planned.inputs.iter().map(|input| ids[&input.address()]).collect();
-                        if matches!(planned.op, Op::Scalar) {
-                            collected.scalars.push(planned.scalar);
-                        }
+            stack.push((tensor.clone(), false));
+            while let Some((tensor, has_inputs)) = stack.pop() {
+                if ids.contains_key(&tensor.address()) {
+                    continue;
+                }
+                let state = tensor.0.lock();
+                match &*state {
+                    State::Planned(planned) if !has_inputs && !planned.inputs.is_empty() => {
+                        let inputs = planned.inputs.clone();
+                        drop(state);
+                        stack.push((tensor, true));
+                        stack.extend(inputs.into_iter().rev().map(|input| (input, false)));
+                    }
+                    state_now => {
+                        let node = collected.node(state_now, &tensor, &ids);
+                        drop(state);
                         ids.insert(tensor.address(), collected.graph.nodes.len());
-                        collected.push(tensor, planned.op, inputs);
+                        collected.graph.nodes.push(node);
+                        collected.tensors.push(tensor);
                     }
                 }
             }
@@ -80,9 +79,21 @@ impl Collected {
         self.graph.held = once;
     }
 
-    fn push(&mut self, tensor: Tensor, op: Op, inputs: SmallVec<[NodeId; 3]>) {
-        self.graph.nodes.push(Node { op, inputs, ty: tensor.0.ty.clone() });
-        self.tensors.push(tensor);
+    /// The node of a tensor whose inputs are there.
+    fn node(&mut self, state: &State, tensor: &Tensor, ids: &Ids) -> Node {
+        let (op, inputs) = match state {
+            State::Ready(storage) => {
+                self.inputs.push(storage.buffer.clone());
+                (Op::Input(storage.layout.clone()), SmallVec::new())
+            }
+            State::Planned(planned) => {
+                if matches!(planned.op, Op::Scalar) {
+                    self.scalars.push(planned.scalar);
+                }
+                (planned.op.clone(), planned.inputs.iter().map(|input| ids[&input.address()]).collect())
+            }
+        };
+        Node { op, inputs, ty: tensor.0.ty.clone() }
     }
 
     /// The tensors that were asked for.
@@ -91,17 +102,21 @@ impl Collected {
     }
 }
 
-/// A step of the walk: on the way to the inputs, or back from them.
-enum Visit {
-    Enter(Tensor),
-    Leave(Tensor, Planned),
-}
-
-/// How many nodes have to run for these tensors.
-pub(in crate::tensor) fn count_pending(tensors: &[Tensor]) -> usize {
-    let wanted: Vec<&Tensor> = tensors.iter().collect();
-    let collected = Collected::new(&wanted);
-    collected.graph.nodes.len() - collected.inputs.len()
+/// How many nodes have to run for these tensors, if fewer than `limit`; otherwise `limit`.
+pub(in crate::tensor) fn count_pending(tensors: &[Tensor], limit: usize) -> usize {
+    let mut seen = HashSet::with_capacity_and_hasher(limit, FixedState::default());
+    let mut stack: Vec<Tensor> = tensors.to_vec();
+    while let Some(tensor) = stack.pop() {
+        if let State::Planned(planned) = &*tensor.0.lock()
+            && seen.insert(tensor.address())
+        {
+            stack.extend(planned.inputs.iter().cloned());
+        }
+        if seen.len() >= limit {
+            break;
+        }
+    }
+    seen.len()
 }
 
 impl Tensor {
