@@ -10,6 +10,7 @@ mod indices;
 pub mod matmul;
 mod memory;
 pub mod norm;
+mod places;
 mod rows;
 pub mod scatter;
 pub mod softmax;

@@ -1,6 +1,7 @@
 //! Kernels that compute each row along the last axis by itself, in `f32`, whatever the elements are stored as.
 
 use crate::indices::{invalid, text};
+use crate::matmul::vector::{LANES, Vector};
 use crate::memory::elements;
 use crate::walk::{Walk, share};
 use bytemuck::Pod;
@@ -9,13 +10,7 @@ use half::{bf16, f16};
 use kiln_ir::DType;
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostOperand};
-use kiln_ir::{Layout, Result, SimdLevel};
-
-/// Numbers that are computed with at once: four vectors of eight, so that each can wait for the one before it.
-pub(crate) const CHUNK: usize = 32;
-
-/// Numbers in a row.
-pub(crate) type Chunk = [f32; CHUNK];
+use kiln_ir::{Layout, Result};
 
 /// Results that are stored at once, where rows are shorter: what half of a first-level cache holds.
 const STORED: usize = 4096;
@@ -34,131 +29,110 @@ pub(crate) fn has_whole_rows(layout: &Layout) -> bool {
     last.is_some_and(|last| layout.shape()[last] <= 1 || layout.strides()[last] == 1)
 }
 
-/// A kind of vector instructions that rows are computed with.
-pub(crate) trait Level {
-    /// Whether a product and a sum are one instruction.
-    const FMA: bool;
-
-    /// Half-precision numbers as `f32`.
-    fn halves(from: &[f16; CHUNK], to: &mut Chunk);
-
-    /// `a * b + c`.
-    #[inline(always)]
-    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
-        if Self::FMA { a.mul_add(b, c) } else { a * b + c }
-    }
-}
-
-/// What every processor of the architecture has.
-struct Portable;
-
-impl Level for Portable {
-    const FMA: bool = cfg!(target_arch = "aarch64") || cfg!(target_feature = "fma");
-
-    #[inline(always)]
-    fn halves(from: &[f16; CHUNK], to: &mut Chunk) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = from.to_f32();
-        }
-    }
-}
-
-/// AVX2, FMA and F16C.
-#[cfg(target_arch = "x86_64")]
-struct Avx2;
-
-#[cfg(target_arch = "x86_64")]
-impl Level for Avx2 {
-    const FMA: bool = true;
-
-    #[inline(always)]
-    fn halves(from: &[f16; CHUNK], to: &mut Chunk) {
-        use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
-        for (from, to) in from.chunks_exact(8).zip(to.chunks_exact_mut(8)) {
-            // SAFETY: both are eight elements long, and `at_level` has found F16C before it uses this level.
-            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
-        }
-    }
-}
-
-/// The computation of one row.
-pub(crate) trait RowTask {
-    /// Computes it. Must be `#[inline(always)]`, and so must what it calls: only then it is compiled for the level.
-    fn run<L: Level>(self);
-}
-
-/// Computes a row with the instructions of a level.
-pub(crate) fn at_level<K: RowTask>(level: SimdLevel, task: K) {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a level is never above what the processor has.
-        SimdLevel::Avx2 | SimdLevel::Avx512 => unsafe { with_avx2(task) },
-        _ => task.run::<Portable>(),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn with_avx2<K: RowTask>(task: K) {
-    task.run::<Avx2>();
+/// A walk over the starts of the rows, and their length.
+pub(crate) fn rows_of(layout: &Layout) -> (Walk<1>, usize) {
+    let last = layout.shape().rank() - 1;
+    let starts = Walk::new(&layout.shape()[..last], [&layout.strides()[..last]], [layout.offset() as isize]);
+    (starts, layout.shape()[last])
 }
 
 /// What floats are stored as.
 pub(crate) trait Stored: Pod + Into<f32> + Send + Sync {
-    /// A chunk as numbers: where they are, or in the space that is given.
-    fn widen<'a, L: Level>(from: &'a [Self; CHUNK], space: &'a mut Chunk) -> &'a Chunk;
+    /// Elements as numbers.
+    fn load<V: Vector>(from: &[Self; LANES]) -> V;
 }
 
 impl Stored for f32 {
     #[inline(always)]
-    fn widen<'a, L: Level>(from: &'a Chunk, _space: &'a mut Chunk) -> &'a Chunk {
-        from
+    fn load<V: Vector>(from: &[Self; LANES]) -> V {
+        // SAFETY: there are as many as a vector has.
+        unsafe { V::load(from.as_ptr()) }
     }
 }
 
 impl Stored for f16 {
     #[inline(always)]
-    fn widen<'a, L: Level>(from: &'a [Self; CHUNK], space: &'a mut Chunk) -> &'a Chunk {
-        L::halves(from, space);
-        space
+    fn load<V: Vector>(from: &[Self; LANES]) -> V {
+        // SAFETY: there are as many as a vector has.
+        unsafe { V::load_f16(from.as_ptr().cast()) }
     }
 }
 
 impl Stored for bf16 {
     #[inline(always)]
-    fn widen<'a, L: Level>(from: &'a [Self; CHUNK], space: &'a mut Chunk) -> &'a Chunk {
-        for (to, from) in space.iter_mut().zip(from) {
-            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
-        }
-        space
+    fn load<V: Vector>(from: &[Self; LANES]) -> V {
+        // SAFETY: there are as many as a vector has.
+        unsafe { V::load_bf16(from.as_ptr().cast()) }
     }
 }
 
-/// The chunks of a row, the last one filled up.
-pub(crate) struct Chunks<'a, T> {
-    pub(crate) whole: &'a [[T; CHUNK]],
-    rest: &'a [T],
+/// Vectors that go through a pass together, each with sums of its own, so that none waits for the one before it.
+pub(crate) const TOGETHER: usize = 4;
+
+/// What is done to the vectors of a row, one after the other. It is `#[inline(always)]`, or it is not compiled for the level.
+pub(crate) trait Pass<V> {
+    /// Takes a vector and gives what it becomes. The place says which of the sums it belongs to.
+    fn take(&mut self, place: usize, x: V) -> V;
 }
 
-impl<'a, T: Stored> Chunks<'a, T> {
-    #[inline(always)]
-    pub(crate) fn of(row: &'a [T]) -> Self {
-        let (whole, rest) = row.as_chunks();
-        Self { whole, rest }
-    }
-
-    /// The chunk at the end that is not whole, with `fill` behind it.
-    #[inline(always)]
-    pub(crate) fn last<L: Level>(&self, fill: f32) -> Option<Chunk> {
-        if self.rest.is_empty() {
-            return None;
+/// Takes a row through a pass. The last vector is filled up with `fill`.
+#[inline(always)]
+pub(crate) fn read<V: Vector, T: Stored>(row: &[T], fill: f32, pass: &mut impl Pass<V>) {
+    let (whole, rest) = row.as_chunks::<LANES>();
+    let (groups, singles) = whole.as_chunks::<TOGETHER>();
+    for group in groups {
+        for (place, from) in group.iter().enumerate() {
+            pass.take(place, T::load(from));
         }
-        let (mut elements, mut space) = ([T::zeroed(); CHUNK], [0.0; CHUNK]);
-        elements[..self.rest.len()].copy_from_slice(self.rest);
-        let mut chunk = *T::widen::<L>(&elements, &mut space);
-        chunk[self.rest.len()..].fill(fill);
-        Some(chunk)
     }
+    for from in singles {
+        pass.take(0, T::load(from));
+    }
+    if !rest.is_empty() {
+        pass.take(1, load_rest(rest, fill));
+    }
+}
+
+/// [`read`], with what the row becomes written to `out`, which is as long.
+#[inline(always)]
+pub(crate) fn write<V: Vector, T: Stored>(row: &[T], fill: f32, out: &mut [f32], pass: &mut impl Pass<V>) {
+    let (whole, rest) = row.as_chunks::<LANES>();
+    let (groups, singles) = whole.as_chunks::<TOGETHER>();
+    let (out, out_rest) = out.as_chunks_mut::<LANES>();
+    let (out_groups, out_singles) = out.as_chunks_mut::<TOGETHER>();
+    for (group, out) in groups.iter().zip(out_groups) {
+        for (place, (from, to)) in group.iter().zip(out).enumerate() {
+            store(pass.take(place, T::load(from)), to);
+        }
+    }
+    for (from, to) in singles.iter().zip(out_singles) {
+        store(pass.take(0, T::load(from)), to);
+    }
+    if !rest.is_empty() {
+        let lanes = pass.take(1, load_rest(rest, fill)).lanes();
+        out_rest.copy_from_slice(&lanes[..rest.len()]);
+    }
+}
+
+#[inline(always)]
+fn load_rest<V: Vector, T: Stored>(rest: &[T], fill: f32) -> V {
+    let mut elements = [T::zeroed(); LANES];
+    elements[..rest.len()].copy_from_slice(rest);
+    let mut lanes = T::load::<V>(&elements).lanes();
+    lanes[rest.len()..].fill(fill);
+    f32::load(&lanes)
+}
+
+#[inline(always)]
+fn store<V: Vector>(x: V, to: &mut [f32; LANES]) {
+    // SAFETY: there are as many as a vector has.
+    unsafe { x.store(to.as_mut_ptr()) };
+}
+
+/// The sum of all lanes, in double precision.
+#[inline(always)]
+pub(crate) fn total<V: Vector>(sums: [V; TOGETHER]) -> f64 {
+    sums.into_iter().flat_map(V::lanes).map(f64::from).sum()
 }
 
 /// Calls a function that is generic over how floats are stored.
@@ -180,12 +154,10 @@ pub(crate) fn each_row<T: Stored>(
     compute: impl Fn(&[T], &mut [f32]) + Sync,
 ) -> Result<()> {
     let (x, layout) = (elements::<T>(&call.operands[0]), call.operands[0].layout);
-    let last = layout.shape().rank() - 1;
-    let length = layout.shape()[last];
     if layout.shape().elements() == 0 {
         return Ok(());
     }
-    let rows = Walk::new(&layout.shape()[..last], [&layout.strides()[..last]], [layout.offset() as isize]);
+    let (rows, length) = rows_of(layout);
     let together = (STORED / length).max(1);
     share(call.workers, rows.items(), (8 + length / 4) * cost, |range| {
         let mut results = vec![0.0; together.min(range.len()) * length];

@@ -47,6 +47,11 @@ impl<const N: usize> Walk<N> {
         self.axes.last().map_or([0; N], |axis| axis.strides)
     }
 
+    /// Lengths and strides of the axes, the outermost first, and the places of the first item.
+    pub(crate) fn parts(&self) -> (SmallVec<[(usize, [isize; N]); 6]>, [isize; N]) {
+        (self.axes.iter().map(|axis| (axis.length, axis.strides)).collect(), self.start)
+    }
+
     /// Calls `visit` with the places of each item in the range, in order.
     pub(crate) fn each(&self, range: Range<usize>, visit: impl FnMut([isize; N])) {
         each(&self.axes, self.start, range, visit);

@@ -48,10 +48,10 @@ mod tensor;
 pub use cache_dir::{cache_dir, kernel_cache_dir};
 pub use choice::{Choice, Rejection};
 pub use device::Device;
+pub use half::{bf16, f16};
 pub use kiln_cpu::{CpuOptions, SimdLevel};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;
-pub use half::{bf16, f16};
 pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 pub use kiln_runtime::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,

@@ -89,12 +89,7 @@ impl<'a> Runner<'a> {
     /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
     /// not empty.
     #[inline]
-    pub(crate) unsafe fn new(
-        program: &'a TileProgram,
-        memory: Memory<'a>,
-        longest: usize,
-        arena: &mut Arena,
-    ) -> Self {
+    pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
         let tile_len = tile_len(program.tiles).min(longest.next_multiple_of(LINE_WORDS));
         let scratch = arena.take(tile_len * program.tiles);
         let mut bases: SmallVec<[Base; 16]> = SmallVec::with_capacity(program.loads.len() + 2 + program.tiles);

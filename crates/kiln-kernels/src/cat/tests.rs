@@ -2,6 +2,7 @@
 
 use super::Cat;
 use super::reference::cat;
+use crate::places::checks::assert_valid;
 use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
@@ -87,4 +88,16 @@ fn what_does_not_fit_is_refused() {
     }
     let huge = ty(&[1 << 31], DType::U8);
     assert_eq!(Cat { axis: 0 }.infer(&[huge.clone(), huge]).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn the_wgsl_is_valid() {
+    for (dtype, count) in DType::ALL.into_iter().zip([1, 2, 3, 5, 6, 7]) {
+        let shape = Shape::from((2, 3, 4));
+        for axis in 0..3 {
+            let inputs: Vec<(DType, Layout)> =
+                layouts(&shape).into_iter().take(count).map(|way| (dtype, way)).collect();
+            assert_valid(&Cat { axis }, &inputs);
+        }
+    }
 }

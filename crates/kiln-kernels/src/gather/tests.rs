@@ -2,6 +2,7 @@
 
 use super::reference;
 use super::{Gather, IndexSelect};
+use crate::places::checks::assert_valid;
 use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
@@ -164,4 +165,18 @@ fn what_does_not_fit_is_refused() {
     let huge = ty(&[1 << 31, 1], DType::U8);
     let error = IndexSelect { axis: 1 }.infer(&[huge, ty(&[2], DType::U32)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn the_wgsl_is_valid() {
+    for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {
+        let shape = Shape::from((2, 3, 4));
+        for (layout, index) in layouts(&shape).into_iter().zip(layouts(&shape.with(1, 5)).into_iter().rev()) {
+            assert_valid(&Gather { axis: 1 }, &[(dtype, layout.clone()), (index_dtype, index)]);
+            let index = Layout::strided(Shape::from(5), &[-2], 8);
+            assert_valid(&IndexSelect { axis: 1 }, &[(dtype, layout), (index_dtype, index)]);
+        }
+        let line = Layout::contiguous(Shape::from(1));
+        assert_valid(&Gather { axis: 0 }, &[(dtype, line.clone()), (index_dtype, line)]);
+    }
 }

@@ -1,7 +1,8 @@
 //! Norms on the CPU, each row in three passes while it is in the first-level cache: the mean, the sums of what is left, the result.
 
 use super::{LayerNorm, RmsNorm};
-use crate::rows::{CHUNK, Chunk, Chunks, Level, RowTask, Stored, at_level, by_storage, each_row, numbers};
+use crate::matmul::vector::{Vector, Work, at};
+use crate::rows::{Pass, Stored, TOGETHER, by_storage, each_row, numbers, read, total, write};
 use kiln_ir::Result;
 use kiln_ir::host::HostCall;
 
@@ -18,14 +19,14 @@ fn layer_rows<T: Stored>(op: &LayerNorm, call: &HostCall<'_>) -> Result<()> {
     let (weight, bias) = (call.operands.get(1).map(numbers), call.operands.get(2).map(numbers));
     each_row::<T>(call, 1, |row, out| {
         let vectors = weight.as_deref().zip(bias.as_deref());
-        at_level(level, LayerRow { eps: op.eps, row, vectors, out });
+        at(level, LayerRow { eps: op.eps, row, vectors, out });
     })
 }
 
 fn rms_rows<T: Stored>(op: &RmsNorm, call: &HostCall<'_>) -> Result<()> {
     let level = call.workers.simd();
     let weight = call.operands.get(1).map(numbers);
-    each_row::<T>(call, 1, |row, out| at_level(level, RmsRow { eps: op.eps, row, weight: weight.as_deref(), out }))
+    each_row::<T>(call, 1, |row, out| at(level, RmsRow { eps: op.eps, row, weight: weight.as_deref(), out }))
 }
 
 struct LayerRow<'a, T> {
@@ -35,24 +36,27 @@ struct LayerRow<'a, T> {
     out: &'a mut [f32],
 }
 
-impl<T: Stored> RowTask for LayerRow<'_, T> {
+impl<T: Stored> Work for LayerRow<'_, T> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<L: Level>(self) {
-        let (row, length) = (Chunks::of(self.row), self.row.len() as f64);
-        let [sum, _] = sums::<L, T>(&row, 0.0);
+    fn run<V: Vector>(self) {
+        let length = self.row.len() as f64;
+        let [sum, _] = sums::<V, T>(self.row, 0.0);
         // Rounded, the mean of large numbers is off by more than small deviations allow: what it is off by is the mean of the
         // deviations from it, which are small and sum up well.
-        let near = (sum / length) as f32;
-        let [sum, squares] = sums::<L, T>(&row, near);
+        let center = (sum / length) as f32;
+        let [sum, squares] = sums::<V, T>(self.row, center);
         let off = sum / length;
-        let variance = (squares / length - off * off).max(0.0);
-        // `max` drops a NaN, which comes with one in the sum.
-        let factor = 1.0 / (variance + off * 0.0 + f64::from(self.eps)).sqrt();
-        let (shift, factor) = ((-off * factor) as f32, factor as f32);
-        affine::<L, T>(&row, self.out, near, factor, shift);
+        let variance = squares / length - off * off;
+        // Rounding may leave a little less than nothing. A NaN is not below, and stays one.
+        let variance = if variance < 0.0 { 0.0 } else { variance };
+        let factor = 1.0 / (variance + f64::from(self.eps)).sqrt();
+        let mut pass = Scaled::<V>::new(center, factor, -off * factor);
+        write(self.row, 0.0, self.out, &mut pass);
         if let Some((weight, bias)) = self.vectors {
             for ((number, &weight), &bias) in self.out.iter_mut().zip(weight).zip(bias) {
-                *number = L::mul_add(*number, weight, bias);
+                *number = *number * weight + bias;
             }
         }
     }
@@ -65,13 +69,14 @@ struct RmsRow<'a, T> {
     out: &'a mut [f32],
 }
 
-impl<T: Stored> RowTask for RmsRow<'_, T> {
+impl<T: Stored> Work for RmsRow<'_, T> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<L: Level>(self) {
-        let row = Chunks::of(self.row);
-        let [_, squares] = sums::<L, T>(&row, 0.0);
+    fn run<V: Vector>(self) {
+        let [_, squares] = sums::<V, T>(self.row, 0.0);
         let factor = 1.0 / (squares / self.row.len() as f64 + f64::from(self.eps)).sqrt();
-        affine::<L, T>(&row, self.out, 0.0, factor as f32, 0.0);
+        write(self.row, 0.0, self.out, &mut Scaled::<V>::new(0.0, factor, 0.0));
         if let Some(weight) = self.weight {
             for (number, &weight) in self.out.iter_mut().zip(weight) {
                 *number *= weight;
@@ -80,56 +85,55 @@ impl<T: Stored> RowTask for RmsRow<'_, T> {
     }
 }
 
-/// Chunks that are added up in single precision before double precision takes over.
-const CHUNKS: usize = 128;
+/// Elements that are added up in single precision before double precision takes over.
+const PART: usize = 4096;
 
 /// The sum of the deviations from `center`, and of their squares.
 #[inline(always)]
-fn sums<L: Level, T: Stored>(row: &Chunks<'_, T>, center: f32) -> [f64; 2] {
+fn sums<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
     let mut totals = [0.0; 2];
-    let mut space = [0.0; CHUNK];
-    for chunks in row.whole.chunks(CHUNKS) {
-        let (mut sums, mut squares) = ([0.0; CHUNK], [0.0; CHUNK]);
-        for chunk in chunks {
-            add::<L>(T::widen::<L>(chunk, &mut space), center, &mut sums, &mut squares);
-        }
-        totals = [totals[0] + total(&sums), totals[1] + total(&squares)];
-    }
-    if let Some(last) = row.last::<L>(center) {
-        let (mut sums, mut squares) = ([0.0; CHUNK], [0.0; CHUNK]);
-        add::<L>(&last, center, &mut sums, &mut squares);
-        totals = [totals[0] + total(&sums), totals[1] + total(&squares)];
+    for part in row.chunks(PART) {
+        let nothing = [V::splat(0.0); TOGETHER];
+        let mut pass = Sums { center: V::splat(center), sums: nothing, squares: nothing };
+        read(part, center, &mut pass);
+        totals = [totals[0] + total(pass.sums), totals[1] + total(pass.squares)];
     }
     totals
 }
 
-#[inline(always)]
-fn add<L: Level>(chunk: &Chunk, center: f32, sums: &mut Chunk, squares: &mut Chunk) {
-    for ((&number, sum), square) in chunk.iter().zip(sums).zip(squares) {
-        let deviation = number - center;
-        *sum += deviation;
-        *square = L::mul_add(deviation, deviation, *square);
-    }
+struct Sums<V> {
+    center: V,
+    sums: [V; TOGETHER],
+    squares: [V; TOGETHER],
 }
 
-#[inline(always)]
-fn total(sums: &Chunk) -> f64 {
-    sums.iter().map(|&sum| f64::from(sum)).sum()
+impl<V: Vector> Pass<V> for Sums<V> {
+    #[inline(always)]
+    fn take(&mut self, place: usize, x: V) -> V {
+        let deviation = x.sub(self.center);
+        self.sums[place] = self.sums[place].add(deviation);
+        self.squares[place] = deviation.mul_add(deviation, self.squares[place]);
+        x
+    }
 }
 
 /// `(x - center) * factor + shift`.
-#[inline(always)]
-fn affine<L: Level, T: Stored>(row: &Chunks<'_, T>, out: &mut [f32], center: f32, factor: f32, shift: f32) {
-    let (whole, rest) = out.as_chunks_mut::<CHUNK>();
-    let mut space = [0.0; CHUNK];
-    for (from, to) in row.whole.iter().zip(whole) {
-        for (&number, to) in T::widen::<L>(from, &mut space).iter().zip(to) {
-            *to = L::mul_add(number - center, factor, shift);
-        }
+struct Scaled<V> {
+    center: V,
+    factor: V,
+    shift: V,
+}
+
+impl<V: Vector> Scaled<V> {
+    #[inline(always)]
+    fn new(center: f32, factor: f64, shift: f64) -> Self {
+        Self { center: V::splat(center), factor: V::splat(factor as f32), shift: V::splat(shift as f32) }
     }
-    if let Some(last) = row.last::<L>(0.0) {
-        for (&number, to) in last.iter().zip(rest) {
-            *to = L::mul_add(number - center, factor, shift);
-        }
+}
+
+impl<V: Vector> Pass<V> for Scaled<V> {
+    #[inline(always)]
+    fn take(&mut self, _place: usize, x: V) -> V {
+        x.sub(self.center).mul_add(self.factor, self.shift)
     }
 }

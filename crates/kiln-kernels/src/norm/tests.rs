@@ -2,6 +2,7 @@
 
 use super::reference;
 use super::{LayerNorm, RmsNorm};
+use crate::places::checks::assert_valid;
 use crate::rows::assert_close;
 use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_stored, run_with};
 use kiln_ir::graph::TensorType;
@@ -155,4 +156,24 @@ fn vectors_that_do_not_fit_are_refused() {
         RmsNorm { eps: EPS, affine: false }.infer(&[ty(&[], DType::F32)]).unwrap_err().to_string(),
         "rms_norm expected floats along at least one axis, found f32 ()"
     );
+}
+
+#[test]
+fn the_wgsl_is_valid() {
+    for dtype in FLOATS {
+        let shapes: [&[usize]; 5] = [&[9], &[1], &[5, 400], &[2, 3, 4, 5], &[2, 0]];
+        for layout in shapes.iter().flat_map(|&shape| layouts(&Shape::new(shape))) {
+            if !(RmsNorm { eps: EPS, affine: false }).takes(0, &layout) {
+                continue;
+            }
+            let length = *layout.shape().last().unwrap();
+            let [weight, bias] =
+                vectors(length, [dtype, DType::F32]).map(|vector| (vector.memory.dtype, vector.layout));
+            let operands = [(dtype, layout), weight, bias];
+            assert_valid(&LayerNorm { eps: EPS, affine: false }, &operands[..1]);
+            assert_valid(&LayerNorm { eps: EPS, affine: true }, &operands);
+            assert_valid(&RmsNorm { eps: EPS, affine: false }, &operands[..1]);
+            assert_valid(&RmsNorm { eps: EPS, affine: true }, &operands[..2]);
+        }
+    }
 }

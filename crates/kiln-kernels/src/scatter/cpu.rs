@@ -56,7 +56,7 @@ fn add_as_f32<T: Pod + Send + Sync>(
     })
 }
 
-/// Lines that are gone through together, next to each other in memory.
+/// Lines that are gone through together where neighbours across the axis are closer than along it.
 const LINES: usize = 32;
 
 /// Applies `write` to the element that each index names and the element of the source.
@@ -84,12 +84,13 @@ fn scatter<T: Pod + Sync, U: Pod + Send + Sync>(
     let starts = [index.layout.offset() as isize, source.layout.offset() as isize, 0, 0];
     let walk = Walk::new(&lengths, [&picked[0], &picked[1], &picked[2], &picked[3]], starts);
 
-    let blocks = lines.div_ceil(LINES);
-    let cost = (length as usize) * lines.min(LINES);
+    let together = if across[0].abs() <= axis[0].abs() { LINES } else { 1 };
+    let blocks = lines.div_ceil(together);
+    let cost = (length as usize) * lines.min(together) * 2;
     share(call.workers, walk.items() * blocks, cost, |range| {
         for item in range {
             let (outer, block) = (item / blocks, item % blocks);
-            let block = (block * LINES) as isize..lines.min((block + 1) * LINES) as isize;
+            let block = (block * together) as isize..lines.min((block + 1) * together) as isize;
             walk.each(outer..outer + 1, |starts| {
                 for step in 0..length {
                     for line in block.clone() {

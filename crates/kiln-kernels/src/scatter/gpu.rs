@@ -1,5 +1,64 @@
-//! x
-use super::*;
-pub(super) fn wgsl(_op: &Scatter, _call: &WgslCall<'_>) -> Result<WgslKernel> {
-    Err(crate::indices::invalid(String::new()))
+//! Scattering on a GPU: an invocation for each element of the result goes through the indices that may name it, in order. That takes longer
+//! than writing where each index says, but the result does not depend on which invocation is first.
+
+use super::Scatter;
+use crate::places::{element_kernel, number_type, places};
+use crate::walk::Walk;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{DType, Result};
+use std::fmt::Write as _;
+
+pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
+    let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
+    let shape = x.layout.shape();
+    let mut builder = call.builder();
+    let mut text = places(&mut builder, "at", &Walk::over(&x.layout));
+    builder.param("index_start", index.layout.offset() as u32);
+    builder.param("source_start", source.layout.offset() as u32);
+    let number = number_type(x.dtype);
+    let _ = write!(
+        text,
+        "fn element(i: u32) -> {number} {{
+    var value = load_0(at0(i));
+    var index = p_index_start();
+    var source = p_source_start();
+    var inside = true;
+    var rest = i;
+"
+    );
+    for axis in (0..shape.rank()).rev() {
+        builder.param(&format!("x_length{axis}"), shape[axis] as u32);
+        builder.param(&format!("index_length{axis}"), index.layout.shape()[axis] as u32);
+        builder.param(&format!("index_stride{axis}"), index.layout.strides()[axis] as u32);
+        builder.param(&format!("source_stride{axis}"), source.layout.strides()[axis] as u32);
+        let _ = write!(text, "    let c{axis} = rest % p_x_length{axis}();\n    rest /= p_x_length{axis}();\n");
+        if axis != op.axis {
+            let _ = write!(
+                text,
+                "    inside = inside && c{axis} < p_index_length{axis}();
+    index += c{axis} * p_index_stride{axis}();
+    source += c{axis} * p_source_stride{axis}();
+"
+            );
+        }
+    }
+    let (axis, term) = (op.axis, if op.add { "value + load_2(source)" } else { "load_2(source)" });
+    // Sums of bytes wrap as those of words do, and are cut at the end.
+    let result = if op.add && x.dtype == DType::U8 { "value & 0xffu" } else { "value" };
+    let _ = write!(
+        text,
+        "    if (inside) {{
+        for (var k = 0u; k < p_index_length{axis}(); k++) {{
+            if (u32(load_1(index)) == c{axis}) {{
+                value = {term};
+            }}
+            index += p_index_stride{axis}();
+            source += p_source_stride{axis}();
+        }}
+    }}
+    return {result};
+}}
+"
+    );
+    Ok(element_kernel(builder, shape.elements(), &text))
 }

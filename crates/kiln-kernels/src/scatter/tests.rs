@@ -2,6 +2,7 @@
 
 use super::Scatter;
 use super::reference::scatter;
+use crate::places::checks::assert_valid;
 use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
@@ -144,4 +145,17 @@ fn what_does_not_fit_is_refused() {
         add.infer(&types).unwrap_err().to_string(),
         "scatter_add expected an axis below the rank 2, found 2 for f16 (2, 3)"
     );
+}
+
+#[test]
+fn the_wgsl_is_valid() {
+    for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {
+        let shape = Shape::from((2, 3, 4));
+        for (layout, index) in layouts(&shape).into_iter().zip(layouts(&shape.with(1, 5)).into_iter().rev()) {
+            for add in [false, true] {
+                let operands = [(dtype, layout.clone()), (index_dtype, index.clone()), (dtype, index.clone())];
+                assert_valid(&Scatter { axis: 1, add }, &operands);
+            }
+        }
+    }
 }

@@ -2,9 +2,11 @@
 
 use super::Softmax;
 use super::reference::softmax;
+use crate::places::checks::{assert_valid, rendered};
 use crate::rows::assert_close;
 use crate::testing::{Numbers, Operand, Threads, layouts, run_stored, run_with};
 use kiln_ir::graph::TensorType;
+use kiln_ir::wgsl::WgslFeatures;
 use kiln_ir::{DType, KernelOp, Layout, Shape, SimdLevel};
 
 const FLOATS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
@@ -138,4 +140,23 @@ fn what_has_no_rows_is_refused() {
         "log_softmax expected floats along at least one axis, found u8 (2, 3)"
     );
     assert_eq!(Softmax { log: false }.infer(&[]).unwrap_err().to_string(), "softmax expected 1 inputs, found 0");
+}
+
+#[test]
+fn the_wgsl_is_valid_and_new_shapes_need_no_other() {
+    for (dtype, log) in FLOATS.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+        let shapes: [&[usize]; 5] = [&[9], &[1], &[5, 400], &[2, 3, 4, 5], &[2, 0]];
+        for layout in shapes.iter().flat_map(|&shape| layouts(&Shape::new(shape))) {
+            if (Softmax { log }).takes(0, &layout) {
+                assert_valid(&Softmax { log }, &[(dtype, layout)]);
+            }
+        }
+    }
+    let kernel = |rows: usize, length: usize| {
+        let operands = [(DType::F32, Layout::contiguous(Shape::from((rows, length))))];
+        rendered(&Softmax { log: false }, &operands, WgslFeatures::default())
+    };
+    assert_eq!(kernel(3, 100).source, kernel(70_000, 7).source);
+    let [x, y, _] = kernel(70_000, 7).workgroups;
+    assert!(x <= 65_535 && x * y >= 70_000, "a workgroup for each row: {x} {y}");
 }

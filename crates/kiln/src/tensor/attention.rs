@@ -98,7 +98,9 @@ impl Tensor {
                 check::same_device("attention", &[queries, mask])?;
                 if mask.dtype() != DType::U8 {
                     let found = Name(mask);
-                    return Err(unsupported(format!("attention expected a mask of u8, found {found}; convert it with to_dtype")));
+                    return Err(unsupported(format!(
+                        "attention expected a mask of u8, found {found}; convert it with to_dtype"
+                    )));
                 }
                 let scores = Shape::from([batch[0], batch[1], q.shape()[2], k.shape()[2]]);
                 if mask.shape().broadcast(&scores).as_ref() != Some(&scores) {

@@ -75,9 +75,9 @@ pub(super) fn index(op: &str, tensor: &Tensor) -> Result<()> {
 pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
     let mut shape = Shape::default();
     for tensor in tensors {
-        shape = shape.broadcast(tensor.shape()).ok_or_else(|| {
-            mismatch(format!("{op} expected shapes that broadcast to one, found {}", names(tensors)))
-        })?;
+        shape = shape
+            .broadcast(tensor.shape())
+            .ok_or_else(|| mismatch(format!("{op} expected shapes that broadcast to one, found {}", names(tensors))))?;
     }
     shape.checked()
 }
@@ -123,8 +123,7 @@ impl From<isize> for Axis {
 
 /// Axes without one twice, in order.
 pub(super) fn axes(op: &str, given: &[impl Into<Axis> + Copy], tensor: &Tensor) -> Result<kiln_ir::graph::Axes> {
-    let mut axes: kiln_ir::graph::Axes =
-        given.iter().map(|&given| axis(op, given, tensor)).collect::<Result<_>>()?;
+    let mut axes: kiln_ir::graph::Axes = given.iter().map(|&given| axis(op, given, tensor)).collect::<Result<_>>()?;
     axes.sort_unstable();
     if let Some(pair) = axes.windows(2).find(|pair| pair[0] == pair[1]) {
         let found = Name(tensor);

@@ -42,7 +42,8 @@ impl Tensor {
         while !rest.is_empty() {
             let next = rest.remove(0);
             // A letter is summed over as soon as nobody needs it any more.
-            let needed: Vec<char> = output.iter().copied().chain(rest.iter().flat_map(|part| part.letters.clone())).collect();
+            let needed: Vec<char> =
+                output.iter().copied().chain(rest.iter().flat_map(|part| part.letters.clone())).collect();
             result = result.times(next, &needed)?;
         }
         result.sum_others(&output)?.ordered(&output)
@@ -66,7 +67,9 @@ impl Equation {
         let every = inputs.iter().flatten().chain(&[]).copied().chain(right.iter().flat_map(|text| text.chars()));
         for letter in every {
             if !letter.is_ascii_alphabetic() {
-                return Err(invalid(format!("einsum expected letters, `,` and `->`, found `{letter}` in `{equation}`")));
+                return Err(invalid(format!(
+                    "einsum expected letters, `,` and `->`, found `{letter}` in `{equation}`"
+                )));
             }
         }
         if inputs.len() != tensors.len() {
@@ -78,12 +81,16 @@ impl Equation {
             let text: String = letters.iter().collect();
             if letters.len() != tensor.rank() {
                 let found = check::Name(tensor);
-                return Err(mismatch(format!("einsum expected a tensor with the axes `{text}` of `{equation}`, found {found}")));
+                return Err(mismatch(format!(
+                    "einsum expected a tensor with the axes `{text}` of `{equation}`, found {found}"
+                )));
             }
             for (&letter, &length) in letters.iter().zip(tensor.shape().iter()) {
                 if *lengths.entry(letter).or_insert(length) != length {
                     let (one, all) = (lengths[&letter], names(tensors));
-                    let message = format!("einsum expected one length for `{letter}` of `{equation}`, found {one} and {length} in {all}");
+                    let message = format!(
+                        "einsum expected one length for `{letter}` of `{equation}`, found {one} and {length} in {all}"
+                    );
                     return Err(mismatch(message));
                 }
             }
@@ -95,7 +102,9 @@ impl Equation {
         };
         for (place, letter) in output.iter().enumerate() {
             if !lengths.contains_key(letter) || output[..place].contains(letter) {
-                let message = format!("einsum expected each letter of the result once and in a tensor, found `{letter}` in `{equation}`");
+                let message = format!(
+                    "einsum expected each letter of the result once and in a tensor, found `{letter}` in `{equation}`"
+                );
                 return Err(invalid(message));
             }
         }
@@ -165,7 +174,8 @@ impl Named {
         let (batch_lengths, row_lengths) = (lengths(&one, &batch), lengths(&one, &rows));
         let (inner_length, column_lengths) = (lengths(&one, &inner).iter().product(), lengths(&other, &columns));
         let (m, n): (usize, usize) = (row_lengths.iter().product(), column_lengths.iter().product());
-        let shape = |rows: usize, columns: usize| -> Shape { batch_lengths.iter().copied().chain([rows, columns]).collect() };
+        let shape =
+            |rows: usize, columns: usize| -> Shape { batch_lengths.iter().copied().chain([rows, columns]).collect() };
         let letters = [&batch[..], &rows, &columns].concat();
         let left = one.ordered(&[&batch[..], &rows, &inner].concat())?.reshape(shape(m, inner_length))?;
         let right = other.ordered(&[&batch[..], &inner, &columns].concat())?.reshape(shape(inner_length, n))?;

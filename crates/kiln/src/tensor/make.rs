@@ -102,7 +102,8 @@ impl Tensor {
     pub fn arange(start: f64, end: f64, step: f64, dtype: DType, device: &Device) -> Result<Self> {
         let count = ((end - start) / step).ceil();
         if !(start.is_finite() && end.is_finite() && step.is_finite()) || step == 0.0 {
-            let message = format!("arange expected finite numbers and a step other than 0, found {start}, {end}, {step}");
+            let message =
+                format!("arange expected finite numbers and a step other than 0, found {start}, {end}, {step}");
             return Err(invalid(message));
         }
         let shape = Shape::from(count.max(0.0) as usize).checked().map_err(|error| error.context("arange"))?;
@@ -112,7 +113,8 @@ impl Tensor {
         // The ends are checked for the dtype that was asked for.
         bits("arange", start, dtype)?;
         bits("arange", start + (count.max(1.0) - 1.0) * step, dtype)?;
-        let wrapped = |value: f64| if dtype == DType::U32 || dtype == DType::U8 { (value as i64 as u32).into() } else { value };
+        let wrapped =
+            |value: f64| if dtype == DType::U32 || dtype == DType::U8 { (value as i64 as u32).into() } else { value };
         index.mul_scalar(wrapped(step))?.add_scalar(start)?.to_dtype(dtype)
     }
 

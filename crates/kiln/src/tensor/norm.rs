@@ -65,14 +65,26 @@ impl Tensor {
         check::same_dtype("layer_norm", &[&[self], &given[..]].concat())?;
         if let Some(other) = given.iter().find(|tensor| tensor.shape()[..] != [length]) {
             let (other, name) = (Name(other), Name(self));
-            return Err(mismatch(format!("layer_norm expected weight and bias of shape ({length},), found {other} for {name}")));
+            return Err(mismatch(format!(
+                "layer_norm expected weight and bias of shape ({length},), found {other} for {name}"
+            )));
         }
         if given.is_empty() {
             return Self::kernel(Arc::new(LayerNorm { eps, affine: false }), &[self]);
         }
         let (one, zero);
-        let weight = if let Some(weight) = weight { weight } else { one = Self::ones(length, self.dtype(), self.device())?; &one };
-        let bias = if let Some(bias) = bias { bias } else { zero = Self::zeros(length, self.dtype(), self.device())?; &zero };
+        let weight = if let Some(weight) = weight {
+            weight
+        } else {
+            one = Self::ones(length, self.dtype(), self.device())?;
+            &one
+        };
+        let bias = if let Some(bias) = bias {
+            bias
+        } else {
+            zero = Self::zeros(length, self.dtype(), self.device())?;
+            &zero
+        };
         Self::kernel(Arc::new(LayerNorm { eps, affine: true }), &[self, weight, bias])
     }
 
@@ -136,7 +148,9 @@ impl Tensor {
             check::same_dtype("batch_norm", &[self, tensor])?;
             if tensor.shape()[..] != [channels] {
                 let (found, name) = (Name(tensor), Name(self));
-                return Err(mismatch(format!("batch_norm expected statistics of shape ({channels},), found {found} for {name}")));
+                return Err(mismatch(format!(
+                    "batch_norm expected statistics of shape ({channels},), found {found} for {name}"
+                )));
             }
             let mut shape = vec![1; self.rank() - 1];
             shape[0] = channels;

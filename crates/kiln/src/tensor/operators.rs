@@ -88,7 +88,9 @@ impl Tensor {
         let result = op(self)?;
         if result.shape() != self.shape() {
             let (own, found) = (super::check::Name(self), result.shape());
-            return Err(super::check::mismatch(format!("{name} expected a result of the shape of {own}, found {found}")));
+            return Err(super::check::mismatch(format!(
+                "{name} expected a result of the shape of {own}, found {found}"
+            )));
         }
         *self = result;
         Ok(())

@@ -65,7 +65,9 @@ impl Tensor {
         check::float("dropout", self)?;
         if !(0.0..1.0).contains(&probability) {
             let name = Name(self);
-            return Err(invalid(format!("dropout expected a probability from 0 up to 1, found {probability} for {name}")));
+            return Err(invalid(format!(
+                "dropout expected a probability from 0 up to 1, found {probability} for {name}"
+            )));
         }
         let uniform = Self::random_words(self.shape(), crate::device::mix(seed), self.device())?.uniform()?;
         let keep = uniform.ge(&uniform.like(f64::from(probability))?)?;

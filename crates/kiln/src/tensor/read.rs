@@ -107,7 +107,9 @@ impl Tensor {
             (F16 | BF16, F32) | (U8, U32 | I32) => self.to_dtype(to),
             _ => {
                 let name = Name(self);
-                Err(unsupported(format!("to_vec expected elements that fit {to}, found {name}; convert them with to_dtype")))
+                Err(unsupported(format!(
+                    "to_vec expected elements that fit {to}, found {name}; convert them with to_dtype"
+                )))
             }
         }
     }

@@ -94,7 +94,10 @@ impl Tensor {
             Reduce::Sum => self.dtype(),
             Reduce::Max | Reduce::Min | Reduce::ArgMax | Reduce::ArgMin if is_empty => {
                 let axes = axes.as_slice();
-                return Err(invalid(format!("{name} expected at least one element along {axes:?}, found {}", Name(self))));
+                return Err(invalid(format!(
+                    "{name} expected at least one element along {axes:?}, found {}",
+                    Name(self)
+                )));
             }
             Reduce::Max | Reduce::Min => self.dtype(),
             Reduce::ArgMax | Reduce::ArgMin => DType::U32,

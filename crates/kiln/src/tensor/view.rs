@@ -191,11 +191,15 @@ impl Tensor {
         };
         if start > end || end > length {
             let name = Name(self);
-            let message = format!("slice expected a range within 0..{length}, found {start}..{end} on axis {axis} of {name}");
+            let message =
+                format!("slice expected a range within 0..{length}, found {start}..{end} on axis {axis} of {name}");
             return Err(invalid(message));
         }
         if step == 0 {
-            return Err(invalid(format!("slice expected a step other than 0, found 0 on axis {axis} of {}", Name(self))));
+            return Err(invalid(format!(
+                "slice expected a step other than 0, found 0 on axis {axis} of {}",
+                Name(self)
+            )));
         }
         let count = (end - start).div_ceil(step.unsigned_abs());
         if count == length && step == 1 {
@@ -241,7 +245,9 @@ impl Tensor {
         let length = self.shape()[axis];
         if index >= length {
             let name = Name(self);
-            return Err(invalid(format!("select expected an index below {length}, found {index} on axis {axis} of {name}")));
+            return Err(invalid(format!(
+                "select expected an index below {length}, found {index} on axis {axis} of {name}"
+            )));
         }
         self.slice(axis, index..=index)?.squeeze(axis)
     }
@@ -263,7 +269,9 @@ impl Tensor {
         let axis = check::axis("squeeze", axis, self)?;
         if self.shape()[axis] != 1 {
             let (found, name) = (self.shape()[axis], Name(self));
-            return Err(mismatch(format!("squeeze expected an axis of length 1, found {found} on axis {axis} of {name}")));
+            return Err(mismatch(format!(
+                "squeeze expected an axis of length 1, found {found} on axis {axis} of {name}"
+            )));
         }
         self.without_axes(&smallvec![axis])
     }

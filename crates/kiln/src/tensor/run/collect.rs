@@ -68,7 +68,8 @@ impl Collected {
                 uses[input] += 1;
             }
         }
-        let is_pending = |id: &usize| !matches!(self.graph.nodes[*id].op, Op::Input(_)) && !self.graph.outputs.contains(id);
+        let is_pending =
+            |id: &usize| !matches!(self.graph.nodes[*id].op, Op::Input(_)) && !self.graph.outputs.contains(id);
         // One handle is in the list of tensors.
         let is_held = |id: &usize| Arc::strong_count(&self.tensors[*id].0) > uses[*id] + 1;
         let held = (0..self.tensors.len()).filter(is_pending).filter(is_held);

@@ -12,8 +12,8 @@ pub use explain::Explanation;
 pub(crate) use plans::{PlanCache, Program};
 pub use verify::VerifyReport;
 
-use super::node::Storage;
 use super::Tensor;
+use super::node::Storage;
 use crate::{Device, Result};
 use collect::Collected;
 use kiln_ir::Layout;

@@ -70,7 +70,8 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
     let nodes = &collected.graph.nodes;
     let computed = compute_all(device, collected, |id, inputs, result| {
         // Numbers that a caller wrote, such as an infinity for a mask, are meant.
-        if matches!(nodes[id].op, Op::Scalar) || inputs.iter().any(|input| !matches!(first_not_finite(input), Ok(None))) {
+        if matches!(nodes[id].op, Op::Scalar) || inputs.iter().any(|input| !matches!(first_not_finite(input), Ok(None)))
+        {
             return Ok(());
         }
         match first_not_finite(result)? {

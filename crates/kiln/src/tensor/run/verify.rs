@@ -30,7 +30,11 @@ impl fmt::Display for VerifyReport {
         let Self { ops, elements, worst, worst_op, kernels } = self;
         let share = worst * 100.0;
         write!(f, "{ops} ops ({kernels} kernels fused), {elements} elements compared: ")?;
-        if worst_op.is_empty() { f.write_str("no difference") } else { write!(f, "`{worst_op}` has the largest difference, {share:.1} % of its bound") }
+        if worst_op.is_empty() {
+            f.write_str("no difference")
+        } else {
+            write!(f, "`{worst_op}` has the largest difference, {share:.1} % of its bound")
+        }
     }
 }
 
@@ -69,7 +73,8 @@ impl Tensor {
             let (found, expected) = (values(result)?, values(&expected)?);
             let bound = Bound::of(node, inputs)?;
             sum_of_bounds += bound.relative;
-            largest = found.iter().filter(|value| value.is_finite()).fold(largest, |largest, value| largest.max(value.abs()));
+            largest =
+                found.iter().filter(|value| value.is_finite()).fold(largest, |largest, value| largest.max(value.abs()));
             report.compare(node, result, &found, &expected, &bound, "op by op", "the CPU device")
         })?;
         let output = collected.graph.outputs[0];
@@ -147,7 +152,10 @@ impl Bound {
             DType::I32 | DType::U32 | DType::U8 => 0.0,
         };
         let largest = |tensor: &Tensor| -> Result<f64> {
-            Ok(values(tensor)?.iter().filter(|value| value.is_finite()).fold(0.0, |largest: f64, value| largest.max(value.abs())))
+            Ok(values(tensor)?
+                .iter()
+                .filter(|value| value.is_finite())
+                .fold(0.0, |largest: f64, value| largest.max(value.abs())))
         };
         let (relative, absolute) = match &node.op {
             Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_) => (0.0, 0.0),

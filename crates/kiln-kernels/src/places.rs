@@ -1,0 +1,109 @@
+//! WGSL that kernels share: where elements are, and an invocation for each of them.
+
+use crate::walk::Walk;
+use kiln_ir::wgsl::{WgslBuilder, WgslKernel, grid};
+use kiln_ir::{Class, DType};
+use std::fmt::Write as _;
+
+/// Functions `NAME0(item)`, `NAME1(item)` and so on: the places of an item in each of the tensors of a walk. Only the number of axes is part of
+/// the text.
+pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, walk: &Walk<N>) -> String {
+    let (axes, start) = walk.parts();
+    for (axis, (length, _)) in axes.iter().enumerate().skip(1) {
+        builder.param(&format!("{name}_length{axis}"), *length as u32);
+    }
+    let mut text = String::new();
+    for tensor in 0..N {
+        // Indices are computed modulo 2^32, so negative strides need nothing of their own.
+        builder.param(&format!("{name}{tensor}_start"), start[tensor] as u32);
+        for (axis, (_, strides)) in axes.iter().enumerate() {
+            builder.param(&format!("{name}{tensor}_stride{axis}"), strides[tensor] as u32);
+        }
+        let _ = write!(text, "fn {name}{tensor}(item: u32) -> u32 {{\n    var place = p_{name}{tensor}_start();\n");
+        let mut rest = "item".to_string();
+        for axis in (0..axes.len()).rev() {
+            let coordinate = if axis == 0 { rest.clone() } else { format!("({rest} % p_{name}_length{axis}())") };
+            let _ = writeln!(text, "    place += {coordinate} * p_{name}{tensor}_stride{axis}();");
+            if axis > 0 {
+                let _ = writeln!(text, "    let rest{axis} = {rest} / p_{name}_length{axis}();");
+                rest = format!("rest{axis}");
+            }
+        }
+        text += "    return place;\n}\n";
+    }
+    text
+}
+
+/// The type in WGSL that elements are computed with.
+pub(crate) fn number_type(dtype: DType) -> &'static str {
+    match dtype.class() {
+        Class::Float => "f32",
+        Class::Int => "i32",
+        Class::Uint => "u32",
+    }
+}
+
+/// Invocations of a workgroup in [`element_kernel`].
+const INVOCATIONS: u32 = 64;
+
+/// A kernel of an invocation for each element of the output, which the function `element(i)` in the text computes.
+pub(crate) fn element_kernel(mut builder: WgslBuilder<'_>, elements: usize, text: &str) -> WgslKernel {
+    builder.param("elements", elements as u32);
+    let main = format!(
+        "{text}@compute @workgroup_size({INVOCATIONS})
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {{
+    let i = (group.y * groups.x + group.x) * {INVOCATIONS}u + lane;
+    if (i < p_elements()) {{
+        finish(i, element(i));
+    }}
+}}
+"
+    );
+    builder.finish(&main, grid((elements as u32).div_ceil(INVOCATIONS)))
+}
+
+/// How many invocations compute a row: all of them have something to do in rows of some length, and a short row does not wait for idle ones.
+pub(crate) fn row_invocations(length: usize) -> u32 {
+    if length <= 256 { 64 } else { 256 }
+}
+
+/// What the tests of all kernels ask about their WGSL.
+#[cfg(test)]
+pub(crate) mod checks {
+    use kiln_ir::graph::TensorType;
+    use kiln_ir::kernel::{Body, Instruction, Operand, Program};
+    use kiln_ir::wgsl::{WgslCall, WgslFeatures, WgslKernel};
+    use kiln_ir::{DType, KernelOp, Layout};
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+    /// The kernel of an op alone, as a plan has it: dtypes that share a word are stored in that of their class.
+    pub(crate) fn rendered(op: &dyn KernelOp, operands: &[(DType, Layout)], features: WgslFeatures) -> WgslKernel {
+        let ty = |(dtype, layout): &(DType, Layout)| TensorType { shape: layout.shape().clone(), dtype: *dtype };
+        let types: Vec<TensorType> = operands.iter().map(ty).collect();
+        let TensorType { shape, dtype } = op.infer(&types).unwrap();
+        let class = dtype.class();
+        let is_whole = dtype == class.dtype() || (dtype == DType::F16 && features.f16);
+        let output = TensorType { shape: shape.clone(), dtype: if is_whole { dtype } else { class.dtype() } };
+        let program = Program { instructions: vec![Instruction::Core { class }] };
+        let body = Body { space: shape, operands: Vec::new(), program };
+        let operands: Vec<Operand> =
+            operands.iter().map(|(dtype, layout)| Operand { dtype: *dtype, layout: layout.clone() }).collect();
+        op.wgsl(&WgslCall { features, operands: &operands, body: &body, output: &output }).unwrap()
+    }
+
+    /// R5.2: naga takes the kernel, on adapters with half precision and without.
+    pub(crate) fn assert_valid(op: &dyn KernelOp, operands: &[(DType, Layout)]) {
+        for f16 in [false, true] {
+            let source = rendered(op, operands, WgslFeatures { f16, subgroups: f16 }).source;
+            let module = naga::front::wgsl::parse_str(&source)
+                .unwrap_or_else(|error| panic!("{op:?} {operands:?}: {}", error.emit_to_string(&source)));
+            let capabilities = if f16 { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
+            let checked = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
+            assert!(checked.is_ok(), "{op:?} {operands:?}: {checked:?}\n{source}");
+        }
+    }
+}
