@@ -406,7 +406,9 @@ impl Float for TracedFloat {
         Self(push(Type::F32, Expression::Literal(value.to_bits())))
     }
     fn mul_add(self, factor: Self, term: Self) -> Self {
-        Self::call("fma", [Some(self.0), Some(factor.0), Some(term.0)])
+        // Not `fma`: drivers may take that apart and put terms together anew, which loses the low part of a sum in two parts.
+        // Kiln forbids that for products and sums (`kiln-gpu` marks them), but cannot for calls.
+        self * factor + term
     }
     fn sqrt(self) -> Self {
         Self::call("sqrt", [Some(self.0), None, None])

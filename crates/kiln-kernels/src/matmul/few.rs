@@ -183,29 +183,44 @@ impl Few<'_> {
     #[inline(always)]
     unsafe fn dot_some<V: Vector, E: Source, const M: usize, const C: usize>(&self, column: usize) {
         let steps = self.b.rows;
-        let from = self.b.pointer::<E>().wrapping_offset(column as isize * self.b.column);
+        let whole = steps / LANES * LANES;
         let mut sums = [[V::splat(0.0); M]; C];
-        for step in (0..steps).step_by(LANES) {
-            let count = LANES.min(steps - step);
-            // SAFETY: as promised by the caller.
-            unsafe {
-                let mut rows = [V::splat(0.0); M];
-                for (row, values) in rows.iter_mut().enumerate() {
-                    *values = gather::<V, f32>(self.rows.add(row * steps + step), 1, count);
-                }
-                for (index, sums) in sums.iter_mut().enumerate() {
-                    let from = from.wrapping_offset(index as isize * self.b.column).add(step);
-                    let values = gather::<V, E>(from, 1, count);
-                    for (sum, row) in sums.iter_mut().zip(rows) {
-                        *sum = row.mul_add(values, *sum);
-                    }
+        // SAFETY: as promised by the caller.
+        unsafe {
+            for step in (0..whole).step_by(LANES) {
+                self.dot_steps::<V, E, M, C>(column, step, LANES, &mut sums);
+            }
+            if whole < steps {
+                self.dot_steps::<V, E, M, C>(column, whole, steps - whole, &mut sums);
+            }
+            for (index, sums) in sums.into_iter().enumerate() {
+                for (row, sum) in sums.into_iter().enumerate() {
+                    self.sums.add(row * self.width + column + index).write(sum.sum());
                 }
             }
         }
-        for (index, sums) in sums.into_iter().enumerate() {
-            for (row, sum) in sums.into_iter().enumerate() {
-                // SAFETY: as promised by the caller.
-                unsafe { self.sums.add(row * self.width + column + index).write(sum.sum()) };
+    }
+
+    #[inline(always)]
+    unsafe fn dot_steps<V: Vector, E: Source, const M: usize, const C: usize>(
+        &self,
+        column: usize,
+        step: usize,
+        count: usize,
+        sums: &mut [[V; M]; C],
+    ) {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            let mut rows = [V::splat(0.0); M];
+            for (row, values) in rows.iter_mut().enumerate() {
+                *values = gather::<V, f32>(self.rows.add(row * self.b.rows + step), 1, count);
+            }
+            for (index, sums) in sums.iter_mut().enumerate() {
+                let from = self.b.pointer::<E>().offset((column + index) as isize * self.b.column + step as isize);
+                let values = gather::<V, E>(from, 1, count);
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    *sum = row.mul_add(values, *sum);
+                }
             }
         }
     }

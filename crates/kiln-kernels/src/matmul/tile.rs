@@ -67,17 +67,21 @@ impl Block {
     #[inline(always)]
     unsafe fn tile<V: Vector, const M: usize>(&self, mut a: *const f32, mut b: *const f32, c: *mut f32) {
         let mut sums = [[V::splat(0.0); 2]; M];
+        // Rows 3 to 5 from a pointer of their own: an address with a factor of 0, 1 or 2 is part of a load, others are computed.
+        let mut far = a.wrapping_offset(3 * self.a.lane);
         for _ in 0..self.steps {
             // SAFETY: the caller promises that each step of both panels can be read.
             unsafe {
                 let (left, right) = (V::load(b), V::load(b.add(LANES)));
                 for (row, sum) in sums.iter_mut().enumerate() {
-                    let factor = V::splat(a.offset(row as isize * self.a.lane).read());
+                    let (near, row) = if row < 3 { (a, row) } else { (far, row - 3) };
+                    let factor = V::splat(near.offset(row as isize * self.a.lane).read());
                     sum[0] = factor.mul_add(left, sum[0]);
                     sum[1] = factor.mul_add(right, sum[1]);
                 }
             }
             a = a.wrapping_offset(self.a.step);
+            far = far.wrapping_offset(self.a.step);
             b = b.wrapping_offset(self.b.step);
         }
         for (row, sum) in sums.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Several tensors as one.
 
 use super::Tensor;
-use super::check::{self, Axis, invalid};
+use super::check::{self, Axis, invalid, mismatch, names};
 use crate::Result;
 use kiln_kernels::cat::Cat;
 use std::borrow::Borrow;
@@ -72,12 +72,14 @@ impl Tensor {
         let Some(first) = tensors.first().map(Borrow::borrow) else {
             return Err(invalid("stack expected at least one tensor, found none".to_string()));
         };
+        let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
+        check::same_device("stack", &tensors)?;
+        check::same_dtype("stack", &tensors)?;
+        if tensors.iter().any(|tensor| tensor.shape() != first.shape()) {
+            return Err(mismatch(format!("stack expected tensors of one shape, found {}", names(&tensors))));
+        }
         let axis = check::axis_of("stack", axis, first.rank() + 1, first)?;
-        let unsqueezed = tensors.iter().map(|tensor| {
-            let tensor: &Self = tensor.borrow();
-            if tensor.rank() == first.rank() { tensor.unsqueeze(axis) } else { Ok(tensor.clone()) }
-        });
-        let unsqueezed = unsqueezed.collect::<Result<Vec<_>>>()?;
-        Self::cat(&unsqueezed, axis).map_err(|error| error.context("stack"))
+        let unsqueezed = tensors.iter().map(|tensor| tensor.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+        Self::cat(&unsqueezed, axis)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use super::check::{self, Axis, Name, mismatch};
-use crate::Result;
+use crate::{DType, Result};
 use kiln_kernels::norm::{LayerNorm, RmsNorm};
 use kiln_kernels::softmax::Softmax;
 use std::sync::Arc;
@@ -154,17 +154,17 @@ impl Tensor {
             }
             let mut shape = vec![1; self.rank() - 1];
             shape[0] = channels;
-            tensor.reshape(shape)
+            tensor.reshape(shape)?.to_dtype(DType::F32)
         };
         let scale = per_channel(variance)?.add_scalar(f64::from(eps))?.rsqrt()?;
-        let mut result = self.sub(&per_channel(mean)?)?.mul(&scale)?;
+        let mut result = self.to_dtype(DType::F32)?.sub(&per_channel(mean)?)?.mul(&scale)?;
         if let Some(weight) = weight {
             result = result.mul(&per_channel(weight)?)?;
         }
-        match bias {
-            Some(bias) => result.add(&per_channel(bias)?),
-            None => Ok(result),
+        if let Some(bias) = bias {
+            result = result.add(&per_channel(bias)?)?;
         }
+        result.to_dtype(self.dtype())
     }
 
     /// What `op` makes of the tensor with the axis last, with the axis back in its place.

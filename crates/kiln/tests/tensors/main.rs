@@ -1,4 +1,21 @@
-//! Tensors, from the outside.
-#![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
+//! Tensors on every device: against NumPy, against references in `f64`, and against themselves on another path.
+//!
+//! One binary, because opening a GPU is slow and its kernels are compiled once: all tests share the devices. Without a GPU
+//! the tests say so and go on with the CPU devices, unless the environment variable `CI` is set.
 
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails or is skipped says so")]
+
+mod calls;
+mod data;
+mod devices;
+mod elements;
+mod errors;
+mod fused;
 mod lazy;
+mod numpy;
+mod own_op;
+mod poison;
+mod properties;
+mod reductions;
+mod special;
+mod sums;

@@ -32,7 +32,6 @@ fn interpret(trace: &Trace, args: &[u32]) -> u32 {
                 let [a, b, c] = args.map(|id| id.map_or(0.0, float));
                 let value = match function {
                     "abs" => a.abs(),
-                    "fma" => a * b + c,
                     "sqrt" => a.sqrt(),
                     "inverseSqrt" => 1.0 / a.sqrt(),
                     "floor" => a.floor(),

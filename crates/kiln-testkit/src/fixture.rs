@@ -1,0 +1,131 @@
+//! Cases that NumPy computed: see `crates/kiln/tests/fixtures/make.py`.
+
+use crate::npz;
+use crate::view::View;
+use crate::{Array, decode};
+use kiln_ir::{DType, Error, ErrorKind, Result};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// One case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its number and what it is.
+    pub name: String,
+    /// What is run: the name of a tensor method, or `view`.
+    pub op: String,
+    /// Arguments that are no tensors.
+    pub args: Value,
+    /// The tensors it is given.
+    pub inputs: Vec<Input>,
+    /// What it gives.
+    pub outputs: Vec<Output>,
+    /// How far a result may be from that.
+    pub tolerance: Tolerance,
+}
+
+/// A tensor that a case is given.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// What its elements are.
+    pub dtype: DType,
+    /// What is in memory.
+    pub base: Array,
+    /// Steps from there to what the op is given.
+    pub views: Vec<View>,
+}
+
+/// What an op gives: numbers in `f64`, rounded to the dtype.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// What the elements are.
+    pub dtype: DType,
+    /// The numbers.
+    pub array: Array,
+}
+
+/// How far a result may be from the reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// The same number; a NaN for a NaN.
+    Exact,
+    /// Within the bound that the op's table entry has for the dtype.
+    Op,
+    /// Within a few roundings of `f32` of numbers of this magnitude, and one of the output's dtype.
+    Sum {
+        /// The magnitude.
+        scale: f64,
+    },
+}
+
+#[derive(Deserialize)]
+struct CaseText {
+    name: String,
+    op: String,
+    args: Value,
+    inputs: Vec<TensorText>,
+    outputs: Vec<TensorText>,
+    tolerance: String,
+    scale: f64,
+}
+
+#[derive(Deserialize)]
+struct TensorText {
+    dtype: String,
+    shape: Vec<usize>,
+    at: usize,
+    views: Vec<Value>,
+}
+
+/// The cases of one file.
+///
+/// # Errors
+/// `Corrupt` where the file is not one that `make.py` writes.
+pub fn read(file: &[u8]) -> Result<Vec<Case>> {
+    let arrays = npz::read(file)?;
+    let mut pools: HashMap<DType, Vec<u8>> = HashMap::new();
+    let mut text = Vec::new();
+    for array in arrays {
+        match DType::by_name(&array.name) {
+            Some(dtype) => drop(pools.insert(dtype, array.bytes)),
+            None if array.name == "cases" => text = array.bytes,
+            None => return Err(corrupt(format!("expected the name of a dtype, found `{}`", array.name))),
+        }
+    }
+    let cases: Vec<CaseText> = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
+    cases.into_iter().map(|case| build(case, &pools)).collect()
+}
+
+fn build(case: CaseText, pools: &HashMap<DType, Vec<u8>>) -> Result<Case> {
+    let tolerance = match &case.tolerance[..] {
+        "exact" => Tolerance::Exact,
+        "op" => Tolerance::Op,
+        "sum" => Tolerance::Sum { scale: case.scale },
+        other => return Err(corrupt(format!("{}: expected a tolerance, found `{other}`", case.name))),
+    };
+    let read = |text: &TensorText| tensor(text, pools).map_err(|error| error.context(case.name.clone()));
+    let inputs = case.inputs.iter().map(read).collect::<Result<_>>()?;
+    let outputs = case.outputs.iter().map(read);
+    let outputs = outputs.map(|output| output.map(|Input { dtype, base, .. }| Output { dtype, array: base }));
+    let outputs = outputs.collect::<Result<_>>()?;
+    Ok(Case { inputs, outputs, tolerance, name: case.name, op: case.op, args: case.args })
+}
+
+fn tensor(text: &TensorText, pools: &HashMap<DType, Vec<u8>>) -> Result<Input> {
+    let dtype = DType::by_name(&text.dtype).ok_or_else(|| corrupt(format!("found the dtype `{}`", text.dtype)))?;
+    let size = text.shape.iter().try_fold(dtype.bytes(), |bytes, &length| bytes.checked_mul(length));
+    let start = text.at.checked_mul(dtype.bytes());
+    let range = start.zip(size).and_then(|(start, size)| Some(start..start.checked_add(size)?));
+    let pool = pools.get(&dtype).map_or(&[][..], Vec::as_slice);
+    let bytes = range.and_then(|range| pool.get(range)).ok_or_else(|| {
+        corrupt(format!("expected {:?} from element {} of {} bytes of {dtype}", text.shape, text.at, pool.len()))
+    })?;
+    let view = |step: &Value| View::from_json(step).ok_or_else(|| corrupt(format!("expected a view, found {step}")));
+    let views = text.views.iter().map(view).collect::<Result<_>>()?;
+    Ok(Input { dtype, base: Array::new(&text.shape, decode(bytes, dtype)), views })
+}
+
+fn corrupt(message: String) -> Error {
+    Error::new(ErrorKind::Corrupt, message)
+}

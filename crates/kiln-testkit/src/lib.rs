@@ -1,0 +1,32 @@
+//! What the tests of several crates share. No library and no program depends on it.
+//!
+//! It owns the independent references ([`Array`]: `f64` and plain loops), the layouts that every op must take
+//! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]) and seeded numbers ([`Rng`]).
+//! It knows no device and no tensor: a layout is [steps](View) that a test applies through the interface that it tests.
+//!
+//! ```
+//! use kiln_testkit::{Array, layouts};
+//!
+//! let wanted = Array::from_fn(&[2, 3], |index| (10 * index[0] + index[1]) as f64);
+//! for layout in layouts(&wanted) {
+//!     let seen = layout.views.iter().fold(layout.base.clone(), |array, view| array.view(view));
+//!     assert_eq!(seen, wanted, "{}", layout.name);
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod array;
+mod elements;
+pub mod fixture;
+mod layout;
+pub mod npz;
+mod rng;
+pub mod tolerance;
+mod view;
+
+pub use array::Array;
+pub use elements::{decode, encode, rounded};
+pub use layout::{Placed, layouts};
+pub use rng::Rng;
+pub use view::View;

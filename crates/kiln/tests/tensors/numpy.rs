@@ -1,0 +1,98 @@
+//! Every case that NumPy computed, on every device (R5.1, R5.2).
+
+use crate::devices::{self, Subject};
+use crate::poison::fill_free_memory;
+use crate::{calls, data};
+use kiln::{DType, op};
+use kiln_testkit::fixture::{self, Case, Tolerance};
+use kiln_testkit::{Placed, tolerance};
+
+/// Roundings of `f32` that a sum of many terms is allowed, of the sum of their magnitudes.
+const SUM_ROUNDINGS: f64 = 16.0;
+
+macro_rules! files {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            run(stringify!($name), include_bytes!(concat!("../fixtures/", stringify!($name), ".npz")));
+        })*
+    };
+}
+
+files! { attention casts elementwise indexing movement products reductions rows }
+
+fn run(file: &str, bytes: &[u8]) {
+    let cases = fixture::read(bytes).unwrap();
+    let mut failures = Vec::new();
+    for subject in devices::all() {
+        for case in &cases {
+            // What a case computes must not depend on what was in its memory before.
+            fill_free_memory(&subject.device);
+            if let Err(message) = run_case(case, subject) {
+                failures.push(format!("{} on {}: {message}", case.name, subject.name));
+            }
+        }
+    }
+    let shown: Vec<&str> = failures.iter().take(20).map(String::as_str).collect();
+    assert!(failures.is_empty(), "{file}: {} failures\n{}", failures.len(), shown.join("\n"));
+}
+
+fn run_case(case: &Case, subject: &Subject) -> Result<(), String> {
+    let place = |input: &fixture::Input| {
+        let layout = Placed { name: "", base: input.base.clone(), views: input.views.clone() };
+        data::placed(&layout, input.dtype, &subject.device)
+    };
+    let inputs: Vec<_> = case.inputs.iter().map(place).collect();
+    let results = calls::call(case, &inputs, &subject.device).map_err(|error| format!("{error:?}"))?;
+    if results.len() != case.outputs.len() {
+        return Err(format!("expected {} results, found {}", case.outputs.len(), results.len()));
+    }
+    for (result, output) in results.iter().zip(&case.outputs) {
+        let (dtype, shape) = (result.dtype(), &result.shape()[..]);
+        if (dtype, shape) != (output.dtype, output.array.shape()) {
+            return Err(format!("expected {} {:?}, found {dtype} {shape:?}", output.dtype, output.array.shape()));
+        }
+        let numbers = data::numbers(result).map_err(|error| format!("{error:?}"))?;
+        let allowed = match case.tolerance {
+            Tolerance::Exact => op::Tolerance::EXACT,
+            Tolerance::Op => bound(&case.op, dtype),
+            Tolerance::Sum { scale } => data::within(1.0, SUM_ROUNDINGS * f64::from(f32::EPSILON) * scale),
+        };
+        tolerance::compare(dtype, &numbers, output.array.numbers(), allowed)?;
+    }
+    Ok(())
+}
+
+/// What the table says about the op's accuracy, and half a unit, because the reference is rounded to the dtype. A form with a number
+/// is as accurate as the op.
+fn bound(name: &str, dtype: DType) -> op::Tolerance {
+    let name = name.strip_suffix("_scalar").unwrap_or(name);
+    let bound = op::by_name(name).expect("an entry of the op table").bound(dtype);
+    data::within(bound.ulps + 0.5, bound.absolute)
+}
+
+/// The files hold what was asked of them: many cases, of every dtype, of empty tensors and of single elements.
+#[test]
+fn the_cases_cover_dtypes_layouts_and_odd_shapes() {
+    let files: [&[u8]; 8] = [
+        include_bytes!("../fixtures/attention.npz"),
+        include_bytes!("../fixtures/casts.npz"),
+        include_bytes!("../fixtures/elementwise.npz"),
+        include_bytes!("../fixtures/indexing.npz"),
+        include_bytes!("../fixtures/movement.npz"),
+        include_bytes!("../fixtures/products.npz"),
+        include_bytes!("../fixtures/reductions.npz"),
+        include_bytes!("../fixtures/rows.npz"),
+    ];
+    let cases: Vec<Case> = files.into_iter().flat_map(|file| fixture::read(file).unwrap()).collect();
+    assert!(cases.len() >= 300, "{}", cases.len());
+    let inputs = || cases.iter().flat_map(|case| &case.inputs);
+    for dtype in DType::ALL {
+        assert!(inputs().filter(|input| input.dtype == dtype).count() > 30, "{dtype}");
+    }
+    for rank in 0..=6 {
+        assert!(inputs().filter(|input| input.base.shape().len() == rank).count() > 10, "rank {rank}");
+    }
+    assert!(inputs().filter(|input| input.base.numbers().is_empty()).count() > 20);
+    assert!(inputs().filter(|input| !input.views.is_empty()).count() > 200);
+}

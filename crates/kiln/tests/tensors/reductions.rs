@@ -1,0 +1,232 @@
+//! Reductions against loops in `f64`, over dtypes, layouts, axes and lengths around the widths of vectors and workgroups.
+
+use crate::data::{self, within};
+use crate::devices::{self, Subject};
+use kiln::op::Tolerance;
+use kiln::{DType, Result, Tensor};
+use kiln_testkit::{Array, Rng, layouts, rounded};
+
+/// Lengths around those of vectors, of workgroups and of what one thread takes.
+const LENGTHS: [usize; 11] = [1, 3, 4, 5, 63, 64, 65, 255, 256, 257, 1025];
+
+struct Reduction {
+    name: &'static str,
+    run: fn(&Tensor, &[usize]) -> Result<Tensor>,
+    reference: fn(&[f64]) -> f64,
+    /// Whether the result is rounded: then the tolerance follows from the magnitudes that were added.
+    adds: bool,
+    takes: fn(DType) -> bool,
+}
+
+fn place(row: &[f64], better: fn(f64, f64) -> bool) -> f64 {
+    let first = |best: usize, at: usize| if better(row[at], row[best]) { at } else { best };
+    (0..row.len()).reduce(first).expect("a row that is not empty") as f64
+}
+
+const REDUCTIONS: [Reduction; 6] = [
+    Reduction {
+        name: "sum",
+        run: |x, axes| x.sum_keepdim(axes),
+        reference: |row| row.iter().sum(),
+        adds: true,
+        takes: |_| true,
+    },
+    Reduction {
+        name: "mean",
+        run: |x, axes| x.mean_keepdim(axes),
+        reference: |row| row.iter().sum::<f64>() / row.len() as f64,
+        adds: true,
+        takes: DType::is_float,
+    },
+    Reduction {
+        name: "max",
+        run: |x, axes| x.max_keepdim(axes),
+        reference: |row| row.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        adds: false,
+        takes: |_| true,
+    },
+    Reduction {
+        name: "min",
+        run: |x, axes| x.min_keepdim(axes),
+        reference: |row| row.iter().copied().fold(f64::INFINITY, f64::min),
+        adds: false,
+        takes: |_| true,
+    },
+    Reduction {
+        name: "argmax",
+        run: |x, axes| x.argmax_keepdim(axes),
+        reference: |row| place(row, |a, b| a > b),
+        adds: false,
+        takes: |_| true,
+    },
+    Reduction {
+        name: "argmin",
+        run: |x, axes| x.argmin_keepdim(axes),
+        reference: |row| place(row, |a, b| a < b),
+        adds: false,
+        takes: |_| true,
+    },
+];
+
+/// Numbers that the dtype holds, few enough different ones that there are ties.
+fn numbers(rng: &mut Rng, shape: &[usize], dtype: DType) -> Array {
+    Array::from_fn(shape, |_| match dtype {
+        DType::U8 | DType::U32 => rng.below(9) as f64,
+        DType::I32 => rng.below(19) as f64 - 9.0,
+        _ => rounded((rng.uniform(-8.0, 8.0) * 16.0).round() / 16.0, dtype),
+    })
+}
+
+fn check(subject: &Subject, reduction: &Reduction, array: &Array, x: &Tensor, axes: &[usize], layout: &str) {
+    let dtype = x.dtype();
+    // A sum of bytes hardly ever fits into one.
+    let is_wider = reduction.name.starts_with("arg") || (dtype == DType::U8 && reduction.adds);
+    let result = if is_wider { DType::U32 } else { dtype };
+    let wanted = array.reduce(axes, reduction.reference);
+    let is_rounded = reduction.adds && dtype.is_float();
+    let magnitudes = array.map(f64::abs).reduce(axes, reduction.reference);
+    let largest = magnitudes.numbers().iter().copied().fold(0.0, f64::max);
+    let rounding = within(1.0, 8.0 * f64::from(f32::EPSILON) * largest);
+    let tolerance = if is_rounded { rounding } else { Tolerance::EXACT };
+    let what = format!("{} of {layout} {dtype} {:?} over {axes:?} on {}", reduction.name, array.shape(), subject.name);
+    let found = (reduction.run)(x, axes).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    data::check(&what, &found, result, &wanted, tolerance);
+}
+
+/// Every reduction of every dtype over rows and columns of every length. A GPU compiles no kernel for a new length.
+#[test]
+fn lengths_around_the_widths() {
+    for subject in devices::all() {
+        let mut rng = Rng::new(11);
+        for length in LENGTHS {
+            for dtype in DType::ALL {
+                for reduction in REDUCTIONS.iter().filter(|reduction| (reduction.takes)(dtype)) {
+                    for (shape, axis) in [([3, length], 1), ([length, 3], 0)] {
+                        let array = numbers(&mut rng, &shape, dtype);
+                        let x = data::tensor(&array, dtype, &subject.device);
+                        check(subject, reduction, &array, &x, &[axis], "contiguous");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every reduction over every set of axes of every layout.
+#[test]
+fn axes_and_layouts() {
+    for subject in devices::all() {
+        let mut rng = Rng::new(12);
+        let sets: &[&[usize]] =
+            if subject.is_gpu { &[&[1], &[0, 2]] } else { &[&[0], &[1], &[2], &[0, 2], &[1, 2], &[0, 1, 2]] };
+        for dtype in if subject.is_gpu { &[DType::F32, DType::F16][..] } else { &DType::ALL } {
+            for reduction in REDUCTIONS.iter().filter(|reduction| (reduction.takes)(*dtype)) {
+                let array = numbers(&mut rng, &[3, 5, 4], *dtype);
+                for layout in layouts(&array) {
+                    let x = data::placed(&layout, *dtype, &subject.device);
+                    for axes in sets {
+                        check(subject, reduction, &array, &x, axes, layout.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Ranks 0 to 6, lengths of 1, and nothing at all.
+#[test]
+fn ranks_and_empty_tensors() {
+    for subject in devices::all() {
+        let mut rng = Rng::new(13);
+        for shape in [&[][..], &[1], &[4], &[1, 1], &[2, 3, 1], &[2, 1, 3, 2], &[1, 2, 2, 1, 3], &[2, 1, 2, 3, 1, 2]] {
+            let array = numbers(&mut rng, shape, DType::F32);
+            let x = data::tensor(&array, DType::F32, &subject.device);
+            let all: Vec<usize> = (0..shape.len()).collect();
+            for reduction in &REDUCTIONS {
+                check(subject, reduction, &array, &x, &all, "contiguous");
+                if let Some(last) = shape.len().checked_sub(1) {
+                    check(subject, reduction, &array, &x, &[last], "contiguous");
+                }
+            }
+        }
+        let empty = Tensor::zeros((2, 0, 3), DType::F32, &subject.device).unwrap();
+        assert_eq!(empty.sum_axis(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 6], "{}", subject.name);
+        assert!(empty.mean_axis(1).unwrap().to_vec::<f32>().unwrap().iter().all(|mean| mean.is_nan()));
+        assert!(empty.max_axis(2).unwrap().to_vec::<f32>().unwrap().is_empty());
+        assert_eq!(empty.sum_all().unwrap().to_vec::<f32>().unwrap(), [0.0]);
+    }
+}
+
+/// A NaN is the result wherever it is, and its place that of the arg-reductions, also behind an infinity.
+#[test]
+fn a_nan_is_never_lost() {
+    for subject in devices::all() {
+        for length in [5, 64, 257, 1025] {
+            for place in [0, length / 2, length - 1] {
+                let mut row = vec![1.0f32; length];
+                row[0] = f32::INFINITY;
+                row[place] = f32::NAN;
+                let x = Tensor::from_slice(&row, (1, length), &subject.device).unwrap();
+                let what = format!("NaN at {place} of {length} on {}", subject.name);
+                for found in [x.sum_axis(1), x.mean_axis(1), x.max_axis(1), x.min_axis(1)] {
+                    assert!(found.unwrap().to_vec::<f32>().unwrap()[0].is_nan(), "{what}");
+                }
+                for found in [x.argmax_axis(1), x.argmin_axis(1)] {
+                    assert_eq!(found.unwrap().to_vec::<u32>().unwrap(), [place as u32], "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// Softmax, norms and products against the reference, over lengths around the widths and over every layout.
+#[test]
+fn rows_and_products() {
+    for subject in devices::all() {
+        let mut rng = Rng::new(14);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for length in LENGTHS {
+                let array = numbers(&mut rng, &[2, length], dtype);
+                check_rows(subject, dtype, &array, &data::tensor(&array, dtype, &subject.device), "contiguous");
+            }
+            let array = numbers(&mut rng, &[3, 7], dtype);
+            for layout in layouts(&array) {
+                check_rows(subject, dtype, &array, &data::placed(&layout, dtype, &subject.device), layout.name);
+            }
+            for [rows, inner, columns] in [[1, 1, 1], [3, 5, 4], [17, 63, 31], [64, 65, 33], [1, 257, 3], [65, 4, 129]]
+            {
+                let (a, b) = (numbers(&mut rng, &[rows, inner], dtype), numbers(&mut rng, &[inner, columns], dtype));
+                let magnitude = a.map(f64::abs).matmul(&b.map(f64::abs)).numbers().iter().copied().fold(0.0, f64::max);
+                let tensor = |array: &Array| data::tensor(array, dtype, &subject.device);
+                let what = format!("({rows}, {inner}) @ ({inner}, {columns}) of {dtype} on {}", subject.name);
+                let found = tensor(&a).matmul(&tensor(&b)).unwrap();
+                data::check(
+                    &what,
+                    &found,
+                    dtype,
+                    &a.matmul(&b),
+                    within(1.0, 8.0 * f64::from(f32::EPSILON) * magnitude),
+                );
+            }
+        }
+    }
+}
+
+fn check_rows(subject: &Subject, dtype: DType, array: &Array, x: &Tensor, layout: &str) {
+    let what = |op: &str| format!("{op} of {layout} {dtype} {:?} on {}", array.shape(), subject.name);
+    let softmax = array.softmax(1);
+    data::check(&what("softmax"), &x.softmax(1).unwrap(), dtype, &softmax, within(1.0, 2e-6));
+    data::check(&what("log_softmax"), &x.log_softmax(1).unwrap(), dtype, &softmax.map(f64::ln), within(1.0, 2e-5));
+    let mean = array.reduce(&[1], |row| row.iter().sum::<f64>() / row.len() as f64);
+    let centred = array.zip(&mean, |x, mean| x - mean);
+    let square = |array: &Array| array.reduce(&[1], |row| row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64);
+    let normed = |array: &Array| array.zip(&square(array), |x, square| x / (square + 1e-3).sqrt());
+    data::check(
+        &what("layer_norm"),
+        &x.layer_norm(None, None, 1e-3).unwrap(),
+        dtype,
+        &normed(&centred),
+        within(1.0, 4e-5),
+    );
+    data::check(&what("rms_norm"), &x.rms_norm(None, 1e-3).unwrap(), dtype, &normed(array), within(1.0, 4e-6));
+}

@@ -1,0 +1,127 @@
+//! NaN, infinities, zeros of both signs, and the smallest and largest numbers, through every op of the table.
+
+use crate::data;
+use crate::devices;
+use crate::elements::Types;
+use kiln::op::{self, ElementOp};
+use kiln::{DType, Tensor};
+use kiln_testkit::{Array, rounded};
+
+/// What a number is, as far as every device must agree on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Nan,
+    Infinite { negative: bool },
+    Finite,
+}
+
+fn kind(number: f64, dtype: DType) -> Kind {
+    let number = rounded(number, dtype);
+    match number {
+        _ if number.is_nan() => Kind::Nan,
+        _ if number.is_infinite() => Kind::Infinite { negative: number < 0.0 },
+        _ => Kind::Finite,
+    }
+}
+
+/// Numbers at which ops are most likely to go wrong, as the dtype holds them.
+fn special(dtype: DType) -> Vec<f64> {
+    let (largest, smallest, subnormal) = match dtype {
+        DType::F16 => (65504.0, 2f64.powi(-14), 2f64.powi(-24)),
+        DType::BF16 => (f64::from(kiln::bf16::MAX), 2f64.powi(-126), 2f64.powi(-133)),
+        _ => (f64::from(f32::MAX), 2f64.powi(-126), 2f64.powi(-149)),
+    };
+    let positive = [0.0, subnormal, smallest, 0.5, 1.0, 2.0, 3.0, largest, f64::INFINITY];
+    let both = positive.into_iter().flat_map(|number| [number, -number]);
+    both.chain([f64::NAN]).collect()
+}
+
+/// The kinds that the reference allows: also those of arguments that a device takes for zero because they are subnormal.
+fn allowed(op: &ElementOp, dtype: DType, args: &[f64]) -> Vec<Kind> {
+    let smallest = if dtype == DType::F16 { 2f64.powi(-14) } else { 2f64.powi(-126) };
+    let flushed = |number: f64| if number.abs() < smallest { 0.0f64.copysign(number) } else { number };
+    let mut kinds = vec![kind((op.reference())(args), dtype)];
+    if args.iter().any(|&number| number != 0.0 && number.abs() < smallest) {
+        kinds.push(kind((op.reference())(&args.iter().copied().map(flushed).collect::<Vec<_>>()), dtype));
+    }
+    kinds
+}
+
+/// Every op of floats: a NaN is a NaN, an infinity has its sign, and what is finite is finite.
+#[test]
+fn every_op_keeps_nan_and_infinity() {
+    for subject in devices::all() {
+        for op in op::all() {
+            for types in Types::of(op).into_iter().filter(|types| types.result.is_float()) {
+                let dtype = types.result;
+                if types.args[types.args.len() - 1] != dtype || (subject.lacks_f16 && dtype != DType::F16) {
+                    continue;
+                }
+                let numbers = special(dtype);
+                let lists = types.args.iter().map(|&arg| if arg == dtype { numbers.clone() } else { vec![0.0, 1.0] });
+                let rows = combinations(&lists.collect::<Vec<_>>());
+                let column = |index: usize| Array::new(&[rows.len()], rows.iter().map(|row| row[index]).collect());
+                let tensor = |(index, &arg): (usize, &DType)| data::tensor(&column(index), arg, &subject.device);
+                let tensors: Vec<Tensor> = types.args.iter().enumerate().map(tensor).collect();
+                let found = Tensor::apply(op, &tensors.iter().collect::<Vec<_>>()).unwrap();
+                for (row, found) in rows.iter().zip(data::numbers(&found).unwrap()) {
+                    let (wanted, found) = (allowed(op, dtype, row), kind(found, dtype));
+                    let what = format!("{op:?} of {row:?} in {dtype} on {}", subject.name);
+                    assert!(wanted.contains(&found), "{what}: expected {wanted:?}, found {found:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Every choice of one number of each list.
+fn combinations(lists: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    lists.iter().fold(vec![vec![]], |rows, list| {
+        rows.iter().flat_map(|row| list.iter().map(move |&number| [&row[..], &[number]].concat())).collect()
+    })
+}
+
+/// A NaN in one row of a product, a softmax or a norm is in that row of the result only.
+#[test]
+fn a_nan_stays_in_its_row() {
+    for subject in devices::all() {
+        for dtype in [DType::F32, DType::F16] {
+            for (bad, columns) in [(f64::NAN, 33), (f64::INFINITY, 33), (f64::NAN, 5)] {
+                let array = Array::from_fn(&[4, columns], |index| if *index == [2, 3] { bad } else { 0.25 });
+                let x = data::tensor(&array, dtype, &subject.device);
+                let ones = Tensor::ones((columns, 6), dtype, &subject.device).unwrap();
+                let results = [
+                    ("matmul", x.matmul(&ones)),
+                    ("softmax", x.softmax(1)),
+                    ("log_softmax", x.log_softmax(1)),
+                    ("layer_norm", x.layer_norm(None, None, 1e-5)),
+                    ("rms_norm", x.rms_norm(None, 1e-5)),
+                ];
+                for (name, result) in results {
+                    let result = result.unwrap();
+                    let (width, numbers) = (result.shape()[1], data::numbers(&result).unwrap());
+                    for (place, number) in numbers.iter().enumerate() {
+                        let what = format!("{name} of {dtype} with {bad} on {}: {number} at {place}", subject.name);
+                        if place / width != 2 {
+                            assert!(number.is_finite(), "{what}");
+                        } else if bad.is_nan() {
+                            assert!(number.is_nan(), "{what}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Attention over scores that overflow, and over keys that hold a NaN but are masked out.
+#[test]
+fn softmax_of_infinities_is_what_the_limit_is() {
+    for subject in devices::all() {
+        let x = Tensor::from_slice(&[1.0f32, f32::NEG_INFINITY, 1.0], (1, 3), &subject.device).unwrap();
+        assert_eq!(x.softmax(1).unwrap().to_vec::<f32>().unwrap(), [0.5, 0.0, 0.5], "{}", subject.name);
+        let logs = x.log_softmax(1).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(logs[1], f32::NEG_INFINITY, "{}", subject.name);
+        assert!((logs[0] + std::f32::consts::LN_2).abs() < 1e-6, "{logs:?} on {}", subject.name);
+    }
+}

@@ -1,0 +1,47 @@
+//! Sums of many small numbers: `f16` and `bf16` are storage types, sums are `f32` (R5.1).
+
+use crate::devices;
+use kiln::{DType, Tensor};
+
+/// 100,000 ones of `f16` are 100,000 in `f32`, which `f16` itself could not hold.
+#[test]
+fn many_ones_add_up() {
+    for subject in devices::all() {
+        let ones = Tensor::ones(100_000, DType::F16, &subject.device).unwrap();
+        ones.eval().unwrap();
+        let sum = ones.to_dtype(DType::F32).unwrap().sum_all().unwrap();
+        assert_eq!(sum.to_vec::<f32>().unwrap(), [100_000.0], "{}", subject.name);
+        let ones = Tensor::ones((2, 100_000), DType::BF16, &subject.device).unwrap();
+        let sum = ones.to_dtype(DType::F32).unwrap().sum_axis(1).unwrap();
+        assert_eq!(sum.to_vec::<f32>().unwrap(), [100_000.0; 2], "{}", subject.name);
+    }
+}
+
+/// Rows of 70,000 ones of `f16` average to 1, although their sum is beyond what `f16` holds.
+#[test]
+fn a_long_row_averages_to_one() {
+    for subject in devices::all() {
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            let ones = Tensor::ones((2, 70_000), dtype, &subject.device).unwrap();
+            let means = ones.mean_axis(1).unwrap();
+            assert_eq!((means.dtype(), &means.shape()[..]), (dtype, &[2][..]));
+            assert_eq!(means.to_vec::<f32>().unwrap(), [1.0, 1.0], "{dtype} on {}", subject.name);
+            let columns = ones.t().unwrap().mean_axis(0).unwrap();
+            assert_eq!(columns.to_vec::<f32>().unwrap(), [1.0, 1.0], "columns of {dtype} on {}", subject.name);
+            assert_eq!(ones.mean_all().unwrap().to_vec::<f32>().unwrap(), [1.0], "{dtype} on {}", subject.name);
+        }
+    }
+}
+
+/// Small numbers are not lost behind a large one: rows are added in parts, not one by one.
+#[test]
+fn small_numbers_beside_a_large_one_are_not_lost() {
+    for subject in devices::all() {
+        let mut numbers = vec![1.0f32; 1 << 16];
+        numbers[0] = 16_777_216.0;
+        let sum = Tensor::from_slice(&numbers, 1 << 16, &subject.device).unwrap().sum_all().unwrap();
+        let (found, exact) = (sum.to_vec::<f32>().unwrap()[0], 16_777_216.0 + 65_535.0);
+        // One by one, the sum would stay at 16777216.
+        assert!((found - exact).abs() <= 4096.0, "{found} on {}", subject.name);
+    }
+}
