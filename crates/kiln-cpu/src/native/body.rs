@@ -1,5 +1,6 @@
 //! Elementwise programs made ready to run over tiles: every value has its place, every op its loop.
 
+use super::blocks::Blocks;
 use super::load::{Access, Load};
 use super::loops::Loops;
 use kiln_ir::kernel::{Body, Instruction};
@@ -25,6 +26,8 @@ pub(crate) struct TileProgram {
     pub(crate) store: Option<DType>,
     /// A tile for elements that are gathered before they are converted.
     pub(crate) narrow: Option<Place>,
+    /// How the space is cut where rows do not serve; then no value is in memory of its own.
+    pub(crate) blocks: Option<Blocks>,
     /// How many scratch tiles there are.
     pub(crate) tiles: usize,
     /// How many scalars a run must bring.
@@ -64,13 +67,15 @@ impl TileProgram {
         let instructions = &body.program.instructions;
         check(body)?;
         let operands = body.operands.len() as Place;
+        let blocks = store.and_then(|_| Blocks::of(body));
         let mut program = Self {
-            loads: body.operands.iter().map(Load::new).collect(),
+            loads: body.operands.iter().map(|operand| Load::new(operand, blocks)).collect(),
             constants: Vec::new(),
             code: Vec::new(),
             result: 0,
             store,
             narrow: None,
+            blocks,
             tiles: 0,
             scalars: 0,
             cost: store.map_or(0, |_| 1),
@@ -87,15 +92,16 @@ impl TileProgram {
             }
             // The last value goes straight to an output of words; so nothing is left to store.
             let is_last = index + 1 == instructions.len();
-            let direct = (is_last && store.is_some_and(|dtype| dtype.bytes() == 4)).then(|| program.output());
+            let is_direct = is_last && blocks.is_none() && store.is_some_and(|dtype| dtype.bytes() == 4);
+            let direct = is_direct.then(|| program.output());
             let out = |tiles: &mut Tiles| direct.unwrap_or_else(|| tiles.take());
             let place = match instruction {
                 &Instruction::Load { operand } => {
                     program.cost += 1;
                     match program.loads[operand].access {
-                        Access::Direct => operand as Place,
+                        Access::Direct if blocks.is_none() => operand as Place,
                         Access::Splat => program.constant(Constant::Splat(operand), &mut tiles),
-                        Access::Contiguous | Access::Strided(_) => {
+                        Access::Direct | Access::Contiguous | Access::Strided(_) => {
                             if program.loads[operand].needs_narrow_tile() && program.narrow.is_none() {
                                 program.narrow = Some(tiles.take());
                             }
@@ -119,8 +125,7 @@ impl TileProgram {
                     operands
                 }
                 Instruction::Op { op, class, args } => {
-                    let run =
-                        op.tile(*class, level).ok_or_else(|| bug(format!("op `{}` has no {class:?}", op.name)))?;
+                    let run = op.tile(*class, level).ok_or_else(|| bug(format!("op `{}` has no {class:?}", op.name)))?;
                     program.cost += if op.is_cheap() { 1 } else { 10 };
                     let out = out(&mut tiles);
                     let args: SmallVec<[Place; 3]> = args.iter().map(|&arg| places[arg]).collect();

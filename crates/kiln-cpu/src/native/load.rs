@@ -1,5 +1,6 @@
 //! How the elements of an operand reach a tile.
 
+use super::blocks::{Block, Blocks};
 use super::loops::Loops;
 use kiln_ir::kernel::Operand;
 use kiln_ir::{DType, Layout};
@@ -12,6 +13,8 @@ pub(crate) struct Load {
     /// Elements before the first.
     offset: usize,
     pub(crate) access: Access,
+    /// Steps from row to row and from column to column, where the space runs in blocks.
+    block_strides: Option<[isize; 2]>,
 }
 
 #[derive(Debug)]
@@ -33,7 +36,7 @@ pub(crate) struct Axis {
 }
 
 impl Load {
-    pub(crate) fn new(operand: &Operand) -> Self {
+    pub(crate) fn new(operand: &Operand, blocks: Option<Blocks>) -> Self {
         let (dtype, layout) = (operand.dtype, &operand.layout);
         let access = if layout.is_splat() {
             Access::Splat
@@ -44,12 +47,14 @@ impl Load {
         } else {
             Access::Contiguous
         };
-        Self { dtype, offset: layout.offset(), access }
+        let block_strides = blocks.map(|blocks| blocks.strides(operand));
+        Self { dtype, offset: layout.offset(), access, block_strides }
     }
 
     /// Whether elements are gathered in their own width before they are converted.
     pub(crate) fn needs_narrow_tile(&self) -> bool {
-        matches!(self.access, Access::Strided(_)) && self.dtype.bytes() < 4
+        let is_gathered = matches!(self.access, Access::Strided(_)) || self.block_strides.is_some();
+        is_gathered && self.dtype.bytes() < 4
     }
 
     /// Where the operand's first element is.
@@ -102,6 +107,37 @@ impl Load {
         }
     }
 
+    /// The elements of a block, row by row.
+    ///
+    /// # Safety
+    /// As [`fill`](Self::fill), for the block.
+    pub(crate) unsafe fn fill_block(
+        &self,
+        memory: *const u8,
+        block: Block,
+        out: &mut [u32],
+        narrow: *mut u32,
+        loops: &Loops,
+    ) {
+        let position = match &self.access {
+            Access::Strided(axes) => decompose(axes, block.start, |_| {}),
+            _ => block.start as isize,
+        };
+        let strides = self.block_strides.unwrap_or_default();
+        // SAFETY: the operand's elements of the block are in its memory, by the layout that the strides came from.
+        unsafe {
+            let first = self.first(memory);
+            match self.dtype.bytes() {
+                4 => gather_block(first.cast::<u32>().offset(position), strides, block, out.as_mut_ptr()),
+                2 => gather_block(first.cast::<u16>().offset(position), strides, block, narrow.cast()),
+                _ => gather_block(first.offset(position), strides, block, narrow.cast()),
+            }
+            if self.dtype.bytes() < 4 {
+                self.convert(narrow.cast(), out, loops);
+            }
+        }
+    }
+
     /// Converts elements that lie without gaps.
     ///
     /// # Safety
@@ -111,9 +147,7 @@ impl Load {
         // SAFETY: the caller vouches for the elements; the loops are of a level that the processor has.
         unsafe {
             match self.dtype {
-                DType::F32 | DType::I32 | DType::U32 => {
-                    from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len)
-                }
+                DType::F32 | DType::I32 | DType::U32 => from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len),
                 DType::F16 => (loops.from_f16)(std::slice::from_raw_parts(from.cast(), len), out),
                 DType::BF16 => (loops.from_bf16)(std::slice::from_raw_parts(from.cast(), len), out),
                 DType::U8 => (loops.from_u8)(std::slice::from_raw_parts(from, len), out),
@@ -135,19 +169,48 @@ fn merged(layout: &Layout) -> SmallVec<[Axis; 4]> {
     axes
 }
 
+/// Where the element with this number is, and its number along each axis.
+fn decompose(axes: &[Axis], element: usize, mut along_axis: impl FnMut(usize)) -> isize {
+    let (mut rest, mut position) = (element, 0);
+    for axis in axes {
+        let along = rest % axis.length;
+        rest /= axis.length;
+        position += along as isize * axis.stride;
+        along_axis(along);
+    }
+    position
+}
+
+/// Copies a block to rows without gaps, along the cache lines that it lies in.
+///
+/// # Safety
+/// Its elements are readable, and `to` has room.
+unsafe fn gather_block<T: Copy>(first: *const T, [down, across]: [isize; 2], block: Block, to: *mut T) {
+    let Block { rows, columns, .. } = block;
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        if down.unsigned_abs() >= across.unsigned_abs() {
+            for row in 0..rows {
+                copy_run(first.offset(row as isize * down), across, to.add(row * columns), columns);
+            }
+            return;
+        }
+        for column in 0..columns {
+            let from = first.offset(column as isize * across);
+            for row in 0..rows {
+                to.add(row * columns + column).write(from.offset(row as isize * down).read());
+            }
+        }
+    }
+}
+
 /// Copies `len` elements from number `start` on, row by row.
 ///
 /// # Safety
 /// The elements that the axes reach from `first` are readable, the range is inside of the axes, and `to` has room.
 unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut T, len: usize) {
     let mut index: SmallVec<[usize; 8]> = SmallVec::new();
-    let (mut rest, mut position) = (start, 0);
-    for axis in axes {
-        let along = rest % axis.length;
-        rest /= axis.length;
-        position += along as isize * axis.stride;
-        index.push(along);
-    }
+    let mut position = decompose(axes, start, |along| index.push(along));
     let Some((&inner, outer)) = axes.split_first() else { return };
     let mut done = 0;
     while done < len {

@@ -4,6 +4,7 @@
 //! the first cache, on the caller's thread or, where it is worth it, on all.
 
 mod best;
+mod blocks;
 mod body;
 mod load;
 mod loops;
@@ -186,9 +187,6 @@ fn name(plan: &Plan) -> Arc<str> {
 
 impl fmt::Debug for NativeProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeProgram")
-            .field("name", &self.name)
-            .field("steps", &self.steps.len())
-            .finish_non_exhaustive()
+        f.debug_struct("NativeProgram").field("name", &self.name).field("steps", &self.steps.len()).finish_non_exhaustive()
     }
 }

@@ -156,10 +156,8 @@ impl PlanStep {
                     let operands: SmallVec<[HostOperand<'_>; 4]> = operands
                         .iter()
                         .zip(core.iter().zip(rooms))
-                        .map(|(Operand { dtype, layout }, (&start, &bytes))| HostOperand {
-                            dtype: *dtype,
-                            layout,
-                            bytes: std::slice::from_raw_parts(start, bytes),
+                        .map(|(Operand { dtype, layout }, (&start, &bytes))| {
+                            HostOperand { dtype: *dtype, layout, bytes: std::slice::from_raw_parts(start, bytes) }
                         })
                         .collect();
                     let output = Output { program: body, memory, elements: self.elements, bytes: self.bytes };
@@ -172,18 +170,21 @@ impl PlanStep {
 }
 
 impl StepCore {
-    fn new(core: &Core, program: TileProgram, rooms: &[Room], reads: &[u32], level: SimdLevel) -> Result<Self> {
+    fn new(
+        core: &Core,
+        program: TileProgram,
+        rooms: &[Room],
+        reads: &[u32],
+        level: SimdLevel,
+    ) -> Result<Self> {
         Ok(match core {
-            Core::Map if program.core.is_some() => {
-                return Err(bug("a program without a core takes its results".into()));
-            }
+            Core::Map if program.core.is_some() => return Err(bug("a program without a core takes its results".into())),
             Core::Map => Self::Map(program),
             Core::Reduce { op, input, kept } => {
                 Self::Reduce(Box::new(ReduceStep::new(*op, input, *kept, program, level)?))
             }
             Core::Op { op, operands } => {
-                let rooms =
-                    reads.iter().take(operands.len()).map(|&read| rooms[read as usize].bytes as usize).collect();
+                let rooms = reads.iter().take(operands.len()).map(|&read| rooms[read as usize].bytes as usize).collect();
                 Self::Op { op: Arc::clone(op), operands: operands.clone(), body: program, rooms }
             }
         })
@@ -195,11 +196,25 @@ impl StepCore {
 /// # Safety
 /// As [`Runner::new`].
 unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, pieces: &Pieces<'_>) -> Result<()> {
-    let part = |part: usize| {
-        let range = part * PART..((part + 1) * PART).min(elements);
-        let mut arena = Arena::new();
-        // SAFETY: the caller's promise; each part has elements of its own.
-        unsafe { Runner::new(program, memory, range.len(), &mut arena).run_range(range) };
+    let cost = elements * program.cost;
+    let Some(blocks) = program.blocks else {
+        return pieces.run(cost, elements.div_ceil(PART), &|part| {
+            let range = part * PART..((part + 1) * PART).min(elements);
+            let mut arena = Arena::new();
+            // SAFETY: the caller's promise; each part has elements of its own.
+            unsafe { Runner::new(program, memory, range.len(), &mut arena).run_range(range) };
+        });
     };
-    pieces.run(elements * program.cost, elements.div_ceil(PART), &part)
+    let parts = elements.div_ceil(PART);
+    pieces.run(cost, parts, &|part| {
+        let mut arena = Arena::new();
+        // SAFETY: the caller's promise; each part has blocks of its own.
+        unsafe {
+            let runner = Runner::new(program, memory, elements, &mut arena);
+            let (columns, first) = (runner.block_columns(), |part| blocks.count(runner.block_columns()) * part / parts);
+            for number in first(part)..first(part + 1) {
+                runner.run_block(blocks.block(number, columns), blocks.pitch);
+            }
+        }
+    })
 }

@@ -1,5 +1,6 @@
 //! Running a program tile by tile.
 
+use super::blocks::{BLOCK_ROWS, Block};
 use super::body::{Code, Constant, Place, TileProgram};
 use kiln_ir::DType;
 use smallvec::SmallVec;
@@ -89,7 +90,12 @@ impl<'a> Runner<'a> {
     /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
     /// not empty.
     #[inline]
-    pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
+    pub(crate) unsafe fn new(
+        program: &'a TileProgram,
+        memory: Memory<'a>,
+        longest: usize,
+        arena: &mut Arena,
+    ) -> Self {
         let tile_len = tile_len(program.tiles).min(longest.next_multiple_of(LINE_WORDS));
         let scratch = arena.take(tile_len * program.tiles);
         let mut bases: SmallVec<[Base; 16]> = SmallVec::with_capacity(program.loads.len() + 2 + program.tiles);
@@ -129,35 +135,55 @@ impl<'a> Runner<'a> {
     /// them are at `core`, where the program takes any.
     ///
     /// # Safety
-    /// The range is inside of the space and not longer than [`tile_len`](Self::tile_len); `core` holds as many words.
+    /// The range is inside of the space and not longer than [`tile_len`](Self::tile_len); `core` holds as many words. The
+    /// program does not run in blocks.
     #[inline]
     pub(crate) unsafe fn run(&mut self, start: usize, len: usize, core: *const u32) -> *const u32 {
-        let program = self.program;
-        debug_assert!(len <= self.tile_len, "a tile holds the range");
-        self.bases[usize::from(program.core_place())].start = core.cast_mut();
-        for code in &program.code {
-            match *code {
-                // SAFETY: an op's result never shares a place with its arguments, scratch tiles are as long as a tile,
-                // and memory holds the range. The processor has the level of the loops.
-                Code::Loop { run, args, arity, out } => unsafe {
-                    let out = self.slice_mut(out, start, len);
-                    let arg = |index: usize| -> &[u32] {
-                        if index < usize::from(arity) { self.slice(args[index], start, len) } else { &[] }
-                    };
-                    run(out, [arg(0), arg(1), arg(2)]);
+        self.bases[usize::from(self.program.core_place())].start = core.cast_mut();
+        let Self { program, memory, .. } = *self;
+        // SAFETY: the caller's promise; the narrow tile is there where a load needs it.
+        unsafe {
+            self.run_code(
+                start,
+                len,
+                |operand, out| {
+                    program.loads[operand].fill(memory.operands[operand], start, out, self.narrow(), program.loops);
                 },
-                // SAFETY: as above; the narrow tile is there where a load needs it.
-                Code::Load { operand, out } => unsafe {
-                    let operand = usize::from(operand);
-                    let narrow = program.narrow.map_or(std::ptr::null_mut(), |place| self.base(place).start);
-                    let (memory, out) = (self.memory.operands[operand], self.slice_mut(out, start, len));
-                    program.loads[operand].fill(memory, start, out, narrow, program.loops);
-                },
-                // SAFETY: as above.
-                Code::Iota { out } => unsafe { (program.loops.iota)(self.slice_mut(out, start, len), start as u32) },
-            }
+                |out| (program.loops.iota)(out, start as u32),
+            );
         }
         self.base(program.result).at(start)
+    }
+
+    /// Runs the code for a tile, with loads and numbers as the caller makes them.
+    ///
+    /// # Safety
+    /// Places hold `len` words from element `start` on, and `load` and `iota` fill what they are given.
+    #[inline(always)]
+    unsafe fn run_code(
+        &self,
+        start: usize,
+        len: usize,
+        load: impl Fn(usize, &mut [u32]),
+        iota: impl Fn(&mut [u32]),
+    ) {
+        debug_assert!(len <= self.tile_len, "a tile holds the range");
+        for code in &self.program.code {
+            // SAFETY: an op's result never shares a place with its arguments, scratch tiles are as long as a tile, and
+            // memory holds the range. The processor has the level of the loops.
+            unsafe {
+                match *code {
+                    Code::Loop { run, args, arity, out } => {
+                        let arg = |index: usize| -> &[u32] {
+                            if index < usize::from(arity) { self.slice(args[index], start, len) } else { &[] }
+                        };
+                        run(self.slice_mut(out, start, len), [arg(0), arg(1), arg(2)]);
+                    }
+                    Code::Load { operand, out } => load(usize::from(operand), self.slice_mut(out, start, len)),
+                    Code::Iota { out } => iota(self.slice_mut(out, start, len)),
+                }
+            }
+        }
     }
 
     /// Runs the program and stores the results.
@@ -187,6 +213,45 @@ impl<'a> Runner<'a> {
             unsafe { self.run_and_store(start, len, std::ptr::null()) };
             start += len;
         }
+    }
+
+    /// Columns of a block that fits a tile.
+    pub(crate) fn block_columns(&self) -> usize {
+        self.tile_len / BLOCK_ROWS
+    }
+
+    /// Runs the program for a block and stores the results.
+    ///
+    /// # Safety
+    /// The block is inside of the space and has at most [`block_columns`](Self::block_columns); the program runs in blocks.
+    pub(crate) unsafe fn run_block(&self, block: Block, pitch: usize) {
+        let Self { program, memory, .. } = *self;
+        let Block { start, rows, columns } = block;
+        // SAFETY: the caller's promise. All places that the code names are scratch tiles, which are long enough.
+        unsafe {
+            self.run_code(
+                0,
+                rows * columns,
+                |operand, out| {
+                    let load = &program.loads[operand];
+                    load.fill_block(memory.operands[operand], block, out, self.narrow(), program.loops);
+                },
+                |out| {
+                    for (row, out) in out.chunks_mut(columns).enumerate() {
+                        (program.loops.iota)(out, (start + row * pitch) as u32);
+                    }
+                },
+            );
+            let result = self.slice(program.result, 0, rows * columns);
+            for (row, values) in result.chunks(columns).enumerate() {
+                store(program, values, memory.output, start + row * pitch);
+            }
+        }
+    }
+
+    /// The tile for elements that are gathered before they are converted; null where no load needs it.
+    fn narrow(&self) -> *mut u32 {
+        self.program.narrow.map_or(std::ptr::null_mut(), |place| self.base(place).start)
     }
 
     #[inline(always)]

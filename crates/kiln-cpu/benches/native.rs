@@ -1,0 +1,147 @@
+//! `cargo bench -p kiln-cpu --bench native`: plans on the CPU, fused and with a kernel for each op.
+//!
+//! Both arms take turns within each round; a time is a median with its quartiles, a ratio the median of the ratios within a
+//! round. Both arms must give nearly the same numbers, and a difference stops the run.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
+
+use kiln_cpu::CpuOptions;
+use kiln_ir::graph::{Graph, Node, Op, Reduce, TensorType};
+use kiln_ir::op::ElementOp;
+use kiln_ir::plan::{Place, Plan, Target};
+use kiln_ir::{DType, Layout, Shape, op};
+use kiln_runtime::{Buffer, Captured, Device};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Instant;
+
+fn main() {
+    // Under `cargo test --benches` only the checks count.
+    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let large = if is_bench { 16 << 20 } else { 1 << 18 };
+    for dtype in [DType::F32, DType::F16] {
+        println!("{dtype}, {} threads", device.info().limits.threads.unwrap());
+        for elements in [16, 1 << 20, large] {
+            let rounds = if is_bench { ((1 << 26) / elements).clamp(20, 2000) } else { 2 };
+            let shape = Shape::from(elements);
+            compare(&device, &format!("add of {elements}"), rounds, &chain(&shape, dtype, &[&op::ADD]));
+            let fused = [&op::MUL, &op::ADD, &op::RELU];
+            compare(&device, &format!("relu(a*b+c) of {elements}"), rounds, &chain(&shape, dtype, &fused));
+            let eight = [&op::MUL, &op::ADD, &op::SUB, &op::MAXIMUM, &op::MUL, &op::ABS, &op::MINIMUM, &op::RELU];
+            compare(&device, &format!("8 ops on {elements}"), rounds, &chain(&shape, dtype, &eight));
+            compare(&device, &format!("gelu of {elements}"), rounds, &chain(&shape, dtype, &[&op::GELU]));
+            compare(&device, &format!("sum of {elements}"), rounds, &reduction((1, elements), dtype, 1));
+        }
+        let rounds = if is_bench { 200 } else { 2 };
+        let shape = if is_bench { (4096, 1024) } else { (64, 1024) };
+        compare(&device, &format!("row sums of {shape:?}"), rounds, &reduction(shape, dtype, 1));
+        compare(&device, &format!("column sums of {shape:?}"), rounds, &reduction(shape, dtype, 0));
+        compare(&device, &format!("transposed add of {shape:?}"), rounds, &transposed(shape, dtype));
+    }
+}
+
+fn node(op: Op, inputs: &[usize], shape: &Shape, dtype: DType) -> Node {
+    Node { op, inputs: SmallVec::from_slice(inputs), ty: TensorType { shape: shape.clone(), dtype } }
+}
+
+fn input(shape: &Shape, dtype: DType) -> Node {
+    node(Op::Input(Layout::contiguous(shape.clone())), &[], shape, dtype)
+}
+
+/// Ops one after the other; those of two operands take an input each.
+fn chain(shape: &Shape, dtype: DType, ops: &[&'static ElementOp]) -> Graph {
+    let mut nodes: Vec<Node> = (0..3).map(|_| input(shape, dtype)).collect();
+    let mut last = 0;
+    for (index, op) in ops.iter().enumerate() {
+        let args = [last, 1 + index % 2];
+        nodes.push(node(Op::Element(op), &args[..op.arity()], shape, dtype));
+        last = nodes.len() - 1;
+    }
+    Graph { nodes, outputs: vec![last] }
+}
+
+fn reduction(shape: (usize, usize), dtype: DType, axis: usize) -> Graph {
+    let shape = Shape::from(shape);
+    let reduced = shape.with(axis, 1);
+    let sum = node(Op::Reduce(Reduce::Sum, SmallVec::from_slice(&[axis])), &[0], &reduced, dtype);
+    Graph { nodes: vec![input(&shape, dtype), sum], outputs: vec![1] }
+}
+
+/// A matrix and the transpose of another.
+fn transposed((rows, columns): (usize, usize), dtype: DType) -> Graph {
+    let shape = Shape::from((rows, columns));
+    let turned = Layout::contiguous(Shape::from((columns, rows))).permuted(&[1, 0]);
+    let nodes = vec![
+        input(&shape, dtype),
+        node(Op::Input(turned), &[], &shape, dtype),
+        node(Op::Element(&op::ADD), &[0, 1], &shape, dtype),
+    ];
+    Graph { nodes, outputs: vec![2] }
+}
+
+/// A plan with its buffers, ready to be submitted again and again.
+fn capture(device: &Device, graph: &Graph, target: &Target, inputs: &[Buffer]) -> (Captured, Buffer) {
+    let plan = Arc::new(Plan::new(graph, target).unwrap());
+    let program = kiln_cpu::program(device, Arc::clone(&plan)).unwrap();
+    let slots: Vec<Buffer> = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
+    let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
+    let own = device.buffer((own.ty.shape.elements() * own.ty.dtype.bytes()) as u64).unwrap();
+    let outputs = std::slice::from_ref(&own);
+    let captured = device.capture(|commands| program.record(commands, inputs, &slots, outputs, Vec::new())).unwrap();
+    (captured, own)
+}
+
+fn compare(device: &Device, name: &str, rounds: usize, graph: &Graph) {
+    let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_)));
+    let inputs: Vec<Buffer> = inputs.map(|node| filled(device, &node.ty)).collect();
+    let (fused, a) = capture(device, graph, &Target::CPU, &inputs);
+    let (unfused, b) = capture(device, graph, &Target::CPU.unfused(), &inputs);
+    let run = |captured: &Captured| {
+        let start = Instant::now();
+        captured.replay().unwrap();
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..rounds + 2 {
+        let arms = [(0, &fused), (1, &unfused)];
+        let order = if round % 2 == 0 { [arms[0], arms[1]] } else { [arms[1], arms[0]] };
+        for (arm, captured) in order {
+            times[arm].push(run(captured));
+        }
+    }
+    let dtype = graph.nodes[0].ty.dtype;
+    for (a, b) in numbers(&a, dtype).iter().zip(numbers(&b, dtype)) {
+        assert!((a - b).abs() <= 0.02 * (1.0 + b.abs()), "{name}: {a} and {b}");
+    }
+    let ratios: Vec<f64> = times[0].iter().zip(&times[1]).skip(2).map(|(a, b)| b / a).collect();
+    let [low, median, high] = quartiles(&times[0][2..]);
+    let [_, unfused, _] = quartiles(&times[1][2..]);
+    let ratio = quartiles(&ratios)[1];
+    println!("  {name:<32} {median:>10.2} µs ({low:.2} to {high:.2}), unfused {unfused:>10.2} µs, {ratio:.2} times");
+}
+
+/// Numbers between 0 and 1.
+fn filled(device: &Device, ty: &TensorType) -> Buffer {
+    let number = |index: usize| (index * 7919 % 1000) as f32 / 1000.0;
+    let elements = ty.shape.elements();
+    let bytes: Vec<u8> = match ty.dtype {
+        DType::F16 => (0..elements).flat_map(|i| half::f16::from_f32(number(i)).to_le_bytes()).collect(),
+        _ => (0..elements).flat_map(|i| number(i).to_le_bytes()).collect(),
+    };
+    device.buffer_from(&bytes).unwrap().as_bytes().clone()
+}
+
+fn numbers(buffer: &Buffer, dtype: DType) -> Vec<f32> {
+    let bytes = buffer.read().unwrap();
+    match dtype {
+        DType::F16 => bytes.chunks(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        _ => bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+    }
+}
+
+fn quartiles(samples: &[f64]) -> [f64; 3] {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
+}

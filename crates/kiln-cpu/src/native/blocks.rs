@@ -1,0 +1,105 @@
+//! Spaces that run in blocks instead of rows, because an operand lies across them.
+//!
+//! A row of a transposed matrix has each of its elements in another cache line. A block of several rows uses what a line
+//! brings along.
+
+use kiln_ir::kernel::{Body, Instruction, Operand};
+
+/// Rows of a block: as many words as a cache line has.
+pub(crate) const BLOCK_ROWS: usize = 16;
+/// Smaller spaces stay in a cache however they are read.
+const MIN_ELEMENTS: usize = 1 << 14;
+
+/// How a space is cut: blocks of several rows along one axis, and a part of the last axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// The axis of the rows.
+    axis: usize,
+    /// Its length.
+    rows: usize,
+    /// The length of the last axis.
+    columns: usize,
+    /// From one row to the next, in elements of the space.
+    pub(crate) pitch: usize,
+    elements: usize,
+}
+
+/// A block: `rows` runs of `columns` elements, the first at `start`, the others a pitch apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) start: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+impl Blocks {
+    /// The cut for a body that stores what it computes from its operands; `None` where rows serve.
+    pub(crate) fn of(body: &Body) -> Option<Self> {
+        let elements = body.space.elements();
+        let takes_core = body.program.instructions.iter().any(|code| matches!(code, Instruction::Core { .. }));
+        if elements < MIN_ELEMENTS || takes_core {
+            return None;
+        }
+        let last = body.space.rank() - 1;
+        let lies_across = |operand: &Operand| {
+            let strides = operand.layout.strides();
+            let axis = (0..last).find(|&axis| strides[axis].abs() == 1 && body.space[axis] >= BLOCK_ROWS)?;
+            (strides[last].unsigned_abs() >= BLOCK_ROWS && body.space[last] >= BLOCK_ROWS).then_some(axis)
+        };
+        let axis = body.operands.iter().find_map(lies_across)?;
+        let pitch = body.space[axis + 1..].iter().product();
+        Some(Self { axis, rows: body.space[axis], columns: body.space[last], pitch, elements })
+    }
+
+    /// The steps of an operand from row to row, and from column to column.
+    pub(crate) fn strides(&self, operand: &Operand) -> [isize; 2] {
+        let strides = operand.layout.strides();
+        [strides[self.axis], strides[strides.len() - 1]]
+    }
+
+    /// How many blocks there are, where `columns` fit one.
+    pub(crate) fn count(&self, columns: usize) -> usize {
+        self.elements / (self.rows * self.columns)
+            * self.rows.div_ceil(BLOCK_ROWS)
+            * self.columns.div_ceil(columns)
+    }
+
+    /// One of them. Neighbours have neighbouring columns.
+    pub(crate) fn block(&self, number: usize, columns: usize) -> Block {
+        let across = self.columns.div_ceil(columns);
+        let (number, column) = (number / across, number % across * columns);
+        let down = self.rows.div_ceil(BLOCK_ROWS);
+        let (number, row) = (number / down, number % down * BLOCK_ROWS);
+        // Axes between the rows and the last, and axes before the rows.
+        let between = self.pitch / self.columns;
+        let (outer, between) = (number / between, number % between * self.columns);
+        Block {
+            start: outer * self.rows * self.pitch + row * self.pitch + between + column,
+            rows: BLOCK_ROWS.min(self.rows - row),
+            columns: columns.min(self.columns - column),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each element is in one block, whatever the axes are.
+    #[test]
+    fn blocks_cover_a_space_once() {
+        for (outer, rows, between, columns) in [(1, 16, 1, 16), (3, 33, 2, 70), (2, 17, 5, 64), (1, 100, 1, 65)] {
+            let (pitch, elements) = (between * columns, outer * rows * between * columns);
+            let blocks = Blocks { axis: 0, rows, columns, pitch, elements };
+            let mut seen = vec![0; elements];
+            for number in 0..blocks.count(64) {
+                let block = blocks.block(number, 64);
+                for row in 0..block.rows {
+                    let start = block.start + row * pitch;
+                    seen[start..start + block.columns].iter_mut().for_each(|seen| *seen += 1);
+                }
+            }
+            assert!(seen.iter().all(|&seen| seen == 1), "{blocks:?}");
+        }
+    }
+}

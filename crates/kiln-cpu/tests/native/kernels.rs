@@ -1,0 +1,142 @@
+//! Hand-written kernels: what they are given, and what happens to what they store.
+
+use crate::reference;
+use crate::support::{Random, Tensor, devices, from_bytes, kernel, plan_of, run, run_plan};
+use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::kernel::{Body, Core, Instruction, Operand, Program};
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{Class, DType, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// Doubles its operand in pieces, on all threads, or fails.
+#[derive(Debug)]
+struct Double {
+    piece: usize,
+    fault: Option<Fault>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Panic,
+    PanicInThread,
+    Refuse,
+    StoreBeyond,
+}
+
+impl KernelOp for Double {
+    fn name(&self) -> &'static str {
+        "double"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.piece as u64]
+    }
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> {
+        Ok(inputs[0].clone())
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn flops(&self, _: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        let operand = &call.operands[0];
+        let values: &[f32] = bytemuck::cast_slice(operand.bytes);
+        let values = &values[operand.layout.offset()..][..operand.layout.shape().elements()];
+        match self.fault {
+            Some(Fault::Panic) => panic!("planted"),
+            Some(Fault::Refuse) => return Err(Error::new(ErrorKind::InvalidArgument, "index 7 is too large")),
+            _ => {}
+        }
+        call.workers.run(values.len().div_ceil(self.piece), &|part| {
+            assert!(self.fault.is_none_or(|fault| !matches!(fault, Fault::PanicInThread)), "planted in a thread");
+            let start = part * self.piece;
+            let mut piece: Vec<f32> = values[start..].iter().take(self.piece).map(|x| 2.0 * x).collect();
+            let beyond = if matches!(self.fault, Some(Fault::StoreBeyond)) { 1 } else { 0 };
+            // SAFETY: each part stores elements of its own.
+            unsafe { call.output.store(start + beyond, &mut piece) };
+        })
+    }
+
+    fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {
+        Err(Error::new(ErrorKind::Unsupported, "not on a GPU"))
+    }
+}
+
+fn body(shape: &Shape, operands: Vec<Operand>, instructions: Vec<Instruction>) -> Body {
+    Body { space: shape.clone(), operands, program: Program { instructions } }
+}
+
+fn double(piece: usize, fault: Option<Fault>, operand: &Operand) -> Core {
+    Core::Op { op: Arc::new(Double { piece, fault }), operands: vec![operand.clone()] }
+}
+
+/// R5.5: what is fused behind a kernel is applied to what it stores, whatever pieces it stores it in.
+#[test]
+fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
+    let mut random = Random(29);
+    let shape = Shape::from((67, 91));
+    let core = || Instruction::Core { class: Class::Float };
+    let binary = |op, args: [usize; 2]| Instruction::Op { op, class: Class::Float, args: args.into_iter().collect() };
+    let programs = [
+        vec![core()],
+        vec![
+            core(),
+            Instruction::Load { operand: 0 },
+            binary(&op::ADD, [0, 1]),
+            Instruction::Scalar { scalar: 0, class: Class::Float },
+            binary(&op::MUL, [2, 3]),
+        ],
+    ];
+    let bias = Layout::contiguous(Shape::from(91)).broadcast_to(&shape);
+    for (instructions, piece) in programs.iter().flat_map(|program| [1, 7, 91, 6097, 10_000].map(|piece| (program, piece))) {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let input = Tensor::random(DType::F32, Layout::strided(shape.clone(), &[91, 1], 5), &mut random);
+            let bias = Tensor::random(DType::F16, bias.clone(), &mut random);
+            let doubled: Vec<f64> = input.numbers().iter().map(|x| 2.0 * x).collect();
+            let scalars = [3.0f32.to_bits()];
+            let expected =
+                reference::evaluate(instructions, std::slice::from_ref(&bias), &scalars, &doubled, shape.elements());
+            let operands = if instructions.len() > 1 { vec![bias.operand.clone()] } else { Vec::new() };
+            let tensors = [input, bias];
+            let core = double(piece, None, &tensors[0].operand);
+            let kernel = kernel(core, body(&shape, operands, instructions.clone()), dtype);
+            for (name, device) in devices() {
+                let found = from_bytes(dtype, &run(device, &kernel, &tensors, &scalars));
+                assert!(found == expected, "pieces of {piece} to {dtype}, {name}");
+            }
+        }
+    }
+}
+
+/// R4.6: a panic ends the device, a kernel's own refusal does not.
+#[test]
+fn a_panic_ends_the_device_and_a_refusal_does_not() {
+    let shape = Shape::from(100);
+    let input = Tensor::new(DType::F32, Layout::contiguous(shape.clone()), |_| 1.0);
+    let cases = [
+        (Fault::Refuse, ErrorKind::InvalidArgument, "native program `tested`: kernel `tested`: index 7 is too large"),
+        (Fault::Panic, ErrorKind::Internal, "panicked: planted"),
+        (Fault::PanicInThread, ErrorKind::Internal, "planted in a thread"),
+        (Fault::StoreBeyond, ErrorKind::Internal, "elements 91 and 10 more are inside of 100"),
+    ];
+    for (fault, kind, message) in cases {
+        let device = kiln_cpu::open(CpuOptions::new().threads(2).simd(SimdLevel::Scalar)).unwrap();
+        let core = double(10, Some(fault), &input.operand);
+        let identity = vec![Instruction::Core { class: Class::Float }];
+        let kernel = kernel(core, body(&shape, Vec::new(), identity), DType::F32);
+        let error = run_plan(&device, plan_of(kernel), std::slice::from_ref(&input), &[]).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(message) || matches!(fault, Fault::StoreBeyond), "{text}");
+        assert_eq!(device.buffer(16).is_err(), kind == ErrorKind::Internal, "{fault:?}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Plans on the CPU against references that share no code with it (R5.3, R5.5).
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conversions;
+mod kernels;
+mod maps;
+mod plans;
+mod reductions;
+mod reference;
+mod refusals;
+mod support;

@@ -1,0 +1,189 @@
+//! Elementwise kernels: random programs over every dtype and layout.
+
+use crate::reference;
+use crate::support::{Random, Tensor, devices, from_bytes, layouts, map, run, to_bytes};
+use kiln_ir::kernel::Instruction;
+use kiln_ir::op::{self, ElementOp};
+use kiln_ir::{Class, DType, Layout, Shape};
+use smallvec::SmallVec;
+
+fn load(operand: usize) -> Instruction {
+    Instruction::Load { operand }
+}
+
+fn apply(op: &'static ElementOp, class: Class, args: &[usize]) -> Instruction {
+    Instruction::Op { op, class, args: SmallVec::from_slice(args) }
+}
+
+/// A program over operands of these dtypes that gives a value of the class, with casts between classes, shared values and
+/// values that nothing uses. Casts to narrow dtypes keep numbers small.
+fn program(dtypes: &[DType], class: Class, random: &mut Random) -> Vec<Instruction> {
+    let mut code: Vec<Instruction> = Vec::new();
+    let mut classes: Vec<Class> = Vec::new();
+    let mut push = |instruction, class, classes: &mut Vec<Class>| {
+        code.push(instruction);
+        classes.push(class);
+    };
+    for (operand, dtype) in dtypes.iter().enumerate() {
+        push(load(operand), dtype.class(), &mut classes);
+    }
+    push(Instruction::Scalar { scalar: 1, class: Class::Float }, Class::Float, &mut classes);
+    push(Instruction::Scalar { scalar: 0, class: Class::Uint }, Class::Uint, &mut classes);
+    push(Instruction::Iota, Class::Uint, &mut classes);
+    push(Instruction::Cast { arg: classes.len() - 1, from: Class::Uint, to: DType::U8 }, Class::Uint, &mut classes);
+    for _ in 0..3 + random.below(12) {
+        let (arg, to) = (random.below(classes.len()), DType::ALL[random.below(6)]);
+        if random.below(3) == 0 {
+            push(Instruction::Cast { arg, from: classes[arg], to }, to.class(), &mut classes);
+            continue;
+        }
+        let same = |random: &mut Random| {
+            let of_class: Vec<usize> = (0..classes.len()).filter(|&value| classes[value] == classes[arg]).collect();
+            of_class[random.below(of_class.len())]
+        };
+        let (class, other) = (classes[arg], same(random));
+        let binary = [&op::ADD, &op::SUB, &op::MUL, &op::MAXIMUM, &op::MINIMUM];
+        let condition = classes.iter().rposition(|&class| class == Class::Uint).unwrap();
+        let (instruction, class) = match random.below(8) {
+            0 => (apply(&op::NEG, class, &[arg]), class),
+            1 => (apply(&op::ABS, class, &[arg]), class),
+            2 => (apply(&op::LT, class, &[arg, other]), Class::Uint),
+            3 => (apply(&op::WHERE, class, &[condition, arg, other]), class),
+            _ => (apply(binary[random.below(5)], class, &[arg, other]), class),
+        };
+        push(instruction, class, &mut classes);
+    }
+    let last = classes.len() - 1;
+    if classes[last] != class {
+        push(Instruction::Cast { arg: last, from: classes[last], to: class.dtype() }, class, &mut classes);
+    }
+    code
+}
+
+/// Whether every number on the way is exact in `f32`, so that the result does not depend on rounding, and no integer
+/// product leaves what `f64` holds.
+fn is_exact(code: &[Instruction], tensors: &[Tensor], scalars: &[u32], elements: usize) -> bool {
+    (1..=code.len()).all(|end| {
+        let values = reference::evaluate(&code[..end], tensors, scalars, &[], elements);
+        values.iter().all(|value| value.abs() < 16_777_216.0)
+    })
+}
+
+fn check(shape: &Shape, tensors: &[Tensor], code: &[Instruction], dtype: DType, scalars: &[u32], what: &str) {
+    let operands: Vec<_> = tensors.iter().map(|tensor| tensor.operand.clone()).collect();
+    let kernel = map(shape, &operands, code.to_vec(), dtype);
+    let expected = reference::evaluate(code, tensors, scalars, &[], shape.elements());
+    // Stored as arithmetic is: floats rounded, integers wrapped.
+    let expected: Vec<f64> = expected.into_iter().map(|value| reference::cast(value, dtype.class(), dtype)).collect();
+    for (name, device) in devices() {
+        let found = from_bytes(dtype, &run(device, &kernel, tensors, scalars));
+        let wrong = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+        assert_eq!(found.len(), expected.len());
+        if let Some(place) = wrong {
+            panic!("{what} {shape} {dtype} {name}: element {place}: {} and not {}", found[place], expected[place]);
+        }
+    }
+}
+
+/// R5.3, R5.5: ranks from 0 to 7, sizes 0 and 1, every layout and dtype, programs with shared and unused values.
+#[test]
+fn random_programs_agree_with_the_reference() {
+    let mut random = Random(5);
+    let shapes: [&[usize]; 12] = [
+        &[],
+        &[1],
+        &[0],
+        &[17],
+        &[4, 0, 3],
+        &[3, 5],
+        &[1, 7, 1],
+        &[33, 31],
+        &[2, 3, 4, 5],
+        &[3, 1, 2, 4, 3],
+        &[2, 2, 3, 2, 3, 2],
+        &[2, 1, 2, 3, 2, 2, 3],
+    ];
+    let scalars = [3u32, 2.0f32.to_bits()];
+    let (mut run, mut skipped) = (0, 0);
+    for shape in shapes.map(Shape::new) {
+        let all = layouts(&shape);
+        for round in 0..all.len() {
+            let tensors: Vec<Tensor> = (0..1 + random.below(4))
+                .map(|operand| {
+                    let (_, layout) = &all[(round + operand * 3) % all.len()];
+                    Tensor::random(DType::ALL[random.below(6)], layout.clone(), &mut random)
+                })
+                .collect();
+            let dtypes: Vec<DType> = tensors.iter().map(|tensor| tensor.operand.dtype).collect();
+            let dtype = DType::ALL[random.below(6)];
+            let code = program(&dtypes, dtype.class(), &mut random);
+            if !is_exact(&code, &tensors, &scalars, shape.elements()) {
+                skipped += 1;
+                continue;
+            }
+            run += 1;
+            check(&shape, &tensors, &code, dtype, &scalars, &format!("program {run}"));
+        }
+    }
+    assert!(run > 60, "{run} run, {skipped} skipped");
+}
+
+/// R5.3: every dtype is read from every layout as it is, at sizes around vectors, tiles and parts.
+#[test]
+fn every_dtype_is_read_from_every_layout() {
+    let mut random = Random(7);
+    for shape in [[5, 13], [2, 4097], [67, 61], [9, 4096]].map(Shape::from) {
+        for (what, layout) in layouts(&shape) {
+            for dtype in DType::ALL {
+                let tensor = Tensor::random(dtype, layout.clone(), &mut random);
+                check(&shape, &[tensor], &[load(0)], dtype, &[], what);
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_around_vectors_tiles_and_parts_are_whole() {
+    let mut random = Random(11);
+    let code = [load(0), load(1), apply(&op::MUL, Class::Float, &[0, 1]), load(1), apply(&op::ADD, Class::Float, &[2, 3])];
+    for elements in [1, 7, 8, 9, 31, 33, 1023, 1025, 4095, 4096, 4097, 32_767, 32_769, 131_073] {
+        let shape = Shape::from(elements);
+        let tensors = [DType::F32, DType::F16]
+            .map(|dtype| Tensor::random(dtype, Layout::contiguous(shape.clone()), &mut random));
+        for dtype in [DType::F32, DType::BF16] {
+            check(&shape, &tensors, &code, dtype, &[], "size");
+        }
+    }
+}
+
+/// A program with more live values than fit the scratch memory on the stack.
+#[test]
+fn many_live_values_fit() {
+    let mut random = Random(13);
+    let shape = Shape::from(1000);
+    let tensors = [Tensor::random(DType::F16, Layout::contiguous(shape.clone()), &mut random)];
+    let mut code = vec![load(0)];
+    let scalars: Vec<u32> = (0..90).map(|scalar| (scalar as f32).to_bits()).collect();
+    for scalar in 0..scalars.len() {
+        code.push(Instruction::Scalar { scalar, class: Class::Float });
+        code.push(apply(&op::ADD, Class::Float, &[0, code.len() - 1]));
+    }
+    let sums: Vec<usize> = (0..scalars.len()).map(|scalar| 2 + 2 * scalar).collect();
+    let mut last = sums[0];
+    for &sum in &sums[1..] {
+        code.push(apply(&op::ADD, Class::Float, &[last, sum]));
+        last = code.len() - 1;
+    }
+    check(&shape, &tensors, &code, DType::F32, &scalars, "many values");
+}
+
+/// Bytes that no element of the layout is at are never read: the buffer ends with the last element.
+#[test]
+fn scalars_and_iota_need_no_operand() {
+    let shape = Shape::from((70, 1000));
+    check(&shape, &[], &[Instruction::Iota], DType::U32, &[], "iota");
+    check(&shape, &[], &[Instruction::Iota], DType::U8, &[], "iota");
+    let scalar = Instruction::Scalar { scalar: 0, class: Class::Float };
+    check(&shape, &[], &[scalar], DType::F16, &[1.5f32.to_bits()], "full");
+    assert_eq!(to_bytes(DType::F16, 1.5), [0x00, 0x3e]);
+}

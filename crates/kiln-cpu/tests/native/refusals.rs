@@ -1,0 +1,119 @@
+//! What a program refuses: plans that are not well formed, and buffers that are not those of the plan.
+
+use crate::support::{Tensor, map, plan_of, run_plan};
+use kiln_cpu::{CpuOptions, NativeProgram, SimdLevel};
+use kiln_ir::kernel::{Instruction, Operand};
+use kiln_ir::plan::{Place, Plan, Source};
+use kiln_ir::{Class, DType, ErrorKind, Layout, Shape, op};
+use kiln_runtime::{CommandList, NullDevice};
+use smallvec::smallvec;
+use std::sync::Arc;
+
+fn negation() -> Plan {
+    let operand = Operand { dtype: DType::F32, layout: Layout::contiguous(Shape::from(100)) };
+    let negate = Instruction::Op { op: &op::NEG, class: Class::Float, args: smallvec![0] };
+    plan_of(map(&Shape::from(100), &[operand], vec![Instruction::Load { operand: 0 }, negate], DType::F32))
+}
+
+/// A plan is data that anyone can make: what would reach beyond memory is refused when the program is made.
+#[test]
+fn plans_that_are_not_well_formed_are_refused() {
+    let breaks: [(&str, fn(&mut Plan)); 9] = [
+        ("an operand that is not there", |plan| {
+            plan.steps[0].kernel.body.program.instructions[0] = Instruction::Load { operand: 1 };
+        }),
+        ("a value that comes later", |plan| {
+            plan.steps[0].kernel.body.program.instructions[1] =
+                Instruction::Op { op: &op::NEG, class: Class::Float, args: smallvec![1] };
+        }),
+        ("too many arguments", |plan| {
+            plan.steps[0].kernel.body.program.instructions[1] =
+                Instruction::Op { op: &op::NEG, class: Class::Float, args: smallvec![0, 0] };
+        }),
+        ("nothing to compute", |plan| plan.steps[0].kernel.body.program.instructions.clear()),
+        ("a core that is not there", |plan| {
+            plan.steps[0].kernel.body.program.instructions[0] = Instruction::Core { class: Class::Float };
+        }),
+        ("a value that is not there", |plan| plan.steps[0].reads[0] = Source::Value(3)),
+        ("what it writes", |plan| plan.steps[0].reads[0] = Source::Value(0)),
+        ("a slot that is too small", |plan| {
+            plan.slots.push(399);
+            plan.values[0].place = Place::Slot(0);
+        }),
+        ("another space", |plan| plan.steps[0].kernel.body.space = Shape::from(101)),
+    ];
+    assert!(NativeProgram::new(Arc::new(negation()), SimdLevel::Scalar).is_ok());
+    for (what, damage) in breaks {
+        let mut plan = negation();
+        damage(&mut plan);
+        let error = NativeProgram::new(Arc::new(plan), SimdLevel::Scalar).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal, "{what}: {error}");
+    }
+}
+
+#[test]
+fn buffers_that_are_not_those_of_the_plan_are_refused() {
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let program = kiln_cpu::program(&device, Arc::new(negation())).unwrap();
+    let (good, output) = (device.buffer(400).unwrap(), device.buffer(400).unwrap());
+    let odd = device.buffer(500).unwrap().slice(1..401).unwrap();
+    let run = |inputs: &[_], own: &[_]| {
+        let mut commands = CommandList::new();
+        program.record(&mut commands, inputs, &[], own, Vec::new()).and_then(|()| device.submit(commands))
+    };
+    assert!(run(std::slice::from_ref(&good), std::slice::from_ref(&output)).is_ok());
+    let short = good.slice(..396).unwrap();
+    let cases = [
+        (run(&[short], std::slice::from_ref(&output)), "buffer 0 expected 400 bytes at a multiple of 4, found 396"),
+        (run(&[odd], std::slice::from_ref(&output)), "found 400 bytes 1 behind one"),
+        (run(&[], std::slice::from_ref(&output)), "expected 1 inputs, 0 slots and 1 outputs, found 1 buffers"),
+        (run(std::slice::from_ref(&output), std::slice::from_ref(&output)), "buffers 0 and 1 in one allocation"),
+    ];
+    for (result, expected) in cases {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert!(run(std::slice::from_ref(&good), &[output]).is_ok(), "a refusal does not end the device");
+}
+
+#[test]
+fn missing_scalars_are_refused() {
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let scalar = Instruction::Scalar { scalar: 2, class: Class::Float };
+    let plan = plan_of(map(&Shape::from(3), &[], vec![scalar], DType::F32));
+    let error = run_plan(&device, plan, &[], &[1, 2]).unwrap_err();
+    assert!(error.to_string().ends_with("expected 3 scalars, found 2"), "{error}");
+}
+
+/// R4.2: a level can be asked for, and only one that the processor has.
+#[test]
+fn levels_are_those_of_the_processor() {
+    let device = kiln_cpu::open(CpuOptions::new().simd(SimdLevel::Scalar)).unwrap();
+    assert!(device.info().features.is_empty(), "{:?}", device.info().features);
+    assert_ne!(device.info().fingerprint, kiln_cpu::info().fingerprint);
+    let foreign = if cfg!(target_arch = "x86_64") { SimdLevel::NeonF16 } else { SimdLevel::Avx512 };
+    let error = kiln_cpu::open(CpuOptions::new().simd(foreign)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(NativeProgram::new(Arc::new(negation()), foreign).is_err());
+
+    let input = Tensor::new(DType::F32, Layout::contiguous(Shape::from(100)), |_| 1.0);
+    let program = Arc::new(NativeProgram::new(Arc::new(negation()), SimdLevel::detect()).unwrap());
+    let buffers = [device.buffer_from(&input.bytes).unwrap().as_bytes().clone(), device.buffer(400).unwrap()];
+    let mut commands = CommandList::new();
+    program.record(&mut commands, &buffers[..1], &[], &buffers[1..], Vec::new()).unwrap();
+    let result = device.submit(commands);
+    assert_eq!(result.is_err(), SimdLevel::detect() > SimdLevel::Scalar);
+}
+
+#[test]
+fn other_devices_and_other_work_are_refused() {
+    let null = NullDevice::new().into_device().unwrap();
+    assert_eq!(kiln_cpu::program(&null, Arc::new(negation())).unwrap_err().kind(), ErrorKind::Unsupported);
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let mut commands = CommandList::new();
+    commands.native(Arc::new(5u32), "five", [], Vec::new()).unwrap();
+    let error = device.submit(commands).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("`five`"), "{error}");
+}
