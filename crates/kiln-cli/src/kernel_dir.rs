@@ -2,8 +2,9 @@
 
 use crate::Fallible;
 use crate::cache_dir::{CacheDir, CacheDirState};
+use crate::terminal;
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
-use kiln::{DiskTier, DiskTierState, KernelCacheOptions};
+use kiln::{Device, DiskTier, DiskTierState, KernelCacheOptions};
 use std::path::{Path, PathBuf};
 
 /// The directory of compiled kernels, in the cache directory of the environment.
@@ -46,6 +47,27 @@ impl KernelDir {
         // A link that leads nowhere is there, and is refused by the store.
         if self.0.symlink_metadata().is_err() { Ok(None) } else { self.open().map(Some) }
     }
+}
+
+/// The device with this name, with compiled kernels kept where `kiln cache` looks for them. Without such a place it works all
+/// the same.
+pub(crate) fn open_device(name: &str) -> Fallible<Device> {
+    let options = match KernelDir::of_environment() {
+        Ok(dir) => dir.options(),
+        Err(fault) => {
+            // The CPU device keeps nothing.
+            if name != "cpu" {
+                warn_not_kept(&fault);
+            }
+            KernelCacheOptions::new().without_disk()
+        }
+    };
+    Ok(Device::by_name_with(name, options)?)
+}
+
+/// Says why a compiled kernel is not there the next time.
+pub(crate) fn warn_not_kept(fault: &str) {
+    terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
 }
 
 /// Why not every kernel that a device compiled is stored; `None` where all are.

@@ -10,6 +10,7 @@
 mod cache;
 mod cache_dir;
 mod doctor;
+mod eval;
 mod kernel_dir;
 mod new_file;
 mod npy;
@@ -40,6 +41,7 @@ struct Cli {
 enum Command {
     Doctor(doctor::Args),
     Run(Box<run::Args>),
+    Eval(Box<eval::Args>),
     Cache(Box<cache::Args>),
 }
 
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let outcome: Fallible<ExitCode> = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args).map_err(Into::into),
         Command::Run(args) => run::run(&args),
+        Command::Eval(args) => eval::run(&args),
         Command::Cache(args) => cache::run(&args),
     };
     match outcome {

@@ -1,9 +1,11 @@
-//! `.npy`, NumPy's file of one array: reading and writing what a kernel can hold.
+//! `.npy`, NumPy's file of one array: reading and writing what kernels and tensors can hold, and what converts to it.
 //!
-//! Versions 1 to 3, C order, `f16`, `f32`, `i32` and `u32` in little-endian order. The header of a plain array has
+//! Versions 1 to 3, C and Fortran order, the numbers of [`Kind`] in little-endian order. The header of a plain array has
 //! three keys, so reading it takes no crate.
 
-use kiln::Scalar;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses headers beyond 10,000 bytes, unless told otherwise.
@@ -11,38 +13,100 @@ const MAX_HEADER_BYTES: usize = 1 << 16;
 /// NumPy lets the data begin at multiples of this.
 const ALIGNMENT: usize = 64;
 
-/// The types that can be read and written, with their names in a header.
-const DESCRIPTIONS: [(Scalar, &str); 4] =
-    [(Scalar::F16, "<f2"), (Scalar::F32, "<f4"), (Scalar::I32, "<i4"), (Scalar::U32, "<u4")];
+/// What the elements of an array can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    U32,
+    U8,
+    Bool,
+}
 
-/// An array as its file has it.
+/// Each kind with its name in messages, its name in a header, and the bytes of one.
+const KINDS: [(Kind, &str, &str, u64); 8] = [
+    (Kind::F16, "f16", "<f2", 2),
+    (Kind::F32, "f32", "<f4", 4),
+    (Kind::F64, "f64", "<f8", 8),
+    (Kind::I32, "i32", "<i4", 4),
+    (Kind::I64, "i64", "<i8", 8),
+    (Kind::U32, "u32", "<u4", 4),
+    (Kind::U8, "u8", "|u1", 1),
+    (Kind::Bool, "bool", "|b1", 1),
+];
+
+impl Kind {
+    /// The name in messages.
+    pub(crate) fn name(self) -> &'static str {
+        self.entry().1
+    }
+
+    /// The name in a header.
+    fn description(self) -> &'static str {
+        self.entry().2
+    }
+
+    /// The size of one.
+    pub(crate) fn bytes(self) -> u64 {
+        self.entry().3
+    }
+
+    /// The table is in the order of the kinds, as a test shows.
+    fn entry(self) -> (Self, &'static str, &'static str, u64) {
+        KINDS[self as usize]
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
-    pub(crate) scalar: Scalar,
+    pub(crate) kind: Kind,
     pub(crate) shape: Vec<u64>,
     /// The elements, the last axis fastest, each little-endian.
     pub(crate) data: Vec<u8>,
 }
 
 impl Array {
+    /// The array in a file. An error names the file.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Self::parse(bytes).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Writes the array as a file has it.
+    pub(crate) fn write(&self, file: &mut impl Write) -> io::Result<()> {
+        file.write_all(&self.header())?;
+        file.write_all(&self.data)
+    }
+
     /// The array of a file's bytes. An error says what was expected and what was found.
-    pub(crate) fn parse(mut bytes: Vec<u8>) -> Result<Self, String> {
+    fn parse(mut bytes: Vec<u8>) -> Result<Self, String> {
         let (header, start) = split(&bytes)?;
-        let Header { scalar, shape } = Header::parse(header)?;
-        let wanted = data_bytes(scalar, &shape)
+        let Header { kind, is_fortran, shape } = Header::parse(header)?;
+        let wanted = data_bytes(kind, &shape)
             .ok_or_else(|| format!("expected a shape of less than 2^64 bytes, found {}", tuple(&shape)))?;
         let found = (bytes.len() - start) as u64;
         if found != wanted {
             let shape = tuple(&shape);
-            return Err(format!("expected {wanted} bytes of data for shape {shape} of {scalar}, found {found}"));
+            return Err(format!("expected {wanted} bytes of data for shape {shape} of {kind}, found {found}"));
         }
         bytes.drain(..start);
-        Ok(Self { scalar, shape, data: bytes })
+        let data = if is_fortran { last_axis_fastest(&bytes, &shape, kind) } else { bytes };
+        Ok(Self { kind, shape, data })
     }
 
     /// What comes before the data in a file.
-    pub(crate) fn header(&self) -> Vec<u8> {
-        let description = describe(self.scalar);
+    fn header(&self) -> Vec<u8> {
+        let description = self.kind.description();
         let shape = tuple(&self.shape);
         let mut text = format!("{{'descr': '{description}', 'fortran_order': False, 'shape': {shape}, }}");
         let prefix = |length_bytes: usize| MAGIC.len() + 2 + length_bytes;
@@ -69,12 +133,36 @@ pub(crate) fn tuple(shape: &[u64]) -> String {
 }
 
 /// Bytes of an array with this shape; `None` where no file could hold them.
-pub(crate) fn data_bytes(scalar: Scalar, shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(scalar.bytes(), |bytes, length| bytes.checked_mul(*length))
+pub(crate) fn data_bytes(kind: Kind, shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(kind.bytes(), |bytes, length| bytes.checked_mul(*length))
 }
 
-fn describe(scalar: Scalar) -> &'static str {
-    DESCRIPTIONS.iter().find(|(known, _)| *known == scalar).map_or("", |(_, description)| description)
+/// The elements of a Fortran array, whose first axis is fastest, in C order. There are as many as the shape has.
+fn last_axis_fastest(data: &[u8], shape: &[u64], kind: Kind) -> Vec<u8> {
+    if data.is_empty() {
+        return Vec::new();
+    }
+    // The bytes are there, so every length fits in `usize`.
+    let axes: Vec<usize> = shape.iter().filter(|length| **length != 1).map(|length| *length as usize).collect();
+    let bytes = kind.bytes() as usize;
+    let mut steps = vec![bytes; axes.len()];
+    for axis in 1..axes.len() {
+        steps[axis] = steps[axis - 1] * axes[axis - 1];
+    }
+    let (mut ordered, mut at, mut index) = (Vec::with_capacity(data.len()), 0, vec![0; axes.len()]);
+    while ordered.len() < data.len() {
+        ordered.extend_from_slice(&data[at..at + bytes]);
+        for axis in (0..axes.len()).rev() {
+            index[axis] += 1;
+            at += steps[axis];
+            if index[axis] < axes[axis] {
+                break;
+            }
+            at -= steps[axis] * axes[axis];
+            index[axis] = 0;
+        }
+    }
+    ordered
 }
 
 /// The header's text, and where the data begins.
@@ -101,7 +189,8 @@ fn split(bytes: &[u8]) -> Result<(&str, usize), String> {
 }
 
 struct Header {
-    scalar: Scalar,
+    kind: Kind,
+    is_fortran: bool,
     shape: Vec<u64>,
 }
 
@@ -109,13 +198,13 @@ impl Header {
     /// Reads `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }` with its keys in any order.
     fn parse(text: &str) -> Result<Self, String> {
         let mut cursor = Cursor { rest: text };
-        let (mut scalar, mut is_fortran, mut shape) = (None, None, None);
+        let (mut kind, mut is_fortran, mut shape) = (None, None, None);
         cursor.expect('{')?;
         while !cursor.eat('}') {
             let key = cursor.string()?;
             cursor.expect(':')?;
             let is_new = match key {
-                "descr" => scalar.replace(cursor.scalar()?).is_none(),
+                "descr" => kind.replace(cursor.kind()?).is_none(),
                 "fortran_order" => is_fortran.replace(cursor.boolean()?).is_none(),
                 "shape" => shape.replace(cursor.tuple()?).is_none(),
                 _ => return Err(format!("expected the keys descr, fortran_order and shape, found `{key}`")),
@@ -130,11 +219,11 @@ impl Header {
         }
         cursor.end()?;
         let missing = |key: &str| format!("expected the key {key} in the header, found none");
-        if is_fortran.ok_or_else(|| missing("fortran_order"))? {
-            let fix = "save it with `numpy.ascontiguousarray`";
-            return Err(format!("expected the last axis to be contiguous (C order), found Fortran order; {fix}"));
-        }
-        Ok(Self { scalar: scalar.ok_or_else(|| missing("descr"))?, shape: shape.ok_or_else(|| missing("shape"))? })
+        Ok(Self {
+            kind: kind.ok_or_else(|| missing("descr"))?,
+            is_fortran: is_fortran.ok_or_else(|| missing("fortran_order"))?,
+            shape: shape.ok_or_else(|| missing("shape"))?,
+        })
     }
 }
 
@@ -180,14 +269,14 @@ impl<'a> Cursor<'a> {
         Ok(text)
     }
 
-    fn scalar(&mut self) -> Result<Scalar, String> {
-        let known = DESCRIPTIONS.map(|(scalar, description)| format!("{scalar} ('{description}')")).join(", ");
+    fn kind(&mut self) -> Result<Kind, String> {
+        let known = KINDS.map(|(_, name, description, _)| format!("{name} ('{description}')")).join(", ");
         if self.peek() == Some('[') {
             return Err(format!("expected elements of {known}, found records with fields"));
         }
         let found = self.string()?;
-        let scalar = DESCRIPTIONS.iter().find(|(_, description)| *description == found).map(|(scalar, _)| *scalar);
-        scalar.ok_or_else(|| {
+        let kind = KINDS.iter().find(|(_, _, description, _)| *description == found).map(|(kind, ..)| *kind);
+        kind.ok_or_else(|| {
             let found = found.escape_debug();
             format!("expected elements of {known}, found '{found}'; convert them, as with `a.astype('<f4')`")
         })
@@ -249,16 +338,16 @@ mod tests {
         [MAGIC, &[version, 0], &length, header.as_bytes(), data].concat()
     }
 
-    fn small(scalar: Scalar) -> Array {
-        Array { scalar, shape: vec![2, 3], data: (1..=6 * scalar.bytes() as u8).collect() }
+    fn small(kind: Kind) -> Array {
+        Array { kind, shape: vec![2, 3], data: (1..=6 * kind.bytes() as u8).collect() }
     }
 
     #[test]
     fn what_is_written_is_read_and_the_data_is_aligned() {
         for shape in [vec![], vec![0], vec![1], vec![5], vec![2, 3], vec![1, 0, 7], vec![1; 32], vec![1; 30_000]] {
-            for (scalar, _) in DESCRIPTIONS {
-                let data = vec![7; data_bytes(scalar, &shape).unwrap() as usize];
-                let array = Array { scalar, shape: shape.clone(), data };
+            for (kind, ..) in KINDS {
+                let data = vec![7; data_bytes(kind, &shape).unwrap() as usize];
+                let array = Array { kind, shape: shape.clone(), data };
                 if shape.len() < 10_000 {
                     assert_eq!(Array::parse(file(&array)).unwrap(), array);
                 }
@@ -268,8 +357,42 @@ mod tests {
     }
 
     #[test]
+    fn kinds_are_found_in_their_table() {
+        for (kind, name, description, bytes) in KINDS {
+            assert_eq!((kind.name(), kind.description(), kind.bytes()), (name, description, bytes));
+        }
+    }
+
+    /// The element at each index of each shape is the one that Fortran order has there.
+    #[test]
+    fn fortran_order_is_read_into_c_order() {
+        let header = "{'descr': '<i4', 'fortran_order': True, 'shape': SHAPE, }\n";
+        for shape in [vec![], vec![4], vec![2, 3], vec![3, 1, 2], vec![2, 3, 4, 1], vec![0, 3], vec![3, 0]] {
+            let count = shape.iter().product::<u64>();
+            let data: Vec<u8> = (0..count as u32).flat_map(u32::to_le_bytes).collect();
+            let array = Array::parse(with_header(1, &header.replace("SHAPE", &tuple(&shape)), &data)).unwrap();
+            let numbers = array.data.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+            let expected = (0..count).map(|mut rest| {
+                // The index of this element in C order, the last axis first, then its place in Fortran order.
+                let mut index: Vec<u64> = Vec::new();
+                for length in shape.iter().rev() {
+                    index.push(rest % length);
+                    rest /= length;
+                }
+                let of_axis = |axis: usize| shape[..axis].iter().product::<u64>();
+                index.iter().rev().enumerate().map(|(axis, at)| at * of_axis(axis)).sum::<u64>() as u32
+            });
+            assert_eq!(numbers.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{shape:?}");
+            assert_eq!(array.shape, shape);
+        }
+        let file = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/fortran.npy")).unwrap();
+        let data = [0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0].map(f32::to_le_bytes).concat();
+        assert_eq!(Array::parse(file), Ok(Array { kind: Kind::F32, shape: vec![2, 3], data }));
+    }
+
+    #[test]
     fn headers_of_other_writers_are_read() {
-        let expected = small(Scalar::F32);
+        let expected = small(Kind::F32);
         let table = [
             (1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"),
             (2, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }    \n"),
@@ -292,11 +415,10 @@ mod tests {
             Array::parse(with_header(4, "", b"")).unwrap_err(),
             Array::parse([MAGIC, &[2, 0, 255, 255, 255, 255]].concat()).unwrap_err(),
             Array::parse([MAGIC, &[1, 0, 255, 255]].concat()).unwrap_err(),
-            with("'<f8'", "False", "(3,)"),
+            with("'<c8'", "False", "(3,)"),
             with("'>f4'", "False", "(6,)"),
-            with("'|u1'", "False", "(24,)"),
             with("[('a', '<f4')]", "False", "(6,)"),
-            with("'<f4'", "True", "(2, 3)"),
+            with("'<f4'", "True", "(2, 4)"),
             with("'<f4'", "0", "(2, 3)"),
             with("'<f4'", "False", "(6)"),
             with("'<f4'", "False", "(06,)"),
@@ -316,8 +438,8 @@ mod tests {
     /// Style: bytes from files use checked arithmetic; what is damaged is an error, never a panic or another array.
     #[test]
     fn truncations_and_flipped_bits_are_errors_or_the_same_array() {
-        for (scalar, _) in DESCRIPTIONS {
-            let array = small(scalar);
+        for (kind, ..) in KINDS {
+            let array = small(kind);
             let bytes = file(&array);
             for length in 0..bytes.len() {
                 assert!(Array::parse(bytes[..length].to_vec()).is_err(), "cut at {length}");
@@ -337,14 +459,14 @@ mod tests {
     /// Every byte of the header replaced by every other: an error or an array whose length is that of its shape.
     #[test]
     fn any_byte_in_any_place_is_an_error_or_a_consistent_array() {
-        let array = small(Scalar::F16);
+        let array = small(Kind::F16);
         let bytes = file(&array);
         for place in 0..array.header().len() {
             for value in 0..=u8::MAX {
                 let mut bytes = bytes.clone();
                 bytes[place] = value;
                 if let Ok(parsed) = Array::parse(bytes) {
-                    assert_eq!(data_bytes(parsed.scalar, &parsed.shape), Some(parsed.data.len() as u64));
+                    assert_eq!(data_bytes(parsed.kind, &parsed.shape), Some(parsed.data.len() as u64));
                 }
             }
         }

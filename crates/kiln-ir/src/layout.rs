@@ -70,7 +70,7 @@ impl Layout {
     /// The lowest and one past the highest element that the layout reaches; an empty range where there are no elements.
     pub fn reach(&self) -> std::ops::Range<usize> {
         if self.shape.elements() == 0 {
-            return self.offset..self.offset;
+            return 0..0;
         }
         let (mut low, mut high) = (self.offset as isize, self.offset as isize);
         for (&length, &stride) in self.shape.iter().zip(&self.strides) {
@@ -107,11 +107,12 @@ impl Layout {
     /// negative step walks backwards.
     #[must_use]
     pub fn sliced(&self, axis: usize, start: usize, length: usize, step: isize) -> Self {
-        let mut strides = self.strides.clone();
-        // An empty slice reaches nothing, wherever it begins.
-        let start = if length == 0 { 0 } else { start as isize * strides[axis] };
+        let (mut strides, shape) = (self.strides.clone(), self.shape.with(axis, length));
+        // What has no elements begins nowhere: an offset could be behind the end of the buffer.
+        let start = start as isize * strides[axis];
+        let offset = if shape.elements() == 0 { 0 } else { self.offset.wrapping_add_signed(start) };
         strides[axis] *= step;
-        Self { shape: self.shape.with(axis, length), strides, offset: self.offset.wrapping_add_signed(start) }
+        Self { shape, strides, offset }
     }
 
     /// The same elements in the same order under another shape, where strides can say that; otherwise they must be copied.

@@ -118,7 +118,8 @@ fn threads_that_name_buffers_in_any_order_do_not_wait_for_ever() {
             let (buffers, inside, done) = (&buffers, &inside, &done);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
-                    let order: Vec<usize> = (0..4).map(|index| (index * (1 + 2 * (thread % 2)) + thread + round) % 4).collect();
+                    let order: Vec<usize> =
+                        (0..4).map(|index| (index * (1 + 2 * (thread % 2)) + thread + round) % 4).collect();
                     let uses = |position: usize| if position == 0 { BufferUse::Write } else { BufferUse::Read };
                     let bound: Vec<_> =
                         order.iter().enumerate().map(|(position, &index)| (&buffers[index], uses(position))).collect();

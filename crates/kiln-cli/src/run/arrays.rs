@@ -6,9 +6,8 @@ use super::plan::{Place, Plan};
 use super::report::OutputReport;
 use crate::Fallible;
 use crate::new_file::NewFile;
-use crate::npy::{Array, data_bytes, tuple};
+use crate::npy::{Array, Kind, data_bytes, tuple};
 use kiln::{Buffer, Device, Scalar};
-use std::io::Write;
 use std::path::Path;
 
 /// A buffer of the kernel with its memory.
@@ -36,16 +35,16 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, place: &Place<'a>) -> Fallib
     let element = Element::of(binding);
     let (scalar, shape, data) = match place.input {
         Some(path) => {
-            let array = read(path).map_err(in_context)?;
-            let shape = shape_of_input(place, &element, &array, path).map_err(in_context)?;
-            (array.scalar, shape, Some(array.data))
+            let (scalar, array) = read(path).map_err(in_context)?;
+            let shape = shape_of_input(place, &element, scalar, &array, path).map_err(in_context)?;
+            (scalar, shape, Some(array.data))
         }
         None => {
             let scalar = binding.scalar.ok_or_else(|| in_context("expected `--in`".to_string()))?;
             (scalar, shape_of_zeros(plan, place, &element), None)
         }
     };
-    let bytes = data_bytes(scalar, &shape).and_then(|bytes| Some((bytes, element.memory_bytes(bytes)?)));
+    let bytes = data_bytes(kind(scalar), &shape).and_then(|bytes| Some((bytes, element.memory_bytes(bytes)?)));
     let (bytes, memory_bytes) = bytes
         .ok_or_else(|| in_context(format!("expected a shape of less than 2^64 bytes, found {}", tuple(&shape))))?;
     let file = place.output.map(NewFile::create).transpose()?;
@@ -57,17 +56,42 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, place: &Place<'a>) -> Fallib
     Ok(Bound { place: *place, buffer, element, scalar, shape, bytes, file })
 }
 
-fn read(path: &Path) -> Result<Array, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    Array::parse(bytes).map_err(|error| format!("{}: {error}", path.display()))
+fn read(path: &Path) -> Result<(Scalar, Array), String> {
+    let array = Array::read(path)?;
+    match SCALARS.into_iter().find(|scalar| kind(*scalar) == array.kind) {
+        Some(scalar) => Ok((scalar, array)),
+        None => {
+            let (known, found) = (SCALARS.map(|scalar| scalar.to_string()).join(", "), array.kind);
+            let fix = "convert them, as with `a.astype('<f4')`";
+            Err(format!("{}: expected elements of {known}, found {found}; {fix}", path.display()))
+        }
+    }
+}
+
+/// What a buffer can hold.
+const SCALARS: [Scalar; 4] = [Scalar::F16, Scalar::F32, Scalar::I32, Scalar::U32];
+
+fn kind(scalar: Scalar) -> Kind {
+    match scalar {
+        Scalar::F16 => Kind::F16,
+        Scalar::F32 => Kind::F32,
+        Scalar::I32 => Kind::I32,
+        Scalar::U32 => Kind::U32,
+    }
 }
 
 /// The shape that an array from a file has, or gets from `--shape`.
-fn shape_of_input(place: &Place<'_>, element: &Element, array: &Array, path: &Path) -> Result<Vec<u64>, String> {
+fn shape_of_input(
+    place: &Place<'_>,
+    element: &Element,
+    scalar: Scalar,
+    array: &Array,
+    path: &Path,
+) -> Result<Vec<u64>, String> {
     let (binding, file, found) = (place.binding, path.display(), tuple(&array.shape));
     match (binding.scalar, binding.stride_bytes) {
-        (Some(wanted), _) if wanted != array.scalar => {
-            return Err(format!("expected elements of {wanted}, found {} in {file}", array.scalar));
+        (Some(wanted), _) if wanted != scalar => {
+            return Err(format!("expected elements of {wanted}, found {scalar} in {file}"));
         }
         (None, Some(stride)) if !(array.data.len() as u64).is_multiple_of(stride) => {
             let bytes = array.data.len();
@@ -84,13 +108,13 @@ fn shape_of_input(place: &Place<'_>, element: &Element, array: &Array, path: &Pa
         }
         return Ok(array.shape.clone());
     };
-    let axes = match (binding.scalar, binding.stride_bytes.map(|stride| stride / array.scalar.bytes())) {
+    let axes = match (binding.scalar, binding.stride_bytes.map(|stride| stride / scalar.bytes())) {
         // An element of raw material.
         (None, Some(scalars)) if scalars > 1 => vec![scalars],
         _ => element.axes.clone(),
     };
     let shape = [shape.0.clone(), axes].concat();
-    if data_bytes(array.scalar, &shape) != Some(array.data.len() as u64) {
+    if data_bytes(array.kind, &shape) != Some(array.data.len() as u64) {
         let wanted = tuple(&shape);
         return Err(format!("`--shape` expected as many elements as {file} has, found {wanted} for {found}"));
     }
@@ -112,9 +136,8 @@ pub(super) fn download(bound: Vec<Bound<'_>>) -> Fallible<Vec<OutputReport>> {
     let (mut files, mut reports) = (Vec::new(), Vec::new());
     for Bound { place, buffer, element, scalar, shape, bytes, file } in bound {
         let (Some(path), Some(mut file)) = (place.output, file) else { continue };
-        let array = Array { scalar, shape, data: element.to_file(buffer.read()?, scalar, bytes) };
-        let written = file.write_all(&array.header()).and_then(|()| file.write_all(&array.data));
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let array = Array { kind: kind(scalar), shape, data: element.to_file(buffer.read()?, scalar, bytes) };
+        array.write(&mut file).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         files.push(file);
         reports.push(OutputReport {
             name: place.binding.name.clone(),

@@ -12,13 +12,13 @@ mod plan;
 mod report;
 mod value;
 
-use crate::kernel_dir::{KernelDir, lost};
+use crate::kernel_dir::{lost, open_device, warn_not_kept};
 use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, micros};
 use crate::{DEFAULT_DEVICE, Fallible};
 use arrays::Bound;
 use dims::{Dims, Workgroups};
-use kiln::{Device, Grid, Kernel, KernelCacheOptions, Origin};
+use kiln::{Grid, Kernel, Origin};
 use plan::Plan;
 use report::{DeviceReport, KernelReport, RunReport};
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let source = args.source.read(&args.kernel)?;
-    let device = open(&args.device)?;
+    let device = open_device(&args.device)?;
     let began = Instant::now();
     let kernel = device.kernel(source)?;
     let load_time = began.elapsed();
@@ -101,22 +101,6 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     };
     terminal::show(&report, args.json)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The device, with compiled kernels kept where `kiln cache` looks for them. Without such a place it works all the same.
-fn open(name: &str) -> Fallible<Device> {
-    let options = match KernelDir::of_environment() {
-        Ok(dir) => dir.options(),
-        Err(fault) => {
-            warn_not_kept(&fault);
-            KernelCacheOptions::new().without_disk()
-        }
-    };
-    Ok(Device::by_name_with(name, options)?)
-}
-
-fn warn_not_kept(fault: &str) {
-    terminal::warn(&format!("the compiled kernel is not kept: {fault}"));
 }
 
 /// Runs the kernel and waits for it.

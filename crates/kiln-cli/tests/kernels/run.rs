@@ -205,12 +205,11 @@ fn kernel_that_is_too_large_to_keep_is_told() {
 #[test]
 fn errors_name_what_is_wrong() {
     let Some(place) = saxpy_place() else { return };
-    let more = ["doubles.npy", "ints.npy", "fortran.npy", "bad.wgsl"];
+    let more = ["doubles.npy", "ints.npy", "bad.wgsl"];
     more.iter().for_each(|name| place.fixture(name));
     let lines = [
         SAXPY.replace("x=x.npy", "x=doubles.npy"),
         SAXPY.replace("x=x.npy", "x=ints.npy"),
-        SAXPY.replace("x=x.npy", "x=fortran.npy"),
         SAXPY.replace("x=x.npy", "x=saxpy.wgsl"),
         SAXPY.replace("--in x=", "--in z="),
         SAXPY.replace("--out y=", "--out x="),

@@ -59,9 +59,7 @@ impl Blocks {
 
     /// How many blocks there are, where `columns` fit one.
     pub(crate) fn count(&self, columns: usize) -> usize {
-        self.elements / (self.rows * self.columns)
-            * self.rows.div_ceil(BLOCK_ROWS)
-            * self.columns.div_ceil(columns)
+        self.elements / (self.rows * self.columns) * self.rows.div_ceil(BLOCK_ROWS) * self.columns.div_ceil(columns)
     }
 
     /// One of them. Neighbours have neighbouring columns.

@@ -125,7 +125,8 @@ impl TileProgram {
                     operands
                 }
                 Instruction::Op { op, class, args } => {
-                    let run = op.tile(*class, level).ok_or_else(|| bug(format!("op `{}` has no {class:?}", op.name)))?;
+                    let run =
+                        op.tile(*class, level).ok_or_else(|| bug(format!("op `{}` has no {class:?}", op.name)))?;
                     program.cost += if op.is_cheap() { 1 } else { 10 };
                     let out = out(&mut tiles);
                     let args: SmallVec<[Place; 3]> = args.iter().map(|&arg| places[arg]).collect();

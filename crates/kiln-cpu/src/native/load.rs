@@ -147,7 +147,9 @@ impl Load {
         // SAFETY: the caller vouches for the elements; the loops are of a level that the processor has.
         unsafe {
             match self.dtype {
-                DType::F32 | DType::I32 | DType::U32 => from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len),
+                DType::F32 | DType::I32 | DType::U32 => {
+                    from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len)
+                }
                 DType::F16 => (loops.from_f16)(std::slice::from_raw_parts(from.cast(), len), out),
                 DType::BF16 => (loops.from_bf16)(std::slice::from_raw_parts(from.cast(), len), out),
                 DType::U8 => (loops.from_u8)(std::slice::from_raw_parts(from, len), out),

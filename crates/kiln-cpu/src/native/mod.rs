@@ -187,6 +187,9 @@ fn name(plan: &Plan) -> Arc<str> {
 
 impl fmt::Debug for NativeProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeProgram").field("name", &self.name).field("steps", &self.steps.len()).finish_non_exhaustive()
+        f.debug_struct("NativeProgram")
+            .field("name", &self.name)
+            .field("steps", &self.steps.len())
+            .finish_non_exhaustive()
     }
 }

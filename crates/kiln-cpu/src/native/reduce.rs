@@ -412,8 +412,7 @@ fn lies_in_columns(input: &Body, kept: usize) -> bool {
 /// The body with the reduced axes first.
 fn swap(body: &Body, kept: usize) -> Body {
     let axes: Vec<usize> = (kept..body.space.rank()).chain(0..kept).collect();
-    let swapped =
-        |operand: &Operand| Operand { dtype: operand.dtype, layout: operand.layout.permuted(&axes) };
+    let swapped = |operand: &Operand| Operand { dtype: operand.dtype, layout: operand.layout.permuted(&axes) };
     Body {
         space: axes.iter().map(|&axis| body.space[axis]).collect::<Shape>(),
         operands: body.operands.iter().map(swapped).collect(),

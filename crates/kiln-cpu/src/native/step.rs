@@ -156,8 +156,10 @@ impl PlanStep {
                     let operands: SmallVec<[HostOperand<'_>; 4]> = operands
                         .iter()
                         .zip(core.iter().zip(rooms))
-                        .map(|(Operand { dtype, layout }, (&start, &bytes))| {
-                            HostOperand { dtype: *dtype, layout, bytes: std::slice::from_raw_parts(start, bytes) }
+                        .map(|(Operand { dtype, layout }, (&start, &bytes))| HostOperand {
+                            dtype: *dtype,
+                            layout,
+                            bytes: std::slice::from_raw_parts(start, bytes),
                         })
                         .collect();
                     let output = Output { program: body, memory, elements: self.elements, bytes: self.bytes };
@@ -170,21 +172,18 @@ impl PlanStep {
 }
 
 impl StepCore {
-    fn new(
-        core: &Core,
-        program: TileProgram,
-        rooms: &[Room],
-        reads: &[u32],
-        level: SimdLevel,
-    ) -> Result<Self> {
+    fn new(core: &Core, program: TileProgram, rooms: &[Room], reads: &[u32], level: SimdLevel) -> Result<Self> {
         Ok(match core {
-            Core::Map if program.core.is_some() => return Err(bug("a program without a core takes its results".into())),
+            Core::Map if program.core.is_some() => {
+                return Err(bug("a program without a core takes its results".into()));
+            }
             Core::Map => Self::Map(program),
             Core::Reduce { op, input, kept } => {
                 Self::Reduce(Box::new(ReduceStep::new(*op, input, *kept, program, level)?))
             }
             Core::Op { op, operands } => {
-                let rooms = reads.iter().take(operands.len()).map(|&read| rooms[read as usize].bytes as usize).collect();
+                let rooms =
+                    reads.iter().take(operands.len()).map(|&read| rooms[read as usize].bytes as usize).collect();
                 Self::Op { op: Arc::clone(op), operands: operands.clone(), body: program, rooms }
             }
         })

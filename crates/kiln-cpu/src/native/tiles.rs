@@ -90,12 +90,7 @@ impl<'a> Runner<'a> {
     /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
     /// not empty.
     #[inline]
-    pub(crate) unsafe fn new(
-        program: &'a TileProgram,
-        memory: Memory<'a>,
-        longest: usize,
-        arena: &mut Arena,
-    ) -> Self {
+    pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
         let tile_len = tile_len(program.tiles).min(longest.next_multiple_of(LINE_WORDS));
         let scratch = arena.take(tile_len * program.tiles);
         let mut bases: SmallVec<[Base; 16]> = SmallVec::with_capacity(program.loads.len() + 2 + program.tiles);
@@ -160,13 +155,7 @@ impl<'a> Runner<'a> {
     /// # Safety
     /// Places hold `len` words from element `start` on, and `load` and `iota` fill what they are given.
     #[inline(always)]
-    unsafe fn run_code(
-        &self,
-        start: usize,
-        len: usize,
-        load: impl Fn(usize, &mut [u32]),
-        iota: impl Fn(&mut [u32]),
-    ) {
+    unsafe fn run_code(&self, start: usize, len: usize, load: impl Fn(usize, &mut [u32]), iota: impl Fn(&mut [u32])) {
         debug_assert!(len <= self.tile_len, "a tile holds the range");
         for code in &self.program.code {
             // SAFETY: an op's result never shares a place with its arguments, scratch tiles are as long as a tile, and

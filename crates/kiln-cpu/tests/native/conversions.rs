@@ -16,7 +16,12 @@ fn tensor<T: bytemuck::Pod>(dtype: DType, values: &[T]) -> Tensor {
     Tensor { operand: Operand { dtype, layout }, bytes: bytemuck::cast_slice(values).to_vec() }
 }
 
-fn convert<T: bytemuck::Pod, R: bytemuck::Pod>(from: DType, values: &[T], code: &[Instruction], to: DType) -> Vec<Vec<R>> {
+fn convert<T: bytemuck::Pod, R: bytemuck::Pod>(
+    from: DType,
+    values: &[T],
+    code: &[Instruction],
+    to: DType,
+) -> Vec<Vec<R>> {
     let input = tensor(from, values);
     let kernel = map(&Shape::from(values.len()), std::slice::from_ref(&input.operand), code.to_vec(), to);
     let results = devices().iter().map(|(_, device)| run(device, &kernel, std::slice::from_ref(&input), &[]));
@@ -32,13 +37,19 @@ fn stored_halves_are_the_nearest() {
     for found in convert::<f32, u16>(DType::F32, &floats, &[LOAD], DType::F16) {
         for (&float, found) in floats.iter().zip(found) {
             let (expected, found) = (f16::from_f32_const(float), f16::from_bits(found));
-            assert!(expected.to_bits() == found.to_bits() || (expected.is_nan() && found.is_nan()), "{float:e} {found}");
+            assert!(
+                expected.to_bits() == found.to_bits() || (expected.is_nan() && found.is_nan()),
+                "{float:e} {found}"
+            );
         }
     }
     for found in convert::<f32, u16>(DType::F32, &floats, &[LOAD], DType::BF16) {
         for (&float, found) in floats.iter().zip(found) {
             let (expected, found) = (bf16::from_f32(float), bf16::from_bits(found));
-            assert!(expected.to_bits() == found.to_bits() || (expected.is_nan() && found.is_nan()), "{float:e} {found}");
+            assert!(
+                expected.to_bits() == found.to_bits() || (expected.is_nan() && found.is_nan()),
+                "{float:e} {found}"
+            );
         }
     }
 }
@@ -86,10 +97,11 @@ fn casts_of_floats_clamp_and_round() {
 
 #[test]
 fn casts_of_integers_wrap_and_round_once() {
-    let ints: Vec<i32> = [0, 1, -1, 255, 256, -256, 2049, 65_519, 16_777_217, -16_777_219, i32::MIN, i32::MAX, 0x0102_0304]
-        .into_iter()
-        .chain((0..1000).map(|i: i32| i.wrapping_mul(2_654_435)))
-        .collect();
+    let ints: Vec<i32> =
+        [0, 1, -1, 255, 256, -256, 2049, 65_519, 16_777_217, -16_777_219, i32::MIN, i32::MAX, 0x0102_0304]
+            .into_iter()
+            .chain((0..1000).map(|i: i32| i.wrapping_mul(2_654_435)))
+            .collect();
     let cast = |to| [LOAD, Instruction::Cast { arg: 0, from: Class::Int, to }];
     for found in convert::<i32, u8>(DType::I32, &ints, &cast(DType::U8), DType::U8) {
         assert_eq!(found, ints.iter().map(|&x| x as u8).collect::<Vec<_>>());

@@ -97,7 +97,9 @@ fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
         ],
     ];
     let bias = Layout::contiguous(Shape::from(91)).broadcast_to(&shape);
-    for (instructions, piece) in programs.iter().flat_map(|program| [1, 7, 91, 6097, 10_000].map(|piece| (program, piece))) {
+    for (instructions, piece) in
+        programs.iter().flat_map(|program| [1, 7, 91, 6097, 10_000].map(|piece| (program, piece)))
+    {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let input = Tensor::random(DType::F32, Layout::strided(shape.clone(), &[91, 1], 5), &mut random);
             let bias = Tensor::random(DType::F16, bias.clone(), &mut random);

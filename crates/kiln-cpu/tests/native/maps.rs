@@ -145,11 +145,12 @@ fn every_dtype_is_read_from_every_layout() {
 #[test]
 fn sizes_around_vectors_tiles_and_parts_are_whole() {
     let mut random = Random(11);
-    let code = [load(0), load(1), apply(&op::MUL, Class::Float, &[0, 1]), load(1), apply(&op::ADD, Class::Float, &[2, 3])];
+    let code =
+        [load(0), load(1), apply(&op::MUL, Class::Float, &[0, 1]), load(1), apply(&op::ADD, Class::Float, &[2, 3])];
     for elements in [1, 7, 8, 9, 31, 33, 1023, 1025, 4095, 4096, 4097, 32_767, 32_769, 131_073] {
         let shape = Shape::from(elements);
-        let tensors = [DType::F32, DType::F16]
-            .map(|dtype| Tensor::random(dtype, Layout::contiguous(shape.clone()), &mut random));
+        let tensors =
+            [DType::F32, DType::F16].map(|dtype| Tensor::random(dtype, Layout::contiguous(shape.clone()), &mut random));
         for dtype in [DType::F32, DType::BF16] {
             check(&shape, &tensors, &code, dtype, &[], "size");
         }

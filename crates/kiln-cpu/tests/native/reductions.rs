@@ -31,8 +31,7 @@ fn sizes(tensor: &Tensor, kept: usize) -> (usize, usize) {
 
 /// Runs on all devices, which must agree to the bit, and returns the numbers.
 fn on_all(kernel: &Kernel, tensors: &[Tensor], what: &str) -> Vec<f64> {
-    let runs: Vec<_> =
-        devices().iter().map(|(name, device)| (name, run(device, kernel, tensors, &[]))).collect();
+    let runs: Vec<_> = devices().iter().map(|(name, device)| (name, run(device, kernel, tensors, &[]))).collect();
     for (name, bytes) in &runs[1..] {
         assert!(*bytes == runs[0].1, "{what}: {name} and {} differ", runs[0].0);
     }
@@ -43,8 +42,18 @@ fn on_all(kernel: &Kernel, tensors: &[Tensor], what: &str) -> Vec<f64> {
 #[test]
 fn every_reduction_agrees_with_the_reference() {
     let mut random = Random(3);
-    let shapes: [&[usize]; 10] =
-        [&[], &[1], &[100], &[5, 7], &[67, 61], &[300, 40], &[3, 500], &[2, 3, 4, 5], &[7, 1, 9], &[2, 1, 2, 3, 2, 2, 3]];
+    let shapes: [&[usize]; 10] = [
+        &[],
+        &[1],
+        &[100],
+        &[5, 7],
+        &[67, 61],
+        &[300, 40],
+        &[3, 500],
+        &[2, 3, 4, 5],
+        &[7, 1, 9],
+        &[2, 1, 2, 3, 2, 2, 3],
+    ];
     for shape in shapes.map(Shape::new) {
         for (index, (what, layout)) in layouts(&shape).into_iter().enumerate() {
             for kept in 0..=shape.rank() {
@@ -152,8 +161,12 @@ fn a_nan_wins_and_the_first_of_equals_is_found() {
                 let place = if low == -infinity { 0.0 } else { place + front as f64 };
                 let code = || vec![Instruction::Load { operand: 0 }];
                 let found = on_all(&reduction(Reduce::Max, &tensor, 1, code(), DType::F32), &[tensor.clone()], "max");
-                assert!(found.iter().all(|&found| found == max || (found.is_nan() && max.is_nan())), "{row:?} {found:?}");
-                let found = on_all(&reduction(Reduce::ArgMax, &tensor, 1, code(), DType::U32), &[tensor.clone()], "arg");
+                assert!(
+                    found.iter().all(|&found| found == max || (found.is_nan() && max.is_nan())),
+                    "{row:?} {found:?}"
+                );
+                let found =
+                    on_all(&reduction(Reduce::ArgMax, &tensor, 1, code(), DType::U32), &[tensor.clone()], "arg");
                 assert_eq!(found, vec![place; kept], "{row:?} after {front}");
                 let negated = vec![code().remove(0), negate(0)];
                 let found = on_all(&reduction(Reduce::ArgMin, &tensor, 1, negated, DType::U32), &[tensor], "arg");
@@ -179,7 +192,10 @@ fn integers_wrap_and_nothing_has_a_sum() {
         let tensor = Tensor::new(dtype, Layout::contiguous(Shape::from((3, 0))), |_| 1.0);
         let kernel = reduction(op, &tensor, 1, vec![Instruction::Load { operand: 0 }], dtype);
         let found = on_all(&kernel, &[tensor], "nothing");
-        assert!(found.iter().all(|x| *x == expected || (x.is_nan() && expected.is_nan())) && found.len() == 3, "{found:?}");
+        assert!(
+            found.iter().all(|x| *x == expected || (x.is_nan() && expected.is_nan())) && found.len() == 3,
+            "{found:?}"
+        );
     }
 }
 
@@ -198,8 +214,12 @@ fn programs_before_and_behind_run() {
             operands: vec![tensor.operand.clone()],
             program: Program { instructions: vec![Instruction::Load { operand: 0 }, multiply([0, 0])] },
         };
-        let behind =
-            vec![Instruction::Core { class: Class::Float }, Instruction::Load { operand: 0 }, multiply([0, 1]), negate(2)];
+        let behind = vec![
+            Instruction::Core { class: Class::Float },
+            Instruction::Load { operand: 0 },
+            multiply([0, 1]),
+            negate(2),
+        ];
         let body = Body {
             space: Shape::from(50),
             operands: vec![weights.operand.clone()],

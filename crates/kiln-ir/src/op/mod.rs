@@ -30,6 +30,8 @@ pub struct ElementOp {
     pub doc: &'static str,
     /// Which dtypes it takes and gives.
     pub signature: Signature,
+    /// The names of its arguments; none for an op outside the table that does not say them.
+    pub arguments: &'static [&'static str],
     classes: Classes,
     reference: Reference,
     intervals: [Interval; 3],
@@ -93,7 +95,8 @@ macro_rules! constructors {
             }
             let accuracy = Tolerance { ulps: 0.5, absolute: 0.0 };
             let classes = code::$name::<K $(, $n)?>();
-            Self { name, doc, signature: $signature, classes, reference, intervals: all, accuracy, is_cheap: false }
+            let (signature, arguments) = ($signature, &[]);
+            Self { name, doc, signature, arguments, classes, reference, intervals: all, accuracy, is_cheap: false }
         })*
     };
 }
@@ -115,6 +118,13 @@ impl ElementOp {
         bits: BitsOp<N>, N, Signature::Bits { arity: N };
         /// A float made of `u32`.
         bits_to_float: BitsToFloatOp<N>, N, Signature::BitsToFloat { arity: N };
+    }
+
+    /// Names the arguments.
+    #[must_use]
+    pub const fn arguments(mut self, names: &'static [&'static str]) -> Self {
+        self.arguments = names;
+        self
     }
 
     /// States how far an `f32` may be from the exact result, on any device, in units of its last place. Without this it is rounded

@@ -19,6 +19,7 @@ macro_rules! table {
             struct Op;
             table!(@$kind ARITY [$($arg),+] $value);
             table!(@$kind new ARITY)(stringify!($name), $doc.trim_ascii(), [$($interval),+], $reference)
+                .arguments(&[$(stringify!($arg)),+])
                 $(.$setting($($amount)?))*
         };)*
 

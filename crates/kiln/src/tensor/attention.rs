@@ -51,7 +51,8 @@ impl Tensor {
     /// Scaled dot-product attention: `softmax(queries @ keysᵀ * scale) @ values`, as one kernel that never holds the matrix of scores.
     ///
     /// Queries have the shape `(batch, heads, m, d)`, keys `(batch, heads, n, d)`, values `(batch, heads, n, e)`; leading axes may be missing from
-    /// all three. A query that sees no key gives zeros.
+    /// all three. A query that sees no key gives zeros. Keys and values that are not seen have to be finite: the weight of such a value
+    /// is 0, but 0 times infinity is NaN.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -104,7 +105,12 @@ impl Tensor {
                 }
                 let scores = Shape::from([batch[0], batch[1], q.shape()[2], k.shape()[2]]);
                 if mask.shape().broadcast(&scores).as_ref() != Some(&scores) {
-                    return Err(wrong(&format!("a mask that broadcasts to {scores}, but {} does not,", Name(mask))));
+                    let found = Name(mask);
+                    let message = format!(
+                        "attention expected a mask that broadcasts to {scores}, found {found} for {}",
+                        names(&all)
+                    );
+                    return Err(mismatch(message));
                 }
                 Self::kernel(Arc::new(op), &[&q, &k, &v, &mask.spread(&scores)?])?
             }

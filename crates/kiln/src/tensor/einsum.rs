@@ -11,7 +11,7 @@ impl Tensor {
     /// letter are matched; letters that are not in the result are summed over. A letter twice in one tensor is its diagonal. Without `->` the
     /// result has the letters that are there once, in alphabetical order.
     ///
-    /// Two tensors meet as a matrix product, whatever the order of their axes; more than two from left to right.
+    /// The result has the dtype of the tensors. Two tensors meet as a matrix product, whatever the order of their axes; more than two from left to right.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -129,7 +129,7 @@ impl Named {
             (shape[one], shape[other]) = (rows, rows);
             let eye = Tensor::eye(rows, crate::DType::U8, tensor.device())?.reshape(shape)?;
             let masked = eye.where_(&named.tensor, &named.tensor.like(0.0)?)?;
-            named.tensor = masked.sum_axis(other)?;
+            named.tensor = masked.sum_axis(other)?.to_dtype(tensor.dtype())?;
             named.letters.remove(other);
         }
         Ok(named)
@@ -147,6 +147,8 @@ impl Named {
             return Ok(self);
         }
         let summed = self.tensor.sum_keepdim(&gone)?.without_axes(&gone.iter().copied().collect())?;
+        // A sum of bytes is wider than they are; here every term has the dtype of the tensors.
+        let summed = summed.to_dtype(self.tensor.dtype())?;
         let letters = self.letters.into_iter().filter(|letter| kept.contains(letter)).collect();
         Ok(Self { tensor: summed, letters })
     }

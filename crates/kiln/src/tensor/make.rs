@@ -151,7 +151,9 @@ impl Tensor {
     pub fn tri(rows: usize, columns: usize, diagonal: i32, dtype: DType, device: &Device) -> Result<Self> {
         let (row, column) = Self::row_and_column(rows, columns, device)?;
         let (row, column) = (row.to_dtype(DType::I32)?, column.to_dtype(DType::I32)?);
-        column.le(&row.add_scalar(f64::from(diagonal))?)?.to_dtype(dtype)
+        // Diagonals beyond the corners are all the same, and the sum below has to fit.
+        let diagonal = i64::from(diagonal).clamp(-(rows as i64), columns as i64);
+        column.le(&row.add_scalar(diagonal as f64)?)?.to_dtype(dtype)
     }
 
     /// What is on and below a diagonal of the last two axes; zeros above it.
@@ -186,7 +188,7 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` where there are fewer than two axes.
     pub fn triu(&self, diagonal: i32) -> Result<Self> {
-        let (below, zero) = (self.triangle("triu", diagonal - 1)?, self.like(0.0)?);
+        let (below, zero) = (self.triangle("triu", diagonal.saturating_sub(1))?, self.like(0.0)?);
         below.where_(&zero, self)
     }
 

@@ -20,7 +20,14 @@ impl Tensor {
     /// `InvalidArgument` for integers; `TooLarge`.
     pub fn rand(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         let shape = random_shape("rand", shape, dtype)?;
-        Self::random_words(&shape, device.next_key(), device)?.uniform()?.to_dtype(dtype)
+        let uniform = Self::random_words(&shape, device.next_key(), device)?.uniform()?;
+        // The largest number below 1: rounding must not reach it.
+        let largest = match dtype {
+            DType::F16 => 1.0 - 2f64.powi(-11),
+            DType::BF16 => 1.0 - 2f64.powi(-8),
+            _ => 1.0,
+        };
+        uniform.minimum(largest)?.to_dtype(dtype)
     }
 
     /// Normally distributed numbers of mean 0 and variance 1. Each call takes the next key of the device; see [`Device::set_seed`].

@@ -21,10 +21,17 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the elements are of another dtype and something could be lost; as [`eval`](Self::eval).
+    /// `Unsupported` where the elements are of another dtype and something could be lost; as [`eval`](Self::eval).
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
-            return self.widened(T::DTYPE)?.to_vec();
+            let widened = self.widened(T::DTYPE)?;
+            // First in its own dtype: what is read is what is stored, rounded to it.
+            self.eval()?;
+            return widened.to_vec();
+        }
+        if self.elements() == 0 {
+            self.eval()?;
+            return Ok(Vec::new());
         }
         let tensor = self.contiguous()?;
         tensor.eval()?;

@@ -206,6 +206,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         let first = if step < 0 { end.saturating_sub(1) } else { start };
+        // Where there is no second element, the way to it may be as long as it likes.
+        let step = if count < 2 { 1 } else { step };
         self.viewed(View::Slice { axis, start: first, step }, self.shape().with(axis, count))
     }
 

@@ -217,3 +217,40 @@ fn many_threads_evaluate_one_graph() {
         }
     });
 }
+
+/// What is read is what is stored: elements of 16 bits are rounded before they are widened.
+#[test]
+fn reading_does_not_depend_on_what_ran_before() {
+    let device = cpu();
+    let tenth = || Tensor::full(1, 0.1, DType::F16, &device).unwrap();
+    let large = || Tensor::full(1, 300.0, DType::F16, &device).unwrap().square().unwrap();
+    for make in [&tenth as &dyn Fn() -> Tensor, &large] {
+        let (one, other) = (make(), make());
+        other.eval().unwrap();
+        assert_eq!(one.to_vec::<f32>().unwrap(), other.to_vec::<f32>().unwrap());
+    }
+    assert_eq!(large().to_vec::<f32>().unwrap(), [f32::INFINITY]);
+    device.set_seed(3);
+    let random = Tensor::rand(1 << 16, DType::F16, &device).unwrap();
+    assert!(random.to_vec::<f32>().unwrap().iter().all(|x| (0.0..1.0).contains(x)));
+}
+
+/// Views without elements begin nowhere, whatever was cut off before.
+#[test]
+fn empty_views_can_be_read_and_used() {
+    let device = cpu();
+    let x = numbers((4, 4), &device);
+    let empty = x.slice(0, 3..).unwrap().slice(1, 4..).unwrap();
+    assert_eq!(empty.shape()[..], [1, 0]);
+    assert!(empty.to_vec::<f32>().unwrap().is_empty());
+    let other = x.slice(1, 4..).unwrap().slice(0, 3..).unwrap();
+    assert!(other.to_vec::<f32>().unwrap().is_empty());
+    assert_eq!(empty.matmul(&other.t().unwrap()).unwrap().to_vec::<f32>().unwrap(), [0.0]);
+    assert_eq!(x.slice_step(0, 3.., isize::MAX).unwrap().shape()[..], [1, 4]);
+    assert_eq!(x.slice_step(0, ..1, isize::MIN).unwrap().shape()[..], [1, 4]);
+    let ones = Tensor::tri(2, 2, i32::MAX, DType::U8, &device).unwrap();
+    assert_eq!(ones.to_vec::<u8>().unwrap(), [1; 4]);
+    assert_eq!(x.triu(i32::MIN).unwrap().to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
+    let bytes = Tensor::from_slice(&[200u8, 1, 2, 200], (2, 2), &device).unwrap();
+    assert_eq!(Tensor::einsum("ii->i", &[&bytes]).unwrap().to_vec::<u8>().unwrap(), [200, 200]);
+}

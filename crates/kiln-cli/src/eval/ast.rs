@@ -1,0 +1,125 @@
+//! The form of a parsed expression: nodes in the order in which they are evaluated.
+//!
+//! A node names others by their place in the list, always earlier ones, and each is named once. So a program is
+//! evaluated and dropped by a loop, and a sum of ten thousand terms needs no more stack than one of two.
+
+use super::fault::Span;
+
+/// Statements, the last of which gives the result.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Program {
+    pub(super) nodes: Vec<Node>,
+    pub(super) statements: Vec<Statement>,
+}
+
+/// `y = a * b`, or `a * b` alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Statement {
+    /// The variable that is set.
+    pub(super) target: Option<Word>,
+    pub(super) value: Id,
+}
+
+/// A name in the expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) text: String,
+    pub(super) span: Span,
+}
+
+/// The place of a node in its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Id(pub(super) usize);
+
+/// A part of an expression that has a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Node {
+    pub(super) kind: NodeKind,
+    pub(super) span: Span,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum NodeKind {
+    Number(f64),
+    /// `'ij,jk->ik'`.
+    Text(String),
+    /// A variable, a dtype or a word such as `inf`.
+    Name(String),
+    /// `(2, 3)` or `[2, 3]`.
+    List(Vec<Id>),
+    Negate(Id),
+    Binary(Operator, Id, Id),
+    /// `f(x, y)` and `x.f(y)`, which are the same call.
+    Call {
+        function: Word,
+        arguments: Vec<Argument>,
+    },
+    /// `x[1:3, 0]`.
+    Index {
+        of: Id,
+        items: Vec<Item>,
+    },
+}
+
+/// An argument of a call, with its name where one is given.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Argument {
+    pub(super) name: Option<Word>,
+    pub(super) value: Id,
+}
+
+/// What stands between the commas of an index.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Item {
+    /// A number, or `none` for a new axis.
+    At(Id),
+    /// `start:stop:step`, each of which may be left out.
+    Slice { bounds: [Option<Id>; 3], span: Span },
+    /// `...`: all axes that no other item is for.
+    Rest(Span),
+}
+
+/// The operators between two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operator {
+    pub(super) symbol: &'static str,
+    /// The function that it stands for.
+    pub(super) function: &'static str,
+    pub(super) binding: Binding,
+}
+
+/// How tightly an operator holds its operands, the loosest first, as in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Binding {
+    /// Only one in a row.
+    Comparison,
+    Sum,
+    Product,
+    /// The minus before a value.
+    Sign,
+    /// From the right: `a ** b ** c` is `a ** (b ** c)`.
+    Power,
+}
+
+impl Operator {
+    /// Every operator.
+    pub(super) const ALL: [Self; 12] = [
+        Self::new("+", "add", Binding::Sum),
+        Self::new("-", "sub", Binding::Sum),
+        Self::new("*", "mul", Binding::Product),
+        Self::new("/", "div", Binding::Product),
+        Self::new("@", "matmul", Binding::Product),
+        Self::new("**", "pow", Binding::Power),
+        Self::new("<", "lt", Binding::Comparison),
+        Self::new("<=", "le", Binding::Comparison),
+        Self::new(">", "gt", Binding::Comparison),
+        Self::new(">=", "ge", Binding::Comparison),
+        Self::new("==", "eq", Binding::Comparison),
+        Self::new("!=", "ne", Binding::Comparison),
+    ];
+
+    const fn new(symbol: &'static str, function: &'static str, binding: Binding) -> Self {
+        Self { symbol, function, binding }
+    }
+}

@@ -1,0 +1,287 @@
+//! What can be called. Elementwise ops come from their table; the functions here are everything else.
+
+use super::call::{Call, CallFault, name_of};
+use kiln::op::{self, ElementOp};
+use kiln::{AttentionOptions, Tensor};
+
+/// A function that is not elementwise.
+pub(super) struct Function {
+    pub(super) signature: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) call: fn(&Call<'_>) -> Result<Tensor, CallFault>,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
+pub(super) enum Callee {
+    Op(&'static ElementOp),
+    Function(&'static Function),
+}
+
+impl Callee {
+    /// Everything that can be called.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        op::all().iter().copied().map(Self::Op).chain(FUNCTIONS.iter().map(Self::Function))
+    }
+
+    /// What can be called under this name.
+    pub(super) fn by_name(name: &str) -> Option<Self> {
+        Self::all().find(|callee| callee.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            // Some ops have names that are words of Rust, with a `_` behind.
+            Self::Op(op) => op.name.trim_end_matches('_'),
+            Self::Function(function) => name_of(function.signature),
+        }
+    }
+
+    pub(super) fn doc(self) -> &'static str {
+        match self {
+            Self::Op(op) => op.doc,
+            Self::Function(function) => function.doc,
+        }
+    }
+
+    /// The name with the parameters: `softmax(x, axis=-1)`.
+    pub(super) fn signature(self) -> String {
+        match self {
+            Self::Op(op) => format!("{}({})", self.name(), op.arguments.join(", ")),
+            Self::Function(function) => function.signature.to_string(),
+        }
+    }
+}
+
+/// Names of `all` that are like this one, the most similar first.
+pub(super) fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    // Of a single letter nothing would be left.
+    let limit = (name.len() / 3).max(1).min(name.len().saturating_sub(1));
+    let mut near: Vec<(usize, &str)> = all
+        .filter(|known| known.len().abs_diff(name.len()) <= limit)
+        .map(|known| (distance(name, known), known))
+        .filter(|(distance, _)| *distance <= limit)
+        .collect();
+    near.sort_unstable();
+    near.dedup();
+    near.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// Letters that are put in, left out or replaced between two names; two that are swapped count as one.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// Over all axes, one, or several, which are kept or left out.
+fn reduce(call: &Call<'_>, op: fn(&Tensor, &[isize]) -> kiln::Result<Tensor>) -> Result<Tensor, CallFault> {
+    let x = call.tensor("x")?;
+    let rank = x.rank() as isize;
+    let axes = call.integers_or_none("axis")?.unwrap_or_else(|| (0..rank).collect());
+    let kept = op(&x, &axes)?;
+    if call.flag("keepdim")? {
+        return Ok(kept);
+    }
+    let is_reduced = |axis: usize| axes.contains(&(axis as isize)) || axes.contains(&(axis as isize - rank));
+    let lengths = kept.shape().iter().enumerate().filter(|(axis, _)| !is_reduced(*axis)).map(|(_, length)| *length);
+    Ok(kept.reshape(lengths.collect::<Vec<_>>())?)
+}
+
+/// The shape of a call, with a length of -1 replaced by what the others leave for it.
+fn shape_for(call: &Call<'_>, x: &Tensor) -> Result<Vec<usize>, CallFault> {
+    let lengths = call.integers("shape")?;
+    let Some(open) = lengths.iter().position(|length| *length == -1) else { return call.shape("shape") };
+    let (elements, others) = (x.elements(), lengths.iter().enumerate().filter(|(axis, _)| *axis != open));
+    let others: Option<Vec<usize>> = others.map(|(_, length)| usize::try_from(*length).ok()).collect();
+    let product = others.as_ref().and_then(|others| others.iter().try_fold(1usize, |all, one| all.checked_mul(*one)));
+    match (others, product) {
+        (Some(mut shape), Some(product @ 1..)) if elements.is_multiple_of(product) => {
+            shape.insert(open, elements / product);
+            Ok(shape)
+        }
+        _ => Err(call.fault(format!("reshape expected lengths that divide {elements} elements, found {lengths:?}"))),
+    }
+}
+
+fn attention(call: &Call<'_>) -> Result<Tensor, CallFault> {
+    let (queries, keys, values) = (call.tensor("queries")?, call.tensor("keys")?, call.tensor("values")?);
+    let mask = call.tensor_or_none("mask")?;
+    let mut options = AttentionOptions::new();
+    if let Some(mask) = &mask {
+        options = options.mask(mask);
+    }
+    if let Some(scale) = call.number_or_none("scale")? {
+        options = options.scale(scale as f32);
+    }
+    if call.flag("causal")? {
+        options = options.causal();
+    }
+    Ok(Tensor::attention(&queries, &keys, &values, options)?)
+}
+
+fn to_dtype(call: &Call<'_>) -> Result<Tensor, CallFault> {
+    Ok(call.tensor("x")?.to_dtype(call.dtype("dtype")?)?)
+}
+
+fn diagonal(call: &Call<'_>) -> Result<i32, CallFault> {
+    let diagonal = call.integer("diagonal")?;
+    i32::try_from(diagonal).map_err(|_| call.fault(format!("expected a diagonal of 32 bits, found {diagonal}")))
+}
+
+const fn function(
+    signature: &'static str,
+    doc: &'static str,
+    call: fn(&Call<'_>) -> Result<Tensor, CallFault>,
+) -> Function {
+    Function { signature, doc, call }
+}
+
+/// The functions that are not elementwise.
+static FUNCTIONS: &[Function] = &[
+    function("sum(x, axis=none, keepdim=false)", "The sum over all axes, one, or several.", |c| {
+        reduce(c, |x, axes| x.sum_keepdim(axes))
+    }),
+    function("mean(x, axis=none, keepdim=false)", "The mean.", |c| reduce(c, |x, axes| x.mean_keepdim(axes))),
+    function("max(x, axis=none, keepdim=false)", "The largest; `maximum` compares two tensors.", |c| {
+        reduce(c, |x, axes| x.max_keepdim(axes))
+    }),
+    function("min(x, axis=none, keepdim=false)", "The smallest; `minimum` compares two tensors.", |c| {
+        reduce(c, |x, axes| x.min_keepdim(axes))
+    }),
+    function("argmax(x, axis=none, keepdim=false)", "The place of the first largest, as u32.", |c| {
+        reduce(c, |x, axes| x.argmax_keepdim(axes))
+    }),
+    function("argmin(x, axis=none, keepdim=false)", "The place of the first smallest, as u32.", |c| {
+        reduce(c, |x, axes| x.argmin_keepdim(axes))
+    }),
+    function("softmax(x, axis=-1)", "Exponentials along an axis, divided by their sum.", |c| {
+        Ok(c.tensor("x")?.softmax(c.integer("axis")?)?)
+    }),
+    function("log_softmax(x, axis=-1)", "The logarithm of softmax.", |c| {
+        Ok(c.tensor("x")?.log_softmax(c.integer("axis")?)?)
+    }),
+    function(
+        "layer_norm(x, weight=none, bias=none, eps=1e-5)",
+        "Less the mean, divided by the standard deviation, along the last axis.",
+        |c| {
+            let (weight, bias) = (c.tensor_or_none("weight")?, c.tensor_or_none("bias")?);
+            Ok(c.tensor("x")?.layer_norm(weight.as_ref(), bias.as_ref(), c.number("eps")? as f32)?)
+        },
+    ),
+    function("rms_norm(x, weight=none, eps=1e-5)", "Divided by the root mean square along the last axis.", |c| {
+        let weight = c.tensor_or_none("weight")?;
+        Ok(c.tensor("x")?.rms_norm(weight.as_ref(), c.number("eps")? as f32)?)
+    }),
+    function(
+        "batch_norm(x, mean, variance, weight=none, bias=none, eps=1e-5)",
+        "With the statistics of each channel, which is axis 1.",
+        |c| {
+            let (weight, bias) = (c.tensor_or_none("weight")?, c.tensor_or_none("bias")?);
+            let (mean, variance, eps) = (c.tensor("mean")?, c.tensor("variance")?, c.number("eps")? as f32);
+            Ok(c.tensor("x")?.batch_norm(&mean, &variance, weight.as_ref(), bias.as_ref(), eps)?)
+        },
+    ),
+    function("matmul(a, b)", "The matrix product, as `a @ b`; axes before the last two are batches.", |c| {
+        Ok(c.tensor("a")?.matmul(&c.tensor("b")?)?)
+    }),
+    function("T(x)", "The last two axes swapped, as `x.T`.", |c| Ok(c.tensor("x")?.t()?)),
+    function("transpose(x, one, other)", "Two axes swapped.", |c| {
+        Ok(c.tensor("x")?.transpose(c.integer("one")?, c.integer("other")?)?)
+    }),
+    function("permute(x, axes...)", "The axes in another order.", |c| {
+        Ok(c.tensor("x")?.permute(&c.integers("axes")?)?)
+    }),
+    function("reshape(x, shape...)", "The same elements in another shape; a length of -1 is what is left.", |c| {
+        let x = c.tensor("x")?;
+        Ok(x.reshape(shape_for(c, &x)?)?)
+    }),
+    function("flatten(x)", "The same elements along one axis.", |c| Ok(c.tensor("x")?.flatten()?)),
+    function("broadcast_to(x, shape...)", "Repeated along axes of length 1 and along new ones before them.", |c| {
+        Ok(c.tensor("x")?.broadcast_to(c.shape("shape")?)?)
+    }),
+    function("flip(x, axis)", "Backwards along an axis.", |c| Ok(c.tensor("x")?.flip(c.integer("axis")?)?)),
+    function("squeeze(x, axis)", "Without an axis of length 1.", |c| Ok(c.tensor("x")?.squeeze(c.integer("axis")?)?)),
+    function("unsqueeze(x, axis)", "With a new axis of length 1.", |c| {
+        Ok(c.tensor("x")?.unsqueeze(c.integer("axis")?)?)
+    }),
+    function("cat(tensors..., axis=0)", "One after the other along an axis.", |c| {
+        Ok(Tensor::cat(&c.tensors("tensors")?, c.integer("axis")?)?)
+    }),
+    function("stack(tensors..., axis=0)", "One after the other along a new axis.", |c| {
+        Ok(Tensor::stack(&c.tensors("tensors")?, c.integer("axis")?)?)
+    }),
+    function("to(x, dtype)", "The elements in another dtype.", to_dtype),
+    function("to_dtype(x, dtype)", "As to.", to_dtype),
+    function("gather(x, axis, index)", "For each index, the element there along an axis.", |c| {
+        Ok(c.tensor("x")?.gather(c.integer("axis")?, &c.tensor("index")?)?)
+    }),
+    function("index_select(x, axis, index)", "The slices along an axis that the indices name.", |c| {
+        Ok(c.tensor("x")?.index_select(c.integer("axis")?, &c.tensor("index")?)?)
+    }),
+    function("embedding(table, index)", "The rows that the indices name.", |c| {
+        Ok(c.tensor("table")?.embedding(&c.tensor("index")?)?)
+    }),
+    function(
+        "scatter(x, axis, index, source)",
+        "With elements of `source` at the places that the indices name.",
+        |c| Ok(c.tensor("x")?.scatter(c.integer("axis")?, &c.tensor("index")?, &c.tensor("source")?)?),
+    ),
+    function("scatter_add(x, axis, index, source)", "As scatter, but added to what is there.", |c| {
+        Ok(c.tensor("x")?.scatter_add(c.integer("axis")?, &c.tensor("index")?, &c.tensor("source")?)?)
+    }),
+    function("einsum(equation, tensors...)", "A sum of products, as in einsum('ij,jk->ik', a, b).", |c| {
+        Ok(Tensor::einsum(c.text("equation")?, &c.tensors("tensors")?)?)
+    }),
+    function(
+        "attention(queries, keys, values, mask=none, scale=none, causal=false)",
+        "Scaled dot-product attention; scale is 1/sqrt(d) unless given.",
+        attention,
+    ),
+    function("rope(x, first=0, base=10000)", "Rotary positions along the last axis but one.", |c| {
+        Ok(c.tensor("x")?.rope(c.count("first")?, c.number("base")? as f32)?)
+    }),
+    function("dropout(x, probability, seed=0)", "Zeros with this probability, the rest scaled up.", |c| {
+        Ok(c.tensor("x")?.dropout(c.number("probability")? as f32, c.count("seed")? as u64)?)
+    }),
+    function("rand(shape..., dtype=f32)", "Evenly distributed numbers from 0 to 1; see `--seed`.", |c| {
+        Ok(Tensor::rand(c.shape("shape")?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("randn(shape..., dtype=f32)", "Normally distributed numbers; see `--seed`.", |c| {
+        Ok(Tensor::randn(c.shape("shape")?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("full(shape, value, dtype=f32)", "One number in every element.", |c| {
+        Ok(Tensor::full(c.shape("shape")?, c.number("value")?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("zeros(shape..., dtype=f32)", "Zeros.", |c| {
+        Ok(Tensor::zeros(c.shape("shape")?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("ones(shape..., dtype=f32)", "Ones.", |c| {
+        Ok(Tensor::ones(c.shape("shape")?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("arange(start, end, step=1, dtype=f32)", "Numbers from `start` up to before `end`.", |c| {
+        let (start, end, step) = (c.number("start")?, c.number("end")?, c.number("step")?);
+        Ok(Tensor::arange(start, end, step, c.dtype("dtype")?, c.device)?)
+    }),
+    function("eye(length, dtype=f32)", "The identity matrix.", |c| {
+        Ok(Tensor::eye(c.count("length")?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("tri(rows, columns, diagonal=0, dtype=f32)", "Ones on and below a diagonal.", |c| {
+        let (rows, columns) = (c.count("rows")?, c.count("columns")?);
+        Ok(Tensor::tri(rows, columns, diagonal(c)?, c.dtype("dtype")?, c.device)?)
+    }),
+    function("tril(x, diagonal=0)", "What is on and below a diagonal.", |c| Ok(c.tensor("x")?.tril(diagonal(c)?)?)),
+    function("triu(x, diagonal=0)", "What is on and above a diagonal.", |c| Ok(c.tensor("x")?.triu(diagonal(c)?)?)),
+];

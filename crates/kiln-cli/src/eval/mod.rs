@@ -1,0 +1,206 @@
+//! `kiln eval`: one expression on arrays from files.
+//!
+//! In the order of the flow: `lex`, `parse` and `ast` read the expression, `arrays` the files; `evaluate` makes a tensor of
+//! both, with `index` for what is in square brackets and `call` for what is in round ones; `functions` is the list of what
+//! can be called. `fault` shows where an expression is wrong, `report` what came out.
+
+mod arrays;
+mod ast;
+mod call;
+mod evaluate;
+mod fault;
+mod functions;
+mod index;
+mod lex;
+mod parse;
+mod report;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use crate::Fallible;
+use crate::kernel_dir::open_device;
+use crate::new_file::NewFile;
+use crate::npy::Array;
+use crate::source_args::{Named, repeated};
+use crate::terminal::{self, micros};
+use kiln::{Device, Tensor};
+use report::{Data, EvalReport, FunctionsReport};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use value::Value;
+
+/// The variable that asks for `--verify`.
+const VERIFY: &str = "KILN_VERIFY";
+
+/// Computes an expression on arrays in `.npy` files.
+///
+/// Operators are those of Python: + - * / ** @ and comparisons, `x[1:3, none]`, and `x.sum(1)` is the same as `sum(x, 1)`.
+/// `y = a*b; y/y.sum()` has two statements, the last of which gives the result. Numbers take the dtype of the tensor that
+/// they meet; tensors of different dtypes meet after `x.to(f32)`. `kiln eval --functions` lists what can be called.
+///
+/// Example: kiln eval "relu(a*b+1).sum(1)" --in a=a.npy --in b=b.npy --out c.npy
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What is computed.
+    #[arg(required_unless_present = "functions", allow_hyphen_values = true)]
+    expression: Option<String>,
+    /// The array that a name stands for: f16, f32, i32, u32, u8 or bool; f64 is read as f32, and i64 as i32 where it fits.
+    /// May be given several times.
+    #[arg(long = "in", value_name = "NAME=FILE.npy", value_parser = Named::<PathBuf>::parse)]
+    inputs: Vec<Named<PathBuf>>,
+    /// The file for the result. Without it the result is shown.
+    #[arg(long, value_name = "FILE.npy")]
+    out: Option<PathBuf>,
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Tell which kernels run, what fused, what did not and why, and how many bytes move: on standard error where the result
+    /// is shown.
+    #[arg(long)]
+    explain: bool,
+    /// Compute fused, op by op and on the CPU device, and fail where results differ; `KILN_VERIFY=1` does the same.
+    #[arg(long)]
+    verify: bool,
+    /// Where the sequence of rand and randn begins.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
+    /// List what can be called, and do nothing else.
+    #[arg(long)]
+    functions: bool,
+    /// Write one JSON object with the fields `format`, `shape`, `dtype`, `device`, `run_us`, and `data` or `file`; `explain`
+    /// and `verify` where they are asked for. Infinities and NaN are null.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let expression = match &args.expression {
+        Some(expression) if !args.functions => expression,
+        _ => {
+            terminal::show(&FunctionsReport::new(), args.json)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let program = parse::parse(expression).map_err(|fault| fault.render(expression))?;
+    check_names(&args.inputs)?;
+    let device = open(args.device.as_deref())?;
+    device.set_seed(args.seed);
+    let inputs = read(&args.inputs, &device)?;
+    let tensor = evaluate::evaluate(&program, inputs, &device).map_err(|fault| fault.render(expression))?;
+    let output = args.out.as_deref().map(|path| Output::begin(path, &tensor)).transpose()?;
+    let report = compute(args, &tensor, output)?;
+    if let Some(explain) = report.explain.as_ref().filter(|_| !args.json) {
+        // Beside data that somebody may read from standard output, before a line about a file.
+        let text = format!("{}\n", explain.trim_end());
+        match args.out {
+            Some(_) => terminal::write(&mut std::io::stdout(), &text)?,
+            None => terminal::write(&mut std::io::stderr(), &text)?,
+        }
+    }
+    if let Some(verify) = report.verify.as_ref().filter(|_| !args.json) {
+        terminal::write(&mut std::io::stderr(), &format!("verified: {verify}\n"))?;
+    }
+    terminal::show(&report, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether every input has a name of its own that an expression can use.
+fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
+    if let Some(name) = repeated(inputs.iter().map(|input| &input.name)) {
+        return Err(format!("expected `--in {name}=…` once, found it twice"));
+    }
+    let is_free = |name: &str| lex::is_name(name) && Value::of_word(name).is_none();
+    match inputs.iter().find(|input| !is_free(&input.name)) {
+        Some(Named { name, .. }) if lex::is_name(name) => {
+            Err(format!("`--in` expected a name for an array, found `{name}`, which has a meaning in expressions"))
+        }
+        Some(Named { name, .. }) => {
+            Err(format!("`--in` expected a name of letters, digits and `_`, found `{}`", terminal::plain(name)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The device with this name, or the best one.
+fn open(name: Option<&str>) -> Fallible<Device> {
+    if let Some(name) = name {
+        return open_device(name);
+    }
+    let best = Device::best()?;
+    match best.info().id.as_str() {
+        "cpu" => Ok(best),
+        // Once more, with its kernels where the environment wants them.
+        id => open_device(id),
+    }
+}
+
+fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String, Tensor>> {
+    let mut tensors = BTreeMap::new();
+    for Named { name, value: path } in inputs {
+        let array = Array::read(path).map_err(|error| format!("input `{name}`: {error}"))?;
+        let named = |text: String| format!("input `{name}`: {}: {text}", path.display());
+        let (tensor, note) = arrays::to_tensor(&array, device).map_err(named)?;
+        if let Some(note) = note {
+            terminal::warn(&named(note));
+        }
+        tensors.insert(name.clone(), tensor);
+    }
+    Ok(tensors)
+}
+
+/// A file for the result: begun before anything is computed, so that a place that cannot be written is no surprise at the end.
+#[derive(Debug)]
+struct Output<'a> {
+    path: &'a Path,
+    file: NewFile,
+    kind: crate::npy::Kind,
+}
+
+impl<'a> Output<'a> {
+    fn begin(path: &'a Path, tensor: &Tensor) -> Fallible<Self> {
+        let kind = arrays::kind(tensor.dtype()).ok_or_else(|| {
+            let dtype = tensor.dtype();
+            format!("expected a result of a dtype that `.npy` has, found {dtype}; end the expression with `.to(f32)`")
+        })?;
+        Ok(Self { path, file: NewFile::create(path)?, kind })
+    }
+
+    fn write(mut self, tensor: &Tensor) -> Fallible<String> {
+        let array = arrays::to_array(tensor, self.kind)?;
+        let path = self.path.display();
+        array.write(&mut self.file).map_err(|error| format!("cannot write {path}: {error}"))?;
+        self.file.commit()?;
+        Ok(path.to_string())
+    }
+}
+
+/// Computes the tensor, and puts its elements where they are wanted.
+fn compute(args: &Args, tensor: &Tensor, output: Option<Output<'_>>) -> Fallible<EvalReport> {
+    let explain = if args.explain { Some(tensor.explain()?.to_string()) } else { None };
+    let began = Instant::now();
+    let verify = if args.verify || is_set(VERIFY) { Some(tensor.eval_checked()?.to_string()) } else { None };
+    tensor.eval()?;
+    tensor.device().synchronize()?;
+    let run_us = micros(began.elapsed());
+    let is_shown = output.is_none();
+    Ok(EvalReport {
+        shape: tensor.shape().iter().map(|length| *length as u64).collect(),
+        dtype: tensor.dtype().name(),
+        data: if is_shown && args.json { Some(Data::of(tensor)?) } else { None },
+        shown: (is_shown && !args.json).then(|| tensor.to_string()),
+        file: output.map(|output| output.write(tensor)).transpose()?,
+        device: tensor.device().info().id.clone(),
+        run_us,
+        explain,
+        verify,
+    })
+}
+
+/// Whether a variable of the environment asks for something: it is there, and neither empty nor 0.
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
+}
