@@ -80,6 +80,13 @@ impl Layout {
         low as usize..high as usize + 1
     }
 
+    /// The same places in a buffer that begins `elements` later, which is not behind the first of them.
+    #[must_use]
+    pub fn starting_at(&self, elements: usize) -> Self {
+        debug_assert!(elements <= self.reach().start, "the buffer begins before the first element");
+        Self { offset: self.offset - elements, ..self.clone() }
+    }
+
     /// Axis `i` of the result is axis `axes[i]` of this one.
     #[must_use]
     pub fn permuted(&self, axes: &[usize]) -> Self {

@@ -158,8 +158,8 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Begins the sequence of random tensors anew: those made from here on are the same after the same seed, on every device.
-    /// Without a call, the seed is 0.
+    /// Begins the sequence of random tensors anew: those made from here on are the same after the same seed. On another device they are made
+    /// of the same random bits, and differ by no more than the functions that are applied to them. Without a call, the seed is 0.
     pub fn set_seed(&self, seed: u64) {
         self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
     }

@@ -76,6 +76,23 @@ fn a_computation_is_planned_once_per_set_of_shapes() {
     assert_eq!(device.plan_cache_stats().misses, 39);
 }
 
+/// Where a view begins is no part of a plan: a loop over the rows of a table is planned once.
+#[test]
+fn parts_of_a_tensor_share_a_plan() {
+    let device = cpu();
+    let table = numbers((64, 5), &device);
+    let reversed = table.flip(0).unwrap();
+    for row in 0..60 {
+        let part = table.slice(0, row..row + 4).unwrap().mul_scalar(2.0).unwrap();
+        let first = table.select(0, row).unwrap().to_vec::<f32>().unwrap()[0];
+        assert_eq!(part.to_vec::<f32>().unwrap()[0], 2.0 * first);
+        let part = reversed.slice(0, row..row + 4).unwrap().mul_scalar(2.0).unwrap();
+        let first = table.select(0, 63 - row).unwrap().to_vec::<f32>().unwrap()[0];
+        assert_eq!(part.to_vec::<f32>().unwrap()[0], 2.0 * first);
+    }
+    assert_eq!(device.plan_cache_stats().misses, 2);
+}
+
 /// Plans of one device are not seen by another.
 #[test]
 fn plans_belong_to_a_device() {
@@ -253,4 +270,28 @@ fn empty_views_can_be_read_and_used() {
     assert_eq!(x.triu(i32::MIN).unwrap().to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
     let bytes = Tensor::from_slice(&[200u8, 1, 2, 200], (2, 2), &device).unwrap();
     assert_eq!(Tensor::einsum("ii->i", &[&bytes]).unwrap().to_vec::<u8>().unwrap(), [200, 200]);
+}
+
+/// Ops that jump (equal, rounded down, one over nearly nothing) are no false alarm where fused kernels round less often.
+#[test]
+fn checked_results_of_16_bits_agree() {
+    let device = cpu();
+    for dtype in [DType::F16, DType::BF16] {
+        let x = numbers((8, 8), &device).to_dtype(dtype).unwrap();
+        let y = x.mul_scalar(1.001).unwrap();
+        let graphs = [
+            y.sub(&x).unwrap().add_scalar(0.001).unwrap().recip(),
+            y.mul_scalar(1.0 / 1.001).unwrap().eq(&x),
+            y.mul_scalar(64.0).unwrap().floor(),
+            y.mul_scalar(100.0).unwrap().to_dtype(DType::I32),
+            y.mul_scalar(9.0).unwrap().exp(),
+            y.matmul(&x).unwrap().mul_scalar(3.0).unwrap().gelu(),
+            y.exp().unwrap().sum_keepdim(&[1]).unwrap().log().unwrap().add(&x),
+            y.softmax(1).unwrap().matmul(&x).unwrap().layer_norm(None, None, 1e-3),
+        ];
+        for (number, graph) in graphs.into_iter().enumerate() {
+            let report = graph.unwrap().eval_checked();
+            assert!(report.is_ok(), "{dtype} {number}: {}", report.unwrap_err());
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! From tensors to a graph: everything that has to run for them, once each, inputs first.
 
 use crate::Tensor;
-use crate::tensor::node::State;
+use crate::tensor::node::{State, Storage};
 use foldhash::fast::FixedState;
+use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, Node, NodeId, Op};
 use kiln_runtime::Buffer;
 use smallvec::SmallVec;
@@ -84,8 +85,9 @@ impl Collected {
     fn node(&mut self, state: &State, tensor: &Tensor, ids: &Ids) -> Node {
         let (op, inputs) = match state {
             State::Ready(storage) => {
-                self.inputs.push(storage.buffer.clone());
-                (Op::Input(storage.layout.clone()), SmallVec::new())
+                let (buffer, layout) = without_offset(storage, tensor);
+                self.inputs.push(buffer);
+                (Op::Input(layout), SmallVec::new())
             }
             State::Planned(planned) => {
                 if matches!(planned.op, Op::Scalar) {
@@ -100,6 +102,20 @@ impl Collected {
     /// The tensors that were asked for.
     pub(super) fn outputs(&self) -> impl Iterator<Item = &Tensor> {
         self.graph.outputs.iter().map(|&id| &self.tensors[id])
+    }
+}
+
+/// The elements in a buffer that begins with them, as near as the device allows: where a view begins is not part of a plan's key, so that
+/// a loop over the parts of a tensor is planned once.
+fn without_offset(storage: &Storage, tensor: &Tensor) -> (Buffer, Layout) {
+    let element = tensor.dtype().bytes();
+    let start = storage.layout.reach().start;
+    // A GPU binds at multiples of this; the CPU device, which binds nothing, reads from any element on.
+    let step = storage.buffer.device_info().limits.binding_alignment_bytes as usize / element;
+    let skipped = start - start % step.max(1);
+    match storage.buffer.slice((skipped * element) as u64..) {
+        Ok(buffer) if skipped > 0 => (buffer, storage.layout.starting_at(skipped)),
+        _ => (storage.buffer.clone(), storage.layout.clone()),
     }
 }
 
