@@ -58,14 +58,14 @@ fn chain(shape: &Shape, dtype: DType, ops: &[&'static ElementOp]) -> Graph {
         nodes.push(node(Op::Element(op), &args[..op.arity()], shape, dtype));
         last = nodes.len() - 1;
     }
-    Graph { nodes, outputs: vec![last] }
+    Graph { nodes, outputs: vec![last], held: Vec::new() }
 }
 
 fn reduction(shape: (usize, usize), dtype: DType, axis: usize) -> Graph {
     let shape = Shape::from(shape);
     let reduced = shape.with(axis, 1);
     let sum = node(Op::Reduce(Reduce::Sum, SmallVec::from_slice(&[axis])), &[0], &reduced, dtype);
-    Graph { nodes: vec![input(&shape, dtype), sum], outputs: vec![1] }
+    Graph { nodes: vec![input(&shape, dtype), sum], outputs: vec![1], held: Vec::new() }
 }
 
 /// A matrix and the transpose of another.
@@ -77,13 +77,13 @@ fn transposed((rows, columns): (usize, usize), dtype: DType) -> Graph {
         node(Op::Input(turned), &[], &shape, dtype),
         node(Op::Element(&op::ADD), &[0, 1], &shape, dtype),
     ];
-    Graph { nodes, outputs: vec![2] }
+    Graph { nodes, outputs: vec![2], held: Vec::new() }
 }
 
 /// A plan with its buffers, ready to be submitted again and again.
 fn capture(device: &Device, graph: &Graph, target: &Target, inputs: &[Buffer]) -> (Captured, Buffer) {
     let plan = Arc::new(Plan::new(graph, target).unwrap());
-    let program = kiln_cpu::program(device, Arc::clone(&plan)).unwrap();
+    let program = kiln_cpu::program(device, &plan).unwrap();
     let slots: Vec<Buffer> = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
     let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
     let own = device.buffer((own.ty.shape.elements() * own.ty.dtype.bytes()) as u64).unwrap();

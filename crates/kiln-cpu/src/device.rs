@@ -84,7 +84,7 @@ impl CpuDevice {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             let text = text.unwrap_or("a value that is not text");
-            Err(Error::new(ErrorKind::Internal, format!("native program panicked: {text}")))
+            Err(Error::new(ErrorKind::Internal, format!("panicked: {text}")))
         });
         result.map_err(|error| {
             let error = error.context(format!("native program `{}`", call.name()));

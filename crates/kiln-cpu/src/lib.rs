@@ -55,7 +55,7 @@ pub fn open(options: CpuOptions) -> Result<Device> {
 ///
 /// # Errors
 /// `Unsupported` where the device is not one of this crate; `Internal` where the plan is not well formed.
-pub fn program(device: &Device, plan: Arc<Plan>) -> Result<Arc<NativeProgram>> {
+pub fn program(device: &Device, plan: &Arc<Plan>) -> Result<Arc<NativeProgram>> {
     let api: &dyn Any = &**device.api();
     let Some(cpu) = api.downcast_ref::<CpuDevice>() else {
         let message = format!("native programs expected a CPU device, found `{}`", device.info().id);

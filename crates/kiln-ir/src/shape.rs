@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn shapes_broadcast_from_the_last_axis() {
-        let table: [(&[usize], &[usize], Option<&[usize]>); 8] = [
+        type Lengths = &'static [usize];
+        let table: [(Lengths, Lengths, Option<Lengths>); 8] = [
             (&[], &[], Some(&[])),
             (&[3], &[], Some(&[3])),
             (&[2, 3], &[3], Some(&[2, 3])),

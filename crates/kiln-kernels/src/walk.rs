@@ -5,6 +5,9 @@ use kiln_ir::{Layout, Result};
 use smallvec::SmallVec;
 use std::ops::Range;
 
+/// The length of each axis, and the steps along it.
+type Axes<const N: usize> = SmallVec<[(usize, [isize; N]); 6]>;
+
 /// The places that belong together in `N` tensors of one shape, row by row. Axes that are one run in all of them are merged, so a walk
 /// over contiguous tensors has one axis.
 #[derive(Clone, Debug)]
@@ -48,7 +51,7 @@ impl<const N: usize> Walk<N> {
     }
 
     /// Lengths and strides of the axes, the outermost first, and the places of the first item.
-    pub(crate) fn parts(&self) -> (SmallVec<[(usize, [isize; N]); 6]>, [isize; N]) {
+    pub(crate) fn parts(&self) -> (Axes<N>, [isize; N]) {
         (self.axes.iter().map(|axis| (axis.length, axis.strides)).collect(), self.start)
     }
 
@@ -191,6 +194,6 @@ mod tests {
         let ranges = Mutex::new(Vec::new());
         let threads = Threads { count: 8, simd: SimdLevel::Scalar };
         share(&threads, 100, 10, |range| ranges.lock().unwrap().push(range)).unwrap();
-        assert_eq!(ranges.into_inner().unwrap(), [0..100], "small work stays on the calling thread");
+        assert_eq!(ranges.into_inner().unwrap(), vec![0..100], "small work stays on the calling thread");
     }
 }

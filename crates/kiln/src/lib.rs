@@ -52,6 +52,8 @@ pub use half::{bf16, f16};
 pub use kiln_cpu::{CpuOptions, SimdLevel};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;
+/// What ops and kernels of one's own are made of, and plans.
+pub use kiln_ir as ir;
 pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 pub use kiln_runtime::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,

@@ -59,10 +59,10 @@ pub(super) fn kind(dtype: DType) -> Option<Kind> {
 /// The array of a tensor, which is computed for it.
 pub(super) fn to_array(tensor: &Tensor, kind: Kind) -> kiln::Result<Array> {
     let data = match tensor.dtype() {
-        DType::F16 => bytes(&tensor.to_vec::<f16>()?, |element| element.to_le_bytes()),
-        DType::BF16 | DType::F32 => bytes(&tensor.to_vec::<f32>()?, |element| element.to_le_bytes()),
-        DType::I32 => bytes(&tensor.to_vec::<i32>()?, |element| element.to_le_bytes()),
-        DType::U32 => bytes(&tensor.to_vec::<u32>()?, |element| element.to_le_bytes()),
+        DType::F16 => bytes(&tensor.to_vec::<f16>()?, kiln::f16::to_le_bytes),
+        DType::BF16 | DType::F32 => bytes(&tensor.to_vec::<f32>()?, f32::to_le_bytes),
+        DType::I32 => bytes(&tensor.to_vec::<i32>()?, i32::to_le_bytes),
+        DType::U32 => bytes(&tensor.to_vec::<u32>()?, u32::to_le_bytes),
         DType::U8 => tensor.to_vec::<u8>()?,
     };
     Ok(Array { kind, shape: tensor.shape().iter().map(|length| *length as u64).collect(), data })

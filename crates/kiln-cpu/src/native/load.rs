@@ -148,7 +148,7 @@ impl Load {
         unsafe {
             match self.dtype {
                 DType::F32 | DType::I32 | DType::U32 => {
-                    from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len)
+                    from.cast::<u32>().copy_to_nonoverlapping(out.as_mut_ptr(), len);
                 }
                 DType::F16 => (loops.from_f16)(std::slice::from_raw_parts(from.cast(), len), out),
                 DType::BF16 => (loops.from_bf16)(std::slice::from_raw_parts(from.cast(), len), out),

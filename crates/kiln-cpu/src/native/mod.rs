@@ -50,7 +50,7 @@ impl NativeProgram {
     ///
     /// # Errors
     /// `Unsupported` where the processor lacks the level; `Internal` where the plan is not well formed.
-    pub fn new(plan: Arc<Plan>, level: SimdLevel) -> Result<Self> {
+    pub fn new(plan: &Arc<Plan>, level: SimdLevel) -> Result<Self> {
         crate::simd::check(level)?;
         let own = plan.values.iter().filter(|value| value.place == Place::Own).count();
         let mut rooms: Vec<Room> = plan.slots.iter().map(|&bytes| Room { bytes, alignment: 4 }).collect();
@@ -68,13 +68,13 @@ impl NativeProgram {
         }
         let first_input = plan.slots.len() + own;
         let mut program =
-            Self { plan: Arc::clone(&plan), name: name(&plan), level, steps: Vec::new(), rooms, inputs: 0, scalars: 0 };
+            Self { plan: Arc::clone(plan), name: name(plan), level, steps: Vec::new(), rooms, inputs: 0, scalars: 0 };
         for step in &plan.steps {
             let find = |source: &Source| match *source {
                 Source::Input(input) => Some(first_input + input),
                 Source::Value(value) => places.get(value).copied(),
             };
-            let made = PlanStep::new(step, &plan, &find, level, &mut program.rooms);
+            let made = PlanStep::new(step, plan, &find, level, &mut program.rooms);
             let made = made.map_err(|error| error.context(format!("kernel `{}`", step.kernel.name)))?;
             program.scalars = program.scalars.max(made.scalars());
             program.steps.push(made);

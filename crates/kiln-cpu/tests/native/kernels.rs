@@ -126,7 +126,7 @@ fn a_panic_ends_the_device_and_a_refusal_does_not() {
     let input = Tensor::new(DType::F32, Layout::contiguous(shape.clone()), |_| 1.0);
     let cases = [
         (Fault::Refuse, ErrorKind::InvalidArgument, "native program `tested`: kernel `tested`: index 7 is too large"),
-        (Fault::Panic, ErrorKind::Internal, "panicked: planted"),
+        (Fault::Panic, ErrorKind::Internal, "CPU device: native program `tested`: panicked: planted"),
         (Fault::PanicInThread, ErrorKind::Internal, "planted in a thread"),
         (Fault::StoreBeyond, ErrorKind::Internal, "elements 91 and 10 more are inside of 100"),
     ];

@@ -28,7 +28,7 @@ fn graph(rows: usize, columns: usize) -> Graph {
     Graph { nodes, outputs: vec![6, 7], held: Vec::new() }
 }
 
-/// R5.3: the same numbers fused and unfused, on every device, and as the formula says.
+/// R5.5, R5.8: the same numbers fused and unfused, on every device, and as the formula says.
 #[test]
 fn fused_and_unfused_plans_agree_with_the_formula() {
     let mut random = Random(31);
@@ -43,7 +43,6 @@ fn fused_and_unfused_plans_agree_with_the_formula() {
         for target in [Target::CPU, Target::CPU.unfused()] {
             let plan = Plan::new(&graph(rows, columns), &target).unwrap();
             assert_eq!(plan.values.iter().filter(|value| value.place == Place::Own).count(), 2);
-            // Of a single row, the mean is one number for all, which one kernel can take.
             assert!(rows == 1 || !plan.slots.is_empty(), "a value between two steps has a slot");
             for (name, device) in devices() {
                 let found = run_plan(device, plan.clone(), std::slice::from_ref(&input), &[3.0f32.to_bits()]).unwrap();

@@ -160,13 +160,20 @@ fn a_nan_wins_and_the_first_of_equals_is_found() {
                 let tensor = Tensor::new(DType::F32, layout, |place| value(place / kept));
                 let place = if low == -infinity { 0.0 } else { place + front as f64 };
                 let code = || vec![Instruction::Load { operand: 0 }];
-                let found = on_all(&reduction(Reduce::Max, &tensor, 1, code(), DType::F32), &[tensor.clone()], "max");
+                let found = on_all(
+                    &reduction(Reduce::Max, &tensor, 1, code(), DType::F32),
+                    std::slice::from_ref(&tensor),
+                    "max",
+                );
                 assert!(
                     found.iter().all(|&found| found == max || (found.is_nan() && max.is_nan())),
                     "{row:?} {found:?}"
                 );
-                let found =
-                    on_all(&reduction(Reduce::ArgMax, &tensor, 1, code(), DType::U32), &[tensor.clone()], "arg");
+                let found = on_all(
+                    &reduction(Reduce::ArgMax, &tensor, 1, code(), DType::U32),
+                    std::slice::from_ref(&tensor),
+                    "arg",
+                );
                 assert_eq!(found, vec![place; kept], "{row:?} after {front}");
                 let negated = vec![code().remove(0), negate(0)];
                 let found = on_all(&reduction(Reduce::ArgMin, &tensor, 1, negated, DType::U32), &[tensor], "arg");

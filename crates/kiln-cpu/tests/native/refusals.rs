@@ -18,7 +18,8 @@ fn negation() -> Plan {
 /// A plan is data that anyone can make: what would reach beyond memory is refused when the program is made.
 #[test]
 fn plans_that_are_not_well_formed_are_refused() {
-    let breaks: [(&str, fn(&mut Plan)); 9] = [
+    type Break = fn(&mut Plan);
+    let breaks: [(&str, Break); 9] = [
         ("an operand that is not there", |plan| {
             plan.steps[0].kernel.body.program.instructions[0] = Instruction::Load { operand: 1 };
         }),
@@ -42,11 +43,11 @@ fn plans_that_are_not_well_formed_are_refused() {
         }),
         ("another space", |plan| plan.steps[0].kernel.body.space = Shape::from(101)),
     ];
-    assert!(NativeProgram::new(Arc::new(negation()), SimdLevel::Scalar).is_ok());
+    assert!(NativeProgram::new(&Arc::new(negation()), SimdLevel::Scalar).is_ok());
     for (what, damage) in breaks {
         let mut plan = negation();
         damage(&mut plan);
-        let error = NativeProgram::new(Arc::new(plan), SimdLevel::Scalar).unwrap_err();
+        let error = NativeProgram::new(&Arc::new(plan), SimdLevel::Scalar).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{what}: {error}");
     }
 }
@@ -54,7 +55,7 @@ fn plans_that_are_not_well_formed_are_refused() {
 #[test]
 fn buffers_that_are_not_those_of_the_plan_are_refused() {
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
-    let program = kiln_cpu::program(&device, Arc::new(negation())).unwrap();
+    let program = kiln_cpu::program(&device, &Arc::new(negation())).unwrap();
     let (good, output) = (device.buffer(400).unwrap(), device.buffer(400).unwrap());
     let odd = device.buffer(500).unwrap().slice(1..401).unwrap();
     let run = |inputs: &[_], own: &[_]| {
@@ -95,10 +96,10 @@ fn levels_are_those_of_the_processor() {
     let foreign = if cfg!(target_arch = "x86_64") { SimdLevel::NeonF16 } else { SimdLevel::Avx512 };
     let error = kiln_cpu::open(CpuOptions::new().simd(foreign)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(NativeProgram::new(Arc::new(negation()), foreign).is_err());
+    assert!(NativeProgram::new(&Arc::new(negation()), foreign).is_err());
 
     let input = Tensor::new(DType::F32, Layout::contiguous(Shape::from(100)), |_| 1.0);
-    let program = Arc::new(NativeProgram::new(Arc::new(negation()), SimdLevel::detect()).unwrap());
+    let program = Arc::new(NativeProgram::new(&Arc::new(negation()), SimdLevel::detect()).unwrap());
     let buffers = [device.buffer_from(&input.bytes).unwrap().as_bytes().clone(), device.buffer(400).unwrap()];
     let mut commands = CommandList::new();
     program.record(&mut commands, &buffers[..1], &[], &buffers[1..], Vec::new()).unwrap();
@@ -109,7 +110,7 @@ fn levels_are_those_of_the_processor() {
 #[test]
 fn other_devices_and_other_work_are_refused() {
     let null = NullDevice::new().into_device().unwrap();
-    assert_eq!(kiln_cpu::program(&null, Arc::new(negation())).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(kiln_cpu::program(&null, &Arc::new(negation())).unwrap_err().kind(), ErrorKind::Unsupported);
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
     let mut commands = CommandList::new();
     commands.native(Arc::new(5u32), "five", [], Vec::new()).unwrap();

@@ -159,7 +159,7 @@ pub(crate) fn plan_of(kernel: Kernel) -> Plan {
 /// Runs a plan and returns the bytes of its own values.
 pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: &[u32]) -> Result<Vec<Vec<u8>>> {
     let plan = Arc::new(plan);
-    let program = kiln_cpu::program(device, Arc::clone(&plan))?;
+    let program = kiln_cpu::program(device, &plan)?;
     let buffer = |bytes: u64| device.buffer(bytes).unwrap();
     let inputs: Vec<Buffer> =
         inputs.iter().map(|tensor| device.buffer_from(&tensor.bytes).unwrap().as_bytes().clone()).collect();

@@ -1,6 +1,8 @@
 //! Keys of plans: graphs that have the same plan are equal, and nothing else is.
 
 use crate::graph::{Graph, Node, Op, View};
+use std::any::Any;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a plan depends on: ops, attributes, dtypes, shapes, layouts and edges of a graph, not the values of its scalars.
 ///
@@ -67,8 +69,12 @@ fn write_node(words: &mut Vec<u64>, node: &Node, with_lengths: bool) {
             words.extend(axes.iter().map(|&axis| axis as u64));
         }
         Op::Kernel(op) => {
-            let (name, attributes) = (op.name(), op.attributes());
-            words.extend([name.as_ptr() as u64, name.len() as u64, attributes.len() as u64]);
+            // Two kernels of one name are still two.
+            let mut hasher = DefaultHasher::new();
+            let any: &dyn Any = &**op;
+            any.type_id().hash(&mut hasher);
+            let attributes = op.attributes();
+            words.extend([hasher.finish(), attributes.len() as u64]);
             words.extend(attributes);
         }
         Op::Input(_) | Op::Scalar | Op::Iota | Op::Cast | Op::View(View::Broadcast | View::Reshape) => {}

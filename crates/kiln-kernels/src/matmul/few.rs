@@ -55,7 +55,7 @@ unsafe fn store(product: &Product<'_>, batch: usize, columns: &Range<usize>, sum
         let start = (batch * product.m + row) * product.n + columns.start;
         // SAFETY: as promised by the caller.
         unsafe {
-            product.call.output.store(start, std::slice::from_raw_parts_mut(sums.add(row * width), columns.len()))
+            product.call.output.store(start, std::slice::from_raw_parts_mut(sums.add(row * width), columns.len()));
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) trait Vector: Copy {
         let r = n.mul_add(Self::splat(-0.693_359_4), x);
         let r = n.mul_add(Self::splat(2.121_944_4e-4), r);
         let mut p = Self::splat(1.987_569_1e-4);
-        for factor in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+        for factor in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
             p = p.mul_add(r, Self::splat(factor));
         }
         let value = p.mul_add(r.mul(r), r.add(Self::splat(1.0)));

@@ -79,7 +79,7 @@ pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
             .broadcast(tensor.shape())
             .ok_or_else(|| mismatch(format!("{op} expected shapes that broadcast to one, found {}", names(tensors))))?;
     }
-    shape.checked()
+    shape.checked().map_err(|error| error.context(format!("{op} of {}", names(tensors))))
 }
 
 /// An axis that may be counted from the end, as -1 for the last.

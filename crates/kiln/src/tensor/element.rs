@@ -155,6 +155,7 @@ macro_rules! methods {
         ///
         /// # Errors
         /// As [`apply`](Self::apply).
+        #[allow(clippy::extra_unused_lifetimes, reason = "ops of one tensor have no operand that lives")]
         pub fn $name<'a>(&self, $($arg: impl Into<Operand<'a>>),*) -> Result<Self> {
             self.apply_to(&op::$constant, &[$($arg.into()),*])
         }

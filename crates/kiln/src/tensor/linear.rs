@@ -105,9 +105,13 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` where the devices differ; what the kernel says of the shapes and dtypes.
     pub fn kernel(op: Arc<dyn KernelOp>, inputs: &[&Self]) -> Result<Self> {
+        if inputs.is_empty() {
+            return Err(check::invalid(format!("{} expected at least one tensor, found none", op.name())));
+        }
         check::same_device(op.name(), inputs)?;
         let types: Vec<_> = inputs.iter().map(|input| input.0.ty.clone()).collect();
-        let ty = op.infer(&types)?;
+        let named = |error: crate::Error| error.context(format!("{} of {}", op.name(), names(inputs)));
+        let ty = op.infer(&types).map_err(named)?;
         let ty = kiln_ir::graph::TensorType { shape: ty.shape.checked().map_err(|e| e.context(op.name()))?, ..ty };
         Self::planned(Op::Kernel(op), inputs, ty)
     }

@@ -36,6 +36,9 @@ impl fmt::Display for Tensor {
 
 impl Tensor {
     fn excerpt(&self) -> Result<String> {
+        if self.elements() == 0 {
+            return Ok("[]".to_string());
+        }
         let mut shown = self.clone();
         let is_cut = self.elements() > WHOLE;
         self.eval()?;

@@ -29,7 +29,7 @@ fn interpret(trace: &Trace, args: &[u32]) -> u32 {
             },
             Expression::Infix(operator, a, b) => infix(trace.steps[a].ty, operator, of(a), of(b)),
             Expression::Call(function, args) => {
-                let [a, b, c] = args.map(|id| id.map_or(0.0, float));
+                let [a, ..] = args.map(|id| id.map_or(0.0, float));
                 let value = match function {
                     "abs" => a.abs(),
                     "sqrt" => a.sqrt(),

@@ -105,7 +105,7 @@ impl GpuStep {
         let kernel = device.kernel(source)?;
         let bindings = kernel.reflection().bindings.iter();
         let takes = bindings.map(|binding| take(binding, step, homes)).collect::<Result<_>>()?;
-        Ok(Self { takes, kernel, rendered })
+        Ok(Self { kernel, rendered, takes })
     }
 
     fn launch(&self, buffers: Buffers<'_>, scalars: &[u32]) -> Result<Launch<'_>> {

@@ -14,7 +14,7 @@ pub use verify::VerifyReport;
 
 use super::Tensor;
 use super::node::Storage;
-use crate::{Device, Result};
+use crate::{Device, Error, ErrorKind, Result};
 use collect::Collected;
 use kiln_ir::Layout;
 use kiln_ir::graph::NodeId;
@@ -85,7 +85,14 @@ fn own_indices(plan: &Plan) -> Vec<usize> {
 
 /// Memory for the elements of a tensor.
 pub(super) fn allocate_elements(device: &Device, ty: &kiln_ir::graph::TensorType) -> Result<Buffer> {
-    allocate(device, (ty.shape.elements() * ty.dtype.bytes()) as u64)
+    // A kernel sees no more of a buffer at once.
+    let (bytes, most) = (ty.bytes(), device.info().limits.max_binding_bytes);
+    if bytes > most {
+        let (dtype, shape, id) = (ty.dtype, &ty.shape, &device.info().id);
+        let message = format!("tensor on {id} expected at most {most} bytes, found {dtype} {shape} of {bytes} bytes");
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    allocate(device, bytes)
 }
 
 /// Memory in whole groups of 16 bytes: a GPU writes four elements at once, also the last ones.

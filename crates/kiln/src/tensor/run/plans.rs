@@ -3,12 +3,11 @@
 use super::gpu::GpuPlan;
 use crate::{Device, Error, ErrorKind, Result};
 use kiln_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
-use kiln_cpu::{CpuDevice, NativeProgram};
+use kiln_cpu::NativeProgram;
 use kiln_ir::graph::Graph;
 use kiln_ir::plan::{self, Plan, PlanKey, Target};
-use kiln_runtime::{Buffer, Feature};
+use kiln_runtime::{Buffer, DeviceKind, Feature};
 use parking_lot::Mutex;
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -79,25 +78,19 @@ impl PlanCache {
 
 /// What plans for a device have to mind.
 pub(super) fn target(device: &Device) -> Target {
-    match cpu(device) {
-        Some(_) => Target::CPU,
-        None => Target::gpu(STORAGE_BUFFERS, device.info().features.contains(&Feature::ShaderF16)),
+    match device.info().kind {
+        DeviceKind::Cpu => Target::CPU,
+        _ => Target::gpu(STORAGE_BUFFERS, device.info().features.contains(&Feature::ShaderF16)),
     }
-}
-
-/// The CPU device, where it is that.
-fn cpu(device: &Device) -> Option<&CpuDevice> {
-    let api: &dyn Any = &**device.api();
-    api.downcast_ref()
 }
 
 impl Program {
     /// Makes a plan ready for a device.
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
-        let code = match cpu(device) {
-            Some(cpu) => Code::Native(Arc::new(NativeProgram::new(Arc::clone(&plan), cpu.simd())?)),
-            None => Code::Gpu(GpuPlan::new(device, &plan)?),
+        let code = match device.info().kind {
+            DeviceKind::Cpu => Code::Native(kiln_cpu::program(device, &plan)?),
+            _ => Code::Gpu(GpuPlan::new(device, &plan)?),
         };
         Ok(Self { plan, code, variant: 1 })
     }
