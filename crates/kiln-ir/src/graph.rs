@@ -53,6 +53,25 @@ pub enum Op {
     Kernel(Arc<dyn KernelOp>),
 }
 
+impl Op {
+    /// The name in messages and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Input(_) => "input",
+            Self::Scalar => "scalar",
+            Self::Iota => "iota",
+            Self::Element(op) => op.name,
+            Self::Cast => "cast",
+            Self::View(View::Permute(_)) => "permute",
+            Self::View(View::Broadcast) => "broadcast",
+            Self::View(View::Reshape) => "reshape",
+            Self::View(View::Slice { .. }) => "slice",
+            Self::Reduce(op, _) => op.name(),
+            Self::Kernel(op) => op.name(),
+        }
+    }
+}
+
 /// How a view finds its elements in its input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {

@@ -17,3 +17,6 @@ pub mod softmax;
 #[cfg(test)]
 mod testing;
 mod walk;
+
+/// Half of a step between neighbours of `f32`, relative to them: what one rounding costs.
+const HALF_STEP: f64 = 1.0 / (1u64 << 24) as f64;

@@ -1,8 +1,8 @@
 //! WGSL that kernels share: where elements are, and an invocation for each of them.
 
 use crate::walk::Walk;
-use kiln_ir::wgsl::{WgslBuilder, WgslKernel, grid};
-use kiln_ir::{Class, DType};
+use kiln_ir::wgsl::{self, WgslBuilder, WgslKernel, grid};
+use kiln_ir::{Class, DType, Error, ErrorKind, Result};
 use std::fmt::Write as _;
 
 /// Functions `NAME0(item)`, `NAME1(item)` and so on: the places of an item in each of the tensors of a walk. Only the number of axes is part of
@@ -69,6 +69,16 @@ fn main(
 /// How many invocations compute a row: all of them have something to do in rows of some length, and a short row does not wait for idle ones.
 pub(crate) fn row_invocations(length: usize) -> u32 {
     if length <= 256 { 64 } else { 256 }
+}
+
+/// An error where a row is longer than the loops of a kernel may be.
+pub(crate) fn check_row(op: &str, length: usize) -> Result<()> {
+    let most = wgsl::LOOP_STEPS * row_invocations(length) as usize;
+    if length <= most {
+        return Ok(());
+    }
+    let message = format!("{op} on a GPU expected rows of at most {most} elements, found {length}");
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 /// What the tests of all kernels ask about their WGSL.

@@ -54,7 +54,7 @@ pub(super) fn excess(graph: &Graph, target: &Target, kernel: &Lowered) -> Result
     match largest {
         Some((node, _)) => Ok(Some((node, if too_many_operands { Why::Operands } else { Why::Instructions }))),
         None => {
-            let name = super::report::label(graph, kernel.root);
+            let name = graph.nodes[kernel.root].op.name();
             let message = format!(
                 "`{name}` expected at most {} operands and {} instructions in a kernel, found {operands} and {instructions}",
                 target.max_operands, target.max_instructions

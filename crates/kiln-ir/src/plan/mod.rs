@@ -113,6 +113,7 @@ impl Plan {
         if cfg!(debug_assertions) {
             graph.verify()?;
         }
+        let held = &graph.held;
         let (graph, notes) = match target.split_reduce {
             Some(limit) if target.fuse => split::split(graph, limit),
             _ => (Cow::Borrowed(graph), Vec::new()),
@@ -124,6 +125,12 @@ impl Plan {
         if cfg!(debug_assertions) {
             graph.verify()?;
             plan.verify(&graph)?;
+        }
+        // Nodes are named as in the graph that was given, where splitting has numbered them anew.
+        for (node, _) in &mut plan.held {
+            if let Some(place) = graph.held.iter().position(|held| held == node) {
+                *node = held[place];
+            }
         }
         Ok(plan)
     }

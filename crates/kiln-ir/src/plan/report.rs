@@ -2,7 +2,7 @@
 
 use super::{Plan, Step};
 use crate::Layout;
-use crate::graph::{Graph, NodeId, Op, Reduce, TensorType, View};
+use crate::graph::{Graph, NodeId, Op, Reduce, TensorType};
 use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use std::borrow::Cow;
 use std::fmt;
@@ -131,23 +131,6 @@ pub(super) fn kernel_name(core: &Core, program: &Program) -> String {
         ([], _) => "copy".to_owned(),
         (ops, _) if ops.len() <= NAMED_OPS => ops.join("_"),
         (ops, _) => format!("{}_and_{}_more", ops[..NAMED_OPS].join("_"), ops.len() - NAMED_OPS),
-    }
-}
-
-/// The name of a node in messages.
-pub(super) fn label(graph: &Graph, node: NodeId) -> &'static str {
-    match &graph.nodes[node].op {
-        Op::Input(_) => "input",
-        Op::Scalar => "scalar",
-        Op::Iota => "iota",
-        Op::Element(op) => op.name,
-        Op::Cast => "cast",
-        Op::View(View::Permute(_)) => "permute",
-        Op::View(View::Broadcast) => "broadcast",
-        Op::View(View::Reshape) => "reshape",
-        Op::View(View::Slice { .. }) => "slice",
-        Op::Reduce(op, _) => op.name(),
-        Op::Kernel(op) => op.name(),
     }
 }
 

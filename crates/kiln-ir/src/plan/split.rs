@@ -22,6 +22,7 @@ pub(super) fn split(graph: &Graph, limit: usize) -> (Cow<'_, Graph>, Vec<String>
         new_ids.push(splitter.push(node));
     }
     splitter.graph.outputs = graph.outputs.iter().map(|&output| new_ids[output]).collect();
+    splitter.graph.held = graph.held.iter().map(|&node| new_ids[node]).collect();
     (Cow::Owned(splitter.graph), splitter.notes)
 }
 

@@ -2,7 +2,7 @@
 
 use super::fuse::{Fused, Why, numbered};
 use super::lower::{Leaf, Lowered, LoweredCore};
-use super::report::{kernel_name, label};
+use super::report::kernel_name;
 use super::space::simplify;
 use super::{Place, Plan, PlanOutput, Source, Step, Target, Value};
 use crate::graph::{Graph, NodeId, Op, TensorType};
@@ -121,7 +121,7 @@ impl Builder<'_> {
 
     /// Why a result is stored that could have been computed where it is used.
     fn note(&self, node: NodeId, why: Why) -> Option<String> {
-        let name = label(self.graph, node);
+        let name = self.graph.nodes[node].op.name();
         let value = Source::Value(self.value_of[node]);
         let readers = self.plan.steps.iter().filter(|step| step.reads.contains(&value)).count();
         let is_elementwise = matches!(self.graph.nodes[node].op, Op::Element(_) | Op::Cast);
@@ -131,10 +131,10 @@ impl Builder<'_> {
             Why::Output => "it is an output".to_owned(),
             Why::Kernels => format!("{readers} kernels use it"),
             Why::Views => "one kernel reads it through several views".to_owned(),
-            Why::OperandOf(kernel) if is_elementwise => format!("`{}` reads it", label(self.graph, kernel)),
+            Why::OperandOf(kernel) if is_elementwise => format!("`{}` reads it", self.graph.nodes[kernel].op.name()),
             Why::OperandOf(_) => return None,
             Why::Copied { kernel, operand } => {
-                let kernel = label(self.graph, kernel);
+                let kernel = self.graph.nodes[kernel].op.name();
                 return Some(format!("`{kernel}` operand {operand} is copied: the kernel does not take its layout"));
             }
             Why::SecondCore => "the kernel that uses it reduces or runs another one".to_owned(),

@@ -19,6 +19,17 @@ use crate::Result;
 use crate::graph::TensorType;
 use crate::kernel::{Body, Core, Kernel, Operand};
 
+/// How often the body of a loop of so many steps is written out, so that the loop takes few enough steps.
+///
+/// The software Vulkan driver of Mesa ends all loops of an invocation after 65,535 steps without a word.
+pub fn copies_of_loop(steps: usize) -> u32 {
+    let copies = steps.div_ceil(LOOP_STEPS).next_power_of_two();
+    u32::try_from(copies).unwrap_or(u32::MAX)
+}
+
+/// The most steps of a loop that all drivers take, with room for other loops of the kernel.
+pub const LOOP_STEPS: usize = 1 << 14;
+
 /// What the adapter can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WgslFeatures {

@@ -23,6 +23,8 @@ struct Division {
     across: bool,
     /// Whether an invocation takes four elements at once.
     four: bool,
+    /// How often the body of the loop is written out.
+    copies: u32,
 }
 
 impl Division {
@@ -39,7 +41,8 @@ impl Division {
             (false, 0..=256, _) => (32, 8),
             (false, ..) => (256, 1),
         };
-        Self { lanes, results, across, four }
+        let copies = super::copies_of_loop(steps.div_ceil(lanes as usize));
+        Self { lanes, results, across, four, copies }
     }
 
     fn size(self) -> u32 {
@@ -199,7 +202,7 @@ impl Text {
     }
 
     fn main(&self) -> String {
-        let Division { lanes, results, across, four } = self.division;
+        let Division { lanes, results, across, four, copies } = self.division;
         let (size, part, nothing) = (self.division.size(), self.part(), self.nothing());
         let step = if four { 4 } else { 1 };
         let (memory, builtins) = match lanes {
@@ -223,6 +226,14 @@ impl Text {
             ),
         };
         let (take, meet) = (self.take(), self.meet());
+        let stride = lanes * step;
+        let take = |copy: u32| {
+            let r = format!("let r = first + lane * {step}u + {}u;", copy * stride);
+            format!(
+                "        {{\n            {r}\n            if (r < end) {{\n            {take}\n            }}\n        }}\n"
+            )
+        };
+        let takes: String = (0..copies).map(take).collect();
         let last = match self.op {
             Reduce::Sum => "part",
             Reduce::Mean => "part / f32(p_reduced())",
@@ -241,16 +252,12 @@ fn main(
     var part = {nothing};
 {fours}    let end = select(0u, p_reduced(), k < p_kept());
     for (var first = 0u; first < end; first += {}u) {{
-        let r = first + lane * {step}u;
-        if (r < end) {{
-            {take}
-        }}
-    }}
+{takes}    }}
 {join_fours}{meet}    if (lane == 0u && k < p_kept()) {{
         finish(k, {last});
     }}
 }}",
-            lanes * step
+            stride * copies
         )
     }
 

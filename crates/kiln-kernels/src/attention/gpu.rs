@@ -33,6 +33,15 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
         let message = format!("attention on a GPU expected values of at most {MOST_ELEMENTS} elements, found {values}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
+    // Steps of all loops of an invocation, but for those of constant length, which compilers write out.
+    let blocks_of = |length: usize| length.div_ceil(BLOCK);
+    let steps = blocks_of(values[2]) * (1 + blocks_of(queries[3]) + blocks_of(values[3]));
+    if steps > 3 * wgsl::LOOP_STEPS {
+        let message = format!(
+            "attention on a GPU expected fewer keys or shorter ones, found queries {queries} and values {values}"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     let mut builder = call.builder();
     for (name, length) in [("m", queries[2]), ("n", values[2]), ("d", queries[3]), ("e", values[3])] {
         builder.param(name, length as u32);

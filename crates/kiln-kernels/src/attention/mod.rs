@@ -87,8 +87,8 @@ impl KernelOp for Attention {
         let ([q, k, ..], &[query, key, value, ..]) = (inputs, largest) else { return 0.0 };
         let (d, n) = (q.shape.last().copied().unwrap_or(0) as f64, k.shape.get(2).copied().unwrap_or(0) as f64);
         // Rounded scores change weights by as much; then weights and values are added up.
-        let scores = d * d * query * key * f64::from(self.scale).abs();
-        (16.0 + n + scores) * f64::from(f32::EPSILON) * value
+        let scores = (8.0 + d.sqrt()) * d * query * key * f64::from(self.scale).abs();
+        (16.0 + n.sqrt() + scores) * crate::HALF_STEP * value
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

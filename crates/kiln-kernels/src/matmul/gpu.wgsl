@@ -25,27 +25,9 @@ fn main(
     let start_b = batch_b(batch);
     var sums: array<vec4<f32>, 4>;
     for (var first = 0u; first < p_k(); first += STEPS) {
-        for (var at = lane; at < TILE * STEPS; at += 256u) {
-            // Neighbours read along the steps of the left operand and along the columns of the right one, as these most often lie.
-            let row = first_row + at / STEPS;
-            let step_a = first + at % STEPS;
-            let a = load_0(start_a + row * p_a_row() + step_a * p_a_column());
-            tile_a[at % STEPS * TILE + at / STEPS] = select(0.0, a, row < p_m() && step_a < p_k());
-            let column = first_column + at % TILE;
-            let step_b = first + at / TILE;
-            let b = load_1(start_b + step_b * p_b_row() + column * p_b_column());
-            tile_b[at] = select(0.0, b, column < p_n() && step_b < p_k());
-        }
+        // LOADS
         workgroupBarrier();
-        for (var step = 0u; step < STEPS; step += 1u) {
-            let at_a = step * TILE + 4u * local.y;
-            let at_b = step * TILE + 4u * local.x;
-            let b = vec4<f32>(tile_b[at_b], tile_b[at_b + 1u], tile_b[at_b + 2u], tile_b[at_b + 3u]);
-            sums[0] += tile_a[at_a] * b;
-            sums[1] += tile_a[at_a + 1u] * b;
-            sums[2] += tile_a[at_a + 2u] * b;
-            sums[3] += tile_a[at_a + 3u] * b;
-        }
+        // STEPS
         workgroupBarrier();
     }
     for (var i = 0u; i < 16u; i += 1u) {

@@ -73,9 +73,9 @@ impl KernelOp for Matmul {
 
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let ([a, ..], &[one, other]) = (inputs, largest) else { return 0.0 };
-        // So many products, each as large as this at most, and each added with a rounding.
+        // So many products, each as large as this at most. Roundings of sums go either way: they grow with the root of the number of terms.
         let k = a.shape.last().copied().unwrap_or(0) as f64;
-        k * f64::from(f32::EPSILON) * k * one * other
+        (8.0 + k.sqrt()) * crate::HALF_STEP * k * one * other
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

@@ -1,22 +1,23 @@
 //! Norms on a GPU.
 
 use super::{LayerNorm, RmsNorm};
-use crate::places::{places, row_invocations};
+use crate::places::{check_row, places, row_invocations};
 use crate::rows::rows_of;
 use crate::walk::Walk;
-use kiln_ir::Result;
 use kiln_ir::wgsl::{WgslCall, WgslKernel, grid};
+use kiln_ir::{KernelOp, Result};
 
 pub(super) fn layer_norm(op: &LayerNorm, call: &WgslCall<'_>) -> Result<WgslKernel> {
-    Ok(render(call, op.eps, true))
+    render(op.name(), call, op.eps, true)
 }
 
 pub(super) fn rms_norm(op: &RmsNorm, call: &WgslCall<'_>) -> Result<WgslKernel> {
-    Ok(render(call, op.eps, false))
+    render(op.name(), call, op.eps, false)
 }
 
-fn render(call: &WgslCall<'_>, eps: f32, centered: bool) -> WgslKernel {
+fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) -> Result<WgslKernel> {
     let (rows, length) = rows_of(&call.operands[0].layout);
+    check_row(name, length)?;
     let count = rows.items() as u32;
     let mut builder = call.builder();
     builder.param("rows", count);
@@ -34,5 +35,5 @@ fn render(call: &WgslCall<'_>, eps: f32, centered: bool) -> WgslKernel {
     text += &format!("fn scaled(x: f32, j: u32) -> f32 {{\n    return {result};\n}}\n");
     text += &format!("const INVOCATIONS = {}u;\nconst CENTERED = {centered};\n", row_invocations(length));
     text += include_str!("gpu.wgsl");
-    builder.finish(&text, grid(if length == 0 { 0 } else { count }))
+    Ok(builder.finish(&text, grid(if length == 0 { 0 } else { count })))
 }

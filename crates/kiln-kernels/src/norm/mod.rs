@@ -73,8 +73,8 @@ macro_rules! norm_op {
                 let (weight, bias) = (affine.first().copied().unwrap_or(1.0), affine.get(1).copied().unwrap_or(0.0));
                 // Results are at most as large as the root of their number; what the mean loses is divided by the smallest deviation.
                 let deviation = f64::from(self.eps).sqrt().max(1e-6 * largest).max(f64::MIN_POSITIVE);
-                let size = (n.sqrt() + 8.0 * largest / deviation) * weight + bias;
-                (16.0 + n) * f64::from(f32::EPSILON) * size
+                let size = n.sqrt() * weight + bias;
+                ((16.0 + n.sqrt()) * size + 8.0 * largest / deviation * weight) * crate::HALF_STEP
             }
 
             fn flops(&self, inputs: &[TensorType]) -> u64 {

@@ -4,9 +4,12 @@
 use super::Scatter;
 use crate::places::{element_kernel, number_type, places};
 use crate::walk::Walk;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
-use kiln_ir::{DType, Result};
+use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
+use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 use std::fmt::Write as _;
+
+/// How often the step of the loop over the indices is written out at most.
+const MOST_COPIES: u32 = 64;
 
 pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let [x, index, source] = call.operands else { unreachable!("the shape rule has counted the operands") };
@@ -45,16 +48,31 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let (axis, term) = (op.axis, if op.add { "value + load_2(source)" } else { "load_2(source)" });
     // Sums of bytes wrap as those of words do, and are cut at the end.
     let result = if op.add && x.dtype == DType::U8 { "value & 0xffu" } else { "value" };
+    let length = index.layout.shape()[axis];
+    let copies = wgsl::copies_of_loop(length);
+    if copies > MOST_COPIES {
+        let most = MOST_COPIES as usize * wgsl::LOOP_STEPS;
+        let message = format!("{} on a GPU expected at most {most} indices along an axis, found {length}", op.name());
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let step = |copy: u32| {
+        format!(
+            "            if (first + {copy}u < p_index_length{axis}()) {{
+                if (u32(load_1(index)) == c{axis}) {{
+                    value = {term};
+                }}
+                index += p_index_stride{axis}();
+                source += p_source_stride{axis}();
+            }}
+"
+        )
+    };
+    let steps: String = (0..copies).map(step).collect();
     let _ = write!(
         text,
         "    if (inside) {{
-        for (var k = 0u; k < p_index_length{axis}(); k++) {{
-            if (u32(load_1(index)) == c{axis}) {{
-                value = {term};
-            }}
-            index += p_index_stride{axis}();
-            source += p_source_stride{axis}();
-        }}
+        for (var first = 0u; first < p_index_length{axis}(); first += {copies}u) {{
+{steps}        }}
     }}
     return {result};
 }}

@@ -70,7 +70,7 @@ impl KernelOp for Scatter {
             return 0.0;
         }
         let terms = index.shape.get(self.axis).copied().unwrap_or(0) as f64;
-        (1.0 + terms) * f64::from(f32::EPSILON) * (own + terms * source)
+        (8.0 + terms.sqrt()) * crate::HALF_STEP * (own + terms * source)
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

@@ -1,13 +1,14 @@
 //! Softmax on a GPU.
 
 use super::Softmax;
-use crate::places::{places, row_invocations};
+use crate::places::{check_row, places, row_invocations};
 use crate::rows::rows_of;
 use kiln_ir::wgsl::{WgslCall, WgslKernel, grid};
-use kiln_ir::{Class, Error, ErrorKind, Result, op};
+use kiln_ir::{Class, Error, ErrorKind, KernelOp, Result, op};
 
 pub(super) fn wgsl(op: &Softmax, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let (rows, length) = rows_of(&call.operands[0].layout);
+    check_row(op.name(), length)?;
     let count = rows.items() as u32;
     let mut builder = call.builder();
     builder.param("rows", count);

@@ -52,7 +52,7 @@ impl KernelOp for Softmax {
         // Results are at most 1, or as large as a difference of two elements and the logarithm of their number.
         let n = x.shape.last().copied().unwrap_or(0) as f64;
         let size = if self.log { 2.0 * largest + n.max(1.0).ln() } else { 1.0 };
-        (16.0 + n + 2.0 * largest) * f64::from(f32::EPSILON) * size
+        (16.0 + n.sqrt() + 2.0 * largest) * crate::HALF_STEP * size
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

@@ -2,13 +2,15 @@
 
 use super::Tensor;
 use super::check::{self, Axis, invalid, mismatch, names};
-use crate::Result;
+use crate::{Device, DeviceKind, Result};
 use kiln_kernels::cat::Cat;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-/// A kernel on a GPU has few places for buffers; more tensors are joined in several steps.
-const MAX_JOINED: usize = 7;
+/// How many tensors one kernel joins; more are joined in several steps. A kernel on a GPU has few places for buffers.
+fn most_joined(device: &Device) -> usize {
+    if device.info().kind == DeviceKind::Cpu { 32 } else { Cat::MAX_GPU_INPUTS }
+}
 
 impl Tensor {
     /// Tensors one after the other along an axis.
@@ -44,9 +46,12 @@ impl Tensor {
     fn join(tensors: &[&Self], axis: usize) -> Result<Self> {
         match tensors {
             [only] => Ok((*only).clone()),
-            _ if tensors.len() <= MAX_JOINED => Self::kernel(Arc::new(Cat { axis }), tensors),
             _ => {
-                let part = tensors.len().div_ceil(MAX_JOINED);
+                let most = most_joined(tensors[0].device());
+                if tensors.len() <= most {
+                    return Self::kernel(Arc::new(Cat { axis }), tensors);
+                }
+                let part = tensors.len().div_ceil(most);
                 let parts = tensors.chunks(part).map(|part| Self::join(part, axis)).collect::<Result<Vec<_>>>()?;
                 Self::join(&parts.iter().collect::<Vec<_>>(), axis)
             }

@@ -104,3 +104,11 @@ impl Neg for &Tensor {
         Tensor::neg(self)
     }
 }
+
+impl Neg for Tensor {
+    type Output = Result<Tensor>;
+
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(&self)
+    }
+}

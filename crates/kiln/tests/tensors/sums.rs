@@ -45,3 +45,25 @@ fn small_numbers_beside_a_large_one_are_not_lost() {
         assert!((found - exact).abs() <= 4096.0, "{found} on {}", subject.name);
     }
 }
+
+/// Software drivers end long loops without a word, so no kernel has any.
+#[test]
+fn long_axes_are_seen_whole() {
+    for subject in devices::all() {
+        let (device, name) = (&subject.device, subject.name);
+        let places = Tensor::arange(0.0, 17e6, 1.0, DType::U32, device).unwrap();
+        let largest = places.argmax_all().unwrap().to_scalar::<u32>().unwrap();
+        assert_eq!(largest, 16_999_999, "argmax on {name}");
+        // A prime number cannot be divided among workgroups.
+        let ones = Tensor::ones(17_000_023, DType::U32, device).unwrap();
+        assert_eq!(ones.sum_all().unwrap().to_scalar::<u32>().unwrap(), 17_000_023, "sum on {name}");
+        let (zeros, many) =
+            (Tensor::zeros(2, DType::F32, device).unwrap(), Tensor::ones(70_000, DType::F32, device).unwrap());
+        let index = Tensor::zeros(70_000, DType::U32, device).unwrap();
+        let scattered = zeros.scatter_add(0, &index, &many).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(scattered, [70_000.0, 0.0], "scatter_add on {name}");
+        let row = Tensor::ones((1, 50_000), DType::F32, device).unwrap();
+        let product = row.matmul(&row.t().unwrap()).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(product, [50_000.0], "matmul on {name}");
+    }
+}

@@ -28,20 +28,6 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
     Ok(Tensor::ready(node.ty.clone(), device, storage))
 }
 
-/// The name of an op in messages.
-pub(super) fn name(op: &Op) -> &'static str {
-    match op {
-        Op::Input(_) => "input",
-        Op::Scalar => "full",
-        Op::Iota => "iota",
-        Op::Element(op) => op.name,
-        Op::Cast => "to_dtype",
-        Op::View(_) => "view",
-        Op::Reduce(reduce, _) => reduce.name(),
-        Op::Kernel(op) => op.name(),
-    }
-}
-
 /// The nodes of a graph computed one by one, in order, each from those before it.
 pub(super) fn compute_all(
     device: &Device,
@@ -58,7 +44,7 @@ pub(super) fn compute_all(
         let scalar = matches!(node.op, Op::Scalar).then(|| scalars.next()).flatten();
         let inputs: Vec<&Tensor> = node.inputs.iter().map(|&input| &computed[input]).collect();
         let result = compute(device, node, &inputs, scalar)
-            .map_err(|error| error.context(format!("op {id} (`{}`)", name(&node.op))))?;
+            .map_err(|error| error.context(format!("op {id} (`{}`)", node.op.name())))?;
         visit(id, &inputs, &result)?;
         computed.push(result);
     }
@@ -77,7 +63,7 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
         match first_not_finite(result)? {
             None => Ok(()),
             Some((place, value)) => {
-                let (op, result) = (name(&nodes[id].op), Name(result));
+                let (op, result) = (nodes[id].op.name(), Name(result));
                 let inputs = crate::tensor::check::names(inputs);
                 Err(invalid(format!(
                     "tripwire expected finite elements, found {value} at element {place} of {result}, which `{op}` made of \
