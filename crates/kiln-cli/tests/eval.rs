@@ -83,7 +83,7 @@ fn devices() -> Vec<&'static str> {
     if has_gpu { vec!["cpu", "gpu"] } else { vec!["cpu"] }
 }
 
-/// The example of the issue on every device: one kernel, and the file that NumPy would write.
+/// The example of the README on every device: one kernel, and the file that NumPy would write.
 #[test]
 fn expression_on_files_writes_a_file() {
     let place = Place::new();

@@ -1,10 +1,10 @@
 //! The native CPU device of Kiln.
 //!
-//! Owns the CPU as a [device](CpuDevice): memory that goes back to the system when it is freed, the
-//! [threads](Threads) that run kernels, and which [vector instructions](SimdLevel) there are. Refuses tensors, ops, and
-//! pooling, which is `kiln-runtime`'s.
+//! Owns the CPU as a [device](CpuDevice): memory that goes back to the system when it is freed, the [threads](Threads) that run
+//! kernels, and [plans](NativeProgram) made ready for its vector instructions. Refuses tensors, planning, and pooling, which is
+//! `kiln-runtime`'s.
 //!
-//! Types to know: [`CpuOptions`] for [`open`], [`Threads`] for parallel loops, [`SimdLevel`] for choosing a kernel.
+//! Types to know: [`CpuOptions`] for [`open`], [`NativeProgram`] from [`program`], [`Threads`] for parallel loops.
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {

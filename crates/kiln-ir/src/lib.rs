@@ -1,12 +1,28 @@
-//! What every crate of Kiln shares and what needs no device: today [`Error`], later dtypes, shapes, the op table, the
-//! graph and its passes. Pure functions only: no I/O, no device, no clock.
+//! Tensor computations without a device: dtypes, shapes, layouts and the [error](Error) of Kiln; the [op table](op); [graphs](graph), the
+//! [plans](plan) that they become, the [kernels](kernel) of a plan, and their [WGSL](wgsl). Pure functions only: it refuses I/O, devices,
+//! clocks and wgpu.
+//!
+//! The types to know are [`Graph`](graph::Graph), [`Plan`](plan::Plan), [`ElementOp`](op::ElementOp) and, for hand-written kernels,
+//! [`KernelOp`].
 //!
 //! ```
-//! use kiln_ir::{Error, ErrorKind};
+//! # fn main() -> kiln_ir::Result<()> {
+//! use kiln_ir::graph::{Graph, Node, Op, TensorType};
+//! use kiln_ir::plan::{Plan, Target};
+//! use kiln_ir::{DType, Layout, Shape, op};
 //!
-//! let error = Error::new(ErrorKind::TooLarge, "expected at most 128 MiB, found 1 GiB").context("buffer `weights`");
-//! assert_eq!(error.kind(), ErrorKind::TooLarge);
-//! assert_eq!(error.to_string(), "buffer `weights`: expected at most 128 MiB, found 1 GiB");
+//! let ty = TensorType { shape: Shape::from((2, 3)), dtype: DType::F32 };
+//! let node = |op, inputs: &[usize]| Node { op, inputs: inputs.into(), ty: ty.clone() };
+//! let nodes = vec![
+//!     node(Op::Input(Layout::contiguous(ty.shape.clone())), &[]),
+//!     node(Op::Element(&op::MUL), &[0, 0]),
+//!     node(Op::Element(&op::RELU), &[1]),
+//! ];
+//! let plan = Plan::new(&Graph { nodes, outputs: vec![2], held: Vec::new() }, &Target::CPU)?;
+//! assert_eq!(plan.steps.len(), 1); // both ops in one kernel
+//! assert_eq!(plan.steps[0].kernel.name, "mul_relu");
+//! # Ok(())
+//! # }
 //! ```
 
 // The only unsafe item is the signature of `HostOutput::store`.

@@ -1,7 +1,22 @@
 //! Hand-written kernels, one folder each: the shape rule, the CPU code, the WGSL, an independent reference and tests.
 //!
-//! This crate owns the ops that are more than an elementwise program or a reduction. It refuses devices and memory: a kernel is given
-//! its operands and its threads. Types to know: each op implements [`KernelOp`](kiln_ir::KernelOp).
+//! This crate owns the ops that are more than an elementwise program or a reduction. It refuses devices and memory: a kernel is given its
+//! operands and its threads. Types to know: [`Matmul`](matmul::Matmul), [`Attention`](attention::Attention),
+//! [`Softmax`](softmax::Softmax); each implements [`KernelOp`](kiln_ir::KernelOp).
+//!
+//! ```
+//! # fn main() -> kiln_ir::Result<()> {
+//! use kiln_ir::graph::TensorType;
+//! use kiln_ir::{DType, KernelOp, Shape};
+//! use kiln_kernels::matmul::Matmul;
+//!
+//! let matrix = |rows: usize, columns: usize| TensorType { shape: Shape::from((rows, columns)), dtype: DType::F16 };
+//! assert_eq!(Matmul.infer(&[matrix(2, 3), matrix(3, 4)])?, matrix(2, 4));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Shared by kernels: `walk` and `places` (where elements are, on the CPU and in WGSL), `rows`, `indices`, `memory`.
 
 pub mod attention;
 pub mod cat;

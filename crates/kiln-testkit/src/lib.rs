@@ -1,4 +1,4 @@
-//! What the tests of several crates share. No library and no program depends on it.
+//! What tests of tensors share. No library and no program depends on it.
 //!
 //! It owns the independent references ([`Array`]: `f64` and plain loops), the layouts that every op must take
 //! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]) and seeded numbers ([`Rng`]).

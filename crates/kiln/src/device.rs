@@ -160,6 +160,18 @@ impl Device {
 
     /// Begins the sequence of random tensors anew: those made from here on are the same after the same seed. On another device they are made
     /// of the same random bits, and differ by no more than the functions that are applied to them. Without a call, the seed is 0.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let make = || kiln::Tensor::rand(4, kiln::DType::F32, &device)?.to_vec::<f32>();
+    /// device.set_seed(1);
+    /// let first = make()?;
+    /// device.set_seed(1);
+    /// assert_eq!(make()?, first);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_seed(&self, seed: u64) {
         self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
     }
@@ -169,8 +181,8 @@ impl Device {
         mix(self.0.tensors.keys.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes every op search its result for NaN and infinities, and [`Tensor::eval`](crate::Tensor::eval) return an error that names the
-    /// op which first made one of finite elements. Ops run one by one then, and wait for each other: this is for debugging.
+    /// Makes every op search its result for NaN and infinities, and [`Tensor::eval`](crate::Tensor::eval) return an `InvalidArgument` that
+    /// names the op which first made one of finite elements. Ops run one by one then, and wait for each other: this is for debugging.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

@@ -21,7 +21,7 @@
 //! let device = Device::best()?; // a GPU where there is one, otherwise the CPU device
 //! let a = Tensor::randn((64, 64), DType::F16, &device)?;
 //! let b = a.mul(&a)?.add_scalar(1.0)?.relu()?.sum_axis(1)?;
-//! println!("{}", b.explain()?); // one kernel
+//! println!("{}", b.explain()?); // which kernels run, and what fused
 //! let sums: Vec<f32> = b.to_vec()?; // runs here
 //! assert!(sums.iter().all(|sum| *sum >= 64.0));
 //! # Ok(())
@@ -49,12 +49,15 @@ pub use cache_dir::{cache_dir, kernel_cache_dir};
 pub use choice::{Choice, Rejection};
 pub use device::Device;
 pub use half::{bf16, f16};
+pub use kiln_cache::CacheMetrics;
 pub use kiln_cpu::{CpuOptions, SimdLevel};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;
 /// What ops and kernels of one's own are made of, and plans.
 pub use kiln_ir as ir;
 pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
+/// Hand-written kernels. Methods of [`Tensor`] use them; [`Tensor::kernel`] takes them and others.
+pub use kiln_kernels as kernels;
 pub use kiln_runtime::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
     CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,

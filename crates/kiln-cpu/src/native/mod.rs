@@ -88,7 +88,7 @@ impl NativeProgram {
         &self.plan
     }
 
-    /// The vector instructions that its loops use.
+    /// The level that it was made for. Its loops use no instructions above it, maybe fewer.
     pub fn simd(&self) -> SimdLevel {
         self.level
     }

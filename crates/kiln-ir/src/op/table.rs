@@ -131,7 +131,9 @@ table! { $
     number CLAMP clamp(x in ANY, low in (-500.0, 0.0), high in (0.0, 500.0)) =
         math::minimum(math::maximum(x, low), high);
         |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]);
-    /// `x` where it is positive, else 0.
+    /// 0 where `x` is negative, else `x`.
+    ///
+    /// A NaN stays; -0 becomes 0.
     number RELU relu(x in ANY) = T::select(x.le(T::small(0)), T::small(0), x); |x| reference::maximum(x[0], 0.0), cheap;
     /// `1 / x`.
     float RECIP recip(x in ANY) = T::lit(1.0) / x; |x| 1.0 / x[0], ulps(2.5);

@@ -1,8 +1,8 @@
 //! Plans: what a graph becomes before it runs.
 //!
-//! [`Plan::new`] is a row of pure passes: large reductions are cut in two (`split`), then it is decided which results are stored
-//! and which are computed inside another kernel (`fuse`), the program of each kernel (`lower`), and a place in memory for each stored result (`memory`). Debug
-//! builds check what goes in and what comes out (`verify`).
+//! [`Plan::new`] is a row of pure passes: large reductions are cut in two (`split`); `fuse` decides in rounds what is stored, with `lower`
+//! (programs; `views`, `space`) and `limit` (of the target); `steps` numbers the values; `memory` gives each a place. Debug builds check
+//! what goes in and what comes out (`verify`).
 //!
 //! What a kernel may rely on:
 //! - Operands are listed once: the same elements read the same way are one operand.

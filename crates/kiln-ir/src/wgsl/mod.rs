@@ -27,7 +27,8 @@ pub fn copies_of_loop(steps: usize) -> u32 {
     u32::try_from(copies).unwrap_or(u32::MAX)
 }
 
-/// The most steps of a loop that all drivers take, with room for other loops of the kernel.
+/// A quarter of what the strictest driver gives all loops of an invocation together ([`copies_of_loop`] says which): the share of one loop
+/// among several.
 pub const LOOP_STEPS: usize = 1 << 14;
 
 /// What the adapter can do.
@@ -55,7 +56,8 @@ pub struct WgslCall<'a> {
 /// body, `output`; then the uniform `params`. What a kernel does not use, its compiled form does not take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WgslKernel {
-    /// The text. Lengths and strides are not part of it, so that new shapes need no new kernel.
+    /// The text. It depends on lengths by classes only (how a workgroup is divided, how often a loop is written out), so that most new
+    /// shapes need no new kernel.
     pub source: String,
     /// The words of `params`: lengths, strides and offsets. The scalars of a run follow, a word each, in the order of `scalars`.
     pub params: Vec<u32>,

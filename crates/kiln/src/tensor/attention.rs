@@ -52,7 +52,7 @@ impl Tensor {
     ///
     /// Queries have the shape `(batch, heads, m, d)`, keys `(batch, heads, n, d)`, values `(batch, heads, n, e)`; leading axes may be missing from
     /// all three. A query that sees no key gives zeros. Keys and values that are not seen have to be finite: the weight of such a value
-    /// is 0, but 0 times infinity is NaN.
+    /// is 0, but 0 times infinity is NaN. On a GPU, values have at most 256 elements each.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -120,7 +120,8 @@ impl Tensor {
     }
 
     /// Rotary positions: along the last axis, which has an even length `d`, element `i` of the first half and element `i` of the second are turned
-    /// by the angle `position * base.powf(-2 i / d)`. Positions count from `first` along the last but one axis.
+    /// by the angle `position * base.powf(-2 i / d)`. Positions count from `first` along the last but one axis;
+    /// angles beyond 2^20 count as 0.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

@@ -1,4 +1,4 @@
-//! Checks that many ops share, with errors that name the op, the shapes, the dtypes and the devices (R5.7).
+//! Checks that many ops share, with errors that name the op, the shapes, the dtypes and the devices.
 
 use super::Tensor;
 use crate::{DType, Error, ErrorKind, Result, Shape};

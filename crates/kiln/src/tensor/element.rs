@@ -142,6 +142,8 @@ macro_rules! methods {
     (@@@ $input:literal $element:literal ($($values:literal)+) ($($call:literal)?) $doc:literal $constant:ident $name:ident $($arg:ident)*) => {
         #[doc = concat!(" ", $doc)]
         ///
+        #[doc = concat!(" Corner cases and accuracy: [`op::", stringify!($constant), "`](kiln_ir::op::", stringify!($constant), ").")]
+        ///
         /// ```
         /// # fn main() -> kiln::Result<()> {
         /// # let device = kiln::Device::cpu()?;

@@ -1,4 +1,5 @@
-//! Named forms of common chains. Each is one kernel, because chains of ops fuse by themselves (R5.4).
+//! Named forms of common chains. Each is one kernel, because chains of ops fuse by themselves; behind a matrix product see also
+//! [`Tensor::matmul_with_activation`].
 
 use super::{Operand, Tensor};
 use crate::Result;

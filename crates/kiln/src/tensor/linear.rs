@@ -51,7 +51,7 @@ impl Tensor {
     ///
     /// # Errors
     /// `ShapeMismatch` where the inner lengths differ or the batches do not broadcast; `InvalidArgument` where dtypes or devices differ;
-    /// `Unsupported` for integers.
+    /// `Unsupported` for integers. Lengths beyond what a GPU's kernel takes are an `Unsupported` of [`eval`](Self::eval).
     pub fn matmul(&self, other: &Self) -> Result<Self> {
         check::same_device("matmul", &[self, other])?;
         check::same_dtype("matmul", &[self, other])?;
@@ -78,7 +78,8 @@ impl Tensor {
         product.reshape(shape)
     }
 
-    /// The matrix product with an activation, as one kernel.
+    /// The matrix product with an activation, as one kernel. On a GPU another one packs results of `bf16`, and of `f16` where the adapter has
+    /// no such type.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -101,6 +102,19 @@ impl Tensor {
     }
 
     /// A hand-written kernel applied to tensors of one device: also one of one's own.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::kernels::softmax::Softmax;
+    /// use std::sync::Arc;
+    ///
+    /// let x = kiln::Tensor::from_slice(&[0.0f32, 0.0], (1, 2), &device)?;
+    /// let y = kiln::Tensor::kernel(Arc::new(Softmax { log: false }), &[&x])?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` where the devices differ; what the kernel says of the shapes and dtypes.

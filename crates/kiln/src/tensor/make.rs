@@ -112,6 +112,9 @@ impl Tensor {
         let index = index.to_dtype(number)?;
         // The ends are checked for the dtype that was asked for.
         bits("arange", start, dtype)?;
+        if count > 1.0 {
+            bits("arange", step.abs(), dtype)?;
+        }
         bits("arange", start + (count.max(1.0) - 1.0) * step, dtype)?;
         let wrapped =
             |value: f64| if dtype == DType::U32 || dtype == DType::U8 { (value as i64 as u32).into() } else { value };

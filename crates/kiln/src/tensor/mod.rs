@@ -59,7 +59,7 @@ pub struct Tensor(Arc<Node>);
 /// Whether the elements of a tensor are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// What computes them did not run yet.
+    /// They are not stored: what computes them did not run yet, or ran inside of a kernel that stored only its result.
     Planned,
     /// What computes them is on its way to the device, or runs.
     Submitted,
@@ -154,7 +154,7 @@ impl Tensor {
         }
     }
 
-    /// Computes the elements. It does not wait for the device.
+    /// Computes the elements: on the CPU device before it returns; a GPU is not waited for.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -168,8 +168,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `OutOfMemory` and `TooLarge` where there is no memory for the result; `InvalidArgument` where an index among the elements is out of range;
-    /// the device's fault. What did not run stays planned.
+    /// `OutOfMemory` and `TooLarge` where there is no memory for the result; `Unsupported` where a GPU has no kernel for lengths so large (the
+    /// message has the limit); `InvalidArgument` where an index among the elements is out of range, on the CPU device; the device's fault.
+    /// What did not run stays planned.
     pub fn eval(&self) -> Result<()> {
         run::eval(&[self])
     }

@@ -20,7 +20,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis is not there; `Unsupported` for integers.
+    /// `InvalidArgument` where the axis is not there; `Unsupported` for integers. Rows beyond what a GPU's kernel takes are an `Unsupported` of
+    /// [`eval`](Self::eval).
     pub fn softmax(&self, axis: impl Into<Axis>) -> Result<Self> {
         self.over_last("softmax", axis, |last| Self::kernel(Arc::new(Softmax { log: false }), &[last]))
     }

@@ -1,4 +1,4 @@
-//! Random elements: a function of a key and the place of the element, so that their bits are the same on every device (R5.2).
+//! Random elements: a function of a key and the place of the element, so that their bits are the same on every device.
 
 use super::Tensor;
 use super::check::{self, Name, invalid};

@@ -1,4 +1,4 @@
-//! Reductions: over all axes, one, or several (R5.2).
+//! Reductions: over all axes, one, or several.
 
 use super::Tensor;
 use super::check::{self, Axis, Name, invalid};

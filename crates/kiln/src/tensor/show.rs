@@ -10,7 +10,7 @@ const EDGE: usize = 3;
 const WHOLE: usize = 64;
 
 impl fmt::Debug for Tensor {
-    /// Shape, dtype, device and status. Nothing runs.
+    /// Shape, dtype, device and status, and where the elements are there, an excerpt of them. Nothing that is pending runs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = match self.status() {
             Status::Planned => "planned",
@@ -18,7 +18,11 @@ impl fmt::Debug for Tensor {
             Status::Ready => "ready",
         };
         let (shape, dtype, device) = (self.shape(), self.dtype(), &self.device().info().id);
-        write!(f, "Tensor({shape}, {dtype}, {device}, {status})")
+        write!(f, "Tensor({shape}, {dtype}, {device}, {status})")?;
+        match self.status() {
+            Status::Ready => self.excerpt().map_or(Ok(()), |excerpt| write!(f, " {excerpt}")),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Other orders of the same elements, without copies where strides can say them (R5.1).
+//! Other orders of the same elements, without copies where strides can say them.
 
 use super::Tensor;
 use super::check::{self, Axis, Name, invalid, mismatch};

@@ -66,7 +66,7 @@ impl fmt::Debug for Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(plan) = self.plan() else { return write!(f, "nothing runs: the elements are there") };
+        let Some(plan) = self.plan() else { return write!(f, "nothing to compute: the elements are in memory") };
         let origin = if self.was_planned { "found in the plan cache" } else { "planned now" };
         write!(f, "on {}, {origin}", self.device)?;
         if self.variant > 1 {
@@ -78,7 +78,8 @@ impl fmt::Display for Explanation {
 }
 
 impl Tensor {
-    /// What runs when the elements are read: the kernels, what fused, what did not and why, bytes moved. Nothing runs.
+    /// What [`eval`](Self::eval) runs: the kernels, what fused, what did not and why, bytes moved. Nothing runs, but the plan is made and kept,
+    /// and a GPU's kernels are compiled. Reading may add a kernel: to put a view's elements in order, or to widen them.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

@@ -29,6 +29,9 @@ pub struct VerifyReport {
 impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ops, elements, worst, worst_op, kernels } = self;
+        if *ops == 0 {
+            return f.write_str("nothing was compared: the elements are in memory");
+        }
         let share = worst * 100.0;
         write!(f, "{ops} ops ({kernels} kernels fused), {elements} elements compared: ")?;
         if worst_op.is_empty() {
@@ -40,11 +43,12 @@ impl fmt::Display for VerifyReport {
 }
 
 impl Tensor {
-    /// Computes the elements three times: fused, op by op, and op by op on the CPU device (on one thread without vector instructions, where
-    /// this is the CPU device). An error names the first op and element that differ beyond the op's bound.
+    /// Computes the elements fused and op by op on this device, and op by op on the CPU device (on one thread with the baseline's
+    /// instructions, where this is the CPU device). An error names the first op and element that differ beyond the op's bound. A tensor whose
+    /// elements are in memory is not computed again: the report then has 0 ops.
     ///
     /// Op by op, both devices start from the same inputs, so that the bound of the op alone applies. The fused result is compared with that of
-    /// single ops that round elements of 16 bits where the fused kernels do: only reductions and hand-written kernels may then differ, by their
+    /// a further run of single ops that round elements of 16 bits where the fused kernels do: only reductions and hand-written kernels may then differ, by their
     /// order of adding up.
     ///
     /// ```
