@@ -100,7 +100,6 @@ fn shapes_that_do_not_fit_are_named() {
 fn dtypes_are_never_mixed_and_the_message_says_how_to_convert() {
     use ErrorKind::{InvalidArgument, Unsupported};
     let (a, half, whole) = (f32s(&[2, 3]), of(&[2, 3], DType::F16), of(&[2, 3], DType::I32));
-    let index = of(&[2], DType::U32);
     check(vec![
         ("add", a.add(&half), InvalidArgument, &["add", "f32", "f16", "(2, 3)", "to_dtype"]),
         ("lt", a.lt(&whole), InvalidArgument, &["lt", "f32", "i32", "to_dtype"]),
@@ -147,7 +146,6 @@ fn dtypes_are_never_mixed_and_the_message_says_how_to_convert() {
     ]);
     let error = half.to_vec::<i32>().unwrap_err();
     assert!(error.to_string().contains("to_dtype"), "{error}");
-    drop(index);
 }
 
 /// Mixing devices is an error, never a silent copy; also between two devices of one kind.

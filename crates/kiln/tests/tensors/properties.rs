@@ -172,11 +172,12 @@ fn in_place_is_what_a_new_tensor_would_be() {
         let (clone, view) = (x.clone(), x.t().unwrap());
         let (before, before_view) = (x.to_vec::<f32>().unwrap(), view.to_vec::<f32>().unwrap());
         let factor = x.abs().unwrap().add_scalar(1.0).unwrap();
-        let expected = x.add(&factor).unwrap().mul(&factor).unwrap().sub(&x).unwrap().div(&factor).unwrap();
+        // Negative from the first step on, so that a step that lost a sign would show.
+        let expected = x.sub(&factor).unwrap().mul(&factor).unwrap().add(&x).unwrap().div(&factor).unwrap();
         let mut changed = x.clone();
-        changed.add_assign(&factor).unwrap();
+        changed.sub_assign(&factor).unwrap();
         changed.mul_assign(&factor).unwrap();
-        changed.sub_assign(&x).unwrap();
+        changed.add_assign(&x).unwrap();
         changed.div_assign(&factor).unwrap();
         assert_eq!(changed.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap(), "{}", subject.name);
         assert_eq!(clone.to_vec::<f32>().unwrap(), before, "{}", subject.name);

@@ -114,7 +114,7 @@ fn a_nan_stays_in_its_row() {
     }
 }
 
-/// Attention over scores that overflow, and over keys that hold a NaN but are masked out.
+/// An element of minus infinity has no share, and takes none from the others.
 #[test]
 fn softmax_of_infinities_is_what_the_limit_is() {
     for subject in devices::all() {
