@@ -1,6 +1,6 @@
 //! The memory plan: values that are never needed at the same time share a slot.
 
-use super::{Place, Plan, Source};
+use super::{Place, Plan, Source, Value};
 use crate::graph::TensorType;
 
 /// Gives each value that is not an output a slot.
@@ -61,6 +61,13 @@ fn last_reads(plan: &Plan) -> Vec<usize> {
 }
 
 impl Plan {
+    /// For each value that has a buffer of its own, its number among them.
+    pub fn own_values(&self) -> Vec<Option<usize>> {
+        let mut own = 0..;
+        let number = |value: &Value| if value.place == Place::Own { own.next() } else { None };
+        self.values.iter().map(number).collect()
+    }
+
     /// Bytes of all slots and of the outputs that are values: what a run allocates.
     pub fn peak_bytes(&self) -> u64 {
         let outputs = self.values.iter().filter(|value| value.place == Place::Own);

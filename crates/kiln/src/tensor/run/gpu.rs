@@ -55,13 +55,9 @@ impl GpuPlan {
     /// `Unsupported` where the device cannot run a kernel; the device's fault.
     pub(crate) fn new(device: &Device, plan: &Plan) -> Result<Self> {
         let features = features(device.info());
-        let mut owned = 0;
-        let homes = plan.values.iter().map(|value| match value.place {
-            Place::Slot(slot) => Memory::Slot(slot),
-            Place::Own => {
-                owned += 1;
-                Memory::Output(owned - 1)
-            }
+        let homes = plan.values.iter().zip(plan.own_values()).map(|(value, own)| match (value.place, own) {
+            (Place::Slot(slot), _) => Memory::Slot(slot),
+            (Place::Own, number) => Memory::Output(number.unwrap_or_default()),
         });
         let homes: Vec<Memory> = homes.collect();
         let steps = plan.steps.iter().map(|step| GpuStep::new(device, step, &homes, features));

@@ -18,7 +18,7 @@ use crate::{Device, Error, ErrorKind, Result};
 use collect::Collected;
 use kiln_ir::Layout;
 use kiln_ir::graph::NodeId;
-use kiln_ir::plan::{Place, Plan, Source};
+use kiln_ir::plan::{Place, Source};
 use kiln_runtime::Buffer;
 
 /// Computes all of these tensors, which are of one device.
@@ -60,27 +60,23 @@ pub(super) fn run(device: &Device, program: &Program, inputs: &[Buffer], scalars
     let own = plan.values.iter().filter(|value| value.place == Place::Own);
     let own = own.map(|value| allocate_elements(device, &value.ty)).collect::<Result<Vec<_>>>()?;
     let submission = program.submit(device, inputs, scalars, &slots, &own)?;
-    let values = own_indices(plan);
-    let storage = |source: Source, layout: &Layout| match source {
-        Source::Input(input) => Storage { buffer: inputs[input].clone(), layout: layout.clone(), submission },
-        Source::Value(value) => Storage { buffer: own[values[value]].clone(), layout: layout.clone(), submission },
+    let numbers = plan.own_values();
+    let storage = |source: Source, layout: &Layout| {
+        let buffer = match source {
+            Source::Input(input) => Some(&inputs[input]),
+            Source::Value(value) => numbers[value].map(|number| &own[number]),
+        };
+        let missing = || {
+            Error::new(ErrorKind::Internal, format!("expected {source:?} in a buffer of its own, found it in a slot"))
+        };
+        Ok(Storage { buffer: buffer.ok_or_else(missing)?.clone(), layout: layout.clone(), submission })
     };
-    let outputs = plan.outputs.iter().map(|output| storage(output.source, &output.layout)).collect();
+    let outputs = plan.outputs.iter().map(|output| storage(output.source, &output.layout));
     let held = plan.held.iter().map(|&(node, value)| {
         let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
-        (node, storage(Source::Value(value), &layout))
+        Ok((node, storage(Source::Value(value), &layout)?))
     });
-    Ok(Done { outputs, held: held.collect() })
-}
-
-/// For each value of the plan, its place among those with a buffer of their own.
-fn own_indices(plan: &Plan) -> Vec<usize> {
-    let mut own = 0;
-    let mut next = |value: &kiln_ir::plan::Value| {
-        own += usize::from(value.place == Place::Own);
-        own.wrapping_sub(1)
-    };
-    plan.values.iter().map(&mut next).collect()
+    Ok(Done { outputs: outputs.collect::<Result<_>>()?, held: held.collect::<Result<_>>()? })
 }
 
 /// Memory for the elements of a tensor.
