@@ -59,7 +59,7 @@ pub(super) fn kind(dtype: DType) -> Option<Kind> {
 /// The array of a tensor, which is computed for it.
 pub(super) fn to_array(tensor: &Tensor, kind: Kind) -> kiln::Result<Array> {
     let data = match tensor.dtype() {
-        DType::F16 => bytes(&tensor.to_vec::<f16>()?, kiln::f16::to_le_bytes),
+        DType::F16 => bytes(&tensor.to_vec::<f16>()?, f16::to_le_bytes),
         DType::BF16 | DType::F32 => bytes(&tensor.to_vec::<f32>()?, f32::to_le_bytes),
         DType::I32 => bytes(&tensor.to_vec::<i32>()?, i32::to_le_bytes),
         DType::U32 => bytes(&tensor.to_vec::<u32>()?, u32::to_le_bytes),

@@ -152,20 +152,20 @@ const fn function(
 /// The functions that are not elementwise.
 static FUNCTIONS: &[Function] = &[
     function("sum(x, axis=none, keepdim=false)", "The sum over all axes, one, or several.", |c| {
-        reduce(c, kiln::Tensor::sum_keepdim)
+        reduce(c, Tensor::sum_keepdim)
     }),
-    function("mean(x, axis=none, keepdim=false)", "The mean.", |c| reduce(c, kiln::Tensor::mean_keepdim)),
+    function("mean(x, axis=none, keepdim=false)", "The mean.", |c| reduce(c, Tensor::mean_keepdim)),
     function("max(x, axis=none, keepdim=false)", "The largest; `maximum` compares two tensors.", |c| {
-        reduce(c, kiln::Tensor::max_keepdim)
+        reduce(c, Tensor::max_keepdim)
     }),
     function("min(x, axis=none, keepdim=false)", "The smallest; `minimum` compares two tensors.", |c| {
-        reduce(c, kiln::Tensor::min_keepdim)
+        reduce(c, Tensor::min_keepdim)
     }),
     function("argmax(x, axis=none, keepdim=false)", "The place of the first largest, as u32.", |c| {
-        reduce(c, kiln::Tensor::argmax_keepdim)
+        reduce(c, Tensor::argmax_keepdim)
     }),
     function("argmin(x, axis=none, keepdim=false)", "The place of the first smallest, as u32.", |c| {
-        reduce(c, kiln::Tensor::argmin_keepdim)
+        reduce(c, Tensor::argmin_keepdim)
     }),
     function("softmax(x, axis=-1)", "Exponentials along an axis, divided by their sum.", |c| {
         Ok(c.tensor("x")?.softmax(c.integer("axis")?)?)

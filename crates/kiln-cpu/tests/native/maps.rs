@@ -128,6 +128,44 @@ fn random_programs_agree_with_the_reference() {
     assert!(run > 60, "{run} run, {skipped} skipped");
 }
 
+/// Large transposes run in blocks, of any axes and with any other operand beside them.
+#[test]
+fn operands_that_lie_across_are_read_in_blocks() {
+    let mut random = Random(37);
+    let shapes: [(&[usize], &[usize]); 4] = [
+        (&[130, 131], &[1, 0]),
+        (&[3, 70, 90], &[0, 2, 1]),
+        (&[65, 4, 67], &[2, 1, 0]),
+        (&[2, 50, 3, 60], &[1, 3, 0, 2]),
+    ];
+    for (shape, axes) in shapes {
+        let turned: Shape = axes.iter().map(|&axis| shape[axis]).collect();
+        let shape = Shape::new(shape);
+        let back: Vec<usize> = (0..axes.len()).map(|axis| axes.iter().position(|&a| a == axis).unwrap()).collect();
+        let across = Layout::contiguous(turned).permuted(&back);
+        for dtype in DType::ALL {
+            let bias = Layout::contiguous(Shape::from(shape[shape.rank() - 1])).broadcast_to(&shape);
+            let tensors =
+                [(dtype, across.clone()), (DType::F16, Layout::contiguous(shape.clone())), (DType::F32, bias)]
+                    .map(|(dtype, layout)| Tensor::random(dtype, layout, &mut random));
+            let cast = |arg, from| Instruction::Cast { arg, from, to: DType::F32 };
+            let code = [
+                load(0),
+                cast(0, dtype.class()),
+                load(1),
+                apply(&op::ADD, Class::Float, &[1, 2]),
+                load(2),
+                apply(&op::MUL, Class::Float, &[3, 4]),
+                Instruction::Iota,
+                cast(6, Class::Uint),
+                apply(&op::ADD, Class::Float, &[5, 7]),
+            ];
+            check(&shape, &tensors, &code, DType::F32, &[], "across");
+            check(&shape, &tensors[..1], &code[..1], dtype, &[], "copy across");
+        }
+    }
+}
+
 /// R5.3: every dtype is read from every layout as it is, at sizes around vectors, tiles and parts.
 #[test]
 fn every_dtype_is_read_from_every_layout() {
@@ -157,6 +195,30 @@ fn sizes_around_vectors_tiles_and_parts_are_whole() {
     }
 }
 
+/// A number that is first named when other values are dead already is the same in every tile.
+#[test]
+fn numbers_survive_from_tile_to_tile() {
+    let mut random = Random(41);
+    let shape = Shape::from(10_000);
+    let tensors =
+        [DType::F16, DType::U8].map(|dtype| Tensor::random(dtype, Layout::contiguous(shape.clone()), &mut random));
+    let splat = Tensor::random(DType::F16, Layout::contiguous(Shape::from(())).broadcast_to(&shape), &mut random);
+    let tensors = [tensors.as_slice(), &[splat]].concat();
+    let code = [
+        load(0),
+        apply(&op::ABS, Class::Float, &[0]),
+        apply(&op::NEG, Class::Float, &[1]),
+        Instruction::Scalar { scalar: 0, class: Class::Float },
+        apply(&op::ADD, Class::Float, &[2, 3]),
+        load(2),
+        apply(&op::MUL, Class::Float, &[4, 5]),
+        load(1),
+        Instruction::Cast { arg: 7, from: Class::Uint, to: DType::F32 },
+        apply(&op::ADD, Class::Float, &[6, 8]),
+    ];
+    check(&shape, &tensors, &code, DType::F32, &[3.0f32.to_bits()], "numbers");
+}
+
 /// A program with more live values than fit the scratch memory on the stack.
 #[test]
 fn many_live_values_fit() {
@@ -178,7 +240,6 @@ fn many_live_values_fit() {
     check(&shape, &tensors, &code, DType::F32, &scalars, "many values");
 }
 
-/// Bytes that no element of the layout is at are never read: the buffer ends with the last element.
 #[test]
 fn scalars_and_iota_need_no_operand() {
     let shape = Shape::from((70, 1000));
