@@ -8,6 +8,7 @@ mod blocks;
 mod body;
 mod load;
 mod loops;
+mod machine;
 mod output;
 mod reduce;
 mod step;
