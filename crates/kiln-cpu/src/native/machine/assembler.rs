@@ -58,7 +58,9 @@ opcodes! {
     MULPS 0 1 0x59;
     CVTDQ2PS 0 1 0x5b;
     SUBPS 0 1 0x5c;
+    MINPS 0 1 0x5d;
     DIVPS 0 1 0x5e;
+    MAXPS 0 1 0x5f;
     CMPPS 0 1 0xc2;
     CVTPS2DQ 1 1 0x5b;
     PCMPGTD 1 1 0x66;

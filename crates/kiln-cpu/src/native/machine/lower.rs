@@ -166,7 +166,7 @@ impl Lowered {
                     let opcode = if step.ty == Type::F32 { asm::CVTDQ2PS } else { asm::CVTPS2DQ };
                     self.push(Node::One(opcode, None, values[a]))
                 }
-                Expression::Select(args) => self.push(Node::Blend(args.map(|arg| values[arg]))),
+                Expression::Select(args) => self.select(args.map(|arg| values[arg])),
             };
             values.push(value);
         }
@@ -180,6 +180,15 @@ impl Lowered {
     fn with_literal(&mut self, opcode: Opcode, a: Value, word: u32) -> Value {
         let literal = self.literal(word);
         self.two(opcode, [a, literal])
+    }
+
+    /// The smaller or the larger of two floats is an instruction, which chooses as these comparisons do, also with a NaN.
+    fn select(&mut self, [no, yes, mask]: [Value; 3]) -> Value {
+        match self.nodes[mask] {
+            Node::Two(asm::CMPPS, Some(LESS), compared) if compared == [yes, no] => self.two(asm::MINPS, [yes, no]),
+            Node::Two(asm::CMPPS, Some(LESS), compared) if compared == [no, yes] => self.two(asm::MAXPS, [yes, no]),
+            _ => self.push(Node::Blend([no, yes, mask])),
+        }
     }
 
     fn prefix(&mut self, prefix: Prefix, ty: Type, a: Value) -> Value {
