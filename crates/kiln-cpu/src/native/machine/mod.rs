@@ -115,7 +115,7 @@ impl MachineCode {
     #[cold]
     unsafe fn run_rest(&self, pointers: &Pointers, parameters: &[Broadcast], start: usize, len: usize) {
         let mut blocks: SmallVec<[Broadcast; 12]> = SmallVec::from_elem([0; LANES], pointers.len());
-        let mut copies: Pointers = blocks.iter_mut().map(|block| block.as_mut_ptr().cast()).collect();
+        let copies: Pointers = blocks.iter_mut().map(|block| block.as_mut_ptr().cast()).collect();
         let output = self.arguments.len();
         // SAFETY: a block holds a vector of words; the rest is the caller's promise.
         unsafe {
@@ -126,7 +126,6 @@ impl MachineCode {
             let bytes = self.output_bytes;
             pointers[output].add(start * bytes).copy_from_nonoverlapping(copies[output], len * bytes);
         }
-        copies.clear();
     }
 
     /// # Safety
