@@ -101,12 +101,12 @@ impl NativeProgram {
     pub fn record(
         self: &Arc<Self>,
         commands: &mut CommandList,
-        inputs: &[Buffer],
+        inputs: &[&Buffer],
         slots: &[Buffer],
         own: &[Buffer],
         scalars: Vec<u32>,
     ) -> Result<()> {
-        let read = inputs.iter().map(|buffer| (buffer.clone(), BufferUse::Read));
+        let read = inputs.iter().map(|&buffer| (buffer.clone(), BufferUse::Read));
         let written = slots.iter().chain(own).map(|buffer| (buffer.clone(), BufferUse::Write));
         commands.native(Arc::clone(self) as _, Arc::clone(&self.name), read.chain(written), scalars)
     }

@@ -5,6 +5,8 @@ use super::check::{self, invalid, names, unsupported};
 use crate::{DType, Result};
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::op::{self, ElementOp, Signature};
+use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// A tensor or a number, as an argument of an op.
 ///
@@ -77,12 +79,17 @@ impl Tensor {
         });
         // What is chosen by a condition has nothing of its dtype.
         let dtype = if op.signature == Signature::Select { chosen.unwrap_or(DType::F32) } else { self.dtype() };
-        let scalars = others.iter().map(|other| match *other {
-            Operand::Tensor(tensor) => Ok(tensor.clone()),
-            Operand::Scalar(value) => Self::splat(op.name, self.shape().clone(), value, dtype, self.device()),
-        });
-        let others = scalars.collect::<Result<smallvec::SmallVec<[Self; 2]>>>()?;
-        let inputs: smallvec::SmallVec<[&Self; 3]> = std::iter::once(self).chain(&others).collect();
+        let mut tensors: SmallVec<[Cow<'_, Self>; 2]> = SmallVec::new();
+        for other in others {
+            tensors.push(match *other {
+                Operand::Tensor(tensor) => Cow::Borrowed(tensor),
+                Operand::Scalar(value) => {
+                    Cow::Owned(Self::splat(op.name, self.shape().clone(), value, dtype, self.device())?)
+                }
+            });
+        }
+        let inputs: SmallVec<[&Self; 3]> =
+            std::iter::once(self).chain(tensors.iter().map(|tensor| &**tensor)).collect();
         Self::apply(op, &inputs)
     }
 }

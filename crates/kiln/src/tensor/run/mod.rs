@@ -7,7 +7,7 @@ mod plans;
 mod stepwise;
 mod verify;
 
-pub(super) use collect::count_pending;
+pub(crate) use collect::Collector;
 pub use explain::Explanation;
 pub(crate) use plans::{PlanCache, Program};
 pub use verify::VerifyReport;
@@ -16,67 +16,112 @@ use super::Tensor;
 use super::node::Storage;
 use crate::{Device, Error, ErrorKind, Result};
 use collect::Collected;
-use kiln_ir::Layout;
 use kiln_ir::graph::NodeId;
-use kiln_ir::plan::{Place, Source};
 use kiln_runtime::Buffer;
+use plans::{Home, Memory};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Of many tensors, as many are computed at once as have about this many nodes together.
+const MAX_NODES: usize = 512;
 
 /// Computes all of these tensors, which are of one device.
 pub(super) fn eval(tensors: &[&Tensor]) -> Result<()> {
-    let Some(first) = tensors.iter().find(|tensor| tensor.0.storage().is_none()) else {
-        return Ok(());
-    };
-    let device = first.device().clone();
-    let collected = Collected::new(tensors);
-    let done = if device.has_tripwire() {
-        stepwise::with_tripwire(&device, &collected)?
-    } else {
-        let program = device.tensors().plans.get(&device, &collected.graph)?;
-        let done = run(&device, &program, &collected.inputs, &collected.scalars)?;
-        collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
-        for (node, storage) in done.held {
-            collected.tensors[node].0.set_ready(storage);
-        }
-        done.outputs
-    };
-    for (tensor, storage) in collected.outputs().zip(done) {
-        tensor.0.set_ready(storage);
+    let mut rest = tensors;
+    while let Some(first) = rest.iter().position(|tensor| tensor.0.storage().is_none()) {
+        rest = &rest[first..];
+        let device = rest[0].device();
+        let collected = device.tensors().collector.collect(rest, MAX_NODES);
+        let wanted = collected.wanted;
+        compute(device, collected)?;
+        rest = &rest[wanted..];
     }
     Ok(())
 }
 
-/// What a run gives.
-pub(super) struct Done {
-    /// The outputs of the graph, in order.
-    pub(super) outputs: Vec<Storage>,
-    /// Nodes of the graph that are stored and held.
-    held: Vec<(NodeId, Storage)>,
+/// Computes a tensor if at least `limit` nodes have to run for it. Returns how many nodes still have to.
+pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
+    let device = tensor.device();
+    let collected = device.tensors().collector.collect(&[tensor], usize::MAX);
+    let pending = collected.pending();
+    if pending < limit {
+        device.tensors().collector.recycle(collected);
+        return Ok(pending);
+    }
+    compute(device, collected)?;
+    Ok(0)
 }
 
-/// Runs a program on these inputs, and returns its outputs.
-pub(super) fn run(device: &Device, program: &Program, inputs: &[Buffer], scalars: &[u32]) -> Result<Done> {
-    let plan = program.plan();
-    let slots = plan.slots.iter().map(|&bytes| allocate(device, bytes)).collect::<Result<Vec<_>>>()?;
-    let own = plan.values.iter().filter(|value| value.place == Place::Own);
-    let own = own.map(|value| allocate_elements(device, &value.ty)).collect::<Result<Vec<_>>>()?;
-    let submission = program.submit(device, inputs, scalars, &slots, &own)?;
-    let numbers = plan.own_values();
-    let storage = |source: Source, layout: &Layout| {
-        let buffer = match source {
-            Source::Input(input) => Some(&inputs[input]),
-            Source::Value(value) => numbers[value].map(|number| &own[number]),
+/// Runs what was collected, and tells the tensors where their elements are.
+fn compute(device: &Device, collected: Collected) -> Result<()> {
+    if device.has_tripwire() {
+        let done = stepwise::with_tripwire(device, &collected)?;
+        for (tensor, storage) in collected.outputs().zip(done) {
+            tensor.0.set_ready(storage);
+        }
+        return Ok(());
+    }
+    let program = device.tensors().plans.get(device, &collected.key, &collected.graph)?;
+    let inputs: SmallVec<[&Buffer; 16]> = collected.buffers().collect();
+    let run = Run::new(device, &program, &inputs, &collected.scalars)?;
+    for (output, tensor) in collected.outputs().enumerate() {
+        tensor.0.set_ready(run.output(output));
+    }
+    collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
+    for (node, storage) in run.held() {
+        collected.tensors[node].0.set_ready(storage);
+    }
+    drop(run);
+    drop(inputs);
+    device.tensors().collector.recycle(collected);
+    Ok(())
+}
+
+/// A program that has run, or is submitted, with the memory that it works on.
+pub(super) struct Run<'a> {
+    program: &'a Program,
+    inputs: &'a [&'a Buffer],
+    own: SmallVec<[Buffer; 4]>,
+    submission: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Runs a program on these inputs.
+    pub(super) fn new(
+        device: &Device,
+        program: &'a Program,
+        inputs: &'a [&'a Buffer],
+        scalars: &[u32],
+    ) -> Result<Self> {
+        let mut slots: SmallVec<[Buffer; 4]> = SmallVec::new();
+        for &bytes in &program.plan().slots {
+            slots.push(allocate(device, bytes)?);
+        }
+        let mut own: SmallVec<[Buffer; 4]> = SmallVec::new();
+        for value in program.own_values() {
+            own.push(allocate_elements(device, &value.ty)?);
+        }
+        let submission = program.submit(device, inputs, scalars, &slots, &own)?;
+        Ok(Self { program, inputs, own, submission })
+    }
+
+    /// Where an output of the graph is.
+    pub(super) fn output(&self, output: usize) -> Storage {
+        self.storage(&self.program.outputs()[output])
+    }
+
+    /// Nodes of the graph that are stored and held.
+    fn held(&self) -> impl Iterator<Item = (NodeId, Storage)> {
+        self.program.held().iter().map(|(node, home)| (*node, self.storage(home)))
+    }
+
+    fn storage(&self, home: &Home) -> Storage {
+        let buffer = match home.memory {
+            Memory::Input(input) => self.inputs[input],
+            Memory::Own(number) => &self.own[number],
         };
-        let missing = || {
-            Error::new(ErrorKind::Internal, format!("expected {source:?} in a buffer of its own, found it in a slot"))
-        };
-        Ok(Storage { buffer: buffer.ok_or_else(missing)?.clone(), layout: layout.clone(), submission })
-    };
-    let outputs = plan.outputs.iter().map(|output| storage(output.source, &output.layout));
-    let held = plan.held.iter().map(|&(node, value)| {
-        let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
-        Ok((node, storage(Source::Value(value), &layout)?))
-    });
-    Ok(Done { outputs: outputs.collect::<Result<_>>()?, held: held.collect::<Result<_>>()? })
+        Storage { buffer: buffer.clone(), layout: Arc::clone(&home.layout), submission: self.submission }
+    }
 }
 
 /// Memory for the elements of a tensor.

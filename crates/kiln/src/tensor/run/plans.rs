@@ -4,8 +4,9 @@ use super::gpu::GpuPlan;
 use crate::{Device, Error, ErrorKind, Result};
 use kiln_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
 use kiln_cpu::NativeProgram;
-use kiln_ir::graph::Graph;
-use kiln_ir::plan::{self, Plan, PlanKey, Target};
+use kiln_ir::Layout;
+use kiln_ir::graph::{Graph, NodeId};
+use kiln_ir::plan::{self, Plan, PlanKey, Source, Target, Value};
 use kiln_runtime::{Buffer, DeviceKind, Feature};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -28,8 +29,26 @@ pub(crate) struct PlanCache {
 pub(crate) struct Program {
     plan: Arc<Plan>,
     code: Code,
+    /// Of the plan's values, those in memory of their own.
+    own: Vec<usize>,
+    outputs: Vec<Home>,
+    held: Vec<(NodeId, Home)>,
     /// The how manieth plan of its structure it is.
     pub(super) variant: usize,
+}
+
+/// Where a result is after a run.
+pub(super) struct Home {
+    pub(super) memory: Memory,
+    pub(super) layout: Arc<Layout>,
+}
+
+/// A buffer of a run.
+pub(super) enum Memory {
+    /// One of its inputs.
+    Input(usize),
+    /// One of the values in memory of their own.
+    Own(usize),
 }
 
 enum Code {
@@ -44,14 +63,14 @@ impl PlanCache {
     }
 
     /// The program of a graph: from the cache, or planned now.
-    pub(super) fn get(&self, device: &Device, graph: &Graph) -> Result<Arc<Program>> {
-        let found = self.plans.get_or_try_insert_with(&plan::key(graph), || self.create(device, graph));
+    pub(super) fn get(&self, device: &Device, key: &PlanKey, graph: &Graph) -> Result<Arc<Program>> {
+        let found = self.plans.get_or_try_insert_with(key, || self.create(device, graph));
         found.map_err(|Failure(error)| error)
     }
 
     /// Whether a graph was planned before.
-    pub(super) fn contains(&self, graph: &Graph) -> bool {
-        self.plans.contains(&plan::key(graph))
+    pub(super) fn contains(&self, key: &PlanKey) -> bool {
+        self.plans.contains(key)
     }
 
     pub(crate) fn statistics(&self) -> CacheMetrics {
@@ -88,16 +107,50 @@ impl Program {
     /// Makes a plan ready for a device.
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
+        let numbers = plan.own_values();
+        let own = (0..plan.values.len()).filter(|&value| numbers[value].is_some()).collect();
+        let home = |source: Source, layout: Layout| {
+            let memory = match source {
+                Source::Input(input) => Some(Memory::Input(input)),
+                Source::Value(value) => numbers[value].map(Memory::Own),
+            };
+            let missing = || {
+                let message = format!("expected {source:?} in a buffer of its own, found it in a slot");
+                Error::new(ErrorKind::Internal, message)
+            };
+            Ok(Home { memory: memory.ok_or_else(missing)?, layout: Arc::new(layout) })
+        };
+        let outputs = plan.outputs.iter().map(|output| home(output.source, output.layout.clone()));
+        let held = plan.held.iter().map(|&(node, value)| {
+            let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
+            Ok((node, home(Source::Value(value), layout)?))
+        });
+        let (outputs, held) = (outputs.collect::<Result<_>>()?, held.collect::<Result<_>>()?);
         let code = match device.info().kind {
             DeviceKind::Cpu => Code::Native(kiln_cpu::program(device, &plan)?),
             _ => Code::Gpu(GpuPlan::new(device, &plan)?),
         };
-        Ok(Self { plan, code, variant: 1 })
+        Ok(Self { plan, code, own, outputs, held, variant: 1 })
     }
 
     /// The plan.
     pub(super) fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// The values in memory of their own, in order.
+    pub(super) fn own_values(&self) -> impl Iterator<Item = &Value> {
+        self.own.iter().map(|&value| &self.plan.values[value])
+    }
+
+    /// Where each output of the graph is.
+    pub(super) fn outputs(&self) -> &[Home] {
+        &self.outputs
+    }
+
+    /// Nodes of the graph that are stored and held, and where.
+    pub(super) fn held(&self) -> &[(NodeId, Home)] {
+        &self.held
     }
 
     /// The name and the WGSL of each kernel, where the device takes WGSL.
@@ -113,7 +166,7 @@ impl Program {
     pub(super) fn submit(
         &self,
         device: &Device,
-        inputs: &[Buffer],
+        inputs: &[&Buffer],
         scalars: &[u32],
         slots: &[Buffer],
         own: &[Buffer],
