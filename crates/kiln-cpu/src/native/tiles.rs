@@ -28,7 +28,7 @@ pub(crate) struct Arena {
 impl Arena {
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self { lines: [MaybeUninit::uninit(); ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
+        Self { lines: [const { MaybeUninit::uninit() }; ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
     }
 
     /// The first `words` words, initialised.
