@@ -172,11 +172,7 @@ impl Program {
         own: &[Buffer],
     ) -> Result<u64> {
         match &self.code {
-            Code::Native(program) => {
-                let mut commands = device.commands();
-                program.record(&mut commands, inputs, slots, own, scalars.to_vec())?;
-                device.submit(commands)
-            }
+            Code::Native(program) => device.run(&program.on(inputs, slots, own, scalars)?),
             Code::Gpu(plan) => plan.run(device, inputs, scalars, slots, own),
         }
     }
