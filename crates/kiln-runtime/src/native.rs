@@ -157,7 +157,8 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
     order.sort_unstable_by_key(|&index| place(index));
     for pair in order.windows(2) {
         let [(one, one_use), (other, other_use)] = [pair[0], pair[1]].map(|index| buffers[index as usize]);
-        let is_apart = one_use == BufferUse::Write && other_use == BufferUse::Write && one.range().end <= other.offset();
+        let is_apart =
+            one_use == BufferUse::Write && other_use == BufferUse::Write && one.range().end <= other.offset();
         let is_written = one_use.is_write() || other_use.is_write();
         if is_written && !is_apart && one.shares_allocation_with(other) {
             let [one, other] = [pair[0], pair[1]];

@@ -40,7 +40,8 @@ enum Input {
 #[derive(Default)]
 pub(crate) struct Collector {
     /// Graphs that were run, empty again: collecting into one takes no memory from the system.
-    spare: Mutex<Vec<Collected>>,
+    #[expect(clippy::vec_box, reason = "moving one costs more than the allocation that it had once")]
+    spare: Mutex<Vec<Box<Collected>>>,
 }
 
 /// The most graphs that are kept for reuse, and the most nodes of each.
@@ -50,7 +51,7 @@ const MAX_SPARE_NODES: usize = 2048;
 impl Collector {
     /// Everything that `wanted`, tensors of the collector's device, depend on. From `limit` nodes on, those of `wanted` that have no node yet
     /// are left out.
-    pub(super) fn collect(&self, wanted: &[&Tensor], limit: usize) -> Collected {
+    pub(super) fn collect(&self, wanted: &[&Tensor], limit: usize) -> Box<Collected> {
         let mut spare = self.spare.lock();
         let mut collected = spare.pop().unwrap_or_default();
         collected.fill(wanted, limit);
@@ -60,7 +61,7 @@ impl Collector {
     }
 
     /// Takes back what [`collect`](Self::collect) gave.
-    pub(super) fn recycle(&self, mut collected: Collected) {
+    pub(super) fn recycle(&self, mut collected: Box<Collected>) {
         if collected.tensors.len() > MAX_SPARE_NODES {
             return;
         }

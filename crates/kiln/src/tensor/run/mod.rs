@@ -3,6 +3,7 @@
 mod collect;
 mod explain;
 pub(crate) mod gpu;
+mod packing;
 mod plans;
 mod stepwise;
 mod verify;
@@ -16,9 +17,10 @@ use super::Tensor;
 use super::node::Storage;
 use crate::{Device, Error, ErrorKind, Result};
 use collect::Collected;
-use kiln_ir::graph::NodeId;
+use kiln_ir::Layout;
+use kiln_ir::graph::TensorType;
 use kiln_runtime::Buffer;
-use plans::{Home, Memory};
+use plans::Receiver;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -53,7 +55,7 @@ pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
 }
 
 /// Runs what was collected, and tells the tensors where their elements are.
-fn compute(device: &Device, collected: Collected) -> Result<()> {
+fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
     if device.has_tripwire() {
         let done = stepwise::with_tripwire(device, &collected)?;
         for (tensor, storage) in collected.outputs().zip(done) {
@@ -64,14 +66,14 @@ fn compute(device: &Device, collected: Collected) -> Result<()> {
     let program = device.tensors().plans.get(device, &collected.key, &collected.graph)?;
     let inputs: SmallVec<[&Buffer; 16]> = collected.buffers().collect();
     let run = Run::new(device, &program, &inputs, &collected.scalars)?;
-    for (output, tensor) in collected.outputs().enumerate() {
-        tensor.0.set_ready(run.output(output));
-    }
     collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
-    for (node, storage) in run.held() {
+    run.deliver(|receiver, storage| {
+        let node = match receiver {
+            Receiver::Output(output) => collected.graph.outputs[output],
+            Receiver::Held(node) => node,
+        };
         collected.tensors[node].0.set_ready(storage);
-    }
-    drop(run);
+    });
     drop(inputs);
     device.tensors().collector.recycle(collected);
     Ok(())
@@ -81,6 +83,7 @@ fn compute(device: &Device, collected: Collected) -> Result<()> {
 pub(super) struct Run<'a> {
     program: &'a Program,
     inputs: &'a [&'a Buffer],
+    /// The values in memory of their own.
     own: SmallVec<[Buffer; 4]>,
     submission: u64,
 }
@@ -97,46 +100,59 @@ impl<'a> Run<'a> {
         for &bytes in &program.plan().slots {
             slots.push(allocate(device, bytes)?);
         }
-        let mut own: SmallVec<[Buffer; 4]> = SmallVec::new();
-        for value in program.own_values() {
-            own.push(allocate_elements(device, &value.ty)?);
-        }
+        let own = program.packing().allocate(device)?;
         let submission = program.submit(device, inputs, scalars, &slots, &own)?;
         Ok(Self { program, inputs, own, submission })
     }
 
-    /// Where an output of the graph is.
-    pub(super) fn output(&self, output: usize) -> Storage {
-        self.storage(&self.program.outputs()[output])
+    /// Tells who is waiting for results where they are.
+    fn deliver(self, mut tell: impl FnMut(Receiver, Storage)) {
+        let Self { program, inputs, own, submission } = self;
+        let storage = |buffer, layout: &Arc<Layout>| Storage { buffer, layout: Arc::clone(layout), submission };
+        for (input, delivery) in program.passed() {
+            tell(delivery.to, storage(inputs[*input].clone(), &delivery.layout));
+        }
+        for (buffer, deliveries) in own.into_iter().zip(program.deliveries()) {
+            let Some((last, others)) = deliveries.split_last() else { continue };
+            others.iter().for_each(|delivery| tell(delivery.to, storage(buffer.clone(), &delivery.layout)));
+            tell(last.to, storage(buffer, &last.layout));
+        }
     }
 
-    /// Nodes of the graph that are stored and held.
-    fn held(&self) -> impl Iterator<Item = (NodeId, Storage)> {
-        self.program.held().iter().map(|(node, home)| (*node, self.storage(home)))
-    }
-
-    fn storage(&self, home: &Home) -> Storage {
-        let buffer = match home.memory {
-            Memory::Input(input) => self.inputs[input],
-            Memory::Own(number) => &self.own[number],
-        };
-        Storage { buffer: buffer.clone(), layout: Arc::clone(&home.layout), submission: self.submission }
+    /// Where the first output of the graph is.
+    pub(super) fn output(self) -> Result<Storage> {
+        let mut found = None;
+        self.deliver(|to, storage| {
+            if matches!(to, Receiver::Output(0)) {
+                found = Some(storage);
+            }
+        });
+        found.ok_or_else(|| Error::new(ErrorKind::Internal, "a run expected an output, found none"))
     }
 }
 
 /// Memory for the elements of a tensor.
-pub(super) fn allocate_elements(device: &Device, ty: &kiln_ir::graph::TensorType) -> Result<Buffer> {
-    // A kernel sees no more of a buffer at once.
+pub(super) fn allocate_elements(device: &Device, ty: &TensorType) -> Result<Buffer> {
+    check_size(device, ty)?;
+    allocate(device, ty.bytes())
+}
+
+/// An error where the elements of a tensor are more than a kernel sees of a buffer at once.
+fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
     let (bytes, most) = (ty.bytes(), device.info().limits.max_binding_bytes);
-    if bytes > most {
-        let (dtype, shape, id) = (ty.dtype, &ty.shape, &device.info().id);
-        let message = format!("tensor on {id} expected at most {most} bytes, found {dtype} {shape} of {bytes} bytes");
-        return Err(Error::new(ErrorKind::TooLarge, message));
+    if bytes <= most {
+        return Ok(());
     }
-    allocate(device, bytes)
+    let (dtype, shape, id) = (ty.dtype, &ty.shape, &device.info().id);
+    let message = format!("tensor on {id} expected at most {most} bytes, found {dtype} {shape} of {bytes} bytes");
+    Err(Error::new(ErrorKind::TooLarge, message))
 }
 
 /// Memory in whole groups of 16 bytes: a GPU writes four elements at once, also the last ones.
 fn allocate(device: &Device, bytes: u64) -> Result<Buffer> {
-    device.buffer(bytes.next_multiple_of(16).max(16))
+    device.buffer(room(bytes))
+}
+
+fn room(bytes: u64) -> u64 {
+    bytes.next_multiple_of(16).max(16)
 }

@@ -1,14 +1,16 @@
 //! Plans that were made, found again by the structure of what is computed.
 
 use super::gpu::GpuPlan;
+use super::packing::Packing;
 use crate::{Device, Error, ErrorKind, Result};
 use kiln_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
 use kiln_cpu::NativeProgram;
 use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, NodeId};
-use kiln_ir::plan::{self, Plan, PlanKey, Source, Target, Value};
+use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Target, Value};
 use kiln_runtime::{Buffer, DeviceKind, Feature};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -29,26 +31,28 @@ pub(crate) struct PlanCache {
 pub(crate) struct Program {
     plan: Arc<Plan>,
     code: Code,
-    /// Of the plan's values, those in memory of their own.
-    own: Vec<usize>,
-    outputs: Vec<Home>,
-    held: Vec<(NodeId, Home)>,
+    /// For each value in memory of its own, who receives it.
+    deliveries: Vec<SmallVec<[Delivery; 1]>>,
+    /// Inputs that are results too, maybe in another order.
+    passed: Vec<(usize, Delivery)>,
+    packing: Packing,
     /// The how manieth plan of its structure it is.
     pub(super) variant: usize,
 }
 
-/// Where a result is after a run.
-pub(super) struct Home {
-    pub(super) memory: Memory,
+/// A result of a run.
+pub(super) struct Delivery {
+    pub(super) to: Receiver,
     pub(super) layout: Arc<Layout>,
 }
 
-/// A buffer of a run.
-pub(super) enum Memory {
-    /// One of its inputs.
-    Input(usize),
-    /// One of the values in memory of their own.
-    Own(usize),
+/// Who receives a result.
+#[derive(Clone, Copy)]
+pub(super) enum Receiver {
+    /// An output of the graph.
+    Output(usize),
+    /// A node that is held.
+    Held(NodeId),
 }
 
 enum Code {
@@ -108,29 +112,37 @@ impl Program {
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
         let numbers = plan.own_values();
-        let own = (0..plan.values.len()).filter(|&value| numbers[value].is_some()).collect();
-        let home = |source: Source, layout: Layout| {
-            let memory = match source {
-                Source::Input(input) => Some(Memory::Input(input)),
-                Source::Value(value) => numbers[value].map(Memory::Own),
-            };
-            let missing = || {
-                let message = format!("expected {source:?} in a buffer of its own, found it in a slot");
-                Error::new(ErrorKind::Internal, message)
-            };
-            Ok(Home { memory: memory.ok_or_else(missing)?, layout: Arc::new(layout) })
+        let own: Vec<&Value> = plan.values.iter().filter(|value| value.place == Place::Own).collect();
+        let (mut deliveries, mut passed) = (Vec::new(), Vec::new());
+        deliveries.resize_with(own.len(), SmallVec::new);
+        let mut deliver = |source: Source, to: Receiver, layout: Layout| {
+            let delivery = Delivery { to, layout: Arc::new(layout) };
+            match source {
+                Source::Input(input) => passed.push((input, delivery)),
+                Source::Value(value) => match numbers[value] {
+                    Some(number) => deliveries[number].push(delivery),
+                    None => {
+                        let message = format!("expected {source:?} in a buffer of its own, found it in a slot");
+                        return Err(Error::new(ErrorKind::Internal, message));
+                    }
+                },
+            }
+            Ok(())
         };
-        let outputs = plan.outputs.iter().map(|output| home(output.source, output.layout.clone()));
-        let held = plan.held.iter().map(|&(node, value)| {
+        for (number, output) in plan.outputs.iter().enumerate() {
+            deliver(output.source, Receiver::Output(number), output.layout.clone())?;
+        }
+        for &(node, value) in &plan.held {
             let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
-            Ok((node, home(Source::Value(value), layout)?))
-        });
-        let (outputs, held) = (outputs.collect::<Result<_>>()?, held.collect::<Result<_>>()?);
+            deliver(Source::Value(value), Receiver::Held(node), layout)?;
+        }
+        let is_divisible = device.api().properties().divisible;
+        let packing = Packing::new(own.iter().map(|value| &value.ty), is_divisible);
         let code = match device.info().kind {
             DeviceKind::Cpu => Code::Native(kiln_cpu::program(device, &plan)?),
             _ => Code::Gpu(GpuPlan::new(device, &plan)?),
         };
-        Ok(Self { plan, code, own, outputs, held, variant: 1 })
+        Ok(Self { plan, code, deliveries, passed, packing, variant: 1 })
     }
 
     /// The plan.
@@ -138,19 +150,19 @@ impl Program {
         &self.plan
     }
 
-    /// The values in memory of their own, in order.
-    pub(super) fn own_values(&self) -> impl Iterator<Item = &Value> {
-        self.own.iter().map(|&value| &self.plan.values[value])
+    /// Where the values in memory of their own are, in order.
+    pub(super) fn packing(&self) -> &Packing {
+        &self.packing
     }
 
-    /// Where each output of the graph is.
-    pub(super) fn outputs(&self) -> &[Home] {
-        &self.outputs
+    /// For each value in memory of its own, who receives it.
+    pub(super) fn deliveries(&self) -> &[SmallVec<[Delivery; 1]>] {
+        &self.deliveries
     }
 
-    /// Nodes of the graph that are stored and held, and where.
-    pub(super) fn held(&self) -> &[(NodeId, Home)] {
-        &self.held
+    /// Inputs that are results too, with their receivers.
+    pub(super) fn passed(&self) -> &[(usize, Delivery)] {
+        &self.passed
     }
 
     /// The name and the WGSL of each kernel, where the device takes WGSL.

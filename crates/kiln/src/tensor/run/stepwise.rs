@@ -25,7 +25,7 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
     let target = super::plans::target(device).unfused();
     let program = Program::new(device, Plan::new(&graph, &target)?)?;
     let scalars: SmallVec<[u32; 1]> = scalar.into_iter().collect();
-    let storage = Run::new(device, &program, &buffers, &scalars)?.output(0);
+    let storage = Run::new(device, &program, &buffers, &scalars)?.output()?;
     Ok(Tensor::ready(node.ty.clone(), device, storage))
 }
 

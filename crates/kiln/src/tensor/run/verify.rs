@@ -93,7 +93,7 @@ impl Tensor {
             let inputs: Vec<&Buffer> = collected.buffers().collect();
             let run_plan = |plan| {
                 let program = Program::new(device, plan)?;
-                Ok(Run::new(device, &program, &inputs, &collected.scalars)?.output(0))
+                Run::new(device, &program, &inputs, &collected.scalars)?.output()
             };
             let single = Self::ready(node.ty.clone(), device, run_plan(wide)?);
             let storage = run_plan(plan)?;
