@@ -149,12 +149,10 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
             return invalid(format!("expected memory that kernels work on, found {usage} as buffer {slot}"));
         }
     }
-    let mut order: SmallVec<[u32; 8]> = (0..buffers.len() as u32).collect();
-    let place = |index: u32| {
-        let buffer = buffers[index as usize].0;
-        (buffer.allocation().lock_rank(), buffer.offset(), index)
-    };
-    order.sort_unstable_by_key(|&index| place(index));
+    let place = |(index, &(buffer, _)): (u32, &(&Buffer, _))| (buffer.allocation().lock_rank(), buffer.offset(), index);
+    let mut places: SmallVec<[_; 8]> = (0..).zip(buffers).map(place).collect();
+    places.sort_unstable();
+    let order: SmallVec<[u32; 8]> = places.iter().map(|&(_, _, index)| index).collect();
     for pair in order.windows(2) {
         let [(one, one_use), (other, other_use)] = [pair[0], pair[1]].map(|index| buffers[index as usize]);
         let is_apart =

@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
     /// nobody else touches the elements that are stored; the run brings as many scalars as the program wants; all of
     /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
     /// not empty.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
         let tile_len = tile_len(program.tiles).min(longest.next_multiple_of(LINE_WORDS));
         let scratch = arena.take(tile_len * program.tiles);

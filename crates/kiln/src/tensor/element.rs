@@ -7,6 +7,7 @@ use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::op::{self, ElementOp, Signature};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A tensor or a number, as an argument of an op.
 ///
@@ -64,7 +65,11 @@ impl Tensor {
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
         if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
-            return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
+            let ty = &inputs[0].0.ty;
+            if ty.dtype == dtype {
+                return Self::planned(Op::Element(op), inputs, Arc::clone(ty));
+            }
+            return Self::planned(Op::Element(op), inputs, TensorType { shape: ty.shape.clone(), dtype });
         }
         let shape = check::broadcast(name, inputs)?;
         let spread = inputs.iter().map(|input| input.spread(&shape)).collect::<Result<Vec<_>>>()?;
@@ -88,8 +93,9 @@ impl Tensor {
                 }
             });
         }
-        let inputs: SmallVec<[&Self; 3]> =
-            std::iter::once(self).chain(tensors.iter().map(|tensor| &**tensor)).collect();
+        let mut inputs: SmallVec<[&Self; 3]> = SmallVec::new();
+        inputs.push(self);
+        tensors.iter().for_each(|tensor| inputs.push(tensor));
         Self::apply(op, &inputs)
     }
 }
