@@ -29,7 +29,7 @@ pub(crate) struct Arena {
 impl Arena {
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self { lines: [MaybeUninit::uninit(); ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
+        Self { lines: [const { MaybeUninit::uninit() }; ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
     }
 
     /// The first `words` words, initialised.
@@ -98,7 +98,7 @@ impl<'a> Runner<'a> {
     /// nobody else touches the elements that are stored; the run brings as many scalars as the program wants; all of
     /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
     /// not empty.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
         let longest = longest.next_multiple_of(LINE_WORDS);
         // Machine code that needs no scratch tile runs over everything at once.
