@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Buffer, BufferUse, Command, CommandList, Device, NativeCall, NullDevice, Record, Usage};
+use kiln_runtime::{Buffer, BufferUse, Command, CommandList, Device, NativeCall, NativeRun, NullDevice, Record, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ fn what_cannot_be_locked_together_is_refused() {
     let refused: [(&[_], &str); 5] = [
         (&[(&buffer, read), (&foreign, read)], "buffers of one device"),
         (&[(&halves[0], read), (&halves[1], write)], "buffers 0 and 1 in one allocation"),
-        (&[(&halves[0], write), (&halves[1], write)], "buffers 0 and 1 in one allocation"),
+        (&[(&halves[0], write), (&buffer, write)], "buffers 0 and 1 in one allocation"),
         (&[(&buffer, BufferUse::ReadWrite), (&buffer, read)], "buffers 0 and 1 in one allocation"),
         (&[(&staging, read)], "found upload as buffer 0"),
     ];
@@ -80,6 +80,38 @@ fn what_cannot_be_locked_together_is_refused() {
     let regions: Vec<_> = (0..3).map(|index| access.region(index)).collect();
     assert_eq!(regions.iter().map(kiln_runtime::memory::Region::bytes).collect::<Vec<_>>(), [32, 64, 32]);
     assert_eq!(regions[0].offset(), regions[1].offset() + 32);
+}
+
+/// Slices of one allocation that one run writes are locked once, which a second lock would wait for.
+#[test]
+fn slices_that_lie_apart_are_written_together() {
+    let (_, device) = device();
+    let buffer = device.buffer(96).unwrap();
+    let parts = [buffer.slice(64..).unwrap(), buffer.slice(..32).unwrap(), buffer.slice(32..64).unwrap()];
+    let uses: Vec<_> = parts.iter().map(|part| (part, BufferUse::Write)).collect();
+    let run = NativeRun::new(&5u32, "apart", uses, &[]).unwrap();
+    let mut access = run.access();
+    let places: Vec<(u64, u64)> =
+        (0..3).map(|index| access.region_mut(index)).map(|r| (r.offset(), r.bytes())).collect();
+    let start = places[1].0;
+    assert_eq!(places, [(start + 64, 32), (start, 32), (start + 32, 32)]);
+    drop(access);
+    // One that is empty hides no overlap behind it.
+    let (empty, inside) = (buffer.slice(40..40).unwrap(), buffer.slice(48..56).unwrap());
+    let uses = [&parts[2], &empty, &inside].map(|part| (part, BufferUse::Write));
+    assert_eq!(NativeRun::new(&5u32, "hidden", uses, &[]).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// Work that is run without being recorded is refused as if it were.
+#[test]
+fn a_run_is_refused_as_a_recorded_one() {
+    let ((_, own), (_, other)) = (device(), device());
+    let (buffer, foreign) = (own.buffer(64).unwrap(), other.buffer(64).unwrap());
+    let run = |buffer| own.run(&NativeRun::new(&5u32, "five", [(buffer, BufferUse::Read)], &[]).unwrap()).unwrap_err();
+    let error = run(&buffer);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().ends_with("expected no native work, found `five`"), "{error}");
+    assert_eq!(run(&foreign).kind(), ErrorKind::InvalidArgument);
 }
 
 /// A foreign device's buffers are refused at submission, as those of every command.

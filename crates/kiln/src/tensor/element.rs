@@ -7,7 +7,6 @@ use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::op::{self, ElementOp, Signature};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// A tensor or a number, as an argument of an op.
 ///
@@ -65,15 +64,18 @@ impl Tensor {
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
         if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
-            let ty = &inputs[0].0.ty;
-            if ty.dtype == dtype {
-                return Self::planned(Op::Element(op), inputs, Arc::clone(ty));
+            if inputs[0].dtype() == dtype {
+                return Self::planned_like(Op::Element(op), inputs);
             }
-            return Self::planned(Op::Element(op), inputs, TensorType { shape: ty.shape.clone(), dtype });
+            return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
         }
         let shape = check::broadcast(name, inputs)?;
-        let spread = inputs.iter().map(|input| input.spread(&shape)).collect::<Result<Vec<_>>>()?;
-        Self::planned(Op::Element(op), &spread.iter().collect::<Vec<_>>(), TensorType { shape, dtype })
+        let mut spread: SmallVec<[Self; 3]> = SmallVec::new();
+        for input in inputs {
+            spread.push(input.spread(&shape)?);
+        }
+        let spread: SmallVec<[&Self; 3]> = spread.iter().collect();
+        Self::planned(Op::Element(op), &spread, TensorType { shape, dtype })
     }
 
     /// Applies an op to this tensor and to tensors or numbers; numbers take its shape and dtype.

@@ -15,9 +15,7 @@ const MAX_PENDING: usize = 512;
 
 /// A node of the graph that tensors are.
 pub(super) struct Node {
-    /// Shared by neighbours, as the result of most ops is what their input is.
-    pub(super) ty: Arc<TensorType>,
-    pub(super) device: Device,
+    pub(super) kind: Arc<Kind>,
     /// An upper bound of the nodes that have to run for this one, itself included.
     pending: AtomicU32,
     /// The number that it had in the graph which was last collected on its device.
@@ -30,6 +28,12 @@ pub(super) struct Node {
     planned: Mutex<Option<Box<Planned>>>,
     /// Where the elements are, or will be when what is submitted is done.
     storage: OnceLock<Storage>,
+}
+
+/// What a tensor is, apart from its elements. Shared by neighbours: the result of most ops is what their input is.
+pub(super) struct Kind {
+    pub(super) ty: TensorType,
+    pub(super) device: Device,
 }
 
 /// An op that did not run yet.
@@ -100,31 +104,40 @@ impl Node {
 }
 
 impl Tensor {
-    fn node(ty: Arc<TensorType>, device: Device, pending: usize, planned: Option<Planned>) -> Node {
+    fn node(kind: Arc<Kind>, pending: usize, planned: Option<Planned>) -> Node {
         let (planned, pending) = (planned.map(Box::new), AtomicU32::new(pending as u32));
         let (number, was_inlined) = (AtomicU32::new(0), AtomicBool::new(false));
-        Node { ty, device, pending, number, was_inlined, planned: Mutex::new(planned), storage: OnceLock::new() }
+        Node { kind, pending, number, was_inlined, planned: Mutex::new(planned), storage: OnceLock::new() }
     }
 
     /// A tensor in memory.
     pub(super) fn ready(ty: TensorType, device: &Device, storage: Storage) -> Self {
-        Self(Arc::new(Node { storage: storage.into(), ..Self::node(ty.into(), device.clone(), 0, None) }))
+        let kind = Arc::new(Kind { ty, device: device.clone() });
+        Self(Arc::new(Node { storage: storage.into(), ..Self::node(kind, 0, None) }))
     }
 
     /// A tensor that an op without inputs gives.
     pub(super) fn source(op: Op, scalar: u32, ty: TensorType, device: &Device) -> Self {
         let planned = Planned { op, inputs: SmallVec::new(), scalar };
-        Self(Arc::new(Self::node(ty.into(), device.clone(), 1, Some(planned))))
+        Self(Arc::new(Self::node(Arc::new(Kind { ty, device: device.clone() }), 1, Some(planned))))
     }
 
     /// A tensor that an op gives of others, which the caller has checked. Runs what is pending where that has grown large.
-    pub(super) fn planned(op: Op, inputs: &[&Self], ty: impl Into<Arc<TensorType>>) -> crate::Result<Self> {
-        let device = inputs[0].device().clone();
+    pub(super) fn planned(op: Op, inputs: &[&Self], ty: TensorType) -> crate::Result<Self> {
+        Self::planned_as(op, inputs, Arc::new(Kind { ty, device: inputs[0].device().clone() }))
+    }
+
+    /// As [`planned`](Self::planned), of the shape and dtype of the first of them.
+    pub(super) fn planned_like(op: Op, inputs: &[&Self]) -> crate::Result<Self> {
+        Self::planned_as(op, inputs, Arc::clone(&inputs[0].0.kind))
+    }
+
+    fn planned_as(op: Op, inputs: &[&Self], kind: Arc<Kind>) -> crate::Result<Self> {
         let pending = 1 + inputs.iter().map(|input| input.0.pending()).sum::<usize>();
         let mut kept: SmallVec<[Self; 3]> = SmallVec::new();
         inputs.iter().for_each(|&input| kept.push(input.clone()));
         let planned = Planned { op, inputs: kept, scalar: 0 };
-        let tensor = Self(Arc::new(Self::node(ty.into(), device, pending, Some(planned))));
+        let tensor = Self(Arc::new(Self::node(kind, pending, Some(planned))));
         if pending >= MAX_PENDING {
             // Nodes that several others use were counted several times.
             let pending = super::run::eval_from(&tensor, MAX_PENDING)?;

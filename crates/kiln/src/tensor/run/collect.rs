@@ -3,7 +3,7 @@
 use crate::Tensor;
 use crate::tensor::node::Storage;
 use kiln_ir::Layout;
-use kiln_ir::graph::{Graph, Node, NodeId, Op, TensorType};
+use kiln_ir::graph::{Graph, Node, NodeId, Op};
 use kiln_ir::plan::PlanKey;
 use kiln_runtime::Buffer;
 use parking_lot::Mutex;
@@ -123,7 +123,7 @@ impl Collected {
             }
             let mut inputs = SmallVec::new();
             planned.inputs.iter().for_each(|input| inputs.push(input.0.number()));
-            let node = Node { op: planned.op.clone(), inputs, ty: TensorType::clone(&tensor.0.ty) };
+            let node = Node { op: planned.op.clone(), inputs, ty: tensor.0.kind.ty.clone() };
             drop(guard);
             self.push(node, tensor);
         }
@@ -138,7 +138,7 @@ impl Collected {
             None => (Input::Whole(self.tensors.len()), Arc::clone(&storage.layout)),
         };
         self.inputs.push(input);
-        let node = Node { op: Op::Input(layout), inputs: SmallVec::new(), ty: TensorType::clone(&tensor.0.ty) };
+        let node = Node { op: Op::Input(layout), inputs: SmallVec::new(), ty: tensor.0.kind.ty.clone() };
         self.push(node, tensor);
     }
 

@@ -17,7 +17,7 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
         input.eval()?;
         let storage = input.0.storage().ok_or_else(|| invalid(format!("expected elements, found {input:?}")))?;
         let op = Op::Input(Arc::clone(&storage.layout));
-        graph.nodes.push(Node { op, inputs: SmallVec::new(), ty: TensorType::clone(&input.0.ty) });
+        graph.nodes.push(Node { op, inputs: SmallVec::new(), ty: input.0.kind.ty.clone() });
         buffers.push(&storage.buffer);
     }
     graph.nodes.push(Node { inputs: (0..inputs.len()).collect(), ..node.clone() });

@@ -179,7 +179,7 @@ impl Bound {
             }
             Op::Reduce(..) => (0.0, 0.0),
             Op::Kernel(op) => {
-                let types: Vec<_> = inputs.iter().map(|input| TensorType::clone(&input.0.ty)).collect();
+                let types: Vec<_> = inputs.iter().map(|input| input.0.kind.ty.clone()).collect();
                 let largest = inputs.iter().map(|input| largest(input)).collect::<Result<Vec<_>>>()?;
                 (stored, op.bound(&types, &largest))
             }
