@@ -3,7 +3,7 @@
 use super::Attention;
 use crate::matmul::matrix::Matrix;
 use crate::matmul::scratch;
-use crate::matmul::tile::{Block, COLUMNS, ROWS, Side};
+use crate::matmul::tile::{Block, COLUMNS, ROWS, Rows, Side};
 use crate::matmul::vector::{self, LANES, Vector, Work};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result, SimdLevel};
@@ -148,7 +148,8 @@ unsafe fn multiply(level: SimdLevel, a: Matrix<'_>, copy: *mut f32, b: Side, c: 
         unsafe { a.pack::<ROWS>(level, copy, steps * ROWS) };
         Side { first: copy, lane: 1, step: ROWS as isize, panel: (steps * ROWS) as isize }
     };
-    vector::at(level, Block { steps, rows, panels: width / COLUMNS, a, b, c, c_row: width, add });
+    let c = Rows { first: c, row: width };
+    vector::at(level, Block { steps, rows, panels: width / COLUMNS, a, b, before: add.then_some(c), scale: None, c });
 }
 
 /// Multiplies the queries by the scale, and begins with nothing.

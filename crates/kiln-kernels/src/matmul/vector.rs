@@ -81,6 +81,19 @@ pub(crate) fn at<W: Work>(level: SimdLevel, work: W) -> W::Output {
     }
 }
 
+/// Asks for memory that is read soon. It need not exist.
+#[inline(always)]
+pub(crate) fn prefetch<T>(from: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction, which does nothing where it cannot read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(from.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
 /// The value of the bits of a half-precision float, without a branch.
 #[inline(always)]
 pub(crate) fn widen_f16(bits: u16) -> f32 {
