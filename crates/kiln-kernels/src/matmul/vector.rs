@@ -65,6 +65,22 @@ pub(crate) trait Vector: Copy {
     }
 }
 
+/// Two to the power of numbers that are not positive, to 2 units in the last place; 0 where that is below the normal numbers.
+#[inline(always)]
+pub(crate) fn exp2<V: Vector>(x: V) -> V {
+    const SHIFT: f32 = 12_582_912.0;
+    // A NaN stays.
+    let x = V::splat(-127.0).max(x);
+    let shifted = x.add(V::splat(SHIFT));
+    let r = x.sub(shifted.sub(V::splat(SHIFT)));
+    // The polynomial with the smallest relative error, 9e-8, from -0.5 to 0.5.
+    let mut p = V::splat(1.326_472_7e-3);
+    for factor in [9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147, 1.0] {
+        p = p.mul_add(r, V::splat(factor));
+    }
+    p.mul(shifted.power_of_two())
+}
+
 /// Work that is compiled for each level. `run` is `#[inline(always)]`, and so is what it calls, or it is not compiled for the level.
 pub(crate) trait Work {
     type Output;
@@ -79,6 +95,19 @@ pub(crate) fn at<W: Work>(level: SimdLevel, work: W) -> W::Output {
         SimdLevel::Avx2 | SimdLevel::Avx512 => unsafe { x86::run(work) },
         _ => work.run::<[f32; LANES]>(),
     }
+}
+
+/// Asks for memory that is read soon. It need not exist.
+#[inline(always)]
+pub(crate) fn prefetch<T>(from: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction, which does nothing where it cannot read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(from.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
 }
 
 /// The value of the bits of a half-precision float, without a branch.
