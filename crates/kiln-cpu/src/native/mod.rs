@@ -6,6 +6,9 @@
 mod best;
 mod blocks;
 mod body;
+mod columns;
+mod fold;
+mod lanes;
 mod load;
 mod loops;
 mod machine;
