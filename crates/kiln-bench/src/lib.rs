@@ -8,14 +8,14 @@
 //!
 //! ```
 //! use kiln::{CpuOptions, Device};
-//! use kiln_bench::{Effort, Number, Ours, compare, find};
+//! use kiln_bench::{Closeness, Effort, Number, Ours, compare, find};
 //!
 //! # fn main() -> Result<(), kiln_bench::Fault> {
 //! let work = find("mlp-1x64x64").ok_or("no such work")?;
 //! let (one, two) = (Device::cpu_with(CpuOptions::new().threads(1))?, Device::cpu_with(CpuOptions::new().threads(2))?);
 //! let (one, two) = (Ours::new(&work.op, Number::F32, &one)?.ready(), Ours::new(&work.op, Number::F32, &two)?.ready());
-//! work.op.check(Number::F32, &one.output()?)?;
-//! work.op.check(Number::F32, &two.output()?)?;
+//! assert_eq!(work.op.check(Number::F32, &one.output()?)?, Closeness::Close);
+//! assert_eq!(work.op.check(Number::F32, &two.output()?)?, Closeness::Close);
 //!
 //! let timings = compare(&mut [one.arm("one thread"), two.arm("two threads")], &Effort::quick());
 //! for timing in timings {
@@ -38,7 +38,7 @@ mod reference;
 mod time;
 mod works;
 
-pub use check::Wrong;
+pub use check::{Closeness, Wrong};
 pub use data::{Input, uniform};
 pub use limits::Limits;
 pub use op::{Number, Op};

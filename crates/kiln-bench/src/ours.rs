@@ -133,6 +133,7 @@ fn tensor(elements: &[f32], shape: &[usize], number: Number, device: &Device) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Closeness;
     use crate::op::small_ops;
 
     #[test]
@@ -140,7 +141,7 @@ mod tests {
         let device = Device::cpu().unwrap();
         for (op, number) in small_ops() {
             let ours = Ours::new(&op, number, &device).unwrap();
-            op.check(number, &ours.output().unwrap()).unwrap_or_else(|wrong| panic!("{op:?} {number}: {wrong}"));
+            assert_eq!(op.check(number, &ours.output().unwrap()), Ok(Closeness::Close), "{op:?} {number}");
             let results = ours.expression().unwrap();
             let shape: Vec<usize> = results[0].shape().to_vec();
             let wanted = op.output_shape();

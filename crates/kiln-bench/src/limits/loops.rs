@@ -18,19 +18,16 @@ pub(super) fn multiply_add(rounds: usize) {
         black_box(unsafe { avx2::multiply_add(rounds) });
         return;
     }
-    black_box(multiply_add_with(rounds, |sum, x, y| {
-        // Without an instruction for it, `mul_add` is a call of a slow function.
-        if cfg!(target_arch = "aarch64") { sum.mul_add(x, y) } else { sum * x + y }
-    }));
+    black_box(plain_multiply_add(rounds));
 }
 
-#[inline(always)]
-fn multiply_add_with(rounds: usize, step: impl Fn(f32, f32, f32) -> f32) -> [[f32; LANES]; SUMS] {
+fn plain_multiply_add(rounds: usize) -> [f32; SUMS * LANES] {
     let (x, y) = (black_box(0.999_f32), black_box(0.001_f32));
-    let mut sums = [[1.0; LANES]; SUMS];
+    let mut sums = [1.0_f32; SUMS * LANES];
     for _ in 0..rounds {
-        for lane in sums.iter_mut().flatten() {
-            *lane = step(*lane, x, y);
+        for sum in &mut sums {
+            // Without an instruction for it, `mul_add` is a call of a slow function.
+            *sum = if cfg!(target_arch = "aarch64") { sum.mul_add(x, y) } else { *sum * x + y };
         }
     }
     sums
@@ -99,20 +96,38 @@ fn triad(a: &[f32], b: &[f32], to: &mut [f32]) {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{LANES, SUMS};
-    use std::arch::x86_64::{_mm_sfence, _mm256_add_ps, _mm256_loadu_ps, _mm256_stream_ps};
+    use std::arch::x86_64::{
+        __m256, _mm_sfence, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
+        _mm256_stream_ps,
+    };
+    use std::hint::black_box;
 
     pub(super) fn is_there() -> bool {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
     }
 
     #[target_feature(enable = "avx2,fma")]
-    pub(super) fn multiply_add(rounds: usize) -> [[f32; LANES]; SUMS] {
-        super::multiply_add_with(rounds, f32::mul_add)
+    pub(super) fn multiply_add(rounds: usize) -> [__m256; SUMS] {
+        let (x, y) = (_mm256_set1_ps(black_box(0.999)), _mm256_set1_ps(black_box(0.001)));
+        let mut sums = [y; SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm256_fmadd_ps(*sum, x, y);
+            }
+        }
+        sums
     }
 
     #[target_feature(enable = "avx2,fma")]
-    pub(super) fn read(from: &[f32]) -> [f32; 64] {
-        super::read(from)
+    pub(super) fn read(from: &[f32]) -> [__m256; 8] {
+        let mut sums = [_mm256_setzero_ps(); 8];
+        for group in from.chunks_exact(8 * LANES) {
+            for (place, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: a group has eight elements for each sum.
+                *sum = _mm256_add_ps(*sum, unsafe { _mm256_loadu_ps(group.as_ptr().add(place * LANES)) });
+            }
+        }
+        sums
     }
 
     #[target_feature(enable = "avx2,fma")]

@@ -182,13 +182,25 @@ mod tests {
 
     #[test]
     fn least_time_is_bound_by_arithmetic_or_by_bytes() {
-        let mut limits = Limits::measure(1);
-        assert!(limits.peak_flops() > 1e8);
-        let matmul = limits.least(&Op::Matmul { m: 512, k: 512, n: 512 }, Number::F32).unwrap();
-        assert!(matmul.compute > matmul.memory && matmul.seconds() == matmul.compute);
-        let add = limits.least(&Op::Add { len: 1 << 16 }, Number::F32).unwrap();
-        assert!(add.memory > add.compute && add.seconds() == add.memory);
+        let mut limits = Limits { threads: 1, peak: 1e9, bandwidths: BTreeMap::new() };
+        limits.bandwidths.insert((Pattern::Triad, 1 << 20), 1e8);
+        let add = limits.least(&Op::Add { len: 1 << 16 }, Number::F32);
+        assert_eq!(add, Some(Least { compute: 65536.0 / 1e9, memory: 3.0 * 4.0 * 65536.0 / 1e8 }));
+        assert_eq!(add.map(|least| least.seconds()), Some(3.0 * 4.0 * 65536.0 / 1e8));
+        let matmul = limits.least(&Op::Matmul { m: 256, k: 256, n: 256 }, Number::F32).unwrap();
+        assert_eq!(matmul.seconds(), 2.0 * 16_777_216.0 / 1e9);
         assert_eq!(limits.least(&Op::TinyIndependent { count: 2, len: 16 }, Number::F32), None);
-        assert_eq!(limits.bandwidths().count(), 2);
+    }
+
+    #[test]
+    fn what_is_measured_is_positive_and_kept() {
+        let mut limits = Limits::measure(2);
+        assert!(limits.peak_flops().is_finite() && limits.peak_flops() > 0.0);
+        for pattern in Pattern::ALL {
+            let bandwidth = limits.bandwidth(pattern, 1e5);
+            assert!(bandwidth.is_finite() && bandwidth > 0.0, "{}", pattern.name());
+            assert_eq!(limits.bandwidth(pattern, 1.1e5), bandwidth);
+        }
+        assert_eq!(limits.bandwidths().count(), 3);
     }
 }
