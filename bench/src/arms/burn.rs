@@ -1,0 +1,8 @@
+//! burn on its flex backend: eager, rayon, gemm for products.
+
+use super::{Prepared, Task};
+use burn::tensor::Device;
+
+pub(super) fn prepare(task: &Task<'_>) -> Prepared {
+    Ok(burn_works::prepare(&task.op, task.number, task.data, &Device::flex()))
+}

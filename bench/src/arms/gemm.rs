@@ -1,0 +1,64 @@
+//! gemm: products of matrices, into memory that is there already.
+
+use super::{NotThere, Prepared, Task};
+use gemm::{Parallelism, f16};
+use kiln_bench::{Number, Op, Ready};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+pub(super) fn prepare(task: &Task<'_>) -> Prepared {
+    let Op::Matmul { m, k, n } = task.op else {
+        return Err(NotThere::Lacks("it has products of matrices only"));
+    };
+    let [a, b] = [0, 1].map(|input| task.data[input].clone());
+    let sizes = [m, k, n];
+    Ok(match task.number {
+        Number::F32 => ready(sizes, a, b, [0.0, 1.0], |value| value, task.threads),
+        Number::F16 => {
+            let [a, b] = [a, b].map(|matrix| matrix.into_iter().map(f16::from_f32).collect());
+            ready(sizes, a, b, [f16::ZERO, f16::ONE], f16::to_f32, task.threads)
+        }
+    })
+}
+
+fn ready<T: Copy + 'static>(
+    [m, k, n]: [usize; 3],
+    a: Vec<T>,
+    b: Vec<T>,
+    [zero, one]: [T; 2],
+    widen: fn(T) -> f32,
+    threads: usize,
+) -> Ready {
+    assert!(a.len() == m * k && b.len() == k * n, "expected matrices of {m}x{k} and {k}x{n}");
+    let product = Rc::new(RefCell::new(vec![zero; m * n]));
+    let (of_row, step) = (n as isize, 1);
+    let compute = move || {
+        let mut to = product.borrow_mut();
+        // SAFETY: the matrices have m*k, k*n and m*n elements, row by row, and `to` is borrowed by nobody else.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                k,
+                to.as_mut_ptr(),
+                step,
+                of_row,
+                false,
+                a.as_ptr(),
+                step,
+                k as isize,
+                b.as_ptr(),
+                step,
+                of_row,
+                zero,
+                one,
+                false,
+                false,
+                false,
+                Parallelism::Rayon(threads),
+            );
+        }
+        Ok(vec![product.clone()])
+    };
+    Ready::new(compute, move |product| Ok(product.borrow().iter().map(|value| widen(*value)).collect()))
+}

@@ -1,0 +1,100 @@
+//! Kiln's tensors beside those of its peers.
+//!
+//! `cargo run --release --manifest-path bench/Cargo.toml` measures the works of `kiln-bench` with Kiln, candle, burn, gemm and rten in one
+//! process: the same numbers, every output checked, arms taking turns in random order. `-- --help` tells what else there is.
+//!
+//! In the order of use: `options` the command line · `arms` a file for each library · `line` and `table` the comparison · `growth`, `memory`,
+//! `start` what else is measured · `report` and `plot` what is written to files.
+
+mod arms;
+mod growth;
+mod line;
+mod memory;
+mod options;
+mod plot;
+mod report;
+mod start;
+mod table;
+
+use clap::Parser;
+use kiln_bench::{Fault, Limits, Number};
+use line::Line;
+use options::Options;
+use report::Report;
+use std::process::Command;
+
+fn main() -> Result<(), Fault> {
+    let options = Options::parse();
+    set_threads(options.threads);
+    if options.list {
+        list(&options);
+        return Ok(());
+    }
+    if !options.memory_of.is_empty() {
+        return memory::print_own_peak(&options.memory_of, options.threads);
+    }
+    if options.gpu {
+        return compare_gpus();
+    }
+    let mut report = Report::new(&options);
+    report.print_head();
+    measure(&options, &mut report)?;
+    if let Some(path) = &options.json {
+        report.write(path)?;
+    }
+    if let Some(folder) = &options.plots {
+        plot::write(&report, folder)?;
+    }
+    Ok(())
+}
+
+/// Tells the thread pools of all libraries how many threads to have. They look when they are first used.
+fn set_threads(threads: usize) {
+    for name in ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS", "RTEN_NUM_THREADS"] {
+        // SAFETY: this is the first thing that the only thread of the process does.
+        unsafe { std::env::set_var(name, threads.to_string()) };
+    }
+}
+
+fn list(options: &Options) {
+    for work in options.works() {
+        let [f32, f16] = Number::ALL.map(|number| work.target(number));
+        println!("{:<26} {:?}, target {f32} in f32, {f16} in f16", work.id, work.op);
+    }
+}
+
+fn measure(options: &Options, report: &mut Report) -> Result<(), Fault> {
+    if options.memory {
+        report.memory = memory::footprints(options)?;
+        return Ok(());
+    }
+    if options.start {
+        report.start = start::starts(&options.effort())?;
+        return Ok(());
+    }
+    let (mut limits, single) = (Limits::measure(options.threads), Limits::measure(1));
+    if options.growth {
+        report.growth = growth::growth(options, &mut limits)?;
+    } else if options.scaling {
+        report.scaling = growth::scaling(options)?;
+    } else {
+        table::print_head(&mut limits, &single);
+        for work in options.works() {
+            for number in options.numbers() {
+                let line = Line::measure(work, number, options, &mut limits);
+                table::print(&line);
+                report.lines.push(line);
+            }
+        }
+    }
+    report.set_limits(&limits, &single);
+    Ok(())
+}
+
+/// The comparison on a GPU is a package of its own, which builds burn for wgpu.
+fn compare_gpus() -> Result<(), Fault> {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/gpu/Cargo.toml");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(["run", "--release", "--manifest-path", manifest]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("the comparison on a GPU ended with {status}").into()) }
+}

@@ -1,0 +1,87 @@
+//! The command line.
+
+use clap::Parser;
+use kiln_bench::{Effort, Number, Work, works};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Kiln's tensors beside candle, burn, gemm and rten on the CPU: the same works on the same numbers, arms taking turns in random order,
+/// every output checked.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Options {
+    /// Only works whose names begin with one of these
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Only this dtype: f32 or f16
+    #[arg(long, value_parser = parse_number)]
+    pub(crate) dtype: Option<Number>,
+    /// Only these arms; kiln is always there
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) arms: Vec<String>,
+    /// Threads of every arm
+    #[arg(long, default_value_t = 2)]
+    pub(crate) threads: usize,
+    /// Seconds for each line of the table
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// A few samples for each line: to see that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Writes all numbers to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Writes plots as SVG into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plots: Option<PathBuf>,
+    /// Lists the works and ends
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Instead of the table: time per element from 64 K to 64 M elements
+    #[arg(long)]
+    pub(crate) growth: bool,
+    /// Instead of the table: one thread against two
+    #[arg(long)]
+    pub(crate) scaling: bool,
+    /// Instead of the table: from the start of a process to its first printed result
+    #[arg(long)]
+    pub(crate) start: bool,
+    /// Instead of the table: peak resident bytes of each arm, in a process of its own
+    #[arg(long)]
+    pub(crate) memory: bool,
+    /// Instead of the table: Kiln's GPU device beside burn on wgpu, through the package in `bench/gpu`
+    #[arg(long)]
+    pub(crate) gpu: bool,
+    /// Of `--memory`, in the process of one arm: `ARM WORK DTYPE`
+    #[arg(long, hide = true, num_args = 3, value_names = ["ARM", "WORK", "DTYPE"])]
+    pub(crate) memory_of: Vec<String>,
+}
+
+impl Options {
+    /// The works that were asked for.
+    pub(crate) fn works(&self) -> impl Iterator<Item = &'static Work> + '_ {
+        let is_wanted = |work: &&Work| self.only.is_empty() || self.only.iter().any(|only| work.id.starts_with(only));
+        works().iter().filter(is_wanted)
+    }
+
+    /// The dtypes that were asked for.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Number> + '_ {
+        Number::ALL.into_iter().filter(|number| self.dtype.is_none_or(|wanted| wanted == *number))
+    }
+
+    /// Whether an arm takes part.
+    pub(crate) fn wants_arm(&self, name: &str) -> bool {
+        name == "kiln" || self.arms.is_empty() || self.arms.iter().any(|arm| arm == name)
+    }
+
+    pub(crate) fn effort(&self) -> Effort {
+        if self.quick {
+            return Effort::quick();
+        }
+        Effort { budget: Duration::from_secs_f64(self.seconds), ..Effort::new() }
+    }
+}
+
+pub(crate) fn parse_number(name: &str) -> Result<Number, String> {
+    let number = Number::ALL.into_iter().find(|number| number.name() == name);
+    number.ok_or_else(|| format!("expected f32 or f16, found {name}"))
+}

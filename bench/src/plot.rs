@@ -1,0 +1,147 @@
+//! Plots as SVG: ratios of all lines, products of matrices against the peak, time per element against size.
+
+use crate::arms::LIBRARIES;
+use crate::line::Line;
+use crate::report::Report;
+use kiln_bench::{Fault, Number};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use std::path::Path;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Writes the plots that the report has numbers for.
+pub(crate) fn write(report: &Report, folder: &Path) -> Result<(), Fault> {
+    std::fs::create_dir_all(folder)?;
+    let ratios: Vec<_> =
+        report.lines.iter().filter_map(|line| Some((line, line.ratio(|time| time.median)?.1))).collect();
+    if !ratios.is_empty() {
+        let height = 60 + 22 * ratios.len() as u32;
+        on_page(&folder.join("ratios.svg"), (900, height), |area| draw_ratios(area, &ratios))?;
+    }
+    for number in Number::ALL {
+        let squares: Vec<_> = report.lines.iter().filter(|line| is_square(line, number)).collect();
+        if squares.len() > 1 {
+            let path = folder.join(format!("matmul-{number}.svg"));
+            on_page(&path, (800, 500), |area| draw_matmul(area, &squares, report.peak_flops()))?;
+        }
+        if report.growth.iter().any(|size| size.dtype == number) {
+            let path = folder.join(format!("growth-{number}.svg"));
+            on_page(&path, (800, 500), |area| draw_growth(area, report, number))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_square(line: &Line, number: Number) -> bool {
+    line.dtype == number && line.work.starts_with("matmul-")
+}
+
+fn on_page(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), Fault>) -> Result<(), Fault> {
+    let area = SVGBackend::new(path, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    draw(&area)?;
+    Ok(area.present()?)
+}
+
+/// A bar for each line: how many times Kiln's time the best peer takes, on a logarithmic scale.
+fn draw_ratios(area: &Area<'_>, ratios: &[(&Line, f64)]) -> Result<(), Fault> {
+    let most = ratios.iter().fold(2.0, |most: f64, (_, ratio)| most.max(*ratio)) * 1.3;
+    let least = ratios.iter().fold(0.5, |least: f64, (_, ratio)| least.min(*ratio)) / 1.3;
+    let count = ratios.len();
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .caption("best peer's time / Kiln's time (median); the tick is the target", ("sans-serif", 16))
+        .x_label_area_size(24)
+        .y_label_area_size(230)
+        .build_cartesian_2d((least..most).log_scale(), 0..count)?;
+    let name = |place: &usize| {
+        let line = count.checked_sub(place + 1).and_then(|line| ratios.get(line));
+        line.map_or(String::new(), |(line, _)| format!("{} {}", line.work, line.dtype))
+    };
+    chart.configure_mesh().disable_y_mesh().y_labels(count).y_label_formatter(&name).y_label_offset(-10).draw()?;
+    for (index, (line, ratio)) in ratios.iter().enumerate() {
+        let place = count - 1 - index;
+        let colour = if *ratio >= line.target { RGBColor(46, 125, 80) } else { RGBColor(190, 80, 60) };
+        let mut bar = Rectangle::new([(1.0, place), (*ratio, place + 1)], colour.filled());
+        bar.set_margin(4, 4, 0, 0);
+        chart.draw_series([bar])?;
+        chart
+            .draw_series([PathElement::new([(line.target, place), (line.target, place + 1)], BLACK.stroke_width(2))])?;
+    }
+    Ok(())
+}
+
+/// Arithmetic per second over the length of a side.
+fn draw_matmul(area: &Area<'_>, squares: &[&Line], peak: f64) -> Result<(), Fault> {
+    let side = |line: &Line| (line.flops / 2.0).cbrt();
+    let sides = side(squares[0])..side(squares[squares.len() - 1]);
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .caption(format!("a @ b, {}: GFLOP/s over the side of the matrices", squares[0].dtype), ("sans-serif", 16))
+        .x_label_area_size(30)
+        .y_label_area_size(50)
+        .build_cartesian_2d((sides.start..sides.end).log_scale().base(2.0), 0.0..peak * 1.1e-9)?;
+    chart.configure_mesh().x_label_formatter(&|side| format!("{side:.0}")).draw()?;
+    let top = [(sides.start, peak * 1e-9), (sides.end, peak * 1e-9)];
+    named(chart.draw_series(LineSeries::new(top, BLACK.stroke_width(1)))?, "FMA peak", BLACK);
+    for (index, library) in LIBRARIES.iter().enumerate() {
+        let at = |line: &&&Line| Some((side(line), line.flops / line.timing(library.name)?.median * 1e-9));
+        let points: Vec<_> = squares.iter().filter_map(|line| at(&line)).collect();
+        if !points.is_empty() {
+            let colour = colour(index);
+            named(chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?, library.name, colour);
+        }
+    }
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::LowerRight).background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
+    Ok(())
+}
+
+/// Nanoseconds per element over the number of elements, with what the machine allows as thin lines.
+fn draw_growth(area: &Area<'_>, report: &Report, number: Number) -> Result<(), Fault> {
+    let sizes: Vec<_> = report.growth.iter().filter(|size| size.dtype == number).collect();
+    let ends = |values: Vec<f64>| {
+        values
+            .iter()
+            .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), value| (least.min(*value), most.max(*value)))
+    };
+    let (fewest, most) = ends(sizes.iter().map(|size| size.elements as f64).collect());
+    let (_, slowest) = ends(sizes.iter().map(|size| size.nanoseconds_per_element).collect());
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .caption(format!("{number}: ns per element over elements (thin: the limit)"), ("sans-serif", 16))
+        .x_label_area_size(30)
+        .y_label_area_size(50)
+        .build_cartesian_2d((fewest..most).log_scale().base(2.0), 0.0..slowest * 1.1)?;
+    chart.configure_mesh().x_label_formatter(&|count| format!("{:.0} K", count / 1024.0)).draw()?;
+    let mut works: Vec<&str> = sizes.iter().map(|size| size.work).collect();
+    works.dedup();
+    for (index, work) in works.into_iter().enumerate() {
+        let of_work = || sizes.iter().filter(move |size| size.work == work);
+        let points = of_work().map(|size| (size.elements as f64, size.nanoseconds_per_element));
+        let least = of_work().filter_map(|size| Some((size.elements as f64, size.least_nanoseconds_per_element?)));
+        let colour = colour(index);
+        named(chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?, work, colour);
+        chart.draw_series(LineSeries::new(least, colour.mix(0.5)))?;
+    }
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
+    Ok(())
+}
+
+fn named<'a, 'b>(series: &mut plotters::chart::SeriesAnno<'a, SVGBackend<'b>>, name: &str, colour: RGBColor) {
+    series.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+}
+
+fn colour(index: usize) -> RGBColor {
+    const COLOURS: [RGBColor; 6] = [
+        RGBColor(200, 60, 40),
+        RGBColor(40, 100, 180),
+        RGBColor(120, 160, 210),
+        RGBColor(60, 140, 80),
+        RGBColor(150, 100, 180),
+        RGBColor(200, 150, 40),
+    ];
+    COLOURS[index % COLOURS.len()]
+}

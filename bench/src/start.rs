@@ -1,0 +1,63 @@
+//! From the start of a process to its first printed result.
+
+use kiln_bench::{Arm, Effort, Fault, Timing, compare};
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The programs: each prints `5`, the last one without computing it.
+const PROGRAMS: [&str; 3] = ["start-kiln", "start-candle", "start-nothing"];
+
+/// How long a program takes.
+#[derive(Serialize)]
+pub(crate) struct Start {
+    program: &'static str,
+    timing: Timing,
+}
+
+/// Starts the programs in turns.
+pub(crate) fn starts(effort: &Effort) -> Result<Vec<Start>, Fault> {
+    let folder = built()?;
+    let mut arms = PROGRAMS.map(|program| {
+        let path = folder.join(program);
+        Arm::new(program, move || first_result(&path))
+    });
+    // A start is a sample of its own.
+    let effort = Effort { sample: Duration::ZERO, least_samples: 100, ..*effort };
+    let timings = compare(&mut arms, &effort);
+    let starts = PROGRAMS.into_iter().zip(timings).map(|(program, timing)| Ok(Start { program, timing: timing? }));
+    let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
+    println!("{:<16} {:>10} {:>10} {:>8}", "program (ms)", "median", "min", "starts");
+    for Start { program, timing } in &starts {
+        let (median, minimum) = (timing.median * 1e3, timing.minimum * 1e3);
+        println!("{program:<16} {median:>10.3} {minimum:>10.3} {:>8}", timing.samples);
+    }
+    Ok(starts)
+}
+
+/// The folder of the programs, which are built where they are missing.
+fn built() -> Result<PathBuf, Fault> {
+    let own = std::env::current_exe()?;
+    let folder = own.parent().ok_or("expected a program in a folder")?;
+    if PROGRAMS.iter().any(|program| !folder.join(program).exists()) {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["build", "--release", "--bins", "--manifest-path"]).arg(manifest);
+        if !command.status()?.success() {
+            return Err("the programs to start could not be built".into());
+        }
+    }
+    Ok(folder.to_path_buf())
+}
+
+fn first_result(program: &Path) -> Result<(), Fault> {
+    let mut child = Command::new(program).stdout(Stdio::piped()).spawn()?;
+    let mut first = [0];
+    let result = child.stdout.take().ok_or("expected a pipe")?.read_exact(&mut first);
+    child.wait()?;
+    result?;
+    if first == *b"5" { Ok(()) } else { Err(format!("expected 5, found {:?}", first[0] as char).into()) }
+}
