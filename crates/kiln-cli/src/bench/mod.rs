@@ -139,7 +139,8 @@ fn measure(
     let timing = compare(&mut [Arm::new("kiln", || Ok(ours.run()?))], effort).pop();
     report.peak_resident_bytes = memory::peak_resident_bytes();
     if let Some(timing) = timing {
-        report.set_timing(timing?, limits.and_then(|limits| limits.least(&work.op, number)));
+        let timing = timing.map_err(|fault| fault.to_string())?;
+        report.set_timing(timing, limits.and_then(|limits| limits.least(&work.op, number)));
     }
     Ok(report)
 }

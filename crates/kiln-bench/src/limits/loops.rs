@@ -1,0 +1,145 @@
+//! The loops that show a limit. On x86-64 with AVX2 and FMA they use both; elsewhere they are what the compiler makes of them.
+
+use super::Pattern;
+use std::hint::black_box;
+
+/// Independent sums: more than a processor has multiply-adds under way.
+const SUMS: usize = 12;
+const LANES: usize = 8;
+
+/// Additions and multiplications of one round of [`multiply_add`].
+pub(super) const FLOPS_PER_ROUND: usize = 2 * SUMS * LANES;
+
+/// Multiplies and adds in registers.
+pub(super) fn multiply_add(rounds: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if avx2::is_there() {
+        // SAFETY: the processor has AVX2 and FMA.
+        black_box(unsafe { avx2::multiply_add(rounds) });
+        return;
+    }
+    black_box(multiply_add_with(rounds, |sum, x, y| {
+        // Without an instruction for it, `mul_add` is a call of a slow function.
+        if cfg!(target_arch = "aarch64") { sum.mul_add(x, y) } else { sum * x + y }
+    }));
+}
+
+#[inline(always)]
+fn multiply_add_with(rounds: usize, step: impl Fn(f32, f32, f32) -> f32) -> [[f32; LANES]; SUMS] {
+    let (x, y) = (black_box(0.999_f32), black_box(0.001_f32));
+    let mut sums = [[1.0; LANES]; SUMS];
+    for _ in 0..rounds {
+        for lane in sums.iter_mut().flatten() {
+            *lane = step(*lane, x, y);
+        }
+    }
+    sums
+}
+
+/// The arrays of one thread.
+pub(super) struct Streams {
+    from: [Vec<f32>; 2],
+    to: Vec<f32>,
+}
+
+impl Streams {
+    pub(super) fn new(len: usize, pattern: Pattern) -> Self {
+        let array = |is_used: bool| vec![1.0; if is_used { len } else { 0 }];
+        Self { from: [array(true), array(pattern == Pattern::Triad)], to: array(pattern != Pattern::Read) }
+    }
+
+    /// Passes over the arrays once. Stores that bypass the cache save reading what they overwrite, and keep nothing for the next pass.
+    pub(super) fn pass(&mut self, pattern: Pattern, bypass_cache: bool) {
+        let ([a, b], to) = (&self.from, &mut self.to[..]);
+        #[cfg(target_arch = "x86_64")]
+        if avx2::is_there() {
+            // SAFETY: the processor has AVX2 and FMA.
+            unsafe {
+                match (pattern, bypass_cache) {
+                    (Pattern::Read, _) => _ = black_box(avx2::read(a)),
+                    (Pattern::Copy, false) => avx2::copy(a, to),
+                    (Pattern::Triad, false) => avx2::triad(a, b, to),
+                    (Pattern::Copy, true) => avx2::stream::<false>(a, a, to),
+                    (Pattern::Triad, true) => avx2::stream::<true>(a, b, to),
+                }
+            }
+            return;
+        }
+        let _ = bypass_cache;
+        match pattern {
+            Pattern::Read => _ = black_box(read(a)),
+            Pattern::Copy => copy(a, to),
+            Pattern::Triad => triad(a, b, to),
+        }
+    }
+}
+
+#[inline(always)]
+fn read(from: &[f32]) -> [f32; 64] {
+    let mut sums = [0.0; 64];
+    for group in from.chunks_exact(64) {
+        sums.iter_mut().zip(group).for_each(|(sum, value)| *sum += value);
+    }
+    sums
+}
+
+#[inline(always)]
+fn copy(from: &[f32], to: &mut [f32]) {
+    // A sum with something unknown, so that it stays a loop: a call of `memcpy` has choices of its own.
+    let zero = black_box(0.0);
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from + zero);
+}
+
+#[inline(always)]
+fn triad(a: &[f32], b: &[f32], to: &mut [f32]) {
+    let factor = black_box(0.5);
+    to.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (a, b))| *to = a + factor * b);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{LANES, SUMS};
+    use std::arch::x86_64::{_mm_sfence, _mm256_add_ps, _mm256_loadu_ps, _mm256_stream_ps};
+
+    pub(super) fn is_there() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn multiply_add(rounds: usize) -> [[f32; LANES]; SUMS] {
+        super::multiply_add_with(rounds, f32::mul_add)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn read(from: &[f32]) -> [f32; 64] {
+        super::read(from)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn copy(from: &[f32], to: &mut [f32]) {
+        super::copy(from, to);
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn triad(a: &[f32], b: &[f32], to: &mut [f32]) {
+        super::triad(a, b, to);
+    }
+
+    /// `to = a`, or `to = a + b` where `ADDS`, past the caches.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn stream<const ADDS: bool>(a: &[f32], b: &[f32], to: &mut [f32]) {
+        let skipped = to.as_ptr().align_offset(32);
+        let Some(to) = to.get_mut(skipped..) else { return };
+        for (to, (a, b)) in to.chunks_exact_mut(LANES).zip(a.chunks_exact(LANES).zip(b.chunks_exact(LANES))) {
+            // SAFETY: all three have eight elements; `to` begins at a multiple of 32 bytes.
+            unsafe {
+                let mut value = _mm256_loadu_ps(a.as_ptr());
+                if ADDS {
+                    value = _mm256_add_ps(value, _mm256_loadu_ps(b.as_ptr()));
+                }
+                _mm256_stream_ps(to.as_mut_ptr(), value);
+            }
+        }
+        _mm_sfence();
+    }
+}

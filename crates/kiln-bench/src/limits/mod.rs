@@ -1,0 +1,194 @@
+//! What the machine could do: multiply-adds and bytes per second, measured, and the time that follows from them for a work.
+
+mod loops;
+
+use crate::{Number, Op};
+use loops::Streams;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// How bytes are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// One array is read.
+    Read,
+    /// One array is read, one is written.
+    Copy,
+    /// Two arrays are read, one is written.
+    Triad,
+}
+
+impl Pattern {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Copy, Self::Triad];
+
+    /// The pattern that is nearest to a work which reads and writes so many bytes.
+    pub fn of(read: f64, written: f64) -> Self {
+        if written < 0.1 * read {
+            Self::Read
+        } else if read < 1.5 * written {
+            Self::Copy
+        } else {
+            Self::Triad
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Copy => "copy",
+            Self::Triad => "triad",
+        }
+    }
+
+    fn arrays(self) -> usize {
+        match self {
+            Self::Read => 1,
+            Self::Copy => 2,
+            Self::Triad => 3,
+        }
+    }
+}
+
+/// The limits of this machine on some threads. Bandwidths are measured when they are first asked for.
+#[derive(Debug)]
+pub struct Limits {
+    threads: usize,
+    peak: f64,
+    bandwidths: BTreeMap<(Pattern, usize), f64>,
+}
+
+/// The least time for a work, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Least {
+    /// For its arithmetic, at the peak of multiply-adds.
+    pub compute: f64,
+    /// For the bytes that it must move, at the bandwidth of as many bytes.
+    pub memory: f64,
+}
+
+impl Least {
+    /// The larger of the two.
+    pub fn seconds(&self) -> f64 {
+        self.compute.max(self.memory)
+    }
+}
+
+impl Limits {
+    /// Measures the peak of multiply-adds in `f32` on so many threads, which takes some milliseconds.
+    pub fn measure(threads: usize) -> Self {
+        Self { threads, peak: peak_flops(threads), bandwidths: BTreeMap::new() }
+    }
+
+    /// How many threads these are the limits of.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Additions and multiplications of `f32` per second, in fused pairs.
+    pub fn peak_flops(&self) -> f64 {
+        self.peak
+    }
+
+    /// Bytes per second where arrays of so many bytes in all are passed over again and again, up to the next power of two.
+    pub fn bandwidth(&mut self, pattern: Pattern, footprint_bytes: f64) -> f64 {
+        let bytes = (footprint_bytes.max(65536.0) as usize).next_power_of_two();
+        *self.bandwidths.entry((pattern, bytes)).or_insert_with(|| bytes_per_second(pattern, bytes, self.threads))
+    }
+
+    /// The bandwidths that were measured so far, by pattern and footprint in bytes.
+    pub fn bandwidths(&self) -> impl Iterator<Item = (Pattern, usize, f64)> + '_ {
+        self.bandwidths.iter().map(|(&(pattern, bytes), &bandwidth)| (pattern, bytes, bandwidth))
+    }
+
+    /// The least time for a run of an op; none for small adds, where the cost of a call is all there is.
+    pub fn least(&mut self, op: &Op, number: Number) -> Option<Least> {
+        if op.ops_per_run() > 1 {
+            return None;
+        }
+        let (read, written) = (op.bytes_read(number), op.bytes_written(number));
+        let bandwidth = self.bandwidth(Pattern::of(read, written), read + written);
+        Some(Least { compute: op.flops() / self.peak, memory: (read + written) / bandwidth })
+    }
+}
+
+/// The best of several tries: what disturbs a try only makes it slower.
+const TRIES: usize = 7;
+
+fn peak_flops(threads: usize) -> f64 {
+    let rounds = 200_000;
+    let seconds = best(threads, (0..threads).map(|_| move || loops::multiply_add(rounds)).collect());
+    (threads * rounds * loops::FLOPS_PER_ROUND) as f64 / seconds
+}
+
+fn bytes_per_second(pattern: Pattern, bytes: usize, threads: usize) -> f64 {
+    let len = bytes / pattern.arrays() / threads / size_of::<f32>();
+    // A few milliseconds in cache, one or two passes far beyond it.
+    let passes = ((256 << 20) / bytes).max(1);
+    let moved = (len * size_of::<f32>() * pattern.arrays() * threads * passes) as f64;
+    let seconds = [false, true].map(|bypass_cache| {
+        let streams = (0..threads).map(|_| {
+            let mut streams = Streams::new(len, pattern);
+            move || (0..passes).for_each(|_| streams.pass(pattern, bypass_cache))
+        });
+        best(threads, streams.collect())
+    });
+    moved / seconds[0].min(seconds[1])
+}
+
+/// The least time, over some tries, in which all jobs are done, each by a thread of its own that is there already.
+fn best<Job: FnMut() + Send>(threads: usize, jobs: Vec<Job>) -> f64 {
+    let barrier = Barrier::new(threads);
+    let spans: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
+        let spawn = |mut job: Job| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                let mut once = || {
+                    barrier.wait();
+                    let start = Instant::now();
+                    job();
+                    (start, Instant::now())
+                };
+                (0..TRIES).map(|_| once()).collect()
+            })
+        };
+        let running: Vec<_> = jobs.into_iter().map(spawn).collect();
+        running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let span = |attempt: usize| {
+        let start = spans.iter().map(|of_thread| of_thread[attempt].0).min();
+        let end = spans.iter().map(|of_thread| of_thread[attempt].1).max();
+        start.zip(end).map_or(f64::INFINITY, |(start, end)| (end - start).as_secs_f64())
+    };
+    (0..TRIES).map(span).fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_follow_from_what_is_read_and_written() {
+        let of = |op: &Op| Pattern::of(op.bytes_read(Number::F32), op.bytes_written(Number::F32));
+        assert_eq!(of(&Op::Sum { len: 1000 }), Pattern::Read);
+        assert_eq!(of(&Op::Gelu { len: 1000 }), Pattern::Copy);
+        assert_eq!(of(&Op::Add { len: 1000 }), Pattern::Triad);
+        assert_eq!(of(&Op::Matmul { m: 1, k: 576, n: 1536 }), Pattern::Read);
+    }
+
+    #[test]
+    fn least_time_is_bound_by_arithmetic_or_by_bytes() {
+        let mut limits = Limits::measure(1);
+        assert!(limits.peak_flops() > 1e8);
+        let matmul = limits.least(&Op::Matmul { m: 512, k: 512, n: 512 }, Number::F32).unwrap();
+        assert!(matmul.compute > matmul.memory && matmul.seconds() == matmul.compute);
+        let add = limits.least(&Op::Add { len: 1 << 16 }, Number::F32).unwrap();
+        assert!(add.memory > add.compute && add.seconds() == add.memory);
+        assert_eq!(limits.least(&Op::TinyIndependent { count: 2, len: 16 }, Number::F32), None);
+        assert_eq!(limits.bandwidths().count(), 2);
+    }
+}

@@ -1,0 +1,217 @@
+//! What a work computes: on which inputs, at which cost.
+
+use crate::Input;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How the elements of a work are stored. Sums and products are in `f32` or better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Number {
+    /// Four bytes.
+    F32,
+    /// Two bytes.
+    F16,
+}
+
+impl Number {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::F32, Self::F16];
+
+    /// Its name: `f32` or `f16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// How many bytes an element takes.
+    pub fn size_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+
+    /// The nearest number of this kind.
+    pub fn round(self, value: f32) -> f32 {
+        match self {
+            Self::F32 => value,
+            Self::F16 => half::f16::from_f32(value).to_f32(),
+        }
+    }
+
+    /// The distance from 1 to the next larger number.
+    pub fn epsilon(self) -> f64 {
+        match self {
+            Self::F32 => f64::from(f32::EPSILON),
+            Self::F16 => half::f16::EPSILON.to_f64(),
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a work computes. Every library that is measured does the same on the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "op")]
+#[expect(missing_docs, reason = "the lengths are named in the sentence of their op")]
+pub enum Op {
+    /// `a @ b`, with `a` of `(m, k)` and `b` of `(k, n)`. One row is `m = 1`.
+    Matmul { m: usize, k: usize, n: usize },
+    /// `gelu(x @ w + b)`, with `x` of `(m, k)`, `w` of `(k, n)`, `b` of `n`; GELU in its tanh form.
+    LinearGelu { m: usize, k: usize, n: usize },
+    /// `a + b`.
+    Add { len: usize },
+    /// `relu(a * b + c)`.
+    MulAddRelu { len: usize },
+    /// Eight cheap ops on two inputs: `-min(max(|(a * b + a) * 0.5 - b|, a), 0.75)`.
+    Chain8 { len: usize },
+    /// `gelu(x)` in its tanh form.
+    Gelu { len: usize },
+    /// The sum of all elements.
+    Sum { len: usize },
+    /// The sum of each row of `(rows, columns)`.
+    RowSums { rows: usize, columns: usize },
+    /// The softmax of each row.
+    Softmax { rows: usize, columns: usize },
+    /// Each row, less its mean, over the root of its variance plus [`EPS`](Op::EPS), times a weight, plus a bias.
+    LayerNorm { rows: usize, columns: usize },
+    /// `softmax(q @ kᵀ / sqrt(width)) @ v`, with `q`, `k` and `v` of `(1, heads, len, width)`.
+    Attention { heads: usize, len: usize, width: usize },
+    /// Small adds, each of which needs the one before: `chains` times, `x` starts from zeros and `x = x + y` is done `steps` times.
+    ///
+    /// `y` is -2⁻¹⁰, 0 or 2⁻¹⁰ and there are at most 2,000 steps, so that a library which rounds to `f16` after each step and one which keeps
+    /// `f32` in between give the same.
+    TinyChain { chains: usize, steps: usize, len: usize },
+    /// Small adds that do not need each other: `count` tensors `a_i`, and `count` results `a_i + b` that are all kept.
+    TinyIndependent { count: usize, len: usize },
+    /// `relu(x @ w1 + b1) @ w2 + b2`, with `x` of `(batch, width)`.
+    Mlp { batch: usize, width: usize },
+}
+
+impl Op {
+    /// What [`LayerNorm`](Op::LayerNorm) adds to the variance.
+    pub const EPS: f32 = 1e-5;
+
+    /// Its inputs, in the order in which the description names them.
+    pub fn inputs(&self) -> Vec<Input> {
+        let shapes: Vec<(Vec<usize>, f32)> = match *self {
+            Self::Matmul { m, k, n } => vec![(vec![m, k], 1.0), (vec![k, n], 1.0)],
+            // The scale keeps the product where GELU is curved.
+            Self::LinearGelu { m, k, n } => vec![(vec![m, k], 1.0), (vec![k, n], 0.0625), (vec![n], 1.0)],
+            Self::Add { len } | Self::Chain8 { len } => vec![(vec![len], 1.0), (vec![len], 1.0)],
+            Self::MulAddRelu { len } => vec![(vec![len], 1.0), (vec![len], 1.0), (vec![len], 1.0)],
+            Self::Gelu { len } => vec![(vec![len], 4.0)],
+            Self::Sum { len } => vec![(vec![len], 1.0)],
+            Self::RowSums { rows, columns } => vec![(vec![rows, columns], 1.0)],
+            Self::Softmax { rows, columns } => vec![(vec![rows, columns], 4.0)],
+            Self::LayerNorm { rows, columns } => {
+                vec![(vec![rows, columns], 1.0), (vec![columns], 1.0), (vec![columns], 1.0)]
+            }
+            Self::Attention { heads, len, width } => vec![(vec![1, heads, len, width], 1.0); 3],
+            Self::TinyChain { len, .. } => vec![(vec![len], 2f32.powi(-10))],
+            Self::TinyIndependent { count, len } => vec![(vec![count, len], 1.0), (vec![len], 1.0)],
+            Self::Mlp { batch, width } => vec![
+                (vec![batch, width], 1.0),
+                (vec![width, width], 0.25),
+                (vec![width], 1.0),
+                (vec![width, width], 0.25),
+                (vec![width], 1.0),
+            ],
+        };
+        let is_whole = matches!(self, Self::TinyChain { .. });
+        let numbered = shapes.into_iter().zip(1..);
+        numbered.map(|((shape, scale), seed)| Input { shape, seed, scale, is_whole }).collect()
+    }
+
+    /// The elements of its inputs, each rounded to the dtype.
+    pub fn data(&self, number: Number) -> Vec<Vec<f32>> {
+        self.inputs().iter().map(|input| input.elements_of(number)).collect()
+    }
+
+    /// The shape of its output; several outputs are stacked along the first axis.
+    pub fn output_shape(&self) -> Vec<usize> {
+        match *self {
+            Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => vec![m, n],
+            Self::Add { len } | Self::MulAddRelu { len } | Self::Chain8 { len } | Self::Gelu { len } => vec![len],
+            Self::Sum { .. } => vec![],
+            Self::RowSums { rows, .. } => vec![rows],
+            Self::Softmax { rows, columns } | Self::LayerNorm { rows, columns } => vec![rows, columns],
+            Self::Attention { heads, len, width } => vec![1, heads, len, width],
+            Self::TinyChain { chains, len, .. } => vec![chains, len],
+            Self::TinyIndependent { count, len } => vec![count, len],
+            Self::Mlp { batch, width } => vec![batch, width],
+        }
+    }
+
+    /// How many elements its output has.
+    pub fn output_elements(&self) -> usize {
+        self.output_shape().iter().product()
+    }
+
+    /// How many ops a run does, where the time of one of them is what matters: small adds. Otherwise 1.
+    pub fn ops_per_run(&self) -> usize {
+        match *self {
+            Self::TinyChain { chains, steps, .. } => chains * steps,
+            Self::TinyIndependent { count, .. } => count,
+            _ => 1,
+        }
+    }
+
+    /// Additions, multiplications and the like that a run needs. A function such as `exp` or `tanh` counts as one, so the limit that
+    /// follows from it is low for GELU and softmax.
+    pub fn flops(&self) -> f64 {
+        let flops = match *self {
+            Self::Matmul { m, k, n } => 2 * m * k * n,
+            Self::LinearGelu { m, k, n } => 2 * m * k * n + 9 * m * n,
+            Self::Add { len } | Self::Sum { len } => len,
+            Self::MulAddRelu { len } => 3 * len,
+            Self::Chain8 { len } | Self::Gelu { len } => 8 * len,
+            Self::RowSums { rows, columns } => rows * columns,
+            Self::Softmax { rows, columns } => 5 * rows * columns,
+            Self::LayerNorm { rows, columns } => 7 * rows * columns,
+            Self::Attention { heads, len, width } => heads * len * len * (4 * width + 5),
+            Self::TinyChain { len, .. } | Self::TinyIndependent { len, .. } => self.ops_per_run() * len,
+            Self::Mlp { batch, width } => 4 * batch * width * width + 3 * batch * width,
+        };
+        flops as f64
+    }
+
+    /// Bytes that a run reads at least.
+    pub fn bytes_read(&self, number: Number) -> f64 {
+        (self.inputs().iter().map(Input::elements).sum::<usize>() * number.size_bytes()) as f64
+    }
+
+    /// Bytes that a run writes at least.
+    pub fn bytes_written(&self, number: Number) -> f64 {
+        (self.output_elements() * number.size_bytes()) as f64
+    }
+}
+
+/// Every op in small, in both dtypes.
+#[cfg(test)]
+pub(crate) fn small_ops() -> Vec<(Op, Number)> {
+    let ops = [
+        Op::Matmul { m: 3, k: 40, n: 5 },
+        Op::LinearGelu { m: 3, k: 40, n: 5 },
+        Op::Add { len: 100 },
+        Op::MulAddRelu { len: 100 },
+        Op::Chain8 { len: 100 },
+        Op::Gelu { len: 100 },
+        Op::Sum { len: 100 },
+        Op::RowSums { rows: 7, columns: 30 },
+        Op::Softmax { rows: 7, columns: 30 },
+        Op::LayerNorm { rows: 7, columns: 30 },
+        Op::Attention { heads: 2, len: 9, width: 4 },
+        Op::TinyChain { chains: 2, steps: 300, len: 3 },
+        Op::TinyIndependent { count: 300, len: 4 },
+        Op::Mlp { batch: 3, width: 8 },
+    ];
+    ops.into_iter().flat_map(|op| Number::ALL.map(|number| (op, number))).collect()
+}

@@ -1,0 +1,150 @@
+//! Kiln's form of each work, as a user would write it.
+
+use crate::{Number, Op, Ready};
+use kiln::{AttentionOptions, DType, Device, Result, Status, Tensor};
+
+/// A work on a device of Kiln, with its inputs in place.
+pub struct Ours {
+    op: Op,
+    inputs: Vec<Tensor>,
+    /// Of [`Op::TinyIndependent`]: the tensors `a_i`.
+    singles: Vec<Tensor>,
+}
+
+impl Ours {
+    /// Brings the inputs to the device.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::from_slice`].
+    pub fn new(op: &Op, number: Number, device: &Device) -> Result<Self> {
+        Self::with_data(op, number, &op.data(number), device)
+    }
+
+    /// As [`new`](Self::new), with the elements of [`Op::data`] at hand.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_data(op: &Op, number: Number, data: &[Vec<f32>], device: &Device) -> Result<Self> {
+        let pairs = || op.inputs().into_iter().zip(data);
+        let inputs = pairs().map(|(input, elements)| tensor(elements, &input.shape, number, device));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let singles = match *op {
+            Op::TinyIndependent { len, .. } => {
+                data[0].chunks(len).map(|elements| tensor(elements, &[len], number, device)).collect::<Result<_>>()?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Self { op: *op, inputs, singles })
+    }
+
+    /// Builds the expression anew, computes it, waits for it and drops the result.
+    ///
+    /// # Errors
+    /// Those of the ops and of [`Tensor::eval`].
+    pub fn run(&self) -> Result<()> {
+        self.computed().map(drop)
+    }
+
+    /// The elements of the result, as `f32`; several results one after the other.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and of reading.
+    pub fn output(&self) -> Result<Vec<f32>> {
+        Ok(self.computed()?.iter().map(elements).collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// The work in the form that all libraries share.
+    pub fn ready(self) -> Ready {
+        Ready::new(move || Ok(self.computed()?), |result| Ok(elements(result)?))
+    }
+
+    /// The expression, not computed yet: for [`Tensor::explain`].
+    ///
+    /// # Errors
+    /// Those of the ops.
+    pub fn expression(&self) -> Result<Vec<Tensor>> {
+        let inputs: Vec<&Tensor> = self.inputs.iter().collect();
+        Ok(match (self.op, &inputs[..]) {
+            (Op::TinyIndependent { .. }, [_, b]) => {
+                self.singles.iter().map(|single| single.add(*b)).collect::<Result<_>>()?
+            }
+            (Op::TinyChain { chains, steps, len }, [y]) => {
+                let zeros = Tensor::zeros(len, y.dtype(), y.device())?;
+                (0..chains).map(|_| (0..steps).try_fold(zeros.clone(), |x, _| x.add(*y))).collect::<Result<_>>()?
+            }
+            _ => vec![self.single(&inputs)?],
+        })
+    }
+
+    fn computed(&self) -> Result<Vec<Tensor>> {
+        let results = self.expression()?;
+        match &results[..] {
+            [result] => result.eval()?,
+            several => Tensor::eval_all(&several.iter().collect::<Vec<_>>())?,
+        }
+        // The CPU device is done by now; a GPU is waited for.
+        if let Some(result) = results.last()
+            && result.status() == Status::Submitted
+        {
+            result.device().synchronize()?;
+        }
+        Ok(results)
+    }
+
+    /// The works that have one result.
+    fn single(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        match (self.op, inputs) {
+            (Op::Matmul { .. }, [a, b]) => a.matmul(b),
+            (Op::LinearGelu { .. }, [x, w, b]) => x.matmul(w)?.add(*b)?.gelu(),
+            (Op::Add { .. }, [a, b]) => a.add(*b),
+            (Op::MulAddRelu { .. }, [a, b, c]) => a.mul(*b)?.add(*c)?.relu(),
+            (Op::Chain8 { .. }, [a, b]) => {
+                a.mul(*b)?.add(*a)?.mul_scalar(0.5)?.sub(*b)?.abs()?.maximum(*a)?.minimum(0.75)?.neg()
+            }
+            (Op::Gelu { .. }, [x]) => x.gelu(),
+            (Op::Sum { .. }, [x]) => x.sum_all(),
+            (Op::RowSums { .. }, [x]) => x.sum_axis(1),
+            (Op::Softmax { .. }, [x]) => x.softmax(1),
+            (Op::LayerNorm { .. }, [x, w, b]) => x.layer_norm(Some(w), Some(b), Op::EPS),
+            (Op::Attention { .. }, [q, k, v]) => Tensor::attention(q, k, v, AttentionOptions::new()),
+            (Op::Mlp { .. }, [x, w1, b1, w2, b2]) => x.matmul(w1)?.add(*b1)?.relu()?.matmul(w2)?.add(*b2),
+            (op, inputs) => unreachable!("{op:?} has {} inputs", inputs.len()),
+        }
+    }
+}
+
+fn elements(result: &Tensor) -> Result<Vec<f32>> {
+    match result.dtype() {
+        DType::F16 => Ok(result.to_vec::<kiln::f16>()?.into_iter().map(f32::from).collect()),
+        _ => result.to_vec(),
+    }
+}
+
+fn tensor(elements: &[f32], shape: &[usize], number: Number, device: &Device) -> Result<Tensor> {
+    match number {
+        Number::F32 => Tensor::from_slice(elements, shape, device),
+        Number::F16 => {
+            let halves: Vec<kiln::f16> = elements.iter().map(|element| kiln::f16::from_f32(*element)).collect();
+            Tensor::from_slice(&halves, shape, device)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::small_ops;
+
+    #[test]
+    fn every_op_is_right_and_has_the_stated_shape() {
+        let device = Device::cpu().unwrap();
+        for (op, number) in small_ops() {
+            let ours = Ours::new(&op, number, &device).unwrap();
+            op.check(number, &ours.output().unwrap()).unwrap_or_else(|wrong| panic!("{op:?} {number}: {wrong}"));
+            let results = ours.expression().unwrap();
+            let shape: Vec<usize> = results[0].shape().to_vec();
+            let wanted = op.output_shape();
+            assert_eq!(shape, if results.len() > 1 { &wanted[1..] } else { &wanted[..] }, "{op:?}");
+        }
+    }
+}

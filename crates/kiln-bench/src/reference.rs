@@ -1,0 +1,113 @@
+//! What must come out: one element of an output at a time, in `f64` and plain loops.
+
+use crate::{Number, Op};
+
+/// One element of an output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Expected {
+    /// Its value.
+    pub(crate) value: f64,
+    /// The sum of the magnitudes of what was added up for it: rounding errors of sums grow with it.
+    pub(crate) terms: f64,
+}
+
+/// The element at this place of the output, computed from these inputs.
+pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
+    let at = |input: usize, index: usize| f64::from(inputs[input][index]);
+    match *op {
+        Op::Matmul { k, n, .. } => sum((0..k).map(|l| at(0, place / n * k + l) * at(1, l * n + place % n))),
+        Op::LinearGelu { k, n, .. } => {
+            let product = sum((0..k).map(|l| at(0, place / n * k + l) * at(1, l * n + place % n)));
+            Expected { value: gelu(product.value + at(2, place % n)), terms: product.terms }
+        }
+        Op::Add { .. } => plain(at(0, place) + at(1, place)),
+        Op::MulAddRelu { .. } => plain((at(0, place) * at(1, place) + at(2, place)).max(0.0)),
+        Op::Chain8 { .. } => {
+            let (a, b) = (at(0, place), at(1, place));
+            plain(-((a * b + a) * 0.5 - b).abs().max(a).min(0.75))
+        }
+        Op::Gelu { .. } => plain(gelu(at(0, place))),
+        Op::Sum { len } => sum((0..len).map(|i| at(0, i))),
+        Op::RowSums { columns, .. } => sum((0..columns).map(|j| at(0, place * columns + j))),
+        Op::Softmax { columns, .. } => {
+            let row = place / columns * columns;
+            let total: f64 = (0..columns).map(|j| at(0, row + j).exp()).sum();
+            plain(at(0, place).exp() / total)
+        }
+        Op::LayerNorm { columns, .. } => layer_norm(&at, columns, place),
+        Op::Attention { len, width, .. } => attention(&at, len, width, place),
+        Op::TinyChain { steps, len, .. } => plain(steps as f64 * at(0, place % len)),
+        Op::TinyIndependent { len, .. } => plain(at(0, place) + at(1, place % len)),
+        Op::Mlp { width, .. } => mlp(&at, width, place),
+    }
+}
+
+/// The size of what a library that rounds after each step may round to the dtype on its way to an element: its error is a few
+/// times this, times [`Number::epsilon`], also where the element itself is near zero.
+pub(crate) fn rounded_on_the_way(op: &Op, number: Number) -> f64 {
+    match (op, number) {
+        (Op::Softmax { .. }, _) => 0.0,
+        (Op::Matmul { .. } | Op::Sum { .. } | Op::RowSums { .. }, _) => 0.0,
+        (Op::Attention { .. }, _) => 0.5,
+        (Op::Mlp { .. }, _) => 4.0,
+        _ => 1.0,
+    }
+}
+
+/// About how many steps [`element`] takes for one element.
+pub(crate) fn steps_per_element(op: &Op) -> usize {
+    match *op {
+        Op::Matmul { k, .. } | Op::LinearGelu { k, .. } => k,
+        Op::Sum { len } => len,
+        Op::RowSums { columns, .. } | Op::Softmax { columns, .. } | Op::LayerNorm { columns, .. } => columns,
+        Op::Attention { len, width, .. } => len * width,
+        Op::Mlp { width, .. } => width * width,
+        _ => 1,
+    }
+}
+
+fn plain(value: f64) -> Expected {
+    Expected { value, terms: 0.0 }
+}
+
+fn sum(terms: impl Iterator<Item = f64>) -> Expected {
+    let none = Expected { value: 0.0, terms: 0.0 };
+    terms.fold(none, |so_far, term| Expected { value: so_far.value + term, terms: so_far.terms + term.abs() })
+}
+
+fn gelu(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
+}
+
+fn layer_norm(at: &impl Fn(usize, usize) -> f64, columns: usize, place: usize) -> Expected {
+    let row = place / columns * columns;
+    let values = || (0..columns).map(|j| at(0, row + j));
+    let mean = values().sum::<f64>() / columns as f64;
+    let variance = values().map(|value| (value - mean) * (value - mean)).sum::<f64>() / columns as f64;
+    let normal = (at(0, place) - mean) / (variance + f64::from(Op::EPS)).sqrt();
+    plain(normal * at(1, place % columns) + at(2, place % columns))
+}
+
+fn attention(at: &impl Fn(usize, usize) -> f64, len: usize, width: usize, place: usize) -> Expected {
+    let (query, column) = (place / width, place % width);
+    let head = query / len * len;
+    let score = |key: usize| {
+        let products = (0..width).map(|d| at(0, query * width + d) * at(1, (head + key) * width + d));
+        (products.sum::<f64>() / (width as f64).sqrt()).exp()
+    };
+    let scores: Vec<f64> = (0..len).map(score).collect();
+    let total: f64 = scores.iter().sum();
+    let weighted = scores.iter().enumerate().map(|(key, score)| score * at(2, (head + key) * width + column));
+    plain(weighted.sum::<f64>() / total)
+}
+
+fn mlp(at: &impl Fn(usize, usize) -> f64, width: usize, place: usize) -> Expected {
+    let (row, column) = (place / width, place % width);
+    let hidden = |j: usize| {
+        let product: f64 = (0..width).map(|l| at(0, row * width + l) * at(1, l * width + j)).sum();
+        (product + at(2, j)).max(0.0)
+    };
+    let product = sum((0..width).map(|j| hidden(j) * at(3, j * width + column)));
+    Expected { value: product.value + at(4, column), terms: product.terms }
+}

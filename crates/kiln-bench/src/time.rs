@@ -1,0 +1,208 @@
+//! The clock: arms take turns in random order, and each tells its median, its minimum and how far its samples lie apart.
+
+use crate::Fault;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// One way to do a work.
+pub struct Arm<'a> {
+    /// Whose way it is.
+    pub name: String,
+    run: Box<dyn FnMut() -> Result<(), Fault> + 'a>,
+}
+
+impl<'a> Arm<'a> {
+    /// An arm whose `run` does the work once, waits until it is done, and drops the result.
+    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<(), Fault> + 'a) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Time for one comparison, over all arms. At least [`least_samples`](Self::least_samples) are taken all the same.
+    pub budget: Duration,
+    /// Samples of each arm, at least.
+    pub least_samples: usize,
+    /// Samples of each arm, at most.
+    pub most_samples: usize,
+    /// A sample repeats the work until it takes about this long, so that the clock does not show.
+    pub sample: Duration,
+    /// Decides in which order the arms take turns.
+    pub seed: u64,
+}
+
+impl Effort {
+    /// Samples of 200 microseconds for two seconds.
+    pub fn new() -> Self {
+        let (budget, sample) = (Duration::from_secs(2), Duration::from_micros(200));
+        Self { budget, least_samples: 7, most_samples: 400, sample, seed: 1 }
+    }
+
+    /// A few samples: enough to see that everything works.
+    pub fn quick() -> Self {
+        Self { budget: Duration::from_millis(200), least_samples: 3, ..Self::new() }
+    }
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What an arm took for one run, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Half of the samples were faster.
+    pub median: f64,
+    /// The fastest sample.
+    pub minimum: f64,
+    /// Half of the samples lie this far apart around the median, as a share of it.
+    pub spread: f64,
+    /// How many samples there are.
+    pub samples: usize,
+    /// How many runs a sample has.
+    pub runs_per_sample: usize,
+}
+
+/// The time of an arm, or what went wrong in it.
+pub type Compared = Result<Timing, Fault>;
+
+/// Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order.
+///
+/// The run before a sample is not timed: it brings the arm's own data back into the caches, which the arm before had for itself.
+/// An arm that fails is left out from there on.
+pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
+    let mut states: Vec<Result<Samples, Fault>> = arms.iter_mut().map(|arm| Samples::warmed_up(arm, effort)).collect();
+    let mut order = Order(effort.seed);
+    let mut places: Vec<usize> = (0..arms.len()).collect();
+    let start = Instant::now();
+    for round in 0..effort.most_samples {
+        if round >= effort.least_samples && start.elapsed() >= effort.budget {
+            break;
+        }
+        order.shuffle(&mut places);
+        for &place in &places {
+            let Ok(samples) = &mut states[place] else { continue };
+            if let Err(fault) = samples.take(&mut arms[place]) {
+                states[place] = Err(fault);
+            }
+        }
+    }
+    states.into_iter().map(|state| state.map(Samples::timing)).collect()
+}
+
+struct Samples {
+    runs: usize,
+    /// Seconds for one run.
+    seconds: Vec<f64>,
+}
+
+impl Samples {
+    /// Runs the arm until it is warm, and finds how often a sample repeats it.
+    fn warmed_up(arm: &mut Arm<'_>, effort: &Effort) -> Result<Self, Fault> {
+        (arm.run)()?;
+        let mut runs = 1;
+        loop {
+            let took = timed(arm, runs)?;
+            if took >= effort.sample {
+                return Ok(Self { runs, seconds: Vec::new() });
+            }
+            let wanted = effort.sample.as_secs_f64() / took.as_secs_f64().max(1e-9);
+            runs = (runs as f64 * wanted.clamp(1.2, 10.0)).ceil() as usize;
+        }
+    }
+
+    fn take(&mut self, arm: &mut Arm<'_>) -> Result<(), Fault> {
+        (arm.run)()?;
+        let took = timed(arm, self.runs)?;
+        self.seconds.push(took.as_secs_f64() / self.runs as f64);
+        Ok(())
+    }
+
+    fn timing(mut self) -> Timing {
+        self.seconds.sort_by(f64::total_cmp);
+        let at = |share: f64| self.seconds[((self.seconds.len() - 1) as f64 * share).round() as usize];
+        let (median, minimum) = (at(0.5), at(0.0));
+        let spread = (at(0.75) - at(0.25)) / median;
+        Timing { median, minimum, spread, samples: self.seconds.len(), runs_per_sample: self.runs }
+    }
+}
+
+fn timed(arm: &mut Arm<'_>, runs: usize) -> Result<Duration, Fault> {
+    let start = Instant::now();
+    for _ in 0..runs {
+        (arm.run)()?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Random orders, the same for the same seed.
+struct Order(u64);
+
+impl Order {
+    fn shuffle(&mut self, places: &mut [usize]) {
+        for last in (1..places.len()).rev() {
+            places.swap(last, self.below(last + 1));
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn effort() -> Effort {
+        Effort { least_samples: 20, most_samples: 20, sample: Duration::ZERO, ..Effort::quick() }
+    }
+
+    #[test]
+    fn arms_take_turns_in_changing_order_and_have_equal_samples() {
+        let log = RefCell::new(Vec::new());
+        let arm = |name: &'static str| {
+            let log = &log;
+            Arm::new(name, move || {
+                log.borrow_mut().push(name);
+                Ok(())
+            })
+        };
+        let timings = compare(&mut [arm("a"), arm("b"), arm("c")], &effort());
+        assert!(timings.iter().all(|timing| timing.as_ref().is_ok_and(|timing| timing.samples == 20)));
+        let log = log.borrow();
+        // Two runs each to warm up; then in each round two runs of each arm.
+        let rounds: Vec<&[&str]> = log[6..].chunks(6).collect();
+        assert_eq!(rounds.len(), 20);
+        for round in &rounds {
+            assert!(["a", "b", "c"].iter().all(|name| round.iter().filter(|found| found == &name).count() == 2));
+        }
+        assert!(["a", "b", "c"].iter().all(|name| rounds.iter().any(|round| round[0] == *name)));
+    }
+
+    #[test]
+    fn a_failing_arm_leaves_the_others_alone() {
+        let mut left = 5;
+        let fails = Arm::new("fails", move || {
+            left -= 1;
+            if left == 0 { Err("broken".into()) } else { Ok(()) }
+        });
+        let timings = compare(&mut [fails, Arm::new("works", || Ok(()))], &effort());
+        assert_eq!(timings[0].as_ref().unwrap_err().to_string(), "broken");
+        assert_eq!(timings[1].as_ref().unwrap().samples, 20);
+    }
+
+    #[test]
+    fn median_minimum_and_spread_are_those_of_the_samples() {
+        let samples = Samples { runs: 1, seconds: vec![5.0, 1.0, 4.0, 2.0, 3.0] };
+        let timing = samples.timing();
+        assert_eq!((timing.median, timing.minimum, timing.samples), (3.0, 1.0, 5));
+        assert_eq!(timing.spread, (4.0 - 2.0) / 3.0);
+    }
+}

@@ -1,0 +1,75 @@
+//! The table of works.
+
+use crate::{Number, Op};
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Its name, such as `matmul-1024`.
+    pub id: &'static str,
+    /// What it computes.
+    pub op: Op,
+    /// What the best peer's time over Kiln's is to be at least, for `f32` and for `f16`.
+    targets: [f64; 2],
+}
+
+impl Work {
+    /// What the best peer's time over Kiln's is to be at least.
+    pub fn target(&self, number: Number) -> f64 {
+        match number {
+            Number::F32 => self.targets[0],
+            Number::F16 => self.targets[1],
+        }
+    }
+}
+
+const M: usize = 1 << 20;
+
+const fn work(id: &'static str, op: Op, targets: [f64; 2]) -> Work {
+    Work { id, op, targets }
+}
+
+const fn square(id: &'static str, n: usize) -> Work {
+    work(id, Op::Matmul { m: n, k: n, n }, [1.0, 1.0])
+}
+
+/// All works, the smaller ones of a kind first.
+static WORKS: [Work; 27] = [
+    square("matmul-128", 128),
+    square("matmul-256", 256),
+    square("matmul-512", 512),
+    square("matmul-1024", 1024),
+    square("matmul-2048", 2048),
+    work("linear-gelu-128x384x1536", Op::LinearGelu { m: 128, k: 384, n: 1536 }, [1.1, 1.1]),
+    work("linear-gelu-128x1536x384", Op::LinearGelu { m: 128, k: 1536, n: 384 }, [1.1, 1.1]),
+    work("row-576x1536", Op::Matmul { m: 1, k: 576, n: 1536 }, [1.0, 1.5]),
+    work("add-1m", Op::Add { len: M }, [1.0, 1.0]),
+    work("add-16m", Op::Add { len: 16 * M }, [1.0, 1.0]),
+    work("mul-add-relu-1m", Op::MulAddRelu { len: M }, [1.0, 1.0]),
+    work("mul-add-relu-16m", Op::MulAddRelu { len: 16 * M }, [1.0, 1.0]),
+    work("chain8-1m", Op::Chain8 { len: M }, [1.2, 2.0]),
+    work("chain8-16m", Op::Chain8 { len: 16 * M }, [1.2, 2.0]),
+    work("gelu-1m", Op::Gelu { len: M }, [1.0, 2.0]),
+    work("gelu-16m", Op::Gelu { len: 16 * M }, [1.0, 2.0]),
+    work("sum-1m", Op::Sum { len: M }, [1.0, 1.0]),
+    work("sum-16m", Op::Sum { len: 16 * M }, [1.0, 1.0]),
+    work("row-sums-4096x1024", Op::RowSums { rows: 4096, columns: 1024 }, [1.0, 1.0]),
+    work("softmax-1024", Op::Softmax { rows: 1024, columns: 1024 }, [1.0, 1.5]),
+    work("layer-norm-1024", Op::LayerNorm { rows: 1024, columns: 1024 }, [1.0, 1.5]),
+    work("attention-512", Op::Attention { heads: 8, len: 512, width: 64 }, [1.2, 1.2]),
+    work("attention-2048", Op::Attention { heads: 8, len: 2048, width: 64 }, [1.2, 1.2]),
+    work("tiny-chain", Op::TinyChain { chains: 5, steps: 2000, len: 16 }, [1.0, 1.0]),
+    work("tiny-independent", Op::TinyIndependent { count: 10_000, len: 16 }, [1.0, 1.0]),
+    work("mlp-1x64x64", Op::Mlp { batch: 1, width: 64 }, [1.0, 1.0]),
+    work("mlp-64x64x64", Op::Mlp { batch: 64, width: 64 }, [1.0, 1.0]),
+];
+
+/// All works, the smaller ones of a kind first.
+pub fn works() -> &'static [Work] {
+    &WORKS
+}
+
+/// The work with this name.
+pub fn find(id: &str) -> Option<&'static Work> {
+    WORKS.iter().find(|work| work.id == id)
+}
