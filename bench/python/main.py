@@ -1,6 +1,7 @@
 """Kiln beside NumPy, PyTorch, JAX and onnxruntime: the command line. `./run --help` shows it."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -17,14 +18,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few samples: enough to see that everything works")
     parser.add_argument("--memory", action="store_true", help="peak resident bytes instead of times")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured")
-    parser.add_argument("--one", nargs=3, metavar=("PEER", "WORK", "DTYPE"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", metavar="PEER", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def main() -> int:
     options = parse(sys.argv[1:])
+    # As after any other end, children are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     threads.limit(options.threads)
     # After the limit, because these load the libraries.
+    if options.serve:
+        import server
+        from works import list_works
+
+        server.serve(options.serve, options.threads, list_works(options.kiln))
+        return 0
     import session
 
     return session.run(options)

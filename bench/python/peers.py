@@ -9,9 +9,10 @@ import numpy as np
 
 from works import OPS, Array, Work, arguments, weights
 
-# Multiplications and additions a second that these reach with `f16` matrices: neither converts them first.
-SLOW_HALVES = {"numpy": 5e7, "torch": 1e9, "torch-compiled": 1e9}
-LONGEST_RUN_S = 4.0
+# Operations a second that these reach with `f16`, which they convert one by one: everywhere, or in matrix products.
+SLOW_HALVES = {"numpy": 1e8}
+SLOW_HALF_PRODUCTS = {"torch": 1e9, "torch-compiled": 1e9}
+LONGEST_RUN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ def placed(work: Work, inputs: Sequence[Array], place: Callable[[Array], Any]) -
     return [first, *map(place, inputs[1:])]
 
 
-def is_too_slow(peer: str, work: Work, inputs: Sequence[Array]) -> bool:
-    is_product = work.op in ("matmul", "linear-gelu") or (work.op == "attention" and peer == "numpy")
-    is_half = inputs[0].dtype == np.float16
-    return is_half and is_product and work.flops / SLOW_HALVES.get(peer, float("inf")) > LONGEST_RUN_S
+def is_too_slow(peer: str, work: Work, dtype: str) -> bool:
+    """Whether a run would take longer than anybody waits for it."""
+    rates = SLOW_HALVES | (SLOW_HALF_PRODUCTS if work.op in ("matmul", "linear-gelu") else {})
+    return dtype == "f16" and work.flops / rates.get(peer, float("inf")) > LONGEST_RUN_S
 
 
 class NumPy:
@@ -51,7 +52,7 @@ class NumPy:
 
     def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
         form = OPS[work.op].numpy
-        if form is None or is_too_slow(self.name, work, inputs):
+        if form is None:
             return None
         values, sizes = placed(work, inputs, lambda array: array), arguments(work)
         run = lambda: form(np, *values, **sizes)
@@ -76,7 +77,7 @@ class Torch:
 
     def prepare(self, work: Work, inputs: Sequence[Array]) -> Arm | None:
         form = self.form(work)
-        if form is None or is_too_slow(self.name, work, inputs):
+        if form is None:
             return None
         values, sizes = placed(work, inputs, self.torch.from_numpy), arguments(work)
         run = lambda: form(*values, **sizes)

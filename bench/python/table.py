@@ -47,13 +47,9 @@ def summary(results: list[dict[str, Any]]) -> str:
     return f"{len(reached)} of {len(results)} lines reached; ratio = best peer's median / Kiln's (of minima in brackets)"
 
 
-def memory(results: list[dict[str, Any]]) -> str:
-    """Mebibytes above the idle process, with the whole peak in brackets."""
-    rows = []
-    for result in results:
-        cells = [
-            f"{name} {(found['peak'] - found['before']) / 2**20:.1f} ({found['peak'] / 2**20:.0f})"
-            for name, found in sorted(result["bytes"].items(), key=lambda item: item[1]["peak"] - item[1]["before"])
-        ]
-        rows.append(f"{result['work']:26} {result['dtype']}  " + "; ".join(cells))
-    return "MiB above the idle process, in brackets with it\n" + "\n".join(rows)
+def memory(result: dict[str, Any]) -> str:
+    """Mebibytes above the idle process, with the whole peak in brackets; the least first."""
+    found = sorted(result["bytes"].items(), key=lambda item: item[1]["peak"] - item[1]["before"])
+    mebibytes = lambda count: count / 2**20
+    cells = [f"{name} {mebibytes(b['peak'] - b['before']):.1f} ({mebibytes(b['peak']):.0f})" for name, b in found]
+    return f"{result['work']:26} {result['dtype']}  MiB: " + "; ".join(cells)

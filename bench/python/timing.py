@@ -1,6 +1,5 @@
 """The clock: arms take turns in random order. Each gives its median, its minimum and how far its samples lie apart."""
 
-import gc
 import random
 import statistics
 import time
@@ -8,13 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Seconds for this many runs.
-Sampler = Callable[[int], float]
+# Seconds for so many runs, after so many that are not timed.
+Sampler = Callable[[int, int], float]
 
-# Thread pools of some libraries spin for a while after their last op, and would take a core from the next arm.
-SETTLE_S = 0.002
 # Before each sample an arm runs this long, untimed: it brings its data back into the caches, and its threads out of their sleep.
-WARM_UP_S = 0.001
+WARM_UP_S = 0.002
 # An arm this many times slower than the fastest one does not take part in further rounds.
 OUT_OF_THE_RACE = 4.0
 LEAST_SAMPLES = 3
@@ -54,16 +51,14 @@ class Samples:
     seconds: list[float] = field(default_factory=list)
 
     def warm_up(self, effort: Effort) -> None:
-        self.sample(1)
-        while (took := self.sample(self.runs)) < effort.sample_s:
+        self.sample(0, 1)
+        while (took := self.sample(0, self.runs)) < effort.sample_s:
             wanted = effort.sample_s / max(took, 1e-9)
             self.runs = int(self.runs * min(max(wanted, 1.2), 10.0)) + 1
         self.warm_up_runs = max(1, round(WARM_UP_S / took * self.runs))
 
     def take(self) -> None:
-        time.sleep(SETTLE_S)
-        self.sample(self.warm_up_runs)
-        self.seconds.append(self.sample(self.runs) / self.runs)
+        self.seconds.append(self.sample(self.warm_up_runs, self.runs) / self.runs)
 
     def timing(self) -> Timing:
         ordered = sorted(self.seconds)
@@ -72,25 +67,11 @@ class Samples:
         return Timing(median, ordered[0], (at(0.75) - at(0.25)) / median, len(ordered), self.runs)
 
 
-def sampler(run: Callable[[], object]) -> Sampler:
-    """Times runs of a function of this process."""
-
-    def sample(runs: int) -> float:
-        start = time.perf_counter_ns()
-        for _ in range(runs):
-            run()
-        return (time.perf_counter_ns() - start) / 1e9
-
-    return sample
-
-
 def compare(arms: dict[str, Sampler], effort: Effort) -> dict[str, Timing]:
     """Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order."""
     order = random.Random(effort.seed)
     racing = {name: Samples(arm) for name, arm in arms.items()}
     everyone = dict(racing)
-    gc.collect()
-    gc.disable()
     for samples in racing.values():
         samples.warm_up(effort)
     start = time.perf_counter()
@@ -104,5 +85,4 @@ def compare(arms: dict[str, Sampler], effort: Effort) -> dict[str, Timing]:
         order.shuffle(names)
         for name in names:
             racing[name].take()
-    gc.enable()
     return {name: samples.timing() for name, samples in everyone.items()}

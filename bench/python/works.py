@@ -3,15 +3,19 @@
 `kiln bench --list --json` says which works there are, on which shapes and numbers; this table only says how.
 """
 
+import json
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
 # A function of the library's module and of the inputs.
 Form = Callable[..., Any]
 # A function of the builder of a model and of the names of its inputs, which returns the name of the output.
@@ -55,6 +59,12 @@ class Work:
         inputs = [Input(tuple(i["shape"]), i["seed"], i["scale"], i["is_whole"]) for i in line["inputs"]]
         name = op.pop("op")
         return Work(line["work"], name, op, tuple(inputs), line["ops_per_run"], line["flops"], line["targets"])
+
+
+def list_works(program: Path) -> list[Work]:
+    command = [str(program), "bench", "--list", "--json"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [Work.of(json.loads(line)) for line in lines]
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,9 @@ fn requests_are_answered_one_by_one() {
         answers.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     };
-    assert_eq!(ask(r#"{"do":"start"}"#), serde_json::json!({"device": "cpu", "threads": 1}));
+    let version = env!("CARGO_PKG_VERSION");
+    let started = serde_json::json!({"version": version, "device": "cpu", "threads": 1});
+    assert_eq!(ask(r#"{"do":"start"}"#), started);
     assert!(ask(r#"{"do":"sample","runs":1}"#)["error"].is_string());
     assert_eq!(ask(r#"{"do":"prepare","work":"mlp-1x64x64","dtype":"f32"}"#)["work"], "mlp-1x64x64");
     assert!(ask(r#"{"do":"sample","runs":2}"#)["ns"].as_u64().unwrap() > 0);

@@ -17,7 +17,7 @@ use std::time::Instant;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 enum Request {
-    /// Which device this is.
+    /// Which Kiln and which device this is.
     Start,
     /// Brings the inputs of a work to the device, in the place of those before.
     Prepare { work: String, dtype: Number },
@@ -35,7 +35,7 @@ enum Request {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 enum Answer {
-    Started { device: String, threads: Option<u32> },
+    Started { version: &'static str, device: String, threads: Option<u32> },
     Prepared { work: String, dtype: Number },
     Sampled { ns: u64 },
     Written { path: PathBuf },
@@ -69,7 +69,8 @@ impl Server<'_> {
         Ok(match request {
             Request::Start => {
                 let info = self.device.info();
-                Answer::Started { device: info.id.clone(), threads: info.limits.threads }
+                let version = env!("CARGO_PKG_VERSION");
+                Answer::Started { version, device: info.id.clone(), threads: info.limits.threads }
             }
             Request::Prepare { work, dtype } => {
                 let found = find(&work).ok_or_else(|| unknown(&work))?;
