@@ -46,8 +46,9 @@ fn the_work_finds_what_was_recorded() {
     let uses: Vec<_> = commands.accesses().map(|(buffer, access)| (buffer.bytes(), access)).collect();
     assert_eq!(uses, [(64, BufferUse::Read), (128, BufferUse::Write)]);
     let call = call(&commands);
-    assert_eq!((call.name(), call.words()), ("planned", &[7, 8][..]));
-    assert_eq!(call.work().downcast_ref::<&str>(), Some(&"work"));
+    let run = call.as_run();
+    assert_eq!((run.name(), run.words()), ("planned", &[7, 8][..]));
+    assert_eq!(run.work().downcast_ref::<&str>(), Some(&"work"));
     assert!(format!("{:?}", commands.commands()[0]).contains("planned"));
 }
 
@@ -74,7 +75,8 @@ fn what_cannot_be_locked_together_is_refused() {
     // What is only read may be there several times; then it is locked once, which a second lock would not survive
     // where a writer waits in between.
     let commands = record(&[(&halves[1], read), (&buffer, read), (&halves[0], read)]).unwrap();
-    let access = call(&commands).access();
+    let run = call(&commands).as_run();
+    let access = run.access();
     let regions: Vec<_> = (0..3).map(|index| access.region(index)).collect();
     assert_eq!(regions.iter().map(kiln_runtime::memory::Region::bytes).collect::<Vec<_>>(), [32, 64, 32]);
     assert_eq!(regions[0].offset(), regions[1].offset() + 32);
@@ -124,7 +126,8 @@ fn threads_that_name_buffers_in_any_order_do_not_wait_for_ever() {
                     let bound: Vec<_> =
                         order.iter().enumerate().map(|(position, &index)| (&buffers[index], uses(position))).collect();
                     let commands = record(&bound).unwrap();
-                    let mut access = call(&commands).access();
+                    let run = call(&commands).as_run();
+                    let mut access = run.access();
                     assert_eq!(inside[order[0]].fetch_add(1, Ordering::SeqCst), 0, "a writer is alone");
                     assert_eq!((access.region_mut(0).bytes(), access.region(3).bytes()), (64, 64));
                     inside[order[0]].fetch_sub(1, Ordering::SeqCst);

@@ -5,6 +5,9 @@ use super::check::{self, invalid, names, unsupported};
 use crate::{DType, Result};
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::op::{self, ElementOp, Signature};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A tensor or a number, as an argument of an op.
 ///
@@ -62,7 +65,11 @@ impl Tensor {
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
         if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
-            return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
+            let ty = &inputs[0].0.ty;
+            if ty.dtype == dtype {
+                return Self::planned(Op::Element(op), inputs, Arc::clone(ty));
+            }
+            return Self::planned(Op::Element(op), inputs, TensorType { shape: ty.shape.clone(), dtype });
         }
         let shape = check::broadcast(name, inputs)?;
         let spread = inputs.iter().map(|input| input.spread(&shape)).collect::<Result<Vec<_>>>()?;
@@ -77,12 +84,18 @@ impl Tensor {
         });
         // What is chosen by a condition has nothing of its dtype.
         let dtype = if op.signature == Signature::Select { chosen.unwrap_or(DType::F32) } else { self.dtype() };
-        let scalars = others.iter().map(|other| match *other {
-            Operand::Tensor(tensor) => Ok(tensor.clone()),
-            Operand::Scalar(value) => Self::splat(op.name, self.shape().clone(), value, dtype, self.device()),
-        });
-        let others = scalars.collect::<Result<smallvec::SmallVec<[Self; 2]>>>()?;
-        let inputs: smallvec::SmallVec<[&Self; 3]> = std::iter::once(self).chain(&others).collect();
+        let mut tensors: SmallVec<[Cow<'_, Self>; 2]> = SmallVec::new();
+        for other in others {
+            tensors.push(match *other {
+                Operand::Tensor(tensor) => Cow::Borrowed(tensor),
+                Operand::Scalar(value) => {
+                    Cow::Owned(Self::splat(op.name, self.shape().clone(), value, dtype, self.device())?)
+                }
+            });
+        }
+        let mut inputs: SmallVec<[&Self; 3]> = SmallVec::new();
+        inputs.push(self);
+        tensors.iter().for_each(|tensor| inputs.push(tensor));
         Self::apply(op, &inputs)
     }
 }

@@ -3,6 +3,7 @@
 use super::Tensor;
 use super::check::{self, Axis, invalid, mismatch, names};
 use crate::{Device, DeviceKind, Result};
+use kiln_ir::graph::TensorType;
 use kiln_kernels::cat::Cat;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl Tensor {
         check::same_device("cat", &tensors)?;
         check::same_dtype("cat", &tensors)?;
         let axis = check::axis("cat", axis, first)?;
-        let types: Vec<_> = tensors.iter().map(|tensor| tensor.0.ty.clone()).collect();
+        let types: Vec<_> = tensors.iter().map(|tensor| TensorType::clone(&tensor.0.ty)).collect();
         // All of them at once, so that a fault is told of all of them.
         kiln_ir::KernelOp::infer(&Cat { axis }, &types)?;
         Self::join(&tensors, axis)

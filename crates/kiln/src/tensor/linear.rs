@@ -4,7 +4,7 @@ use super::Tensor;
 use super::check::{self, mismatch, names};
 use crate::{Result, Shape};
 use kiln_ir::KernelOp;
-use kiln_ir::graph::Op;
+use kiln_ir::graph::{Op, TensorType};
 use kiln_kernels::matmul::Matmul;
 use std::sync::Arc;
 
@@ -123,10 +123,10 @@ impl Tensor {
             return Err(check::invalid(format!("{} expected at least one tensor, found none", op.name())));
         }
         check::same_device(op.name(), inputs)?;
-        let types: Vec<_> = inputs.iter().map(|input| input.0.ty.clone()).collect();
+        let types: Vec<_> = inputs.iter().map(|input| TensorType::clone(&input.0.ty)).collect();
         let named = |error: crate::Error| error.context(format!("{} of {}", op.name(), names(inputs)));
         let ty = op.infer(&types).map_err(named)?;
-        let ty = kiln_ir::graph::TensorType { shape: ty.shape.checked().map_err(|e| e.context(op.name()))?, ..ty };
+        let ty = TensorType { shape: ty.shape.checked().map_err(|e| e.context(op.name()))?, ..ty };
         Self::planned(Op::Kernel(op), inputs, ty)
     }
 }
