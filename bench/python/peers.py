@@ -96,6 +96,8 @@ class TorchCompiled(Torch):
 
     def form(self, work: Work) -> Callable[..., Any] | None:
         form = None if OPS[work.op].is_eager else super().form(work)
+        # Otherwise the works would count as variants of one function, of which it compiles eight and runs the rest op by op.
+        self.torch._dynamo.reset()
         return None if form is None else self.torch.compile(form, dynamic=False)
 
 
