@@ -3,7 +3,7 @@
 use kiln::{Activation, DType, Device, ErrorKind, Status, Tensor};
 
 fn cpu() -> Device {
-    Device::cpu().unwrap()
+    Device::cpu_with(crate::devices::cpu_options()).unwrap()
 }
 
 fn numbers(shape: (usize, usize), device: &Device) -> Tensor {
