@@ -73,9 +73,14 @@ pub(crate) fn exp2<V: Vector>(x: V) -> V {
     let x = V::splat(-127.0).max(x);
     let shifted = x.add(V::splat(SHIFT));
     let r = x.sub(shifted.sub(V::splat(SHIFT)));
-    // The polynomial with the smallest relative error, 9e-8, from -0.5 to 0.5.
+    // The polynomial with the smallest relative error, 9e-8, from -0.5 to 0.5; its factors are near those of the series.
+    #[expect(
+        clippy::approx_constant,
+        reason = "not the natural logarithm of two, but the factor that gives the smallest error"
+    )]
+    const FACTORS: [f32; 5] = [9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147, 1.0];
     let mut p = V::splat(1.326_472_7e-3);
-    for factor in [9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147, 1.0] {
+    for factor in FACTORS {
         p = p.mul_add(r, V::splat(factor));
     }
     p.mul(shifted.power_of_two())

@@ -84,7 +84,15 @@ impl<'a> Emitter<'a> {
             node.inputs().iter().for_each(|&input| uses[input].push(index));
         }
         let homes = vec![Home::default(); nodes.len()];
-        Self { lowered, assembler: Assembler::default(), uses, homes, registers: [None; VECTORS], end: VECTORS, slots: 0 }
+        Self {
+            lowered,
+            assembler: Assembler::default(),
+            uses,
+            homes,
+            registers: [None; VECTORS],
+            end: VECTORS,
+            slots: 0,
+        }
     }
 
     /// Loads the constants with the most uses into registers that no value will need.

@@ -185,7 +185,11 @@ fn random_programs_give_the_bits_of_their_loops() {
         // Everything so far is added up, so that many values are alive at once.
         let mut sum = instructions.len() - 1;
         for value in (0..instructions.len()).filter(is_float) {
-            instructions.push(Instruction::Op { op: &op::MAXIMUM, class: Class::Float, args: SmallVec::from_slice(&[sum, value]) });
+            instructions.push(Instruction::Op {
+                op: &op::MAXIMUM,
+                class: Class::Float,
+                args: SmallVec::from_slice(&[sum, value]),
+            });
             sum = instructions.len() - 1;
         }
         let body = Body { space: shape, operands, program: Program { instructions } };
