@@ -13,7 +13,6 @@ use crate::{Fallible, settings, terminal};
 use kiln::{Device, DeviceKind};
 use kiln_bench::{Arm, Effort, Limits, Number, Ours, Work, compare, works};
 use report::{WorkLine, WorkReport};
-use serde::Serialize;
 use std::io;
 use std::process::ExitCode;
 
@@ -146,7 +145,7 @@ fn measure(
 }
 
 /// Writes one line: an object, or text for people.
-fn write_line(line: &(impl terminal::Report + Serialize), json: bool) -> io::Result<()> {
+fn write_line(line: &impl terminal::Report, json: bool) -> io::Result<()> {
     let text = if json { serde_json::to_string(line).map_err(io::Error::other)? + "\n" } else { line.text() };
     terminal::write(&mut io::stdout(), &text)
 }

@@ -134,7 +134,7 @@ impl Report for WorkReport {
             self.share_of_limit.map_or_else(String::new, |share| format!("{:.0} % of the limit", share * 100.0));
         let line =
             format!("{work:26}{dtype}  median {:>13}  minimum {:>13}  {rate:>13}  {share:19}", times[0], times[1]);
-        format!("{}  output checked\n", line)
+        format!("{line}  output checked\n")
     }
 }
 
