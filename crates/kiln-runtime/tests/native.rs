@@ -91,8 +91,11 @@ fn slices_that_lie_apart_are_written_together() {
     let uses: Vec<_> = parts.iter().map(|part| (part, BufferUse::Write)).collect();
     let run = NativeRun::new(&5u32, "apart", uses, &[]).unwrap();
     let mut access = run.access();
-    let places: Vec<(u64, u64)> =
-        (0..3).map(|index| access.region_mut(index)).map(|r| (r.offset(), r.bytes())).collect();
+    let mut places = Vec::new();
+    for index in 0..3 {
+        let region = access.region_mut(index);
+        places.push((region.offset(), region.bytes()));
+    }
     let start = places[1].0;
     assert_eq!(places, [(start + 64, 32), (start, 32), (start + 32, 32)]);
     drop(access);

@@ -160,7 +160,7 @@ impl Affine<'_> {
     fn write<V: Vector, T: Stored>(self, row: &[T], scaled: &Scaled<V>, out: &mut [f32]) {
         match (self.weight, self.bias) {
             (Some(weight), Some(bias)) => {
-                write(row, [weight, bias], out, |x, [weight, bias]| scaled.of(x).mul_add(weight, bias))
+                write(row, [weight, bias], out, |x, [weight, bias]| scaled.of(x).mul_add(weight, bias));
             }
             (Some(weight), None) => write(row, [weight], out, |x, [weight]| scaled.of(x).mul(weight)),
             _ => write(row, [], out, |x, []| scaled.of(x)),

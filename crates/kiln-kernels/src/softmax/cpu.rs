@@ -51,7 +51,7 @@ fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
                 // SAFETY: the parts of the loop have no elements in common, and all are inside of the output.
                 unsafe {
                     results.put(row.len(), index * length + end, |out| {
-                        at(level, Quotients { row, out, largest, sum, log })
+                        at(level, Quotients { row, out, largest, sum, log });
                     });
                 }
             }
