@@ -1,5 +1,5 @@
-//! The tests: those of the workspace with its doc tests, those of crates without their default features, then the loom
-//! tests.
+//! The tests: those of the workspace with its doc tests, those of crates without their default features, tensors without vector
+//! instructions, then the loom tests.
 
 use std::path::Path;
 
@@ -13,6 +13,9 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
     members.retain(|member| packages.is_empty() || packages.contains(&member.name));
     if let Some(step) = bare("bare tests", "test", &members) {
         step.run(root)?;
+    }
+    for member in members.iter().filter(|member| has_tensor_tests(root, member)) {
+        scalar_tests(member).run(root)?;
     }
     for member in members.iter().filter(|member| has_loom_tests(root, member)) {
         loom_tests(member).run(root)?;
@@ -38,6 +41,17 @@ pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
         args.extend(["-p", package]);
     }
     Step::cargo(name, &args)
+}
+
+/// The file system is the list: a crate has tensor tests if it has `tests/tensors`.
+fn has_tensor_tests(root: &Path, member: &Member) -> bool {
+    root.join(member.dir()).join("tests/tensors").is_dir()
+}
+
+/// The tensor tests once more on a CPU device without vector instructions. Without the GPU, for which nothing is different.
+fn scalar_tests(member: &Member) -> Step {
+    let args = ["test", "--no-default-features", "-p", &member.name, "--test", "tensors"];
+    Step::cargo("scalar tests", &args).env("KILN_SIMD", "scalar")
 }
 
 /// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
@@ -78,6 +92,14 @@ mod tests {
         assert_eq!(workspace_tests("tests", &[]).command_line(), "cargo test --workspace");
         let packages = ["a".to_string(), "b".to_string()];
         assert_eq!(workspace_tests("tests", &packages).command_line(), "cargo test -p a -p b");
+    }
+
+    #[test]
+    fn tensor_tests_run_once_more_without_vectors() {
+        let (name, manifest) = ("a".to_string(), "a/Cargo.toml".to_string());
+        let member = Member { name, manifest, dependencies: vec![], has_default_features: true };
+        let line = scalar_tests(&member).command_line();
+        assert_eq!(line, "KILN_SIMD=scalar cargo test --no-default-features -p a --test tensors");
     }
 
     #[test]

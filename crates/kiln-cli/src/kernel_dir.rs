@@ -1,8 +1,7 @@
 //! Where the kernel cache is on disk, and whether it can be used.
 
-use crate::Fallible;
 use crate::cache_dir::{CacheDir, CacheDirState};
-use crate::terminal;
+use crate::{Fallible, settings, terminal};
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
 use kiln::{Device, DiskTier, DiskTierState, KernelCacheOptions};
 use std::path::{Path, PathBuf};
@@ -49,16 +48,17 @@ impl KernelDir {
     }
 }
 
-/// The device with this name, with compiled kernels kept where `kiln cache` looks for them. Without such a place it works all
-/// the same.
+/// The device with this name and the settings of the environment, with compiled kernels kept where `kiln cache` looks for them.
+/// Without such a place it works all the same.
 pub(crate) fn open_device(name: &str) -> Fallible<Device> {
+    // It keeps no kernels.
+    if name == "cpu" {
+        return Ok(settings::open_cpu()?);
+    }
     let options = match KernelDir::of_environment() {
         Ok(dir) => dir.options(),
         Err(fault) => {
-            // The CPU device keeps nothing.
-            if name != "cpu" {
-                warn_not_kept(&fault);
-            }
+            warn_not_kept(&fault);
             KernelCacheOptions::new().without_disk()
         }
     };

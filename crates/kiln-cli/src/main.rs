@@ -7,14 +7,17 @@
 
 #![deny(unsafe_code)]
 
+mod bench;
 mod cache;
 mod cache_dir;
 mod doctor;
 mod eval;
 mod kernel_dir;
+mod names;
 mod new_file;
 mod npy;
 mod run;
+mod settings;
 mod source_args;
 mod terminal;
 
@@ -43,6 +46,7 @@ enum Command {
     Run(Box<run::Args>),
     Eval(Box<eval::Args>),
     Cache(Box<cache::Args>),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Cache(args) => cache::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(status) => status,

@@ -14,7 +14,7 @@ const KILN: &str = env!("CARGO_BIN_EXE_kiln");
 fn doctor(args: &[&str], cache_dir: &Path) -> Command {
     let mut command = Command::new(KILN);
     command.arg("doctor").args(args).env("KILN_CACHE_DIR", cache_dir);
-    command.env_remove("CLICOLOR_FORCE").env_remove("XDG_RUNTIME_DIR");
+    command.env_remove("CLICOLOR_FORCE").env_remove("XDG_RUNTIME_DIR").env_remove("KILN_SIMD");
     command
 }
 
@@ -55,6 +55,27 @@ fn json_has_the_devices_and_the_cpu_device_works() {
     for device in devices {
         assert_eq!(check(&report, device["id"].as_str().unwrap())["section"], "devices");
     }
+}
+
+/// R4.2: the level of vector instructions can be set, and the report says that it was.
+#[test]
+fn simd_level_is_that_of_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = |value: &str| {
+        let output = doctor(&["--json"], dir.path()).env("KILN_SIMD", value).output().unwrap();
+        (output.status.code(), json(&output))
+    };
+    let (code, report) = set("scalar");
+    assert_eq!((code, &report["simd"], &report["simd_setting"]), (Some(0), &"scalar".into(), &"scalar".into()));
+    assert_eq!(report["devices"][0]["features"], serde_json::json!([]), "the device has none");
+    assert_eq!(check(&report, "SIMD")["details"], serde_json::json!(["set by KILN_SIMD"]));
+    let (code, report) = set("");
+    assert_eq!((code, report["simd"].as_str()), (Some(0), Some(kiln::SimdLevel::detect().name())), "empty is unset");
+    assert!(report["simd_setting"].is_null() && check(&report, "SIMD")["details"] == serde_json::json!([]));
+    let (code, report) = set("fast");
+    assert_eq!(code, Some(1), "{report:#}");
+    let error = report["devices"][0]["test"]["error"].as_str().unwrap();
+    assert!(error.starts_with("KILN_SIMD: expected a level") && error.contains("`scalar`, "), "{error}");
 }
 
 #[test]

@@ -37,7 +37,11 @@ impl Place {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         command.arg("eval").args(arguments).current_dir(self.0.path());
-        command.env("KILN_CACHE_DIR", self.path("cache")).env_remove("KILN_VERIFY").env_remove("XDG_RUNTIME_DIR");
+        command
+            .env("KILN_CACHE_DIR", self.path("cache"))
+            .env_remove("KILN_VERIFY")
+            .env_remove("KILN_SIMD")
+            .env_remove("XDG_RUNTIME_DIR");
         command
     }
 
@@ -256,4 +260,17 @@ fn functions_are_listed() {
     let ran = place.eval(&["--functions", "--json"]);
     let list: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(list["functions"][0]["signature"], "add(a, b)");
+}
+
+/// The level of vector instructions can be set; what it cannot be is said with what it can.
+#[test]
+fn simd_level_is_that_of_the_environment() {
+    let place = Place::new();
+    let set = |value: &str| Ran::of(place.command(&["ones(3).exp().sum()", "--device", "cpu"]).env("KILN_SIMD", value));
+    let ran = set("scalar");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
+    let ran = set("sse");
+    let names = "`scalar`, `neon`, `neon-f16`, `avx2`, `avx512`";
+    let expected = format!("error: KILN_SIMD: expected a level of vector instructions, one of {names}, found `sse`\n");
+    assert_eq!((ran.code, ran.out.as_str(), ran.err), (Some(1), "", expected));
 }

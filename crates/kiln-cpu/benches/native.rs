@@ -46,7 +46,7 @@ fn node(op: Op, inputs: &[usize], shape: &Shape, dtype: DType) -> Node {
 }
 
 fn input(shape: &Shape, dtype: DType) -> Node {
-    node(Op::Input(Layout::contiguous(shape.clone())), &[], shape, dtype)
+    node(Op::Input(Layout::contiguous(shape.clone()).into()), &[], shape, dtype)
 }
 
 /// Ops one after the other; those of two operands take an input each.
@@ -74,7 +74,7 @@ fn transposed((rows, columns): (usize, usize), dtype: DType) -> Graph {
     let turned = Layout::contiguous(Shape::from((columns, rows))).permuted(&[1, 0]);
     let nodes = vec![
         input(&shape, dtype),
-        node(Op::Input(turned), &[], &shape, dtype),
+        node(Op::Input(turned.into()), &[], &shape, dtype),
         node(Op::Element(&op::ADD), &[0, 1], &shape, dtype),
     ];
     Graph { nodes, outputs: vec![2], held: Vec::new() }

@@ -5,7 +5,7 @@ use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{Command, DeviceApi, DeviceInfo, NativeCall, RawMemory, Usage};
+use kiln_runtime::{Command, DeviceApi, DeviceInfo, NativeRun, RawMemory, Usage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +55,11 @@ impl CpuDevice {
         self.fault().map_or(Ok(()), Err)
     }
 
+    /// The number of a submission that has ended. It is given last: so all numbers are of such, whatever thread they ran on.
+    fn number(&self) -> u64 {
+        self.submissions.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
     fn execute(&self, command: &Command) -> Result<()> {
         match command {
             Command::Copy { from, to, .. } => {
@@ -65,7 +70,7 @@ impl CpuDevice {
                 let mut buffer = buffer.access_mut();
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
-            Command::Native(call) => self.run_native(call),
+            Command::Native(call) => self.run_native(&call.as_run()),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -74,7 +79,7 @@ impl CpuDevice {
     }
 
     /// Runs a program. A panic ends the device, on whatever thread: what it should have written is not there.
-    fn run_native(&self, call: &NativeCall) -> Result<()> {
+    fn run_native(&self, call: &NativeRun<'_>) -> Result<()> {
         let Some(program) = call.work().downcast_ref::<NativeProgram>() else {
             let message = format!("CPU device expected a native program, found other work `{}`", call.name());
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -127,8 +132,13 @@ impl DeviceApi for CpuDevice {
     fn submit(&self, commands: &[Command]) -> Result<u64> {
         self.check_fault()?;
         commands.iter().try_for_each(|command| self.execute(command))?;
-        // The number is given last: so all numbers are of submissions that have ended, whatever thread they ran on.
-        Ok(self.submissions.fetch_add(1, Ordering::AcqRel) + 1)
+        Ok(self.number())
+    }
+
+    fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
+        self.check_fault()?;
+        self.run_native(run)?;
+        Ok(self.number())
     }
 
     fn notify(&self, _: u64, waker: Waker) {

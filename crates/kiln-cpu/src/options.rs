@@ -23,10 +23,35 @@ pub struct CpuOptions {
     pool: PoolOptions,
 }
 
+/// The setting that names the vector instructions: a [name](SimdLevel::name) of a level.
+const SIMD: &str = "KILN_SIMD";
+
 impl CpuOptions {
     /// All cores, host access in place, a pool with its defaults.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The defaults, changed by what the settings of a program say: `KILN_SIMD` is the [name](SimdLevel::name) of a level for
+    /// [`simd`](Self::simd). A setting that is not there, or empty, changes nothing.
+    ///
+    /// A library does not read the environment by itself. A program whose settings are the environment's says so:
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_ir::Error> {
+    /// let options = kiln_cpu::CpuOptions::from_settings(|name| std::env::var(name).ok())?;
+    /// # let _ = options;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a setting has a value that it cannot have, with those that it can.
+    pub fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        match setting(SIMD).filter(|value| !value.is_empty()) {
+            Some(value) => Ok(Self::new().simd(value.parse().map_err(|error: Error| error.context(SIMD))?)),
+            None => Ok(Self::new()),
+        }
     }
 
     /// Runs kernels on `count` threads, the caller's included. Default: as many as the process may use cores.
@@ -83,4 +108,22 @@ impl CpuOptions {
 pub(crate) fn available_threads() -> usize {
     // Where the system does not tell, one thread is always right.
     std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_choose_the_vector_instructions() {
+        let of = |value: Option<&str>| {
+            CpuOptions::from_settings(|name| value.filter(|_| name == "KILN_SIMD").map(ToString::to_string))
+        };
+        assert_eq!(of(None).unwrap().simd, None);
+        assert_eq!(of(Some("")).unwrap().simd, None, "an empty variable is an unset one");
+        assert_eq!(of(Some("scalar")).unwrap().simd, Some(SimdLevel::Scalar));
+        let error = of(Some("fast")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().starts_with("KILN_SIMD: expected a level"), "{error}");
+    }
 }

@@ -18,7 +18,7 @@ pub struct TensorType {
 pub type NodeId = usize;
 
 /// Axes of a tensor.
-pub type Axes = SmallVec<[usize; 6]>;
+pub type Axes = SmallVec<[usize; 4]>;
 
 /// One computed or given tensor.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub enum Op {
     /// A tensor in memory. The n-th node of this kind is the n-th input of a run.
-    Input(Layout),
+    Input(Arc<Layout>),
     /// One number in every element. The n-th node of this kind is the n-th scalar of a run: its value is not part of the graph.
     Scalar,
     /// The number of each element, counted row by row from 0, as `U32`.

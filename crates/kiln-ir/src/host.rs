@@ -40,8 +40,40 @@ pub trait HostOutput: Sync {
     /// Where the range is outside of the output, or where the kernel does not compute in `f32`.
     unsafe fn store(&self, start: usize, values: &mut [f32]);
 
+    /// [`store`](Self::store) for some rows of a matrix. Much cheaper than a call for each, where they are short.
+    ///
+    /// # Safety
+    /// As [`store`](Self::store).
+    ///
+    /// # Panics
+    /// As [`store`](Self::store).
+    unsafe fn store_rows(&self, rows: HostRows, values: &mut [f32]) {
+        for (row, values) in values.chunks_mut(rows.width).enumerate() {
+            // SAFETY: as promised by the caller.
+            unsafe { self.store(rows.start + row * rows.pitch, &mut values[..rows.length]) };
+        }
+    }
+
+    /// The memory of an output of `f32` behind whose kernel nothing is fused, where a kernel may put its results itself.
+    fn floats(&self) -> Option<*mut f32> {
+        None
+    }
+
     /// The memory of the output, for a kernel that moves elements and computes nothing. Nothing is ever fused behind such a kernel.
     fn bytes(&self) -> (*mut u8, usize);
+}
+
+/// Where rows of results are.
+#[derive(Clone, Copy, Debug)]
+pub struct HostRows {
+    /// The first element of the output that is stored.
+    pub start: usize,
+    /// Elements of the output from one row to the next.
+    pub pitch: usize,
+    /// Elements of each row.
+    pub length: usize,
+    /// From one row of the values to the next. What is between them is not stored.
+    pub width: usize,
 }
 
 /// One run of a kernel on the CPU.

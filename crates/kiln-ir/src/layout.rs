@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
-    strides: SmallVec<[isize; 6]>,
+    strides: SmallVec<[isize; 4]>,
     offset: usize,
 }
 
@@ -134,7 +134,7 @@ impl Layout {
         // Axes of length 1 say nothing. The others are matched in groups of equal size, each of which must be one run.
         let old: SmallVec<[(usize, isize); 6]> =
             self.shape.iter().copied().zip(self.strides.iter().copied()).filter(|&(length, _)| length != 1).collect();
-        let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(0, shape.rank());
+        let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.rank());
         let (mut next, mut axis) = (0, 0);
         while next < old.len() {
             let (mut old_elements, first) = (old[next].0, next);

@@ -14,7 +14,7 @@
 //! let ty = TensorType { shape: Shape::from((2, 3)), dtype: DType::F32 };
 //! let node = |op, inputs: &[usize]| Node { op, inputs: inputs.into(), ty: ty.clone() };
 //! let nodes = vec![
-//!     node(Op::Input(Layout::contiguous(ty.shape.clone())), &[]),
+//!     node(Op::Input(Layout::contiguous(ty.shape.clone()).into()), &[]),
 //!     node(Op::Element(&op::MUL), &[0, 0]),
 //!     node(Op::Element(&op::RELU), &[1]),
 //! ];

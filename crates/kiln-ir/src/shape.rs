@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Deref;
 
-/// The lengths of a tensor along its axes; no axes for a single element. Up to six are kept in place.
+/// The lengths of a tensor along its axes; no axes for a single element. Up to four are kept in place.
 ///
 /// ```
 /// use kiln_ir::Shape;
@@ -15,8 +15,8 @@ use std::ops::Deref;
 /// assert_eq!((shape.rank(), shape.elements()), (2, 6));
 /// assert_eq!(Shape::from(()).elements(), 1);
 /// ```
-#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Shape(SmallVec<[usize; 6]>);
+#[derive(Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape(SmallVec<[usize; 4]>);
 
 impl Shape {
     /// A shape of these lengths.
@@ -74,12 +74,19 @@ impl Shape {
     }
 
     /// Strides of elements that lie row by row without gaps.
-    pub fn strides(&self) -> SmallVec<[isize; 6]> {
-        let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, self.rank());
+    pub fn strides(&self) -> SmallVec<[isize; 4]> {
+        let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(1, self.rank());
         for axis in (1..self.rank()).rev() {
             strides[axis - 1] = strides[axis] * self.0[axis].max(1) as isize;
         }
         strides
+    }
+}
+
+impl Clone for Shape {
+    fn clone(&self) -> Self {
+        // One copy; the derived form goes through an iterator, and every op clones a shape.
+        Self::new(self)
     }
 }
 

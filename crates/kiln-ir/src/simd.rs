@@ -1,6 +1,8 @@
 //! Levels of vector instructions: what a kernel is compiled for, several times, to be chosen at run time.
 
+use crate::{Error, ErrorKind, Result};
 use std::fmt;
+use std::str::FromStr;
 
 /// The widest set of vector instructions that the processor and the system support together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +21,9 @@ pub enum SimdLevel {
 }
 
 impl SimdLevel {
+    /// All levels, of every processor.
+    pub const ALL: [Self; 5] = [Self::Scalar, Self::Neon, Self::NeonF16, Self::Avx2, Self::Avx512];
+
     /// What this processor has.
     ///
     /// ```
@@ -39,7 +44,7 @@ impl SimdLevel {
         }
     }
 
-    /// The name in reports.
+    /// The name in reports and settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -54,6 +59,19 @@ impl SimdLevel {
 impl fmt::Display for SimdLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// By its [name](SimdLevel::name), for settings: `"scalar".parse()`.
+impl FromStr for SimdLevel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(|level| format!("`{level}`")).join(", ");
+            let message = format!("expected a level of vector instructions, one of {names}, found `{text}`");
+            Error::new(ErrorKind::InvalidArgument, message)
+        })
     }
 }
 
@@ -87,6 +105,22 @@ fn detect() -> SimdLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_read_back_and_others_are_told_which_there_are() {
+        for level in SimdLevel::ALL {
+            assert_eq!(level.name().parse::<SimdLevel>().unwrap(), level);
+        }
+        for text in ["", "Scalar", "sse", "avx2 "] {
+            let error = text.parse::<SimdLevel>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            let names = "`scalar`, `neon`, `neon-f16`, `avx2`, `avx512`";
+            assert_eq!(
+                error.message(),
+                format!("expected a level of vector instructions, one of {names}, found `{text}`")
+            );
+        }
+    }
 
     /// R4.2: what the system lists for the processor, read by other means than the detection.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -6,14 +6,13 @@ use crate::memory::elements;
 use crate::walk::{Walk, share};
 use bytemuck::Pod;
 use half::{bf16, f16};
-#[cfg(test)]
-use kiln_ir::DType;
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::{HostCall, HostOperand};
-use kiln_ir::{Layout, Result};
+use kiln_ir::host::{HostCall, HostOperand, HostOutput};
+use kiln_ir::{DType, Layout, Result};
+use std::borrow::Cow;
 
 /// Results that are stored at once, where rows are shorter: what half of a first-level cache holds.
-const STORED: usize = 4096;
+pub(crate) const STORED: usize = 4096;
 
 /// The last axis of a tensor of floats is one of its axes.
 pub(crate) fn check_rows(op: &str, x: &TensorType) -> Result<()> {
@@ -115,7 +114,7 @@ pub(crate) fn write<V: Vector, T: Stored>(row: &[T], fill: f32, out: &mut [f32],
 }
 
 #[inline(always)]
-fn load_rest<V: Vector, T: Stored>(rest: &[T], fill: f32) -> V {
+pub(crate) fn load_rest<V: Vector, T: Stored>(rest: &[T], fill: f32) -> V {
     let mut elements = [T::zeroed(); LANES];
     elements[..rest.len()].copy_from_slice(rest);
     let mut lanes = T::load::<V>(&elements).lanes();
@@ -124,7 +123,7 @@ fn load_rest<V: Vector, T: Stored>(rest: &[T], fill: f32) -> V {
 }
 
 #[inline(always)]
-fn store<V: Vector>(x: V, to: &mut [f32; LANES]) {
+pub(crate) fn store<V: Vector>(x: V, to: &mut [f32; LANES]) {
     // SAFETY: there are as many as a vector has.
     unsafe { x.store(to.as_mut_ptr()) };
 }
@@ -160,25 +159,62 @@ pub(crate) fn each_row<T: Stored>(
     let (rows, length) = rows_of(layout);
     let together = (STORED / length).max(1);
     share(call.workers, rows.items(), (8 + length / 4) * cost, |range| {
-        let mut results = vec![0.0; together.min(range.len()) * length];
-        let (mut start, mut filled) = (range.start * length, 0);
+        let mut results = Results::new(call.output, range.start * length, together.min(range.len()) * length);
         let end = range.end * length;
         rows.each(range, |[place]| {
-            compute(&x[place as usize..][..length], &mut results[filled..filled + length]);
-            filled += length;
-            if filled == results.len() || start + filled == end {
-                // SAFETY: the parts of the loop have no rows in common.
-                unsafe { call.output.store(start, &mut results[..filled]) };
-                start += filled;
-                filled = 0;
-            }
+            // SAFETY: the parts of the loop have no rows in common, and all are inside of the output.
+            unsafe { results.put(length, end, |out| compute(&x[place as usize..][..length], out)) };
         });
     })
 }
 
+/// Results of one thread, in order: where they are wanted at once where nothing is done to them, otherwise some at a time.
+pub(crate) struct Results<'a> {
+    output: &'a dyn HostOutput,
+    direct: Option<*mut f32>,
+    scratch: Vec<f32>,
+    /// The first element that is not stored, and how many after it are in the scratch memory.
+    start: usize,
+    filled: usize,
+}
+
+impl<'a> Results<'a> {
+    /// For elements from `start` on. They are stored when there are `capacity`, a multiple of what comes at a time.
+    pub(crate) fn new(output: &'a dyn HostOutput, start: usize, capacity: usize) -> Self {
+        let direct = output.floats();
+        let scratch = if direct.is_some() { Vec::new() } else { vec![0.0; capacity] };
+        Self { output, direct, scratch, start, filled: 0 }
+    }
+
+    /// Has the next `len` results computed, and stored where memory is full or where they are the last before `end`.
+    ///
+    /// # Safety
+    /// Nobody else stores them, and they are inside of the output.
+    pub(crate) unsafe fn put(&mut self, len: usize, end: usize, compute: impl FnOnce(&mut [f32])) {
+        if let Some(memory) = self.direct {
+            // SAFETY: the caller's promise.
+            compute(unsafe { std::slice::from_raw_parts_mut(memory.add(self.start), len) });
+            self.start += len;
+            return;
+        }
+        compute(&mut self.scratch[self.filled..self.filled + len]);
+        self.filled += len;
+        if self.filled == self.scratch.len() || self.start + self.filled == end {
+            // SAFETY: the caller's promise.
+            unsafe { self.output.store(self.start, &mut self.scratch[..self.filled]) };
+            self.start += self.filled;
+            self.filled = 0;
+        }
+    }
+}
+
 /// The elements of a small operand, as numbers.
-pub(crate) fn numbers(operand: &HostOperand<'_>) -> Vec<f32> {
-    by_storage!(operand.dtype, widened(operand))
+pub(crate) fn numbers<'a>(operand: &HostOperand<'a>) -> Cow<'a, [f32]> {
+    let layout = operand.layout;
+    if operand.dtype == DType::F32 && layout.is_contiguous() {
+        return Cow::Borrowed(&elements(operand)[layout.offset()..][..layout.shape().elements()]);
+    }
+    Cow::Owned(by_storage!(operand.dtype, widened(operand)))
 }
 
 fn widened<T: Stored>(operand: &HostOperand<'_>) -> Vec<f32> {

@@ -206,6 +206,7 @@ struct Output {
     bytes: usize,
     stored: Vec<AtomicUsize>,
     after: fn(usize, f32) -> f32,
+    is_direct: bool,
 }
 
 // SAFETY: the memory is written through `store` and `bytes` alone, whose callers keep to elements of their own.
@@ -230,6 +231,10 @@ impl HostOutput for Output {
         values.fill(f32::NAN);
     }
 
+    fn floats(&self) -> Option<*mut f32> {
+        (self.is_direct && self.dtype == DType::F32).then_some(self.memory.cast())
+    }
+
     fn bytes(&self) -> (*mut u8, usize) {
         (self.memory, self.bytes)
     }
@@ -247,14 +252,21 @@ pub(crate) fn run_with(
     threads: Threads,
     after: fn(usize, f32) -> f32,
 ) -> Memory {
-    let (memory, stored) = run_counted(op, operands, threads, after).unwrap();
+    let (memory, stored) = run_counted(op, operands, threads, after, false).unwrap();
     assert!(stored.iter().all(|&times| times == 1), "each element is stored once: {stored:?}");
+    memory
+}
+
+/// [`run_stored`] with an output that results may be written to. Those that are not are left as poison.
+pub(crate) fn run_direct(op: &dyn KernelOp, operands: &[Operand], threads: Threads) -> Memory {
+    let (memory, stored) = run_counted(op, operands, threads, |_, value| value, true).unwrap();
+    assert!(stored.iter().all(|&times| times <= 1), "no element is stored twice: {stored:?}");
     memory
 }
 
 /// Runs an op that moves elements, or that refuses its operands.
 pub(crate) fn run_moved(op: &dyn KernelOp, operands: &[Operand], threads: Threads) -> Result<Memory> {
-    let (memory, stored) = run_counted(op, operands, threads, |_, value| value)?;
+    let (memory, stored) = run_counted(op, operands, threads, |_, value| value, false)?;
     assert!(stored.iter().all(|&times| times == 0), "an op that moves elements stores none");
     Ok(memory)
 }
@@ -264,6 +276,7 @@ fn run_counted(
     operands: &[Operand],
     threads: Threads,
     after: fn(usize, f32) -> f32,
+    is_direct: bool,
 ) -> Result<(Memory, Vec<usize>)> {
     let types: Vec<TensorType> = operands.iter().map(Operand::ty).collect();
     let ty = op.infer(&types)?;
@@ -275,6 +288,7 @@ fn run_counted(
         bytes: elements * ty.dtype.bytes(),
         stored: (0..elements).map(|_| AtomicUsize::new(0)).collect(),
         after,
+        is_direct,
     };
     let host: Vec<HostOperand<'_>> = operands
         .iter()

@@ -279,8 +279,7 @@ impl CommandList {
     /// finds the buffers in the order in which they are given here, and the words as they are.
     ///
     /// # Errors
-    /// `InvalidArgument` where the buffers are of several devices, where memory that the work writes is also in another of
-    /// its buffers, or where a buffer is staging, which no kernel works on.
+    /// As [`NativeRun::new`](crate::NativeRun::new).
     pub fn native(
         &mut self,
         work: Arc<dyn Any + Send + Sync>,

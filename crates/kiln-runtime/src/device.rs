@@ -9,6 +9,7 @@ use crate::kernel::{
     KernelWarmReport, Preload, PreparedKernel, Program, RawKernel,
 };
 use crate::memory::RawMemory;
+use crate::native::NativeRun;
 use crate::pool::{Allocation, BufferOptions, Pool, PoolOptions, PoolStatistics};
 use bytemuck::Pod;
 use kiln_cache::store::DiskStore;
@@ -33,6 +34,16 @@ pub trait DeviceApi: RawMemory {
     /// # Errors
     /// The device's fault; then none of the commands takes effect.
     fn submit(&self, commands: &[Command]) -> Result<u64>;
+
+    /// Runs native work, and returns the number of its submission when it has ended: nobody else needs to keep the buffers in
+    /// place, or out of the pool.
+    ///
+    /// # Errors
+    /// `Unsupported` where the device does not know the work or does not run any by itself; the device's fault.
+    fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
+        let message = format!("device `{}` expected no native work, found `{}`", self.info().id, run.name());
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
 
     /// Translates a program into the code that [`load`](Self::load) takes, in every process and until the device's
     /// [compiler](DeviceInfo::compiler) changes.
@@ -260,6 +271,21 @@ impl Device {
         submitted
     }
 
+    /// Runs native work on a device that has ended it when this returns, and returns the number of the submission. What
+    /// [`submit`](Self::submit) does for such work, without recording it first.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a buffer is of another device; `Unsupported` where the device runs no such work; the
+    /// device's fault.
+    pub fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
+        if let Some(fault) = self.0.api.fault() {
+            return Err(fault);
+        }
+        // All are of one device.
+        self.check_buffers(run.buffers().first().into_iter().map(|(buffer, _)| *buffer))?;
+        self.0.api.run(run)
+    }
+
     /// Records commands once, to be replayed many times; see [`Captured`].
     ///
     /// # Errors
@@ -278,7 +304,11 @@ impl Device {
             let message = format!("submission to device `{own}` expected its own kernels, found `{name}` of another");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        for (buffer, _) in commands.accesses() {
+        self.check_buffers(commands.accesses().map(|(buffer, _)| buffer))
+    }
+
+    fn check_buffers<'a>(&self, buffers: impl Iterator<Item = &'a Buffer>) -> Result<()> {
+        for buffer in buffers {
             if !self.owns(buffer) {
                 let (own, other) = (&self.info().id, &buffer.device_info().id);
                 let message =

@@ -57,7 +57,7 @@ pub use kernel::{
 };
 pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
-pub use native::{NativeAccess, NativeCall};
+pub use native::{NativeAccess, NativeCall, NativeRun};
 pub use null::{NullArguments, NullDevice, Record};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;

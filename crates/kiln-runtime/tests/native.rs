@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Buffer, BufferUse, Command, CommandList, Device, NativeCall, NullDevice, Record, Usage};
+use kiln_runtime::{Buffer, BufferUse, Command, CommandList, Device, NativeCall, NativeRun, NullDevice, Record, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -46,8 +46,9 @@ fn the_work_finds_what_was_recorded() {
     let uses: Vec<_> = commands.accesses().map(|(buffer, access)| (buffer.bytes(), access)).collect();
     assert_eq!(uses, [(64, BufferUse::Read), (128, BufferUse::Write)]);
     let call = call(&commands);
-    assert_eq!((call.name(), call.words()), ("planned", &[7, 8][..]));
-    assert_eq!(call.work().downcast_ref::<&str>(), Some(&"work"));
+    let run = call.as_run();
+    assert_eq!((run.name(), run.words()), ("planned", &[7, 8][..]));
+    assert_eq!(run.work().downcast_ref::<&str>(), Some(&"work"));
     assert!(format!("{:?}", commands.commands()[0]).contains("planned"));
 }
 
@@ -61,7 +62,7 @@ fn what_cannot_be_locked_together_is_refused() {
     let refused: [(&[_], &str); 5] = [
         (&[(&buffer, read), (&foreign, read)], "buffers of one device"),
         (&[(&halves[0], read), (&halves[1], write)], "buffers 0 and 1 in one allocation"),
-        (&[(&halves[0], write), (&halves[1], write)], "buffers 0 and 1 in one allocation"),
+        (&[(&halves[0], write), (&buffer, write)], "buffers 0 and 1 in one allocation"),
         (&[(&buffer, BufferUse::ReadWrite), (&buffer, read)], "buffers 0 and 1 in one allocation"),
         (&[(&staging, read)], "found upload as buffer 0"),
     ];
@@ -74,10 +75,43 @@ fn what_cannot_be_locked_together_is_refused() {
     // What is only read may be there several times; then it is locked once, which a second lock would not survive
     // where a writer waits in between.
     let commands = record(&[(&halves[1], read), (&buffer, read), (&halves[0], read)]).unwrap();
-    let access = call(&commands).access();
+    let run = call(&commands).as_run();
+    let access = run.access();
     let regions: Vec<_> = (0..3).map(|index| access.region(index)).collect();
     assert_eq!(regions.iter().map(kiln_runtime::memory::Region::bytes).collect::<Vec<_>>(), [32, 64, 32]);
     assert_eq!(regions[0].offset(), regions[1].offset() + 32);
+}
+
+/// Slices of one allocation that one run writes are locked once, which a second lock would wait for.
+#[test]
+fn slices_that_lie_apart_are_written_together() {
+    let (_, device) = device();
+    let buffer = device.buffer(96).unwrap();
+    let parts = [buffer.slice(64..).unwrap(), buffer.slice(..32).unwrap(), buffer.slice(32..64).unwrap()];
+    let uses: Vec<_> = parts.iter().map(|part| (part, BufferUse::Write)).collect();
+    let run = NativeRun::new(&5u32, "apart", uses, &[]).unwrap();
+    let mut access = run.access();
+    let places: Vec<(u64, u64)> =
+        (0..3).map(|index| access.region_mut(index)).map(|r| (r.offset(), r.bytes())).collect();
+    let start = places[1].0;
+    assert_eq!(places, [(start + 64, 32), (start, 32), (start + 32, 32)]);
+    drop(access);
+    // One that is empty hides no overlap behind it.
+    let (empty, inside) = (buffer.slice(40..40).unwrap(), buffer.slice(48..56).unwrap());
+    let uses = [&parts[2], &empty, &inside].map(|part| (part, BufferUse::Write));
+    assert_eq!(NativeRun::new(&5u32, "hidden", uses, &[]).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// Work that is run without being recorded is refused as if it were.
+#[test]
+fn a_run_is_refused_as_a_recorded_one() {
+    let ((_, own), (_, other)) = (device(), device());
+    let (buffer, foreign) = (own.buffer(64).unwrap(), other.buffer(64).unwrap());
+    let run = |buffer| own.run(&NativeRun::new(&5u32, "five", [(buffer, BufferUse::Read)], &[]).unwrap()).unwrap_err();
+    let error = run(&buffer);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().ends_with("expected no native work, found `five`"), "{error}");
+    assert_eq!(run(&foreign).kind(), ErrorKind::InvalidArgument);
 }
 
 /// A foreign device's buffers are refused at submission, as those of every command.
@@ -124,7 +158,8 @@ fn threads_that_name_buffers_in_any_order_do_not_wait_for_ever() {
                     let bound: Vec<_> =
                         order.iter().enumerate().map(|(position, &index)| (&buffers[index], uses(position))).collect();
                     let commands = record(&bound).unwrap();
-                    let mut access = call(&commands).access();
+                    let run = call(&commands).as_run();
+                    let mut access = run.access();
                     assert_eq!(inside[order[0]].fetch_add(1, Ordering::SeqCst), 0, "a writer is alone");
                     assert_eq!((access.region_mut(0).bytes(), access.region(3).bytes()), (64, 64));
                     inside[order[0]].fetch_sub(1, Ordering::SeqCst);

@@ -4,7 +4,7 @@
 use crate::cache_dir;
 use crate::choice::{Choice, choose_from};
 use crate::gpus;
-use crate::tensor::run::PlanCache;
+use crate::tensor::run::{Collector, PlanCache};
 use kiln_cpu::CpuOptions;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{DeviceInfo, KernelCacheOptions};
@@ -41,6 +41,7 @@ struct Inner {
 /// What the tensors of a device share.
 pub(crate) struct TensorState {
     pub(crate) plans: PlanCache,
+    pub(crate) collector: Collector,
     /// How many keys of random tensors were taken, in the lower half, and the seed of all, mixed, in the upper.
     keys: AtomicU64,
     /// Whether each op's result is searched for NaN and infinities.
@@ -281,8 +282,8 @@ impl Deref for Device {
 
 impl From<kiln_runtime::Device> for Device {
     fn from(runtime: kiln_runtime::Device) -> Self {
-        let (plans, tripwire) = (PlanCache::new(), AtomicBool::new(false));
-        let tensors = TensorState { plans, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
+        let (plans, collector, tripwire) = (PlanCache::new(), Collector::default(), AtomicBool::new(false));
+        let tensors = TensorState { plans, collector, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
         Self(Arc::new(Inner { runtime, tensors }))
     }
 }

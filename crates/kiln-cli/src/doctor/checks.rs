@@ -3,6 +3,7 @@
 use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
+use crate::settings::SIMD;
 use kiln::{Bytes, DeviceKind};
 use std::path::Path;
 
@@ -62,7 +63,9 @@ fn check_default(facts: &Facts) -> Check {
 fn check_processor(facts: &Facts) -> Vec<Check> {
     let ok = |name, message: String| Check::new(Section::Processor, name, State::Ok, message);
     let threads = facts.threads.map(|threads| ok("threads", threads.to_string()));
-    std::iter::once(ok("SIMD", facts.simd.clone())).chain(threads).collect()
+    let simd = ok("SIMD", facts.simd.clone());
+    let simd = if facts.simd_setting.is_some() { simd.detail(format!("set by {SIMD}")) } else { simd };
+    std::iter::once(simd).chain(threads).collect()
 }
 
 fn check_cache_dir(dir: &CacheDir) -> Check {

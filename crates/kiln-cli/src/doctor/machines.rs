@@ -23,6 +23,7 @@ pub(super) fn mac() -> Facts {
         ),
         devices: vec![cpu, gpu],
         simd: "neon-f16".into(),
+        simd_setting: None,
         threads: Some(11),
         cache_directory: private(
             "/Users/ada/Library/Caches/kiln",
@@ -96,6 +97,7 @@ pub(super) fn nothing() -> Facts {
         default: default("cpu", "no GPU was found", &[]),
         devices: vec![cpu("AMD EPYC 7713", 2)],
         simd: "avx2".into(),
+        simd_setting: None,
         threads: Some(2),
         cache_directory: CacheDir {
             free_bytes: Some(70 << 30),

@@ -13,8 +13,9 @@ mod system;
 mod text;
 
 use crate::cache_dir::CacheDir;
+use crate::settings;
 use crate::terminal::write;
-use kiln::{Device, SimdLevel};
+use kiln::{Device, DeviceInfo, DeviceKind, SimdLevel};
 use report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice, Report};
 use std::io;
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ use system::System;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write one JSON object with the fields `format`, `version`, `healthy`, `system`, `gpu_support`, `default`,
-    /// `devices`, `simd`, `threads`, `cache_directory` and `checks`.
+    /// `devices`, `simd`, `simd_setting`, `threads`, `cache_directory` and `checks`.
     #[arg(long)]
     json: bool,
 }
@@ -45,7 +46,6 @@ pub(crate) fn run(args: &Args) -> io::Result<ExitCode> {
 }
 
 fn gather() -> Facts {
-    let test = |info: kiln::DeviceInfo| DeviceFacts { test: smoke::test(|| Device::by_name(&info.id)), info };
     let devices: Vec<DeviceFacts> = Device::list().into_iter().map(test).collect();
     let default = match Device::choose() {
         Ok(choice) => DefaultDevice {
@@ -55,14 +55,26 @@ fn gather() -> Facts {
         },
         Err(error) => DefaultDevice { id: None, reason: error.to_string(), rejected: Vec::new() },
     };
+    let simd_setting = settings::variable(settings::SIMD).filter(|value| !value.is_empty());
     Facts {
         version: env!("CARGO_PKG_VERSION").to_string(),
         system: System::detect(),
         gpu_support: cfg!(feature = "gpu"),
         default,
-        simd: SimdLevel::detect().to_string(),
+        simd: simd_setting.clone().unwrap_or_else(|| SimdLevel::detect().to_string()),
+        simd_setting,
         threads: devices.first().and_then(|cpu| cpu.info.limits.threads),
         devices,
         cache_directory: CacheDir::of_environment().measured(),
     }
+}
+
+/// Tests a device as commands open it.
+fn test(info: DeviceInfo) -> DeviceFacts {
+    if info.kind != DeviceKind::Cpu {
+        return DeviceFacts { test: smoke::test(|| Device::by_name(&info.id)), info };
+    }
+    // What settings take from the CPU device, the list does not know.
+    let info = settings::open_cpu().map_or(info, |device| device.info().clone());
+    DeviceFacts { test: smoke::test(settings::open_cpu), info }
 }

@@ -15,6 +15,7 @@
 //! | `default` | [`DefaultDevice`]: `id` (`null` where no device can be opened), `reason`, `rejected` (each `id`, `reason`) |
 //! | `devices` | the CPU device first, then GPUs: the fields of `kiln::DeviceInfo`, and `test` ([`SmokeTest`]) |
 //! | `simd` | the SIMD level of the CPU device |
+//! | `simd_setting` | the value of the variable `KILN_SIMD`, which sets the level; `null` where it is not set |
 //! | `threads` | the threads of the CPU device |
 //! | `cache_directory` | [`CacheDir`]: `path`, `source`, `state`, `fault`, `fix`, `others_can_read`, `contents`, `free_bytes` |
 //! | `checks` | [`Check`]: `section`, `name`, `state` (`ok`, `note`, `problem`), `message`, `details`, `fix` |
@@ -50,6 +51,8 @@ pub(crate) struct Facts {
     pub(crate) default: DefaultDevice,
     pub(crate) devices: Vec<DeviceFacts>,
     pub(crate) simd: String,
+    /// What `KILN_SIMD` says; `None` where it is not set.
+    pub(crate) simd_setting: Option<String>,
     pub(crate) threads: Option<u32>,
     pub(crate) cache_directory: CacheDir,
 }

@@ -3,9 +3,10 @@
 use super::ast::{Argument, Id, Node, NodeKind, Operator, Program};
 use super::call::{Call, CallFault, Given};
 use super::fault::{Fault, Span};
-use super::functions::{Callee, similar};
+use super::functions::Callee;
 use super::index;
 use super::value::Value;
+use crate::names::similar;
 use kiln::op::{ElementOp, Signature};
 use kiln::{DType, Device, Tensor};
 use std::collections::BTreeMap;

@@ -127,14 +127,10 @@ fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
 
 /// The device with this name, or the best one.
 fn open(name: Option<&str>) -> Fallible<Device> {
-    if let Some(name) = name {
-        return open_device(name);
-    }
-    let best = Device::best()?;
-    match best.info().id.as_str() {
-        "cpu" => Ok(best),
-        // Once more, with its kernels where the environment wants them.
-        id => open_device(id),
+    match name {
+        Some(name) => open_device(name),
+        // Once more, with the settings of the environment.
+        None => open_device(&Device::best()?.info().id),
     }
 }
 

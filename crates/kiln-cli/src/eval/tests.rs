@@ -3,7 +3,7 @@
 use super::ast::Operator;
 use super::evaluate::evaluate;
 use super::fault::Fault;
-use super::functions::{Callee, similar};
+use super::functions::Callee;
 use super::parse::parse;
 use super::report::Data;
 use kiln::op::Signature;
@@ -277,23 +277,6 @@ fn faults_of_evaluation_are_marked() {
         }
     }
     insta::assert_snapshot!("faults", shown);
-}
-
-#[test]
-fn similar_names_are_those_with_few_changes() {
-    let names = ["relu", "gelu", "silu", "sum", "softmax", "log_softmax"];
-    let table: [(&str, &[&str]); 6] = [
-        ("rleu", &["relu"]),
-        ("relu6", &["relu"]),
-        ("sotfmax", &["softmax"]),
-        ("x", &[]),
-        ("", &[]),
-        ("frobnicate", &[]),
-    ];
-    for (name, expected) in table {
-        assert_eq!(similar(name, names.into_iter()), expected, "{name}");
-    }
-    assert!(similar(&"x".repeat(60_000), names.into_iter()).is_empty());
 }
 
 /// A chain of ops is as deep as it is long; neither the parser nor the tensors take stack for it.

@@ -1,172 +1,190 @@
-//! Maxima and minima: which of two numbers wins, and the loops that find winners.
+//! Maxima and minima: which of two numbers wins, and how winners and their places are found.
 
-use kiln_ir::graph::Reduce;
-use kiln_ir::{Class, SimdLevel};
+use super::columns::Lanes;
+use super::fold::{Cell, Fold};
+use super::lanes::{LANES, Stored, Vector, Words};
+use std::marker::PhantomData;
 
-/// The loops that find winners under one order, for one level. Words are the bits of the class.
-///
-/// # Safety
-/// Each wants a processor that has the level, and slices of equal length.
-#[derive(Clone, Copy)]
-pub(crate) struct Best {
+/// Vectors of a row that look for a winner side by side.
+const VECTORS: usize = 4;
+/// Elements of a row that are searched for the winner's place together: they are still in the first cache.
+const PLACE_ELEMENTS: usize = 4096;
+
+/// An order over numbers.
+pub(super) trait Order {
     /// What loses against everything, or equals it.
-    pub(crate) lowest: u32,
-    /// Whether the first wins over the second: it comes after it, or it is the first NaN.
-    pub(crate) wins: fn(u32, u32) -> bool,
-    /// The winner of a tile.
-    pub(crate) of_tile: unsafe fn(&[u32]) -> u32,
-    /// Where the winner of a tile is first.
-    pub(crate) place: unsafe fn(&[u32], u32) -> usize,
-    /// The winners of each element and the one in its place.
-    pub(crate) of_rows: unsafe fn(&mut [u32], &[u32]),
-    /// The same, where the winner's row is wanted too.
-    pub(crate) rows: unsafe fn(&mut [u32], &mut [u32], &[u32], u32),
-}
-
-impl Best {
-    /// The loops of a reduction; `None` where it is a sum.
-    pub(crate) fn of(op: Reduce, class: Class, level: SimdLevel) -> Option<Self> {
-        Some(match (op, class) {
-            (Reduce::Sum | Reduce::Mean, _) => return None,
-            (Reduce::Max | Reduce::ArgMax, Class::Float) => loops::<Max<f32>>(level),
-            (Reduce::Max | Reduce::ArgMax, Class::Int) => loops::<Max<i32>>(level),
-            (Reduce::Max | Reduce::ArgMax, Class::Uint) => loops::<Max<u32>>(level),
-            (Reduce::Min | Reduce::ArgMin, Class::Float) => loops::<Min<f32>>(level),
-            (Reduce::Min | Reduce::ArgMin, Class::Int) => loops::<Min<i32>>(level),
-            (Reduce::Min | Reduce::ArgMin, Class::Uint) => loops::<Min<u32>>(level),
-        })
-    }
-}
-
-/// An order over words.
-trait Order {
     const LOWEST: u32;
-    fn wins(one: u32, other: u32) -> bool;
-}
 
-struct Max<T>(T);
-struct Min<T>(T);
+    /// Whether the first comes after the second.
+    fn is_after<W: Words>(one: W, other: W) -> W;
 
-impl Order for Max<f32> {
-    const LOWEST: u32 = f32::NEG_INFINITY.to_bits();
+    /// Whether it wins over every number.
+    fn is_nan<W: Words>(one: W) -> W;
+
+    /// Whether the first loses against the second, or equals it: it does not come after it, and is not the first NaN.
+    #[inline(always)]
+    fn loses<W: Words>(one: W, other: W) -> W {
+        let wins = Self::is_after(one, other).or(Self::is_nan(other).select(W::splat(0), Self::is_nan(one)));
+        wins.xor(W::splat(u32::MAX))
+    }
+
+    /// The winner. Of two NaN it is any, which takes a step less.
+    #[inline(always)]
+    fn winner<W: Words>(one: W, other: W) -> W {
+        Self::is_after(one, other).or(Self::is_nan(one)).select(one, other)
+    }
+
+    fn word_loses(one: u32, other: u32) -> bool {
+        Self::loses([one], [other]).is_all()
+    }
 
     #[inline(always)]
-    fn wins(one: u32, other: u32) -> bool {
-        let (one, other) = (f32::from_bits(one), f32::from_bits(other));
-        (one > other) | (one.is_nan() & !other.is_nan())
+    fn winning_word(one: u32, other: u32) -> u32 {
+        let [word] = Self::winner([one], [other]);
+        word
     }
 }
 
-impl Order for Min<f32> {
-    const LOWEST: u32 = f32::INFINITY.to_bits();
+pub(super) struct Max<T>(T);
+pub(super) struct Min<T>(T);
 
-    #[inline(always)]
-    fn wins(one: u32, other: u32) -> bool {
-        let (one, other) = (f32::from_bits(one), f32::from_bits(other));
-        (one < other) | (one.is_nan() & !other.is_nan())
-    }
-}
-
-macro_rules! integer_orders {
-    ($($ty:ty),*) => {
+macro_rules! orders {
+    ($($ty:ty, [$lowest:expr, $highest:expr], $is_greater:expr, $is_nan:expr;)*) => {
         $(impl Order for Max<$ty> {
-            const LOWEST: u32 = <$ty>::MIN as u32;
+            const LOWEST: u32 = $lowest;
 
             #[inline(always)]
-            fn wins(one: u32, other: u32) -> bool {
-                one as $ty > other as $ty
+            fn is_after<W: Words>(one: W, other: W) -> W {
+                $is_greater(one, other)
+            }
+
+            #[inline(always)]
+            fn is_nan<W: Words>(one: W) -> W {
+                $is_nan(one)
             }
         }
 
         impl Order for Min<$ty> {
-            const LOWEST: u32 = <$ty>::MAX as u32;
+            const LOWEST: u32 = $highest;
 
             #[inline(always)]
-            fn wins(one: u32, other: u32) -> bool {
-                (one as $ty) < other as $ty
+            fn is_after<W: Words>(one: W, other: W) -> W {
+                $is_greater(other, one)
+            }
+
+            #[inline(always)]
+            fn is_nan<W: Words>(one: W) -> W {
+                $is_nan(one)
             }
         })*
     };
 }
 
-integer_orders!(i32, u32);
+orders! {
+    f32, [f32::NEG_INFINITY.to_bits(), f32::INFINITY.to_bits()], W::is_greater_float, W::is_nan;
+    i32, [i32::MIN as u32, i32::MAX as u32], W::is_greater_int, |_| W::splat(0);
+    u32, [u32::MIN, u32::MAX], is_greater_uint, |_| W::splat(0);
+}
 
-fn loops<O: Order>(level: SimdLevel) -> Best {
-    let plain = Best {
-        lowest: O::LOWEST,
-        wins: O::wins,
-        of_tile: of_tile::<O>,
-        place: place::<O>,
-        of_rows: of_rows::<O>,
-        rows: rows::<O>,
-    };
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        SimdLevel::Avx2 | SimdLevel::Avx512 => Best {
-            of_tile: avx2::of_tile::<O>,
-            place: avx2::place::<O>,
-            of_rows: avx2::of_rows::<O>,
-            rows: avx2::rows::<O>,
-            ..plain
-        },
-        _ => plain,
+/// With the highest bit flipped, integers without a sign are in the order of those with one.
+#[inline(always)]
+fn is_greater_uint<W: Words>(one: W, other: W) -> W {
+    let flip = W::splat(1 << 31);
+    one.xor(flip).is_greater_int(other.xor(flip))
+}
+
+/// The winner under an order.
+pub(super) struct Winner<O>(PhantomData<O>);
+
+impl<O: Order> Fold for Winner<O> {
+    const START: Cell = Cell { sum: 0.0, word: O::LOWEST, place: 0 };
+
+    #[inline(always)]
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, cell: &mut Cell) {
+        cell.word = O::winning_word(winner::<O, V, S>(values), cell.word);
+    }
+
+    #[inline(always)]
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
+        let mut best = V::load(lanes.words);
+        for index in 0..N {
+            best = O::winner(row(index), best);
+        }
+        *lanes.words = best.words();
+    }
+
+    fn join(cell: &mut Cell, later: &Cell) {
+        cell.word = O::winning_word(later.word, cell.word);
+    }
+}
+
+/// The first place of the winner under an order.
+pub(super) struct Place<O>(PhantomData<O>);
+
+impl<O: Order> Fold for Place<O> {
+    const START: Cell = Winner::<O>::START;
+
+    #[inline(always)]
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, cell: &mut Cell) {
+        for (part, values) in values.chunks(PLACE_ELEMENTS).enumerate() {
+            let word = winner::<O, V, S>(values);
+            if !O::word_loses(word, cell.word) {
+                let place = place + part * PLACE_ELEMENTS + place_of::<O, V, S>(values, word);
+                *cell = Cell { sum: 0.0, word, place: place as u32 };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, place: usize, lanes: Lanes<'_>) {
+        let (mut words, mut places) = (V::load(lanes.words), V::load(lanes.places));
+        for index in 0..N {
+            let value = row(index);
+            let loses = O::loses(value, words);
+            words = loses.select(words, value);
+            places = loses.select(places, V::splat((place + index) as u32));
+        }
+        (*lanes.words, *lanes.places) = (words.words(), places.words());
+    }
+
+    fn join(cell: &mut Cell, later: &Cell) {
+        if !O::word_loses(later.word, cell.word) {
+            *cell = *later;
+        }
     }
 }
 
 #[inline(always)]
-fn of_tile<O: Order>(values: &[u32]) -> u32 {
-    let (chunks, rest) = values.as_chunks::<32>();
-    let mut lanes = [O::LOWEST; 32];
-    for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane = if O::wins(value, *lane) { value } else { *lane };
+fn winner<O: Order, V: Vector, S: Stored>(values: &[S::Bits]) -> u32 {
+    let (groups, rest) = values.as_chunks::<{ VECTORS * LANES }>();
+    let mut best = [V::splat(O::LOWEST); VECTORS];
+    for group in groups {
+        for (best, from) in best.iter_mut().zip(group.as_chunks().0) {
+            *best = O::winner(S::load(from), *best);
         }
     }
-    let winner = |best, &value| if O::wins(value, best) { value } else { best };
-    rest.iter().fold(lanes.iter().fold(O::LOWEST, winner), winner)
+    let [a, b, c, d] = best;
+    let mut best = O::winner(O::winner(a, b), O::winner(c, d));
+    let (vectors, rest) = rest.as_chunks();
+    for from in vectors {
+        best = O::winner(S::load(from), best);
+    }
+    let mut last = [O::LOWEST; LANES];
+    last.iter_mut().zip(rest).for_each(|(word, &from)| *word = S::word(from));
+    O::winner(V::load(&last), best).fold(O::winner)
 }
 
 /// The first that the winner does not win over: of zeros of both signs, and of several NaN, the first.
 #[inline(always)]
-fn place<O: Order>(values: &[u32], best: u32) -> usize {
-    values.iter().position(|&value| !O::wins(best, value)).unwrap_or(0)
-}
-
-#[inline(always)]
-fn of_rows<O: Order>(best: &mut [u32], values: &[u32]) {
-    best.iter_mut().zip(values).for_each(|(best, &value)| *best = if O::wins(value, *best) { value } else { *best });
-}
-
-#[inline(always)]
-fn rows<O: Order>(best: &mut [u32], rows: &mut [u32], values: &[u32], row: u32) {
-    for ((best, best_row), &value) in best.iter_mut().zip(rows).zip(values) {
-        let wins = O::wins(value, *best);
-        *best = if wins { value } else { *best };
-        *best_row = if wins { row } else { *best_row };
+fn place_of<O: Order, V: Vector, S: Stored>(values: &[S::Bits], best: u32) -> usize {
+    let (vectors, mut before) = (values.as_chunks().0, 0);
+    for from in vectors {
+        let is_there = O::loses(V::splat(best), S::load(from));
+        if !is_there.xor(V::splat(u32::MAX)).is_all() {
+            break;
+        }
+        before += LANES;
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::Order;
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn of_tile<O: Order>(values: &[u32]) -> u32 {
-        super::of_tile::<O>(values)
-    }
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn place<O: Order>(values: &[u32], best: u32) -> usize {
-        super::place::<O>(values, best)
-    }
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn of_rows<O: Order>(best: &mut [u32], values: &[u32]) {
-        super::of_rows::<O>(best, values);
-    }
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn rows<O: Order>(best: &mut [u32], rows: &mut [u32], values: &[u32], row: u32) {
-        super::rows::<O>(best, rows, values, row);
-    }
+    let place = values[before..].iter().position(|&from| O::word_loses(best, S::word(from)));
+    before + place.unwrap_or(0)
 }

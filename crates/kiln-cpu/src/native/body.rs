@@ -3,6 +3,7 @@
 use super::blocks::Blocks;
 use super::load::{Access, Load};
 use super::loops::Loops;
+use super::machine::{Argument, MachineCode, Parameter};
 use kiln_ir::kernel::{Body, Instruction};
 use kiln_ir::op::TileLoop;
 use kiln_ir::{Class, DType, Error, ErrorKind, Result, SimdLevel};
@@ -17,9 +18,11 @@ pub(crate) struct TileProgram {
     /// How each operand is read.
     pub(crate) loads: Vec<Load>,
     /// What is filled once, before the first tile.
-    pub(crate) constants: Vec<(Place, Constant)>,
+    pub(crate) constants: Vec<(Place, Parameter)>,
     /// What runs for each tile.
     pub(crate) code: Vec<Code>,
+    /// What computes the result after that, where the code only brings together what it reads.
+    pub(crate) machine: Option<Machine>,
     /// Where the result is after that. The output's place where nothing is left to store.
     pub(crate) result: Place,
     /// What the output's elements are; `None` where the caller takes the result from its place.
@@ -39,18 +42,16 @@ pub(crate) struct TileProgram {
     pub(crate) loops: &'static Loops,
 }
 
-/// What a constant tile holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Constant {
-    /// A scalar of the run.
-    Scalar(usize),
-    /// The one element of an operand.
-    Splat(usize),
+/// Machine code, and the places that it reads and writes.
+pub(crate) struct Machine {
+    pub(crate) code: MachineCode,
+    /// Where each argument and the output is, with the bytes of an element.
+    pub(crate) places: SmallVec<[(Place, usize); 6]>,
 }
 
 /// One step for a tile.
 pub(crate) enum Code {
-    /// Elements of an operand, converted.
+    /// Elements of an operand, converted to words; for machine code, as they are.
     Load { operand: u16, out: Place },
     /// The numbers of the elements.
     Iota { out: Place },
@@ -64,6 +65,18 @@ impl TileProgram {
     /// # Errors
     /// `Internal` where the program is not one: a bug of whoever made it.
     pub(crate) fn new(body: &Body, store: Option<DType>, level: SimdLevel) -> Result<Self> {
+        let mut program = Self::of_loops(body, store, level)?;
+        let has_loops = program.code.iter().any(|code| matches!(code, Code::Loop { .. }));
+        // Blocks are stored row by row, and other narrow elements from words.
+        let store = store.filter(|&dtype| program.blocks.is_none() && (dtype.bytes() == 4 || dtype == DType::F16));
+        if has_loops && let Some(code) = MachineCode::new(body, store, level) {
+            program.use_machine_code(code, store.is_some());
+        }
+        Ok(program)
+    }
+
+    /// The program as a loop for each op.
+    pub(super) fn of_loops(body: &Body, store: Option<DType>, level: SimdLevel) -> Result<Self> {
         let instructions = &body.program.instructions;
         check(body)?;
         let operands = body.operands.len() as Place;
@@ -72,6 +85,7 @@ impl TileProgram {
             loads: body.operands.iter().map(|operand| Load::new(operand, blocks)).collect(),
             constants: Vec::new(),
             code: Vec::new(),
+            machine: None,
             result: 0,
             store,
             narrow: None,
@@ -100,7 +114,7 @@ impl TileProgram {
                     program.cost += 1;
                     match program.loads[operand].access {
                         Access::Direct if blocks.is_none() => operand as Place,
-                        Access::Splat => program.constant(Constant::Splat(operand), &mut tiles),
+                        Access::Splat => program.constant(Parameter::Splat(operand), &mut tiles),
                         Access::Direct | Access::Contiguous | Access::Strided(_) => {
                             if program.loads[operand].needs_narrow_tile() && program.narrow.is_none() {
                                 program.narrow = Some(tiles.take());
@@ -113,7 +127,7 @@ impl TileProgram {
                 }
                 &Instruction::Scalar { scalar, .. } => {
                     program.scalars = program.scalars.max(scalar + 1);
-                    program.constant(Constant::Scalar(scalar), &mut tiles)
+                    program.constant(Parameter::Scalar(scalar), &mut tiles)
                 }
                 Instruction::Iota => {
                     let out = out(&mut tiles);
@@ -162,6 +176,37 @@ impl TileProgram {
         Ok(program)
     }
 
+    /// Lets machine code do what the loops do. Only what does not lie in the order of the space is brought together before.
+    fn use_machine_code(&mut self, code: MachineCode, is_direct: bool) {
+        let mut tiles = Tiles { first: self.output() + 1, free: Vec::new(), count: 0 };
+        (self.narrow, self.constants) = (None, Vec::new());
+        self.code.clear();
+        let mut places = SmallVec::new();
+        for &(argument, bytes) in code.arguments() {
+            let place = match argument {
+                Argument::Core => self.core_place(),
+                Argument::Iota => {
+                    let out = tiles.fresh();
+                    self.code.push(Code::Iota { out });
+                    out
+                }
+                Argument::Operand(operand) => match self.loads[operand].access {
+                    Access::Direct | Access::Contiguous if self.blocks.is_none() => operand as Place,
+                    _ => {
+                        let out = tiles.fresh();
+                        self.code.push(Code::Load { operand: operand as u16, out });
+                        out
+                    }
+                },
+            };
+            places.push((place, bytes));
+        }
+        self.result = if is_direct { self.output() } else { tiles.fresh() };
+        places.push((self.result, code.output_bytes()));
+        self.tiles = tiles.count;
+        self.machine = Some(Machine { code, places });
+    }
+
     /// The place of the core's results.
     pub(crate) fn core_place(&self) -> Place {
         self.loads.len() as Place
@@ -174,7 +219,7 @@ impl TileProgram {
 
     /// Whether the result is the core's, as it is.
     pub(crate) fn is_identity(&self) -> bool {
-        self.code.is_empty() && self.core.is_some() && self.result == self.core_place()
+        self.code.is_empty() && self.machine.is_none() && self.core.is_some() && self.result == self.core_place()
     }
 
     fn push_loop(&mut self, run: TileLoop, args: &[Place], out: Place) {
@@ -183,7 +228,7 @@ impl TileProgram {
         self.code.push(Code::Loop { run, args: all, arity: args.len() as u8, out });
     }
 
-    fn constant(&mut self, constant: Constant, tiles: &mut Tiles) -> Place {
+    fn constant(&mut self, constant: Parameter, tiles: &mut Tiles) -> Place {
         // Filled before the first op runs, so no op may write there.
         let place = tiles.fresh();
         self.constants.push((place, constant));
@@ -210,7 +255,7 @@ impl Tiles {
     }
 
     /// Takes a tile back, where the place is one that is not filled for the whole run.
-    fn release(&mut self, place: Place, constants: &[(Place, Constant)], is_needed: bool) {
+    fn release(&mut self, place: Place, constants: &[(Place, Parameter)], is_needed: bool) {
         let is_constant = constants.iter().any(|&(constant, _)| constant == place);
         if place >= self.first && place != Place::MAX && !is_constant && !is_needed && !self.free.contains(&place) {
             self.free.push(place);

@@ -77,7 +77,7 @@ impl Load {
         word[0]
     }
 
-    /// The elements from number `start` of the space on.
+    /// The elements from number `start` of the space on, as words.
     ///
     /// # Safety
     /// The operand lies in the memory at `memory`; the range is inside of the space; `narrow` is as long as `out` where
@@ -90,24 +90,17 @@ impl Load {
         narrow: *mut u32,
         loops: &Loops,
     ) {
-        // SAFETY: the operand's elements of the range are in its memory, by the layout that the axes came from.
+        // SAFETY: the caller's promise.
         unsafe {
-            let first = self.first(memory);
-            let Access::Strided(axes) = &self.access else {
-                return self.convert(first.add(start * self.dtype.bytes()), out, loops);
+            let Access::Strided(_) = &self.access else {
+                return self.convert(self.first(memory).add(start * self.dtype.bytes()), out, loops);
             };
-            match self.dtype.bytes() {
-                4 => gather(first.cast::<u32>(), axes, start, out.as_mut_ptr(), out.len()),
-                2 => gather(first.cast::<u16>(), axes, start, narrow.cast(), out.len()),
-                _ => gather(first, axes, start, narrow.cast(), out.len()),
-            }
-            if self.dtype.bytes() < 4 {
-                self.convert(narrow.cast(), out, loops);
-            }
+            let len = out.len();
+            self.widen(out, narrow, loops, |to| self.gather(memory, start, len, to));
         }
     }
 
-    /// The elements of a block, row by row.
+    /// The elements of a block as words, row by row.
     ///
     /// # Safety
     /// As [`fill`](Self::fill), for the block.
@@ -119,6 +112,46 @@ impl Load {
         narrow: *mut u32,
         loops: &Loops,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.widen(out, narrow, loops, |to| self.gather_block(memory, block, to)) };
+    }
+
+    /// Words of the elements that `gather` puts where it is told.
+    ///
+    /// # Safety
+    /// It puts as many as `out` is long, and `narrow` is as long where they are no words.
+    unsafe fn widen(&self, out: &mut [u32], narrow: *mut u32, loops: &Loops, gather: impl Fn(*mut u32)) {
+        if self.dtype.bytes() == 4 {
+            return gather(out.as_mut_ptr());
+        }
+        gather(narrow);
+        // SAFETY: the elements are there.
+        unsafe { self.convert(narrow.cast(), out, loops) };
+    }
+
+    /// `len` elements from number `start` of the space on, as they are.
+    ///
+    /// # Safety
+    /// The operand lies in the memory at `memory`; the range is inside of the space, and `to` has room for it.
+    pub(crate) unsafe fn gather(&self, memory: *const u8, start: usize, len: usize, to: *mut u32) {
+        let bytes = self.dtype.bytes();
+        // SAFETY: the operand's elements of the range are in its memory, by the layout that the axes came from.
+        unsafe {
+            let first = self.first(memory);
+            match (&self.access, bytes) {
+                (Access::Strided(axes), 4) => gather(first.cast::<u32>(), axes, start, to, len),
+                (Access::Strided(axes), 2) => gather(first.cast::<u16>(), axes, start, to.cast(), len),
+                (Access::Strided(axes), _) => gather(first, axes, start, to.cast(), len),
+                _ => first.add(start * bytes).copy_to_nonoverlapping(to.cast(), len * bytes),
+            }
+        }
+    }
+
+    /// The elements of a block as they are, row by row.
+    ///
+    /// # Safety
+    /// As [`gather`](Self::gather), for the block.
+    pub(crate) unsafe fn gather_block(&self, memory: *const u8, block: Block, to: *mut u32) {
         let position = match &self.access {
             Access::Strided(axes) => decompose(axes, block.start, |_| {}),
             _ => block.start as isize,
@@ -128,12 +161,9 @@ impl Load {
         unsafe {
             let first = self.first(memory);
             match self.dtype.bytes() {
-                4 => gather_block(first.cast::<u32>().offset(position), strides, block, out.as_mut_ptr()),
-                2 => gather_block(first.cast::<u16>().offset(position), strides, block, narrow.cast()),
-                _ => gather_block(first.offset(position), strides, block, narrow.cast()),
-            }
-            if self.dtype.bytes() < 4 {
-                self.convert(narrow.cast(), out, loops);
+                4 => gather_block(first.cast::<u32>().offset(position), strides, block, to),
+                2 => gather_block(first.cast::<u16>().offset(position), strides, block, to.cast()),
+                _ => gather_block(first.offset(position), strides, block, to.cast()),
             }
         }
     }

@@ -1,12 +1,9 @@
-//! Loops over tiles that are not ops of the table: conversions between dtypes and words, casts, and what reductions do.
+//! Loops over tiles that are not ops of the table: conversions between dtypes and words, and casts.
 //!
 //! Each is written once as a plain loop and compiled for every level, so all levels give the same bits.
 
 use kiln_ir::op::TileLoop;
 use kiln_ir::{Class, DType, SimdLevel};
-
-/// How many sums run side by side: enough for the vectors of every level, several at once.
-const LANES: usize = 32;
 
 macro_rules! loops {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $(-> $result:ty)?;)*) => {
@@ -66,14 +63,6 @@ loops! {
     uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
     /// The lowest byte.
     wrap_u8(out: &mut [u32], args: [&[u32]; 3]);
-    /// The sum of floats: of `f32` in lanes, of the lanes in `f64`. For a tile, whose lanes are short.
-    sum(values: &[u32]) -> f64;
-    /// The sum of integers, which wraps.
-    sum_integers(values: &[u32]) -> u32;
-    /// Adds floats to sums.
-    add(sums: &mut [f32], values: &[u32]);
-    /// Adds integers to sums.
-    add_integers(sums: &mut [u32], values: &[u32]);
     /// The numbers of elements from `start` on.
     iota(out: &mut [u32], start: u32);
 }
@@ -122,7 +111,6 @@ fn round_f16(level: SimdLevel) -> TileLoop {
 
 /// The loops as they are compiled for the target, and inlined into those of each level.
 mod code {
-    use super::LANES;
     use half::slice::HalfFloatSliceExt;
     use half::{bf16, f16};
 
@@ -217,34 +205,6 @@ mod code {
     #[inline(always)]
     pub(super) fn wrap_u8(out: &mut [u32], args: [&[u32]; 3]) {
         map(out, args, |x| x & 0xff);
-    }
-
-    #[inline(always)]
-    pub(super) fn sum(values: &[u32]) -> f64 {
-        let (chunks, rest) = values.as_chunks::<LANES>();
-        let mut lanes = [0f32; LANES];
-        for chunk in chunks {
-            for (lane, &value) in lanes.iter_mut().zip(chunk) {
-                *lane += f32::from_bits(value);
-            }
-        }
-        let whole: f64 = if chunks.is_empty() { 0.0 } else { lanes.iter().map(|&lane| f64::from(lane)).sum() };
-        rest.iter().fold(whole, |sum, &value| sum + f64::from(f32::from_bits(value)))
-    }
-
-    #[inline(always)]
-    pub(super) fn sum_integers(values: &[u32]) -> u32 {
-        values.iter().fold(0, |sum, &value| sum.wrapping_add(value))
-    }
-
-    #[inline(always)]
-    pub(super) fn add(sums: &mut [f32], values: &[u32]) {
-        sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum += f32::from_bits(value));
-    }
-
-    #[inline(always)]
-    pub(super) fn add_integers(sums: &mut [u32], values: &[u32]) {
-        sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum = sum.wrapping_add(value));
     }
 
     #[inline(always)]

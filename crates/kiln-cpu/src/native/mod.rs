@@ -6,8 +6,12 @@
 mod best;
 mod blocks;
 mod body;
+mod columns;
+mod fold;
+mod lanes;
 mod load;
 mod loops;
+mod machine;
 mod output;
 mod reduce;
 mod step;
@@ -19,7 +23,7 @@ use crate::map::{bytes_of, bytes_of_mut};
 use body::bug;
 use kiln_ir::plan::{Place, Plan, Source};
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
-use kiln_runtime::{Buffer, BufferUse, CommandList, NativeCall};
+use kiln_runtime::{Buffer, BufferUse, CommandList, NativeRun};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +32,7 @@ use workers::Pieces;
 
 /// A plan that is ready to run on the CPU, as often as wanted, on any number of threads at once.
 ///
-/// [`CpuDevice`](crate::CpuDevice) runs it as a [`NativeCall`] with these buffers, in order: the inputs of the plan, which
+/// [`CpuDevice`](crate::CpuDevice) runs it as a [`NativeRun`] with these buffers, in order: the inputs of the plan, which
 /// are read; its slots; and the values that have a buffer of their own, by index. The call's words are the scalars.
 pub struct NativeProgram {
     plan: Arc<Plan>,
@@ -93,8 +97,24 @@ impl NativeProgram {
         self.level
     }
 
-    /// Records a run: the buffers of all inputs, of all slots, and of all own values, each in order, and the scalars as the bits
-    /// of their class.
+    /// A run: the buffers of all inputs, of all slots, and of all own values, each in order, and the scalars as the bits of
+    /// their class.
+    ///
+    /// # Errors
+    /// As [`NativeRun::new`].
+    pub fn on<'a>(
+        &'a self,
+        inputs: &[&'a Buffer],
+        slots: &'a [Buffer],
+        own: &'a [Buffer],
+        scalars: &'a [u32],
+    ) -> Result<NativeRun<'a>> {
+        let read = inputs.iter().map(|&buffer| (buffer, BufferUse::Read));
+        let written = slots.iter().chain(own).map(|buffer| (buffer, BufferUse::Write));
+        NativeRun::new(self, &self.name, read.chain(written), scalars)
+    }
+
+    /// Records a run, as [`on`](Self::on) makes it.
     ///
     /// # Errors
     /// As [`CommandList::native`].
@@ -116,7 +136,7 @@ impl NativeProgram {
     /// # Errors
     /// `InvalidArgument` where the buffers or scalars are not those of the plan, or where a kernel finds an operand at
     /// fault; `Unsupported` where the program is for a higher level; `Internal` where a kernel panicked.
-    pub(crate) fn run(&self, call: &NativeCall, threads: &Threads, level: SimdLevel) -> Result<()> {
+    pub(crate) fn run(&self, call: &NativeRun<'_>, threads: &Threads, level: SimdLevel) -> Result<()> {
         if self.level > level {
             let message = format!("expected a program for {level} or less, found one for {}", self.level);
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -140,7 +160,7 @@ impl NativeProgram {
     }
 
     /// Where the memory of each buffer begins, in the order of the rooms.
-    fn bases(&self, call: &NativeCall, access: &mut kiln_runtime::NativeAccess<'_>) -> Result<Bases> {
+    fn bases(&self, call: &NativeRun<'_>, access: &mut kiln_runtime::NativeAccess<'_>) -> Result<Bases> {
         let written = self.rooms.len() - self.inputs;
         let found = call.buffers().len();
         let Some(inputs) = found.checked_sub(written).filter(|&inputs| inputs >= self.inputs) else {
@@ -160,14 +180,14 @@ impl NativeProgram {
                 self.check_use(call, buffer, BufferUse::Read)?;
                 (buffer, bytes_of(&access.region(buffer))?.as_ptr().cast_mut())
             };
-            room.check(buffer, call.buffers()[buffer].buffer.bytes(), start)?;
+            room.check(buffer, call.buffers()[buffer].0.bytes(), start)?;
             bases.push(start);
         }
         Ok(bases)
     }
 
-    fn check_use(&self, call: &NativeCall, buffer: usize, expected: BufferUse) -> Result<()> {
-        let found = call.buffers()[buffer].access;
+    fn check_use(&self, call: &NativeRun<'_>, buffer: usize, expected: BufferUse) -> Result<()> {
+        let found = call.buffers()[buffer].1;
         if found == expected {
             return Ok(());
         }

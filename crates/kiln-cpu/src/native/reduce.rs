@@ -3,22 +3,22 @@
 //! The work is cut into pieces by the shape alone, and pieces are joined in order: every number of threads gives the same
 //! bits.
 
-use super::best::Best;
 use super::body::{TileProgram, bug};
+use super::columns::{Columns, Rows};
+use super::fold::{Cell, Folding};
 use super::tiles::{Arena, Memory, Runner};
 use super::workers::Pieces;
 use kiln_ir::graph::Reduce;
 use kiln_ir::kernel::{Body, Instruction, Operand};
 use kiln_ir::op::Signature;
-use kiln_ir::{Class, Result, Shape, SimdLevel};
+use kiln_ir::{Class, DType, Result, Shape, SimdLevel};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// About how many elements one piece of work has.
 const PIECE: usize = 1 << 16;
 /// How many kept elements are joined and given to the program behind at a time.
 const BATCH: usize = 256;
-/// After how many rows `f32` sums of columns go into `f64` ones.
-const SUM_ROWS: usize = 64;
 /// Narrow columns are added up several rows at a time, up to about this many elements.
 const WIDE: usize = 64;
 
@@ -26,8 +26,9 @@ const WIDE: usize = 64;
 pub(crate) struct ReduceStep {
     op: Reduce,
     class: Class,
-    /// For all but sums.
-    best: Option<Best>,
+    folding: Folding,
+    /// Where the elements are read from memory as they are.
+    direct: Option<Direct>,
     /// How many elements there are of each kind.
     kept: usize,
     reduced: usize,
@@ -45,13 +46,20 @@ enum Order {
     Columns,
 }
 
-/// What was found so far for one kept element.
-#[derive(Clone, Copy)]
-struct Cell {
-    sum: f64,
-    /// The winner, or the sum of integers.
-    word: u32,
-    place: u32,
+/// An input that is the elements of its first operand, which lie without gaps in the order of the space.
+struct Direct {
+    dtype: DType,
+    /// Elements before the first.
+    offset: usize,
+}
+
+impl Direct {
+    fn of(input: &Body) -> Option<Self> {
+        let [Instruction::Load { operand: 0 }] = input.program.instructions[..] else { return None };
+        let Operand { dtype, layout } = input.operands.first()?;
+        let is_read = layout.is_contiguous() && *dtype != DType::U8;
+        is_read.then(|| Self { dtype: *dtype, offset: layout.offset() })
+    }
 }
 
 impl ReduceStep {
@@ -65,10 +73,12 @@ impl ReduceStep {
         let [kept_len, reduced_len] = [kept_axes, reduced_axes].map(|axes| axes.iter().product::<usize>());
         let order = if lies_in_columns(input, kept) { Order::Columns } else { Order::Rows };
         let swapped = (order == Order::Columns).then(|| swap(input, kept));
-        let input_program = TileProgram::new(swapped.as_ref().unwrap_or(input), None, level)?;
-        let class = class_of(input)?;
-        let best = Best::of(op, class, level);
-        Ok(Self { op, class, best, kept: kept_len, reduced: reduced_len, order, input: input_program, body })
+        let input = swapped.as_ref().unwrap_or(input);
+        let (class, direct) = (class_of(input)?, Direct::of(input));
+        let stored = direct.as_ref().map_or(class.dtype(), |direct| direct.dtype);
+        let folding = Folding::new(op, class, stored, level);
+        let input = TileProgram::new(input, None, level)?;
+        Ok(Self { op, class, folding, direct, kept: kept_len, reduced: reduced_len, order, input, body })
     }
 
     /// How many kept elements there are.
@@ -94,12 +104,12 @@ impl ReduceStep {
         };
         if along == 1 {
             return pieces.run(cost, across, &|number| {
-                let mut cells = [self.start(); BATCH];
                 let (kept, reduced) = piece(number);
+                let mut cells: SmallVec<[Cell; 16]> = SmallVec::from_elem(self.folding.start, BATCH.min(kept.len()));
                 for start in kept.clone().step_by(BATCH) {
                     let kept = start..(start + BATCH).min(kept.end);
                     let cells = &mut cells[..kept.len()];
-                    cells.fill(self.start());
+                    cells.fill(self.folding.start);
                     // SAFETY: the caller's promise; each piece has kept elements of its own.
                     unsafe {
                         self.reduce(kept.clone(), reduced.clone(), input, cells);
@@ -108,7 +118,7 @@ impl ReduceStep {
                 }
             });
         }
-        let mut cells = vec![self.start(); self.kept * along];
+        let mut cells = vec![self.folding.start; self.kept * along];
         let parts = Parts(cells.as_mut_ptr());
         pieces.run(cost, across * along, &|number| {
             let (kept, reduced) = piece(number);
@@ -121,7 +131,7 @@ impl ReduceStep {
         })?;
         let (joined, others) = cells.split_at_mut(self.kept);
         for row in others.chunks(self.kept) {
-            joined.iter_mut().zip(row).for_each(|(cell, other)| self.join(cell, other));
+            joined.iter_mut().zip(row).for_each(|(cell, other)| (self.folding.join)(cell, other));
         }
         // SAFETY: the caller's promise.
         joined.chunks(BATCH).enumerate().for_each(|(batch, cells)| unsafe { self.finish(batch * BATCH, cells, body) });
@@ -133,18 +143,15 @@ impl ReduceStep {
         match self.order {
             Order::Rows if self.reduced > 2 * PIECE => Cut { kept: 1, reduced: PIECE },
             Order::Rows => Cut { kept: (PIECE / self.reduced.max(1)).max(1), reduced: self.reduced.max(1) },
-            // As wide as a batch, and only where that gives few pieces, cut along the columns too.
+            // As wide as a batch, and only where that gives few pieces, cut along the columns too, into pieces that are
+            // large enough that to join them takes little of the time.
             Order::Columns => {
                 let kept = BATCH.min(self.kept);
                 let is_wide = self.kept >= 32 * BATCH;
-                let reduced = if is_wide { self.reduced } else { (PIECE / kept).next_multiple_of(SUM_ROWS) };
+                let reduced = if is_wide { self.reduced } else { 2 * PIECE / kept };
                 Cut { kept, reduced: reduced.max(1) }
             }
         }
-    }
-
-    fn start(&self) -> Cell {
-        Cell { sum: 0.0, word: self.best.map_or(0, |best| best.lowest), place: 0 }
     }
 
     /// Adds a range of rows and columns to the cells of the kept ones.
@@ -155,14 +162,47 @@ impl ReduceStep {
         if reduced.is_empty() {
             return;
         }
-        let mut arena = Arena::new();
         // SAFETY: the caller's promise.
         unsafe {
-            let longest = kept.len() * reduced.len();
+            if let Some(direct) = &self.direct {
+                return self.reduce_direct(direct, &kept, &reduced, memory, cells);
+            }
+            let (mut arena, longest) = (Arena::new(), kept.len() * reduced.len());
             let mut runner = Runner::new(&self.input, memory, longest, &mut arena);
             match self.order {
-                Order::Rows => self.reduce_rows(kept, reduced, &mut runner, cells),
+                Order::Rows => self.reduce_rows(&kept, &reduced, &mut runner, cells),
                 Order::Columns => self.reduce_columns(&kept, &reduced, &mut runner, cells),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`reduce`](Self::reduce).
+    unsafe fn reduce_direct(
+        &self,
+        direct: &Direct,
+        kept: &Range<usize>,
+        reduced: &Range<usize>,
+        memory: Memory<'_>,
+        cells: &mut [Cell],
+    ) {
+        let bytes = direct.dtype.bytes();
+        // SAFETY: the elements of these rows are in the operand's memory, and the processor has the level.
+        unsafe {
+            let at = |element: usize| memory.operands[0].add((direct.offset + element) * bytes);
+            match self.order {
+                Order::Rows => {
+                    let from = at(kept.start * self.reduced + reduced.start);
+                    (self.folding.rows)(from, reduced.len(), reduced.start, cells);
+                }
+                Order::Columns => {
+                    let from = at(reduced.start * self.kept + kept.start);
+                    let (width, count) = (kept.len(), reduced.len());
+                    let rows = Rows { from, bytes, pitch: self.kept, width, count, place: reduced.start };
+                    let mut columns = self.columns(width);
+                    columns.add(&self.folding, rows, cells);
+                    columns.fold(&self.folding, cells);
+                }
             }
         }
     }
@@ -171,8 +211,8 @@ impl ReduceStep {
     /// As [`reduce`](Self::reduce).
     unsafe fn reduce_rows(
         &self,
-        kept: Range<usize>,
-        reduced: Range<usize>,
+        kept: &Range<usize>,
+        reduced: &Range<usize>,
         runner: &mut Runner<'_>,
         cells: &mut [Cell],
     ) {
@@ -186,38 +226,11 @@ impl ReduceStep {
             while done < len {
                 let run = tile_len.min(len - done);
                 // SAFETY: the elements of these rows are inside of the space; the runner leaves as many words.
-                let values = unsafe {
+                unsafe {
                     let values = runner.run(first + done, run, std::ptr::null());
-                    std::slice::from_raw_parts(values, run)
-                };
-                if let [cell] = cells {
-                    self.add_run(cell, values, reduced.start + done);
-                } else {
-                    let rows = values.chunks(self.reduced);
-                    cells.iter_mut().zip(rows).for_each(|(cell, row)| self.add_run(cell, row, 0));
+                    (self.folding.rows)(values.cast(), run / cells.len(), reduced.start + done, cells);
                 }
                 done += run;
-            }
-        }
-    }
-
-    /// Adds elements of one row, of which the first has this place in it.
-    fn add_run(&self, cell: &mut Cell, values: &[u32], place: usize) {
-        let loops = self.input.loops;
-        // SAFETY: the processor has the level of the program.
-        unsafe {
-            match (&self.best, self.op) {
-                (None, _) if self.class == Class::Float => cell.sum += (loops.sum)(values),
-                (None, _) => cell.word = cell.word.wrapping_add((loops.sum_integers)(values)),
-                (Some(best), _) => {
-                    let word = (best.of_tile)(values);
-                    if (best.wins)(word, cell.word) {
-                        cell.word = word;
-                        if self.is_arg() {
-                            cell.place = (place + (best.place)(values, word)) as u32;
-                        }
-                    }
-                }
             }
         }
     }
@@ -231,45 +244,32 @@ impl ReduceStep {
         runner: &mut Runner<'_>,
         cells: &mut [Cell],
     ) {
-        let width = kept.len();
-        // Whole rows lie without gaps between them, so several fit a tile, and narrow ones are taken together.
-        let is_whole = width == self.kept;
-        let wide = WIDE.min(runner.tile_len());
-        let together = if is_whole && !self.is_arg() { (wide / width).max(1) } else { 1 };
-        let per_tile = if is_whole { (runner.tile_len() / (width * together)).max(1) * together } else { 1 };
-        let mut state = Columns::new(width * together, self);
-        let mut row = reduced.start;
-        while row < reduced.end {
-            let rows = per_tile.min(reduced.end - row);
-            for part in (0..width * rows).step_by(runner.tile_len()) {
-                // More than one step only where a single row is longer than a tile.
-                let len = runner.tile_len().min(width * rows - part);
+        // A row that is longer than a tile runs in several parts.
+        let tile_len = runner.tile_len();
+        for (part, cells) in cells.chunks_mut(tile_len).enumerate() {
+            let width = cells.len();
+            let mut columns = self.columns(width);
+            // Whole rows lie without gaps between them, so several fit a tile.
+            let per_tile = if width == self.kept { tile_len / width } else { 1 };
+            for place in reduced.clone().step_by(per_tile) {
+                let count = per_tile.min(reduced.end - place);
+                let first = place * self.kept + kept.start + part * tile_len;
                 // SAFETY: these rows are inside of the space; the runner leaves as many words.
-                let values = unsafe {
-                    let values = runner.run(row * self.kept + kept.start + part, len, std::ptr::null());
-                    std::slice::from_raw_parts(values, len)
-                };
-                if rows > 1 || len == width {
-                    state.add_rows(self, values, row, cells);
-                } else {
-                    state.add_part(self, values, row, part, cells);
+                unsafe {
+                    let from = runner.run(first, count * width, std::ptr::null()).cast();
+                    let rows = Rows { from, bytes: size_of::<u32>(), pitch: width, width, count, place };
+                    columns.add(&self.folding, rows, cells);
                 }
             }
-            row += rows;
+            columns.fold(&self.folding, cells);
         }
-        state.fold(self, cells);
     }
 
-    /// Joins what was found in a later part of the same row.
-    fn join(&self, cell: &mut Cell, later: &Cell) {
-        match &self.best {
-            Some(best) if (best.wins)(later.word, cell.word) => *cell = *later,
-            Some(_) => {}
-            None => {
-                cell.sum += later.sum;
-                cell.word = cell.word.wrapping_add(later.word);
-            }
-        }
+    /// Columns for as many kept elements: several times as many where they are narrow and rows lie without gaps.
+    fn columns(&self, kept: usize) -> Columns {
+        let is_arg = matches!(self.op, Reduce::ArgMax | Reduce::ArgMin);
+        let together = if kept == self.kept && !is_arg { (WIDE / kept).max(1) } else { 1 };
+        Columns::new(kept * together, self.folding.start)
     }
 
     /// Stores the results of kept elements, after the program behind.
@@ -299,10 +299,6 @@ impl ReduceStep {
             Reduce::ArgMax | Reduce::ArgMin => cell.place,
         }
     }
-
-    fn is_arg(&self) -> bool {
-        matches!(self.op, Reduce::ArgMax | Reduce::ArgMin)
-    }
 }
 
 struct Cut {
@@ -322,72 +318,6 @@ impl Parts {
     unsafe fn at(&self, index: usize) -> *mut Cell {
         // SAFETY: the caller's promise.
         unsafe { self.0.add(index) }
-    }
-}
-
-/// Columns as vectors want them, before they go into cells.
-struct Columns {
-    sums: [f32; BATCH],
-    words: [u32; BATCH],
-    places: [u32; BATCH],
-    /// How many columns there are, several rows of them side by side.
-    width: usize,
-    /// Rows in `sums` since they were folded.
-    pending: usize,
-}
-
-impl Columns {
-    fn new(width: usize, step: &ReduceStep) -> Self {
-        let lowest = step.start().word;
-        Self { sums: [0.0; BATCH], words: [lowest; BATCH], places: [0; BATCH], width, pending: 0 }
-    }
-
-    /// Adds whole rows that lie without gaps, the first of which has number `row`.
-    fn add_rows(&mut self, step: &ReduceStep, values: &[u32], row: usize, cells: &mut [Cell]) {
-        for (index, values) in values.chunks(self.width).enumerate() {
-            self.add_part(step, values, row + index, 0, cells);
-        }
-    }
-
-    /// Adds columns from number `part` on of one row.
-    fn add_part(&mut self, step: &ReduceStep, values: &[u32], row: usize, part: usize, cells: &mut [Cell]) {
-        let (loops, range) = (step.input.loops, part..part + values.len());
-        // SAFETY: the processor has the level of the program.
-        unsafe {
-            match &step.best {
-                None if step.class == Class::Float => {
-                    (loops.add)(&mut self.sums[range.clone()], values);
-                    self.pending += usize::from(range.end == self.width);
-                    if self.pending == SUM_ROWS {
-                        self.fold_sums(cells);
-                    }
-                }
-                None => (loops.add_integers)(&mut self.words[range], values),
-                Some(best) if step.is_arg() => {
-                    let (words, places) = (&mut self.words[range.clone()], &mut self.places[range]);
-                    (best.rows)(words, places, values, row as u32);
-                }
-                Some(best) => (best.of_rows)(&mut self.words[range], values),
-            }
-        }
-    }
-
-    fn fold_sums(&mut self, cells: &mut [Cell]) {
-        for sums in self.sums[..self.width].chunks(cells.len()) {
-            cells.iter_mut().zip(sums).for_each(|(cell, &sum)| cell.sum += f64::from(sum));
-        }
-        self.sums[..self.width].fill(0.0);
-        self.pending = 0;
-    }
-
-    /// Puts everything into the cells.
-    fn fold(&mut self, step: &ReduceStep, cells: &mut [Cell]) {
-        self.fold_sums(cells);
-        for (words, places) in self.words[..self.width].chunks(cells.len()).zip(self.places.chunks(cells.len())) {
-            for ((cell, &word), &place) in cells.iter_mut().zip(words).zip(places) {
-                step.join(cell, &Cell { sum: 0.0, word, place });
-            }
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Running a program tile by tile.
 
 use super::blocks::{BLOCK_ROWS, Block};
-use super::body::{Code, Constant, Place, TileProgram};
+use super::body::{Code, Machine, Place, TileProgram};
+use super::machine::{Broadcast, Parameter, Pointers};
 use kiln_ir::DType;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -28,7 +29,7 @@ pub(crate) struct Arena {
 impl Arena {
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self { lines: [MaybeUninit::uninit(); ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
+        Self { lines: [const { MaybeUninit::uninit() }; ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
     }
 
     /// The first `words` words, initialised.
@@ -64,6 +65,8 @@ pub(crate) struct Runner<'a> {
     program: &'a TileProgram,
     memory: Memory<'a>,
     bases: SmallVec<[Base; 16]>,
+    /// For machine code.
+    parameters: SmallVec<[Broadcast; 4]>,
     tile_len: usize,
 }
 
@@ -79,6 +82,12 @@ impl Base {
     fn at(self, element: usize) -> *mut u32 {
         self.start.wrapping_add(element & self.mask)
     }
+
+    /// The same for elements of so many bytes.
+    #[inline(always)]
+    fn at_bytes(self, element: usize, bytes: usize) -> *mut u8 {
+        self.start.cast::<u8>().wrapping_add((element & self.mask) * bytes)
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -89,9 +98,12 @@ impl<'a> Runner<'a> {
     /// nobody else touches the elements that are stored; the run brings as many scalars as the program wants; all of
     /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
     /// not empty.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
-        let tile_len = tile_len(program.tiles).min(longest.next_multiple_of(LINE_WORDS));
+        let longest = longest.next_multiple_of(LINE_WORDS);
+        // Machine code that needs no scratch tile runs over everything at once.
+        let is_free = program.machine.is_some() && program.tiles == 0;
+        let tile_len = if is_free { longest } else { tile_len(program.tiles).min(longest) };
         let scratch = arena.take(tile_len * program.tiles);
         let mut bases: SmallVec<[Base; 16]> = SmallVec::with_capacity(program.loads.len() + 2 + program.tiles);
         for (load, &memory) in program.loads.iter().zip(memory.operands) {
@@ -102,8 +114,12 @@ impl<'a> Runner<'a> {
         bases.push(Base { start: std::ptr::null_mut(), mask: 0 });
         bases.push(Base { start: memory.output.cast(), mask: usize::MAX });
         bases.extend((0..program.tiles).map(|tile| Base { start: scratch.wrapping_add(tile * tile_len), mask: 0 }));
-        let runner = Self { program, memory, bases, tile_len };
+        let mut runner = Self { program, memory, bases, parameters: SmallVec::new(), tile_len };
         runner.fill_constants();
+        if let Some(machine) = &program.machine {
+            let parameters = machine.code.parameters().iter().map(|&parameter| [runner.parameter(parameter); 8]);
+            runner.parameters = parameters.collect();
+        }
         runner
     }
 
@@ -114,15 +130,19 @@ impl<'a> Runner<'a> {
 
     fn fill_constants(&self) {
         for &(place, constant) in &self.program.constants {
-            let word = match constant {
-                Constant::Scalar(scalar) => self.memory.scalars[scalar],
-                // SAFETY: by the contract of `new` the operand lies in its memory and has an element.
-                Constant::Splat(operand) => unsafe {
-                    self.program.loads[operand].splat(self.memory.operands[operand], self.program.loops)
-                },
-            };
             // SAFETY: the place is a scratch tile, which is this long and nobody else's.
-            unsafe { self.slice_mut(place, 0, self.tile_len) }.fill(word);
+            unsafe { self.slice_mut(place, 0, self.tile_len) }.fill(self.parameter(constant));
+        }
+    }
+
+    /// A word that is the same for all elements.
+    fn parameter(&self, parameter: Parameter) -> u32 {
+        match parameter {
+            Parameter::Scalar(scalar) => self.memory.scalars[scalar],
+            // SAFETY: by the contract of `new` the operand lies in its memory and has an element.
+            Parameter::Splat(operand) => unsafe {
+                self.program.loads[operand].splat(self.memory.operands[operand], self.program.loops)
+            },
         }
     }
 
@@ -142,7 +162,12 @@ impl<'a> Runner<'a> {
                 start,
                 len,
                 |operand, out| {
-                    program.loads[operand].fill(memory.operands[operand], start, out, self.narrow(), program.loops);
+                    let (load, memory) = (&program.loads[operand], memory.operands[operand]);
+                    if program.machine.is_some() {
+                        load.gather(memory, start, len, out.as_mut_ptr());
+                    } else {
+                        load.fill(memory, start, out, self.narrow(), program.loops);
+                    }
                 },
                 |out| (program.loops.iota)(out, start as u32),
             );
@@ -172,6 +197,12 @@ impl<'a> Runner<'a> {
                     Code::Iota { out } => iota(self.slice_mut(out, start, len)),
                 }
             }
+        }
+        if let Some(Machine { code, places }) = &self.program.machine {
+            let pointers: Pointers =
+                places.iter().map(|&(place, bytes)| self.base(place).at_bytes(start, bytes)).collect();
+            // SAFETY: as above; the parameters are those that the code wants.
+            unsafe { code.run(&pointers, &self.parameters, len) };
         }
     }
 
@@ -222,8 +253,12 @@ impl<'a> Runner<'a> {
                 0,
                 rows * columns,
                 |operand, out| {
-                    let load = &program.loads[operand];
-                    load.fill_block(memory.operands[operand], block, out, self.narrow(), program.loops);
+                    let (load, memory) = (&program.loads[operand], memory.operands[operand]);
+                    if program.machine.is_some() {
+                        load.gather_block(memory, block, out.as_mut_ptr());
+                    } else {
+                        load.fill_block(memory, block, out, self.narrow(), program.loops);
+                    }
                 },
                 |out| {
                     for (row, out) in out.chunks_mut(columns).enumerate() {

@@ -4,7 +4,7 @@ use crate::reference;
 use crate::support::{Random, Tensor, devices, from_bytes, kernel, plan_of, run, run_plan};
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
+use kiln_ir::host::{HostCall, HostRows};
 use kiln_ir::kernel::{Body, Core, Instruction, Operand, Program};
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Double {
     piece: usize,
+    /// Whether a piece is some columns of a matrix.
+    by_columns: bool,
     fault: Option<Fault>,
 }
 
@@ -56,6 +58,9 @@ impl KernelOp for Double {
             Some(Fault::Refuse) => return Err(Error::new(ErrorKind::InvalidArgument, "index 7 is too large")),
             _ => {}
         }
+        if self.by_columns {
+            return self.run_columns(call, values);
+        }
         call.workers.run(values.len().div_ceil(self.piece), &|part| {
             assert!(self.fault.is_none_or(|fault| !matches!(fault, Fault::PanicInThread)), "planted in a thread");
             let start = part * self.piece;
@@ -71,12 +76,78 @@ impl KernelOp for Double {
     }
 }
 
+impl Double {
+    fn run_columns(&self, call: &HostCall<'_>, values: &[f32]) -> Result<()> {
+        let pitch = call.operands[0].layout.shape()[1];
+        call.workers.run(pitch.div_ceil(self.piece), &|part| {
+            let start = part * self.piece;
+            let length = self.piece.min(pitch - start);
+            // What is between the rows is not stored.
+            let width = length + part % 3;
+            let mut piece = vec![f32::NAN; values.len() / pitch * width];
+            for (row, values) in piece.chunks_mut(width).zip(values.chunks(pitch)) {
+                for (to, from) in row.iter_mut().zip(&values[start..start + length]) {
+                    *to = 2.0 * from;
+                }
+            }
+            // SAFETY: each part stores elements of its own.
+            unsafe { call.output.store_rows(HostRows { start, pitch, length, width }, &mut piece) };
+        })
+    }
+}
+
+/// Doubles its operand in the memory of the output, where it may.
+#[derive(Debug)]
+struct Direct;
+
+impl KernelOp for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        SmallVec::new()
+    }
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> {
+        Ok(inputs[0].clone())
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn flops(&self, _: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        let values: &[f32] = bytemuck::cast_slice(call.operands[0].bytes);
+        let mut doubled: Vec<f32> = values.iter().map(|x| 2.0 * x).collect();
+        match call.output.floats() {
+            // SAFETY: the output has as many elements as the operand, and nobody else touches them.
+            Some(first) => unsafe { first.copy_from_nonoverlapping(doubled.as_ptr(), doubled.len()) },
+            // SAFETY: as above.
+            None => unsafe { call.output.store(0, &mut doubled) },
+        }
+        Ok(())
+    }
+
+    fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {
+        Err(Error::new(ErrorKind::Unsupported, "not on a GPU"))
+    }
+}
+
 fn body(shape: &Shape, operands: Vec<Operand>, instructions: Vec<Instruction>) -> Body {
     Body { space: shape.clone(), operands, program: Program { instructions } }
 }
 
 fn double(piece: usize, fault: Option<Fault>, operand: &Operand) -> Core {
-    Core::Op { op: Arc::new(Double { piece, fault }), operands: vec![operand.clone()] }
+    Core::Op { op: Arc::new(Double { piece, by_columns: false, fault }), operands: vec![operand.clone()] }
+}
+
+fn double_columns(piece: usize, operand: &Operand) -> Core {
+    Core::Op { op: Arc::new(Double { piece, by_columns: true, fault: None }), operands: vec![operand.clone()] }
 }
 
 /// R5.5: what is fused behind a kernel is applied to what it stores, whatever pieces it stores it in.
@@ -109,11 +180,32 @@ fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
                 reference::evaluate(instructions, std::slice::from_ref(&bias), &scalars, &doubled, shape.elements());
             let operands = if instructions.len() > 1 { vec![bias.operand.clone()] } else { Vec::new() };
             let tensors = [input, bias];
-            let core = double(piece, None, &tensors[0].operand);
-            let kernel = kernel(core, body(&shape, operands, instructions.clone()), dtype);
+            for core in [double(piece, None, &tensors[0].operand), double_columns(piece, &tensors[0].operand)] {
+                let kernel = kernel(core, body(&shape, operands.clone(), instructions.clone()), dtype);
+                for (name, device) in devices() {
+                    let found = from_bytes(dtype, &run(device, &kernel, &tensors, &scalars));
+                    assert!(found == expected, "pieces of {piece} to {dtype}, {name}");
+                }
+            }
+        }
+    }
+}
+
+/// R5.5: a kernel gets the memory of an output only where that is what `store` would fill.
+#[test]
+fn results_are_written_to_memory_only_where_nothing_is_behind_the_kernel() {
+    let shape = Shape::from((3, 40));
+    let input = Tensor::new(DType::F32, Layout::contiguous(shape.clone()), |index| index as f64);
+    let core = Instruction::Core { class: Class::Float };
+    let negated = Instruction::Op { op: &op::NEG, class: Class::Float, args: [0].into_iter().collect() };
+    for (instructions, factor) in [(vec![core.clone()], 2.0), (vec![core, negated], -2.0)] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let core = Core::Op { op: Arc::new(Direct), operands: vec![input.operand.clone()] };
+            let kernel = kernel(core, body(&shape, Vec::new(), instructions.clone()), dtype);
             for (name, device) in devices() {
-                let found = from_bytes(dtype, &run(device, &kernel, &tensors, &scalars));
-                assert!(found == expected, "pieces of {piece} to {dtype}, {name}");
+                let found = from_bytes(dtype, &run(device, &kernel, std::slice::from_ref(&input), &[]));
+                let expected: Vec<f64> = (0..120).map(|index| factor * f64::from(index)).collect();
+                assert_eq!(found, expected, "{factor} to {dtype}, {name}");
             }
         }
     }

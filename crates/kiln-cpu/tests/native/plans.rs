@@ -16,7 +16,7 @@ fn node(op: Op, inputs: &[usize], shape: (usize, usize)) -> Node {
 fn graph(rows: usize, columns: usize) -> Graph {
     let shape = (rows, columns);
     let nodes = vec![
-        node(Op::Input(Layout::contiguous(Shape::from(shape))), &[], shape),
+        node(Op::Input(Layout::contiguous(Shape::from(shape)).into()), &[], shape),
         node(Op::Reduce(Reduce::Mean, smallvec![1]), &[0], (rows, 1)),
         node(Op::View(View::Broadcast), &[1], shape),
         node(Op::Scalar, &[], shape),

@@ -89,9 +89,17 @@ fn large_reductions_are_whole() {
         let rows = Layout::contiguous(Shape::from((kept, reduced)));
         let columns = Layout::contiguous(Shape::from((reduced, kept))).permuted(&[1, 0]);
         for (what, layout) in [("rows", rows), ("columns", columns)] {
-            for (op, dtype) in [(Reduce::Sum, DType::F16), (Reduce::Max, DType::I32), (Reduce::ArgMin, DType::F32)] {
+            for (op, dtype) in [
+                (Reduce::Sum, DType::F16),
+                (Reduce::Sum, DType::BF16),
+                (Reduce::Max, DType::I32),
+                (Reduce::Min, DType::F16),
+                (Reduce::ArgMax, DType::BF16),
+                (Reduce::ArgMin, DType::F32),
+            ] {
                 let tensor = Tensor::random(dtype, layout.clone(), &mut random);
-                let output = if op == Reduce::ArgMin { DType::U32 } else { dtype.class().dtype() };
+                let is_arg = matches!(op, Reduce::ArgMax | Reduce::ArgMin);
+                let output = if is_arg { DType::U32 } else { dtype.class().dtype() };
                 let kernel = reduction(op, &tensor, 1, vec![Instruction::Load { operand: 0 }], output);
                 let expected = reference::reduce(op, dtype.class(), &tensor.numbers(), kept, reduced);
                 let what = format!("{op:?} of {kept} {what} of {reduced}");

@@ -7,13 +7,13 @@ use super::lane::{Float, Int, Number, Uint};
 /// The larger; NaN where one is.
 #[inline(always)]
 pub(super) fn maximum<T: Number>(a: T, b: T) -> T {
-    T::select(b.le(a) | a.is_nan(), a, b)
+    T::select(b.is_nan(), b, T::select(a.lt(b), b, a))
 }
 
 /// The smaller; NaN where one is.
 #[inline(always)]
 pub(super) fn minimum<T: Number>(a: T, b: T) -> T {
-    T::select(a.le(b) | a.is_nan(), a, b)
+    T::select(b.is_nan(), b, T::select(b.lt(a), b, a))
 }
 
 /// -1, 0 or 1; zero and NaN as they are.
@@ -63,7 +63,8 @@ pub(super) fn scale<T: Float>(x: T, n: T::Int) -> T {
 /// `e^r` for r within half of ln 2.
 #[inline(always)]
 pub(super) fn exp_near_zero<T: Float>(r: T) -> T {
-    let p = polynomial(r, [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5]);
+    // Of least relative error, 3e-9, and so far below that of the rounding.
+    let p = polynomial(r, [1.381_432e-3, 8.368_851e-3, 4.166_84e-2, 0.166_665_2, 0.499_999_94]);
     p.mul_add(r * r, r) + T::lit(1.0)
 }
 
@@ -75,20 +76,31 @@ fn divide_by_ln_2<T: Float>(x: T) -> (T, T::Int) {
     (n.mul_add(T::lit(2.121_944_4e-4), r), integer)
 }
 
-/// The exponential.
+/// The exponential. What would be subnormal is 0.
 #[inline(always)]
 pub(super) fn exp<T: Float>(x: T) -> T {
-    // Beyond these the result is infinite or 0.
-    let (r, n) = divide_by_ln_2(at_least(at_most(x, 89.0), -104.0));
-    scale(exp_near_zero(r), n)
+    let (r, n) = divide_by_ln_2(x);
+    // The power of two is added to the exponent. From the limits on it has no room there, and the result is known.
+    let value = T::from_bits(exp_near_zero(r).to_bits() + (n.to_bits() << T::Bits::lit(23)));
+    let value = T::select(x.le(T::lit(88.722_83)), value, x + T::lit(f32::INFINITY));
+    T::select(x.lt(T::lit(-87.336_54)), T::lit(0.0), value)
 }
 
-/// The exponential where it is neither too large nor too small: from -87 to 88.
+/// The exponential where it is neither too large nor too small: from -87 to 88. From 88.5 to 89 it is infinite.
 #[inline(always)]
 fn exp_in_range<T: Float>(x: T) -> T {
     let (r, n) = divide_by_ln_2(x);
     exp_near_zero(r) * power_of_two(n)
 }
+
+/// `1 + e^x` for x up to 89; from 88.5 on it is infinite.
+#[inline(always)]
+fn one_plus_exp<T: Float>(x: T) -> T {
+    exp_in_range(at_least(x, -87.0)) + T::lit(1.0)
+}
+
+/// Where `1 + e^-x` is infinite, and what is divided by it therefore 0.
+const SMALLEST_LOGIT: f32 = -88.6;
 
 /// A positive number as `m * 2^n`, m from about 0.7 to 1.4: `m` and n. Of zero, infinity and NaN, any.
 #[inline(always)]
@@ -231,23 +243,23 @@ pub(super) fn tanh<T: Float>(x: T) -> T {
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub(super) fn sigmoid<T: Float>(x: T) -> T {
-    T::lit(1.0) / (exp(-x) + T::lit(1.0))
+    T::lit(1.0) / one_plus_exp(-at_least(x, SMALLEST_LOGIT))
 }
 
 /// `x / (1 + e^-x)`.
 #[inline(always)]
 pub(super) fn silu<T: Float>(x: T) -> T {
-    // Below this the result is 0; infinity divided by infinity is not.
-    at_least(x, -110.0) / (exp(-x) + T::lit(1.0))
+    let x = at_least(x, SMALLEST_LOGIT);
+    x / one_plus_exp(-x)
 }
 
 /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, written as `x / (1 + e^-2u)`, which loses no digits where the tangent is near -1.
 #[inline(always)]
 pub(super) fn gelu<T: Float>(x: T) -> T {
-    // Below this the result is 0; infinity divided by infinity is not.
-    let x = at_least(x, -30.0);
+    // Here -2u is 88.47, so from here down the result is -0.
+    let x = at_least(x, -10.05);
     let u = (x * x).mul_add(T::lit(-0.071_354_814), T::lit(-1.595_769_2)) * x;
-    x / (exp(u) + T::lit(1.0))
+    x / one_plus_exp(u)
 }
 
 /// The error function.

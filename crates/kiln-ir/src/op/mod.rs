@@ -17,6 +17,7 @@ pub use code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, S
 pub use lane::{Float, Int, Integer, Mask, Number, Uint};
 pub use table::*;
 pub use tolerance::{Tolerance, ulp};
+pub use trace::{Expression, Function, Id, Infix, Prefix, Step, Trace, Type};
 
 use crate::{Class, DType, SimdLevel};
 use code::Classes;
@@ -199,10 +200,15 @@ impl ElementOp {
         Some(self.classes[class as usize]?.tile(level))
     }
 
+    /// What it does with operands of this class, step by step.
+    pub fn trace(&self, class: Class) -> Option<Trace> {
+        Some(self.classes[class as usize]?.trace())
+    }
+
     /// The op as a WGSL function over operands of this class, under this name, for one element or four at once (`vec4`). Truth is 0 or 1 of
     /// `u32`.
     pub fn wgsl(&self, class: Class, name: &str, four: bool) -> Option<String> {
-        Some(self.classes[class as usize]?.trace().wgsl(name, four))
+        Some(self.trace(class)?.wgsl(name, four))
     }
 }
 

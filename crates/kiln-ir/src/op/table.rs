@@ -152,6 +152,8 @@ table! { $
     /// The integer nearest to `x`, the even one of two.
     float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap;
     /// `e^x`.
+    ///
+    /// What would be subnormal is 0.
     float EXP exp(x in (-87.0, 88.0)) = math::exp(x); |x| x[0].exp(), ulps(2.0);
     /// The natural logarithm.
     ///

@@ -1,4 +1,4 @@
-//! Lanes that record what is done with them, and the record as WGSL.
+//! Lanes that record what is done with them, and the record as WGSL. The CPU device makes machine code of it too.
 
 use super::code::Code;
 use super::lane::{Float, Int, Integer, Machine, Mask, Number, Uint};
@@ -9,49 +9,135 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
 /// What an op does, step by step; the last step is the result.
 #[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) steps: Vec<Step>,
-    pub(super) args: Vec<Type>,
+pub struct Trace {
+    /// The steps, each after those that it takes.
+    pub steps: Vec<Step>,
+    /// What the arguments are.
+    pub args: Vec<Type>,
 }
 
 /// The type of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub enum Type {
+    /// `f32`.
     F32,
+    /// `i32`.
     I32,
+    /// `u32`.
     U32,
+    /// Truth.
     Bool,
 }
 
 /// Index of an earlier step.
-pub(super) type Id = usize;
+pub type Id = usize;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
-    pub(super) ty: Type,
-    pub(super) expression: Expression,
+pub struct Step {
+    /// What it gives.
+    pub ty: Type,
+    /// How.
+    pub expression: Expression,
 }
 
 /// What a step computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Expression {
+pub enum Expression {
     /// An argument of the op.
     Arg(usize),
     /// A number, as its bits.
     Literal(u32),
     /// An operator before its operand.
-    Prefix(&'static str, Id),
-    /// An operator between its operands.
-    Infix(&'static str, Id, Id),
-    /// A function of WGSL.
-    Call(&'static str, [Option<Id>; 3]),
+    Prefix(Prefix, Id),
+    /// An operator between its operands, which have one type.
+    Infix(Infix, Id, Id),
+    /// A function of a float.
+    Call(Function, Id),
+    /// `a * b + c` of floats, rounded once or twice.
+    MulAdd([Id; 3]),
+    /// Whether a float is a NaN.
+    IsNan(Id),
     /// The same bits in the step's type.
     Bitcast(Id),
-    /// The number in the step's type.
+    /// The number in the step's type; a float becomes an integer only where it is one, or where any will do.
     Convert(Id),
     /// `[no, yes, mask]`, as WGSL orders them.
     Select([Id; 3]),
+}
+
+/// What a program of the GPU calls things.
+macro_rules! symbols {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident $symbol:literal,)* })*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// As WGSL writes it.
+            fn symbol(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $symbol,)*
+                }
+            }
+        })*
+    };
+}
+
+symbols! {
+    /// An operator before its operand.
+    Prefix {
+        /// The negative number.
+        Neg "-",
+        /// Every bit turned.
+        Invert "~",
+        /// The other truth.
+        Not "!",
+    }
+    /// An operator between its operands. Arithmetic of integers wraps.
+    Infix {
+        /// The sum.
+        Add "+",
+        /// The difference.
+        Sub "-",
+        /// The product.
+        Mul "*",
+        /// The quotient; the divisor of integers is not 0.
+        Div "/",
+        /// The bits, or the truth, of both.
+        And "&",
+        /// The bits, or the truth, of one or both.
+        Or "|",
+        /// The bits of only one.
+        Xor "^",
+        /// Moved to the left, by less than 32 bits.
+        Shl "<<",
+        /// Moved to the right, by less than 32 bits.
+        Shr ">>",
+        /// Whether they are equal.
+        Eq "==",
+        /// Whether the first is less.
+        Lt "<",
+        /// Whether the first is less or equal.
+        Le "<=",
+    }
+    /// A function of a float.
+    Function {
+        /// The absolute value.
+        Abs "abs",
+        /// The square root.
+        Sqrt "sqrt",
+        /// One divided by the square root.
+        InverseSqrt "inverseSqrt",
+        /// The largest integer that is not above.
+        Floor "floor",
+        /// The smallest integer that is not below.
+        Ceil "ceil",
+        /// The nearest integer, the even one of two.
+        Round "round",
+    }
 }
 
 thread_local! {
@@ -114,6 +200,17 @@ impl Type {
         };
         if four { format!("vec4<{name}>") } else { name.to_owned() }
     }
+
+    /// A finite number.
+    fn literal(self, bits: u32, four: bool) -> String {
+        let literal = match self {
+            Self::F32 => format!("{:?}f", f32::from_bits(bits)),
+            Self::I32 => format!("i32({})", bits as i32),
+            Self::U32 => format!("{bits}u"),
+            Self::Bool => format!("{}", bits != 0),
+        };
+        if four { format!("{}({literal})", self.name(true)) } else { literal }
+    }
 }
 
 impl Trace {
@@ -156,11 +253,16 @@ impl Trace {
                 format!("{ty}(bitcast<f32>(w{id}))")
             }
             Expression::Literal(_) => return,
-            Expression::Prefix(operator, a) => format!("{operator}{}", of(a)),
-            Expression::Infix(operator, a, b) => format!("{} {operator} {}", of(a), of(b)),
-            Expression::Call(function, args) => {
-                let args: Vec<String> = args.into_iter().flatten().map(of).collect();
-                format!("{function}({})", args.join(", "))
+            Expression::Prefix(operator, a) => format!("{}{}", operator.symbol(), of(a)),
+            Expression::Infix(operator, a, b) => format!("{} {} {}", of(a), operator.symbol(), of(b)),
+            Expression::Call(function, a) => format!("{}({})", function.symbol(), of(a)),
+            // Not `fma`: drivers may take that apart and put terms together anew, which loses the low part of a sum in two parts.
+            // Kiln forbids that for products and sums (`kiln-gpu` marks them), but cannot for calls.
+            Expression::MulAdd([a, b, c]) => format!("{} * {} + {}", of(a), of(b), of(c)),
+            Expression::IsNan(a) => {
+                let word = |bits: u32| Type::U32.literal(bits, four);
+                let bits = Type::U32.name(four);
+                format!("(bitcast<{bits}>({}) & {}) > {}", of(a), word(0x7fff_ffff), word(0x7f80_0000))
             }
             Expression::Bitcast(a) => format!("bitcast<{ty}>({})", of(a)),
             Expression::Convert(a) => format!("{ty}({})", of(a)),
@@ -171,17 +273,11 @@ impl Trace {
 
     fn operand(&self, id: Id, four: bool) -> String {
         let step = &self.steps[id];
-        let literal = match step.expression {
-            Expression::Arg(index) => return format!("a{index}"),
-            Expression::Literal(bits) if !step.is_not_finite() => match step.ty {
-                Type::F32 => format!("{:?}f", f32::from_bits(bits)),
-                Type::I32 => format!("i32({})", bits as i32),
-                Type::U32 => format!("{bits}u"),
-                Type::Bool => format!("{}", bits != 0),
-            },
-            _ => return format!("v{id}"),
-        };
-        if four { format!("{}({literal})", step.ty.name(true)) } else { literal }
+        match step.expression {
+            Expression::Arg(index) => format!("a{index}"),
+            Expression::Literal(bits) if !step.is_not_finite() => step.ty.literal(bits, four),
+            _ => format!("v{id}"),
+        }
     }
 }
 
@@ -245,40 +341,40 @@ impl Machine for Recorder {
 }
 
 macro_rules! infix {
-    ($($lane:ident $ty:ident: $($operator:ident $method:ident $text:literal),*;)*) => {
+    ($($lane:ident $ty:ident: $($operator:ident $method:ident $infix:ident),*;)*) => {
         $($(impl $operator for $lane {
             type Output = Self;
             fn $method(self, other: Self) -> Self {
-                Self(push(Type::$ty, Expression::Infix($text, self.0, other.0)))
+                Self(push(Type::$ty, Expression::Infix(Infix::$infix, self.0, other.0)))
             }
         })*)*
     };
 }
 
 infix! {
-    TracedMask Bool: BitAnd bitand "&", BitOr bitor "|";
-    TracedFloat F32: Add add "+", Sub sub "-", Mul mul "*", Div div "/";
-    TracedInt I32: Add add "+", Sub sub "-", Mul mul "*", BitAnd bitand "&", BitOr bitor "|", BitXor bitxor "^";
-    TracedUint U32: Add add "+", Sub sub "-", Mul mul "*", BitAnd bitand "&", BitOr bitor "|", BitXor bitxor "^";
+    TracedMask Bool: BitAnd bitand And, BitOr bitor Or;
+    TracedFloat F32: Add add Add, Sub sub Sub, Mul mul Mul, Div div Div;
+    TracedInt I32: Add add Add, Sub sub Sub, Mul mul Mul, BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor;
+    TracedUint U32: Add add Add, Sub sub Sub, Mul mul Mul, BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor;
 }
 
 macro_rules! prefix {
-    ($($lane:ident $ty:ident: $operator:ident $method:ident $text:literal;)*) => {
+    ($($lane:ident $ty:ident: $operator:ident $method:ident $prefix:ident;)*) => {
         $(impl $operator for $lane {
             type Output = Self;
             fn $method(self) -> Self {
-                Self(push(Type::$ty, Expression::Prefix($text, self.0)))
+                Self(push(Type::$ty, Expression::Prefix(Prefix::$prefix, self.0)))
             }
         })*
     };
 }
 
 prefix! {
-    TracedMask Bool: Not not "!";
-    TracedFloat F32: Neg neg "-";
-    TracedInt I32: Neg neg "-";
-    TracedInt I32: Not not "~";
-    TracedUint U32: Not not "~";
+    TracedMask Bool: Not not Not;
+    TracedFloat F32: Neg neg Neg;
+    TracedInt I32: Neg neg Neg;
+    TracedInt I32: Not not Invert;
+    TracedUint U32: Not not Invert;
 }
 
 /// WGSL has no negative `u32`.
@@ -298,7 +394,7 @@ macro_rules! integer_division {
             fn div(self, other: Self) -> Self {
                 let by_zero = other.eq(Self::small(0));
                 let divisor = Self::select(by_zero, Self::small(1), other);
-                let quotient = Self(push(Type::$ty, Expression::Infix("/", self.0, divisor.0)));
+                let quotient = Self(push(Type::$ty, Expression::Infix(Infix::Div, self.0, divisor.0)));
                 Self::select(by_zero, Self::small(0), quotient)
             }
         })*
@@ -309,7 +405,7 @@ integer_division!(TracedInt I32, TracedUint U32);
 
 impl TracedUint {
     /// WGSL takes the amount of a shift modulo 32, but not every driver does.
-    fn shift(self, operator: &'static str, amount: Self) -> Self {
+    fn shift(self, operator: Infix, amount: Self) -> Self {
         let is_literal = STEPS.with_borrow(|steps| matches!(steps[amount.0].expression, Expression::Literal(..32)));
         let amount = if is_literal { amount } else { amount & Self::lit(31) };
         Self(push(Type::U32, Expression::Infix(operator, self.0, amount.0)))
@@ -319,14 +415,14 @@ impl TracedUint {
 impl Shl for TracedUint {
     type Output = Self;
     fn shl(self, amount: Self) -> Self {
-        self.shift("<<", amount)
+        self.shift(Infix::Shl, amount)
     }
 }
 
 impl Shr for TracedUint {
     type Output = Self;
     fn shr(self, amount: Self) -> Self {
-        self.shift(">>", amount)
+        self.shift(Infix::Shr, amount)
     }
 }
 
@@ -340,13 +436,13 @@ macro_rules! numbers {
                 $small
             }
             fn eq(self, other: Self) -> TracedMask {
-                TracedMask(push(Type::Bool, Expression::Infix("==", self.0, other.0)))
+                TracedMask(push(Type::Bool, Expression::Infix(Infix::Eq, self.0, other.0)))
             }
             fn lt(self, other: Self) -> TracedMask {
-                TracedMask(push(Type::Bool, Expression::Infix("<", self.0, other.0)))
+                TracedMask(push(Type::Bool, Expression::Infix(Infix::Lt, self.0, other.0)))
             }
             fn le(self, other: Self) -> TracedMask {
-                TracedMask(push(Type::Bool, Expression::Infix("<=", self.0, other.0)))
+                TracedMask(push(Type::Bool, Expression::Infix(Infix::Le, self.0, other.0)))
             }
             fn is_nan(self) -> TracedMask {
                 let $x = self;
@@ -365,8 +461,7 @@ macro_rules! numbers {
 
 numbers! {
     TracedFloat F32: |x| small Self::lit(f32::from(x)),
-        is_nan (x.to_bits() & TracedUint::lit(0x7fff_ffff)).gt(TracedUint::lit(0x7f80_0000)),
-        abs Self(push(Type::F32, Expression::Call("abs", [Some(x.0), None, None])));
+        is_nan TracedMask(push(Type::Bool, Expression::IsNan(x.0))), abs Self::call(Function::Abs, x);
     TracedInt I32: |x| small Self(push(Type::I32, Expression::Literal(u32::from(x)))),
         is_nan { let _ = x; TracedMask(push(Type::Bool, Expression::Literal(0))) },
         abs Self::select(x.lt(Self::small(0)), -x, x);
@@ -393,8 +488,8 @@ impl Int for TracedInt {
 }
 
 impl TracedFloat {
-    fn call(function: &'static str, args: [Option<Id>; 3]) -> Self {
-        Self(push(Type::F32, Expression::Call(function, args)))
+    fn call(function: Function, x: Self) -> Self {
+        Self(push(Type::F32, Expression::Call(function, x.0)))
     }
 }
 
@@ -406,24 +501,22 @@ impl Float for TracedFloat {
         Self(push(Type::F32, Expression::Literal(value.to_bits())))
     }
     fn mul_add(self, factor: Self, term: Self) -> Self {
-        // Not `fma`: drivers may take that apart and put terms together anew, which loses the low part of a sum in two parts.
-        // Kiln forbids that for products and sums (`kiln-gpu` marks them), but cannot for calls.
-        self * factor + term
+        Self(push(Type::F32, Expression::MulAdd([self.0, factor.0, term.0])))
     }
     fn sqrt(self) -> Self {
-        Self::call("sqrt", [Some(self.0), None, None])
+        Self::call(Function::Sqrt, self)
     }
     fn rsqrt(self) -> Self {
-        Self::call("inverseSqrt", [Some(self.0), None, None])
+        Self::call(Function::InverseSqrt, self)
     }
     fn floor(self) -> Self {
-        Self::call("floor", [Some(self.0), None, None])
+        Self::call(Function::Floor, self)
     }
     fn ceil(self) -> Self {
-        Self::call("ceil", [Some(self.0), None, None])
+        Self::call(Function::Ceil, self)
     }
     fn round(self) -> Self {
-        Self::call("round", [Some(self.0), None, None])
+        Self::call(Function::Round, self)
     }
     fn nearest(self) -> (Self, TracedInt) {
         let rounded = self.round();

@@ -7,27 +7,38 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// What a plan depends on: ops, attributes, dtypes, shapes, layouts and edges of a graph, not the values of its scalars.
 ///
 /// Equality compares all of it. Two words that mean different things are told apart by those before them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PlanKey(Vec<u64>);
+
+impl PlanKey {
+    /// Becomes the key of a graph's plan, in the memory that it has.
+    pub fn set(&mut self, graph: &Graph) {
+        self.0.clear();
+        write(&mut self.0, graph, true);
+    }
+}
 
 /// The key of a graph's plan.
 pub fn key(graph: &Graph) -> PlanKey {
-    write(graph, true)
+    let mut key = PlanKey::default();
+    key.set(graph);
+    key
 }
 
 /// The key of all graphs that differ in lengths, strides and offsets only.
 pub fn structure(graph: &Graph) -> PlanKey {
-    write(graph, false)
+    let mut words = Vec::new();
+    write(&mut words, graph, false);
+    PlanKey(words)
 }
 
-fn write(graph: &Graph, with_lengths: bool) -> PlanKey {
-    let mut words = Vec::with_capacity(2 + graph.outputs.len() + 10 * graph.nodes.len());
+fn write(words: &mut Vec<u64>, graph: &Graph, with_lengths: bool) {
+    words.reserve(3 + graph.outputs.len() + graph.held.len() + 8 * graph.nodes.len());
     words.extend([graph.nodes.len() as u64, graph.outputs.len() as u64, graph.held.len() as u64]);
     words.extend(graph.outputs.iter().chain(&graph.held).map(|&node| node as u64));
     for node in &graph.nodes {
-        write_node(&mut words, node, with_lengths);
+        write_node(words, node, with_lengths);
     }
-    PlanKey(words)
 }
 
 fn write_node(words: &mut Vec<u64>, node: &Node, with_lengths: bool) {

@@ -187,7 +187,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
 
     fn load(&mut self, leaf: Leaf, dtype: DType, layout: &Layout) -> usize {
         // The stride of a single element says nothing: without it, equal operands look equal.
-        let strides: SmallVec<[isize; 6]> = layout
+        let strides: SmallVec<[isize; 4]> = layout
             .shape()
             .iter()
             .zip(layout.strides())

@@ -1,19 +1,23 @@
 //! Attention on the CPU.
 
 use super::Attention;
+use crate::matmul::cpu::cut;
 use crate::matmul::matrix::Matrix;
 use crate::matmul::scratch;
-use crate::matmul::tile::{Block, COLUMNS, ROWS, Side};
-use crate::matmul::vector::{self, LANES, Vector, Work};
+use crate::matmul::tile::{Block, COLUMNS, ROWS, Rows, Side};
+use crate::matmul::vector::{self, LANES, Vector, Work, exp2};
 use kiln_ir::host::HostCall;
 use kiln_ir::{DType, Result, SimdLevel};
 use std::ops::Range;
 
-/// Queries of a task. Results do not depend on how many there are, but a NaN in a value that no query of the task attends to does not show.
+/// Queries of a block. Results do not depend on how many there are, but a NaN in a value that no query of the block attends to does not show.
 const QUERIES: usize = 4 * COLUMNS;
 
-/// Keys of a block: with [`QUERIES`] their scores take 24 KiB.
-const KEYS: usize = 16 * ROWS;
+/// Keys of a block: with [`QUERIES`] their scores take 48 KiB.
+const KEYS: usize = 32 * ROWS;
+
+/// Blocks of queries of a task at most: each block of keys is copied once for all of them.
+const TOGETHER: usize = 8;
 
 /// Where there are no scores yet. Not infinite, because the distance between two of these has to be 0.
 const NO_SCORE: f32 = f32::MIN;
@@ -24,98 +28,142 @@ pub(super) fn run(op: &Attention, call: &HostCall<'_>) -> Result<()> {
     if heads * m * v_shape[3] == 0 {
         return Ok(());
     }
-    let parts = m.div_ceil(QUERIES);
+    let blocks = m.div_ceil(QUERIES);
+    // Several tasks for each thread, so that none waits long for another one at the end.
+    let together = (heads * blocks / (6 * call.workers.count())).clamp(1, TOGETHER);
+    let parts = blocks.div_ceil(together);
     call.workers.run(heads * parts, &|task| {
-        let head = task / parts;
-        let queries = task % parts * QUERIES..(task % parts * QUERIES + QUERIES).min(m);
+        let (head, queries) = (task / parts, cut(m, QUERIES, parts, task % parts));
         let matrix = |operand: usize| Matrix::of(&call.operands[operand], head);
         let (q, k, v) = (matrix(0), matrix(1), matrix(2));
         let mask = op.has_mask.then(|| matrix(3));
-        attend(op, call, head, &Head { q, k, v, mask, queries, level: call.workers.simd() });
+        attend(op, call, head, &Head { q, k, v, mask, level: call.workers.simd() }, &queries);
     })
 }
 
-/// Some queries of a head, and all of its keys and values.
+/// A head.
 struct Head<'a> {
     q: Matrix<'a>,
     k: Matrix<'a>,
     v: Matrix<'a>,
     mask: Option<Matrix<'a>>,
-    queries: Range<usize>,
     level: SimdLevel,
 }
 
-/// Scratch memory of a task. A row has an element for each query, whole tiles.
+/// Scratch memory for a block of queries. A row has an element for each query, whole tiles.
 #[derive(Clone, Copy)]
 struct Memory {
     width: usize,
     /// The queries: panels of 16, with a row for each of their elements.
     queries: *mut f32,
-    /// A row for each key of a block: scores, then weights.
-    scores: *mut f32,
     /// A row for each element of the result.
     gathered: *mut f32,
     /// The largest score so far.
     largest: *mut f32,
     /// The sum of the weights so far.
     sums: *mut f32,
+    /// A row for each key of a block: scores, then weights. Of all blocks of queries, one after the other.
+    scores: *mut f32,
+    /// What was gathered before is multiplied by this. As `scores`.
+    factors: *mut f32,
 }
 
-fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>) {
-    let (d, e, count) = (task.q.columns, task.v.columns, task.queries.len());
-    let width = count.next_multiple_of(COLUMNS);
+/// Some queries of a head, with all of its keys and values.
+fn attend(op: &Attention, call: &HostCall<'_>, head: usize, task: &Head<'_>, queries: &Range<usize>) {
+    let (d, e) = (task.q.columns, task.v.columns);
     let is_copied = task.k.dtype != DType::F32;
     let copied = |rows: usize, columns: usize| if is_copied { rows.next_multiple_of(ROWS) * columns } else { 0 };
-    let lengths = [d * width, KEYS * width, e * width, width, width, copied(KEYS, d), copied(e, KEYS), count * e];
-    scratch::with(lengths, |[queries, scores, gathered, largest, sums, keys, values, results]| {
-        let memory = Memory { width, queries, scores, gathered, largest, sums };
+    // Rows that are kept for each block of queries.
+    let kept = (d + e + 2) * QUERIES;
+    let blocks = queries.len().div_ceil(QUERIES);
+    let lengths = [blocks * kept, KEYS * QUERIES, QUERIES, copied(KEYS, d), copied(e, KEYS), QUERIES * e];
+    scratch::with(lengths, |[memory, scores, factors, keys, values, results]| {
+        let blocks = || {
+            (0..blocks).map(|block| {
+                let start = queries.start + block * QUERIES;
+                let queries = start..(start + QUERIES).min(queries.end);
+                let first = memory.wrapping_add(block * kept);
+                let [gathered, largest, sums] = [d, d + e, d + e + 1].map(|row| first.wrapping_add(row * QUERIES));
+                let width = queries.len().next_multiple_of(COLUMNS);
+                (queries, Memory { width, queries: first, gathered, largest, sums, scores, factors })
+            })
+        };
         // SAFETY: the scratch memory is as long as `lengths` says, which is enough for a block; the operands are whole; no other task has
         // these results.
         unsafe {
-            let part = task.q.part(task.queries.start, count, 0, d);
-            part.pack::<COLUMNS>(task.level, queries, d * COLUMNS);
-            vector::at(task.level, Start { memory, d, e, scale: op.scale });
-            let end = last_key(op, task);
-            for start in (0..end).step_by(KEYS) {
-                let block = start..(start + KEYS).min(end);
-                score(op, task, memory, &block, keys);
-                vector::at(task.level, Weigh { memory, keys: block.len(), e });
-                let v = task.v.part(block.start, block.len(), 0, e).transposed();
-                let b = Side { first: scores, lane: 1, step: width as isize, panel: COLUMNS as isize };
-                multiply(task.level, v, values, b, gathered, width, true);
+            for (queries, memory) in blocks() {
+                let part = task.q.part(queries.start, queries.len(), 0, d);
+                part.pack::<COLUMNS>(task.level, memory.queries, d * COLUMNS);
+                vector::at(task.level, Start { memory, d, e, scale: op.scale });
             }
-            vector::at(task.level, End { memory, count, e, results });
-            let start = (head * task.q.rows + task.queries.start) * e;
-            call.output.store(start, std::slice::from_raw_parts_mut(results, count * e));
+            let end = last_key(op, task, queries);
+            for start in (0..end).step_by(KEYS) {
+                let count = KEYS.min(end - start);
+                let k = side(task.level, task.k.part(start, count, 0, d), keys);
+                let v = side(task.level, task.v.part(start, count, 0, e).transposed(), values);
+                for (queries, memory) in blocks() {
+                    let keys = start..last_key(op, task, &queries).clamp(start, start + count);
+                    score(op, task, (&queries, &keys), memory, k);
+                    vector::at(task.level, Weigh { memory, keys: keys.len() });
+                    gather(task, memory, keys.len(), v);
+                }
+            }
+            for (queries, memory) in blocks() {
+                let start = (head * task.q.rows + queries.start) * e;
+                let output = call.output.floats().map(|output| output.wrapping_add(start));
+                let results = output.unwrap_or(results);
+                vector::at(task.level, End { memory, count: queries.len(), e, results });
+                if output.is_none() {
+                    call.output.store(start, std::slice::from_raw_parts_mut(results, queries.len() * e));
+                }
+            }
         }
     });
 }
 
-/// One past the last key that a query of the task may attend to.
-fn last_key(op: &Attention, task: &Head<'_>) -> usize {
+/// One past the last key that one of these queries may attend to.
+fn last_key(op: &Attention, task: &Head<'_>, queries: &Range<usize>) -> usize {
     let (m, n) = (task.q.rows, task.k.rows);
-    if op.causal { (task.queries.end + n).saturating_sub(m).min(n) } else { n }
+    if op.causal { (queries.end + n).saturating_sub(m).min(n) } else { n }
+}
+
+/// A matrix as the left side of a product: where it is, or copied.
+///
+/// # Safety
+/// `copy` has room for whole panels of a matrix that is not `f32`.
+unsafe fn side(level: SimdLevel, a: Matrix<'_>, copy: *mut f32) -> Side {
+    if a.dtype == DType::F32 {
+        return Side { first: a.pointer(), lane: a.row, step: a.column, panel: ROWS as isize * a.row };
+    }
+    let panel = a.columns * ROWS;
+    // SAFETY: as promised by the caller.
+    unsafe { a.pack::<ROWS>(level, copy, panel) };
+    Side { first: copy, lane: 1, step: ROWS as isize, panel: panel as isize }
 }
 
 /// The scores of a block of keys; infinitely small where a query does not attend to a key.
-unsafe fn score(op: &Attention, task: &Head<'_>, memory: Memory, keys: &Range<usize>, copy: *mut f32) {
-    let Memory { width, queries, scores, .. } = memory;
-    let (d, count) = (task.k.columns, task.queries.len());
-    let b = Side { first: queries, lane: 1, step: COLUMNS as isize, panel: (d * COLUMNS) as isize };
+unsafe fn score(
+    op: &Attention,
+    task: &Head<'_>,
+    (queries, keys): (&Range<usize>, &Range<usize>),
+    memory: Memory,
+    k: Side,
+) {
+    let (width, d, count) = (memory.width, task.k.columns, queries.len());
+    let b = Side { first: memory.queries, lane: 1, step: COLUMNS as isize, panel: (d * COLUMNS) as isize };
+    let (rows, panels, c) = (keys.len(), width / COLUMNS, Rows { first: memory.scores, row: width });
+    vector::at(task.level, Block { steps: d, rows, panels, a: k, b, before: None, scale: None, c });
     // SAFETY: as promised by the caller.
-    let scores = unsafe {
-        multiply(task.level, task.k.part(keys.start, keys.len(), 0, d), copy, b, scores, width, false);
-        std::slice::from_raw_parts_mut(scores, keys.len() * width)
-    };
+    let scores = unsafe { std::slice::from_raw_parts_mut(memory.scores, keys.len() * width) };
     if op.causal {
         for (key, row) in keys.clone().zip(scores.chunks_exact_mut(width)) {
             // Query i attends to keys up to i + n - m, so the first ones of the task may not.
             let first = (key + task.q.rows).saturating_sub(task.k.rows);
-            row[..first.saturating_sub(task.queries.start).min(count)].fill(f32::NEG_INFINITY);
+            row[..first.saturating_sub(queries.start).min(count)].fill(f32::NEG_INFINITY);
         }
     }
     if let Some(mask) = task.mask {
-        let mask = mask.part(task.queries.start, count, keys.start, keys.len());
+        let mask = mask.part(queries.start, count, keys.start, keys.len());
         let attends = |query: usize, key: usize| {
             // SAFETY: the element is inside of the operand.
             unsafe { mask.pointer::<u8>().offset(query as isize * mask.row + key as isize * mask.column).read() != 0 }
@@ -135,20 +183,12 @@ unsafe fn score(op: &Attention, task: &Head<'_>, memory: Memory, keys: &Range<us
     }
 }
 
-/// Multiplies a matrix with rows of `width` elements into rows of as many.
-///
-/// # Safety
-/// `copy` has room for whole panels of a matrix that is not `f32`, `c` for the rows, and `b` is a side of a product with it.
-unsafe fn multiply(level: SimdLevel, a: Matrix<'_>, copy: *mut f32, b: Side, c: *mut f32, width: usize, add: bool) {
-    let (rows, steps) = (a.rows, a.columns);
-    let a = if a.dtype == DType::F32 {
-        Side { first: a.pointer(), lane: a.row, step: a.column, panel: ROWS as isize * a.row }
-    } else {
-        // SAFETY: as promised by the caller.
-        unsafe { a.pack::<ROWS>(level, copy, steps * ROWS) };
-        Side { first: copy, lane: 1, step: ROWS as isize, panel: (steps * ROWS) as isize }
-    };
-    vector::at(level, Block { steps, rows, panels: width / COLUMNS, a, b, c, c_row: width, add });
+/// Adds values by their weights to what was gathered.
+fn gather(task: &Head<'_>, memory: Memory, keys: usize, v: Side) {
+    let Memory { width, gathered, scores, factors, .. } = memory;
+    let b = Side { first: scores, lane: 1, step: width as isize, panel: COLUMNS as isize };
+    let (rows, panels, c) = (task.v.columns, width / COLUMNS, Rows { first: gathered, row: width });
+    vector::at(task.level, Block { steps: keys, rows, panels, a: v, b, before: Some(c), scale: Some(factors), c });
 }
 
 /// Multiplies the queries by the scale, and begins with nothing.
@@ -165,10 +205,11 @@ impl Work for Start {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let Memory { width, queries, gathered, largest, sums, .. } = self.memory;
+        let scale = V::splat(self.scale);
         // SAFETY: the scratch memory is as long as its rows.
         unsafe {
             for index in (0..self.d * width).step_by(LANES) {
-                V::load(queries.add(index)).mul(V::splat(self.scale)).store(queries.add(index));
+                V::load(queries.add(index)).mul(scale).store(queries.add(index));
             }
             gathered.write_bytes(0, self.e * width);
             sums.write_bytes(0, width);
@@ -177,11 +218,10 @@ impl Work for Start {
     }
 }
 
-/// Makes weights of the scores of a block, and brings what was gathered before to the same scale.
+/// Makes weights of the scores of a block, and factors that bring what was gathered before to the same scale.
 struct Weigh {
     memory: Memory,
     keys: usize,
-    e: usize,
 }
 
 impl Work for Weigh {
@@ -189,7 +229,8 @@ impl Work for Weigh {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Memory { width, scores, gathered, largest, sums, .. } = self.memory;
+        let Memory { width, scores, largest, sums, factors, .. } = self.memory;
+        let log2 = V::splat(std::f32::consts::LOG2_E);
         for query in (0..width).step_by(LANES) {
             // SAFETY: the scratch memory is as long as its rows.
             unsafe {
@@ -199,19 +240,16 @@ impl Work for Weigh {
                     now = V::load(scores.add(key * width + query)).max(now);
                 }
                 now.store(largest.add(query));
-                let factor = before.sub(now).exp();
+                let factor = exp2(before.sub(now).mul(log2));
+                factor.store(factors.add(query));
                 let mut sum = V::splat(0.0);
                 for key in 0..self.keys {
                     let at = scores.add(key * width + query);
-                    let weight = V::load(at).sub(now).exp();
+                    let weight = exp2(V::load(at).sub(now).mul(log2));
                     weight.store(at);
                     sum = sum.add(weight);
                 }
                 V::load(sums.add(query)).mul_add(factor, sum).store(sums.add(query));
-                for index in 0..self.e {
-                    let at = gathered.add(index * width + query);
-                    V::load(at).mul(factor).store(at);
-                }
             }
         }
     }

@@ -1,7 +1,8 @@
 use super::{Attention, reference};
-use crate::testing::{Memory, Numbers, Operand, Threads, layouts, render_checked, run_stored, run_with};
+use crate::matmul::vector::{self, LANES, Vector, Work, exp2};
+use crate::testing::{Memory, Numbers, Operand, Threads, layouts, render_checked, run_direct, run_stored, run_with};
 use kiln_ir::graph::TensorType;
-use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape};
+use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 
 /// How far results are from those in `f64`, where values are between -1 and 1 and scores below 10: rounding errors of the scores, which are
 /// sums of at most 100 products, of the exponential and of the sums of weights.
@@ -51,20 +52,23 @@ fn attention_of_any_size_is_that_of_the_reference() {
         [64, 65, 20, 6],
         [70, 200, 33, 17],
         [1, 300, 64, 64],
+        [200, 400, 9, 5],
         [3, 0, 2, 2],
         [0, 3, 2, 2],
         [3, 4, 0, 2],
         [3, 4, 2, 0],
     ];
-    for size in sizes {
+    for (size, dtype) in sizes.into_iter().flat_map(|size| [(size, DType::F32), (size, DType::F16)]) {
         for (causal, has_mask) in [(false, false), (true, false), (false, true), (true, true)] {
             let op = Attention { causal, has_mask, ..PLAIN };
-            let mut operands = operands(DType::F32, size, |_, layouts| layouts[0].clone());
+            let mut operands = operands(dtype, size, |_, layouts| layouts[0].clone());
             operands.truncate(3 + usize::from(has_mask));
             let mut by_level = Vec::new();
             for threads in Threads::all() {
                 let result = run_stored(&op, &operands, threads);
                 check(&op, &operands, &result, &format!("{op:?} {size:?} {threads:?}"));
+                let direct = run_direct(&op, &operands, threads);
+                assert_eq!(direct.bytes(), result.bytes(), "{op:?} {size:?}: the same where results are written");
                 by_level.push(result.bytes().to_vec());
             }
             assert!(by_level[0] == by_level[2] && by_level[1] == by_level[3], "{size:?}: the same bits on any threads");
@@ -148,6 +152,39 @@ fn nans_show_and_what_is_fused_is_applied_once() {
         for index in 0..6 * 67 * 9 {
             assert_eq!(result.get(index).is_nan(), index / 9 == 3, "{index}");
         }
+    }
+}
+
+struct PowersOfTwo<'a>(&'a mut [[f32; LANES]]);
+
+impl Work for PowersOfTwo<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        for lanes in self.0 {
+            // SAFETY: there are as many lanes as a vector has.
+            *lanes = exp2(unsafe { V::load(lanes.as_ptr()) }).lanes();
+        }
+    }
+}
+
+/// R5.4: the exponential that makes weights of scores.
+#[test]
+fn powers_of_two_are_those_of_the_reference() {
+    let exponents: Vec<f32> = (0..200_000).map(|index| index as f32 * -130.0 / 200_000.0).collect();
+    for level in [SimdLevel::Scalar, SimdLevel::detect()] {
+        let mut found = exponents.clone();
+        vector::at(level, PowersOfTwo(found.as_chunks_mut().0));
+        for (&x, &found) in exponents.iter().zip(&found) {
+            let expected = f64::from(x).exp2();
+            let bound = expected * 2.0 * f64::from(f32::EPSILON) + if x < -126.0 { 2f64.powi(-126) } else { 0.0 };
+            assert!((f64::from(found) - expected).abs() <= bound, "2^{x}: {found:e}, expected {expected:e}, {level}");
+        }
+        let mut special = [[f32::NEG_INFINITY, f32::NAN, 0.0, -1.0, -127.0, -1e30, -126.0, -0.0]];
+        vector::at(level, PowersOfTwo(&mut special));
+        let [nothing, nan, rest @ ..] = special[0];
+        assert!(nothing == 0.0 && nan.is_nan() && rest == [1.0, 0.5, 0.0, 0.0, f32::MIN_POSITIVE, 1.0], "{special:?}");
     }
 }
 

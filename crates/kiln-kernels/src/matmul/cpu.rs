@@ -4,38 +4,42 @@
 //! and change no result: each element is the same sum wherever its block ends.
 
 use super::few;
-use super::matrix::Matrix;
+use super::matrix::{Bf16, F16, Matrix};
 use super::panels::Panels;
 use super::scratch;
-use super::tile::{Block, COLUMNS, ROWS};
+use super::tile::{Block, COLUMNS, Copying, ROWS, Rows};
 use super::vector;
-use kiln_ir::host::{HostCall, HostOperand};
+use kiln_ir::host::{HostCall, HostOperand, HostRows};
 use kiln_ir::{DType, Error, ErrorKind, Result, SimdLevel};
+use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Steps along the summed axis in one block: a panel of columns (16 KiB) and one of rows (6 KiB) fit in a first-level cache of 32 KiB.
-const BLOCK_STEPS: usize = 256;
+/// Steps along the summed axis in one block: a panel of columns has 32 KiB, and one of rows 12 KiB.
+const BLOCK_STEPS: usize = 512;
 
-/// Rows of a block: with [`BLOCK_STEPS`] a quarter of a second-level cache of 512 KiB.
-const BLOCK_ROWS: usize = 20 * ROWS;
+/// Rows of a block: with [`BLOCK_STEPS`] three eighths of a second-level cache of 512 KiB.
+const BLOCK_ROWS: usize = 16 * ROWS;
 
-/// Columns of a block. The sums of a block are kept until all steps are done: with [`BLOCK_ROWS`] another quarter.
+/// Columns of a block. The sums of a block are kept until all steps are done: with [`BLOCK_ROWS`] a fifth.
 const BLOCK_COLUMNS: usize = 16 * COLUMNS;
 
-/// Elements of the left operand that are copied to panels at a time, for all threads: an eighth of a last-level cache of 32 MiB.
-const SHARED_A: usize = 1 << 20;
+/// Columns of a block at least, where something is fused behind the product.
+const STORED_COLUMNS: usize = 4 * COLUMNS;
 
-/// Elements of the right operand that are copied to panels at a time: a quarter.
-const SHARED_B: usize = 2 << 20;
+/// Elements of the left operand that are read or copied to panels at a time, for all threads: half of a last-level cache of 32 MiB.
+const SHARED_A: usize = 4 << 20;
 
 /// Elements of the right operand that one task copies to panels for itself.
-const OWN_B: usize = 1 << 17;
+const OWN_B: usize = 1 << 18;
 
-/// Products up to this many multiplications copy operands to panels in each task; beyond, the panels of all tasks are made first.
+/// Rows that are a multiple of this many elements apart have two places in a first-level cache of 32 KiB, or one, for six of them.
+const ALIASED: isize = 1 << 9;
+
+/// Products up to this many multiplications read a left operand of `f32` where it is.
 const SMALL: usize = 200 * 200 * 200;
 
 /// Products up to this many multiplications are done before another thread would wake up.
-pub(super) const INLINE: usize = 80 * 80 * 64;
+const INLINE: usize = 80 * 80 * 64;
 
 /// Right operands up to this many elements are read where they are: they fit in the first-level cache.
 const CACHED: usize = 64 * 64;
@@ -73,10 +77,8 @@ pub(super) fn run(call: &HostCall<'_>) -> Result<()> {
         Ok(())
     } else if few::suits(&product) {
         few::run(&product)
-    } else if m * n * k <= SMALL {
-        product.run_small()
     } else {
-        product.run_large()
+        product.run_blocks()
     }
 }
 
@@ -89,7 +91,7 @@ impl<'a> Product<'a> {
 
     /// Runs tasks on all threads, or on this one where waking the others takes longer.
     pub(super) fn run_tasks(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) -> Result<()> {
-        if tasks == 1 || self.batches * self.m * self.n * self.k <= INLINE {
+        if tasks == 1 || self.is_inline() {
             (0..tasks).for_each(task);
             Ok(())
         } else {
@@ -97,168 +99,161 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// Each task copies what it needs to panels of its own, or reads it where it is.
-    fn run_small(&self) -> Result<()> {
-        let is_inline = self.batches * self.m * self.n * self.k <= INLINE;
-        let wanted = if is_inline { 1 } else { (2 * self.call.workers.count()).div_ceil(self.batches) };
-        let (panels, strips) = (self.n.div_ceil(COLUMNS), self.m.div_ceil(ROWS));
-        let most_panels = (OWN_B / (COLUMNS * self.k.max(1))).clamp(1, BLOCK_COLUMNS / COLUMNS);
-        let column_parts = panels.div_ceil(most_panels).max(wanted.min(panels));
-        let row_parts = wanted.div_ceil(column_parts).min(strips);
-        self.run_tasks(self.batches * column_parts * row_parts, &|task| {
-            let (batch, part) = (task / (column_parts * row_parts), task % (column_parts * row_parts));
-            let columns = cut(self.n, COLUMNS, column_parts, part / row_parts);
-            self.compute_alone(batch, cut(self.m, ROWS, row_parts, part % row_parts), columns);
-        })
+    fn is_inline(&self) -> bool {
+        self.batches * self.m * self.n * self.k <= INLINE
     }
 
-    /// A part of a small product.
-    fn compute_alone(&self, batch: usize, rows: Range<usize>, columns: Range<usize>) {
-        let (a, b) = self.matrices(batch);
-        let (a, b) = (a.part(rows.start, rows.len(), 0, self.k), b.part(0, self.k, columns.start, columns.len()));
-        let is_a_direct = a.dtype == DType::F32;
-        let fits = b.dtype == DType::F32 && b.column == 1 && columns.len().is_multiple_of(COLUMNS);
-        let is_b_direct = fits && (self.k * self.n <= CACHED || rows.len() <= 2 * ROWS);
-        let (block_rows, width) = (rows.len().min(BLOCK_ROWS), columns.len().next_multiple_of(COLUMNS));
-        let a_length = if is_a_direct { 0 } else { block_rows.next_multiple_of(ROWS) * self.k };
-        let b_length = if is_b_direct { 0 } else { width * self.k };
-        scratch::with([a_length, b_length, block_rows * width], |[a_panels, b_panels, sums]| {
-            // SAFETY: the panels have room for the whole part.
-            let b = unsafe { self.panels::<COLUMNS>(b.transposed(), is_b_direct, b_panels) };
-            for start in (0..rows.len()).step_by(block_rows) {
-                let count = block_rows.min(rows.len() - start);
-                // SAFETY: the panels have room for a block.
-                let a = unsafe { self.panels::<ROWS>(a.part(start, count, 0, self.k), is_a_direct, a_panels) };
-                let first = rows.start + start;
-                self.compute(a, b, &Target { batch, rows: first..first + count, columns: columns.clone(), sums });
-            }
-        });
-    }
-
-    /// An operand as panels: where it is, or copied.
-    ///
-    /// # Safety
-    /// `out` has room for the copy.
-    unsafe fn panels<const W: usize>(&self, matrix: Matrix<'_>, is_direct: bool, out: *mut f32) -> Panels<W> {
-        if is_direct {
-            return Panels::direct(matrix);
+    /// All threads copy the left operand to panels, or read it where it is.
+    fn run_blocks(&self) -> Result<()> {
+        if self.reads_a() {
+            return self.run_parts(0..self.batches, &(0..self.m), None);
         }
-        let panels = Panels::new(out, matrix.rows);
-        for block in 0..step_blocks(self.k) {
-            // SAFETY: as promised by the caller.
-            unsafe { panels.fill(self.level, matrix, 0..matrix.rows.div_ceil(W), step_block(self.k, block)) };
-        }
-        panels
-    }
-
-    /// All threads copy the operands to panels, then multiply them block by block.
-    fn run_large(&self) -> Result<()> {
-        let row_parts = self.m.div_ceil((SHARED_A / self.k).max(BLOCK_ROWS));
-        let column_parts = self.n.div_ceil((SHARED_B / self.k).max(BLOCK_COLUMNS));
-        let a_length = self.m.div_ceil(ROWS).div_ceil(row_parts) * ROWS * self.k;
-        let b_length = self.n.div_ceil(COLUMNS).div_ceil(column_parts) * COLUMNS * self.k;
-        scratch::with([a_length, b_length], |[a_panels, b_panels]| {
+        let row_parts = self.m.div_ceil((SHARED_A / self.k.max(1)).max(BLOCK_ROWS));
+        scratch::with([self.m.div_ceil(ROWS).div_ceil(row_parts) * ROWS * self.k], |[panels]| {
             for batch in 0..self.batches {
-                let (a, b) = self.matrices(batch);
-                for columns in (0..column_parts).map(|part| cut(self.n, COLUMNS, column_parts, part)) {
-                    let b = b.part(0, self.k, columns.start, columns.len()).transposed();
-                    for rows in (0..row_parts).map(|part| cut(self.m, ROWS, row_parts, part)) {
-                        let a = a.part(rows.start, rows.len(), 0, self.k);
-                        let a_panels = Panels::<ROWS>::new(a_panels, a.rows);
-                        let b_panels = Panels::<COLUMNS>::new(b_panels, b.rows);
-                        let b_packed = if rows.start == 0 { b.rows.div_ceil(COLUMNS) } else { 0 };
-                        self.pack_shared((a, a_panels), (b, b_panels), b_packed)?;
-                        self.compute_shared(batch, (a_panels, b_panels), &rows, &columns)?;
-                    }
+                for rows in (0..row_parts).map(|part| cut(self.m, ROWS, row_parts, part)) {
+                    let (a, _) = self.matrices(batch);
+                    let a = a.part(rows.start, rows.len(), 0, self.k);
+                    let panels = Panels::new(panels, a.rows);
+                    self.pack(a, panels)?;
+                    self.run_parts(batch..batch + 1, &rows, Some(panels))?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Copies the left operand and the first `b_count` panels of the right one.
-    fn pack_shared(
-        &self,
-        (a, a_panels): (Matrix<'_>, Panels<ROWS>),
-        (b, b_panels): (Matrix<'_>, Panels<COLUMNS>),
-        b_count: usize,
-    ) -> Result<()> {
-        // About as many elements in a task of either operand, and whole cache lines of those that lie side by side.
-        const A_COUNT: usize = 16;
-        const B_COUNT: usize = 6;
-        let (a_count, blocks) = (a.rows.div_ceil(ROWS), step_blocks(self.k));
-        let (a_tasks, b_tasks) = (a_count.div_ceil(A_COUNT), b_count.div_ceil(B_COUNT));
-        self.call.workers.run((a_tasks + b_tasks) * blocks, &|task| {
-            let (task, steps) = (task / blocks, step_block(self.k, task % blocks));
-            // SAFETY: the panels have room for the whole part, and each task writes its own.
-            unsafe {
-                if task < a_tasks {
-                    let range = task * A_COUNT..(task * A_COUNT + A_COUNT).min(a_count);
-                    a_panels.fill(self.level, a, range, steps);
-                } else {
-                    let first = (task - a_tasks) * B_COUNT;
-                    b_panels.fill(self.level, b, first..(first + B_COUNT).min(b_count), steps);
+    /// Whether the left operand is read where it is: the product is small, or the operand fits in the last-level cache and its rows do not
+    /// have the same few places in the first-level cache.
+    fn reads_a(&self) -> bool {
+        let (a, _) = self.matrices(0);
+        let is_spread = a.column == 1 && a.row % ALIASED != 0 && self.m * self.k <= SHARED_A;
+        a.dtype == DType::F32 && (is_spread || self.m * self.n * self.k <= SMALL)
+    }
+
+    /// Copies rows of the left operand.
+    fn pack(&self, a: Matrix<'_>, panels: Panels<ROWS>) -> Result<()> {
+        // Whole cache lines of elements that lie side by side.
+        const COUNT: usize = 16;
+        let (count, blocks) = (a.rows.div_ceil(ROWS), step_blocks(self.k));
+        self.run_tasks(count.div_ceil(COUNT) * blocks, &|task| {
+            let (first, steps) = (task / blocks * COUNT, step_block(self.k, task % blocks));
+            // SAFETY: the panels have room for all rows, and each task writes its own.
+            unsafe { panels.fill(self.level, a, first..(first + COUNT).min(count), steps) };
+        })
+    }
+
+    /// Multiplies some rows: each task takes some columns, which it copies to panels of its own.
+    fn run_parts(&self, batches: Range<usize>, rows: &Range<usize>, a: Option<Panels<ROWS>>) -> Result<()> {
+        // Several tasks for each thread, so that none waits long for another one at the end.
+        let wanted = if self.is_inline() { 1 } else { (6 * self.call.workers.count()).div_ceil(batches.len()) };
+        let panels = self.n.div_ceil(COLUMNS);
+        let most_panels = (OWN_B / (COLUMNS * self.k.max(1))).clamp(1, BLOCK_COLUMNS / COLUMNS);
+        // What is behind the product runs row by row, and rows that are too short cost more.
+        let least_panels = if self.call.output.floats().is_some() { 1 } else { STORED_COLUMNS / COLUMNS };
+        let column_parts = panels.div_ceil(most_panels).max(self.even_parts(panels, wanted).min(panels / least_panels));
+        let row_parts = wanted.div_ceil(column_parts).min(rows.len().div_ceil(ROWS));
+        let parts = column_parts * row_parts;
+        self.run_tasks(batches.len() * parts, &|task| {
+            let (batch, part) = (batches.start + task / parts, task % parts);
+            let columns = cut(self.n, COLUMNS, column_parts, part / row_parts);
+            let part = cut(rows.len(), ROWS, row_parts, part % row_parts);
+            let a = a.map(|a| a.from(part.start / ROWS));
+            self.compute_part(batch, rows.start + part.start..rows.start + part.end, &columns, a);
+        })
+    }
+
+    /// In how many parts columns are cut: at least as many as wanted, and so that threads get the same number of panels where they can.
+    fn even_parts(&self, panels: usize, wanted: usize) -> usize {
+        let threads = self.call.workers.count();
+        let longest = |parts: &usize| parts.div_ceil(threads) * panels.div_ceil(*parts);
+        (wanted..2 * wanted).min_by_key(longest).unwrap_or(wanted)
+    }
+
+    fn compute_part(&self, batch: usize, rows: Range<usize>, columns: &Range<usize>, a: Option<Panels<ROWS>>) {
+        let (left, b) = self.matrices(batch);
+        let a = a.unwrap_or_else(|| Panels::direct(left.part(rows.start, rows.len(), 0, self.k)));
+        let b = b.part(0, self.k, columns.start, columns.len());
+        let is_whole = b.column == 1 && columns.len().is_multiple_of(COLUMNS);
+        let is_read = b.dtype == DType::F32 && (self.k * self.n <= CACHED || rows.len() <= 2 * ROWS);
+        let is_direct = is_whole && is_read;
+        let blocks = rows.len().div_ceil(BLOCK_ROWS);
+        let most_rows = rows.len().div_ceil(ROWS).div_ceil(blocks) * ROWS;
+        let width = columns.len().next_multiple_of(COLUMNS);
+        let length = if is_direct { 0 } else { width * self.k };
+        scratch::with([length, most_rows * width], |[panels, sums]| {
+            let panels = if is_direct { Panels::direct(b.transposed()) } else { Panels::new(panels, columns.len()) };
+            if !is_whole {
+                for block in 0..step_blocks(self.k) {
+                    // SAFETY: there is room for the whole part.
+                    unsafe {
+                        panels.fill(self.level, b.transposed(), 0..width / COLUMNS, step_block(self.k, block));
+                    }
                 }
             }
-        })
+            for block in 0..blocks {
+                let Range { start, end } = cut(rows.len(), ROWS, blocks, block);
+                let target = Target { batch, rows: rows.start + start..rows.start + end, columns, sums };
+                let is_first = block == 0 && is_whole && !is_direct;
+                self.compute(a.from(start / ROWS), panels, is_first.then_some(b), &target);
+            }
+        });
     }
 
-    /// Multiplies what is in panels.
-    fn compute_shared(
-        &self,
-        batch: usize,
-        (a, b): (Panels<ROWS>, Panels<COLUMNS>),
-        rows: &Range<usize>,
-        columns: &Range<usize>,
-    ) -> Result<()> {
-        // Several tasks for each thread, so that none waits long for another one at the end.
-        let wanted = 6 * self.call.workers.count();
-        let column_parts = columns.len().div_ceil(BLOCK_COLUMNS);
-        let row_parts =
-            rows.len().div_ceil(BLOCK_ROWS).max(wanted.div_ceil(column_parts)).min(rows.len().div_ceil(ROWS));
-        self.call.workers.run(row_parts * column_parts, &|task| {
-            let (row, column) = (task % row_parts, task / row_parts);
-            let (row, column) =
-                (cut(rows.len(), ROWS, row_parts, row), cut(columns.len(), COLUMNS, column_parts, column));
-            scratch::with([row.len() * column.len().next_multiple_of(COLUMNS)], |[sums]| {
-                let (a, b) = (a.from(row.start / ROWS), b.from(column.start / COLUMNS));
-                let first = rows.start + row.start;
-                let columns = columns.start + column.start..columns.start + column.end;
-                self.compute(a, b, &Target { batch, rows: first..first + row.len(), columns, sums });
-            });
-        })
-    }
-
-    /// Multiplies one block and stores its results.
-    fn compute(&self, a: Panels<ROWS>, b: Panels<COLUMNS>, target: &Target) {
+    /// Multiplies one block and stores its results. The right operand, where it is given, is copied to its panels meanwhile.
+    fn compute(&self, a: Panels<ROWS>, b: Panels<COLUMNS>, from: Option<Matrix<'_>>, target: &Target<'_>) {
         let Target { batch, rows, columns, sums } = target;
         let width = columns.len().next_multiple_of(COLUMNS);
-        for block in 0..step_blocks(self.k) {
+        let start = (batch * self.m + rows.start) * self.n + columns.start;
+        let sums = Rows { first: *sums, row: width };
+        // Whole tiles go straight to where they belong, with nothing behind the product.
+        let output = self.call.output.floats().filter(|_| columns.len() == width);
+        let results = output.map_or(sums, |first| Rows { first: first.wrapping_add(start), row: self.n });
+        let blocks = step_blocks(self.k);
+        for block in 0..blocks {
             let steps = step_block(self.k, block);
-            let (a, b) = (a.side(&steps), b.side(&steps));
-            let (rows, panels, steps) = (rows.len(), width / COLUMNS, steps.len());
-            vector::at(self.level, Block { steps, rows, panels, a, b, c: *sums, c_row: width, add: block > 0 });
+            let (before, c) = ((block > 0).then_some(sums), if block + 1 == blocks { results } else { sums });
+            let (a, b, count) = (a.side(&steps), b.side(&steps), steps.len());
+            let block = Block { steps: count, rows: rows.len(), panels: width / COLUMNS, a, b, before, scale: None, c };
+            let Some(from) = from.map(|from| from.part(steps.start, count, 0, width)) else {
+                vector::at(self.level, block);
+                continue;
+            };
+            let [block, rest] = block.split();
+            match from.dtype {
+                DType::F16 => vector::at(self.level, Copying::<F16> { block, from, element: PhantomData }),
+                DType::BF16 => vector::at(self.level, Copying::<Bf16> { block, from, element: PhantomData }),
+                _ => vector::at(self.level, Copying::<f32> { block, from, element: PhantomData }),
+            }
+            vector::at(self.level, rest);
         }
-        // Rows follow each other without gaps where the block is as wide as the result.
-        let (count, length) = if width == self.n { (1, rows.len() * width) } else { (rows.len(), columns.len()) };
-        for row in 0..count {
-            let start = (batch * self.m + rows.start + row) * self.n + columns.start;
-            // SAFETY: the sums are this task's own, all rows are written, and no other task has these elements.
-            unsafe { self.call.output.store(start, std::slice::from_raw_parts_mut(sums.add(row * width), length)) }
+        if output.is_some() {
+            return;
+        }
+        // SAFETY: the sums are this task's own, all rows are written, and no other task has these elements.
+        unsafe {
+            let values = std::slice::from_raw_parts_mut(sums.first, rows.len() * width);
+            if width == self.n {
+                // Rows follow each other without gaps where the block is as wide as the result.
+                self.call.output.store(start, values);
+            } else {
+                let rows = HostRows { start, pitch: self.n, length: columns.len(), width };
+                self.call.output.store_rows(rows, values);
+            }
         }
     }
 }
 
 /// Where the results of a block belong, and memory for its sums.
-struct Target {
+struct Target<'a> {
     batch: usize,
     rows: Range<usize>,
-    columns: Range<usize>,
+    columns: &'a Range<usize>,
     sums: *mut f32,
 }
 
 /// One of `parts` about equal parts of a length, in whole units.
-pub(super) fn cut(length: usize, unit: usize, parts: usize, part: usize) -> Range<usize> {
+pub(crate) fn cut(length: usize, unit: usize, parts: usize, part: usize) -> Range<usize> {
     let units = length.div_ceil(unit);
     units * part / parts * unit..(units * (part + 1) / parts * unit).min(length)
 }

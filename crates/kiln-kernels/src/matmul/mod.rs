@@ -1,9 +1,9 @@
 //! The matrix product.
 //!
-//! On the CPU, operands of any strides and float dtype are copied to panels of `f32`, whose blocks stay in the caches while tiles of 6 by 16
-//! are summed up in registers; see [`Matmul`] for what the results are.
+//! On the CPU, operands of any strides and float dtype are copied to panels of `f32`, or read where they lie well, and blocks of them stay
+//! in the caches while tiles of 6 by 16 are summed up in registers; see [`Matmul`] for what the results are.
 
-mod cpu;
+pub(crate) mod cpu;
 pub(crate) mod few;
 mod gpu;
 pub(crate) mod matrix;

@@ -14,7 +14,8 @@ const LINE: usize = 16;
 const KEPT_BYTES: usize = 32 << 20;
 
 thread_local! {
-    static KEPT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// One for each kernel that runs inside of another one on this thread.
+    static KEPT: Cell<Vec<Vec<Line>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Calls `work` with memory for parts of these lengths in `f32`, each from the start of a cache line on. What is in them is left from
@@ -22,8 +23,7 @@ thread_local! {
 ///
 /// Fresh pages cost as much as a small product, which is why a thread keeps them.
 pub(crate) fn with<const PARTS: usize, R>(lengths: [usize; PARTS], work: impl FnOnce([*mut f32; PARTS]) -> R) -> R {
-    // A kernel that runs inside of another one on the same thread finds nothing kept, and allocates.
-    let mut lines = KEPT.take();
+    let mut lines = keep(Vec::pop).unwrap_or_default();
     let needed: usize = lengths.iter().map(|length| length.div_ceil(LINE)).sum();
     if lines.len() < needed {
         lines.resize(needed, Line([0.0; LINE]));
@@ -37,7 +37,14 @@ pub(crate) fn with<const PARTS: usize, R>(lengths: [usize; PARTS], work: impl Fn
     });
     let result = work(parts);
     if size_of_val(&*lines) <= KEPT_BYTES {
-        KEPT.set(lines);
+        keep(|kept| kept.push(lines));
     }
+    result
+}
+
+fn keep<R>(change: impl FnOnce(&mut Vec<Vec<Line>>) -> R) -> R {
+    let mut kept = KEPT.take();
+    let result = change(&mut kept);
+    KEPT.set(kept);
     result
 }

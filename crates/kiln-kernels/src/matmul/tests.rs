@@ -1,5 +1,5 @@
 use super::{Matmul, reference};
-use crate::testing::{Memory, Numbers, Operand, Threads, layouts, render_checked, run_stored, run_with};
+use crate::testing::{Memory, Numbers, Operand, Threads, layouts, render_checked, run_direct, run_stored, run_with};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape};
 
@@ -44,6 +44,8 @@ fn products_of_any_size_are_those_of_the_reference() {
         for threads in Threads::all() {
             let result = run_stored(&Matmul, &operands, threads);
             check(&operands[0], &operands[1], &result, &format!("{m} {n} {k} {threads:?}"));
+            let direct = run_direct(&Matmul, &operands, threads);
+            assert_eq!(direct.bytes(), result.bytes(), "{m} {n} {k} {threads:?}: the same where results are written");
             by_level.push((threads.simd, result.bytes().to_vec()));
         }
         assert!(by_level[0] == by_level[2] && by_level[1] == by_level[3], "{m} {n} {k}: the same bits on any threads");
@@ -72,7 +74,7 @@ fn operands_lie_in_memory_in_any_way() {
 /// R5.4: large enough to be copied to panels by all threads, in several parts along every axis.
 #[test]
 fn large_products_are_cut_along_every_axis() {
-    let shapes = [[1, 260, 250, 300], [2, 140, 600, 130], [1, 250, 530, 4200]];
+    let shapes = [[1, 260, 250, 300], [2, 140, 600, 130], [1, 250, 530, 4200], [1, 1100, 40, 4200]];
     for (index, [batch, m, n, k]) in shapes.into_iter().enumerate() {
         let shape = Shape::from((batch, m, k));
         for (dtype, a) in [(DType::F32, 0), (DType::F16, 2), (DType::F32, 5)] {
@@ -92,7 +94,7 @@ fn large_products_are_cut_along_every_axis() {
                 found.set(0, result.get(((batch - 1) * m + row) * n + column));
                 check(&a, &b, &found, &format!("{m} {n} {k} {dtype} {row} {column}"));
             }
-            let one = run_stored(&Matmul, &operands, Threads { count: 1, ..many });
+            let one = run_direct(&Matmul, &operands, Threads { count: 1, ..many });
             assert_eq!(one.bytes(), result.bytes(), "{m} {n} {k} {dtype}: the same bits on any threads");
         }
     }

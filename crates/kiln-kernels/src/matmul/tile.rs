@@ -1,6 +1,9 @@
 //! The innermost loops: tiles of 6 rows and 16 columns, which fill the vector registers of AVX2 and of NEON.
 
-use super::vector::{LANES, Vector, Work};
+use super::matrix::{Matrix, Source};
+use super::vector::{LANES, Vector, Work, prefetch};
+use std::hint::black_box;
+use std::marker::PhantomData;
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 6;
@@ -16,12 +19,27 @@ pub(crate) struct Block {
     pub(crate) panels: usize,
     pub(crate) a: Side,
     pub(crate) b: Side,
+    /// What the results are added to.
+    pub(crate) before: Option<Rows>,
+    /// What each column of that is multiplied by.
+    pub(crate) scale: Option<*const f32>,
     /// Where the results go.
-    pub(crate) c: *mut f32,
-    /// Elements from one row of results to the next.
-    pub(crate) c_row: usize,
-    /// Whether they are added to what is there.
-    pub(crate) add: bool,
+    pub(crate) c: Rows,
+}
+
+/// Rows of results.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub(crate) first: *mut f32,
+    /// Elements from one row to the next.
+    pub(crate) row: usize,
+}
+
+impl Rows {
+    #[inline(always)]
+    fn at(self, row: usize, column: usize) -> *mut f32 {
+        self.first.wrapping_add(row * self.row + column)
+    }
 }
 
 /// An operand of a block, cut into panels of 6 rows or 16 columns.
@@ -42,54 +60,164 @@ impl Work for Block {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
+        let lanes = self.lanes();
         for panel in 0..self.panels {
-            let b = self.b.first.wrapping_offset(panel as isize * self.b.panel);
             for strip in 0..self.rows.div_ceil(ROWS) {
-                let a = self.a.first.wrapping_offset(strip as isize * self.a.panel);
-                let c = self.c.wrapping_add(strip * ROWS * self.c_row + panel * COLUMNS);
-                // SAFETY: the tile is inside of the block.
-                unsafe {
-                    match self.rows - strip * ROWS {
-                        1 => self.tile::<V, 1>(a, b, c),
-                        2 => self.tile::<V, 2>(a, b, c),
-                        3 => self.tile::<V, 3>(a, b, c),
-                        4 => self.tile::<V, 4>(a, b, c),
-                        5 => self.tile::<V, 5>(a, b, c),
-                        _ => self.tile::<V, ROWS>(a, b, c),
-                    }
-                }
+                // SAFETY: as promised by the caller of `at`.
+                unsafe { self.tile::<V, _>((strip, panel), lanes, self.panel(panel)) };
             }
         }
     }
 }
 
-impl Block {
+/// A block of one strip of rows, whose right operand is copied to its panels meanwhile: that costs nearly nothing.
+pub(crate) struct Copying<'a, E> {
+    pub(crate) block: Block,
+    /// The steps of whole panels, columns side by side.
+    pub(crate) from: Matrix<'a>,
+    pub(crate) element: PhantomData<E>,
+}
+
+impl<E: Source> Work for Copying<'_, E> {
+    type Output = ();
+
     #[inline(always)]
-    unsafe fn tile<V: Vector, const M: usize>(&self, mut a: *const f32, mut b: *const f32, c: *mut f32) {
+    fn run<V: Vector>(self) {
+        let lanes = self.block.lanes();
+        for panel in 0..self.block.panels {
+            let from = self.from.pointer::<E>().wrapping_add(panel * COLUMNS);
+            let right = Copied { from, step: self.from.row, to: self.block.panel(panel).from.cast_mut() };
+            // SAFETY: as promised by the caller of `at`.
+            unsafe { self.block.tile::<V, _>((0, panel), lanes, right) };
+        }
+    }
+}
+
+/// Sixteen columns of the right operand, step by step.
+trait Right {
+    /// # Safety
+    /// There is another step.
+    unsafe fn next<V: Vector>(&mut self) -> [V; 2];
+}
+
+/// A panel.
+struct Panel {
+    from: *const f32,
+    step: isize,
+}
+
+impl Right for Panel {
+    #[inline(always)]
+    unsafe fn next<V: Vector>(&mut self) -> [V; 2] {
+        // SAFETY: as promised by the caller.
+        let columns = unsafe { [V::load(self.from), V::load(self.from.add(LANES))] };
+        self.from = self.from.wrapping_offset(self.step);
+        columns
+    }
+}
+
+/// Steps after which memory that is asked for is there.
+const AHEAD: isize = 16;
+
+/// The operand itself, which is copied to a panel.
+struct Copied<E> {
+    from: *const E,
+    step: isize,
+    to: *mut f32,
+}
+
+impl<E: Source> Right for Copied<E> {
+    #[inline(always)]
+    unsafe fn next<V: Vector>(&mut self) -> [V; 2] {
+        // Rows are far apart, and processors by themselves do not look beyond a page.
+        prefetch(self.from.wrapping_offset(AHEAD * self.step));
+        // SAFETY: as promised by the caller; the panel has room for the step.
+        let columns: [V; 2] = unsafe { [E::load(self.from), E::load(self.from.add(LANES))] };
+        for (half, columns) in columns.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { columns.store(self.to.add(half * LANES)) };
+        }
+        self.from = self.from.wrapping_offset(self.step);
+        self.to = self.to.wrapping_add(COLUMNS);
+        columns
+    }
+}
+
+/// How far each row of the left operand is from the first one of its strip.
+type Lanes = [isize; ROWS];
+
+impl Block {
+    /// The rows of the first strip, and those after it.
+    pub(crate) fn split(self) -> [Self; 2] {
+        let rest = self.rows.saturating_sub(ROWS);
+        let after = |rows: Rows| Rows { first: rows.at(ROWS, 0), ..rows };
+        let a = Side { first: self.a.first.wrapping_offset(self.a.panel), ..self.a };
+        [
+            Self { rows: self.rows - rest, ..self },
+            Self { rows: rest, a, before: self.before.map(after), c: after(self.c), ..self },
+        ]
+    }
+
+    /// The compiler would make a chain of additions of these, as long as the loop over the steps takes: it must not see that one is a
+    /// multiple of another.
+    #[inline(always)]
+    fn lanes(&self) -> Lanes {
+        std::array::from_fn(|row| black_box(row as isize * self.a.lane))
+    }
+
+    #[inline(always)]
+    fn panel(&self, panel: usize) -> Panel {
+        Panel { from: self.b.first.wrapping_offset(panel as isize * self.b.panel), step: self.b.step }
+    }
+
+    #[inline(always)]
+    unsafe fn tile<V: Vector, R: Right>(&self, place: (usize, usize), lanes: Lanes, right: R) {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            match self.rows - place.0 * ROWS {
+                1 => self.sum::<V, R, 1>(place, lanes, right),
+                2 => self.sum::<V, R, 2>(place, lanes, right),
+                3 => self.sum::<V, R, 3>(place, lanes, right),
+                4 => self.sum::<V, R, 4>(place, lanes, right),
+                5 => self.sum::<V, R, 5>(place, lanes, right),
+                _ => self.sum::<V, R, ROWS>(place, lanes, right),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sum<V: Vector, R: Right, const M: usize>(
+        &self,
+        (strip, panel): (usize, usize),
+        lanes: Lanes,
+        mut right: R,
+    ) {
+        let mut a = self.a.first.wrapping_offset(strip as isize * self.a.panel);
         let mut sums = [[V::splat(0.0); 2]; M];
-        // Rows 3 to 5 from a pointer of their own: an address with a factor of 0, 1 or 2 is part of a load, others are computed.
-        let mut far = a.wrapping_offset(3 * self.a.lane);
         for _ in 0..self.steps {
-            // SAFETY: the caller promises that each step of both panels can be read.
+            // SAFETY: the caller promises that each step of both operands can be read.
             unsafe {
-                let (left, right) = (V::load(b), V::load(b.add(LANES)));
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    let (near, row) = if row < 3 { (a, row) } else { (far, row - 3) };
-                    let factor = V::splat(near.offset(row as isize * self.a.lane).read());
-                    sum[0] = factor.mul_add(left, sum[0]);
-                    sum[1] = factor.mul_add(right, sum[1]);
+                let columns: [V; 2] = right.next();
+                for (sum, lane) in sums.iter_mut().zip(lanes) {
+                    let factor = V::splat(a.offset(lane).read());
+                    *sum = std::array::from_fn(|half| factor.mul_add(columns[half], sum[half]));
                 }
             }
             a = a.wrapping_offset(self.a.step);
-            far = far.wrapping_offset(self.a.step);
-            b = b.wrapping_offset(self.b.step);
         }
         for (row, sum) in sums.into_iter().enumerate() {
-            for (half, sum) in sum.into_iter().enumerate() {
+            for (half, mut sum) in sum.into_iter().enumerate() {
+                let (row, column) = (strip * ROWS + row, panel * COLUMNS + half * LANES);
                 // SAFETY: the caller promises that the tile of results can be read and written.
                 unsafe {
-                    let c = c.add(row * self.c_row + half * LANES);
-                    (if self.add { sum.add(V::load(c)) } else { sum }).store(c);
+                    if let Some(before) = self.before {
+                        let before = V::load(before.at(row, column));
+                        sum = match self.scale {
+                            Some(scale) => before.mul_add(V::load(scale.add(column)), sum),
+                            None => before.add(sum),
+                        };
+                    }
+                    sum.store(self.c.at(row, column));
                 }
             }
         }

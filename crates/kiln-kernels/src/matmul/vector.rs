@@ -56,13 +56,34 @@ pub(crate) trait Vector: Copy {
         // ln 2 in two parts, the first short enough that its product with n is exact.
         let r = n.mul_add(Self::splat(-0.693_359_4), x);
         let r = n.mul_add(Self::splat(2.121_944_4e-4), r);
-        let mut p = Self::splat(1.987_569_1e-4);
-        for factor in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        // The polynomial with the smallest relative error, 2e-9, for half of ln 2 on both sides of 0.
+        let mut p = Self::splat(1.383_679_4e-3);
+        for factor in [8.374_857e-3, 4.166_823e-2, 1.666_642e-1, 0.499_999_9, 1.0, 1.0] {
             p = p.mul_add(r, Self::splat(factor));
         }
-        let value = p.mul_add(r.mul(r), r.add(Self::splat(1.0)));
-        value.mul(shifted.power_of_two())
+        p.mul(shifted.power_of_two())
     }
+}
+
+/// Two to the power of numbers that are not positive, to 2 units in the last place; 0 where that is below the normal numbers.
+#[inline(always)]
+pub(crate) fn exp2<V: Vector>(x: V) -> V {
+    const SHIFT: f32 = 12_582_912.0;
+    // A NaN stays.
+    let x = V::splat(-127.0).max(x);
+    let shifted = x.add(V::splat(SHIFT));
+    let r = x.sub(shifted.sub(V::splat(SHIFT)));
+    // The polynomial with the smallest relative error, 9e-8, from -0.5 to 0.5; its factors are near those of the series.
+    #[expect(
+        clippy::approx_constant,
+        reason = "not the natural logarithm of two, but the factor that gives the smallest error"
+    )]
+    const FACTORS: [f32; 5] = [9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147, 1.0];
+    let mut p = V::splat(1.326_472_7e-3);
+    for factor in FACTORS {
+        p = p.mul_add(r, V::splat(factor));
+    }
+    p.mul(shifted.power_of_two())
 }
 
 /// Work that is compiled for each level. `run` is `#[inline(always)]`, and so is what it calls, or it is not compiled for the level.
@@ -79,6 +100,19 @@ pub(crate) fn at<W: Work>(level: SimdLevel, work: W) -> W::Output {
         SimdLevel::Avx2 | SimdLevel::Avx512 => unsafe { x86::run(work) },
         _ => work.run::<[f32; LANES]>(),
     }
+}
+
+/// Asks for memory that is read soon. It need not exist.
+#[inline(always)]
+pub(crate) fn prefetch<T>(from: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction, which does nothing where it cannot read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(from.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
 }
 
 /// The value of the bits of a half-precision float, without a branch.

@@ -1,8 +1,8 @@
-//! Norms on the CPU, each row in three passes while it is in the first-level cache: the mean, the sums of what is left, the result.
+//! Norms on the CPU, each row in two passes while it is in the first-level cache: the sums of deviations from about the mean, the result.
 
 use super::{LayerNorm, RmsNorm};
-use crate::matmul::vector::{Vector, Work, at};
-use crate::rows::{Pass, Stored, TOGETHER, by_storage, each_row, numbers, read, total, write};
+use crate::matmul::vector::{LANES, Vector, Work, at};
+use crate::rows::{Pass, Stored, TOGETHER, by_storage, each_row, load_rest, numbers, read, store, total};
 use kiln_ir::Result;
 use kiln_ir::host::HostCall;
 
@@ -18,21 +18,23 @@ fn layer_rows<T: Stored>(op: &LayerNorm, call: &HostCall<'_>) -> Result<()> {
     let level = call.workers.simd();
     let (weight, bias) = (call.operands.get(1).map(numbers), call.operands.get(2).map(numbers));
     each_row::<T>(call, 1, |row, out| {
-        let vectors = weight.as_deref().zip(bias.as_deref());
-        at(level, LayerRow { eps: op.eps, row, vectors, out });
+        let affine = Affine { weight: weight.as_deref(), bias: bias.as_deref() };
+        at(level, LayerRow { eps: op.eps, row, affine, out });
     })
 }
 
 fn rms_rows<T: Stored>(op: &RmsNorm, call: &HostCall<'_>) -> Result<()> {
     let level = call.workers.simd();
     let weight = call.operands.get(1).map(numbers);
-    each_row::<T>(call, 1, |row, out| at(level, RmsRow { eps: op.eps, row, weight: weight.as_deref(), out }))
+    each_row::<T>(call, 1, |row, out| {
+        at(level, RmsRow { eps: op.eps, row, affine: Affine { weight: weight.as_deref(), bias: None }, out });
+    })
 }
 
 struct LayerRow<'a, T> {
     eps: f32,
     row: &'a [T],
-    vectors: Option<(&'a [f32], &'a [f32])>,
+    affine: Affine<'a>,
     out: &'a mut [f32],
 }
 
@@ -41,31 +43,25 @@ impl<T: Stored> Work for LayerRow<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let length = self.row.len() as f64;
-        let [sum, _] = sums::<V, T>(self.row, 0.0);
-        // Rounded, the mean of large numbers is off by more than small deviations allow: what it is off by is the mean of the
-        // deviations from it, which are small and sum up well.
-        let center = (sum / length) as f32;
-        let [sum, squares] = sums::<V, T>(self.row, center);
-        let off = sum / length;
-        let variance = squares / length - off * off;
+        let mut center = start::<V, T>(self.row);
+        let [mut off, mut variance] = deviations::<V, T>(self.row, center);
+        // Farther from the mean than the numbers are, the difference of the two sums loses what they have in common.
+        if off * off > variance {
+            center = (f64::from(center) + off) as f32;
+            [off, variance] = deviations::<V, T>(self.row, center);
+        }
         // Rounding may leave a little less than nothing. A NaN is not below, and stays one.
         let variance = if variance < 0.0 { 0.0 } else { variance };
         let factor = 1.0 / (variance + f64::from(self.eps)).sqrt();
-        let mut pass = Scaled::<V>::new(center, factor, -off * factor);
-        write(self.row, 0.0, self.out, &mut pass);
-        if let Some((weight, bias)) = self.vectors {
-            for ((number, &weight), &bias) in self.out.iter_mut().zip(weight).zip(bias) {
-                *number = *number * weight + bias;
-            }
-        }
+        let scaled = Scaled::<V>::new(center, factor, -off * factor);
+        self.affine.write(self.row, &scaled, self.out);
     }
 }
 
 struct RmsRow<'a, T> {
     eps: f32,
     row: &'a [T],
-    weight: Option<&'a [f32]>,
+    affine: Affine<'a>,
     out: &'a mut [f32],
 }
 
@@ -76,13 +72,26 @@ impl<T: Stored> Work for RmsRow<'_, T> {
     fn run<V: Vector>(self) {
         let [_, squares] = sums::<V, T>(self.row, 0.0);
         let factor = 1.0 / (squares / self.row.len() as f64 + f64::from(self.eps)).sqrt();
-        write(self.row, 0.0, self.out, &mut Scaled::<V>::new(0.0, factor, 0.0));
-        if let Some(weight) = self.weight {
-            for (number, &weight) in self.out.iter_mut().zip(weight) {
-                *number *= weight;
-            }
-        }
+        self.affine.write(self.row, &Scaled::<V>::new(0.0, factor, 0.0), self.out);
     }
+}
+
+/// A number near to the mean, most likely: the mean of the first ones.
+#[inline(always)]
+fn start<V: Vector, T: Stored>(row: &[T]) -> f32 {
+    let Some(first) = row.first_chunk::<{ TOGETHER * LANES }>() else { return row[0].into() };
+    let (mut sum, vectors) = (V::splat(0.0), first.as_chunks::<LANES>().0);
+    for from in vectors {
+        sum = sum.add(T::load(from));
+    }
+    sum.sum() / first.len() as f32
+}
+
+/// How far the mean is from `center`, and the variance.
+#[inline(always)]
+fn deviations<V: Vector, T: Stored>(row: &[T], center: f32) -> [f64; 2] {
+    let [off, squares] = sums::<V, T>(row, center).map(|sum| sum / row.len() as f64);
+    [off, squares - off * off]
 }
 
 /// Elements that are added up in single precision before double precision takes over.
@@ -131,9 +140,58 @@ impl<V: Vector> Scaled<V> {
     }
 }
 
-impl<V: Vector> Pass<V> for Scaled<V> {
+impl<V: Vector> Scaled<V> {
     #[inline(always)]
-    fn take(&mut self, _place: usize, x: V) -> V {
+    fn of(&self, x: V) -> V {
         x.sub(self.center).mul_add(self.factor, self.shift)
+    }
+}
+
+/// What is done to the numbers of a row at the end.
+#[derive(Clone, Copy)]
+struct Affine<'a> {
+    weight: Option<&'a [f32]>,
+    /// Only where there is a weight.
+    bias: Option<&'a [f32]>,
+}
+
+impl Affine<'_> {
+    #[inline(always)]
+    fn write<V: Vector, T: Stored>(self, row: &[T], scaled: &Scaled<V>, out: &mut [f32]) {
+        match (self.weight, self.bias) {
+            (Some(weight), Some(bias)) => {
+                write(row, [weight, bias], out, |x, [weight, bias]| scaled.of(x).mul_add(weight, bias))
+            }
+            (Some(weight), None) => write(row, [weight], out, |x, [weight]| scaled.of(x).mul(weight)),
+            _ => write(row, [], out, |x, []| scaled.of(x)),
+        }
+    }
+}
+
+/// Writes what a row becomes together with vectors as long.
+#[inline(always)]
+fn write<V: Vector, T: Stored, const N: usize>(
+    row: &[T],
+    vectors: [&[f32]; N],
+    out: &mut [f32],
+    compute: impl Fn(V, [V; N]) -> V,
+) {
+    let (whole, rest) = row.as_chunks::<LANES>();
+    let (out, out_rest) = out.as_chunks_mut::<LANES>();
+    let count = whole.len().min(out.len());
+    let wholes = vectors.map(|vector| &vector.as_chunks::<LANES>().0[..count]);
+    for index in 0..count {
+        let mut at = [V::splat(0.0); N];
+        for (at, vector) in at.iter_mut().zip(wholes) {
+            *at = f32::load(&vector[index]);
+        }
+        store(compute(T::load(&whole[index]), at), &mut out[index]);
+    }
+    if !rest.is_empty() {
+        let mut at = [V::splat(0.0); N];
+        for (at, vector) in at.iter_mut().zip(vectors) {
+            *at = load_rest(&vector[count * LANES..], 0.0);
+        }
+        out_rest.copy_from_slice(&compute(load_rest(rest, 0.0), at).lanes()[..rest.len()]);
     }
 }

@@ -2,9 +2,11 @@
 
 use super::Softmax;
 use crate::matmul::vector::{Vector, Work, at};
-use crate::rows::{Pass, Stored, TOGETHER, by_storage, each_row, read, total, write};
+use crate::memory::{Target, elements};
+use crate::rows::{Pass, Results, STORED, Stored, TOGETHER, by_storage, each_row, read, rows_of, total, write};
+use crate::walk::share;
 use kiln_ir::Result;
-use kiln_ir::host::HostCall;
+use kiln_ir::host::{HostCall, Workers};
 
 pub(super) fn run(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     by_storage!(call.operands[0].dtype, run_stored(op, call))
@@ -12,6 +14,9 @@ pub(super) fn run(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
 
 fn run_stored<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     let level = call.workers.simd();
+    if call.operands[0].layout.shape().last().is_some_and(|&length| length > LONG) {
+        return long_rows::<T>(op, call);
+    }
     each_row::<T>(call, 2, |row, out| {
         if op.log {
             at(level, LogRow { row, out });
@@ -19,6 +24,115 @@ fn run_stored<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
             at(level, Row { row, out });
         }
     })
+}
+
+/// Rows that are longer do not fit a cache, and are shared between threads.
+const LONG: usize = 1 << 16;
+/// Elements of such a row that one thread takes at a time. Sums are made of theirs, so all numbers of threads give the same.
+const BLOCK: usize = 1 << 14;
+
+/// Each row by itself, in three loops over its blocks.
+fn long_rows<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
+    let (x, level) = (elements::<T>(&call.operands[0]), call.workers.simd());
+    let (rows, length) = rows_of(call.operands[0].layout);
+    let mut starts = Vec::with_capacity(rows.items());
+    rows.each(0..rows.items(), |[place]| starts.push(place as usize));
+    for (index, &start) in starts.iter().enumerate() {
+        let row = &x[start..start + length];
+        let largest = of_blocks(call.workers, row, |block| f64::from(at(level, LargestOf(block))))?;
+        let largest = largest.into_iter().fold(f64::NEG_INFINITY, f64::max) as f32;
+        let sums = of_blocks(call.workers, row, |block| at(level, SumOf { row: block, largest }))?;
+        let sum: f64 = sums.into_iter().sum();
+        share(call.workers, length.div_ceil(BLOCK), 2 * BLOCK, |range| {
+            let (first, end) = (range.start * BLOCK, (range.end * BLOCK).min(length));
+            let mut results = Results::new(call.output, index * length + first, STORED);
+            for row in row[first..end].chunks(STORED) {
+                let log = op.log;
+                // SAFETY: the parts of the loop have no elements in common, and all are inside of the output.
+                unsafe {
+                    results.put(row.len(), index * length + end, |out| {
+                        at(level, Quotients { row, out, largest, sum, log })
+                    });
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// A number for each block of a row.
+fn of_blocks<T: Stored>(workers: &dyn Workers, row: &[T], number: impl Fn(&[T]) -> f64 + Sync) -> Result<Vec<f64>> {
+    let mut numbers = vec![0.0; row.len().div_ceil(BLOCK)];
+    let (count, target) = (numbers.len(), Target::over(&mut numbers));
+    share(workers, count, BLOCK, |range| {
+        for block in range {
+            let elements = &row[block * BLOCK..row.len().min((block + 1) * BLOCK)];
+            // SAFETY: the parts of the loop have no blocks in common.
+            unsafe { target.slice(block, 1)[0] = number(elements) };
+        }
+    })?;
+    Ok(numbers)
+}
+
+struct LargestOf<'a, T>(&'a [T]);
+
+impl<T: Stored> Work for LargestOf<'_, T> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> f32 {
+        largest::<V, T>(self.0)
+    }
+}
+
+/// The sum of exponentials.
+struct SumOf<'a, T> {
+    row: &'a [T],
+    largest: f32,
+}
+
+impl<T: Stored> Work for SumOf<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> f64 {
+        let mut pass = Exponentials { largest: V::splat(self.largest), sums: [V::splat(0.0); TOGETHER] };
+        read(self.row, f32::NEG_INFINITY, &mut pass);
+        total(pass.sums)
+    }
+}
+
+/// A part of a row whose largest number and whose sum are known.
+struct Quotients<'a, T> {
+    row: &'a [T],
+    out: &'a mut [f32],
+    largest: f32,
+    sum: f64,
+    log: bool,
+}
+
+impl<T: Stored> Work for Quotients<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let largest = V::splat(self.largest);
+        if self.log {
+            let log_sum = V::splat(self.sum.ln() as f32);
+            return write(self.row, 0.0, self.out, &mut Logarithms { largest, log_sum });
+        }
+        let mut pass = Exponentials { largest, sums: [V::splat(0.0); TOGETHER] };
+        write(self.row, f32::NEG_INFINITY, self.out, &mut pass);
+        scale(self.out, self.sum);
+    }
+}
+
+#[inline(always)]
+fn scale(numbers: &mut [f32], sum: f64) {
+    let factor = (1.0 / sum) as f32;
+    for number in numbers {
+        *number *= factor;
+    }
 }
 
 /// A row, and where its softmax goes.
@@ -34,10 +148,7 @@ impl<T: Stored> Work for Row<'_, T> {
     fn run<V: Vector>(self) {
         let mut pass = Exponentials { largest: V::splat(largest::<V, T>(self.row)), sums: [V::splat(0.0); TOGETHER] };
         write(self.row, f32::NEG_INFINITY, self.out, &mut pass);
-        let factor = (1.0 / total(pass.sums)) as f32;
-        for number in self.out {
-            *number *= factor;
-        }
+        scale(self.out, total(pass.sums));
     }
 }
 

@@ -44,16 +44,19 @@ impl Buffer {
     }
 
     /// The length.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Where the buffer begins in its allocation; zero unless it is a slice.
+    #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// What the memory is for.
+    #[inline]
     pub fn usage(&self) -> Usage {
         self.allocation.usage()
     }
@@ -64,11 +67,13 @@ impl Buffer {
     }
 
     /// Whether both buffers are of the same device.
+    #[inline]
     pub fn is_on_device_of(&self, other: &Self) -> bool {
         std::ptr::addr_eq(std::ptr::from_ref(self.api()), std::ptr::from_ref(other.api()))
     }
 
     /// Whether both buffers are slices of the same allocation.
+    #[inline]
     pub fn shares_allocation_with(&self, other: &Self) -> bool {
         self.allocation.is_same(&other.allocation)
     }

@@ -235,4 +235,10 @@ impl AccessMut<'_> {
     pub fn region_mut(&mut self) -> RegionMut<'_> {
         RegionMut::new(&self.place.raw, self.place.offset + self.range.start, self.range.end - self.range.start)
     }
+
+    /// A part of the block, wherever this access begins.
+    pub(crate) fn region_mut_at(&mut self, range: &Range<u64>) -> RegionMut<'_> {
+        debug_assert!(self.range.start <= range.start && range.end <= self.range.end, "the access covers the range");
+        RegionMut::new(&self.place.raw, self.place.offset + range.start, range.end - range.start)
+    }
 }

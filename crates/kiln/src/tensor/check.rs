@@ -73,8 +73,9 @@ pub(super) fn index(op: &str, tensor: &Tensor) -> Result<()> {
 
 /// The shape that all of these become together.
 pub(super) fn broadcast(op: &str, tensors: &[&Tensor]) -> Result<Shape> {
-    let mut shape = Shape::default();
-    for tensor in tensors {
+    let Some((first, rest)) = tensors.split_first() else { return Ok(Shape::default()) };
+    let mut shape = first.shape().clone();
+    for tensor in rest {
         shape = shape
             .broadcast(tensor.shape())
             .ok_or_else(|| mismatch(format!("{op} expected shapes that broadcast to one, found {}", names(tensors))))?;

@@ -5,6 +5,8 @@ use super::check::{self, invalid, names, unsupported};
 use crate::{DType, Result};
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::op::{self, ElementOp, Signature};
+use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// A tensor or a number, as an argument of an op.
 ///
@@ -62,11 +64,18 @@ impl Tensor {
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
         if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
+            if inputs[0].dtype() == dtype {
+                return Self::planned_like(Op::Element(op), inputs);
+            }
             return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
         }
         let shape = check::broadcast(name, inputs)?;
-        let spread = inputs.iter().map(|input| input.spread(&shape)).collect::<Result<Vec<_>>>()?;
-        Self::planned(Op::Element(op), &spread.iter().collect::<Vec<_>>(), TensorType { shape, dtype })
+        let mut spread: SmallVec<[Self; 3]> = SmallVec::new();
+        for input in inputs {
+            spread.push(input.spread(&shape)?);
+        }
+        let spread: SmallVec<[&Self; 3]> = spread.iter().collect();
+        Self::planned(Op::Element(op), &spread, TensorType { shape, dtype })
     }
 
     /// Applies an op to this tensor and to tensors or numbers; numbers take its shape and dtype.
@@ -77,12 +86,18 @@ impl Tensor {
         });
         // What is chosen by a condition has nothing of its dtype.
         let dtype = if op.signature == Signature::Select { chosen.unwrap_or(DType::F32) } else { self.dtype() };
-        let scalars = others.iter().map(|other| match *other {
-            Operand::Tensor(tensor) => Ok(tensor.clone()),
-            Operand::Scalar(value) => Self::splat(op.name, self.shape().clone(), value, dtype, self.device()),
-        });
-        let others = scalars.collect::<Result<smallvec::SmallVec<[Self; 2]>>>()?;
-        let inputs: smallvec::SmallVec<[&Self; 3]> = std::iter::once(self).chain(&others).collect();
+        let mut tensors: SmallVec<[Cow<'_, Self>; 2]> = SmallVec::new();
+        for other in others {
+            tensors.push(match *other {
+                Operand::Tensor(tensor) => Cow::Borrowed(tensor),
+                Operand::Scalar(value) => {
+                    Cow::Owned(Self::splat(op.name, self.shape().clone(), value, dtype, self.device())?)
+                }
+            });
+        }
+        let mut inputs: SmallVec<[&Self; 3]> = SmallVec::new();
+        inputs.push(self);
+        tensors.iter().for_each(|tensor| inputs.push(tensor));
         Self::apply(op, &inputs)
     }
 }

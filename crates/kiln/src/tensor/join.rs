@@ -37,7 +37,7 @@ impl Tensor {
         check::same_device("cat", &tensors)?;
         check::same_dtype("cat", &tensors)?;
         let axis = check::axis("cat", axis, first)?;
-        let types: Vec<_> = tensors.iter().map(|tensor| tensor.0.ty.clone()).collect();
+        let types: Vec<_> = tensors.iter().map(|tensor| tensor.0.kind.ty.clone()).collect();
         // All of them at once, so that a fault is told of all of them.
         kiln_ir::KernelOp::infer(&Cat { axis }, &types)?;
         Self::join(&tensors, axis)

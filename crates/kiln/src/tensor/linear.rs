@@ -4,8 +4,9 @@ use super::Tensor;
 use super::check::{self, mismatch, names};
 use crate::{Result, Shape};
 use kiln_ir::KernelOp;
-use kiln_ir::graph::Op;
+use kiln_ir::graph::{Op, TensorType};
 use kiln_kernels::matmul::Matmul;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What is applied to the elements of a matrix product.
@@ -56,6 +57,11 @@ impl Tensor {
         check::same_device("matmul", &[self, other])?;
         check::same_dtype("matmul", &[self, other])?;
         check::float("matmul", self)?;
+        if let (&[_, k], &[inner, _]) = (&self.shape()[..], &other.shape()[..])
+            && k == inner
+        {
+            return Self::kernel(Arc::new(Matmul), &[self, other]);
+        }
         let wrong = |what: &str| mismatch(format!("matmul expected {what}, found {}", names(&[self, other])));
         if self.rank() == 0 || other.rank() == 0 {
             return Err(wrong("at least one axis on each side"));
@@ -123,10 +129,10 @@ impl Tensor {
             return Err(check::invalid(format!("{} expected at least one tensor, found none", op.name())));
         }
         check::same_device(op.name(), inputs)?;
-        let types: Vec<_> = inputs.iter().map(|input| input.0.ty.clone()).collect();
+        let types: SmallVec<[TensorType; 3]> = inputs.iter().map(|input| input.0.kind.ty.clone()).collect();
         let named = |error: crate::Error| error.context(format!("{} of {}", op.name(), names(inputs)));
         let ty = op.infer(&types).map_err(named)?;
-        let ty = kiln_ir::graph::TensorType { shape: ty.shape.checked().map_err(|e| e.context(op.name()))?, ..ty };
+        let ty = TensorType { shape: ty.shape.checked().map_err(|e| e.context(op.name()))?, ..ty };
         Self::planned(Op::Kernel(op), inputs, ty)
     }
 }

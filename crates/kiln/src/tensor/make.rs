@@ -33,7 +33,7 @@ impl Tensor {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
         buffer.slice(..bytes.len() as u64)?.write(bytes)?;
         let layout = Layout::contiguous(ty.shape.clone());
-        Ok(Self::ready(ty, device, Storage { buffer, layout, submission: 0 }))
+        Ok(Self::ready(ty, device, Storage { buffer, layout: layout.into(), submission: 0 }))
     }
 
     /// A tensor with one number in every element. It takes no memory before it is needed.

@@ -79,7 +79,7 @@ impl Tensor {
     /// # }
     /// ```
     pub fn shape(&self) -> &Shape {
-        &self.0.ty.shape
+        &self.0.kind.ty.shape
     }
 
     /// How many axes there are.
@@ -118,7 +118,7 @@ impl Tensor {
     /// # }
     /// ```
     pub fn dtype(&self) -> DType {
-        self.0.ty.dtype
+        self.0.kind.ty.dtype
     }
 
     /// The device that the elements are on.
@@ -131,7 +131,7 @@ impl Tensor {
     /// # }
     /// ```
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.0.kind.device
     }
 
     /// Whether the elements are there.
@@ -175,7 +175,10 @@ impl Tensor {
         run::eval(&[self])
     }
 
-    /// Computes several tensors at once: what they share is computed once.
+    /// Computes several tensors at once: what they share is computed once. Hundreds of them are computed in parts; parts that are alike are
+    /// planned once.
+    ///
+    /// On the CPU device small results of one part share memory: one that is kept longer than the others holds at most 16 KiB.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

@@ -2,34 +2,38 @@
 
 use super::Tensor;
 use crate::Device;
-use kiln_ir::graph::{Op, TensorType};
+use kiln_ir::graph::{NodeId, Op, TensorType, View};
 use kiln_ir::{Layout, Shape};
 use kiln_runtime::Buffer;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A graph that grows to this many nodes is run, so that neither memory nor the time of a plan grows without bound.
 const MAX_PENDING: usize = 512;
 
 /// A node of the graph that tensors are.
 pub(super) struct Node {
-    pub(super) ty: TensorType,
-    pub(super) device: Device,
+    pub(super) kind: Arc<Kind>,
     /// An upper bound of the nodes that have to run for this one, itself included.
-    pending: usize,
-    state: Mutex<State>,
+    pending: AtomicU32,
+    /// The number that it had in the graph which was last collected on its device.
+    number: AtomicU32,
     /// Whether it was computed inside of a kernel, and not stored.
     was_inlined: AtomicBool,
+    /// How the elements are computed; `None` once they are stored, so that what they were computed from can go.
+    ///
+    /// Boxed, as the node is then small enough for the lists of small blocks that allocators have: 10,000 of them are made and freed in half the time.
+    planned: Mutex<Option<Box<Planned>>>,
+    /// Where the elements are, or will be when what is submitted is done.
+    storage: OnceLock<Storage>,
 }
 
-/// What is known of the elements.
-pub(super) enum State {
-    /// How they are computed.
-    Planned(Planned),
-    /// Where they are, or will be when what is submitted is done.
-    Ready(Storage),
+/// What a tensor is, apart from its elements. Shared by neighbours: the result of most ops is what their input is.
+pub(super) struct Kind {
+    pub(super) ty: TensorType,
+    pub(super) device: Device,
 }
 
 /// An op that did not run yet.
@@ -44,28 +48,25 @@ pub(super) struct Planned {
 #[derive(Clone)]
 pub(super) struct Storage {
     pub(super) buffer: Buffer,
-    pub(super) layout: Layout,
+    pub(super) layout: Arc<Layout>,
     /// The submission that computes them; 0 where the host wrote them.
     pub(super) submission: u64,
 }
 
 impl Node {
-    /// What is known of the elements, for as long as the guard lives.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    /// How the elements are computed, for as long as the guard lives. Where that is not known any more, they are stored.
+    pub(super) fn planned(&self) -> MutexGuard<'_, Option<Box<Planned>>> {
+        self.planned.lock()
     }
 
     /// Where the elements are, where they are computed.
-    pub(super) fn storage(&self) -> Option<Storage> {
-        match &*self.state.lock() {
-            State::Ready(storage) => Some(storage.clone()),
-            State::Planned(_) => None,
-        }
+    pub(super) fn storage(&self) -> Option<&Storage> {
+        self.storage.get()
     }
 
     /// Whether the elements are those of another tensor, in another order.
     pub(super) fn is_view(&self) -> bool {
-        matches!(&*self.state.lock(), State::Planned(Planned { op: Op::View(_), .. }))
+        self.planned().as_ref().is_some_and(|planned| matches!(planned.op, Op::View(_)))
     }
 
     /// Notes that it was computed and not stored.
@@ -78,61 +79,82 @@ impl Node {
         self.was_inlined.load(Ordering::Relaxed)
     }
 
-    /// Sets where the elements are. What they were computed from is let go, after the lock.
+    /// The number that [`set_number`](Self::set_number) gave it last.
+    pub(super) fn number(&self) -> NodeId {
+        self.number.load(Ordering::Relaxed) as NodeId
+    }
+
+    /// Gives it a number in the graph that is being collected.
+    pub(super) fn set_number(&self, number: NodeId) {
+        self.number.store(number as u32, Ordering::Relaxed);
+    }
+
+    /// Sets where the elements are, unless another thread did. What they were computed from is let go, after the lock.
     pub(super) fn set_ready(&self, storage: Storage) {
-        let before = std::mem::replace(&mut *self.state.lock(), State::Ready(storage));
+        // Both threads computed the same elements.
+        let _ = self.storage.set(storage);
+        let before = self.planned.lock().take();
         drop(before);
+    }
+
+    fn pending(&self) -> usize {
+        // Once it has run, nothing is.
+        if self.storage().is_some() { 0 } else { self.pending.load(Ordering::Relaxed) as usize }
     }
 }
 
 impl Tensor {
-    fn node(ty: TensorType, device: Device, pending: usize, state: State) -> Self {
-        Self(Arc::new(Node { ty, device, pending, state: Mutex::new(state), was_inlined: AtomicBool::new(false) }))
+    fn node(kind: Arc<Kind>, pending: usize, planned: Option<Planned>) -> Node {
+        let (planned, pending) = (planned.map(Box::new), AtomicU32::new(pending as u32));
+        let (number, was_inlined) = (AtomicU32::new(0), AtomicBool::new(false));
+        Node { kind, pending, number, was_inlined, planned: Mutex::new(planned), storage: OnceLock::new() }
     }
 
     /// A tensor in memory.
     pub(super) fn ready(ty: TensorType, device: &Device, storage: Storage) -> Self {
-        Self::node(ty, device.clone(), 0, State::Ready(storage))
+        let kind = Arc::new(Kind { ty, device: device.clone() });
+        Self(Arc::new(Node { storage: storage.into(), ..Self::node(kind, 0, None) }))
     }
 
     /// A tensor that an op without inputs gives.
     pub(super) fn source(op: Op, scalar: u32, ty: TensorType, device: &Device) -> Self {
-        Self::node(ty, device.clone(), 1, State::Planned(Planned { op, inputs: SmallVec::new(), scalar }))
+        let planned = Planned { op, inputs: SmallVec::new(), scalar };
+        Self(Arc::new(Self::node(Arc::new(Kind { ty, device: device.clone() }), 1, Some(planned))))
     }
 
     /// A tensor that an op gives of others, which the caller has checked. Runs what is pending where that has grown large.
     pub(super) fn planned(op: Op, inputs: &[&Self], ty: TensorType) -> crate::Result<Self> {
-        let inputs: SmallVec<[Self; 3]> = inputs.iter().copied().cloned().collect();
-        let device = inputs[0].device().clone();
+        Self::planned_as(op, inputs, Arc::new(Kind { ty, device: inputs[0].device().clone() }))
+    }
+
+    /// As [`planned`](Self::planned), of the shape and dtype of the first of them.
+    pub(super) fn planned_like(op: Op, inputs: &[&Self]) -> crate::Result<Self> {
+        Self::planned_as(op, inputs, Arc::clone(&inputs[0].0.kind))
+    }
+
+    fn planned_as(op: Op, inputs: &[&Self], kind: Arc<Kind>) -> crate::Result<Self> {
         let pending = 1 + inputs.iter().map(|input| input.0.pending()).sum::<usize>();
-        let make = |inputs, pending| Self::node(ty, device, pending, State::Planned(Planned { op, inputs, scalar: 0 }));
-        if pending < MAX_PENDING {
-            return Ok(make(inputs, pending));
-        }
-        // Nodes that several others use were counted several times.
-        let pending = 1 + super::run::count_pending(&inputs, MAX_PENDING);
-        let tensor = make(inputs, pending);
+        let mut kept: SmallVec<[Self; 3]> = SmallVec::new();
+        inputs.iter().for_each(|&input| kept.push(input.clone()));
+        let planned = Planned { op, inputs: kept, scalar: 0 };
+        let tensor = Self(Arc::new(Self::node(kind, pending, Some(planned))));
         if pending >= MAX_PENDING {
-            tensor.eval()?;
+            // Nodes that several others use were counted several times.
+            let pending = super::run::eval_from(&tensor, MAX_PENDING)?;
+            tensor.0.pending.store(pending as u32, Ordering::Relaxed);
         }
         Ok(tensor)
     }
 
     /// A view of a tensor; of one in memory it is in memory too, where strides can say it.
-    pub(super) fn viewed(&self, view: kiln_ir::graph::View, shape: Shape) -> crate::Result<Self> {
+    pub(super) fn viewed(&self, view: View, shape: Shape) -> crate::Result<Self> {
         let ty = TensorType { shape, dtype: self.dtype() };
         if let Some(storage) = self.0.storage()
             && let Some(layout) = view.apply(&storage.layout, &ty.shape)
         {
-            return Ok(Self::ready(ty, self.device(), Storage { layout, ..storage }));
+            let storage = Storage { layout: layout.into(), ..storage.clone() };
+            return Ok(Self::ready(ty, self.device(), storage));
         }
         Self::planned(Op::View(view), &[self], ty)
-    }
-}
-
-impl Node {
-    fn pending(&self) -> usize {
-        // Once it has run, nothing is.
-        if matches!(&*self.state.lock(), State::Ready(_)) { 0 } else { self.pending }
     }
 }

@@ -81,7 +81,7 @@ impl Tensor {
             Some(storage) if storage.layout.is_contiguous() => Ok(self.clone()),
             // Computed elements lie without gaps, but those of a view lie as those that it sees.
             None if !self.0.is_view() => Ok(self.clone()),
-            _ => Self::planned(Op::Cast, &[self], self.0.ty.clone()),
+            _ => Self::planned_like(Op::Cast, &[self]),
         }
     }
 

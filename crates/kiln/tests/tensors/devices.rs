@@ -14,11 +14,17 @@ pub(crate) struct Subject {
     pub(crate) lacks_f16: bool,
 }
 
+/// The options of the CPU device under test: those of the environment, so that `KILN_SIMD=scalar` runs everything without
+/// vectors.
+pub(crate) fn cpu_options() -> CpuOptions {
+    CpuOptions::from_settings(|name| std::env::var(name).ok()).unwrap()
+}
+
 static SUBJECTS: LazyLock<Vec<Subject>> = LazyLock::new(|| {
     let cpu =
         |name, options| Subject { name, device: Device::cpu_with(options).unwrap(), is_gpu: false, lacks_f16: false };
     let mut subjects = vec![
-        cpu("cpu", CpuOptions::new().threads(2)),
+        cpu("cpu", cpu_options().threads(2)),
         cpu("cpu without vectors", CpuOptions::new().threads(2).simd(SimdLevel::Scalar)),
     ];
     subjects.extend(gpus());

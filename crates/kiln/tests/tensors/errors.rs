@@ -151,7 +151,7 @@ fn dtypes_are_never_mixed_and_the_message_says_how_to_convert() {
 /// Mixing devices is an error, never a silent copy; also between two devices of one kind.
 #[test]
 fn devices_are_never_mixed() {
-    let mut others = vec![Device::cpu().unwrap()];
+    let mut others = vec![Device::cpu_with(crate::devices::cpu_options()).unwrap()];
     others.extend(devices::gpu().cloned());
     let a = f32s(&[2, 2]);
     for other in others {

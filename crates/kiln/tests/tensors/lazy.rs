@@ -3,7 +3,7 @@
 use kiln::{Activation, DType, Device, ErrorKind, Status, Tensor};
 
 fn cpu() -> Device {
-    Device::cpu().unwrap()
+    Device::cpu_with(crate::devices::cpu_options()).unwrap()
 }
 
 fn numbers(shape: (usize, usize), device: &Device) -> Tensor {
@@ -170,6 +170,47 @@ fn several_tensors_share_what_they_have_in_common() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
+/// Many tensors are computed in parts, which are planned once where they are alike; small results share their memory.
+#[test]
+fn many_small_tensors_take_few_plans_and_few_blocks() {
+    let device = cpu();
+    let b = numbers((4, 4), &device);
+    let sources: Vec<Tensor> = (0..2048).map(|i| Tensor::full((4, 4), i, DType::F32, &device).unwrap()).collect();
+    Tensor::eval_all(&sources.iter().collect::<Vec<_>>()).unwrap();
+    let (plans, blocks) = (device.plan_cache_stats(), device.buffer_pool_stats().allocation_count);
+    let sums: Vec<Tensor> = sources.iter().map(|a| a.add(&b).unwrap()).collect();
+    Tensor::eval_all(&sums.iter().collect::<Vec<_>>()).unwrap();
+    assert!(sums.iter().all(|sum| sum.status() == Status::Ready));
+    let now = device.plan_cache_stats();
+    assert_eq!((now.misses - plans.misses, now.hits - plans.hits), (1, 7));
+    assert_eq!(device.buffer_pool_stats().allocation_count - blocks, 8, "2048 results of 64 bytes, 16 KiB to a block");
+    let b = b.to_vec::<f32>().unwrap();
+    for (i, sum) in sums.iter().enumerate() {
+        let expected: Vec<f32> = b.iter().map(|b| i as f32 + b).collect();
+        assert_eq!(sum.to_vec::<f32>().unwrap(), expected, "{i}");
+    }
+    // One that is kept holds its block, and no other.
+    let kept = sums[1000].clone();
+    drop(sums);
+    let plain = numbers((4, 4), &device).add(&kept).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(plain, b.iter().map(|b| 1000.0 + b + b).collect::<Vec<_>>());
+}
+
+/// What parts of many tensors share is stored with the first of them.
+#[test]
+fn parts_of_many_tensors_share_what_they_have_in_common() {
+    let device = cpu();
+    let x = numbers((4, 4), &device);
+    let shared = x.exp().unwrap();
+    let results: Vec<Tensor> = (0..600).map(|i| shared.mul_scalar(i).unwrap().add(&x).unwrap()).collect();
+    Tensor::eval_all(&results.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(shared.status(), Status::Ready);
+    for (i, result) in results.iter().enumerate() {
+        let alone = x.exp().unwrap().mul_scalar(i as f64).unwrap().add(&x).unwrap();
+        assert_eq!(result.to_vec::<f32>().unwrap(), alone.to_vec::<f32>().unwrap(), "{i}");
+    }
+}
+
 /// Intermediates share memory, and the plan says how much it takes.
 #[test]
 fn peak_bytes_are_no_worse_than_the_live_buffers() {
@@ -233,6 +274,34 @@ fn many_threads_evaluate_one_graph() {
             });
         }
     });
+}
+
+/// Graphs with nodes in common are collected on several threads at once, each in an order of its own.
+#[test]
+fn many_threads_evaluate_graphs_with_common_nodes() {
+    let device = cpu();
+    let x = numbers((8, 8), &device);
+    for _ in 0..50 {
+        let chain: Vec<Tensor> = (0..20)
+            .scan(x.clone(), |last, _| {
+                *last = last.mul_scalar(0.5).unwrap().add(&x).unwrap();
+                Some(last.clone())
+            })
+            .collect();
+        let expected: Vec<f32> = (0..20).fold(x.to_vec::<f32>().unwrap(), |last, _| {
+            last.iter().zip(x.to_vec::<f32>().unwrap()).map(|(last, x)| last * 0.5 + x).collect()
+        });
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (chain, expected) = (&chain, &expected);
+                scope.spawn(move || {
+                    let mixed = chain[3 * thread].sub(&chain[19 - thread]).unwrap().add(&chain[19 - thread]).unwrap();
+                    mixed.eval().unwrap();
+                    assert_eq!(&chain[19].to_vec::<f32>().unwrap(), expected);
+                });
+            }
+        });
+    }
 }
 
 /// What is read is what is stored: elements of 16 bits are rounded before they are widened.

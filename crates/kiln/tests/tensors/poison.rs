@@ -44,7 +44,7 @@ fn results_do_not_depend_on_what_was_in_the_memory() {
 /// The memory that was given back is indeed what the next buffers get: else the tests above show nothing.
 #[test]
 fn poisoned_memory_is_what_the_next_buffer_gets() {
-    let device = Device::cpu().unwrap();
+    let device = Device::cpu_with(crate::devices::cpu_options()).unwrap();
     fill_free_memory(&device);
     let before = device.buffer_pool_stats();
     let x = Tensor::zeros(1000, DType::F32, &device).unwrap();

@@ -126,8 +126,8 @@ fn the_gpu_gives_what_the_cpu_gives() {
 /// With one thread or eight, bit for bit the same: sums are split by the shape, not by the number of threads.
 #[test]
 fn threads_do_not_change_a_bit() {
-    let one = Device::cpu_with(CpuOptions::new().threads(1)).unwrap();
-    let eight = Device::cpu_with(CpuOptions::new().threads(8)).unwrap();
+    let one = Device::cpu_with(devices::cpu_options().threads(1)).unwrap();
+    let eight = Device::cpu_with(devices::cpu_options().threads(8)).unwrap();
     for seed in 200..206 {
         let (rows, columns) = [(300, 257), (7, 9001), (1025, 64)][seed as usize % 3];
         let bits = |device: &Device| -> Vec<Vec<u32>> {
@@ -158,7 +158,7 @@ fn a_cached_plan_is_a_new_plan() {
             tensors.last().unwrap().to_vec::<f32>().unwrap()
         };
         graph(warm, 0.5);
-        let cold = Device::cpu_with(CpuOptions::new().threads(2)).unwrap();
+        let cold = Device::cpu_with(devices::cpu_options().threads(2)).unwrap();
         assert_eq!(graph(warm, -0.25), graph(&cold, -0.25), "seed {seed}");
     }
 }

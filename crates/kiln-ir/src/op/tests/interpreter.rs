@@ -2,7 +2,7 @@
 
 use super::{Samples, class_of, forms, number, one, result_class};
 use crate::SimdLevel;
-use crate::op::trace::{Expression, Trace, Type};
+use crate::op::{Expression, Function, Infix, Prefix, Trace, Type};
 
 /// The result of a trace as a device with exact arithmetic and no fused multiply-add computes it.
 fn interpret(trace: &Trace, args: &[u32]) -> u32 {
@@ -21,23 +21,23 @@ fn interpret(trace: &Trace, args: &[u32]) -> u32 {
                 types => panic!("no conversion {types:?}"),
             },
             Expression::Prefix(operator, a) => match (operator, step.ty) {
-                ("-", Type::F32) => (-float(a)).to_bits(),
-                ("-", _) => of(a).wrapping_neg(),
-                ("!", _) => u32::from(of(a) == 0),
-                ("~", _) => !of(a),
-                other => panic!("no operator {other:?}"),
+                (Prefix::Neg, Type::F32) => (-float(a)).to_bits(),
+                (Prefix::Neg, _) => of(a).wrapping_neg(),
+                (Prefix::Not, _) => u32::from(of(a) == 0),
+                (Prefix::Invert, _) => !of(a),
             },
             Expression::Infix(operator, a, b) => infix(trace.steps[a].ty, operator, of(a), of(b)),
-            Expression::Call(function, args) => {
-                let [a, ..] = args.map(|id| id.map_or(0.0, float));
+            Expression::MulAdd([a, b, c]) => (float(a) * float(b) + float(c)).to_bits(),
+            Expression::IsNan(a) => u32::from(float(a).is_nan()),
+            Expression::Call(function, a) => {
+                let a = float(a);
                 let value = match function {
-                    "abs" => a.abs(),
-                    "sqrt" => a.sqrt(),
-                    "inverseSqrt" => 1.0 / a.sqrt(),
-                    "floor" => a.floor(),
-                    "ceil" => a.ceil(),
-                    "round" => a.round_ties_even(),
-                    other => panic!("no function {other}"),
+                    Function::Abs => a.abs(),
+                    Function::Sqrt => a.sqrt(),
+                    Function::InverseSqrt => 1.0 / a.sqrt(),
+                    Function::Floor => a.floor(),
+                    Function::Ceil => a.ceil(),
+                    Function::Round => a.round_ties_even(),
                 };
                 value.to_bits()
             }
@@ -47,33 +47,32 @@ fn interpret(trace: &Trace, args: &[u32]) -> u32 {
     values[values.len() - 1]
 }
 
-fn infix(ty: Type, operator: &str, a: u32, b: u32) -> u32 {
+fn infix(ty: Type, operator: Infix, a: u32, b: u32) -> u32 {
     let (x, y) = (f32::from_bits(a), f32::from_bits(b));
     let (i, j) = (a as i32, b as i32);
     match (operator, ty) {
-        ("+", Type::F32) => (x + y).to_bits(),
-        ("-", Type::F32) => (x - y).to_bits(),
-        ("*", Type::F32) => (x * y).to_bits(),
-        ("/", Type::F32) => (x / y).to_bits(),
-        ("==", Type::F32) => u32::from(x == y),
-        ("<", Type::F32) => u32::from(x < y),
-        ("<=", Type::F32) => u32::from(x <= y),
-        ("+", _) => a.wrapping_add(b),
-        ("-", _) => a.wrapping_sub(b),
-        ("*", _) => a.wrapping_mul(b),
-        ("/", Type::I32) => i.wrapping_div(j) as u32,
-        ("/", _) => a / b,
-        ("==", _) => u32::from(a == b),
-        ("<", Type::I32) => u32::from(i < j),
-        ("<", _) => u32::from(a < b),
-        ("<=", Type::I32) => u32::from(i <= j),
-        ("<=", _) => u32::from(a <= b),
-        ("&", _) => a & b,
-        ("|", _) => a | b,
-        ("^", _) => a ^ b,
-        ("<<", _) => a << b,
-        (">>", _) => a >> b,
-        other => panic!("no operator {other:?}"),
+        (Infix::Add, Type::F32) => (x + y).to_bits(),
+        (Infix::Sub, Type::F32) => (x - y).to_bits(),
+        (Infix::Mul, Type::F32) => (x * y).to_bits(),
+        (Infix::Div, Type::F32) => (x / y).to_bits(),
+        (Infix::Eq, Type::F32) => u32::from(x == y),
+        (Infix::Lt, Type::F32) => u32::from(x < y),
+        (Infix::Le, Type::F32) => u32::from(x <= y),
+        (Infix::Add, _) => a.wrapping_add(b),
+        (Infix::Sub, _) => a.wrapping_sub(b),
+        (Infix::Mul, _) => a.wrapping_mul(b),
+        (Infix::Div, Type::I32) => i.wrapping_div(j) as u32,
+        (Infix::Div, _) => a / b,
+        (Infix::Eq, _) => u32::from(a == b),
+        (Infix::Lt, Type::I32) => u32::from(i < j),
+        (Infix::Lt, _) => u32::from(a < b),
+        (Infix::Le, Type::I32) => u32::from(i <= j),
+        (Infix::Le, _) => u32::from(a <= b),
+        (Infix::And, _) => a & b,
+        (Infix::Or, _) => a | b,
+        (Infix::Xor, _) => a ^ b,
+        (Infix::Shl, _) => a << b,
+        (Infix::Shr, _) => a >> b,
     }
 }
 

@@ -35,7 +35,7 @@ impl Build {
 
     pub(super) fn laid_out(&mut self, layout: Layout, dtype: DType) -> NodeId {
         let shape = layout.shape().clone();
-        self.push(Op::Input(layout), &[], shape, dtype)
+        self.push(Op::Input(layout.into()), &[], shape, dtype)
     }
 
     pub(super) fn scalar_like(&mut self, node: NodeId) -> NodeId {

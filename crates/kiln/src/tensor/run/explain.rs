@@ -1,7 +1,6 @@
 //! What would run for a tensor, and why so.
 
 use super::Program;
-use super::collect::Collected;
 use crate::{Result, Tensor};
 use kiln_ir::plan::Plan;
 use std::fmt;
@@ -101,9 +100,9 @@ impl Tensor {
         if self.0.storage().is_some() {
             return Ok(Explanation { program: None, was_planned: false, variant: 0, device: id });
         }
-        let collected = Collected::new(&[self]);
-        let was_planned = device.tensors().plans.contains(&collected.graph);
-        let program = device.tensors().plans.get(device, &collected.graph)?;
+        let collected = device.tensors().collector.collect(&[self], usize::MAX);
+        let was_planned = device.tensors().plans.contains(&collected.key);
+        let program = device.tensors().plans.get(device, &collected.key, &collected.graph)?;
         Ok(Explanation { variant: program.variant, program: Some(program), was_planned, device: id })
     }
 }

@@ -43,7 +43,7 @@ enum Memory {
 /// The buffers of a run.
 #[derive(Clone, Copy, Debug)]
 struct Buffers<'a> {
-    inputs: &'a [Buffer],
+    inputs: &'a [&'a Buffer],
     slots: &'a [Buffer],
     outputs: &'a [Buffer],
 }
@@ -74,7 +74,7 @@ impl GpuPlan {
     pub(crate) fn run(
         &self,
         device: &Device,
-        inputs: &[Buffer],
+        inputs: &[&Buffer],
         scalars: &[u32],
         slots: &[Buffer],
         outputs: &[Buffer],
@@ -130,7 +130,10 @@ impl GpuStep {
 impl<'a> Buffers<'a> {
     fn get(self, memory: Memory) -> Result<&'a Buffer> {
         let (what, list, index) = match memory {
-            Memory::Input(index) => ("input", self.inputs, index),
+            Memory::Input(index) => {
+                let found = self.inputs.get(index).copied();
+                return found.ok_or_else(|| missing("input", index, self.inputs.len()));
+            }
             Memory::Slot(index) => ("slot", self.slots, index),
             Memory::Output(index) => ("output", self.outputs, index),
         };

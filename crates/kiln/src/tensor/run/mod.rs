@@ -3,11 +3,12 @@
 mod collect;
 mod explain;
 pub(crate) mod gpu;
+mod packing;
 mod plans;
 mod stepwise;
 mod verify;
 
-pub(super) use collect::count_pending;
+pub(crate) use collect::Collector;
 pub use explain::Explanation;
 pub(crate) use plans::{PlanCache, Program};
 pub use verify::VerifyReport;
@@ -17,81 +18,141 @@ use super::node::Storage;
 use crate::{Device, Error, ErrorKind, Result};
 use collect::Collected;
 use kiln_ir::Layout;
-use kiln_ir::graph::NodeId;
-use kiln_ir::plan::{Place, Source};
+use kiln_ir::graph::TensorType;
 use kiln_runtime::Buffer;
+use plans::Receiver;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Of many tensors, as many are computed at once as have about this many nodes together.
+const MAX_NODES: usize = 512;
 
 /// Computes all of these tensors, which are of one device.
 pub(super) fn eval(tensors: &[&Tensor]) -> Result<()> {
-    let Some(first) = tensors.iter().find(|tensor| tensor.0.storage().is_none()) else {
-        return Ok(());
-    };
-    let device = first.device().clone();
-    let collected = Collected::new(tensors);
-    let done = if device.has_tripwire() {
-        stepwise::with_tripwire(&device, &collected)?
-    } else {
-        let program = device.tensors().plans.get(&device, &collected.graph)?;
-        let done = run(&device, &program, &collected.inputs, &collected.scalars)?;
-        collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
-        for (node, storage) in done.held {
-            collected.tensors[node].0.set_ready(storage);
-        }
-        done.outputs
-    };
-    for (tensor, storage) in collected.outputs().zip(done) {
-        tensor.0.set_ready(storage);
+    let mut rest = tensors;
+    while let Some(first) = rest.iter().position(|tensor| tensor.0.storage().is_none()) {
+        rest = &rest[first..];
+        let device = rest[0].device();
+        let collected = device.tensors().collector.collect(rest, MAX_NODES);
+        let wanted = collected.wanted;
+        compute(device, collected)?;
+        rest = &rest[wanted..];
     }
     Ok(())
 }
 
-/// What a run gives.
-pub(super) struct Done {
-    /// The outputs of the graph, in order.
-    pub(super) outputs: Vec<Storage>,
-    /// Nodes of the graph that are stored and held.
-    held: Vec<(NodeId, Storage)>,
+/// Computes a tensor if at least `limit` nodes have to run for it. Returns how many nodes still have to.
+pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
+    let device = tensor.device();
+    let collected = device.tensors().collector.collect(&[tensor], usize::MAX);
+    let pending = collected.pending();
+    if pending < limit {
+        device.tensors().collector.recycle(collected);
+        return Ok(pending);
+    }
+    compute(device, collected)?;
+    Ok(0)
 }
 
-/// Runs a program on these inputs, and returns its outputs.
-pub(super) fn run(device: &Device, program: &Program, inputs: &[Buffer], scalars: &[u32]) -> Result<Done> {
-    let plan = program.plan();
-    let slots = plan.slots.iter().map(|&bytes| allocate(device, bytes)).collect::<Result<Vec<_>>>()?;
-    let own = plan.values.iter().filter(|value| value.place == Place::Own);
-    let own = own.map(|value| allocate_elements(device, &value.ty)).collect::<Result<Vec<_>>>()?;
-    let submission = program.submit(device, inputs, scalars, &slots, &own)?;
-    let numbers = plan.own_values();
-    let storage = |source: Source, layout: &Layout| {
-        let buffer = match source {
-            Source::Input(input) => Some(&inputs[input]),
-            Source::Value(value) => numbers[value].map(|number| &own[number]),
+/// Runs what was collected, and tells the tensors where their elements are.
+fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
+    if device.has_tripwire() {
+        let done = stepwise::with_tripwire(device, &collected)?;
+        for (tensor, storage) in collected.outputs().zip(done) {
+            tensor.0.set_ready(storage);
+        }
+        return Ok(());
+    }
+    let program = device.tensors().plans.get(device, &collected.key, &collected.graph)?;
+    let inputs: SmallVec<[&Buffer; 16]> = collected.buffers().collect();
+    let run = Run::new(device, &program, &inputs, &collected.scalars)?;
+    collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
+    run.deliver(|receiver, storage| {
+        let node = match receiver {
+            Receiver::Output(output) => collected.graph.outputs[output],
+            Receiver::Held(node) => node,
         };
-        let missing = || {
-            Error::new(ErrorKind::Internal, format!("expected {source:?} in a buffer of its own, found it in a slot"))
-        };
-        Ok(Storage { buffer: buffer.ok_or_else(missing)?.clone(), layout: layout.clone(), submission })
-    };
-    let outputs = plan.outputs.iter().map(|output| storage(output.source, &output.layout));
-    let held = plan.held.iter().map(|&(node, value)| {
-        let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
-        Ok((node, storage(Source::Value(value), &layout)?))
+        collected.tensors[node].0.set_ready(storage);
     });
-    Ok(Done { outputs: outputs.collect::<Result<_>>()?, held: held.collect::<Result<_>>()? })
+    drop(inputs);
+    device.tensors().collector.recycle(collected);
+    Ok(())
+}
+
+/// A program that has run, or is submitted, with the memory that it works on.
+pub(super) struct Run<'a> {
+    program: &'a Program,
+    inputs: &'a [&'a Buffer],
+    /// The values in memory of their own.
+    own: SmallVec<[Buffer; 4]>,
+    submission: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Runs a program on these inputs.
+    pub(super) fn new(
+        device: &Device,
+        program: &'a Program,
+        inputs: &'a [&'a Buffer],
+        scalars: &[u32],
+    ) -> Result<Self> {
+        let mut slots: SmallVec<[Buffer; 4]> = SmallVec::new();
+        for &bytes in &program.plan().slots {
+            slots.push(allocate(device, bytes)?);
+        }
+        let own = program.packing().allocate(device)?;
+        let submission = program.submit(device, inputs, scalars, &slots, &own)?;
+        Ok(Self { program, inputs, own, submission })
+    }
+
+    /// Tells who is waiting for results where they are.
+    fn deliver(self, mut tell: impl FnMut(Receiver, Storage)) {
+        let Self { program, inputs, own, submission } = self;
+        let storage = |buffer, layout: &Arc<Layout>| Storage { buffer, layout: Arc::clone(layout), submission };
+        for (input, delivery) in program.passed() {
+            tell(delivery.to, storage(inputs[*input].clone(), &delivery.layout));
+        }
+        for (buffer, deliveries) in own.into_iter().zip(program.deliveries()) {
+            let Some((last, others)) = deliveries.split_last() else { continue };
+            others.iter().for_each(|delivery| tell(delivery.to, storage(buffer.clone(), &delivery.layout)));
+            tell(last.to, storage(buffer, &last.layout));
+        }
+    }
+
+    /// Where the first output of the graph is.
+    pub(super) fn output(self) -> Result<Storage> {
+        let mut found = None;
+        self.deliver(|to, storage| {
+            if matches!(to, Receiver::Output(0)) {
+                found = Some(storage);
+            }
+        });
+        found.ok_or_else(|| Error::new(ErrorKind::Internal, "a run expected an output, found none"))
+    }
 }
 
 /// Memory for the elements of a tensor.
-pub(super) fn allocate_elements(device: &Device, ty: &kiln_ir::graph::TensorType) -> Result<Buffer> {
-    // A kernel sees no more of a buffer at once.
+pub(super) fn allocate_elements(device: &Device, ty: &TensorType) -> Result<Buffer> {
+    check_size(device, ty)?;
+    allocate(device, ty.bytes())
+}
+
+/// An error where the elements of a tensor are more than a kernel sees of a buffer at once.
+fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
     let (bytes, most) = (ty.bytes(), device.info().limits.max_binding_bytes);
-    if bytes > most {
-        let (dtype, shape, id) = (ty.dtype, &ty.shape, &device.info().id);
-        let message = format!("tensor on {id} expected at most {most} bytes, found {dtype} {shape} of {bytes} bytes");
-        return Err(Error::new(ErrorKind::TooLarge, message));
+    if bytes <= most {
+        return Ok(());
     }
-    allocate(device, bytes)
+    let (dtype, shape, id) = (ty.dtype, &ty.shape, &device.info().id);
+    let message = format!("tensor on {id} expected at most {most} bytes, found {dtype} {shape} of {bytes} bytes");
+    Err(Error::new(ErrorKind::TooLarge, message))
 }
 
 /// Memory in whole groups of 16 bytes: a GPU writes four elements at once, also the last ones.
 fn allocate(device: &Device, bytes: u64) -> Result<Buffer> {
-    device.buffer(bytes.next_multiple_of(16).max(16))
+    device.buffer(room(bytes))
+}
+
+fn room(bytes: u64) -> u64 {
+    bytes.next_multiple_of(16).max(16)
 }

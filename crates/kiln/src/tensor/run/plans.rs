@@ -1,13 +1,16 @@
 //! Plans that were made, found again by the structure of what is computed.
 
 use super::gpu::GpuPlan;
+use super::packing::Packing;
 use crate::{Device, Error, ErrorKind, Result};
 use kiln_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
 use kiln_cpu::NativeProgram;
-use kiln_ir::graph::Graph;
-use kiln_ir::plan::{self, Plan, PlanKey, Target};
+use kiln_ir::Layout;
+use kiln_ir::graph::{Graph, NodeId};
+use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Target, Value};
 use kiln_runtime::{Buffer, DeviceKind, Feature};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -28,8 +31,28 @@ pub(crate) struct PlanCache {
 pub(crate) struct Program {
     plan: Arc<Plan>,
     code: Code,
+    /// For each value in memory of its own, who receives it.
+    deliveries: Vec<SmallVec<[Delivery; 1]>>,
+    /// Inputs that are results too, maybe in another order.
+    passed: Vec<(usize, Delivery)>,
+    packing: Packing,
     /// The how manieth plan of its structure it is.
     pub(super) variant: usize,
+}
+
+/// A result of a run.
+pub(super) struct Delivery {
+    pub(super) to: Receiver,
+    pub(super) layout: Arc<Layout>,
+}
+
+/// Who receives a result.
+#[derive(Clone, Copy)]
+pub(super) enum Receiver {
+    /// An output of the graph.
+    Output(usize),
+    /// A node that is held.
+    Held(NodeId),
 }
 
 enum Code {
@@ -44,14 +67,14 @@ impl PlanCache {
     }
 
     /// The program of a graph: from the cache, or planned now.
-    pub(super) fn get(&self, device: &Device, graph: &Graph) -> Result<Arc<Program>> {
-        let found = self.plans.get_or_try_insert_with(&plan::key(graph), || self.create(device, graph));
+    pub(super) fn get(&self, device: &Device, key: &PlanKey, graph: &Graph) -> Result<Arc<Program>> {
+        let found = self.plans.get_or_try_insert_with(key, || self.create(device, graph));
         found.map_err(|Failure(error)| error)
     }
 
     /// Whether a graph was planned before.
-    pub(super) fn contains(&self, graph: &Graph) -> bool {
-        self.plans.contains(&plan::key(graph))
+    pub(super) fn contains(&self, key: &PlanKey) -> bool {
+        self.plans.contains(key)
     }
 
     pub(crate) fn statistics(&self) -> CacheMetrics {
@@ -88,16 +111,58 @@ impl Program {
     /// Makes a plan ready for a device.
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
+        let numbers = plan.own_values();
+        let own: Vec<&Value> = plan.values.iter().filter(|value| value.place == Place::Own).collect();
+        let (mut deliveries, mut passed) = (Vec::new(), Vec::new());
+        deliveries.resize_with(own.len(), SmallVec::new);
+        let mut deliver = |source: Source, to: Receiver, layout: Layout| {
+            let delivery = Delivery { to, layout: Arc::new(layout) };
+            match source {
+                Source::Input(input) => passed.push((input, delivery)),
+                Source::Value(value) => match numbers[value] {
+                    Some(number) => deliveries[number].push(delivery),
+                    None => {
+                        let message = format!("expected {source:?} in a buffer of its own, found it in a slot");
+                        return Err(Error::new(ErrorKind::Internal, message));
+                    }
+                },
+            }
+            Ok(())
+        };
+        for (number, output) in plan.outputs.iter().enumerate() {
+            deliver(output.source, Receiver::Output(number), output.layout.clone())?;
+        }
+        for &(node, value) in &plan.held {
+            let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
+            deliver(Source::Value(value), Receiver::Held(node), layout)?;
+        }
+        let is_divisible = device.api().properties().divisible;
+        let packing = Packing::new(own.iter().map(|value| &value.ty), is_divisible);
         let code = match device.info().kind {
             DeviceKind::Cpu => Code::Native(kiln_cpu::program(device, &plan)?),
             _ => Code::Gpu(GpuPlan::new(device, &plan)?),
         };
-        Ok(Self { plan, code, variant: 1 })
+        Ok(Self { plan, code, deliveries, passed, packing, variant: 1 })
     }
 
     /// The plan.
     pub(super) fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// Where the values in memory of their own are, in order.
+    pub(super) fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
+    /// For each value in memory of its own, who receives it.
+    pub(super) fn deliveries(&self) -> &[SmallVec<[Delivery; 1]>] {
+        &self.deliveries
+    }
+
+    /// Inputs that are results too, with their receivers.
+    pub(super) fn passed(&self) -> &[(usize, Delivery)] {
+        &self.passed
     }
 
     /// The name and the WGSL of each kernel, where the device takes WGSL.
@@ -113,17 +178,13 @@ impl Program {
     pub(super) fn submit(
         &self,
         device: &Device,
-        inputs: &[Buffer],
+        inputs: &[&Buffer],
         scalars: &[u32],
         slots: &[Buffer],
         own: &[Buffer],
     ) -> Result<u64> {
         match &self.code {
-            Code::Native(program) => {
-                let mut commands = device.commands();
-                program.record(&mut commands, inputs, slots, own, scalars.to_vec())?;
-                device.submit(commands)
-            }
+            Code::Native(program) => device.run(&program.on(inputs, slots, own, scalars)?),
             Code::Gpu(plan) => plan.run(device, inputs, scalars, slots, own),
         }
     }

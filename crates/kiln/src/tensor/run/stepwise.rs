@@ -1,13 +1,14 @@
 //! Ops one by one: what the tripwire and the check of results need.
 
 use super::collect::Collected;
-use super::{Program, run};
+use super::{Program, Run};
 use crate::tensor::check::{Name, invalid};
 use crate::tensor::node::Storage;
 use crate::{DType, Device, Result, Tensor};
 use kiln_ir::graph::{Graph, Node, Op, TensorType};
 use kiln_ir::plan::Plan;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Computes one node of a graph on a device, of inputs that are there.
 pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: Option<u32>) -> Result<Tensor> {
@@ -15,16 +16,16 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
     for input in inputs {
         input.eval()?;
         let storage = input.0.storage().ok_or_else(|| invalid(format!("expected elements, found {input:?}")))?;
-        let op = Op::Input(storage.layout);
-        graph.nodes.push(Node { op, inputs: SmallVec::new(), ty: input.0.ty.clone() });
-        buffers.push(storage.buffer);
+        let op = Op::Input(Arc::clone(&storage.layout));
+        graph.nodes.push(Node { op, inputs: SmallVec::new(), ty: input.0.kind.ty.clone() });
+        buffers.push(&storage.buffer);
     }
     graph.nodes.push(Node { inputs: (0..inputs.len()).collect(), ..node.clone() });
     graph.outputs.push(inputs.len());
     let target = super::plans::target(device).unfused();
     let program = Program::new(device, Plan::new(&graph, &target)?)?;
     let scalars: SmallVec<[u32; 1]> = scalar.into_iter().collect();
-    let storage: Storage = run(device, &program, &buffers, &scalars)?.outputs.remove(0);
+    let storage = Run::new(device, &program, &buffers, &scalars)?.output()?;
     Ok(Tensor::ready(node.ty.clone(), device, storage))
 }
 
@@ -73,7 +74,8 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
         }
     })?;
     let storages = collected.graph.outputs.iter().map(|&output| {
-        computed[output].0.storage().ok_or_else(|| invalid("expected a computed output, found none".to_string()))
+        let storage = computed[output].0.storage().cloned();
+        storage.ok_or_else(|| invalid("expected a computed output, found none".to_string()))
     });
     storages.collect()
 }

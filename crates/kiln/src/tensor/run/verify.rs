@@ -1,13 +1,12 @@
 //! The same graph on two ways and two devices: results that differ beyond the bounds of the ops are an error that names the op.
 
-use super::collect::Collected;
 use super::stepwise::{self, values};
-use super::{Program, plans, run};
+use super::{Program, Run, plans};
 use crate::tensor::check::Name;
 use crate::{CpuOptions, DType, Device, Error, ErrorKind, Result, SimdLevel, Tensor};
 use kiln_ir::graph::{Graph, Node, NodeId, Op, Reduce, TensorType};
 use kiln_ir::plan::Plan;
-use kiln_runtime::DeviceKind;
+use kiln_runtime::{Buffer, DeviceKind};
 use smallvec::smallvec;
 use std::fmt;
 
@@ -64,8 +63,8 @@ impl Tensor {
     /// # Errors
     /// `Internal` where results differ: then a kernel or a driver is at fault; otherwise as [`eval`](Self::eval).
     pub fn eval_checked(&self) -> Result<VerifyReport> {
-        let collected = Collected::new(&[self]);
         let device = self.device();
+        let collected = device.tensors().collector.collect(&[self], usize::MAX);
         let other = other_device(device)?;
         let mut report = VerifyReport { ops: 0, elements: 0, worst: 0.0, worst_op: "", kernels: 0 };
         let mut adding_up = 0.0;
@@ -91,9 +90,13 @@ impl Tensor {
             let is_stored = |id: NodeId| id == output || plan.held.iter().any(|&(node, _)| node == id);
             let wide = Plan::new(&widened(&collected.graph, is_stored), &target.unfused())?;
             report.kernels = plan.steps.len();
-            let run_plan = |plan| run(device, &Program::new(device, plan)?, &collected.inputs, &collected.scalars);
-            let single = Self::ready(node.ty.clone(), device, run_plan(wide)?.outputs.remove(0));
-            let storage = run_plan(plan)?.outputs.remove(0);
+            let inputs: Vec<&Buffer> = collected.buffers().collect();
+            let run_plan = |plan| {
+                let program = Program::new(device, plan)?;
+                Run::new(device, &program, &inputs, &collected.scalars)?.output()
+            };
+            let single = Self::ready(node.ty.clone(), device, run_plan(wide)?);
+            let storage = run_plan(plan)?;
             let fused = Self::ready(node.ty.clone(), device, storage.clone());
             // Rounding to the dtype can go either way where the sums before it differ.
             let bound = Bound { relative: 4.0 * half_step(node.ty.dtype), absolute: 4.0 * adding_up };
@@ -176,7 +179,7 @@ impl Bound {
             }
             Op::Reduce(..) => (0.0, 0.0),
             Op::Kernel(op) => {
-                let types: Vec<_> = inputs.iter().map(|input| input.0.ty.clone()).collect();
+                let types: Vec<_> = inputs.iter().map(|input| input.0.kind.ty.clone()).collect();
                 let largest = inputs.iter().map(|input| largest(input)).collect::<Result<Vec<_>>>()?;
                 (stored, op.bound(&types, &largest))
             }

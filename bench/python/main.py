@@ -1,0 +1,43 @@
+"""Kiln beside NumPy, PyTorch, JAX and onnxruntime: the command line. `./run --help` shows it."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import threads
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run", description="Times Kiln beside other libraries on the same data.")
+    parser.add_argument("--kiln", type=Path, required=True, help="the program `kiln`")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="works whose name contains the text; repeatable")
+    parser.add_argument("--skip", action="append", default=[], metavar="PEER", help="a library to leave out; repeatable")
+    parser.add_argument("--dtype", choices=["f32", "f16"], help="default: both")
+    parser.add_argument("--threads", type=int, default=2, help="of each library (default: 2)")
+    parser.add_argument("--quick", action="store_true", help="few samples: enough to see that everything works")
+    parser.add_argument("--memory", action="store_true", help="peak resident bytes instead of times")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured")
+    parser.add_argument("--serve", metavar="PEER", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    # As after any other end, children are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    threads.limit(options.threads)
+    # After the limit, because these load the libraries.
+    if options.serve:
+        import server
+        from works import list_works
+
+        server.serve(options.serve, options.threads, list_works(options.kiln))
+        return 0
+    import session
+
+    return session.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""One call of the program: which works, which libraries, times or memory, a table and a file."""
+
+import argparse
+import atexit
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+import table
+import timing
+from child import Child, ChildError
+from peers import PEERS, is_too_slow
+from works import DTYPES, Work, check, list_works
+
+# Enough that pools and caches have what they keep.
+MEMORY_RUNS = 5
+
+
+def run(options: argparse.Namespace) -> int:
+    works = [work for work in list_works(options.kiln) if is_wanted(work, options.only)]
+    if not works:
+        print(f"error: expected a work with {options.only} in its name, found none", file=sys.stderr)
+        return 2
+    if unknown := set(options.skip) - set(PEERS):
+        print(f"error: expected one of {', '.join(PEERS)} to skip, found {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    dtypes = [options.dtype] if options.dtype else list(DTYPES)
+    lines = [(work, dtype) for dtype in dtypes for work in works]
+    report = measure_memory(options, lines) if options.memory else measure_times(options, lines)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    is_right = options.memory or all("kiln" in result["times"] for result in report["results"])
+    return 0 if is_right else 1
+
+
+def is_wanted(work: Work, only: list[str] | None) -> bool:
+    return only is None or any(text in work.id for text in only)
+
+
+def start(options: argparse.Namespace) -> dict[Child, str]:
+    """The libraries that are there, with their versions. One that cannot be loaded is left out with a message."""
+    names = [name for name in PEERS if name not in options.skip]
+    children = [Child.kiln(options.kiln, options.threads)]
+    children += [Child.peer(name, options.kiln, options.threads) for name in names]
+    for child in children:
+        # One that is stopped would not end by itself.
+        atexit.register(child.close)
+    versions = {}
+    for child in children:
+        try:
+            versions[child] = child.start()
+        except (ChildError, OSError) as error:
+            print(f"warning: {child.name} is left out: {error}", file=sys.stderr)
+            child.close()
+    return versions
+
+
+def measure_times(options: argparse.Namespace, lines: list[tuple[Work, str]]) -> dict[str, Any]:
+    effort = timing.QUICK if options.quick else timing.FULL
+    children = start(options)
+    versions = {child.name: version for child, version in children.items()}
+    print(f"{machine()}, {options.threads} threads; " + ", ".join(f"{n} {v}".strip() for n, v in versions.items()))
+    results = []
+    for work, dtype in lines:
+        results.append(compare(list(children), work, dtype, effort))
+        print(table.line(results[-1]), flush=True)
+    for child in children:
+        child.close()
+    print(table.summary(results))
+    return {"machine": machine(), "threads": options.threads, "versions": versions, "results": results}
+
+
+def compare(children: list[Child], work: Work, dtype: str, effort: timing.Effort) -> dict[str, Any]:
+    """The times of a line, and why libraries have none."""
+    inputs = [described.elements(DTYPES[dtype]) for described in work.inputs]
+    arms: dict[str, timing.Sampler] = {}
+    faults: dict[str, str] = {}
+    for child in children:
+        if is_too_slow(child.name, work, dtype):
+            faults[child.name] = "left out: a run takes seconds"
+            continue
+        try:
+            child.prepare(work, dtype)
+            fault = check(work, DTYPES[dtype], inputs, child.output())
+        except ChildError as error:
+            fault = str(error)
+        if fault is None:
+            arms[child.name] = child.sample
+        else:
+            faults[child.name] = fault
+    times = {name: time.to_json() for name, time in timing.compare(arms, effort).items()}
+    described = {"work": work.id, "dtype": dtype, "target": work.targets[dtype], "ops_per_run": work.ops_per_run}
+    return {**described, "times": times, "faults": faults}
+
+
+def measure_memory(options: argparse.Namespace, lines: list[tuple[Work, str]]) -> dict[str, Any]:
+    """What each library needs for a line, in a process of its own."""
+    results = []
+    for work, dtype in lines:
+        found: dict[str, dict[str, int]] = {}
+        for child in start(options):
+            try:
+                if not is_too_slow(child.name, work, dtype):
+                    found[child.name] = child.peak_bytes(work, dtype, MEMORY_RUNS)
+            except ChildError:
+                pass
+            child.close()
+        results.append({"work": work.id, "dtype": dtype, "bytes": found})
+        print(table.memory(results[-1]), flush=True)
+    return {"machine": machine(), "threads": options.threads, "results": results}
+
+
+def machine() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            model = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"

@@ -1,0 +1,88 @@
+"""The clock: arms take turns in random order. Each gives its median, its minimum and how far its samples lie apart."""
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# Seconds for so many runs, after so many that are not timed.
+Sampler = Callable[[int, int], float]
+
+# Before each sample an arm runs this long, untimed: it brings its data back into the caches, and its threads out of their sleep.
+WARM_UP_S = 0.002
+# An arm this many times slower than the fastest one does not take part in further rounds.
+OUT_OF_THE_RACE = 4.0
+LEAST_SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    budget_s: float
+    most_samples: int
+    sample_s: float = 1e-3
+    seed: int = 1
+
+
+FULL = Effort(budget_s=2.0, most_samples=200)
+QUICK = Effort(budget_s=0.2, most_samples=5)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one run."""
+
+    median: float
+    minimum: float
+    spread: float
+    samples: int
+    runs_per_sample: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Samples:
+    sample: Sampler
+    runs: int = 1
+    warm_up_runs: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+    def warm_up(self, effort: Effort) -> None:
+        self.sample(0, 1)
+        while (took := self.sample(0, self.runs)) < effort.sample_s:
+            wanted = effort.sample_s / max(took, 1e-9)
+            self.runs = int(self.runs * min(max(wanted, 1.2), 10.0)) + 1
+        self.warm_up_runs = max(1, round(WARM_UP_S / took * self.runs))
+
+    def take(self) -> None:
+        self.seconds.append(self.sample(self.warm_up_runs, self.runs) / self.runs)
+
+    def timing(self) -> Timing:
+        ordered = sorted(self.seconds)
+        at = lambda share: ordered[round((len(ordered) - 1) * share)]
+        median = statistics.median(ordered)
+        return Timing(median, ordered[0], (at(0.75) - at(0.25)) / median, len(ordered), self.runs)
+
+
+def compare(arms: dict[str, Sampler], effort: Effort) -> dict[str, Timing]:
+    """Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order."""
+    order = random.Random(effort.seed)
+    racing = {name: Samples(arm) for name, arm in arms.items()}
+    everyone = dict(racing)
+    for samples in racing.values():
+        samples.warm_up(effort)
+    start = time.perf_counter()
+    for turn in range(effort.most_samples):
+        if turn >= LEAST_SAMPLES:
+            if time.perf_counter() - start > effort.budget_s:
+                break
+            fastest = min(statistics.median(samples.seconds) for samples in racing.values())
+            racing = {n: s for n, s in racing.items() if min(s.seconds) <= OUT_OF_THE_RACE * fastest}
+        names = list(racing)
+        order.shuffle(names)
+        for name in names:
+            racing[name].take()
+    return {name: samples.timing() for name, samples in everyone.items()}

@@ -1,0 +1,291 @@
+"""What is computed, once for each library: the table of ops with the form that each library's users would write.
+
+`kiln bench --list --json` says which works there are, on which shapes and numbers; this table only says how.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+# A function of the library's module and of the inputs.
+Form = Callable[..., Any]
+# A function of the builder of a model and of the names of its inputs, which returns the name of the output.
+Model = Callable[..., str]
+
+
+@dataclass(frozen=True)
+class Input:
+    shape: tuple[int, ...]
+    seed: int
+    scale: float
+    is_whole: bool
+
+    def elements(self, dtype: np.dtype[Any]) -> Array:
+        """The numbers that Kiln's `Input::elements_of` makes: `splitmix64(seed * 2^32 + index)`, mapped to [-1, 1)."""
+        z = (np.uint64(self.seed) << np.uint64(32)) + np.arange(prod(self.shape), dtype=np.uint64)
+        z += np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        unit = ((z ^ (z >> np.uint64(31))) >> np.uint64(40)).astype(np.float32) * np.float32(2**-23) - np.float32(1)
+        if self.is_whole:
+            unit = np.rint(unit)
+        return (unit * np.float32(self.scale)).astype(dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A work as `kiln bench --list --json` describes it."""
+
+    id: str
+    op: str
+    sizes: dict[str, int]
+    inputs: tuple[Input, ...]
+    ops_per_run: int
+    flops: float
+    targets: dict[str, float]
+
+    @staticmethod
+    def of(line: dict[str, Any]) -> "Work":
+        op = dict(line["op"])
+        inputs = [Input(tuple(i["shape"]), i["seed"], i["scale"], i["is_whole"]) for i in line["inputs"]]
+        name = op.pop("op")
+        return Work(line["work"], name, op, tuple(inputs), line["ops_per_run"], line["flops"], line["targets"])
+
+
+def list_works(program: Path) -> list[Work]:
+    command = [str(program), "bench", "--list", "--json"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [Work.of(json.loads(line)) for line in lines]
+
+
+@dataclass(frozen=True)
+class Op:
+    """How an op is written. A library without an entry is not measured."""
+
+    reference: Form
+    """In NumPy, on `f64`: the output, and the sum of the magnitudes that were added up for it (0 where nothing was)."""
+    numpy: Form | None = None
+    torch: Form | None = None
+    jax: Form | None = None
+    onnx: Model | None = None
+    weights: tuple[int, ...] = ()
+    """Which inputs a model would have as its weights. onnxruntime takes them as constants, which it may rearrange once."""
+    rounded: float = 1.0
+    """The size of what a library may round to the dtype on its way: an error near zero is a share of it."""
+    is_eager: bool = False
+    """Whether dispatching small ops is what is measured, so that nothing is compiled as a whole."""
+
+
+def gelu(m: Any, x: Any) -> Any:
+    return 0.5 * x * (1 + m.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
+
+
+def softmax(m: Any, x: Any) -> Any:
+    e = m.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(m: Any, x: Any, w: Any, b: Any) -> Any:
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / m.sqrt(variance + 1e-5) * w + b
+
+
+def attention(m: Any, q: Any, k: Any, v: Any) -> Any:
+    return softmax(m, (q @ m.swapaxes(k, -1, -2)) * q.dtype.type(1 / sqrt(q.shape[-1]))) @ v
+
+
+def chain8(m: Any, a: Any, b: Any) -> Any:
+    return -m.minimum(m.maximum(m.abs((a * b + a) * 0.5 - b), a), 0.75)
+
+
+def mlp(m: Any, x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+    return m.maximum(x @ w1 + b1, 0) @ w2 + b2
+
+
+def tiny_chain(add: Form, zeros: Any, y: Any, chains: int, steps: int) -> list[Any]:
+    results = []
+    for _ in range(chains):
+        x = zeros
+        for _ in range(steps):
+            x = add(x, y)
+        results.append(x)
+    return results
+
+
+def tiny_independent(add: Form, singles: Sequence[Any], b: Any) -> list[Any]:
+    return [add(a, b) for a in singles]
+
+
+def torch_chain8(t: Any, a: Any, b: Any) -> Any:
+    return -t.clamp(t.maximum(t.abs((a * b + a) * 0.5 - b), a), max=0.75)
+
+
+def onnx_linear_gelu(g: Any, x: str, w: str, b: str) -> str:
+    return g.Gelu(g.Add(g.MatMul(x, w), b), approximate="tanh")
+
+
+def onnx_chain8(g: Any, a: str, b: str) -> str:
+    scaled = g.Mul(g.Add(g.Mul(a, b), a), g.constant(0.5))
+    return g.Neg(g.Min(g.Max(g.Abs(g.Sub(scaled, b)), a), g.constant(0.75)))
+
+
+def onnx_mlp(g: Any, x: str, w1: str, b1: str, w2: str, b2: str) -> str:
+    return g.Add(g.MatMul(g.Relu(g.Add(g.MatMul(x, w1), b1)), w2), b2)
+
+
+def magnitudes(a: Array, b: Array) -> Array:
+    return np.abs(a) @ np.abs(b)
+
+
+OPS: dict[str, Op] = {
+    "matmul": Op(
+        reference=lambda a, b: (a @ b, magnitudes(a, b)),
+        numpy=lambda m, a, b: a @ b,
+        torch=lambda t, a, b: a @ b,
+        jax=lambda m, a, b: a @ b,
+        onnx=lambda g, a, b: g.MatMul(a, b),
+        rounded=0.0,
+    ),
+    "linear-gelu": Op(
+        reference=lambda x, w, b: (gelu(np, x @ w + b), magnitudes(x, w)),
+        numpy=lambda m, x, w, b: gelu(m, x @ w + b),
+        torch=lambda t, x, w, b: t.nn.functional.gelu(t.addmm(b, x, w), approximate="tanh"),
+        jax=lambda m, x, w, b: gelu(m, x @ w + b),
+        onnx=onnx_linear_gelu,
+        weights=(1, 2),
+    ),
+    "add": Op(
+        reference=lambda a, b: (a + b, 0),
+        numpy=lambda m, a, b: a + b,
+        torch=lambda t, a, b: a + b,
+        jax=lambda m, a, b: a + b,
+        onnx=lambda g, a, b: g.Add(a, b),
+    ),
+    "mul-add-relu": Op(
+        reference=lambda a, b, c: (np.maximum(a * b + c, 0), 0),
+        numpy=lambda m, a, b, c: m.maximum(a * b + c, 0),
+        torch=lambda t, a, b, c: t.relu(t.addcmul(c, a, b)),
+        jax=lambda m, a, b, c: m.maximum(a * b + c, 0),
+        onnx=lambda g, a, b, c: g.Relu(g.Add(g.Mul(a, b), c)),
+    ),
+    "chain8": Op(
+        reference=lambda a, b: (chain8(np, a, b), 0),
+        numpy=chain8,
+        torch=torch_chain8,
+        jax=chain8,
+        onnx=onnx_chain8,
+    ),
+    "gelu": Op(
+        reference=lambda x: (gelu(np, x), 0),
+        numpy=gelu,
+        torch=lambda t, x: t.nn.functional.gelu(x, approximate="tanh"),
+        jax=gelu,
+        onnx=lambda g, x: g.Gelu(x, approximate="tanh"),
+    ),
+    "sum": Op(
+        reference=lambda x: (x.sum(), np.abs(x).sum()),
+        numpy=lambda m, x: x.sum(),
+        torch=lambda t, x: x.sum(),
+        jax=lambda m, x: x.sum(),
+        onnx=lambda g, x: g.ReduceSum(x, keepdims=0),
+        rounded=0.0,
+    ),
+    "row-sums": Op(
+        reference=lambda x: (x.sum(axis=1), np.abs(x).sum(axis=1)),
+        numpy=lambda m, x: x.sum(axis=1),
+        torch=lambda t, x: x.sum(1),
+        jax=lambda m, x: x.sum(axis=1),
+        onnx=lambda g, x: g.ReduceSum(x, g.axes(1), keepdims=0),
+        rounded=0.0,
+    ),
+    "softmax": Op(
+        reference=lambda x: (softmax(np, x), 0),
+        numpy=softmax,
+        torch=lambda t, x: t.softmax(x, 1),
+        jax=softmax,
+        onnx=lambda g, x: g.Softmax(x, axis=1),
+        rounded=0.0,
+    ),
+    "layer-norm": Op(
+        reference=lambda x, w, b: (layer_norm(np, x, w, b), 0),
+        numpy=layer_norm,
+        torch=lambda t, x, w, b: t.nn.functional.layer_norm(x, w.shape, w, b, 1e-5),
+        jax=layer_norm,
+        onnx=lambda g, x, w, b: g.LayerNormalization(x, w, b, epsilon=1e-5),
+        weights=(1, 2),
+    ),
+    "attention": Op(
+        reference=lambda q, k, v: (attention(np, q, k, v), 0),
+        numpy=attention,
+        torch=lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v),
+        jax=attention,
+        onnx=lambda g, q, k, v: g.Attention(q, k, v),
+        rounded=0.5,
+    ),
+    "tiny-chain": Op(
+        reference=lambda y, chains, steps: (np.tile(y * steps, (chains, 1)), 0),
+        numpy=lambda m, y, chains, steps: tiny_chain(m.add, m.zeros_like(y), y, chains, steps),
+        torch=lambda t, y, chains, steps: tiny_chain(t.add, t.zeros_like(y), y, chains, steps),
+        jax=lambda m, y, chains, steps: tiny_chain(m.add, m.zeros_like(y), y, chains, steps),
+        is_eager=True,
+    ),
+    "tiny-independent": Op(
+        reference=lambda a, b: (a + b, 0),
+        numpy=lambda m, singles, b: tiny_independent(m.add, singles, b),
+        torch=lambda t, singles, b: tiny_independent(t.add, singles, b),
+        jax=lambda m, singles, b: tiny_independent(m.add, singles, b),
+        is_eager=True,
+    ),
+    "mlp": Op(
+        reference=lambda x, w1, b1, w2, b2: (
+            mlp(np, x, w1, b1, w2, b2),
+            magnitudes(np.maximum(x @ w1 + b1, 0), w2),
+        ),
+        numpy=mlp,
+        torch=lambda t, x, w1, b1, w2, b2: t.addmm(b2, t.relu(t.addmm(b1, x, w1)), w2),
+        jax=mlp,
+        onnx=onnx_mlp,
+        weights=(1, 2, 3, 4),
+        rounded=4.0,
+    ),
+}
+
+
+def arguments(work: Work) -> dict[str, int]:
+    """The sizes that a form takes beside its inputs."""
+    return {name: work.sizes[name] for name in ("chains", "steps")} if work.op == "tiny-chain" else {}
+
+
+def weights(work: Work) -> tuple[int, ...]:
+    """Which inputs are weights. A product with one row is that of a layer for one token."""
+    return (1,) if work.op == "matmul" and work.sizes["m"] == 1 else OPS[work.op].weights
+
+
+def check(work: Work, dtype: np.dtype[Any], inputs: Sequence[Array], output: Array) -> str | None:
+    """What is wrong with an output; `None` where it is what the reference in `f64` says, up to roundings."""
+    op = OPS[work.op]
+    expected, terms = op.reference(*(array.astype(np.float64) for array in inputs), **arguments(work))
+    output = output.astype(np.float64).reshape(np.shape(output))
+    if output.size != np.size(expected):
+        return f"expected {np.size(expected)} elements, found {output.size}"
+    output = output.reshape(np.shape(expected))
+    rounding = 8 * float(np.finfo(dtype).eps) * np.maximum(np.abs(expected), op.rounded)
+    smallest = 2.0**-24 if dtype == np.float16 else 0.0
+    allowed = rounding + 4 * float(np.finfo(np.float32).eps) * terms + smallest
+    # Written so that a NaN is wrong.
+    is_wrong = ~(np.abs(output - expected) <= allowed)
+    if not is_wrong.any():
+        return None
+    place = int(np.argmax(is_wrong))
+    found, wanted = np.ravel(output)[place], np.ravel(expected)[place]
+    return f"{int(is_wrong.sum())} of {output.size} elements are off: expected {wanted:.6g}, found {found:.6g} at {place}"

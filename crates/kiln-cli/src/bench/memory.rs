@@ -1,0 +1,42 @@
+//! How many bytes of this process are in memory, as Linux counts them. Other systems do not tell without a library.
+
+use std::fs;
+
+/// The most since the process began, or since [`reset_peak`]; `None` where the system does not tell.
+pub(super) fn peak_resident_bytes() -> Option<u64> {
+    peak_of(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// Begins the count anew. Where that is not possible, the peak is that of the whole process.
+pub(super) fn reset_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+fn peak_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peak_is_read_in_bytes() {
+        assert_eq!(peak_of("Name:\tkiln\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n"), Some(2 << 20));
+        assert_eq!(peak_of("Name:\tkiln\n"), None);
+        assert_eq!(peak_of("VmHWM: many kB"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn peak_follows_what_is_touched_and_can_begin_anew() {
+        let touched = vec![1u8; 64 << 20];
+        let high = peak_resident_bytes().unwrap();
+        assert!(high >= touched.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+        drop(touched);
+        reset_peak();
+        assert!(peak_resident_bytes().unwrap() < high);
+    }
+}

@@ -1,0 +1,185 @@
+//! `kiln bench`: how fast this machine runs the works that Kiln is measured by.
+//!
+//! The works, their data and the clock are those of the `kiln-bench` crate. `report` is what is told of each, `serve` the form
+//! in which another program asks for one sample after the other, `memory` the count of resident bytes.
+
+mod memory;
+mod report;
+mod serve;
+
+use crate::kernel_dir::open_device;
+use crate::names::similar;
+use crate::{Fallible, settings, terminal};
+use kiln::{Device, DeviceKind};
+use kiln_bench::{Arm, Effort, Limits, Number, Ours, Work, compare, works};
+use report::{WorkLine, WorkReport};
+use std::io;
+use std::process::ExitCode;
+
+/// Times works on a device, checks their outputs, and compares with what the processor could do.
+///
+/// A work is a name of `kiln bench --list`, or the beginning of one: `kiln bench matmul` runs all sizes. Without a name all
+/// works run. `bench/` in the repository runs the same works beside other libraries.
+///
+/// Exit status: 0 when every output was right, 1 otherwise.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What runs. Default: everything.
+    #[arg(value_name = "WORK")]
+    works: Vec<String>,
+    /// How elements are stored: `f32` or `f16`.
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parse_number)]
+    dtype: Number,
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is.
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    device: String,
+    /// How many threads the CPU device has. Default: as many as the process may use cores.
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
+    /// Take few samples: enough to see that everything works.
+    #[arg(long)]
+    quick: bool,
+    /// List the works, and do nothing else.
+    #[arg(long, conflicts_with_all = ["serve", "quick"])]
+    list: bool,
+    /// Answer requests, one JSON object in each line of standard input, until it ends: {"do":"prepare","work":"add-1m",
+    /// "dtype":"f32"}, {"do":"sample","runs":10} for nanoseconds, {"do":"output","path":"out.npy"}, {"do":"memory"},
+    /// {"do":"start"}, {"do":"quit"}.
+    #[arg(long, conflicts_with_all = ["works", "quick"])]
+    serve: bool,
+    /// Write one JSON object in a line for each work.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let chosen = choose(&args.works)?;
+    if args.list {
+        for work in chosen {
+            write_line(&WorkLine::of(work), args.json)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let device = open(&args.device, args.threads)?;
+    if args.serve {
+        serve::serve(&device, io::stdin().lock(), &mut io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let effort = if args.quick { Effort::quick() } else { Effort::new() };
+    let mut limits = limits_of(&device);
+    let mut status = ExitCode::SUCCESS;
+    for work in chosen {
+        let report = measure(work, args.dtype, &device, &effort, limits.as_mut())?;
+        if report.fault.is_some() {
+            status = ExitCode::FAILURE;
+        }
+        write_line(&report, args.json)?;
+    }
+    Ok(status)
+}
+
+fn parse_number(text: &str) -> Result<Number, String> {
+    let known = Number::ALL.into_iter().find(|number| number.name() == text);
+    known.ok_or_else(|| format!("expected `f32` or `f16`, found `{text}`"))
+}
+
+/// The works of these names, or that begin with them, in the order of the table; all where there are no names.
+fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
+    let is_meant = |name: &str, work: &Work| work.id == name || work.id.starts_with(&format!("{name}-"));
+    if let Some(name) = names.iter().find(|name| !works().iter().any(|work| is_meant(name, work))) {
+        return Err(unknown(name));
+    }
+    let is_chosen = |work: &&Work| names.is_empty() || names.iter().any(|name| is_meant(name, work));
+    Ok(works().iter().filter(is_chosen).collect())
+}
+
+/// What is said about a name that no work has.
+fn unknown(name: &str) -> String {
+    let near = match &similar(name, works().iter().map(|work| work.id))[..] {
+        [] => "`kiln bench --list` shows them".to_string(),
+        near => format!("similar: {}", near.join(", ")),
+    };
+    format!("expected the name of a work, found `{}`; {near}", terminal::plain(name))
+}
+
+fn open(name: &str, threads: Option<usize>) -> Fallible<Device> {
+    match (name, threads) {
+        ("cpu", Some(count)) => Ok(Device::cpu_with(settings::cpu_options()?.threads(count))?),
+        (_, Some(_)) => Err(format!("`--threads` expected the device `cpu`, found `{name}`").into()),
+        (_, None) => open_device(name),
+    }
+}
+
+/// The limits of the processor, where the device is the one that runs on it.
+fn limits_of(device: &Device) -> Option<Limits> {
+    let threads = device.info().limits.threads.filter(|_| device.info().kind == DeviceKind::Cpu)?;
+    Some(Limits::measure(threads as usize))
+}
+
+/// Checks the output of a work, then times it.
+fn measure(
+    work: &'static Work,
+    number: Number,
+    device: &Device,
+    effort: &Effort,
+    limits: Option<&mut Limits>,
+) -> Fallible<WorkReport> {
+    let data = work.op.data(number);
+    let ours = Ours::with_data(&work.op, number, &data, device)?;
+    let fault = work.op.check_on(number, &data, &ours.output()?).err();
+    drop(data);
+    let mut report = WorkReport::new(work, number, device);
+    if let Some(wrong) = fault {
+        report.fault = Some(wrong.to_string());
+        return Ok(report);
+    }
+    memory::reset_peak();
+    let timing = compare(&mut [Arm::new("kiln", || Ok(ours.run()?))], effort).pop();
+    report.peak_resident_bytes = memory::peak_resident_bytes();
+    if let Some(timing) = timing {
+        let timing = timing.map_err(|fault| fault.to_string())?;
+        report.set_timing(timing, limits.and_then(|limits| limits.least(&work.op, number)));
+    }
+    Ok(report)
+}
+
+/// Writes one line: an object, or text for people.
+fn write_line(line: &impl terminal::Report, json: bool) -> io::Result<()> {
+    let text = if json { serde_json::to_string(line).map_err(io::Error::other)? + "\n" } else { line.text() };
+    terminal::write(&mut io::stdout(), &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(names: &[&str]) -> Result<Vec<&'static str>, String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        Ok(choose(&names)?.into_iter().map(|work| work.id).collect())
+    }
+
+    #[test]
+    fn a_name_is_that_of_a_work_or_its_beginning() {
+        assert_eq!(ids(&["add-1m"]).unwrap(), ["add-1m"]);
+        assert_eq!(ids(&["gelu", "add"]).unwrap(), ["add-1m", "add-16m", "gelu-1m", "gelu-16m"]);
+        assert_eq!(ids(&["mlp", "mlp-1x64x64"]).unwrap(), ["mlp-1x64x64", "mlp-64x64x64"]);
+        assert_eq!(ids(&[]).unwrap().len(), works().len());
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_what_is_near() {
+        let expected = "expected the name of a work, found `matmul-1025`; similar: matmul-1024";
+        assert!(ids(&["add-1m", "matmul-1025"]).unwrap_err().starts_with(expected));
+        let expected = "expected the name of a work, found `conv`; `kiln bench --list` shows them";
+        assert_eq!(ids(&["conv"]).unwrap_err(), expected);
+        assert!(ids(&["a"]).is_err(), "not the beginning of every name");
+    }
+
+    #[test]
+    fn threads_are_of_the_cpu_device() {
+        let error = open("gpu", Some(2)).unwrap_err().to_string();
+        assert_eq!(error, "`--threads` expected the device `cpu`, found `gpu`");
+        assert_eq!(open("cpu", Some(3)).unwrap().info().limits.threads, Some(3));
+    }
+}

@@ -1,0 +1,195 @@
+//! What `kiln bench` tells of a work.
+
+use crate::npy::tuple;
+use crate::terminal::Report;
+use kiln::Device;
+use kiln_bench::limits::Least;
+use kiln_bench::{Number, Op, Timing, Work};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A line of `kiln bench --list`.
+#[derive(Debug, Serialize)]
+pub(super) struct WorkLine {
+    work: &'static str,
+    op: Op,
+    inputs: Vec<InputLine>,
+    output_shape: Vec<usize>,
+    ops_per_run: usize,
+    flops: f64,
+    /// What the best other library's time over Kiln's is to be at least, by dtype.
+    targets: BTreeMap<&'static str, f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct InputLine {
+    shape: Vec<usize>,
+    seed: u64,
+    scale: f32,
+    is_whole: bool,
+}
+
+impl WorkLine {
+    pub(super) fn of(work: &Work) -> Self {
+        let input = |input: kiln_bench::Input| InputLine {
+            shape: input.shape,
+            seed: input.seed,
+            scale: input.scale,
+            is_whole: input.is_whole,
+        };
+        Self {
+            work: work.id,
+            op: work.op,
+            inputs: work.op.inputs().into_iter().map(input).collect(),
+            output_shape: work.op.output_shape(),
+            ops_per_run: work.op.ops_per_run(),
+            flops: work.op.flops(),
+            targets: Number::ALL.map(|number| (number.name(), work.target(number))).into(),
+        }
+    }
+}
+
+impl Report for WorkLine {
+    fn text(&self) -> String {
+        let shape = |shape: &[usize]| tuple(&shape.iter().map(|length| *length as u64).collect::<Vec<_>>());
+        let inputs: Vec<String> = self.inputs.iter().map(|input| shape(&input.shape)).collect();
+        format!("{:26}{} -> {}\n", self.work, inputs.join(", "), shape(&self.output_shape))
+    }
+}
+
+/// What was measured of a work. The JSON form is this struct; what does not apply is `null`.
+#[derive(Debug, Serialize)]
+pub(super) struct WorkReport {
+    work: &'static str,
+    dtype: &'static str,
+    device: String,
+    threads: Option<u32>,
+    ops_per_run: usize,
+    /// Seconds for a run; `None` where the output was wrong.
+    timing: Option<Timing>,
+    gflops_per_s: Option<f64>,
+    gbytes_per_s: Option<f64>,
+    /// Seconds that the processor would need for the arithmetic and for the bytes, as measured beside the work.
+    limit: Option<Least>,
+    /// The larger of these over the median.
+    share_of_limit: Option<f64>,
+    /// The most while it was timed; `None` where the system does not tell.
+    pub(super) peak_resident_bytes: Option<u64>,
+    /// What is wrong with the output; `None` where it is right.
+    pub(super) fault: Option<String>,
+    #[serde(skip)]
+    flops: f64,
+    #[serde(skip)]
+    bytes: f64,
+}
+
+impl WorkReport {
+    /// Of a work that was not timed yet.
+    pub(super) fn new(work: &Work, number: Number, device: &Device) -> Self {
+        Self {
+            work: work.id,
+            dtype: number.name(),
+            device: device.info().id.clone(),
+            threads: device.info().limits.threads,
+            ops_per_run: work.op.ops_per_run(),
+            timing: None,
+            gflops_per_s: None,
+            gbytes_per_s: None,
+            limit: None,
+            share_of_limit: None,
+            peak_resident_bytes: None,
+            fault: None,
+            flops: work.op.flops(),
+            bytes: work.op.bytes_read(number) + work.op.bytes_written(number),
+        }
+    }
+
+    /// Adds what the clock says, and what the processor could do.
+    pub(super) fn set_timing(&mut self, timing: Timing, limit: Option<Least>) {
+        self.gflops_per_s = Some(self.flops / timing.median / 1e9);
+        self.gbytes_per_s = Some(self.bytes / timing.median / 1e9);
+        self.share_of_limit = limit.map(|limit| limit.seconds() / timing.median);
+        (self.limit, self.timing) = (limit, Some(timing));
+    }
+
+    /// How fast it is, in the unit of what it needs most.
+    fn rate(&self) -> Option<String> {
+        let is_arithmetic = self.limit.is_some_and(|limit| limit.compute > limit.memory);
+        let (rate, unit) = if is_arithmetic { (self.gflops_per_s?, "GFLOP/s") } else { (self.gbytes_per_s?, "GB/s") };
+        Some(format!("{rate:.1} {unit}"))
+    }
+}
+
+impl Report for WorkReport {
+    fn text(&self) -> String {
+        let Self { work, dtype, .. } = self;
+        let Some(timing) = &self.timing else {
+            let fault = self.fault.as_deref().unwrap_or("it was not timed");
+            return format!("{work:26}{dtype}  wrong: {fault}\n");
+        };
+        let (each, unit) = (1.0 / self.ops_per_run as f64, if self.ops_per_run > 1 { " an op" } else { "" });
+        let times = [timing.median, timing.minimum].map(|seconds| format!("{}{unit}", duration(seconds * each)));
+        let rate = self.rate().filter(|_| self.ops_per_run == 1).unwrap_or_default();
+        let share =
+            self.share_of_limit.map_or_else(String::new, |share| format!("{:.0} % of the limit", share * 100.0));
+        let line =
+            format!("{work:26}{dtype}  median {:>13}  minimum {:>13}  {rate:>13}  {share:19}", times[0], times[1]);
+        format!("{line}  output checked\n")
+    }
+}
+
+/// A time with three digits or so.
+fn duration(seconds: f64) -> String {
+    match seconds * 1e9 {
+        nanos if nanos < 1e3 => format!("{nanos:.0} ns"),
+        nanos if nanos < 1e5 => format!("{:.2} µs", nanos / 1e3),
+        nanos if nanos < 1e6 => format!("{:.1} µs", nanos / 1e3),
+        nanos => format!("{:.2} ms", nanos / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(id: &str) -> WorkReport {
+        WorkReport::new(kiln_bench::find(id).unwrap(), Number::F32, &Device::cpu().unwrap())
+    }
+
+    fn timing(median: f64) -> Timing {
+        Timing { median, minimum: median / 2.0, spread: 0.1, samples: 9, runs_per_sample: 2 }
+    }
+
+    #[test]
+    fn a_work_is_told_in_the_unit_of_what_it_needs_most() {
+        let mut matmul = report("matmul-1024");
+        matmul.set_timing(timing(0.02), Some(Least { compute: 0.01, memory: 0.001 }));
+        let text = matmul.text();
+        assert!(
+            text.contains("median      20.00 ms  minimum      10.00 ms    107.4 GFLOP/s  50 % of the limit"),
+            "{text}"
+        );
+        let mut add = report("add-1m");
+        add.set_timing(timing(1e-4), Some(Least { compute: 1e-6, memory: 9e-5 }));
+        assert!(add.text().contains("125.8 GB/s  90 % of the limit"), "{}", add.text());
+        assert_eq!(add.share_of_limit.map(|share| (share * 100.0).round()), Some(90.0));
+    }
+
+    #[test]
+    fn small_ops_are_told_one_by_one_and_a_wrong_output_has_no_time() {
+        let mut tiny = report("tiny-chain");
+        tiny.set_timing(timing(1e-3), None);
+        assert!(tiny.text().contains("median   100 ns an op"), "{}", tiny.text());
+        let wrong = WorkReport { fault: Some("off".to_string()), ..report("add-1m") };
+        assert_eq!(wrong.text(), format!("{:26}f32  wrong: off\n", "add-1m"));
+        assert!(serde_json::to_value(&wrong).unwrap()["timing"].is_null());
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        let table = [(5e-9, "5 ns"), (1.234e-6, "1.23 µs"), (1.234e-4, "123.4 µs"), (0.0925, "92.50 ms")];
+        for (seconds, text) in table {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `kiln bench --serve`: another program asks for samples, so that it can let Kiln take turns with what it measures itself.
+//!
+//! One JSON object in each line, both ways. A request that cannot be done is answered by an object with the field `error`.
+
+use super::{memory, unknown};
+use crate::Fallible;
+use crate::new_file::NewFile;
+use crate::npy::{Array, Kind};
+use kiln::Device;
+use kiln_bench::{Number, Op, Ours, find};
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A line that is read.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+enum Request {
+    /// Which Kiln and which device this is.
+    Start,
+    /// Brings the inputs of a work to the device, in the place of those before.
+    Prepare { work: String, dtype: Number },
+    /// Runs the work so many times.
+    Sample { runs: u32 },
+    /// Runs the work once and writes its output, as `f32`.
+    Output { path: PathBuf },
+    /// How much memory the process took.
+    Memory,
+    /// Ends the process.
+    Quit,
+}
+
+/// A line that is written.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Started { version: &'static str, device: String, threads: Option<u32> },
+    Prepared { work: String, dtype: Number },
+    Sampled { ns: u64 },
+    Written { path: PathBuf },
+    Measured { peak_resident_bytes: Option<u64> },
+    Done { done: bool },
+    Failed { error: String },
+}
+
+/// Answers requests until there are no more.
+pub(super) fn serve(device: &Device, requests: impl BufRead, answers: &mut impl Write) -> io::Result<()> {
+    let mut server = Server { device, prepared: None };
+    for line in requests.lines() {
+        let answer = server.answer(&line?).unwrap_or_else(|error| Answer::Failed { error: error.to_string() });
+        let text = serde_json::to_string(&answer).map_err(io::Error::other)?;
+        writeln!(answers, "{text}").and_then(|()| answers.flush())?;
+        if answer == (Answer::Done { done: true }) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Server<'a> {
+    device: &'a Device,
+    prepared: Option<(Op, Ours)>,
+}
+
+impl Server<'_> {
+    fn answer(&mut self, line: &str) -> Fallible<Answer> {
+        let request = serde_json::from_str(line).map_err(|error| format!("expected a request, found: {error}"))?;
+        Ok(match request {
+            Request::Start => {
+                let info = self.device.info();
+                let version = env!("CARGO_PKG_VERSION");
+                Answer::Started { version, device: info.id.clone(), threads: info.limits.threads }
+            }
+            Request::Prepare { work, dtype } => {
+                let found = find(&work).ok_or_else(|| unknown(&work))?;
+                // What the last work has goes back to the pool first.
+                self.prepared = None;
+                self.prepared = Some((found.op, Ours::new(&found.op, dtype, self.device)?));
+                Answer::Prepared { work, dtype }
+            }
+            Request::Sample { runs } => {
+                let (_, ours) = self.prepared()?;
+                let began = Instant::now();
+                for _ in 0..runs {
+                    ours.run()?;
+                }
+                Answer::Sampled { ns: u64::try_from(began.elapsed().as_nanos())? }
+            }
+            Request::Output { path } => {
+                let (op, ours) = self.prepared()?;
+                write_output(&path, op, &ours.output()?)?;
+                Answer::Written { path }
+            }
+            Request::Memory => Answer::Measured { peak_resident_bytes: memory::peak_resident_bytes() },
+            Request::Quit => Answer::Done { done: true },
+        })
+    }
+
+    fn prepared(&self) -> Result<&(Op, Ours), String> {
+        self.prepared.as_ref().ok_or_else(|| "expected a work to be prepared first, found none".to_string())
+    }
+}
+
+fn write_output(path: &Path, op: &Op, output: &[f32]) -> Fallible<()> {
+    let shape = op.output_shape().into_iter().map(|length| length as u64).collect();
+    let data = output.iter().flat_map(|element| element.to_le_bytes()).collect();
+    let mut file = NewFile::create(path)?;
+    Array { kind: Kind::F32, shape, data }.write(&mut file)?;
+    Ok(file.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn answers(requests: &str) -> Vec<Value> {
+        let mut out = Vec::new();
+        serve(&Device::cpu().unwrap(), requests.as_bytes(), &mut out).unwrap();
+        String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_request_has_an_answer_and_faults_end_nothing() {
+        let found = answers(
+            r#"{"do":"sample","runs":1}
+            {"do":"prepare","work":"mlp-1x64x65","dtype":"f32"}
+            {"do":"prepare","work":"mlp-1x64x64","dtype":"f64"}
+            {"do":"dance"}
+            not JSON
+            {"do":"prepare","work":"mlp-1x64x64","dtype":"f16"}
+            {"do":"sample","runs":3}
+            {"do":"output","path":"/nonexistent/output.npy"}
+            {"do":"memory"}
+            {"do":"start"}"#,
+        );
+        let errors =
+            ["expected a work to be prepared first", "similar: mlp-1x64x64", "expected a request", "dance", "expected"];
+        for (answer, error) in found.iter().zip(errors) {
+            assert!(answer["error"].as_str().is_some_and(|text| text.contains(error)), "{answer}: {error}");
+        }
+        assert_eq!(found[5], serde_json::json!({"work": "mlp-1x64x64", "dtype": "f16"}));
+        assert!(found[6]["ns"].as_u64().unwrap() > 0);
+        assert!(found[7]["error"].as_str().unwrap().contains("/nonexistent/output.npy"));
+        assert!(found[8].get("peak_resident_bytes").is_some());
+        assert_eq!((&found[9]["device"], found.len()), (&"cpu".into(), 10));
+    }
+
+    #[test]
+    fn output_is_written_and_nothing_is_read_after_quit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.npy");
+        let requests = format!(
+            "{}\n{}\n{}\n{}\n",
+            r#"{"do":"prepare","work":"mlp-64x64x64","dtype":"f32"}"#,
+            serde_json::json!({"do": "output", "path": path}),
+            r#"{"do":"quit"}"#,
+            r#"{"do":"memory"}"#
+        );
+        assert_eq!(answers(&requests).len(), 3);
+        let array = Array::read(&path).unwrap();
+        assert_eq!((array.kind, &array.shape[..]), (Kind::F32, &[64, 64][..]));
+        let elements: Vec<f32> =
+            array.data.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+        find("mlp-64x64x64").unwrap().op.check(Number::F32, &elements).unwrap();
+    }
+}

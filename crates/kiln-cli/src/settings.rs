@@ -1,0 +1,27 @@
+//! What the environment says about the CPU device.
+
+use kiln::{CpuOptions, Device, Result};
+
+/// The variable that names the vector instructions to use.
+pub(crate) const SIMD: &str = "KILN_SIMD";
+
+/// The settings of the CPU device.
+///
+/// # Errors
+/// `InvalidArgument` where a variable has a value that it cannot have.
+pub(crate) fn cpu_options() -> Result<CpuOptions> {
+    CpuOptions::from_settings(variable)
+}
+
+/// The CPU device with these settings.
+///
+/// # Errors
+/// As [`cpu_options`], and those of opening.
+pub(crate) fn open_cpu() -> Result<Device> {
+    Device::cpu_with(cpu_options()?)
+}
+
+/// A variable; what is no text in it is shown by a sign for that, and is no value of any setting.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    Some(std::env::var_os(name)?.to_string_lossy().into_owned())
+}

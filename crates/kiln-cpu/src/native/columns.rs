@@ -1,0 +1,160 @@
+//! Reductions of rows to columns: kept elements are neighbours in memory.
+
+use super::fold::{Cell, Fold, Folding};
+use super::lanes::{LANES, Stored, Vector};
+use bytemuck::Zeroable;
+use smallvec::SmallVec;
+
+/// Rows that are added up before columns are read and written.
+const TOGETHER: usize = 8;
+/// Rows that one loop takes at most, and additions to a column in `f32` before `f64` takes over.
+const ROWS_AT_ONCE: usize = 256;
+const MAX_ADDITIONS: usize = 64;
+
+/// Rows as columns take them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) from: *const u8,
+    /// Of each element.
+    pub(super) bytes: usize,
+    /// Elements from row to row.
+    pub(super) pitch: usize,
+    /// How many columns there are.
+    pub(super) width: usize,
+    pub(super) count: usize,
+    /// What place the first has.
+    pub(super) place: usize,
+}
+
+impl Rows {
+    /// All but the first of them. After the last there is nothing, maybe beyond the end of the memory.
+    fn skip(self, count: usize) -> Self {
+        let from = self.from.wrapping_add(count * self.pitch * self.bytes);
+        Self { from, count: self.count - count, place: self.place + count, ..self }
+    }
+}
+
+/// Columns as vectors want them, before they go into cells.
+pub(super) struct Columns {
+    sums: Lane,
+    words: Lane,
+    places: Lane,
+    width: usize,
+    /// Made to `sums` since they went into cells.
+    additions: usize,
+}
+
+/// A word for each column, filled up to whole vectors.
+type Lane = SmallVec<[u32; 4 * LANES]>;
+
+/// What was found so far for neighbouring columns.
+pub(super) struct Lanes<'a> {
+    pub(super) sums: &'a mut [u32; LANES],
+    pub(super) words: &'a mut [u32; LANES],
+    pub(super) places: &'a mut [u32; LANES],
+}
+
+impl Columns {
+    pub(super) fn new(width: usize, start: Cell) -> Self {
+        let len = width.next_multiple_of(LANES);
+        let [sums, words, places] = [0, start.word, 0].map(|word| Lane::from_elem(word, len));
+        Self { sums, words, places, width, additions: 0 }
+    }
+
+    /// Adds rows. Where there are several times as many columns, so many rows go side by side: they have no gaps between them.
+    ///
+    /// # Safety
+    /// As [`Folding::columns`].
+    pub(super) unsafe fn add(&mut self, folding: &Folding, rows: Rows, cells: &mut [Cell]) {
+        let together = self.width / rows.width;
+        let (pitch, width, count) = (rows.pitch * together, rows.width * together, rows.count / together);
+        // SAFETY: these are the rows that the caller vouches for.
+        unsafe {
+            self.add_some(folding, Rows { pitch, width, count, ..rows }, cells);
+            self.add_some(folding, rows.skip(count * together), cells);
+        }
+    }
+
+    /// # Safety
+    /// As [`Folding::columns`].
+    unsafe fn add_some(&mut self, folding: &Folding, mut rows: Rows, cells: &mut [Cell]) {
+        while rows.count > 0 {
+            let count = rows.count.min(ROWS_AT_ONCE);
+            // SAFETY: these are some of the rows that the caller vouches for.
+            unsafe { (folding.columns)(Rows { count, ..rows }, self) };
+            rows = rows.skip(count);
+            self.additions += count / TOGETHER + count % TOGETHER;
+            if self.additions >= MAX_ADDITIONS {
+                self.fold_sums(cells);
+            }
+        }
+    }
+
+    /// Puts everything into the cells. Where there are more columns than cells, the cells repeat.
+    pub(super) fn fold(mut self, folding: &Folding, cells: &mut [Cell]) {
+        self.fold_sums(cells);
+        for (words, places) in self.words[..self.width].chunks(cells.len()).zip(self.places.chunks(cells.len())) {
+            for ((cell, &word), &place) in cells.iter_mut().zip(words).zip(places) {
+                (folding.join)(cell, &Cell { sum: 0.0, word, place });
+            }
+        }
+    }
+
+    fn fold_sums(&mut self, cells: &mut [Cell]) {
+        for sums in self.sums[..self.width].chunks(cells.len()) {
+            cells.iter_mut().zip(sums).for_each(|(cell, &sum)| cell.sum += f64::from(f32::from_bits(sum)));
+        }
+        self.sums.fill(0);
+        self.additions = 0;
+    }
+}
+
+/// # Safety
+/// As [`Folding::columns`].
+#[inline(always)]
+pub(super) unsafe fn add_columns<F: Fold, V: Vector, S: Stored>(rows: Rows, columns: &mut Columns) {
+    let mut rest = rows;
+    // SAFETY: these are some of the rows that the caller vouches for.
+    unsafe {
+        while rest.count >= TOGETHER {
+            add_together::<F, V, S, TOGETHER>(rest, columns);
+            rest = rest.skip(TOGETHER);
+        }
+        while rest.count > 0 {
+            add_together::<F, V, S, 1>(rest, columns);
+            rest = rest.skip(1);
+        }
+    }
+}
+
+/// Adds the first rows.
+///
+/// # Safety
+/// As [`Folding::columns`]; there are as many rows.
+#[inline(always)]
+unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows, columns: &mut Columns) {
+    let from: *const S::Bits = rows.from.cast();
+    let (vectors, rest) = (rows.width / LANES, rows.width % LANES);
+    let sums = columns.sums.as_chunks_mut().0[..rows.width.div_ceil(LANES)].iter_mut();
+    let lanes = sums.zip(columns.words.as_chunks_mut().0).zip(columns.places.as_chunks_mut().0);
+    for (vector, ((sums, words), places)) in lanes.enumerate() {
+        let lanes = Lanes { sums, words, places };
+        // SAFETY: the caller's promise.
+        let at = |row: usize| unsafe { from.add(row * rows.pitch + vector * LANES) };
+        if vector < vectors {
+            // SAFETY: the row has another whole vector.
+            let read = |row| S::load::<V>(unsafe { &*at(row).cast() });
+            F::add_to_columns::<V, N>(read, rows.place, lanes);
+        } else {
+            let read = |row| {
+                let mut last = [S::Bits::zeroed(); LANES];
+                // SAFETY: the row has so many more elements.
+                last[..rest].copy_from_slice(unsafe { std::slice::from_raw_parts(at(row), rest) });
+                let mut words = S::load::<V>(&last).words();
+                words[rest..].fill(F::START.word);
+                V::load(&words)
+            };
+            F::add_to_columns::<V, N>(read, rows.place, lanes);
+        }
+    }
+}

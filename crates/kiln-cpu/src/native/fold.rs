@@ -1,0 +1,219 @@
+//! How elements become one: the loops of sums, and what those of all reductions have in common.
+//!
+//! Each loop is written once over vectors of one length and compiled for every level and for elements as they are stored, so all
+//! levels give the same bits. Several vectors are under way at once, because an addition takes longer than a load.
+
+use super::best::{Max, Min, Place, Winner};
+use super::columns::{Columns, Lanes, Rows, add_columns};
+#[cfg(target_arch = "x86_64")]
+use super::lanes::avx2::Avx2;
+use super::lanes::{Bf16, F16, LANES, Stored, Vector, Whole};
+use kiln_ir::graph::Reduce;
+use kiln_ir::{Class, DType, SimdLevel};
+
+/// Elements of a row that are added up in `f32` before `f64` takes over.
+const SUM_ELEMENTS: usize = 4096;
+/// Vectors of a row that are added up side by side.
+const VECTORS: usize = 8;
+
+/// What was found so far for one kept element.
+#[derive(Clone, Copy)]
+pub(super) struct Cell {
+    pub(super) sum: f64,
+    /// The winner, or the sum of integers.
+    pub(super) word: u32,
+    pub(super) place: u32,
+}
+
+/// The loops of one reduction over elements as they are stored, for one level.
+///
+/// # Safety
+/// Each wants a processor that has the level, and elements that are readable and aligned.
+#[derive(Clone, Copy)]
+pub(super) struct Folding {
+    /// What a cell is before anything is added.
+    pub(super) start: Cell,
+    /// Joins what was found in a later part of the same row.
+    pub(super) join: fn(&mut Cell, &Cell),
+    /// Adds rows of this many elements, one behind the other, to a cell each. The first element has this place in its row.
+    pub(super) rows: unsafe fn(from: *const u8, len: usize, place: usize, cells: &mut [Cell]),
+    /// Adds rows to columns, of which there are as many or more.
+    pub(super) columns: unsafe fn(rows: Rows, columns: &mut Columns),
+}
+
+impl Folding {
+    /// The loops of a reduction to numbers of a class. What is stored is floats of any width, or words.
+    pub(super) fn new(op: Reduce, class: Class, stored: DType, level: SimdLevel) -> Self {
+        match (op, class) {
+            (Reduce::Sum | Reduce::Mean, Class::Float) => floats::<Sum>(stored, level),
+            (Reduce::Sum | Reduce::Mean, Class::Int | Class::Uint) => words::<WrappingSum>(level),
+            (Reduce::Max, Class::Float) => floats::<Winner<Max<f32>>>(stored, level),
+            (Reduce::Max, Class::Int) => words::<Winner<Max<i32>>>(level),
+            (Reduce::Max, Class::Uint) => words::<Winner<Max<u32>>>(level),
+            (Reduce::Min, Class::Float) => floats::<Winner<Min<f32>>>(stored, level),
+            (Reduce::Min, Class::Int) => words::<Winner<Min<i32>>>(level),
+            (Reduce::Min, Class::Uint) => words::<Winner<Min<u32>>>(level),
+            (Reduce::ArgMax, Class::Float) => floats::<Place<Max<f32>>>(stored, level),
+            (Reduce::ArgMax, Class::Int) => words::<Place<Max<i32>>>(level),
+            (Reduce::ArgMax, Class::Uint) => words::<Place<Max<u32>>>(level),
+            (Reduce::ArgMin, Class::Float) => floats::<Place<Min<f32>>>(stored, level),
+            (Reduce::ArgMin, Class::Int) => words::<Place<Min<i32>>>(level),
+            (Reduce::ArgMin, Class::Uint) => words::<Place<Min<u32>>>(level),
+        }
+    }
+}
+
+fn floats<F: Fold>(stored: DType, level: SimdLevel) -> Folding {
+    match (stored, level) {
+        #[cfg(target_arch = "x86_64")]
+        (DType::F16, SimdLevel::Avx2 | SimdLevel::Avx512) => avx2::loops::<F, F16>(),
+        #[cfg(target_arch = "x86_64")]
+        (DType::BF16, SimdLevel::Avx2 | SimdLevel::Avx512) => avx2::loops::<F, Bf16>(),
+        (DType::F16, _) => loops::<F, F16>(),
+        (DType::BF16, _) => loops::<F, Bf16>(),
+        _ => words::<F>(level),
+    }
+}
+
+fn words<F: Fold>(level: SimdLevel) -> Folding {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx2 | SimdLevel::Avx512 => avx2::loops::<F, Whole>(),
+        // Elsewhere the compiler's own target has all that the levels name.
+        _ => loops::<F, Whole>(),
+    }
+}
+
+fn loops<F: Fold, S: Stored>() -> Folding {
+    let (rows, columns) = (add_rows::<F, [u32; LANES], S>, add_columns::<F, [u32; LANES], S>);
+    Folding { start: F::START, join: F::join, rows, columns }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Avx2, Cell, Columns, Fold, Folding, Rows, Stored};
+
+    pub(super) fn loops<F: Fold, S: Stored>() -> Folding {
+        Folding { start: F::START, join: F::join, rows: rows::<F, S>, columns: columns::<F, S> }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn rows<F: Fold, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
+        // SAFETY: the caller's promise.
+        unsafe { super::add_rows::<F, Avx2, S>(from, len, place, cells) };
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn columns<F: Fold, S: Stored>(rows: Rows, columns: &mut Columns) {
+        // SAFETY: the caller's promise.
+        unsafe { super::add_columns::<F, Avx2, S>(rows, columns) };
+    }
+}
+
+/// What a reduction does with elements. Everything is `#[inline(always)]`, so that it is compiled for the level.
+pub(super) trait Fold {
+    /// Its word changes nothing where it is added to columns.
+    const START: Cell;
+
+    /// Adds elements of one row, of which the first has this place in it.
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, cell: &mut Cell);
+
+    /// Adds elements of `N` rows to those of neighbouring columns. The first row has this place.
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, place: usize, lanes: Lanes<'_>);
+
+    fn join(cell: &mut Cell, later: &Cell);
+}
+
+/// # Safety
+/// As [`Folding::rows`].
+#[inline(always)]
+unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
+    // SAFETY: the caller's promise.
+    let values: &[S::Bits] = unsafe { std::slice::from_raw_parts(from.cast(), len * cells.len()) };
+    for (cell, row) in cells.iter_mut().zip(values.chunks_exact(len)) {
+        F::add_run::<V, S>(row, place, cell);
+    }
+}
+
+/// The sum of floats: of some in `f32`, of those sums in `f64`.
+struct Sum;
+
+impl Fold for Sum {
+    const START: Cell = Cell { sum: 0.0, word: 0, place: 0 };
+
+    #[inline(always)]
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, cell: &mut Cell) {
+        let (groups, rest) = values.as_chunks::<{ VECTORS * LANES }>();
+        let mut wide = [0f64; LANES];
+        for block in groups.chunks(SUM_ELEMENTS / (VECTORS * LANES)) {
+            let mut sums = [V::splat(0); VECTORS];
+            for group in block {
+                for (sum, from) in sums.iter_mut().zip(group.as_chunks().0) {
+                    *sum = sum.add_floats(S::load(from));
+                }
+            }
+            let [a, b, c, d, e, f, g, h] = sums;
+            let (low, high) =
+                (a.add_floats(b).add_floats(c.add_floats(d)), e.add_floats(f).add_floats(g.add_floats(h)));
+            widen(&mut wide, low.add_floats(high));
+        }
+        let (vectors, rest) = rest.as_chunks();
+        for from in vectors {
+            widen(&mut wide, S::load::<V>(from));
+        }
+        cell.sum += rest.iter().fold(0.0, |sum, &from| sum + f64::from(f32::from_bits(S::word(from))));
+        if values.len() >= LANES {
+            let [a, b, c, d, e, f, g, h] = wide;
+            cell.sum += ((a + e) + (c + g)) + ((b + f) + (d + h));
+        }
+    }
+
+    #[inline(always)]
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
+        let mut sum = V::splat(0);
+        for index in 0..N {
+            sum = sum.add_floats(row(index));
+        }
+        *lanes.sums = V::load(lanes.sums).add_floats(sum).words();
+    }
+
+    fn join(cell: &mut Cell, later: &Cell) {
+        cell.sum += later.sum;
+    }
+}
+
+#[inline(always)]
+fn widen<V: Vector>(sums: &mut [f64; LANES], values: V) {
+    sums.iter_mut().zip(values.words()).for_each(|(sum, value)| *sum += f64::from(f32::from_bits(value)));
+}
+
+/// The sum of integers, which wraps.
+struct WrappingSum;
+
+impl Fold for WrappingSum {
+    const START: Cell = Cell { sum: 0.0, word: 0, place: 0 };
+
+    #[inline(always)]
+    fn add_run<V: Vector, S: Stored>(values: &[S::Bits], _place: usize, cell: &mut Cell) {
+        let (vectors, rest) = values.as_chunks();
+        let mut sum = V::splat(0);
+        for from in vectors {
+            sum = sum.add_integers(S::load(from));
+        }
+        let sum = sum.fold(V::add_integers).wrapping_add(cell.word);
+        cell.word = rest.iter().fold(sum, |sum, &from| sum.wrapping_add(S::word(from)));
+    }
+
+    #[inline(always)]
+    fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, _place: usize, lanes: Lanes<'_>) {
+        let mut sum = V::load(lanes.words);
+        for index in 0..N {
+            sum = sum.add_integers(row(index));
+        }
+        *lanes.words = sum.words();
+    }
+
+    fn join(cell: &mut Cell, later: &Cell) {
+        cell.word = cell.word.wrapping_add(later.word);
+    }
+}

@@ -1,0 +1,291 @@
+//! Eight words at a time, for loops that the compiler does not make vector instructions of by itself.
+
+use half::f16;
+
+/// How many words a [`Vector`] has.
+pub(super) const LANES: usize = 8;
+
+/// Words, on which the numbers of one class are computed. Truth values are words of ones or of zeros.
+///
+/// Everything is `#[inline(always)]`, so that it is compiled for the level of the loop; a closure that a method of an iterator calls is
+/// not.
+pub(super) trait Words: Copy {
+    fn splat(word: u32) -> Self;
+    fn add_floats(self, other: Self) -> Self;
+    /// The sum of integers, which wraps.
+    fn add_integers(self, other: Self) -> Self;
+    /// Whether the float is greater than the other.
+    fn is_greater_float(self, other: Self) -> Self;
+    fn is_nan(self) -> Self;
+    /// Whether the integer with a sign is greater than the other.
+    fn is_greater_int(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn xor(self, other: Self) -> Self;
+    /// `one` where this is true, `other` elsewhere.
+    fn select(self, one: Self, other: Self) -> Self;
+    /// Whether all are true.
+    fn is_all(self) -> bool;
+}
+
+/// [`LANES`] words.
+pub(super) trait Vector: Words {
+    fn load(from: &[u32; LANES]) -> Self;
+    fn load_f16(from: &[u16; LANES]) -> Self;
+    fn load_bf16(from: &[u16; LANES]) -> Self;
+    fn words(self) -> [u32; LANES];
+
+    /// What all words become, by a function that does not care for the order of its arguments.
+    fn fold(self, join: impl Fn(Self, Self) -> Self) -> u32;
+}
+
+/// What elements are stored as.
+pub(super) trait Stored {
+    type Bits: bytemuck::Pod;
+
+    /// Elements as words of their class.
+    fn load<V: Vector>(from: &[Self::Bits; LANES]) -> V;
+
+    /// One of them.
+    fn word(from: Self::Bits) -> u32;
+}
+
+/// Words of any class.
+pub(super) struct Whole;
+
+impl Stored for Whole {
+    type Bits = u32;
+
+    #[inline(always)]
+    fn load<V: Vector>(from: &[u32; LANES]) -> V {
+        V::load(from)
+    }
+
+    #[inline(always)]
+    fn word(from: u32) -> u32 {
+        from
+    }
+}
+
+pub(super) struct F16;
+
+impl Stored for F16 {
+    type Bits = u16;
+
+    #[inline(always)]
+    fn load<V: Vector>(from: &[u16; LANES]) -> V {
+        V::load_f16(from)
+    }
+
+    #[inline(always)]
+    fn word(from: u16) -> u32 {
+        f16::from_bits(from).to_f32().to_bits()
+    }
+}
+
+pub(super) struct Bf16;
+
+impl Stored for Bf16 {
+    type Bits = u16;
+
+    #[inline(always)]
+    fn load<V: Vector>(from: &[u16; LANES]) -> V {
+        V::load_bf16(from)
+    }
+
+    #[inline(always)]
+    fn word(from: u16) -> u32 {
+        u32::from(from) << 16
+    }
+}
+
+#[inline(always)]
+fn truth(is_true: bool) -> u32 {
+    if is_true { u32::MAX } else { 0 }
+}
+
+impl<const N: usize> Words for [u32; N] {
+    #[inline(always)]
+    fn splat(word: u32) -> Self {
+        [word; N]
+    }
+
+    #[inline(always)]
+    fn add_floats(self, other: Self) -> Self {
+        std::array::from_fn(|lane| (f32::from_bits(self[lane]) + f32::from_bits(other[lane])).to_bits())
+    }
+
+    #[inline(always)]
+    fn add_integers(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane].wrapping_add(other[lane]))
+    }
+
+    #[inline(always)]
+    fn is_greater_float(self, other: Self) -> Self {
+        std::array::from_fn(|lane| truth(f32::from_bits(self[lane]) > f32::from_bits(other[lane])))
+    }
+
+    #[inline(always)]
+    fn is_nan(self) -> Self {
+        self.map(|word| truth(f32::from_bits(word).is_nan()))
+    }
+
+    #[inline(always)]
+    fn is_greater_int(self, other: Self) -> Self {
+        std::array::from_fn(|lane| truth(self[lane] as i32 > other[lane] as i32))
+    }
+
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] | other[lane])
+    }
+
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] ^ other[lane])
+    }
+
+    #[inline(always)]
+    fn select(self, one: Self, other: Self) -> Self {
+        std::array::from_fn(|lane| (self[lane] & one[lane]) | (!self[lane] & other[lane]))
+    }
+
+    #[inline(always)]
+    fn is_all(self) -> bool {
+        self.iter().fold(u32::MAX, |all, word| all & word) == u32::MAX
+    }
+}
+
+impl Vector for [u32; LANES] {
+    #[inline(always)]
+    fn load(from: &[u32; LANES]) -> Self {
+        *from
+    }
+
+    #[inline(always)]
+    fn load_f16(from: &[u16; LANES]) -> Self {
+        from.map(F16::word)
+    }
+
+    #[inline(always)]
+    fn load_bf16(from: &[u16; LANES]) -> Self {
+        from.map(Bf16::word)
+    }
+
+    #[inline(always)]
+    fn words(self) -> [u32; LANES] {
+        self
+    }
+
+    #[inline(always)]
+    fn fold(self, join: impl Fn(Self, Self) -> Self) -> u32 {
+        [4, 2, 1].into_iter().fold(self, |words, step| join(words, std::array::from_fn(|lane| words[lane ^ step])))[0]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2 {
+    use super::{LANES, Vector, Words};
+    use std::arch::x86_64::*;
+
+    /// Made only in loops of a level that has AVX2 and F16C.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Avx2(__m256i);
+
+    // SAFETY, for all of them: an `Avx2` is made only in loops whose callers know that the processor has the instructions.
+    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
+    impl Words for Avx2 {
+        #[inline(always)]
+        fn splat(word: u32) -> Self {
+            Self(unsafe { _mm256_set1_epi32(word as i32) })
+        }
+
+        #[inline(always)]
+        fn add_floats(self, other: Self) -> Self {
+            unsafe {
+                let (one, other) = (_mm256_castsi256_ps(self.0), _mm256_castsi256_ps(other.0));
+                Self(_mm256_castps_si256(_mm256_add_ps(one, other)))
+            }
+        }
+
+        #[inline(always)]
+        fn add_integers(self, other: Self) -> Self {
+            Self(unsafe { _mm256_add_epi32(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn is_greater_float(self, other: Self) -> Self {
+            unsafe {
+                let (one, other) = (_mm256_castsi256_ps(self.0), _mm256_castsi256_ps(other.0));
+                Self(_mm256_castps_si256(_mm256_cmp_ps::<_CMP_GT_OQ>(one, other)))
+            }
+        }
+
+        #[inline(always)]
+        fn is_nan(self) -> Self {
+            unsafe {
+                let numbers = _mm256_castsi256_ps(self.0);
+                Self(_mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(numbers, numbers)))
+            }
+        }
+
+        #[inline(always)]
+        fn is_greater_int(self, other: Self) -> Self {
+            Self(unsafe { _mm256_cmpgt_epi32(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn or(self, other: Self) -> Self {
+            Self(unsafe { _mm256_or_si256(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn xor(self, other: Self) -> Self {
+            Self(unsafe { _mm256_xor_si256(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn select(self, one: Self, other: Self) -> Self {
+            Self(unsafe { _mm256_blendv_epi8(other.0, one.0, self.0) })
+        }
+
+        #[inline(always)]
+        fn is_all(self) -> bool {
+            unsafe { _mm256_movemask_epi8(self.0) == -1 }
+        }
+    }
+
+    #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
+    impl Vector for Avx2 {
+        #[inline(always)]
+        fn load(from: &[u32; LANES]) -> Self {
+            Self(unsafe { _mm256_loadu_si256(from.as_ptr().cast()) })
+        }
+
+        #[inline(always)]
+        fn load_f16(from: &[u16; LANES]) -> Self {
+            Self(unsafe { _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) })
+        }
+
+        #[inline(always)]
+        fn load_bf16(from: &[u16; LANES]) -> Self {
+            unsafe { Self(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().cast())))) }
+        }
+
+        #[inline(always)]
+        fn words(self) -> [u32; LANES] {
+            let mut words = [0; LANES];
+            unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), self.0) };
+            words
+        }
+
+        #[inline(always)]
+        fn fold(self, join: impl Fn(Self, Self) -> Self) -> u32 {
+            unsafe {
+                let words = join(self, Self(_mm256_permute2x128_si256::<1>(self.0, self.0)));
+                let words = join(words, Self(_mm256_shuffle_epi32::<0b0100_1110>(words.0)));
+                let words = join(words, Self(_mm256_shuffle_epi32::<0b1011_0001>(words.0)));
+                _mm256_cvtsi256_si32(words.0) as u32
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! A body as instructions of the processor on values without number, each made once.
+
+use super::assembler::{self as asm, Opcode};
+use kiln_ir::kernel::{Instruction, Program};
+use kiln_ir::op::{Expression, Function, Infix, Prefix, Trace, Type};
+use kiln_ir::{Class, DType};
+use std::collections::HashMap;
+
+/// Index of a node.
+pub(super) type Value = usize;
+
+/// What makes a value. Truth is all bits of a lane, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// Elements of an argument: how they become words, and how many bytes one has.
+    Load { argument: usize, opcode: Opcode, bytes: usize },
+    /// A word in each lane.
+    Literal(u32),
+    /// A word that a run brings.
+    Parameter(usize),
+    /// One operand, and a byte of the instruction.
+    One(Opcode, Option<u8>, Value),
+    /// Two operands.
+    Two(Opcode, Option<u8>, [Value; 2]),
+    /// To the left or not, by so many bits.
+    Shift(bool, u8, Value),
+    /// `a * b + c`, rounded once.
+    MulAdd([Value; 3]),
+    /// `[no, yes, mask]`.
+    Blend([Value; 3]),
+    /// The nearest `F16`.
+    RoundHalf(Value),
+}
+
+/// What a program reads: its operands, the numbers of its elements, the results of its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    Operand(usize),
+    Iota,
+    Core,
+}
+
+/// A word that is the same for all elements of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    /// A scalar of the run.
+    Scalar(usize),
+    /// The one element of an operand.
+    Splat(usize),
+}
+
+/// A body, lowered.
+#[derive(Default)]
+pub(super) struct Lowered {
+    pub(super) nodes: Vec<Node>,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) parameters: Vec<Parameter>,
+    literals: HashMap<u32, Value>,
+}
+
+/// Comparisons as `CMPPS` numbers them; false where one is a NaN, and no exception.
+const EQUAL: u8 = 0x00;
+const LESS: u8 = 0x11;
+const LESS_OR_EQUAL: u8 = 0x12;
+/// True where one is a NaN.
+const UNORDERED: u8 = 0x03;
+
+impl Node {
+    /// What it takes.
+    pub(super) fn inputs(&self) -> &[Value] {
+        match self {
+            Self::Load { .. } | Self::Literal(_) | Self::Parameter(_) => &[],
+            Self::One(_, _, a) | Self::Shift(_, _, a) | Self::RoundHalf(a) => std::slice::from_ref(a),
+            Self::Two(_, _, args) => args,
+            Self::MulAdd(args) | Self::Blend(args) => args,
+        }
+    }
+
+    /// Whether it lies in memory, broadcast, for the whole run.
+    pub(super) fn is_constant(&self) -> bool {
+        matches!(self, Self::Literal(_) | Self::Parameter(_))
+    }
+}
+
+impl Lowered {
+    /// Lowers a program; `None` where it does what has no instruction. `is_splat` tells operands with one element.
+    pub(super) fn new(program: &Program, dtypes: &[DType], is_splat: impl Fn(usize) -> bool) -> Option<Self> {
+        let mut lowered = Self::default();
+        let mut values: Vec<Value> = Vec::with_capacity(program.instructions.len());
+        for instruction in &program.instructions {
+            let value = match instruction {
+                &Instruction::Load { operand } if is_splat(operand) => lowered.parameter(Parameter::Splat(operand)),
+                &Instruction::Load { operand } => lowered.load(Argument::Operand(operand), dtypes[operand]),
+                &Instruction::Scalar { scalar, .. } => lowered.parameter(Parameter::Scalar(scalar)),
+                Instruction::Iota => lowered.load(Argument::Iota, DType::U32),
+                Instruction::Core { .. } => lowered.load(Argument::Core, DType::F32),
+                Instruction::Op { op, class, args } => {
+                    let args: Vec<Value> = args.iter().map(|&arg| values[arg]).collect();
+                    lowered.trace(&op.trace(*class)?, &args)?
+                }
+                &Instruction::Cast { arg, from, to } => lowered.cast(values[arg], from, to)?,
+            };
+            values.push(value);
+        }
+        lowered.keep_needed(*values.last()?);
+        Some(lowered)
+    }
+
+    fn push(&mut self, node: Node) -> Value {
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    fn literal(&mut self, word: u32) -> Value {
+        if let Some(&value) = self.literals.get(&word) {
+            return value;
+        }
+        let value = self.push(Node::Literal(word));
+        self.literals.insert(word, value);
+        value
+    }
+
+    fn load(&mut self, argument: Argument, dtype: DType) -> Value {
+        let index = position_or_push(&mut self.arguments, argument);
+        let (opcode, bytes) = match dtype {
+            DType::F32 | DType::I32 | DType::U32 => (asm::MOVUPS, 4),
+            DType::F16 => (asm::CVTPH2PS, 2),
+            DType::BF16 => (asm::PMOVZXWD, 2),
+            DType::U8 => (asm::PMOVZXBD, 1),
+        };
+        let load = self.push(Node::Load { argument: index, opcode, bytes });
+        if dtype == DType::BF16 { self.push(Node::Shift(true, 16, load)) } else { load }
+    }
+
+    fn parameter(&mut self, parameter: Parameter) -> Value {
+        let index = position_or_push(&mut self.parameters, parameter);
+        self.push(Node::Parameter(index))
+    }
+
+    /// A conversion, where it is an instruction or two.
+    fn cast(&mut self, a: Value, from: Class, to: DType) -> Option<Value> {
+        Some(match (from, to) {
+            (Class::Float, DType::F32) | (Class::Int | Class::Uint, DType::I32 | DType::U32) => a,
+            (Class::Float, DType::F16) => self.push(Node::RoundHalf(a)),
+            (Class::Int, DType::F32) => self.push(Node::One(asm::CVTDQ2PS, None, a)),
+            (Class::Int | Class::Uint, DType::U8) => self.with_literal(asm::PAND, a, 0xff),
+            _ => return None,
+        })
+    }
+
+    /// The steps of an op, of these arguments.
+    fn trace(&mut self, trace: &Trace, args: &[Value]) -> Option<Value> {
+        let mut values: Vec<Value> = Vec::with_capacity(trace.steps.len());
+        for step in &trace.steps {
+            let value = match step.expression {
+                Expression::Arg(index) => args[index],
+                Expression::Literal(bits) if step.ty == Type::Bool => self.literal(if bits == 0 { 0 } else { !0 }),
+                Expression::Literal(bits) => self.literal(bits),
+                Expression::Prefix(prefix, a) => self.prefix(prefix, step.ty, values[a]),
+                Expression::Infix(infix, a, b) => self.infix(infix, trace.steps[a].ty, [values[a], values[b]])?,
+                Expression::Call(function, a) => self.call(function, values[a]),
+                Expression::MulAdd(args) => self.push(Node::MulAdd(args.map(|arg| values[arg]))),
+                Expression::IsNan(a) => self.push(Node::Two(asm::CMPPS, Some(UNORDERED), [values[a]; 2])),
+                Expression::Bitcast(a) => values[a],
+                Expression::Convert(a) => {
+                    let opcode = if step.ty == Type::F32 { asm::CVTDQ2PS } else { asm::CVTPS2DQ };
+                    self.push(Node::One(opcode, None, values[a]))
+                }
+                Expression::Select(args) => self.select(args.map(|arg| values[arg])),
+            };
+            values.push(value);
+        }
+        values.last().copied()
+    }
+
+    fn two(&mut self, opcode: Opcode, args: [Value; 2]) -> Value {
+        self.push(Node::Two(opcode, None, args))
+    }
+
+    fn with_literal(&mut self, opcode: Opcode, a: Value, word: u32) -> Value {
+        let literal = self.literal(word);
+        self.two(opcode, [a, literal])
+    }
+
+    /// The smaller or the larger of two floats is an instruction, which chooses as these comparisons do, also with a NaN.
+    fn select(&mut self, [no, yes, mask]: [Value; 3]) -> Value {
+        match self.nodes[mask] {
+            Node::Two(asm::CMPPS, Some(LESS), compared) if compared == [yes, no] => self.two(asm::MINPS, [yes, no]),
+            Node::Two(asm::CMPPS, Some(LESS), compared) if compared == [no, yes] => self.two(asm::MAXPS, [yes, no]),
+            _ => self.push(Node::Blend([no, yes, mask])),
+        }
+    }
+
+    fn prefix(&mut self, prefix: Prefix, ty: Type, a: Value) -> Value {
+        match (prefix, ty) {
+            (Prefix::Neg, Type::F32) => self.with_literal(asm::PXOR, a, 0x8000_0000),
+            (Prefix::Neg, _) => {
+                let zero = self.literal(0);
+                self.two(asm::PSUBD, [zero, a])
+            }
+            (Prefix::Invert | Prefix::Not, _) => self.with_literal(asm::PXOR, a, !0),
+        }
+    }
+
+    fn infix(&mut self, infix: Infix, ty: Type, [a, b]: [Value; 2]) -> Option<Value> {
+        let is_float = ty == Type::F32;
+        let opcode = match infix {
+            Infix::Add if is_float => asm::ADDPS,
+            Infix::Sub if is_float => asm::SUBPS,
+            Infix::Mul if is_float => asm::MULPS,
+            Infix::Div if is_float => asm::DIVPS,
+            Infix::Eq | Infix::Lt | Infix::Le if is_float => {
+                let comparison = match infix {
+                    Infix::Eq => EQUAL,
+                    Infix::Lt => LESS,
+                    _ => LESS_OR_EQUAL,
+                };
+                return Some(self.push(Node::Two(asm::CMPPS, Some(comparison), [a, b])));
+            }
+            Infix::Add => asm::PADDD,
+            Infix::Sub => asm::PSUBD,
+            Infix::Mul => asm::PMULLD,
+            Infix::Div => return None,
+            Infix::And => asm::PAND,
+            Infix::Or => asm::POR,
+            Infix::Xor => asm::PXOR,
+            Infix::Shl | Infix::Shr => return Some(self.shift(infix == Infix::Shl, a, b)),
+            Infix::Eq => asm::PCMPEQD,
+            Infix::Lt if ty == Type::I32 => return Some(self.two(asm::PCMPGTD, [b, a])),
+            // a < b is not b <= a.
+            Infix::Lt => {
+                let not_less = self.infix(Infix::Le, ty, [b, a])?;
+                return Some(self.with_literal(asm::PXOR, not_less, !0));
+            }
+            Infix::Le if ty == Type::I32 => {
+                let greater = self.two(asm::PCMPGTD, [a, b]);
+                return Some(self.with_literal(asm::PXOR, greater, !0));
+            }
+            Infix::Le => {
+                let smaller = self.two(asm::PMINUD, [a, b]);
+                return Some(self.two(asm::PCMPEQD, [smaller, a]));
+            }
+        };
+        Some(self.two(opcode, [a, b]))
+    }
+
+    fn shift(&mut self, is_left: bool, a: Value, amount: Value) -> Value {
+        match self.nodes[amount] {
+            Node::Literal(bits) => self.push(Node::Shift(is_left, bits as u8, a)),
+            _ => self.two(if is_left { asm::PSLLVD } else { asm::PSRLVD }, [a, amount]),
+        }
+    }
+
+    fn call(&mut self, function: Function, a: Value) -> Value {
+        // The byte of a rounding: its direction, and that it is no exception to be inexact.
+        let round = |direction: u8| Node::One(asm::ROUNDPS, Some(8 | direction), a);
+        match function {
+            Function::Abs => self.with_literal(asm::PAND, a, 0x7fff_ffff),
+            Function::Sqrt => self.push(Node::One(asm::SQRTPS, None, a)),
+            Function::InverseSqrt => {
+                let root = self.push(Node::One(asm::SQRTPS, None, a));
+                let one = self.literal(1f32.to_bits());
+                self.two(asm::DIVPS, [one, root])
+            }
+            Function::Round => self.push(round(0)),
+            Function::Floor => self.push(round(1)),
+            Function::Ceil => self.push(round(2)),
+        }
+    }
+
+    /// Leaves only what the result needs, each value as late as it is needed first: so few are there at a time.
+    fn keep_needed(&mut self, result: Value) {
+        let mut order: Vec<Node> = Vec::new();
+        let mut places: Vec<Option<Value>> = vec![None; self.nodes.len()];
+        let mut stack = vec![(result, false)];
+        while let Some((value, has_inputs)) = stack.pop() {
+            if places[value].is_some() {
+                continue;
+            }
+            if !has_inputs {
+                stack.push((value, true));
+                stack.extend(self.nodes[value].inputs().iter().rev().map(|&input| (input, false)));
+                continue;
+            }
+            places[value] = Some(order.len());
+            order.push(self.nodes[value].with_inputs(|input| places[input].unwrap_or_default()));
+        }
+        self.nodes = order;
+        self.literals.clear();
+    }
+}
+
+impl Node {
+    fn with_inputs(self, new: impl Fn(Value) -> Value) -> Self {
+        match self {
+            Self::Load { .. } | Self::Literal(_) | Self::Parameter(_) => self,
+            Self::One(opcode, byte, a) => Self::One(opcode, byte, new(a)),
+            Self::Shift(is_left, bits, a) => Self::Shift(is_left, bits, new(a)),
+            Self::RoundHalf(a) => Self::RoundHalf(new(a)),
+            Self::Two(opcode, byte, args) => Self::Two(opcode, byte, args.map(new)),
+            Self::MulAdd(args) => Self::MulAdd(args.map(new)),
+            Self::Blend(args) => Self::Blend(args.map(new)),
+        }
+    }
+}
+
+fn position_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter().position(|other| *other == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    })
+}

@@ -1,0 +1,365 @@
+//! Which value is in which register, and the code that follows from it.
+//!
+//! The program is a straight line, so one pass does: a value that is needed latest goes to the stack when registers run out.
+
+use super::assembler::{self as asm, Assembler, General, Opcode, Source, VECTORS, Vector};
+use super::lower::{Lowered, Node, Value};
+use smallvec::SmallVec;
+
+/// Pointers to the first arguments stay in these.
+const POINTERS: [General; 4] = [General::R8, General::R9, General::R10, General::R11];
+/// More values than this on the stack would need pages that Windows wants touched in order.
+const MAX_SLOTS: usize = 96;
+/// Registers that an instruction may need beside those of its operands.
+const SPARE: usize = 2;
+/// Bytes of a vector.
+const VECTOR_BYTES: i32 = 32;
+
+/// How results are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// As words.
+    Words,
+    /// As `F16`.
+    Halves,
+}
+
+/// The code of a loop over vectors: rdi points at the pointers of the arguments and, behind them, of the output; rsi is the number of
+/// elements, a multiple of eight and not zero; rdx points at the parameters. `None` where it needs too much of the stack.
+pub(super) fn emit(lowered: &Lowered, store: Store, is_streaming: bool) -> Option<Vec<u8>> {
+    let mut emitter = Emitter::new(lowered);
+    // The room is known at the end; the instruction has the same length for all.
+    emitter.assembler.enter(0);
+    for (index, &register) in POINTERS.iter().enumerate().take(lowered.arguments.len() + 1) {
+        emitter.assembler.load_pointer(register, index);
+    }
+    emitter.hoist_constants();
+    let start = emitter.assembler.begin_loop();
+    for index in 0..lowered.nodes.len() {
+        emitter.node(index);
+    }
+    emitter.store(store, is_streaming);
+    emitter.assembler.end_loop(start);
+    let room = emitter.slots as i32 * VECTOR_BYTES;
+    emitter.assembler.leave(room, is_streaming);
+    let is_small = emitter.slots <= MAX_SLOTS;
+    let mut entry = Assembler::default();
+    entry.enter(room);
+    emitter.assembler.bytes[..entry.bytes.len()].copy_from_slice(&entry.bytes);
+    is_small.then(|| emitter.assembler.finish())
+}
+
+struct Emitter<'a> {
+    lowered: &'a Lowered,
+    assembler: Assembler,
+    /// The nodes that take each value, last first, so that the next one is at the end.
+    uses: Vec<SmallVec<[usize; 4]>>,
+    /// Where each value is: in a register, on the stack, or both.
+    homes: Vec<Home>,
+    /// What is in each register that values may have.
+    registers: [Option<Value>; VECTORS],
+    /// Registers from this one on hold constants for the whole loop.
+    end: usize,
+    slots: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Home {
+    register: Option<Vector>,
+    slot: Option<usize>,
+}
+
+/// Registers that an instruction needs, which must not be taken for anything else meanwhile.
+type Held = SmallVec<[Vector; 4]>;
+
+impl<'a> Emitter<'a> {
+    fn new(lowered: &'a Lowered) -> Self {
+        let nodes = &lowered.nodes;
+        let mut uses = vec![SmallVec::new(); nodes.len()];
+        // The result is needed at the end.
+        if let Some(last) = uses.last_mut() {
+            last.push(nodes.len());
+        }
+        for (index, node) in nodes.iter().enumerate().rev() {
+            node.inputs().iter().for_each(|&input| uses[input].push(index));
+        }
+        let homes = vec![Home::default(); nodes.len()];
+        Self {
+            lowered,
+            assembler: Assembler::default(),
+            uses,
+            homes,
+            registers: [None; VECTORS],
+            end: VECTORS,
+            slots: 0,
+        }
+    }
+
+    /// Loads the constants with the most uses into registers that no value will need.
+    fn hoist_constants(&mut self) {
+        let free = VECTORS.saturating_sub(self.pressure() + SPARE);
+        let is_constant = |value: &Value| self.lowered.nodes[*value].is_constant();
+        let mut constants: Vec<Value> = (0..self.lowered.nodes.len()).filter(is_constant).collect();
+        constants.sort_by_key(|&value| std::cmp::Reverse(self.uses[value].len()));
+        for value in constants.into_iter().take(free) {
+            let source = self.source(value);
+            self.end -= 1;
+            let register = self.end as Vector;
+            self.assembler.vector(asm::MOVUPS, register, None, source);
+            self.homes[value].register = Some(register);
+        }
+    }
+
+    /// The most values that are there at a time.
+    fn pressure(&self) -> usize {
+        let nodes = &self.lowered.nodes;
+        let last_use = |value: Value| self.uses[value].first().copied().unwrap_or(value);
+        let mut change = vec![0isize; nodes.len() + 2];
+        for value in (0..nodes.len()).filter(|&value| !nodes[value].is_constant()) {
+            change[value] += 1;
+            change[last_use(value) + 1] -= 1;
+        }
+        let counts = change.iter().scan(0, |count, change| {
+            *count += change;
+            Some(*count)
+        });
+        counts.max().unwrap_or(0) as usize
+    }
+
+    fn node(&mut self, index: usize) {
+        let mut held = Held::new();
+        match self.lowered.nodes[index] {
+            Node::Literal(_) | Node::Parameter(_) => {}
+            Node::Load { argument, opcode, bytes } => {
+                let to = self.take(&held);
+                let from = self.element(argument, bytes);
+                self.assembler.vector(opcode, to, None, from);
+                self.put(index, to);
+            }
+            Node::One(opcode, byte, a) => {
+                let a = self.source(a);
+                let to = self.result(index);
+                self.write(opcode, byte, to, None, a);
+            }
+            Node::Two(opcode, byte, args) => {
+                let [a, b] = if self.swaps(opcode, args) { [args[1], args[0]] } else { args };
+                let a = self.register(a, &mut held);
+                let b = self.source(b);
+                let to = self.result(index);
+                self.write(opcode, byte, to, Some(a), b);
+            }
+            Node::Shift(is_left, bits, a) => {
+                let a = self.register(a, &mut held);
+                let to = self.result(index);
+                self.assembler.shift(is_left, to, a, bits);
+            }
+            Node::Blend([no, yes, mask]) => {
+                let mask = self.register(mask, &mut held);
+                let no = self.register(no, &mut held);
+                let yes = self.source(yes);
+                let to = self.result(index);
+                self.write(asm::BLENDVPS, Some(mask << 4), to, Some(no), yes);
+            }
+            Node::RoundHalf(a) => {
+                let a = self.register(a, &mut held);
+                let to = self.result(index);
+                // The source is in the first field, the result in the last.
+                self.assembler.vector_byte(asm::CVTPS2PH, a, None, Source::Register(to), 0);
+                self.assembler.vector(asm::CVTPH2PS, to, None, Source::Register(to));
+            }
+            Node::MulAdd(args) => self.mul_add(index, args),
+        }
+    }
+
+    /// The result takes the place of an operand: of one that is not needed any more, where there is one.
+    fn mul_add(&mut self, index: usize, [a, b, c]: [Value; 3]) {
+        let mut held = Held::new();
+        // The factor that ends here comes first, and one that is in memory last.
+        let [a, b] = if self.ends(b, index) && !self.ends(a, index) { [b, a] } else { [a, b] };
+        if self.ends(c, index) && !self.is_in_memory(c) {
+            let [a, b] = if self.is_in_memory(a) { [b, a] } else { [a, b] };
+            let c = self.register(c, &mut held);
+            let a = self.register(a, &mut held);
+            let b = self.source(b);
+            self.assembler.vector(asm::FMADD231, c, Some(a), b);
+            self.finish_in(index, c);
+        } else if self.ends(a, index) && a != b && a != c && !self.is_in_memory(a) {
+            let a = self.register(a, &mut held);
+            if self.is_in_memory(b) && !self.is_in_memory(c) {
+                let c = self.register(c, &mut held);
+                let b = self.source(b);
+                self.assembler.vector(asm::FMADD132, a, Some(c), b);
+            } else {
+                let b = self.register(b, &mut held);
+                let c = self.source(c);
+                self.assembler.vector(asm::FMADD213, a, Some(b), c);
+            }
+            self.finish_in(index, a);
+        } else {
+            let [a, b] = if self.is_in_memory(a) { [b, a] } else { [a, b] };
+            let a = self.register(a, &mut held);
+            if let Source::Register(b) = self.source(b) {
+                held.push(b);
+            }
+            if let Source::Register(c) = self.source(c) {
+                held.push(c);
+            }
+            let to = self.take(&held);
+            // Taking may have sent nothing away that is held, so the sources are where they were.
+            let (b, c) = (self.source(b), self.source(c));
+            let copy = if matches!(c, Source::Register(_)) { asm::MOVAPS } else { asm::MOVUPS };
+            self.assembler.vector(copy, to, None, c);
+            self.assembler.vector(asm::FMADD231, to, Some(a), b);
+            self.finish_in(index, to);
+        }
+    }
+
+    fn is_in_memory(&self, value: Value) -> bool {
+        self.homes[value].register.is_none()
+    }
+
+    fn write(&mut self, opcode: Opcode, byte: Option<u8>, to: Vector, first: Option<Vector>, last: Source) {
+        match byte {
+            Some(byte) => self.assembler.vector_byte(opcode, to, first, last, byte),
+            None => self.assembler.vector(opcode, to, first, last),
+        }
+    }
+
+    /// Whether operands change places so that one that lies in memory comes last.
+    fn swaps(&self, opcode: Opcode, [a, b]: [Value; 2]) -> bool {
+        const COMMUTE: [Opcode; 9] = [
+            asm::ADDPS,
+            asm::MULPS,
+            asm::PADDD,
+            asm::PMULLD,
+            asm::PAND,
+            asm::POR,
+            asm::PXOR,
+            asm::PCMPEQD,
+            asm::PMINUD,
+        ];
+        COMMUTE.contains(&opcode) && self.is_in_memory(a) && !self.is_in_memory(b)
+    }
+
+    /// Stores the last value.
+    fn store(&mut self, store: Store, is_streaming: bool) {
+        let mut held = Held::new();
+        let result = self.register(self.lowered.nodes.len() - 1, &mut held);
+        let output = self.lowered.arguments.len();
+        match (store, is_streaming) {
+            (Store::Words, is_streaming) => {
+                let to = self.element(output, 4);
+                let opcode = if is_streaming { asm::MOVNTPS } else { asm::MOVUPS_TO };
+                self.assembler.vector(opcode, result, None, to);
+            }
+            (Store::Halves, false) => {
+                let to = self.element(output, 2);
+                self.assembler.vector_byte(asm::CVTPS2PH, result, None, to, 0);
+            }
+            (Store::Halves, true) => {
+                let halves = self.take(&held);
+                self.assembler.vector_byte(asm::CVTPS2PH, result, None, Source::Register(halves), 0);
+                let to = self.element(output, 2);
+                self.assembler.half(asm::MOVNTPS, halves, to);
+            }
+        }
+    }
+
+    /// Where the elements of an argument or of the output are.
+    fn element(&mut self, argument: usize, bytes: usize) -> Source {
+        let pointer = POINTERS.get(argument).copied().unwrap_or_else(|| {
+            self.assembler.load_pointer(General::Rax, argument);
+            General::Rax
+        });
+        Source::Element(pointer, bytes)
+    }
+
+    /// Where a value can be read.
+    fn source(&mut self, value: Value) -> Source {
+        match (self.homes[value], self.lowered.nodes[value]) {
+            (Home { register: Some(register), .. }, _) => Source::Register(register),
+            (Home { slot: Some(slot), .. }, _) => stack(slot),
+            (_, Node::Parameter(index)) => Source::Memory(General::Rdx, index as i32 * VECTOR_BYTES),
+            (_, Node::Literal(word)) => self.assembler.literal(word),
+            _ => unreachable!("a value is made before it is used"),
+        }
+    }
+
+    /// The register of a value, loaded where it is in memory. It is held from now on.
+    fn register(&mut self, value: Value, held: &mut Held) -> Vector {
+        let register = match self.source(value) {
+            Source::Register(register) => register,
+            from => {
+                let register = self.take(held);
+                self.assembler.vector(asm::MOVUPS, register, None, from);
+                register
+            }
+        };
+        held.push(register);
+        register
+    }
+
+    /// Whether a value's last use is this node.
+    fn ends(&self, value: Value, index: usize) -> bool {
+        !self.lowered.nodes[value].is_constant() && self.uses[value].first() == Some(&index)
+    }
+
+    /// A register for the result of a single instruction, whose operands were found before: it may be that of an operand, which is read
+    /// before the result is written.
+    fn result(&mut self, index: usize) -> Vector {
+        self.release_inputs(index);
+        let to = self.take(&Held::new());
+        self.put(index, to);
+        to
+    }
+
+    /// Notes that a node's result took the place of an operand.
+    fn finish_in(&mut self, index: usize, register: Vector) {
+        self.release_inputs(index);
+        self.put(index, register);
+    }
+
+    fn put(&mut self, value: Value, register: Vector) {
+        self.registers[usize::from(register)] = Some(value);
+        self.homes[value].register = Some(register);
+    }
+
+    /// Counts the uses of a node's inputs, and gives back the registers of those that it uses last.
+    fn release_inputs(&mut self, index: usize) {
+        for &input in self.lowered.nodes[index].inputs() {
+            self.uses[input].retain(|at| *at != index);
+            if self.uses[input].is_empty()
+                && !self.lowered.nodes[input].is_constant()
+                && let Some(register) = self.homes[input].register.take()
+            {
+                self.registers[usize::from(register)] = None;
+            }
+        }
+    }
+
+    /// A register that is free, or was that of the value that is needed latest, which goes to the stack.
+    fn take(&mut self, held: &Held) -> Vector {
+        let is_held = |register: &usize| held.contains(&(*register as Vector));
+        let range = 0..self.end;
+        if let Some(free) = range.clone().find(|&at| self.registers[at].is_none() && !is_held(&at)) {
+            return free as Vector;
+        }
+        let next_use = |&at: &usize| self.registers[at].and_then(|value| self.uses[value].last().copied());
+        let latest = range.filter(|at| !is_held(at)).max_by_key(next_use);
+        let register = latest.expect("an instruction holds fewer registers than there are");
+        if let Some(value) = self.registers[register].take() {
+            self.homes[value].register = None;
+            if self.homes[value].slot.is_none() {
+                self.assembler.vector(asm::MOVUPS_TO, register as Vector, None, stack(self.slots));
+                self.homes[value].slot = Some(self.slots);
+                self.slots += 1;
+            }
+        }
+        register as Vector
+    }
+}
+
+/// A vector on the stack.
+fn stack(slot: usize) -> Source {
+    Source::Memory(General::Rsp, slot as i32 * VECTOR_BYTES)
+}

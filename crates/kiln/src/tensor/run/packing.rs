@@ -1,0 +1,112 @@
+//! Memory for the results of a run: small ones share a block.
+//!
+//! A request to the pool, its lock and its return cost more than an op on a few elements. A block returns when its last result goes, so one
+//! small tensor that is kept from a run holds at most [`MAX_SHARED_BYTES`].
+
+use super::{check_size, room};
+use crate::{Device, Result};
+use kiln_ir::graph::TensorType;
+use kiln_runtime::Buffer;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// The most bytes of results that share a block, and of each of them.
+const MAX_SHARED_BYTES: u64 = 16 << 10;
+const MAX_SMALL_BYTES: u64 = 1 << 10;
+/// Results begin at multiples of this: a cache line.
+const ALIGNMENT: u64 = 64;
+
+/// Which block each result of a program is in, and where.
+pub(super) struct Packing {
+    blocks: Vec<Block>,
+    /// Empty where each result has a block of its own.
+    places: Vec<(usize, Range<u64>)>,
+}
+
+struct Block {
+    bytes: u64,
+    /// The largest result in it.
+    largest: TensorType,
+}
+
+impl Packing {
+    /// Packs results: each for itself, unless blocks of the device `may_share`.
+    pub(super) fn new<'a>(results: impl Iterator<Item = &'a TensorType>, may_share: bool) -> Self {
+        let (mut blocks, mut places): (Vec<Block>, Vec<_>) = (Vec::new(), Vec::new());
+        // The block with room for small results.
+        let mut shared: Option<usize> = None;
+        for ty in results {
+            let bytes = room(ty.bytes());
+            let is_small = may_share && bytes <= MAX_SMALL_BYTES;
+            let has_room = |&block: &usize| blocks[block].bytes + bytes <= MAX_SHARED_BYTES;
+            let block = shared.filter(has_room).filter(|_| is_small).unwrap_or(blocks.len());
+            if block == blocks.len() {
+                blocks.push(Block { bytes: 0, largest: ty.clone() });
+            }
+            if is_small {
+                shared = Some(block);
+            }
+            let start = blocks[block].bytes.next_multiple_of(ALIGNMENT);
+            places.push((block, start..start + bytes));
+            blocks[block].bytes = start + bytes;
+        }
+        if blocks.len() == places.len() {
+            places.clear();
+        }
+        Self { blocks, places }
+    }
+
+    /// Memory for the results, in order.
+    ///
+    /// # Errors
+    /// As [`allocate_elements`](super::allocate_elements).
+    pub(super) fn allocate(&self, device: &Device) -> Result<SmallVec<[Buffer; 4]>> {
+        let mut blocks: SmallVec<[Buffer; 4]> = SmallVec::with_capacity(self.blocks.len());
+        for block in &self.blocks {
+            check_size(device, &block.largest)?;
+            blocks.push(device.buffer(block.bytes)?);
+        }
+        if self.places.is_empty() {
+            return Ok(blocks);
+        }
+        let mut results: SmallVec<[Buffer; 4]> = SmallVec::with_capacity(self.places.len());
+        for (block, range) in &self.places {
+            results.push(blocks[*block].slice(range.clone())?);
+        }
+        Ok(results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::{DType, Shape};
+
+    fn pack(elements: &[usize], may_share: bool) -> Packing {
+        let types: Vec<TensorType> =
+            elements.iter().map(|&length| TensorType { shape: Shape::from(length), dtype: DType::F32 }).collect();
+        Packing::new(types.iter(), may_share)
+    }
+
+    #[test]
+    fn small_results_share_blocks_that_stay_small() {
+        let packing = pack(&[16, 1 << 20, 4, 0, 100, 256, 257], true);
+        let bytes: Vec<u64> = packing.blocks.iter().map(|block| block.bytes).collect();
+        // Four bytes to an element; the small ones at multiples of 64 in the first block.
+        assert_eq!(bytes, [64 + 64 + 64 + 448 + 1024, 4 << 20, 257 * 4 + 12]);
+        let places =
+            [(0, 0..64), (1, 0..4 << 20), (0, 64..80), (0, 128..144), (0, 192..592), (0, 640..1664), (2, 0..1040)];
+        assert_eq!(packing.places, places);
+        let many = pack(&[16; 1000], true);
+        assert_eq!(many.blocks.len(), 1000 * 64 / MAX_SHARED_BYTES as usize + 1);
+        assert!(many.blocks.iter().all(|block| block.bytes <= MAX_SHARED_BYTES));
+    }
+
+    #[test]
+    fn where_blocks_are_not_divided_each_result_has_its_own() {
+        let packing = pack(&[16, 4, 100], false);
+        assert!(packing.places.is_empty());
+        assert_eq!(packing.blocks.iter().map(|block| block.bytes).collect::<Vec<_>>(), [64, 16, 400]);
+        assert!(pack(&[16], true).places.is_empty());
+    }
+}
