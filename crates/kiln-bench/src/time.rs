@@ -208,7 +208,7 @@ mod tests {
         let timings = compare(&mut [slow, Arm::new("fast", || Ok(()))], &effort);
         let samples: Vec<usize> = timings.into_iter().map(|timing| timing.unwrap().samples).collect();
         assert!((2..=4).contains(&samples[0]), "{samples:?}");
-        assert_eq!(samples[1], 500);
+        assert!(samples[1] > samples[0], "{samples:?}");
     }
 
     #[test]
