@@ -21,7 +21,6 @@ use kiln_bench::{Fault, Limits, Number};
 use line::Line;
 use options::Options;
 use report::Report;
-use std::process::Command;
 
 fn main() -> Result<(), Fault> {
     let options = Options::parse();
@@ -32,9 +31,6 @@ fn main() -> Result<(), Fault> {
     }
     if !options.memory_of.is_empty() {
         return memory::print_own_peak(&options.memory_of, options.threads);
-    }
-    if options.gpu {
-        return compare_gpus();
     }
     let mut report = Report::new(&options);
     report.print_head();
@@ -89,12 +85,4 @@ fn measure(options: &Options, report: &mut Report) -> Result<(), Fault> {
     }
     report.set_limits(&limits, &single);
     Ok(())
-}
-
-/// The comparison on a GPU is a package of its own, which builds burn for wgpu.
-fn compare_gpus() -> Result<(), Fault> {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/gpu/Cargo.toml");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["run", "--release", "--manifest-path", manifest]).status()?;
-    if status.success() { Ok(()) } else { Err(format!("the comparison on a GPU ended with {status}").into()) }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Footprint {
 pub(crate) fn footprints(options: &Options) -> Result<Vec<Footprint>, Fault> {
     let mut lines = Vec::new();
     let names: Vec<_> = LIBRARIES.iter().map(|library| library.name).filter(|name| options.wants_arm(name)).collect();
-    let heads: Vec<String> = names.iter().map(|name| format!("{name:>12}")).collect();
+    let heads: Vec<String> = names.iter().map(|name| format!("{name:>10}")).collect();
     println!("{:<26} {:>4} {:>9} {} {:>6}", "peak resident MB", "", "needed", heads.join(" "), "ratio");
     for work in options.works() {
         for number in options.numbers() {
@@ -38,7 +38,7 @@ pub(crate) fn footprints(options: &Options) -> Result<Vec<Footprint>, Fault> {
             let ratio = bytes_of("kiln").zip(best).map(|(ours, best)| ours as f64 / best.max(1) as f64);
             let needed_bytes = work.op.bytes_read(number) + work.op.bytes_written(number);
             let mega = |bytes: Option<u64>| bytes.map_or("-".to_string(), |bytes| format!("{:.1}", bytes as f64 / 1e6));
-            let cells: Vec<String> = arms.iter().map(|arm| format!("{:>12}", mega(arm.1))).collect();
+            let cells: Vec<String> = arms.iter().map(|arm| format!("{:>10}", mega(arm.1))).collect();
             let shown = ratio.map_or("-".to_string(), |ratio| format!("{ratio:.2}"));
             println!("{:<26} {number:>4} {:>9.1} {} {shown:>6}", work.id, needed_bytes / 1e6, cells.join(" "));
             lines.push(Footprint { work: work.id, dtype: number, needed_bytes, arms, ratio });

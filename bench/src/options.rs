@@ -48,9 +48,6 @@ pub(crate) struct Options {
     /// Instead of the table: peak resident bytes of each arm, in a process of its own
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Instead of the table: Kiln's GPU device beside burn on wgpu, through the package in `bench/gpu`
-    #[arg(long)]
-    pub(crate) gpu: bool,
     /// Of `--memory`, in the process of one arm: `ARM WORK DTYPE`
     #[arg(long, hide = true, num_args = 3, value_names = ["ARM", "WORK", "DTYPE"])]
     pub(crate) memory_of: Vec<String>,

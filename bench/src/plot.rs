@@ -135,10 +135,9 @@ fn named<'a, 'b>(series: &mut plotters::chart::SeriesAnno<'a, SVGBackend<'b>>, n
 }
 
 fn colour(index: usize) -> RGBColor {
-    const COLOURS: [RGBColor; 6] = [
+    const COLOURS: [RGBColor; 5] = [
         RGBColor(200, 60, 40),
         RGBColor(40, 100, 180),
-        RGBColor(120, 160, 210),
         RGBColor(60, 140, 80),
         RGBColor(150, 100, 180),
         RGBColor(200, 150, 40),

@@ -3,7 +3,7 @@
 use crate::line::{Line, Outcome};
 use kiln_bench::Limits;
 
-const PEERS: [&str; 5] = ["candle", "candle-flash", "burn", "gemm", "rten"];
+const PEERS: [&str; 4] = ["candle", "burn", "gemm", "rten"];
 
 /// What stands above the lines.
 pub(crate) fn print_head(limits: &mut Limits, single: &Limits) {
@@ -26,7 +26,7 @@ pub(crate) fn print_head(limits: &mut Limits, single: &Limits) {
         "kiln",
         "min",
         "spread",
-        PEERS.map(|peer| format!("{peer:>12}")).join(" "),
+        PEERS.map(|peer| format!("{peer:>10}")).join(" "),
         "ratio",
         "by min",
         "limit",
@@ -54,7 +54,7 @@ pub(crate) fn print(line: &Line) {
         milliseconds(ours.median * per_op),
         milliseconds(ours.minimum * per_op),
         ours.spread * 100.0,
-        PEERS.map(|name| format!("{:>12}", peer(name))).join(" "),
+        PEERS.map(|name| format!("{:>10}", peer(name))).join(" "),
         number(ratio),
         number(by_minimum),
         line.share().map_or("-".to_string(), |share| format!("{:.0}%", share * 100.0)),

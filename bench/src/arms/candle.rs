@@ -1,8 +1,7 @@
 //! candle: eager, rayon, gemm for products.
 
-use super::{NotThere, Prepared, Task};
+use super::{Prepared, Task};
 use candle_core::{DType, Device, Result, Tensor};
-use candle_nn::attention::AttnMask;
 use candle_nn::ops;
 use kiln_bench::{Number, Op, Ready};
 
@@ -14,26 +13,6 @@ pub(super) fn prepare(task: &Task<'_>) -> Prepared {
         _ => Vec::new(),
     };
     Ok(Ready::new(move || Ok(compute(op, &inputs, &singles)?), |result| Ok(read(result)?)))
-}
-
-/// candle's own kernel for attention on the CPU, which takes its inputs with the axes of heads and places exchanged.
-pub(super) fn prepare_flash(task: &Task<'_>) -> Prepared {
-    let Op::Attention { width, .. } = task.op else {
-        return Err(NotThere::Lacks("it is only attention"));
-    };
-    let exchanged = |input: &Tensor| input.transpose(1, 2)?.contiguous();
-    let inputs = inputs(task)?.iter().map(exchanged).collect::<Result<Vec<_>>>()?;
-    let scale = 1.0 / (width as f32).sqrt();
-    let number = task.number;
-    let compute = move || {
-        let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);
-        let result = match number {
-            Number::F32 => candle_nn::attention::flash_attn::<f32>(q, k, v, scale, AttnMask::None, None, None)?,
-            Number::F16 => candle_nn::attention::flash_attn::<half::f16>(q, k, v, scale, AttnMask::None, None, None)?,
-        };
-        Ok(vec![result])
-    };
-    Ok(Ready::new(compute, |result| Ok(read(result)?)))
 }
 
 fn inputs(task: &Task<'_>) -> Result<Vec<Tensor>> {
@@ -78,6 +57,7 @@ fn single(op: Op, inputs: &[Tensor]) -> Result<Tensor> {
         (Op::RowSums { .. }, [x]) => x.sum(1),
         (Op::Softmax { .. }, [x]) => ops::softmax_last_dim(x),
         (Op::LayerNorm { .. }, [x, w, b]) => ops::layer_norm(x, w, b, Op::EPS),
+        // candle's fused attention for the CPU takes two to ten times as long as this.
         (Op::Attention { width, .. }, [q, k, v]) => {
             let scores = q.matmul(&k.t()?)?.affine(1.0 / (width as f64).sqrt(), 0.0)?;
             ops::softmax_last_dim(&scores)?.matmul(v)

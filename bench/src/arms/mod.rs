@@ -44,10 +44,9 @@ impl<E: Into<Fault>> From<E> for NotThere {
 }
 
 /// All libraries, Kiln first.
-pub(crate) static LIBRARIES: [Library; 6] = [
+pub(crate) static LIBRARIES: [Library; 5] = [
     Library { name: "kiln", version: env!("CARGO_PKG_VERSION"), prepare: ours::prepare },
     Library { name: "candle", version: "0.11", prepare: candle::prepare },
-    Library { name: "candle-flash", version: "0.11", prepare: candle::prepare_flash },
     Library { name: "burn", version: "0.23.0-pre.1 flex", prepare: burn::prepare },
     Library { name: "gemm", version: "0.19", prepare: gemm::prepare },
     Library { name: "rten", version: "0.27", prepare: rten::prepare },

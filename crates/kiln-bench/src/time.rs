@@ -21,7 +21,7 @@ impl<'a> Arm<'a> {
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
-    /// Time for one comparison, over all arms. At least [`least_samples`](Self::least_samples) are taken all the same.
+    /// Time for one comparison, in equal parts for its arms. At least [`least_samples`](Self::least_samples) are taken all the same.
     pub budget: Duration,
     /// Samples of each arm, at least.
     pub least_samples: usize,
@@ -37,7 +37,7 @@ impl Effort {
     /// Samples of 200 microseconds for two seconds.
     pub fn new() -> Self {
         let (budget, sample) = (Duration::from_secs(2), Duration::from_micros(200));
-        Self { budget, least_samples: 7, most_samples: 400, sample, seed: 1 }
+        Self { budget, least_samples: 5, most_samples: 400, sample, seed: 1 }
     }
 
     /// A few samples: enough to see that everything works.
@@ -72,17 +72,18 @@ pub type Compared = Result<Timing, Fault>;
 
 /// Times arms beside each other: each is warmed up, then in every round each gives one sample, in random order.
 ///
-/// The run before a sample is not timed: it brings the arm's own data back into the caches, which the arm before had for itself.
-/// An arm that fails is left out from there on.
+/// Each arm has the same share of the time. One that has used up its share sits out while faster ones go on; one that fails is left out
+/// from there on.
 pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
+    let share = effort.budget / arms.len().max(1) as u32;
     let mut states: Vec<Result<Samples, Fault>> = arms.iter_mut().map(|arm| Samples::warmed_up(arm, effort)).collect();
     let mut order = Order(effort.seed);
     let mut places: Vec<usize> = (0..arms.len()).collect();
-    let start = Instant::now();
     for round in 0..effort.most_samples {
-        if round >= effort.least_samples && start.elapsed() >= effort.budget {
-            break;
-        }
+        places.retain(|&place| {
+            let samples = states[place].as_ref();
+            samples.is_ok_and(|samples| round < effort.least_samples || samples.spent < share)
+        });
         order.shuffle(&mut places);
         for &place in &places {
             let Ok(samples) = &mut states[place] else { continue };
@@ -94,10 +95,16 @@ pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
     states.into_iter().map(|state| state.map(Samples::timing)).collect()
 }
 
+/// A run that takes longer passes over more than the caches hold, or computes for so long that what it finds there does not show.
+const LONG_RUN: Duration = Duration::from_millis(50);
+
 struct Samples {
     runs: usize,
+    /// Whether a run before each sample brings the arm's data back into the caches, which the arm before had for itself.
+    is_rewarmed: bool,
     /// Seconds for one run.
     seconds: Vec<f64>,
+    spent: Duration,
 }
 
 impl Samples {
@@ -108,7 +115,8 @@ impl Samples {
         loop {
             let took = timed(arm, runs)?;
             if took >= effort.sample {
-                return Ok(Self { runs, seconds: Vec::new() });
+                let is_rewarmed = took < LONG_RUN;
+                return Ok(Self { runs, is_rewarmed, seconds: Vec::new(), spent: Duration::ZERO });
             }
             let wanted = effort.sample.as_secs_f64() / took.as_secs_f64().max(1e-9);
             runs = (runs as f64 * wanted.clamp(1.2, 10.0)).ceil() as usize;
@@ -116,9 +124,13 @@ impl Samples {
     }
 
     fn take(&mut self, arm: &mut Arm<'_>) -> Result<(), Fault> {
-        (arm.run)()?;
+        let start = Instant::now();
+        if self.is_rewarmed {
+            (arm.run)()?;
+        }
         let took = timed(arm, self.runs)?;
         self.seconds.push(took.as_secs_f64() / self.runs as f64);
+        self.spent += start.elapsed();
         Ok(())
     }
 
@@ -187,6 +199,19 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_arm_sits_out_when_its_share_is_used_up() {
+        let slow = Arm::new("slow", || {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(())
+        });
+        let effort = Effort { budget: Duration::from_millis(40), least_samples: 2, most_samples: 500, ..effort() };
+        let timings = compare(&mut [slow, Arm::new("fast", || Ok(()))], &effort);
+        let samples: Vec<usize> = timings.into_iter().map(|timing| timing.unwrap().samples).collect();
+        assert!((2..=4).contains(&samples[0]), "{samples:?}");
+        assert!(samples[1] > samples[0], "{samples:?}");
+    }
+
+    #[test]
     fn a_failing_arm_leaves_the_others_alone() {
         let mut left = 5;
         let fails = Arm::new("fails", move || {
@@ -200,7 +225,8 @@ mod tests {
 
     #[test]
     fn median_minimum_and_spread_are_those_of_the_samples() {
-        let samples = Samples { runs: 1, seconds: vec![5.0, 1.0, 4.0, 2.0, 3.0] };
+        let seconds = vec![5.0, 1.0, 4.0, 2.0, 3.0];
+        let samples = Samples { runs: 1, is_rewarmed: true, seconds, spent: Duration::ZERO };
         let timing = samples.timing();
         assert_eq!((timing.median, timing.minimum, timing.samples), (3.0, 1.0, 5));
         assert_eq!(timing.spread, (4.0 - 2.0) / 3.0);
