@@ -80,11 +80,12 @@ impl<T: Stored> Work for RmsRow<'_, T> {
 #[inline(always)]
 fn start<V: Vector, T: Stored>(row: &[T]) -> f32 {
     let Some(first) = row.first_chunk::<{ TOGETHER * LANES }>() else { return row[0].into() };
-    let (mut sum, vectors) = (V::splat(0.0), first.as_chunks::<LANES>().0);
-    for from in vectors {
-        sum = sum.add(T::load(from));
+    // Divided first, the largest numbers have a mean too.
+    let (mut mean, share) = (V::splat(0.0), V::splat(1.0 / first.len() as f32));
+    for from in first.as_chunks::<LANES>().0 {
+        mean = T::load::<V>(from).mul_add(share, mean);
     }
-    sum.sum() / first.len() as f32
+    mean.sum()
 }
 
 /// How far the mean is from `center`, and the variance.

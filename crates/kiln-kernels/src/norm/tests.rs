@@ -4,7 +4,7 @@ use super::reference;
 use super::{LayerNorm, RmsNorm};
 use crate::places::checks::assert_valid;
 use crate::rows::assert_close;
-use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_stored, run_with};
+use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_direct, run_stored, run_with};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, KernelOp, Layout, Shape, SimdLevel};
 
@@ -42,6 +42,7 @@ fn check(x: &Operand, vectors: &[Operand; 2], threads: Threads) -> [Memory; 4] {
     ];
     cases.map(|(op, operands, expected)| {
         let found = run_stored(op, operands, threads);
+        assert_eq!(run_direct(op, operands, threads).bytes(), found.bytes(), "{op:?} {:?} {threads:?}", x.ty());
         assert_close(&found, &expected, ERROR, 1.0, &format!("{op:?} {:?} {:?} {threads:?}", x.ty(), x.layout));
         found
     })
@@ -88,6 +89,24 @@ fn small_deviations_from_a_large_mean_are_kept() {
         for threads in Threads::all() {
             let found = run_stored(&LayerNorm { eps: EPS, affine: false }, std::slice::from_ref(&x), threads);
             assert_close(&found, &expected, ERROR, 1.0, &format!("{length} around {middle}"));
+        }
+    }
+}
+
+/// Where the first numbers are far from the others, deviations from them say little about the variance.
+#[test]
+fn first_numbers_far_from_the_mean_do_no_harm() {
+    for (length, first) in [(9, 1e3), (31, -1e4), (40, 3e2), (1000, 1e2), (100_003, 1e2)] {
+        let (mut numbers, mut count) = (Numbers::new(6), 0);
+        let x = Operand::new(DType::F32, Layout::contiguous(Shape::from(length)), || {
+            count += 1;
+            if count <= 32.min(length / 2) { first } else { numbers.unit() }
+        });
+        let (ones, zeros) = (vec![1.0; length], vec![0.0; length]);
+        let expected = reference::layer_norm(&x.values(), length, f64::from(EPS), &ones, &zeros);
+        for threads in Threads::all() {
+            let found = run_stored(&LayerNorm { eps: EPS, affine: false }, std::slice::from_ref(&x), threads);
+            assert_close(&found, &expected, ERROR, 1.0, &format!("{length} after {first}"));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Softmax;
 use super::reference::softmax;
 use crate::places::checks::{assert_valid, rendered};
 use crate::rows::assert_close;
-use crate::testing::{Numbers, Operand, Threads, layouts, run_stored, run_with};
+use crate::testing::{Numbers, Operand, Threads, layouts, run_direct, run_stored, run_with};
 use kiln_ir::graph::TensorType;
 use kiln_ir::wgsl::WgslFeatures;
 use kiln_ir::{DType, KernelOp, Layout, Shape, SimdLevel};
@@ -23,6 +23,8 @@ fn check(x: &Operand, log: bool, threads: Threads, context: &str) {
     let length = *x.layout.shape().last().unwrap();
     let expected = softmax(&x.values(), length, log);
     let found = run_stored(&Softmax { log }, std::slice::from_ref(x), threads);
+    let direct = run_direct(&Softmax { log }, std::slice::from_ref(x), threads);
+    assert_eq!(direct.bytes(), found.bytes(), "log {log} {:?} {threads:?} {context}", x.ty());
     assert_close(
         &found,
         &expected,
@@ -63,6 +65,33 @@ fn layouts_with_whole_rows_are_taken_as_they_are() {
         }
     }
     assert!(taken >= 18 && refused >= 12, "{taken} taken, {refused} refused");
+}
+
+/// Rows that threads share, block by block; some blocks are masked as a whole.
+#[test]
+fn long_rows() {
+    for (rows, length) in [(1, (1 << 16) + 1), (2, 70_003), (1, 100_000)] {
+        for dtype in FLOATS {
+            let (mut numbers, mut count) = (Numbers::new(length as u64), 0);
+            let x = Operand::new(dtype, Layout::contiguous(Shape::from((rows, length))), || {
+                count += 1;
+                if count < 40_000 { f64::NEG_INFINITY } else { 12.0 * numbers.unit() }
+            });
+            for threads in Threads::all() {
+                check(&x, false, threads, "");
+                check(&x, true, threads, "");
+            }
+        }
+    }
+    let mut count = 0;
+    let x = Operand::new(DType::F32, Layout::contiguous(Shape::from((2, 70_000))), || {
+        count += 1;
+        if count == 69_000 { f64::NAN } else { 0.0 }
+    });
+    for threads in Threads::all() {
+        let found = run_stored(&Softmax { log: false }, std::slice::from_ref(&x), threads);
+        assert!((0..140_000).all(|index| found.get(index).is_nan() == (index < 70_000)), "{threads:?}");
+    }
 }
 
 /// R5.2: as NumPy and PyTorch have it.
@@ -113,9 +142,12 @@ fn nans_of_any_bits_stay() {
 fn threads_change_nothing_and_what_is_behind_is_applied() {
     for (dtype, log) in FLOATS.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
         let x = random(3, dtype, Layout::contiguous(Shape::from((211, 515))));
+        let long = random(4, dtype, Layout::contiguous(Shape::from((1, 100_003))));
         for simd in [SimdLevel::Scalar, SimdLevel::detect()] {
-            let run = |count| run_stored(&Softmax { log }, std::slice::from_ref(&x), Threads { count, simd });
-            assert_eq!(run(1).bytes(), run(8).bytes(), "{dtype} {simd}");
+            for x in [&x, &long] {
+                let run = |count| run_stored(&Softmax { log }, std::slice::from_ref(x), Threads { count, simd });
+                assert_eq!(run(1).bytes(), run(8).bytes(), "{dtype} {simd}");
+            }
         }
         let threads = Threads { count: 2, simd: SimdLevel::detect() };
         let found = run_with(&Softmax { log }, std::slice::from_ref(&x), threads, |index, value| {
