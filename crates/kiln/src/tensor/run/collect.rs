@@ -36,7 +36,8 @@ enum Input {
     Part(Buffer),
 }
 
-/// Collects the graphs of a device, one at a time: nodes keep the number that they have in the one graph.
+/// Collects the graphs of a device, one at a time: in the place of a map from tensors to numbers, each node remembers its number in the last
+/// graph.
 #[derive(Default)]
 pub(crate) struct Collector {
     /// Graphs that were run, empty again: collecting into one takes no memory from the system.
@@ -45,12 +46,11 @@ pub(crate) struct Collector {
 }
 
 /// The most graphs that are kept for reuse, and the most nodes of each.
-const MAX_SPARE: usize = 16;
+const MAX_SPARE: usize = 8;
 const MAX_SPARE_NODES: usize = 2048;
 
 impl Collector {
-    /// Everything that `wanted`, tensors of the collector's device, depend on. From `limit` nodes on, those of `wanted` that have no node yet
-    /// are left out.
+    /// Everything that `wanted`, tensors of the collector's device, depend on. From `limit` nodes on, the rest of them is left out.
     pub(super) fn collect(&self, wanted: &[&Tensor], limit: usize) -> Box<Collected> {
         let mut spare = self.spare.lock();
         let mut collected = spare.pop().unwrap_or_default();
