@@ -59,12 +59,14 @@ impl MachineCode {
         if lowered.nodes.len() > MAX_NODES {
             return None;
         }
-        let store = if store == Some(DType::F16) { Store::Halves } else { Store::Words };
-        let output_bytes = if store == Store::Halves { 2 } else { 4 };
-        let mut bytes = registers::emit(&lowered, store, false)?;
-        let streaming = (body.space.elements() * output_bytes >= STREAM_BYTES).then_some(bytes.len());
+        let form = if store == Some(DType::F16) { Store::Halves } else { Store::Words };
+        let output_bytes = if form == Store::Halves { 2 } else { 4 };
+        let mut bytes = registers::emit(&lowered, form, false)?;
+        // A result that stays in its place is read again at once.
+        let is_large = store.is_some() && body.space.elements() * output_bytes >= STREAM_BYTES;
+        let streaming = is_large.then_some(bytes.len());
         if streaming.is_some() {
-            bytes.extend(registers::emit(&lowered, store, true)?);
+            bytes.extend(registers::emit(&lowered, form, true)?);
         }
         let arguments = lowered.arguments.iter().map(|&argument| {
             let bytes = if let Argument::Operand(operand) = argument { dtypes[operand].bytes() } else { 4 };
