@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Instead of the table: one thread against two
     #[arg(long)]
     pub(crate) scaling: bool,
-    /// Instead of the table: from the start of a process to its first printed result
+    /// Instead of the table: from the start of a process, past its first printed result, to its end
     #[arg(long)]
     pub(crate) start: bool,
     /// Instead of the table: peak resident bytes of each arm, in a process of its own

@@ -1,4 +1,4 @@
-//! From the start of a process to its first printed result.
+//! From the start of a process, past its first printed result, to its end.
 
 use kiln_bench::{Arm, Effort, Fault, Timing, compare};
 use serde::Serialize;

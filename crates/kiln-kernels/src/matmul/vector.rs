@@ -45,7 +45,7 @@ pub(crate) trait Vector: Copy {
         ((a + e) + (b + f)) + ((c + g) + (d + h))
     }
 
-    /// e to the power of numbers that are not positive, to 2 units in the last place; 0 where that is below the normal numbers.
+    /// e to the power of numbers that are not positive, to 2 units in the last place; 0 where that is far below the normal numbers.
     #[inline(always)]
     fn exp(self) -> Self {
         const SHIFT: f32 = 12_582_912.0;

@@ -45,8 +45,9 @@ impl<T: Stored> Work for LayerRow<'_, T> {
     fn run<V: Vector>(self) {
         let mut center = start::<V, T>(self.row);
         let [mut off, mut variance] = deviations::<V, T>(self.row, center);
-        // Farther from the mean than the numbers are, the difference of the two sums loses what they have in common.
-        if off * off > variance {
+        // Farther from the mean than the numbers are, the difference of the two sums loses what they have in common, and squares may
+        // be too large that are not so from the mean.
+        if off * off > variance || !variance.is_finite() {
             center = (f64::from(center) + off) as f32;
             [off, variance] = deviations::<V, T>(self.row, center);
         }

@@ -270,6 +270,7 @@ impl Lowered {
 
     /// Leaves only what the result needs, each value as late as it is needed first: so few are there at a time.
     fn keep_needed(&mut self, result: Value) {
+        let (arguments, parameters) = (std::mem::take(&mut self.arguments), std::mem::take(&mut self.parameters));
         let mut order: Vec<Node> = Vec::new();
         let mut places: Vec<Option<Value>> = vec![None; self.nodes.len()];
         let mut stack = vec![(result, false)];
@@ -283,7 +284,14 @@ impl Lowered {
                 continue;
             }
             places[value] = Some(order.len());
-            order.push(self.nodes[value].with_inputs(|input| places[input].unwrap_or_default()));
+            order.push(match self.nodes[value] {
+                Node::Load { argument, opcode, bytes } => {
+                    let argument = position_or_push(&mut self.arguments, arguments[argument]);
+                    Node::Load { argument, opcode, bytes }
+                }
+                Node::Parameter(index) => Node::Parameter(position_or_push(&mut self.parameters, parameters[index])),
+                node => node.with_inputs(|input| places[input].unwrap_or_default()),
+            });
         }
         self.nodes = order;
         self.literals.clear();

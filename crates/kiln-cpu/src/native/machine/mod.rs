@@ -46,7 +46,11 @@ pub(crate) struct MachineCode {
 pub(crate) type Pointers = SmallVec<[*mut u8; 12]>;
 
 /// The arguments' pointers, the number of elements, the parameters. The convention is that of Linux on every system.
+#[cfg(target_arch = "x86_64")]
 type Entry = unsafe extern "sysv64" fn(*const *mut u8, usize, *const Broadcast);
+/// Never called: there is no code for other processors.
+#[cfg(not(target_arch = "x86_64"))]
+type Entry = unsafe extern "C" fn(*const *mut u8, usize, *const Broadcast);
 
 impl MachineCode {
     /// Makes code of a body whose results are stored as `store`, or as words where that is `None`; `None` where it cannot be.

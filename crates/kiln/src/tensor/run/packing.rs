@@ -25,8 +25,8 @@ pub(super) struct Packing {
 
 struct Block {
     bytes: u64,
-    /// The largest result in it.
-    largest: TensorType,
+    /// The first result in it: the only one where it is large.
+    first: TensorType,
 }
 
 impl Packing {
@@ -38,10 +38,11 @@ impl Packing {
         for ty in results {
             let bytes = room(ty.bytes());
             let is_small = may_share && bytes <= MAX_SMALL_BYTES;
-            let has_room = |&block: &usize| blocks[block].bytes + bytes <= MAX_SHARED_BYTES;
+            let start_in = |block: usize| blocks[block].bytes.next_multiple_of(ALIGNMENT);
+            let has_room = |&block: &usize| start_in(block) + bytes <= MAX_SHARED_BYTES;
             let block = shared.filter(has_room).filter(|_| is_small).unwrap_or(blocks.len());
             if block == blocks.len() {
-                blocks.push(Block { bytes: 0, largest: ty.clone() });
+                blocks.push(Block { bytes: 0, first: ty.clone() });
             }
             if is_small {
                 shared = Some(block);
@@ -63,7 +64,7 @@ impl Packing {
     pub(super) fn allocate(&self, device: &Device) -> Result<SmallVec<[Buffer; 4]>> {
         let mut blocks: SmallVec<[Buffer; 4]> = SmallVec::with_capacity(self.blocks.len());
         for block in &self.blocks {
-            check_size(device, &block.largest)?;
+            check_size(device, &block.first)?;
             blocks.push(device.buffer(block.bytes)?);
         }
         if self.places.is_empty() {
@@ -100,6 +101,8 @@ mod tests {
         let many = pack(&[16; 1000], true);
         assert_eq!(many.blocks.len(), 1000 * 64 / MAX_SHARED_BYTES as usize + 1);
         assert!(many.blocks.iter().all(|block| block.bytes <= MAX_SHARED_BYTES));
+        // Fewer bytes than a cache line each, which leaves gaps.
+        assert!(pack(&[4; 1000], true).blocks.iter().all(|block| block.bytes <= MAX_SHARED_BYTES));
     }
 
     #[test]
