@@ -1,6 +1,7 @@
 //! Keys of plans: graphs that have the same plan are equal, and nothing else is.
 
-use crate::graph::{Graph, Node, Op, View};
+use crate::Layout;
+use crate::graph::{Graph, NodeId, Op, TensorType, View};
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,39 +12,75 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub struct PlanKey(Vec<u64>);
 
 impl PlanKey {
-    /// Becomes the key of a graph's plan, in the memory that it has.
-    pub fn set(&mut self, graph: &Graph) {
+    /// Becomes the beginning of a key, in the memory that it has.
+    pub fn clear(&mut self) {
         self.0.clear();
-        write(&mut self.0, graph, true);
+    }
+
+    /// The next node of the graph, which is a tensor in memory.
+    pub fn push_input(&mut self, layout: &Layout, ty: &TensorType) {
+        write_input(&mut self.0, layout, ty, true);
+    }
+
+    /// The next node of the graph.
+    pub fn push(&mut self, op: &Op, inputs: &[NodeId], ty: &TensorType) {
+        write_node(&mut self.0, op, inputs, ty, true);
+    }
+
+    /// What is wanted and what is welcome of the nodes: the end of the key.
+    pub fn finish(&mut self, outputs: &[NodeId], held: &[NodeId]) {
+        write_end(&mut self.0, outputs, held);
     }
 }
 
 /// The key of a graph's plan.
 pub fn key(graph: &Graph) -> PlanKey {
-    let mut key = PlanKey::default();
-    key.set(graph);
-    key
+    write(graph, true)
 }
 
 /// The key of all graphs that differ in lengths, strides and offsets only.
 pub fn structure(graph: &Graph) -> PlanKey {
+    write(graph, false)
+}
+
+fn write(graph: &Graph, with_lengths: bool) -> PlanKey {
     let mut words = Vec::new();
-    write(&mut words, graph, false);
+    for node in &graph.nodes {
+        write_node(&mut words, &node.op, &node.inputs, &node.ty, with_lengths);
+    }
+    write_end(&mut words, &graph.outputs, &graph.held);
     PlanKey(words)
 }
 
-fn write(words: &mut Vec<u64>, graph: &Graph, with_lengths: bool) {
-    words.reserve(3 + graph.outputs.len() + graph.held.len() + 8 * graph.nodes.len());
-    words.extend([graph.nodes.len() as u64, graph.outputs.len() as u64, graph.held.len() as u64]);
-    words.extend(graph.outputs.iter().chain(&graph.held).map(|&node| node as u64));
-    for node in &graph.nodes {
-        write_node(words, node, with_lengths);
+/// The kinds of nodes, and the end.
+const INPUT: u64 = 0;
+const END: u64 = 11;
+
+fn write_end(words: &mut Vec<u64>, outputs: &[NodeId], held: &[NodeId]) {
+    words.extend([END, outputs.len() as u64, held.len() as u64]);
+    words.extend(outputs.iter().chain(held).map(|&node| node as u64));
+}
+
+fn write_head(words: &mut Vec<u64>, kind: u64, inputs: &[NodeId], ty: &TensorType, with_lengths: bool) {
+    let (dtype, rank, arity) = (ty.dtype as u64, ty.shape.rank() as u64, inputs.len() as u64);
+    words.push(kind | dtype << 8 | rank << 16 | arity << 32);
+    words.extend(inputs.iter().map(|&input| input as u64));
+    if with_lengths {
+        words.extend(ty.shape.iter().map(|&length| length as u64));
     }
 }
 
-fn write_node(words: &mut Vec<u64>, node: &Node, with_lengths: bool) {
-    let kind = match &node.op {
-        Op::Input(_) => 0,
+fn write_input(words: &mut Vec<u64>, layout: &Layout, ty: &TensorType, with_lengths: bool) {
+    write_head(words, INPUT, &[], ty, with_lengths);
+    if with_lengths {
+        words.extend(layout.strides().iter().map(|&stride| stride as u64));
+        words.push(layout.offset() as u64);
+    }
+}
+
+fn write_node(words: &mut Vec<u64>, op: &Op, inputs: &[NodeId], ty: &TensorType, with_lengths: bool) {
+    let kind = match op {
+        Op::Input(layout) => return write_input(words, layout, ty, with_lengths),
         Op::Scalar => 1,
         Op::Iota => 2,
         Op::Element(_) => 3,
@@ -55,17 +92,8 @@ fn write_node(words: &mut Vec<u64>, node: &Node, with_lengths: bool) {
         Op::Reduce(..) => 9,
         Op::Kernel(_) => 10,
     };
-    let (dtype, rank, arity) = (node.ty.dtype as u64, node.ty.shape.rank() as u64, node.inputs.len() as u64);
-    words.push(kind | dtype << 8 | rank << 16 | arity << 32);
-    words.extend(node.inputs.iter().map(|&input| input as u64));
-    if with_lengths {
-        words.extend(node.ty.shape.iter().map(|&length| length as u64));
-    }
-    match &node.op {
-        Op::Input(layout) if with_lengths => {
-            words.extend(layout.strides().iter().map(|&stride| stride as u64));
-            words.push(layout.offset() as u64);
-        }
+    write_head(words, kind, inputs, ty, with_lengths);
+    match op {
         // An entry of the table is known by where it is.
         Op::Element(op) => words.push(std::ptr::from_ref(*op) as u64),
         Op::View(View::Permute(axes)) => words.extend(axes.iter().map(|&axis| axis as u64)),

@@ -61,12 +61,14 @@ impl Tensor {
             let (wanted, found) = (op.arity(), inputs.len());
             return Err(invalid(format!("{name} expected {wanted} tensors, found {found}: {}", names(inputs))));
         }
+        let first = &inputs[0].0.kind;
+        let is_same = matches!(op.signature, Signature::Same { .. }) && op.takes(first.ty.dtype.class());
+        if is_same && inputs[1..].iter().all(|input| input.0.kind.is_like(first)) {
+            return Self::planned_like(Op::Element(op), inputs);
+        }
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
         if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
-            if inputs[0].dtype() == dtype {
-                return Self::planned_like(Op::Element(op), inputs);
-            }
             return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
         }
         let shape = check::broadcast(name, inputs)?;
@@ -80,6 +82,12 @@ impl Tensor {
 
     /// Applies an op to this tensor and to tensors or numbers; numbers take its shape and dtype.
     fn apply_to(&self, op: &'static ElementOp, others: &[Operand<'_>]) -> Result<Self> {
+        match *others {
+            [] => return Self::apply(op, &[self]),
+            [Operand::Tensor(other)] => return Self::apply(op, &[self, other]),
+            [Operand::Tensor(one), Operand::Tensor(other)] => return Self::apply(op, &[self, one, other]),
+            _ => {}
+        }
         let chosen = others.iter().find_map(|other| match other {
             Operand::Tensor(tensor) => Some(tensor.dtype()),
             Operand::Scalar(_) => None,

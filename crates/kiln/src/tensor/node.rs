@@ -5,7 +5,7 @@ use crate::Device;
 use kiln_ir::graph::{NodeId, Op, TensorType, View};
 use kiln_ir::{Layout, Shape};
 use kiln_runtime::Buffer;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,8 +24,8 @@ pub(super) struct Node {
     was_inlined: AtomicBool,
     /// How the elements are computed; `None` once they are stored, so that what they were computed from can go.
     ///
-    /// Boxed: both parts are then small enough for the lists of small blocks that allocators keep.
-    planned: Mutex<Option<Box<Planned>>>,
+    /// Apart from the node: both are then small enough for the lists of small blocks that allocators keep.
+    planned: Mutex<Option<Arc<Planned>>>,
     /// Where the elements are, or will be when what is submitted is done.
     storage: OnceLock<Storage>,
 }
@@ -34,6 +34,12 @@ pub(super) struct Node {
 pub(super) struct Kind {
     pub(super) ty: TensorType,
     pub(super) device: Device,
+}
+
+impl Kind {
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || (self.ty == other.ty && self.device.is_same(&other.device))
+    }
 }
 
 /// An op that did not run yet.
@@ -54,9 +60,9 @@ pub(super) struct Storage {
 }
 
 impl Node {
-    /// How the elements are computed, for as long as the guard lives. Where that is not known any more, they are stored.
-    pub(super) fn planned(&self) -> MutexGuard<'_, Option<Box<Planned>>> {
-        self.planned.lock()
+    /// How the elements are computed. Where that is not known any more, they are stored.
+    pub(super) fn planned(&self) -> Option<Arc<Planned>> {
+        if self.storage().is_some() { None } else { self.planned.lock().clone() }
     }
 
     /// Where the elements are, where they are computed.
@@ -105,7 +111,7 @@ impl Node {
 
 impl Tensor {
     fn node(kind: Arc<Kind>, pending: usize, planned: Option<Planned>) -> Node {
-        let (planned, pending) = (planned.map(Box::new), AtomicU32::new(pending as u32));
+        let (planned, pending) = (planned.map(Arc::new), AtomicU32::new(pending as u32));
         let (number, was_inlined) = (AtomicU32::new(0), AtomicBool::new(false));
         Node { kind, pending, number, was_inlined, planned: Mutex::new(planned), storage: OnceLock::new() }
     }

@@ -1,31 +1,42 @@
 //! From tensors to a graph: everything that has to run for them, once each, inputs first.
 
 use crate::Tensor;
-use crate::tensor::node::Storage;
+use crate::tensor::node::{Planned, Storage};
 use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, Node, NodeId, Op};
 use kiln_ir::plan::PlanKey;
 use kiln_runtime::Buffer;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What has to run, as a graph, with the data that it runs on.
+/// What has to run, with the data that it runs on. The graph itself is made only where its plan is not known yet.
 #[derive(Default)]
 pub(super) struct Collected {
-    pub(super) graph: Graph,
     /// The key of the graph's plan.
     pub(super) key: PlanKey,
-    /// The tensor of each node of the graph.
-    pub(super) tensors: Vec<Tensor>,
+    /// The nodes of the graph.
+    nodes: Vec<Visited>,
+    /// The inputs of all nodes, one node after the other.
+    edges: Vec<NodeId>,
+    /// The nodes whose results are wanted.
+    pub(super) outputs: Vec<NodeId>,
+    /// The nodes whose results are welcome.
+    pub(super) held: Vec<NodeId>,
     /// How many of the tensors that were asked for are here: the first of the outputs.
     pub(super) wanted: usize,
     pub(super) scalars: Vec<u32>,
     inputs: Vec<Input>,
     /// Tensors whose inputs are being collected, each with how many of them are.
-    stack: Vec<(Tensor, usize)>,
-    /// For each node, how many handles to it the graph and its list of tensors account for.
-    handles: Vec<usize>,
+    stack: Vec<(Tensor, Arc<Planned>, usize)>,
+}
+
+/// A node of the graph.
+struct Visited {
+    tensor: Tensor,
+    /// How it is computed; `None` for an input.
+    planned: Option<Arc<Planned>>,
+    /// How many handles to the tensor this list and the nodes of the graph account for.
+    handles: usize,
 }
 
 /// The memory of an input.
@@ -33,7 +44,7 @@ enum Input {
     /// That of the tensor of a node, from its beginning on.
     Whole(NodeId),
     /// A part of it.
-    Part(Buffer),
+    Part(Buffer, Arc<Layout>),
 }
 
 /// Collects the graphs of a device, one at a time: in the place of a map from tensors to numbers, each node remembers its number in the last
@@ -56,13 +67,13 @@ impl Collector {
         let mut collected = spare.pop().unwrap_or_default();
         collected.fill(wanted, limit);
         drop(spare);
-        collected.key.set(&collected.graph);
+        collected.key.finish(&collected.outputs, &collected.held);
         collected
     }
 
     /// Takes back what [`collect`](Self::collect) gave.
     pub(super) fn recycle(&self, mut collected: Box<Collected>) {
-        if collected.tensors.len() > MAX_SPARE_NODES {
+        if collected.nodes.len() > MAX_SPARE_NODES {
             return;
         }
         // Before the lock: the last handles to tensors may go here.
@@ -77,134 +88,165 @@ impl Collector {
 impl Collected {
     fn fill(&mut self, wanted: &[&Tensor], limit: usize) {
         for &tensor in wanted {
-            if self.tensors.len() >= limit {
+            if self.nodes.len() >= limit {
                 break;
             }
             let number = self.number_of(tensor).unwrap_or_else(|| self.visit(tensor));
-            self.graph.outputs.push(number);
+            self.outputs.push(number);
         }
-        self.wanted = self.graph.outputs.len();
+        self.wanted = self.outputs.len();
         self.note_held();
         if self.wanted < wanted.len() {
             // What the rest shares with these is computed once.
-            self.graph.outputs.append(&mut self.graph.held);
+            self.outputs.append(&mut self.held);
         }
     }
 
     /// The node of a tensor, behind those of everything that it depends on. The stack is not the thread's: a chain of ops may be longer than
     /// that is deep.
     fn visit(&mut self, tensor: &Tensor) -> NodeId {
-        self.stack.push((tensor.clone(), 0));
-        while let Some((tensor, mut found)) = self.stack.pop() {
-            let guard = tensor.0.planned();
-            let Some(planned) = &*guard else {
-                drop(guard);
-                self.push_input(tensor);
-                continue;
-            };
-            let mut missing = None;
-            for input in &planned.inputs[found..] {
-                if self.number_of(input).is_none() {
-                    if input.0.storage().is_none() {
-                        missing = Some(input.clone());
-                        break;
-                    }
-                    self.push_input(input.clone());
+        self.enter(tensor);
+        while let Some((tensor, planned, mut found)) = self.stack.pop() {
+            let missing = loop {
+                match planned.inputs.get(found) {
+                    Some(input) if self.number_of(input).is_none() => break Some(input.clone()),
+                    Some(_) => found += 1,
+                    None => break None,
                 }
-                found += 1;
+            };
+            match missing {
+                Some(input) => {
+                    self.stack.push((tensor, planned, found + 1));
+                    self.enter(&input);
+                }
+                None => self.push_planned(tensor, planned),
             }
-            if let Some(input) = missing {
-                drop(guard);
-                self.stack.extend([(tensor, found), (input, 0)]);
-                continue;
-            }
-            if matches!(planned.op, Op::Scalar) {
-                self.scalars.push(planned.scalar);
-            }
-            let mut inputs = SmallVec::new();
-            planned.inputs.iter().for_each(|input| inputs.push(input.0.number()));
-            let node = Node { op: planned.op.clone(), inputs, ty: tensor.0.kind.ty.clone() };
-            drop(guard);
-            self.push(node, tensor);
         }
-        self.tensors.len() - 1
+        self.nodes.len() - 1
+    }
+
+    /// Makes a node of a tensor: at once where it is in memory, behind those of its inputs otherwise.
+    fn enter(&mut self, tensor: &Tensor) {
+        match tensor.0.planned() {
+            Some(planned) => self.stack.push((tensor.clone(), planned, 0)),
+            None => self.push_input(tensor.clone()),
+        }
     }
 
     /// The node of a tensor that is in memory.
     fn push_input(&mut self, tensor: Tensor) {
         let storage = tensor.0.storage().expect("what is not planned is stored");
-        let (input, layout) = match without_offset(storage, &tensor) {
-            Some((part, layout)) => (Input::Part(part), Arc::new(layout)),
-            None => (Input::Whole(self.tensors.len()), Arc::clone(&storage.layout)),
-        };
-        self.inputs.push(input);
-        let node = Node { op: Op::Input(layout), inputs: SmallVec::new(), ty: tensor.0.kind.ty.clone() };
-        self.push(node, tensor);
+        let ty = &tensor.0.kind.ty;
+        match without_offset(storage, &tensor) {
+            Some((part, layout)) => {
+                self.key.push_input(&layout, ty);
+                self.inputs.push(Input::Part(part, layout.into()));
+            }
+            None => {
+                self.key.push_input(&storage.layout, ty);
+                self.inputs.push(Input::Whole(self.nodes.len()));
+            }
+        }
+        self.push(tensor, None);
     }
 
-    fn push(&mut self, node: Node, tensor: Tensor) {
-        tensor.0.set_number(self.tensors.len());
-        self.graph.nodes.push(node);
-        self.tensors.push(tensor);
+    /// The node of a tensor whose inputs have theirs.
+    fn push_planned(&mut self, tensor: Tensor, planned: Arc<Planned>) {
+        let first = self.edges.len();
+        for input in &planned.inputs {
+            let number = input.0.number();
+            self.nodes[number].handles += 1;
+            self.edges.push(number);
+        }
+        self.key.push(&planned.op, &self.edges[first..], &tensor.0.kind.ty);
+        if matches!(planned.op, Op::Scalar) {
+            self.scalars.push(planned.scalar);
+        }
+        self.push(tensor, Some(planned));
+    }
+
+    fn push(&mut self, tensor: Tensor, planned: Option<Arc<Planned>>) {
+        tensor.0.set_number(self.nodes.len());
+        self.nodes.push(Visited { tensor, planned, handles: 1 });
     }
 
     /// The node of a tensor, if it has one: a number of an earlier graph leads to another tensor.
     fn number_of(&self, tensor: &Tensor) -> Option<NodeId> {
         let number = tensor.0.number();
-        self.tensors.get(number).filter(|found| Arc::ptr_eq(&found.0, &tensor.0)).map(|_| number)
+        self.nodes.get(number).filter(|found| Arc::ptr_eq(&found.tensor.0, &tensor.0)).map(|_| number)
     }
 
     /// Notes the nodes that somebody beside this graph has a handle to: they are kept if they are stored, and those that were computed once
     /// already without being stored are stored this time. Handles come and go while this counts, which costs a store too many or a
     /// computation later.
     fn note_held(&mut self) {
-        // One handle is in the list of tensors.
-        self.handles.resize(self.tensors.len(), 1);
-        for node in &self.graph.nodes {
-            for &input in &node.inputs {
-                self.handles[input] += 1;
-            }
-        }
         // Outputs are stored whoever has a handle.
-        self.graph.outputs.iter().for_each(|&output| self.handles[output] = usize::MAX);
-        for (id, (node, tensor)) in self.graph.nodes.iter().zip(&self.tensors).enumerate() {
-            if Arc::strong_count(&tensor.0) <= self.handles[id] || matches!(node.op, Op::Input(_) | Op::View(_)) {
+        self.outputs.iter().for_each(|&output| self.nodes[output].handles = usize::MAX);
+        for (id, Visited { tensor, planned, handles }) in self.nodes.iter().enumerate() {
+            if Arc::strong_count(&tensor.0) <= *handles {
                 continue;
             }
-            let list = if tensor.0.was_inlined() { &mut self.graph.outputs } else { &mut self.graph.held };
-            list.push(id);
+            if planned.as_ref().is_some_and(|planned| !matches!(planned.op, Op::View(_))) {
+                let list = if tensor.0.was_inlined() { &mut self.outputs } else { &mut self.held };
+                list.push(id);
+            }
         }
     }
 
-    /// The tensors of the graph's outputs.
-    pub(super) fn outputs(&self) -> impl Iterator<Item = &Tensor> {
-        self.graph.outputs.iter().map(|&id| &self.tensors[id])
+    /// The graph of the nodes.
+    pub(super) fn graph(&self) -> Graph {
+        let (mut edges, mut inputs) = (self.edges.iter().copied(), self.inputs.iter());
+        let node = |Visited { tensor, planned, .. }: &Visited| {
+            let (op, arity) = match planned {
+                Some(planned) => (planned.op.clone(), planned.inputs.len()),
+                None => (Op::Input(self.layout(inputs.next().expect("each node without an op is an input"))), 0),
+            };
+            Node { op, inputs: edges.by_ref().take(arity).collect(), ty: tensor.0.kind.ty.clone() }
+        };
+        let nodes = self.nodes.iter().map(node).collect();
+        Graph { nodes, outputs: self.outputs.clone(), held: self.held.clone() }
+    }
+
+    /// How the elements of an input lie in its memory.
+    fn layout(&self, input: &Input) -> Arc<Layout> {
+        Arc::clone(match input {
+            Input::Part(_, layout) => layout,
+            Input::Whole(node) => &self.stored(*node).layout,
+        })
+    }
+
+    /// The tensor of a node.
+    pub(super) fn tensor(&self, node: NodeId) -> &Tensor {
+        &self.nodes[node].tensor
     }
 
     /// The memory of the inputs, in order.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         self.inputs.iter().map(|input| match input {
-            Input::Part(buffer) => buffer,
-            Input::Whole(node) => &self.tensors[*node].0.storage().expect("inputs are stored").buffer,
+            Input::Part(buffer, _) => buffer,
+            Input::Whole(node) => &self.stored(*node).buffer,
         })
+    }
+
+    fn stored(&self, input: NodeId) -> &Storage {
+        self.tensor(input).0.storage().expect("inputs are stored")
     }
 
     /// How many nodes have to run.
     pub(super) fn pending(&self) -> usize {
-        self.tensors.len() - self.inputs.len()
+        self.nodes.len() - self.inputs.len()
     }
 
     fn clear(&mut self) {
-        let Self { graph: Graph { nodes, outputs, held }, key: _, tensors, wanted: _, scalars, inputs, stack, handles } =
-            self;
+        let Self { key, nodes, edges, outputs, held, wanted: _, scalars, inputs, stack } = self;
+        key.clear();
         nodes.clear();
+        edges.clear();
         outputs.clear();
         held.clear();
-        tensors.clear();
         scalars.clear();
         inputs.clear();
         stack.clear();
-        handles.clear();
     }
 }
 

@@ -102,7 +102,7 @@ impl Tensor {
         }
         let collected = device.tensors().collector.collect(&[self], usize::MAX);
         let was_planned = device.tensors().plans.contains(&collected.key);
-        let program = device.tensors().plans.get(device, &collected.key, &collected.graph)?;
+        let program = device.tensors().plans.get(device, &collected)?;
         Ok(Explanation { variant: program.variant, program: Some(program), was_planned, device: id })
     }
 }

@@ -58,21 +58,21 @@ pub(super) fn eval_from(tensor: &Tensor, limit: usize) -> Result<usize> {
 fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
     if device.has_tripwire() {
         let done = stepwise::with_tripwire(device, &collected)?;
-        for (tensor, storage) in collected.outputs().zip(done) {
-            tensor.0.set_ready(storage);
+        for (&output, storage) in collected.outputs.iter().zip(done) {
+            collected.tensor(output).0.set_ready(storage);
         }
         return Ok(());
     }
-    let program = device.tensors().plans.get(device, &collected.key, &collected.graph)?;
+    let program = device.tensors().plans.get(device, &collected)?;
     let inputs: SmallVec<[&Buffer; 16]> = collected.buffers().collect();
     let run = Run::new(device, &program, &inputs, &collected.scalars)?;
-    collected.graph.held.iter().for_each(|&node| collected.tensors[node].0.set_inlined());
+    collected.held.iter().for_each(|&node| collected.tensor(node).0.set_inlined());
     run.deliver(|receiver, storage| {
         let node = match receiver {
-            Receiver::Output(output) => collected.graph.outputs[output],
+            Receiver::Output(output) => collected.outputs[output],
             Receiver::Held(node) => node,
         };
-        collected.tensors[node].0.set_ready(storage);
+        collected.tensor(node).0.set_ready(storage);
     });
     drop(inputs);
     device.tensors().collector.recycle(collected);

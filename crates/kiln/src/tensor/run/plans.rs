@@ -1,5 +1,6 @@
 //! Plans that were made, found again by the structure of what is computed.
 
+use super::collect::Collected;
 use super::gpu::GpuPlan;
 use super::packing::Packing;
 use crate::{Device, Error, ErrorKind, Result};
@@ -66,9 +67,9 @@ impl PlanCache {
         Self { plans: plans.expect("a bound of at least one is a valid policy"), structures: Mutex::default() }
     }
 
-    /// The program of a graph: from the cache, or planned now.
-    pub(super) fn get(&self, device: &Device, key: &PlanKey, graph: &Graph) -> Result<Arc<Program>> {
-        let found = self.plans.get_or_try_insert_with(key, || self.create(device, graph));
+    /// The program of what was collected: from the cache, or planned now.
+    pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<Program>> {
+        let found = self.plans.get_or_try_insert_with(&collected.key, || self.create(device, &collected.graph()));
         found.map_err(|Failure(error)| error)
     }
 

@@ -33,13 +33,14 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
 pub(super) fn compute_all(
     device: &Device,
     collected: &Collected,
+    graph: &Graph,
     mut visit: impl FnMut(usize, &[&Tensor], &Tensor) -> Result<()>,
 ) -> Result<Vec<Tensor>> {
-    let mut computed: Vec<Tensor> = Vec::with_capacity(collected.tensors.len());
+    let mut computed: Vec<Tensor> = Vec::with_capacity(graph.nodes.len());
     let mut scalars = collected.scalars.iter().copied();
-    for (id, node) in collected.graph.nodes.iter().enumerate() {
+    for (id, node) in graph.nodes.iter().enumerate() {
         if matches!(node.op, Op::Input(_)) {
-            computed.push(collected.tensors[id].clone());
+            computed.push(collected.tensor(id).clone());
             continue;
         }
         let scalar = matches!(node.op, Op::Scalar).then(|| scalars.next()).flatten();
@@ -54,8 +55,9 @@ pub(super) fn compute_all(
 
 /// Runs a graph op by op; an error where one makes a NaN or an infinity of finite elements.
 pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Vec<Storage>> {
-    let nodes = &collected.graph.nodes;
-    let computed = compute_all(device, collected, |id, inputs, result| {
+    let graph = collected.graph();
+    let nodes = &graph.nodes;
+    let computed = compute_all(device, collected, &graph, |id, inputs, result| {
         // Numbers that a caller wrote, such as an infinity for a mask, are meant.
         if matches!(nodes[id].op, Op::Scalar) || inputs.iter().any(|input| !matches!(first_not_finite(input), Ok(None)))
         {
@@ -73,7 +75,7 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
             }
         }
     })?;
-    let storages = collected.graph.outputs.iter().map(|&output| {
+    let storages = graph.outputs.iter().map(|&output| {
         let storage = computed[output].0.storage().cloned();
         storage.ok_or_else(|| invalid("expected a computed output, found none".to_string()))
     });

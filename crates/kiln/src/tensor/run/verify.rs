@@ -68,9 +68,10 @@ impl Tensor {
         let other = other_device(device)?;
         let mut report = VerifyReport { ops: 0, elements: 0, worst: 0.0, worst_op: "", kernels: 0 };
         let mut adding_up = 0.0;
-        let nodes = &collected.graph.nodes;
+        let graph = collected.graph();
+        let nodes = &graph.nodes;
         let mut scalars = collected.scalars.iter().copied();
-        stepwise::compute_all(device, &collected, |id, inputs, result| {
+        stepwise::compute_all(device, &collected, &graph, |id, inputs, result| {
             let node = &nodes[id];
             let scalar = matches!(node.op, Op::Scalar).then(|| scalars.next()).flatten();
             let there = inputs.iter().map(|input| input.to_device(&other)).collect::<Result<Vec<_>>>()?;
@@ -82,13 +83,13 @@ impl Tensor {
             }
             report.compare(node, result, &found, &expected, &bound, "op by op", "the CPU device")
         })?;
-        let output = collected.graph.outputs[0];
+        let output = graph.outputs[0];
         if let Some(node) = nodes.get(output).filter(|node| !matches!(node.op, Op::Input(_))) {
             let target = plans::target(device);
             let every: Vec<NodeId> = (0..nodes.len()).collect();
-            let plan = Plan::new(&Graph { held: every, ..collected.graph.clone() }, &target)?;
+            let plan = Plan::new(&Graph { held: every, ..graph.clone() }, &target)?;
             let is_stored = |id: NodeId| id == output || plan.held.iter().any(|&(node, _)| node == id);
-            let wide = Plan::new(&widened(&collected.graph, is_stored), &target.unfused())?;
+            let wide = Plan::new(&widened(&graph, is_stored), &target.unfused())?;
             report.kernels = plan.steps.len();
             let inputs: Vec<&Buffer> = collected.buffers().collect();
             let run_plan = |plan| {
