@@ -16,7 +16,8 @@
 //! # }
 //! ```
 //!
-//! Shared by kernels: `walk` and `places` (where elements are, on the CPU and in WGSL), `rows`, `indices`, `memory`.
+//! Shared by kernels: `walk` and `places` (where elements are, on the CPU and in WGSL), `rows`, `team` (the invocations of a GPU that share a row),
+//! `indices`, `memory`.
 
 pub mod attention;
 pub mod cat;
@@ -29,6 +30,7 @@ mod places;
 mod rows;
 pub mod scatter;
 pub mod softmax;
+mod team;
 #[cfg(test)]
 mod testing;
 mod walk;

@@ -1,8 +1,8 @@
 //! WGSL that kernels share: where elements are, and an invocation for each of them.
 
 use crate::walk::Walk;
-use kiln_ir::wgsl::{self, WgslBuilder, WgslKernel, grid};
-use kiln_ir::{Class, DType, Error, ErrorKind, Result};
+use kiln_ir::wgsl::{WgslBuilder, WgslKernel, grid};
+use kiln_ir::{Class, DType};
 use std::fmt::Write as _;
 
 /// Functions `NAME0(item)`, `NAME1(item)` and so on: the places of an item in each of the tensors of a walk. Only the number of axes is part of
@@ -66,21 +66,6 @@ fn main(
     builder.finish(&main, grid((elements as u32).div_ceil(INVOCATIONS)))
 }
 
-/// How many invocations compute a row: all of them have something to do in rows of some length, and a short row does not wait for idle ones.
-pub(crate) fn row_invocations(length: usize) -> u32 {
-    if length <= 256 { 64 } else { 256 }
-}
-
-/// An error where a row is longer than the loops of a kernel may be.
-pub(crate) fn check_row(op: &str, length: usize) -> Result<()> {
-    let most = wgsl::LOOP_STEPS * row_invocations(length) as usize;
-    if length <= most {
-        return Ok(());
-    }
-    let message = format!("{op} on a GPU expected rows of at most {most} elements, found {length}");
-    Err(Error::new(ErrorKind::Unsupported, message))
-}
-
 /// What the tests of all kernels ask about their WGSL.
 #[cfg(test)]
 pub(crate) mod checks {
@@ -108,10 +93,12 @@ pub(crate) mod checks {
     /// R5.2: naga takes the kernel, on adapters with half precision and without.
     pub(crate) fn assert_valid(op: &dyn KernelOp, operands: &[(DType, Layout)]) {
         for f16 in [false, true] {
-            let source = rendered(op, operands, WgslFeatures { f16, subgroups: f16 }).source;
+            let features = WgslFeatures { f16, subgroup_size: f16.then_some(32) };
+            let source = rendered(op, operands, features).source;
             let module = naga::front::wgsl::parse_str(&source)
                 .unwrap_or_else(|error| panic!("{op:?} {operands:?}: {}", error.emit_to_string(&source)));
-            let capabilities = if f16 { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
+            let all = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP;
+            let capabilities = if f16 { all } else { Capabilities::empty() };
             let checked = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
             assert!(checked.is_ok(), "{op:?} {operands:?}: {checked:?}\n{source}");
         }

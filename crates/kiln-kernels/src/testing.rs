@@ -319,7 +319,7 @@ pub(crate) fn render_checked(op: &dyn KernelOp, operands: &[(DType, Layout)]) ->
     let program = Program { instructions: vec![Instruction::Core { class: Class::Float }] };
     let body = Body { space: output.shape.clone(), operands: Vec::new(), program };
     let render = |has: bool| {
-        let features = WgslFeatures { f16: has, subgroups: has };
+        let features = WgslFeatures { f16: has, subgroup_size: has.then_some(32) };
         let kernel = op.wgsl(&WgslCall { features, operands: &operands, body: &body, output: &output })?;
         let module = naga::front::wgsl::parse_str(&kernel.source)
             .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(&kernel.source), kernel.source));

@@ -5,7 +5,7 @@ use super::convert::type_name;
 use super::{WgslFeatures, WgslKernel, grid};
 use crate::kernel::Kernel;
 
-const WORKGROUP: u32 = 64;
+const WORKGROUP: u32 = 128;
 
 pub(super) fn render(kernel: &Kernel, features: WgslFeatures) -> WgslKernel {
     let mut builder = WgslBuilder::new(features, &[], &kernel.body, &kernel.output);

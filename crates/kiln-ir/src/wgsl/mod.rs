@@ -36,8 +36,8 @@ pub const LOOP_STEPS: usize = 1 << 14;
 pub struct WgslFeatures {
     /// The type `f16` in buffers and arithmetic.
     pub f16: bool,
-    /// Operations over the invocations that run in step.
-    pub subgroups: bool,
+    /// Operations over the invocations that run in step: the most that do so, where the adapter has such operations.
+    pub subgroup_size: Option<u32>,
 }
 
 /// What a hand-written kernel is rendered for.
@@ -56,8 +56,8 @@ pub struct WgslCall<'a> {
 /// body, `output`; then the uniform `params`. What a kernel does not use, its compiled form does not take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WgslKernel {
-    /// The text. It depends on lengths by classes only (how a workgroup is divided, how often a loop is written out), so that most new
-    /// shapes need no new kernel.
+    /// The text. It depends on lengths by classes only (how a workgroup is divided, how often a loop is written out, whether rows are whole
+    /// groups of four), so that most new shapes need no new kernel.
     pub source: String,
     /// The words of `params`: lengths, strides and offsets. The scalars of a run follow, a word each, in the order of `scalars`.
     pub params: Vec<u32>,

@@ -21,28 +21,34 @@ struct Division {
     results: u32,
     /// Whether neighbours in a workgroup work on neighbours of the result; otherwise on one of them.
     across: bool,
+    /// Whether the invocations that reduce one element together are a subgroup: `lanes` of them at most.
+    in_subgroup: bool,
     /// Whether an invocation takes four elements at once.
     four: bool,
+    /// Whether the elements are whole groups of four then.
+    whole: bool,
     /// How often the body of the loop is written out.
     copies: u32,
 }
 
 impl Division {
     /// Many lanes where much is to be reduced, few where there are enough results to keep a device busy.
-    fn new(frame: &Frame, operands: usize, kept: usize, reduced: usize) -> Self {
+    fn new(frame: &Frame, operands: usize, kept: usize, reduced: usize, features: WgslFeatures) -> Self {
         let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != Four::Each);
         let across = !four && frame.prefers_first(operands) && kept > 1;
         let steps = reduced.div_ceil(if four { 4 } else { 1 });
-        let (lanes, results) = match (across, steps, kept) {
-            (_, 0..=8, _) => (1, 64),
-            (true, _, 16384..) => (1, 64),
-            (true, _, 32..) => (8, 32),
-            (true, ..) => (64, 4),
-            (false, 0..=256, _) => (32, 8),
-            (false, ..) => (256, 1),
+        let (lanes, results, in_subgroup) = match (across, steps, kept, features.subgroup_size) {
+            (_, 0..=8, ..) => (1, 64, false),
+            (true, _, 16384.., _) => (1, 64, false),
+            (true, _, 32.., _) => (8, 32, false),
+            (true, ..) => (64, 4, false),
+            (false, 0..=256, _, Some(most)) => (most, (64 / most).max(1), true),
+            (false, 0..=256, _, None) => (32, 8, false),
+            (false, ..) => (256, 1, false),
         };
-        let copies = super::copies_of_loop(steps.div_ceil(lanes as usize));
-        Self { lanes, results, across, four, copies }
+        // A subgroup may have fewer invocations than it has at most, but has few steps then too.
+        let copies = if in_subgroup { 1 } else { super::copies_of_loop(steps.div_ceil(lanes as usize)) };
+        Self { lanes, results, across, in_subgroup, four, whole: reduced.is_multiple_of(4), copies }
     }
 
     fn size(self) -> u32 {
@@ -64,7 +70,7 @@ pub(super) fn render(
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let frame = Frame::split(input, "core", kept);
-    let division = Division::new(&frame, input.operands.len(), kept_elements, reduced);
+    let division = Division::new(&frame, input.operands.len(), kept_elements, reduced, features);
     let mut builder = WgslBuilder::new(features, &input.operands, &kernel.body, &kernel.output);
     builder.param("kept", kept_elements as u32);
     builder.param("reduced", reduced as u32);
@@ -73,7 +79,8 @@ pub(super) fn render(
     }
     let writer = Writer { body: input, frame: &frame, operands: "", four: division.four, number: "i", stored: None };
     let (statements, result, class) = writer.write(&mut builder.calls);
-    let text = Text { op, class, division, subgroups: features.subgroups && division.results == 1 };
+    let subgroups = division.in_subgroup || (features.subgroup_size.is_some() && division.lanes == 256);
+    let text = Text { op, class, division, subgroups };
     let main = format!("{}{}{}", text.element(&statements, &result), text.functions(), text.main());
     Ok(builder.finish(&main, grid((kept_elements as u32).div_ceil(division.results))))
 }
@@ -185,12 +192,16 @@ impl Text {
             let item = if self.is_place() { format!("vec2<u32>({item}, r)") } else { item.to_string() };
             return format!("part = join(part, {item});");
         }
-        let places = "vec4<u32>(r) + vec4<u32>(0u, 1u, 2u, 3u)";
-        let zero = format!("{}()", type_name(if self.is_sum() { self.class } else { Class::Uint }, true));
-        let mut text = format!(
-            "let places = {places};
-            let four = select({zero}, {item}, places < vec4<u32>(p_reduced()));\n            "
-        );
+        let mut text = String::new();
+        if self.is_place() || !self.division.whole {
+            text += "let places = vec4<u32>(r) + vec4<u32>(0u, 1u, 2u, 3u);\n            ";
+        }
+        text += &if self.division.whole {
+            format!("let four = {item};\n            ")
+        } else {
+            let zero = type_name(if self.is_sum() { self.class } else { Class::Uint }, true);
+            format!("let four = select({zero}(), {item}, places < vec4<u32>(p_reduced()));\n            ")
+        };
         text += &if self.is_place() {
             let lane = |lane: usize| format!("part = join(part, {part}(four[{lane}], places[{lane}]));");
             (0..4).map(lane).collect::<Vec<_>>().join("\n            ")
@@ -202,17 +213,40 @@ impl Text {
     }
 
     fn main(&self) -> String {
-        let Division { lanes, results, across, four, copies } = self.division;
+        let Division { lanes, results, across, in_subgroup, four, copies, .. } = self.division;
         let (size, part, nothing) = (self.division.size(), self.part(), self.nothing());
         let step = if four { 4 } else { 1 };
-        let (memory, builtins) = match lanes {
-            1 => (String::new(), ""),
-            _ => (format!("var<workgroup> parts_of_all: array<{part}, {size}>;\n"), self.builtins()),
-        };
-        let (lane, result) = if across {
-            (format!("local / {results}u"), format!("local % {results}u"))
+        let memory = if lanes == 1 || in_subgroup {
+            String::new()
         } else {
-            (format!("local % {lanes}u"), format!("local / {lanes}u"))
+            format!("var<workgroup> parts_of_all: array<{part}, {size}>;\n")
+        };
+        let builtins = self.builtins();
+        let group = "(group.y * groups.x + group.x)";
+        let (open, close) = if in_subgroup {
+            // However many invocations a subgroup has.
+            let next = "k += groups.y * groups.x * subgroups";
+            let first = format!("{group} * subgroups + subgroup");
+            (
+                format!(
+                    "    let lane = place;\n    for (var k = {first}; k < p_kept(); {next}) {{\n    let end = p_reduced();\n"
+                ),
+                "    }\n",
+            )
+        } else {
+            let (lane, result) = if across {
+                (format!("local / {results}u"), format!("local % {results}u"))
+            } else {
+                (format!("local % {lanes}u"), format!("local / {lanes}u"))
+            };
+            (
+                format!(
+                    "    let lane = {lane};
+    let k = {group} * {results}u + {result};
+    let end = select(0u, p_reduced(), k < p_kept());\n"
+                ),
+                "",
+            )
         };
         let (fours, join_fours) = match (four && !self.is_place(), self.is_sum()) {
             (false, _) => (String::new(), ""),
@@ -226,14 +260,19 @@ impl Text {
             ),
         };
         let (take, meet) = (self.take(), self.meet());
-        let stride = lanes * step;
-        let take = |copy: u32| {
-            let r = format!("let r = first + lane * {step}u + {}u;", copy * stride);
-            format!(
-                "        {{\n            {r}\n            if (r < end) {{\n            {take}\n            }}\n        }}\n"
-            )
+        let stride = if in_subgroup { format!("lanes * {step}u") } else { format!("{}u", lanes * step * copies) };
+        let takes = if copies == 1 {
+            format!("    for (var r = lane * {step}u; r < end; r += {stride}) {{\n            {take}\n    }}\n")
+        } else {
+            let take = |copy: u32| {
+                let r = format!("let r = first + lane * {step}u + {}u;", copy * lanes * step);
+                format!(
+                    "        {{\n            {r}\n            if (r < end) {{\n            {take}\n            }}\n        }}\n"
+                )
+            };
+            let takes: String = (0..copies).map(take).collect();
+            format!("    for (var first = 0u; first < end; first += {stride}) {{\n{takes}    }}\n")
         };
-        let takes: String = (0..copies).map(take).collect();
         let last = match self.op {
             Reduce::Sum => "part",
             Reduce::Mean => "part / f32(p_reduced())",
@@ -247,17 +286,11 @@ fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 {builtins}) {{
-    let lane = {lane};
-    let k = (group.y * groups.x + group.x) * {results}u + {result};
-    var part = {nothing};
-{fours}    let end = select(0u, p_reduced(), k < p_kept());
-    for (var first = 0u; first < end; first += {}u) {{
-{takes}    }}
-{join_fours}{meet}    if (lane == 0u && k < p_kept()) {{
+{open}    var part = {nothing};
+{fours}{takes}{join_fours}{meet}    if (lane == 0u && k < p_kept()) {{
         finish(k, {last});
     }}
-}}",
-            stride * copies
+{close}}}"
         )
     }
 
@@ -268,6 +301,7 @@ fn main(
         "    @builtin(subgroup_invocation_id) place: u32,
     @builtin(subgroup_id) subgroup: u32,
     @builtin(num_subgroups) subgroups: u32,
+    @builtin(subgroup_size) lanes: u32,
 "
     }
 
@@ -308,6 +342,9 @@ fn main(
         } else {
             "    part = subgroupMax(part);\n"
         };
+        if self.division.in_subgroup {
+            return join.to_string();
+        }
         format!(
             "{join}    if (place == 0u) {{
         parts_of_all[subgroup] = part;

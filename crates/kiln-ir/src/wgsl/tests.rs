@@ -8,7 +8,7 @@ use crate::{Class, DType, Layout, Shape};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 const FEATURES: [WgslFeatures; 2] =
-    [WgslFeatures { f16: false, subgroups: false }, WgslFeatures { f16: true, subgroups: true }];
+    [WgslFeatures { f16: false, subgroup_size: None }, WgslFeatures { f16: true, subgroup_size: Some(32) }];
 
 const REDUCTIONS: [Reduce; 6] = [Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min, Reduce::ArgMax, Reduce::ArgMin];
 
@@ -17,7 +17,7 @@ fn check(kernel: &WgslKernel, features: WgslFeatures) {
         .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(&kernel.source), kernel.source));
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, features.f16);
-    capabilities.set(Capabilities::SUBGROUP, features.subgroups);
+    capabilities.set(Capabilities::SUBGROUP, features.subgroup_size.is_some());
     let checked = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
     assert!(checked.is_ok(), "{checked:?}\n{}", kernel.source);
 }

@@ -1,10 +1,11 @@
 //! Norms on a GPU.
 
 use super::{LayerNorm, RmsNorm};
-use crate::places::{check_row, places, row_invocations};
+use crate::places::places;
 use crate::rows::rows_of;
+use crate::team::row_kernel;
 use crate::walk::Walk;
-use kiln_ir::wgsl::{WgslCall, WgslKernel, grid};
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{KernelOp, Result};
 
 pub(super) fn layer_norm(op: &LayerNorm, call: &WgslCall<'_>) -> Result<WgslKernel> {
@@ -17,11 +18,7 @@ pub(super) fn rms_norm(op: &RmsNorm, call: &WgslCall<'_>) -> Result<WgslKernel> 
 
 fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) -> Result<WgslKernel> {
     let (rows, length) = rows_of(&call.operands[0].layout);
-    check_row(name, length)?;
-    let count = rows.items() as u32;
     let mut builder = call.builder();
-    builder.param("rows", count);
-    builder.param("length", length as u32);
     builder.param("eps", eps.to_bits());
     let mut text = places(&mut builder, "at", &rows);
     for (vector, name) in call.operands[1..].iter().zip(["weight", "bias"]) {
@@ -33,7 +30,7 @@ fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) -> Result<W
         _ => "x * load_1(weight0(j)) + load_2(bias0(j))",
     };
     text += &format!("fn scaled(x: f32, j: u32) -> f32 {{\n    return {result};\n}}\n");
-    text += &format!("const INVOCATIONS = {}u;\nconst CENTERED = {centered};\n", row_invocations(length));
+    text += &format!("const CENTERED = {centered};\n");
     text += include_str!("gpu.wgsl");
-    Ok(builder.finish(&text, grid(if length == 0 { 0 } else { count })))
+    row_kernel(name, builder, (rows.items() as u32, length), &text)
 }

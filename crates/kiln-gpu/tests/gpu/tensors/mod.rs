@@ -55,8 +55,9 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 }
 
 pub(super) fn features(device: &Device) -> WgslFeatures {
-    let has = |feature| device.info().features.contains(&feature);
-    WgslFeatures { f16: has(Feature::ShaderF16), subgroups: has(Feature::Subgroups) }
+    let info = device.info();
+    let subgroup_size = info.limits.subgroup_size.map(|(_, most)| most);
+    WgslFeatures { f16: info.features.contains(&Feature::ShaderF16), subgroup_size }
 }
 
 /// What a kernel stores, given what its operands are in.

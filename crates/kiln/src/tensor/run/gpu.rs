@@ -147,8 +147,8 @@ fn missing(what: &str, index: usize, found: usize) -> Error {
 
 /// What kernels for a device may use.
 pub(crate) fn features(info: &DeviceInfo) -> WgslFeatures {
-    let has = |feature| info.features.contains(&feature);
-    WgslFeatures { f16: has(Feature::ShaderF16), subgroups: has(Feature::Subgroups) }
+    let subgroup_size = info.limits.subgroup_size.map(|(_, most)| most);
+    WgslFeatures { f16: info.features.contains(&Feature::ShaderF16), subgroup_size }
 }
 
 /// Loops of kernels end by themselves, and rendered reductions write all of the workgroup memory that they read.
