@@ -77,7 +77,10 @@ impl Frame {
             }
         }
         for (operand, &offset) in self.offsets.iter().enumerate() {
-            params.push((self.offset_name(operand), offset as u32));
+            // Most operands begin where their buffer does: that is a class of kernels of its own.
+            if offset > 0 {
+                params.push((self.offset_name(operand), offset as u32));
+            }
             for part in &self.parts {
                 let strides = match &part.walks[operand] {
                     Walk::Still | Walk::Next => &[][..],
@@ -177,30 +180,33 @@ impl Frame {
 
     /// The index of an operand's element, `lane` elements behind the one that the counters name.
     pub(super) fn index(&self, operand: usize, lane: usize) -> String {
-        let mut text = format!("p_{}()", self.offset_name(operand));
+        let mut terms: Vec<String> = Vec::new();
+        if self.offsets[operand] > 0 {
+            terms.push(format!("p_{}()", self.offset_name(operand)));
+        }
         for (number, part) in self.parts.iter().enumerate() {
             let is_last = number + 1 == self.parts.len();
             let lane = if is_last { lane } else { 0 };
             let moved = |name: String, by: usize| if by == 0 { name } else { format!("({name} + {by}u)") };
-            let _ = match &part.walks[operand] {
-                Walk::Still => Ok(()),
-                Walk::Next => write!(text, " + {}", moved(part.counter.to_string(), lane)),
+            match &part.walks[operand] {
+                Walk::Still => {}
+                Walk::Next => terms.push(moved(part.counter.to_string(), lane)),
                 Walk::Steps(_) => {
                     let stride = self.stride_name(part, operand, 0);
-                    write!(text, " + {} * p_{stride}()", moved(part.counter.to_string(), lane))
+                    terms.push(format!("{} * p_{stride}()", moved(part.counter.to_string(), lane)));
                 }
                 Walk::Strides(strides) => {
                     // In a whole row, only the last coordinate moves.
                     let (own, by) = if self.rows_are_whole() { (0, lane) } else { (lane, 0) };
-                    (0..strides.len()).try_for_each(|axis| {
+                    terms.extend((0..strides.len()).map(|axis| {
                         let by = if axis + 1 == strides.len() { by } else { 0 };
                         let coordinate = moved(format!("{}{axis}_{}", part.counter, if is_last { own } else { 0 }), by);
-                        write!(text, " + {coordinate} * p_{}()", self.stride_name(part, operand, axis))
-                    })
+                        format!("{coordinate} * p_{}()", self.stride_name(part, operand, axis))
+                    }));
                 }
-            };
+            }
         }
-        text
+        if terms.is_empty() { "0u".to_string() } else { terms.join(" + ") }
     }
 }
 

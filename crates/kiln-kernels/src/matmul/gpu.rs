@@ -11,7 +11,10 @@ const TILE: usize = 64;
 const STEPS: usize = 16;
 
 /// Invocations of a workgroup.
-const INVOCATIONS: usize = 256;
+const INVOCATIONS: usize = 64;
+
+/// Results of an invocation along each axis.
+const RESULTS: usize = 8;
 
 /// How often the tiles are filled at most.
 const MOST_BLOCKS: usize = 4 * wgsl::LOOP_STEPS - INVOCATIONS;
@@ -46,47 +49,102 @@ pub(super) fn render(call: &WgslCall<'_>) -> Result<WgslKernel> {
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     // Inner loops are written out: a software driver counts their steps too, and allows few (`wgsl::LOOP_STEPS`).
-    let loads: String = (0..TILE * STEPS / INVOCATIONS).map(load).collect();
-    let steps: String = (0..STEPS).map(step).collect();
-    text += &include_str!("gpu.wgsl").replace("        // LOADS\n", &loads).replace("        // STEPS\n", &steps);
+    let sums = (0..RESULTS).flat_map(|row| (0..RESULTS / 4).map(move |four| (row, four)));
+    let parts = [
+        ("    // SUMS\n", sums.map(|(row, four)| format!("    var sum{row}_{four} = vec4<f32>();\n")).collect()),
+        ("        // LOADS\n", (0..TILE * STEPS / 4 / INVOCATIONS).map(load).collect::<String>()),
+        ("        // STEPS\n", (0..STEPS).map(step).collect()),
+        ("    // RESULTS\n", results(n.is_multiple_of(4))),
+    ];
+    text += &parts.iter().fold(include_str!("gpu.wgsl").to_string(), |text, (mark, part)| text.replace(mark, part));
     Ok(builder.finish(&text, wgsl::grid(tiles)))
 }
 
-/// An invocation's load number `load` of an element of both tiles. Neighbours read along the steps of the left operand and along the columns of
-/// the right one, as these most often lie.
+/// An invocation's load number `load` of four elements of both tiles. Neighbours read along the steps of the left operand and along the columns
+/// of the right one, as these most often lie.
 fn load(load: usize) -> String {
+    let four = |operand: &str, line: &str, most: &str| {
+        let lanes = (0..4).map(|lane| {
+            let loaded = format!("load_{operand}(at + {lane}u * next)");
+            format!("select(0.0, {loaded}, inside && {line} + {lane}u < p_{most}())")
+        });
+        lanes.collect::<Vec<_>>().join(", ")
+    };
     format!(
         "        {{
-            let at = lane + {}u;
-            let row = first_row + at / STEPS;
-            let step_a = first + at % STEPS;
-            let a = load_0(start_a + row * p_a_row() + step_a * p_a_column());
-            tile_a[at % STEPS * TILE + at / STEPS] = select(0.0, a, row < p_m() && step_a < p_k());
-            let column = first_column + at % TILE;
-            let step_b = first + at / TILE;
-            let b = load_1(start_b + step_b * p_b_row() + column * p_b_column());
-            tile_b[at] = select(0.0, b, column < p_n() && step_b < p_k());
+            let place = lane + {}u;
+            let row = first_row + 4u * (place / STEPS);
+            let step = first + place % STEPS;
+            let next = p_a_row();
+            let at = start_a + row * next + step * p_a_column();
+            let inside = step < p_k();
+            tile_a[place % STEPS * PITCH + place / STEPS] = vec4<f32>({});
+        }}
+        {{
+            let place = lane + {}u;
+            let column = first_column + 4u * (place % (TILE / 4u));
+            let step = first + place / (TILE / 4u);
+            let next = p_b_column();
+            let at = start_b + step * p_b_row() + column * next;
+            let inside = step < p_k();
+            tile_b[place / (TILE / 4u) * PITCH + place % (TILE / 4u)] = vec4<f32>({});
         }}
 ",
-        load * INVOCATIONS
+        load * INVOCATIONS,
+        four("0", "row", "m"),
+        load * INVOCATIONS,
+        four("1", "column", "n"),
     )
 }
 
 /// The products of one step along the inner length.
 fn step(step: usize) -> String {
-    let first = step * TILE;
-    format!(
-        "        {{
-            let at_a = {first}u + 4u * local.y;
-            let at_b = {first}u + 4u * local.x;
-            let b = vec4<f32>(tile_b[at_b], tile_b[at_b + 1u], tile_b[at_b + 2u], tile_b[at_b + 3u]);
-            sums[0] += tile_a[at_a] * b;
-            sums[1] += tile_a[at_a + 1u] * b;
-            sums[2] += tile_a[at_a + 2u] * b;
-            sums[3] += tile_a[at_a + 3u] * b;
-        }}
-"
-    )
+    let fours = |name: &str, axis: &str| -> String {
+        let four = |four: usize| {
+            format!("            let {name}{four} = tile_{name}[{step}u * PITCH + local.{axis} + {}u];\n", four * 8)
+        };
+        (0..RESULTS / 4).map(four).collect()
+    };
+    let mut text = format!("        {{\n{}{}", fours("a", "y"), fours("b", "x"));
+    for row in 0..RESULTS {
+        for four in 0..RESULTS / 4 {
+            let _ = writeln!(text, "            sum{row}_{four} += a{}[{}] * b{four};", row / 4, row % 4);
+        }
+    }
+    text + "        }\n"
+}
+
+/// The statements that end with the results: by fours where rows are whole groups of them.
+fn results(are_whole: bool) -> String {
+    let mut text = String::new();
+    for row in 0..RESULTS {
+        for four in 0..RESULTS / 4 {
+            let _ = writeln!(
+                text,
+                "    {{
+        let row = first_row + 4u * (local.y + {}u) + {}u;
+        let column = first_column + 4u * (local.x + {}u);
+        let number = (batch * p_m() + row) * p_n() + column;
+        if batch < p_batches() && row < p_m() {{",
+                row / 4 * 8,
+                row % 4,
+                four * 8
+            );
+            let sum = format!("sum{row}_{four}");
+            if are_whole {
+                let _ = writeln!(text, "            if column < p_n() {{ finish4(number / 4u, {sum}); }}");
+            } else {
+                for lane in 0..4 {
+                    let _ = writeln!(
+                        text,
+                        "            if column + {lane}u < p_n() {{ finish(number + {lane}u, {sum}[{lane}]); }}"
+                    );
+                }
+            }
+            text += "        }\n    }\n";
+        }
+    }
+    text
 }
 
 /// Where the matrix of an operand begins, by its number along the batch axes.

@@ -145,9 +145,10 @@ fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     assert_eq!(Matmul.flops(&[ty(&[5, 2, 3], DType::F32), ty(&[5, 3, 4], DType::F32)]), 2 * 5 * 2 * 3 * 4);
 }
 
-/// R5.7: valid WGSL for each dtype and any number of batch axes, and the same for every shape.
+/// R5.7: valid WGSL for each dtype and any number of batch axes, and the same for every shape whose rows are whole groups of four, and for
+/// every other one.
 #[test]
-fn the_text_is_valid_and_does_not_depend_on_the_shape() {
+fn the_text_is_valid_and_hardly_depends_on_the_shape() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         for batch in [&[][..], &[3], &[2, 0, 5]] {
             let render = |m: usize, n: usize, k: usize| {
@@ -155,8 +156,9 @@ fn the_text_is_valid_and_does_not_depend_on_the_shape() {
                 let layouts = [layouts(&shape(m, k))[2].clone(), Layout::contiguous(shape(k, n))];
                 render_checked(&Matmul, &layouts.map(|layout| (dtype, layout))).unwrap()
             };
-            let (one, other) = (render(3, 4, 5), render(200, 65, 0));
-            assert_eq!(one.source, other.source, "{dtype} {batch:?}");
+            let (one, other) = (render(3, 4, 5), render(200, 68, 0));
+            assert!(one.source == other.source, "{dtype} {batch:?}");
+            assert!(render(3, 5, 5).source == render(200, 65, 0).source, "{dtype} {batch:?}");
             let batches: usize = batch.iter().product();
             assert_eq!((one.workgroups[0], other.workgroups[0]), (batches as u32, 8 * batches as u32), "{batch:?}");
         }
