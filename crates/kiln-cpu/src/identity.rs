@@ -3,16 +3,14 @@
 use crate::SimdLevel;
 use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Usage, fingerprint};
 use std::env::consts::{ARCH, OS};
-use sysinfo::{MemoryRefreshKind, System};
 
 /// The budget where the system does not tell how much memory it has.
 const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 
 /// Describes a device with `threads` threads, without starting any, and with kernels for `simd`.
 pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage) -> DeviceInfo {
-    let mut system = System::new().ok();
-    let name = model(system.as_mut()).unwrap_or_else(|| ARCH.into());
-    let total_bytes = system.as_mut().and_then(memory_bytes);
+    let name = model().unwrap_or_else(|| ARCH.into());
+    let total_bytes = crate::memory::total_bytes();
     let driver_version = env!("CARGO_PKG_VERSION");
     DeviceInfo {
         id: "cpu".into(),
@@ -55,7 +53,7 @@ fn limits(threads: usize, simd: SimdLevel, total_bytes: Option<u64>) -> DeviceLi
 /// What the vendor calls the processor, from the processor itself: the list of cores that a system keeps takes
 /// milliseconds to read where there are many.
 #[cfg(target_arch = "x86_64")]
-fn model(_: Option<&mut System>) -> Option<String> {
+fn model() -> Option<String> {
     use std::arch::x86_64::__cpuid;
     const FIRST: u32 = 0x8000_0002;
     const LAST: u32 = 0x8000_0004;
@@ -68,8 +66,8 @@ fn model(_: Option<&mut System>) -> Option<String> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn model(system: Option<&mut System>) -> Option<String> {
-    let system = system?;
+fn model() -> Option<String> {
+    let mut system = sysinfo::System::new().ok()?;
     system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
     one_line(system.cpus().first()?.brand())
 }
@@ -78,30 +76,6 @@ fn model(system: Option<&mut System>) -> Option<String> {
 fn one_line(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     (!words.is_empty()).then(|| words.join(" "))
-}
-
-/// The memory that this process can have: the system's, or less where a container or a service is limited.
-fn memory_bytes(system: &mut System) -> Option<u64> {
-    system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
-    let total = system.total_memory();
-    let limit = memory_limit_bytes(system).unwrap_or(u64::MAX);
-    (total > 0).then(|| total.min(limit))
-}
-
-/// The tightest limit over the control groups of this process and those around it.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn memory_limit_bytes(system: &mut System) -> Option<u64> {
-    use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate};
-    let own = Pid::from_u32(std::process::id());
-    let kind = ProcessRefreshKind::nothing().without_tasks();
-    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[own]), false, kind);
-    let limits = [system.cgroup_limits(), system.process(own).and_then(sysinfo::Process::cgroup_limits)];
-    limits.into_iter().flatten().map(|limits| limits.total_memory).filter(|bytes| *bytes > 0).min()
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn memory_limit_bytes(_: &mut System) -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

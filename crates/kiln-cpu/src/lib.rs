@@ -22,6 +22,7 @@ mod device;
 mod heap;
 mod identity;
 mod map;
+mod memory;
 mod native;
 mod options;
 mod simd;
@@ -66,5 +67,5 @@ pub fn program(device: &Device, plan: &Arc<Plan>) -> Result<Arc<NativeProgram>> 
 
 /// What [`open`] would give with default options, without opening anything.
 pub fn info() -> DeviceInfo {
-    identity::describe(options::available_threads(), SimdLevel::detect(), CpuOptions::new().default_usage())
+    identity::describe(kiln_runtime::cores(), SimdLevel::detect(), CpuOptions::new().default_usage())
 }

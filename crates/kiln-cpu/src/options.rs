@@ -2,7 +2,6 @@
 
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
 use kiln_runtime::{HostAccess, PoolOptions, Usage};
-use std::num::NonZero;
 
 /// Settings of [`open`](crate::open).
 ///
@@ -23,16 +22,16 @@ pub struct CpuOptions {
     pool: PoolOptions,
 }
 
-/// The setting that names the vector instructions: a [name](SimdLevel::name) of a level.
-const SIMD: &str = "KILN_SIMD";
-
 impl CpuOptions {
+    /// The setting that names the vector instructions: a [name](SimdLevel::name) of a level.
+    pub const SIMD_SETTING: &str = "KILN_SIMD";
+
     /// All cores, host access in place, a pool with its defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The defaults, changed by what the settings of a program say: `KILN_SIMD` is the [name](SimdLevel::name) of a level for
+    /// The defaults, changed by what the settings of a program say: [`SIMD_SETTING`](Self::SIMD_SETTING) is for
     /// [`simd`](Self::simd). A setting that is not there, or empty, changes nothing.
     ///
     /// A library does not read the environment by itself. A program whose settings are the environment's says so:
@@ -48,8 +47,10 @@ impl CpuOptions {
     /// # Errors
     /// `InvalidArgument` where a setting has a value that it cannot have, with those that it can.
     pub fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        match setting(SIMD).filter(|value| !value.is_empty()) {
-            Some(value) => Ok(Self::new().simd(value.parse().map_err(|error: Error| error.context(SIMD))?)),
+        match setting(Self::SIMD_SETTING).filter(|value| !value.is_empty()) {
+            Some(value) => {
+                Ok(Self::new().simd(value.parse().map_err(|error: Error| error.context(Self::SIMD_SETTING))?))
+            }
             None => Ok(Self::new()),
         }
     }
@@ -86,7 +87,7 @@ impl CpuOptions {
         match self.threads {
             Some(0) => Err(Error::new(ErrorKind::InvalidArgument, "CPU device expected at least one thread, found 0")),
             Some(count) => Ok(count),
-            None => Ok(available_threads()),
+            None => Ok(kiln_runtime::cores()),
         }
     }
 
@@ -102,12 +103,6 @@ impl CpuOptions {
     pub(crate) fn into_pool(self) -> PoolOptions {
         self.pool
     }
-}
-
-/// As many threads as the process may use cores.
-pub(crate) fn available_threads() -> usize {
-    // Where the system does not tell, one thread is always right.
-    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ impl Device {
 
     /// Makes kernels ready on several threads, the processor's unless `threads` says otherwise.
     pub fn warm_kernels(&self, sources: &[KernelSource], threads: Option<NonZeroUsize>) -> KernelWarmReport {
-        let threads = threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+        let threads = threads.or_else(|| NonZeroUsize::new(crate::cores())).unwrap_or(NonZeroUsize::MIN);
         crate::kernel::warm(self, sources, threads)
     }
 

@@ -32,6 +32,7 @@
 mod buffer;
 mod capture;
 mod command;
+mod cores;
 mod device;
 pub mod graph;
 mod info;
@@ -46,6 +47,7 @@ mod size;
 pub use buffer::{Buffer, PendingRead, TypedBuffer, access_pair};
 pub use capture::Captured;
 pub use command::{BoundBuffer, BoundValue, BufferUse, Command, CommandList, Dispatch};
+pub use cores::cores;
 pub use device::{Device, DeviceApi, Loaded};
 pub use graph::{Graph, GraphPlan, RunReport};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};

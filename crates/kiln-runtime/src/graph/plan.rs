@@ -10,7 +10,6 @@ use crate::buffer::Buffer;
 use crate::rebinding::Rebinding;
 use kiln_ir::Result;
 use std::fmt;
-use std::num::NonZero;
 
 /// A compiled [`Graph`](super::Graph).
 ///
@@ -38,7 +37,7 @@ impl GraphPlan {
             buffers: buffers.to_vec(),
             is_written,
             units: units::divide(nodes, edges, order),
-            workers: std::thread::available_parallelism().map_or(1, NonZero::get),
+            workers: crate::cores(),
         }
     }
 

@@ -134,8 +134,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         let strategy = options.strategy_or_default();
         let classes = ClassTable::new(&*strategy)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shards = (2 * cores).next_power_of_two().clamp(MIN_SHARDS, MAX_SHARDS);
+        let shards = (2 * crate::cores()).next_power_of_two().clamp(MIN_SHARDS, MAX_SHARDS);
         let clock = PoolClock { origin: Instant::now(), custom: options.clock };
         let core = Self {
             properties,
