@@ -2,9 +2,6 @@
 
 use kiln::{CpuOptions, Device, Result};
 
-/// The variable that names the vector instructions to use.
-pub(crate) const SIMD: &str = "KILN_SIMD";
-
 /// The settings of the CPU device.
 ///
 /// # Errors

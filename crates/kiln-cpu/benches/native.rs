@@ -31,12 +31,12 @@ fn main() {
             let eight = [&op::MUL, &op::ADD, &op::SUB, &op::MAXIMUM, &op::MUL, &op::ABS, &op::MINIMUM, &op::RELU];
             compare(&device, &format!("8 ops on {elements}"), rounds, &chain(&shape, dtype, &eight));
             compare(&device, &format!("gelu of {elements}"), rounds, &chain(&shape, dtype, &[&op::GELU]));
-            compare(&device, &format!("sum of {elements}"), rounds, &reduction((1, elements), dtype, 1));
+            compare(&device, &format!("mean of {elements}"), rounds, &reduction((1, elements), dtype, 1));
         }
         let rounds = if is_bench { 200 } else { 2 };
         let shape = if is_bench { (4096, 1024) } else { (64, 1024) };
-        compare(&device, &format!("row sums of {shape:?}"), rounds, &reduction(shape, dtype, 1));
-        compare(&device, &format!("column sums of {shape:?}"), rounds, &reduction(shape, dtype, 0));
+        compare(&device, &format!("row means of {shape:?}"), rounds, &reduction(shape, dtype, 1));
+        compare(&device, &format!("column means of {shape:?}"), rounds, &reduction(shape, dtype, 0));
         compare(&device, &format!("transposed add of {shape:?}"), rounds, &transposed(shape, dtype));
     }
 }
@@ -64,8 +64,8 @@ fn chain(shape: &Shape, dtype: DType, ops: &[&'static ElementOp]) -> Graph {
 fn reduction(shape: (usize, usize), dtype: DType, axis: usize) -> Graph {
     let shape = Shape::from(shape);
     let reduced = shape.with(axis, 1);
-    let sum = node(Op::Reduce(Reduce::Sum, SmallVec::from_slice(&[axis])), &[0], &reduced, dtype);
-    Graph { nodes: vec![input(&shape, dtype), sum], outputs: vec![1], held: Vec::new() }
+    let mean = node(Op::Reduce(Reduce::Mean, SmallVec::from_slice(&[axis])), &[0], &reduced, dtype);
+    Graph { nodes: vec![input(&shape, dtype), mean], outputs: vec![1], held: Vec::new() }
 }
 
 /// A matrix and the transpose of another.

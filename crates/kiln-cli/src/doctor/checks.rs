@@ -3,8 +3,7 @@
 use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
-use crate::settings::SIMD;
-use kiln::{Bytes, DeviceKind};
+use kiln::{Bytes, CpuOptions, DeviceKind};
 use std::path::Path;
 
 /// Below this much free space the cache directory gets a note.
@@ -64,7 +63,11 @@ fn check_processor(facts: &Facts) -> Vec<Check> {
     let ok = |name, message: String| Check::new(Section::Processor, name, State::Ok, message);
     let threads = facts.threads.map(|threads| ok("threads", threads.to_string()));
     let simd = ok("SIMD", facts.simd.clone());
-    let simd = if facts.simd_setting.is_some() { simd.detail(format!("set by {SIMD}")) } else { simd };
+    let simd = if facts.simd_setting.as_ref() == Some(&facts.simd) {
+        simd.detail(format!("set by {}", CpuOptions::SIMD_SETTING))
+    } else {
+        simd
+    };
     std::iter::once(simd).chain(threads).collect()
 }
 

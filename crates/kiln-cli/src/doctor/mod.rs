@@ -15,7 +15,7 @@ mod text;
 use crate::cache_dir::CacheDir;
 use crate::settings;
 use crate::terminal::write;
-use kiln::{Device, DeviceInfo, DeviceKind, SimdLevel};
+use kiln::{CpuOptions, Device, DeviceInfo, DeviceKind, SimdLevel};
 use report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice, Report};
 use std::io;
 use std::process::ExitCode;
@@ -55,13 +55,14 @@ fn gather() -> Facts {
         },
         Err(error) => DefaultDevice { id: None, reason: error.to_string(), rejected: Vec::new() },
     };
-    let simd_setting = settings::variable(settings::SIMD).filter(|value| !value.is_empty());
+    let simd_setting = settings::variable(CpuOptions::SIMD_SETTING).filter(|value| !value.is_empty());
+    let set_level = simd_setting.as_ref().and_then(|name| name.parse::<SimdLevel>().ok());
     Facts {
         version: env!("CARGO_PKG_VERSION").to_string(),
         system: System::detect(),
         gpu_support: cfg!(feature = "gpu"),
         default,
-        simd: simd_setting.clone().unwrap_or_else(|| SimdLevel::detect().to_string()),
+        simd: set_level.unwrap_or_else(SimdLevel::detect).to_string(),
         simd_setting,
         threads: devices.first().and_then(|cpu| cpu.info.limits.threads),
         devices,
