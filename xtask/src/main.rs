@@ -66,7 +66,7 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     Step::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
     step::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
     Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
-    if let Some(step) = suite::bare("bare clippy", "clippy", &workspace::members(root)?) {
+    if let Some(step) = suite::bare("bare clippy", &["clippy"], &workspace::members(root)?) {
         step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
     }
     Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;

@@ -11,11 +11,13 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
     workspace_tests("tests", packages).run(root)?;
     let mut members = workspace::members(root)?;
     members.retain(|member| packages.is_empty() || packages.contains(&member.name));
-    if let Some(step) = bare("bare tests", "test", &members) {
+    if let Some(step) = bare("bare tests", &["test"], &members) {
         step.run(root)?;
     }
-    for member in members.iter().filter(|member| has_tensor_tests(root, member)) {
-        scalar_tests(member).run(root)?;
+    if members.iter().any(|member| has_tensor_tests(root, member)) {
+        if let Some(step) = scalar_tests(&members) {
+            step.run(root)?;
+        }
     }
     for member in members.iter().filter(|member| has_loom_tests(root, member)) {
         loom_tests(member).run(root)?;
@@ -24,10 +26,10 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
 }
 
 /// A cargo command over the members that have default features, without these; none if no member has.
-pub(crate) fn bare(name: &str, command: &str, members: &[Member]) -> Option<Step> {
+pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<Step> {
     let members: Vec<&Member> = members.iter().filter(|member| member.has_default_features).collect();
     let packages = members.iter().flat_map(|member| ["-p", &member.name]);
-    let args: Vec<&str> = [command, "--no-default-features"].into_iter().chain(packages).collect();
+    let args: Vec<&str> = command.iter().copied().chain(["--no-default-features"]).chain(packages).collect();
     (!members.is_empty()).then(|| Step::cargo(name, &args))
 }
 
@@ -48,10 +50,10 @@ fn has_tensor_tests(root: &Path, member: &Member) -> bool {
     root.join(member.dir()).join("tests/tensors").is_dir()
 }
 
-/// The tensor tests once more on a CPU device without vector instructions. Without the GPU, for which nothing is different.
-fn scalar_tests(member: &Member) -> Step {
-    let args = ["test", "--no-default-features", "-p", &member.name, "--test", "tensors"];
-    Step::cargo("scalar tests", &args).env("KILN_SIMD", "scalar")
+/// The tensor tests once more on a CPU device without vector instructions. Without the GPU, for which nothing is different; for the same
+/// packages as the other bare tests, so that cargo joins the same features and builds nothing anew.
+fn scalar_tests(members: &[Member]) -> Option<Step> {
+    Some(bare("scalar tests", &["test", "--test", "tensors"], members)?.env("KILN_SIMD", "scalar"))
 }
 
 /// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
@@ -87,6 +89,11 @@ fn loom_flags(encoded: Option<String>, plain: Option<String>) -> (&'static str, 
 mod tests {
     use super::*;
 
+    fn member(name: &str, has_default_features: bool) -> Member {
+        let (name, manifest) = (name.to_string(), format!("{name}/Cargo.toml"));
+        Member { name, manifest, dependencies: vec![], has_default_features }
+    }
+
     #[test]
     fn packages_replace_the_workspace() {
         assert_eq!(workspace_tests("tests", &[]).command_line(), "cargo test --workspace");
@@ -96,24 +103,16 @@ mod tests {
 
     #[test]
     fn tensor_tests_run_once_more_without_vectors() {
-        let (name, manifest) = ("a".to_string(), "a/Cargo.toml".to_string());
-        let member = Member { name, manifest, dependencies: vec![], has_default_features: true };
-        let line = scalar_tests(&member).command_line();
-        assert_eq!(line, "KILN_SIMD=scalar cargo test --no-default-features -p a --test tensors");
+        let line = scalar_tests(&[member("a", true), member("b", false)]).unwrap().command_line();
+        assert_eq!(line, "KILN_SIMD=scalar cargo test --test tensors --no-default-features -p a");
     }
 
     #[test]
     fn bare_command_is_over_the_members_with_default_features() {
-        let member = |name: &str, has_default_features| Member {
-            name: name.to_string(),
-            manifest: format!("{name}/Cargo.toml"),
-            dependencies: vec![],
-            has_default_features,
-        };
         let members = [member("a", false), member("b", true), member("c", true)];
-        let line = bare("bare", "test", &members).unwrap().command_line();
+        let line = bare("bare", &["test"], &members).unwrap().command_line();
         assert_eq!(line, "cargo test --no-default-features -p b -p c");
-        assert!(bare("bare", "test", &members[..1]).is_none());
+        assert!(bare("bare", &["test"], &members[..1]).is_none());
     }
 
     #[test]
