@@ -25,11 +25,12 @@ def ratio(result: dict[str, Any], by: str = "median") -> float | None:
 
 
 def line(result: dict[str, Any]) -> str:
-    """Medians with minima behind them, per op where a run is of many; what went wrong below."""
+    """Medians with minima behind them, per op where a run is of many, after a `~` where the output is rough; what went wrong below."""
     times, ops = result["times"], result["ops_per_run"]
 
     def shown(name: str) -> str:
-        return f"{name} {duration(times[name]['median'] / ops)} ({duration(times[name]['minimum'] / ops)})"
+        sign = "~" if name in result["rough"] else ""
+        return f"{name} {sign}{duration(times[name]['median'] / ops)} ({duration(times[name]['minimum'] / ops)})"
 
     peers = sorted((name for name in times if name != "kiln"), key=lambda name: times[name]["median"])
     median, minimum = ratio(result), ratio(result, "minimum")

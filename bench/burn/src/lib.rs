@@ -1,4 +1,4 @@
-//! burn's form of each work, on whichever of its devices.
+//! burn's form of each work, on whichever of its devices: the CPU and the GPU comparison share it.
 
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{DType, Device, Tensor, TensorData, activation, module};

@@ -1,0 +1,85 @@
+//! Kiln's GPU device beside burn on wgpu, on the same adapter.
+//!
+//! `cargo run --release --manifest-path bench/gpu/Cargo.toml` measures the works of `kiln-bench` that suit a GPU. burn runs in a process of
+//! its own, because some of its kernels crash in some drivers; it waits there for its turns. Launches are counted for both: Kiln's as
+//! [`kiln::Tensor::explain`] tells them, burn's from the log that cubecl writes of each launch.
+//!
+//! Where burn has no opponent to offer, Kiln's time is shown beside that of its own CPU device.
+
+mod child;
+mod line;
+
+use clap::Parser;
+use kiln::Device;
+use kiln_bench::{Effort, Fault, Number, Work, find};
+use line::Line;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Kiln's GPU device beside burn on wgpu: the same works on the same numbers, taking turns in random order, every output checked.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Only works whose names begin with one of these
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The GPU's place in the list of `kiln doctor`
+    #[arg(long, default_value_t = 0)]
+    gpu: usize,
+    /// Seconds for each line
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Writes all numbers to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// In the child: the work and the dtype
+    #[arg(long, hide = true, num_args = 2)]
+    burn: Vec<String>,
+    /// In the child: counts launches instead, from the log in this file
+    #[arg(long, hide = true)]
+    launches: Option<PathBuf>,
+}
+
+/// The works of the table that are measured here.
+const WORKS: [&str; 13] = [
+    "add-1m",
+    "mul-add-relu-1m",
+    "chain8-1m",
+    "gelu-1m",
+    "sum-1m",
+    "row-sums-4096x1024",
+    "softmax-1024",
+    "layer-norm-1024",
+    "matmul-256",
+    "matmul-512",
+    "attention-512",
+    "tiny-chain",
+    "tiny-independent",
+];
+
+fn main() -> Result<(), Fault> {
+    let options = Options::parse();
+    if let [work, number] = &options.burn[..] {
+        return child::serve(work, number, options.launches.as_deref());
+    }
+    let gpu = Device::gpu(options.gpu)?;
+    let cpu = Device::cpu()?;
+    let effort = Effort { budget: Duration::from_secs_f64(options.seconds), most_samples: 50, ..Effort::new() };
+    println!("{}", gpu.info().name);
+    line::print_head();
+    let mut lines = Vec::new();
+    for work in WORKS.iter().filter_map(|id| find(id)).filter(|work| is_wanted(&options, work)) {
+        for number in Number::ALL {
+            let line = Line::measure(work, number, &gpu, &cpu, &effort)?;
+            line.print();
+            lines.push(line);
+        }
+    }
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&lines)? + "\n")?;
+    }
+    Ok(())
+}
+
+fn is_wanted(options: &Options, work: &Work) -> bool {
+    options.only.is_empty() || options.only.iter().any(|only| work.id.starts_with(only.as_str()))
+}
