@@ -35,13 +35,22 @@ fn main() -> Result<(), Fault> {
     let mut report = Report::new(&options);
     report.print_head();
     measure(&options, &mut report)?;
-    if let Some(path) = &options.json {
-        report.write(path)?;
-    }
-    if let Some(folder) = &options.plots {
-        plot::write(&report, folder)?;
-    }
+    std::fs::create_dir_all(&options.out)?;
+    report.write(&options.out.join(format!("{}.json", what(&options))))?;
+    plot::write(&report, &options.out)?;
+    println!("\nnumbers and plots: {}", options.out.display());
     Ok(())
+}
+
+/// What is measured, as files are named.
+fn what(options: &Options) -> &'static str {
+    match options {
+        Options { memory: true, .. } => "memory",
+        Options { start: true, .. } => "start",
+        Options { growth: true, .. } => "growth",
+        Options { scaling: true, .. } => "scaling",
+        _ => "table",
+    }
 }
 
 /// Tells the thread pools of all libraries how many threads to have. They look when they are first used.

@@ -27,12 +27,9 @@ pub(crate) struct Options {
     /// A few samples for each line: to see that everything works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Writes all numbers to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Writes plots as SVG into this folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) plots: Option<PathBuf>,
+    /// The folder for all numbers as JSON and for the plots as SVG
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers"))]
+    pub(crate) out: PathBuf,
     /// Lists the works and ends
     #[arg(long)]
     pub(crate) list: bool,

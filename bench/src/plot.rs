@@ -12,7 +12,6 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Writes the plots that the report has numbers for.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<(), Fault> {
-    std::fs::create_dir_all(folder)?;
     let ratios: Vec<_> =
         report.lines.iter().filter_map(|line| Some((line, line.ratio(|time| time.median)?.1))).collect();
     if !ratios.is_empty() {

@@ -14,10 +14,10 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
     if let Some(step) = bare("bare tests", &["test"], &members) {
         step.run(root)?;
     }
-    if members.iter().any(|member| has_tensor_tests(root, member)) {
-        if let Some(step) = scalar_tests(&members) {
-            step.run(root)?;
-        }
+    if members.iter().any(|member| has_tensor_tests(root, member))
+        && let Some(step) = scalar_tests(&members)
+    {
+        step.run(root)?;
     }
     for member in members.iter().filter(|member| has_loom_tests(root, member)) {
         loom_tests(member).run(root)?;

@@ -1,20 +1,27 @@
 //! burn in a process of its own, which takes its turns by lines on its input and output. Between them it is stopped where the system can do
-//! that: its threads would take a core from the arm that is timed.
+//! that: its threads would take a core from the arm that is timed. A turn's time has two signals and two messages in it, some tens of
+//! microseconds.
 
 use burn::tensor::{Device, DeviceKind};
-use kiln_bench::{Fault, Number, Ready, find};
+use kiln_bench::{Closeness, Fault, Number, Ready, find};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// What the child says when a turn is done.
+/// What the child says when a turn is done, and at first where its output is rough.
 const DONE: &str = "done";
+const ROUGH: &str = "rough";
+
+/// How long a child may try out kernels before it is ready.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process in which burn is ready to do a work.
 pub(crate) struct Burn {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
+    is_rough: bool,
 }
 
 impl Burn {
@@ -24,10 +31,15 @@ impl Burn {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let to = child.stdin.take().ok_or("expected a pipe to the child")?;
         let from = BufReader::new(child.stdout.take().ok_or("expected a pipe from the child")?);
-        let mut burn = Self { child, to, from };
-        burn.answer()?;
+        let mut burn = Self { child, to, from, is_rough: false };
+        burn.is_rough = burn.first_answer()?;
         burn.set_stopped(true)?;
         Ok(burn)
+    }
+
+    /// Whether the output is further off than some roundings of the result explain.
+    pub(crate) fn is_rough(&self) -> bool {
+        self.is_rough
     }
 
     /// Lets burn do its work once.
@@ -50,15 +62,49 @@ impl Burn {
         Ok(())
     }
 
-    fn answer(&mut self) -> Result<(), Fault> {
-        let mut line = String::new();
-        self.from.read_line(&mut line)?;
-        match line.trim_end() {
-            DONE => Ok(()),
-            "" => Err(format!("its process ended with {}", self.child.wait()?).into()),
-            other => Err(other.into()),
+    /// Waits until the child is ready, and not for longer than [`PATIENCE`]; returns whether its output is rough.
+    fn first_answer(&mut self) -> Result<bool, Fault> {
+        let Self { child, from, .. } = self;
+        let answered = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| read_answer(from));
+            let start = Instant::now();
+            while !reader.is_finished() {
+                if start.elapsed() > PATIENCE {
+                    child.kill()?;
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let timed_out = start.elapsed() > PATIENCE;
+            let answer = reader.join().map_err(|_| "its answer could not be read")??;
+            Ok::<_, Fault>((answer, timed_out))
+        })?;
+        match answered {
+            (None, true) => Err(format!("not ready after {} seconds", PATIENCE.as_secs()).into()),
+            (answer, _) => self.done(answer),
         }
     }
+
+    fn answer(&mut self) -> Result<(), Fault> {
+        let answer = read_answer(&mut self.from)?;
+        self.done(answer).map(drop)
+    }
+
+    fn done(&mut self, answer: Option<String>) -> Result<bool, Fault> {
+        match answer.as_deref() {
+            Some(DONE) => Ok(false),
+            Some(ROUGH) => Ok(true),
+            Some(fault) => Err(fault.into()),
+            None => Err(format!("its process ended with {}", self.child.wait()?).into()),
+        }
+    }
+}
+
+/// A line without its end; `None` where there are no more.
+fn read_answer(from: &mut impl BufRead) -> Result<Option<String>, Fault> {
+    let mut line = String::new();
+    let bytes = from.read_line(&mut line)?;
+    Ok((bytes > 0).then(|| line.trim_end().to_string()))
 }
 
 impl Drop for Burn {
@@ -97,11 +143,14 @@ pub(crate) fn serve(work: &str, number: &str, log: Option<&Path>) -> Result<(), 
         println!("{}", count(&ready, log)?);
         return Ok(());
     }
-    if let Err(wrong) = work.op.check_on(number, &data, &ready.output()?) {
-        println!("wrong: {wrong}");
-        return Ok(());
+    match work.op.check_on(number, &data, &ready.output()?) {
+        Ok(Closeness::Close) => println!("{DONE}"),
+        Ok(Closeness::Rough) => println!("{ROUGH}"),
+        Err(wrong) => {
+            println!("wrong: {wrong}");
+            return Ok(());
+        }
     }
-    println!("{DONE}");
     for line in std::io::stdin().lines() {
         line?;
         ready.run()?;
@@ -112,8 +161,18 @@ pub(crate) fn serve(work: &str, number: &str, log: Option<&Path>) -> Result<(), 
 
 /// The launches of a run that is not among the first, in which kernels are tried out.
 fn count(ready: &Ready, log: &Path) -> Result<usize, Fault> {
-    let so_far =
-        || Ok::<_, Fault>(std::fs::read_to_string(log)?.lines().filter(|line| line.contains("Executing")).count());
+    // The log is written by another thread.
+    let so_far = || {
+        let mut last = None;
+        loop {
+            let text = std::fs::read_to_string(log)?;
+            let count = text.lines().filter(|line| line.contains("Executing")).count();
+            if last.replace(count) == Some(count) {
+                return Ok::<_, Fault>(count);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
     for _ in 0..3 {
         ready.run()?;
     }

@@ -2,7 +2,7 @@
 
 use crate::child::{self, Burn};
 use kiln::Device;
-use kiln_bench::{Arm, Effort, Fault, Number, Ours, Timing, Work, compare};
+use kiln_bench::{Arm, Closeness, Effort, Fault, Number, Ours, Timing, Work, compare};
 use serde::Serialize;
 use std::cell::RefCell;
 
@@ -13,7 +13,9 @@ pub(crate) struct Line {
     dtype: Number,
     ops_per_run: usize,
     kiln: Timing,
-    kiln_launches: usize,
+    kiln_launches: u64,
+    /// Whose outputs are further off than some roundings of the result explain.
+    rough: Vec<&'static str>,
     burn: Result<Timing, String>,
     burn_launches: Option<usize>,
     /// Kiln's own CPU device.
@@ -31,13 +33,23 @@ impl Line {
         let op = work.op;
         let data = op.data(number);
         let ours = Ours::with_data(&op, number, &data, gpu)?;
-        let kiln_launches = launches(&ours)?;
         let (ours, native) = (ours.ready(), Ours::with_data(&op, number, &data, cpu)?.ready());
-        for ready in [&ours, &native] {
-            op.check_on(number, &data, &ready.output()?)?;
+        let mut rough = Vec::new();
+        for (name, ready) in [("kiln", &ours), ("kiln-cpu", &native)] {
+            if op.check_on(number, &data, &ready.output()?)? == Closeness::Rough {
+                rough.push(name);
+            }
         }
         drop(data);
-        let burn = RefCell::new(Burn::start(work.id, number));
+        // Not among the first runs, in which inputs are brought and plans made.
+        let before = gpu.launches();
+        ours.run()?;
+        let kiln_launches = gpu.launches() - before;
+        let burn = Burn::start(work.id, number);
+        if burn.as_ref().is_ok_and(Burn::is_rough) {
+            rough.push("burn");
+        }
+        let burn = RefCell::new(burn);
         let turn = || match &mut *burn.borrow_mut() {
             Ok(burn) => burn.run(),
             Err(fault) => Err(fault.to_string().into()),
@@ -48,19 +60,21 @@ impl Line {
         let (kiln, burn) = (next()?, next().map_err(|fault| fault.to_string()));
         let burn_launches = burn.as_ref().ok().and_then(|_| child::launches(work.id, number).ok());
         let ops_per_run = op.ops_per_run();
-        Ok(Self { work: work.id, dtype: number, ops_per_run, kiln, kiln_launches, burn, burn_launches, cpu: next()? })
+        let cpu = next()?;
+        Ok(Self { work: work.id, dtype: number, ops_per_run, kiln, kiln_launches, rough, burn, burn_launches, cpu })
     }
 
     pub(crate) fn print(&self) {
         let Self { work, dtype, kiln, kiln_launches, cpu, .. } = self;
         let per_op = 1e3 / self.ops_per_run as f64;
         let burn = self.burn.as_ref().ok();
-        let number = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.4}"));
+        let sign = |name| if self.rough.contains(&name) { "~" } else { "" };
+        let number = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{}{value:.4}", sign("burn")));
         let ratio = burn.map_or("-".to_string(), |burn| format!("{:.2}", burn.median / kiln.median));
         let burn_launches = self.burn_launches.map_or("-".to_string(), |count| count.to_string());
         println!(
-            "{work:<20} {dtype:>4} {:>10.4} {kiln_launches:>8} {:>10} {burn_launches:>8} {ratio:>6} {:>9.1}%",
-            kiln.median * per_op,
+            "{work:<20} {dtype:>4} {:>10} {kiln_launches:>8} {:>10} {burn_launches:>8} {ratio:>6} {:>9.1}%",
+            format!("{}{:.4}", sign("kiln"), kiln.median * per_op),
             number(burn.map(|burn| burn.median * per_op)),
             cpu.median / kiln.median * 100.0,
         );
@@ -75,10 +89,4 @@ pub(crate) fn print_head() {
         "{:<20} {:>4} {:>10} {:>8} {:>10} {:>8} {:>6} {:>10}",
         "work (ms; adds: per op)", "", "kiln", "launches", "burn", "launches", "ratio", "of CPU"
     );
-}
-
-/// Kernels of a run.
-fn launches(ours: &Ours) -> Result<usize, Fault> {
-    let kernels = ours.expression()?.iter().map(|result| Ok(result.explain()?.kernels())).sum::<kiln::Result<usize>>();
-    Ok(kernels?)
 }

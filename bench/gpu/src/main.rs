@@ -1,10 +1,11 @@
-//! Kiln's GPU device beside burn on wgpu, on the same adapter.
+//! Kiln's GPU device beside burn on wgpu, each on its default adapter.
 //!
 //! `cargo run --release --manifest-path bench/gpu/Cargo.toml` measures the works of `kiln-bench` that suit a GPU. burn runs in a process of
-//! its own, because some of its kernels crash in some drivers; it waits there for its turns. Launches are counted for both: Kiln's as
-//! [`kiln::Tensor::explain`] tells them, burn's from the log that cubecl writes of each launch.
+//! its own, because some of its kernels crash in some drivers; it waits there for its turns. Launches are counted for both: Kiln's by its
+//! device, burn's from the log that cubecl writes of each launch.
 //!
-//! Where burn has no opponent to offer, Kiln's time is shown beside that of its own CPU device.
+//! Kiln takes the first GPU of `kiln doctor`, burn its default one. Each line also shows which part of the CPU device's speed the GPU
+//! device reaches: where burn has no opponent to offer, there is only that.
 
 mod child;
 mod line;
@@ -22,9 +23,6 @@ struct Options {
     /// Only works whose names begin with one of these
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The GPU's place in the list of `kiln doctor`
-    #[arg(long, default_value_t = 0)]
-    gpu: usize,
     /// Seconds for each line
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -61,7 +59,7 @@ fn main() -> Result<(), Fault> {
     if let [work, number] = &options.burn[..] {
         return child::serve(work, number, options.launches.as_deref());
     }
-    let gpu = Device::gpu(options.gpu)?;
+    let gpu = Device::gpu(0)?;
     let cpu = Device::cpu()?;
     let effort = Effort { budget: Duration::from_secs_f64(options.seconds), most_samples: 50, ..Effort::new() };
     println!("{}", gpu.info().name);

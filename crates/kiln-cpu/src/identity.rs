@@ -10,7 +10,7 @@ const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 /// Describes a device with `threads` threads, without starting any, and with kernels for `simd`.
 pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage) -> DeviceInfo {
     let name = model().unwrap_or_else(|| ARCH.into());
-    let total_bytes = crate::memory::total_bytes();
+    let total_bytes = kiln_runtime::memory_bytes();
     let driver_version = env!("CARGO_PKG_VERSION");
     DeviceInfo {
         id: "cpu".into(),

@@ -22,7 +22,6 @@ mod device;
 mod heap;
 mod identity;
 mod map;
-mod memory;
 mod native;
 mod options;
 mod simd;

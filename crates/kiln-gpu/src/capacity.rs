@@ -19,7 +19,7 @@ impl Capacity {
     /// What drivers call their own does not count in the first case: llvmpipe always says 2 GiB, an integrated GPU often
     /// names the few MiB that the firmware set aside.
     pub(crate) fn of(adapter: &wgpu::Adapter, kind: DeviceKind) -> Self {
-        let total_bytes = if shares_memory(kind) { system_bytes() } else { device_local_bytes(adapter) };
+        let total_bytes = if shares_memory(kind) { kiln_runtime::memory_bytes() } else { device_local_bytes(adapter) };
         Self { total_bytes, budget_bytes: budget(total_bytes, shares_memory(kind)) }
     }
 }
@@ -70,14 +70,6 @@ fn dx12_bytes(_: &wgpu::Adapter) -> Option<u64> {
     None
 }
 
-/// The system's memory, or what a container may have of it.
-fn system_bytes() -> Option<u64> {
-    let memory = sysinfo::MemoryRefreshKind::nothing().with_ram();
-    let system = sysinfo::System::new_with_specifics(sysinfo::RefreshKind::nothing().with_memory(memory)).ok()?;
-    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
-    Some(system.total_memory().min(limit)).filter(|bytes| *bytes > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +93,6 @@ mod tests {
 
     #[test]
     fn the_system_tells_its_memory() {
-        assert!(system_bytes().is_some_and(|bytes| bytes > 64 << 20));
+        assert!(kiln_runtime::memory_bytes().is_some_and(|bytes| bytes > 64 << 20));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::command::{Command, CommandList};
-use crate::device::{Device, submit_bounded};
+use crate::device::Device;
 use crate::rebinding::Rebinding;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt;
@@ -86,10 +86,9 @@ impl Captured {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        let api = &**self.device.api();
-        match api.fault() {
+        match self.device.api().fault() {
             Some(fault) => Err(fault),
-            None => submit_bounded(api, commands),
+            None => self.device.submit_checked(commands),
         }
     }
 }

@@ -19,6 +19,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 /// What a device must be able to do. It speaks of memory, kernels and command lists, never of ops.
@@ -91,6 +92,7 @@ struct Inner {
     kernels: KernelCache,
     /// Command lists that were submitted, empty again: recording into one takes no memory from the system.
     spare_lists: Mutex<Vec<CommandList>>,
+    launches: AtomicU64,
 }
 
 /// The most bytes of host data that one submission brings along. A driver holds them until the submission is done, and some
@@ -116,7 +118,7 @@ impl Device {
     pub fn with_kernels(api: Arc<dyn DeviceApi>, pool: PoolOptions, kernels: KernelCacheOptions) -> Result<Self> {
         let pool = Pool::new(Arc::clone(&api), pool)?;
         let (kernels, spare_lists) = (KernelCache::new(kernels)?, Mutex::default());
-        Ok(Self(Arc::new(Inner { api, pool, kernels, spare_lists })))
+        Ok(Self(Arc::new(Inner { api, pool, kernels, spare_lists, launches: AtomicU64::new(0) })))
     }
 
     /// The kernel of a source: from memory, from disk, or compiled now.
@@ -261,7 +263,7 @@ impl Device {
             return Err(fault);
         }
         self.check_owner(&commands)?;
-        let submitted = submit_bounded(&*self.0.api, commands.commands());
+        let submitted = self.submit_checked(commands.commands());
         let mut commands = commands;
         commands.clear();
         let mut spare = self.0.spare_lists.lock();
@@ -269,6 +271,18 @@ impl Device {
             spare.push(commands);
         }
         submitted
+    }
+
+    /// Submits commands whose buffers are of this device.
+    pub(crate) fn submit_checked(&self, commands: &[Command]) -> Result<u64> {
+        let launches = commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count();
+        self.0.launches.fetch_add(launches as u64, Ordering::Relaxed);
+        submit_bounded(&*self.0.api, commands)
+    }
+
+    /// How many kernels were launched on this device so far, replays included. Native work, which the CPU device runs, is none.
+    pub fn launches(&self) -> u64 {
+        self.0.launches.load(Ordering::Relaxed)
     }
 
     /// Runs native work on a device that has ended it when this returns, and returns the number of the submission. What

@@ -32,9 +32,9 @@
 mod buffer;
 mod capture;
 mod command;
-mod cores;
 mod device;
 pub mod graph;
+mod host;
 mod info;
 mod kernel;
 pub mod memory;
@@ -47,9 +47,9 @@ mod size;
 pub use buffer::{Buffer, PendingRead, TypedBuffer, access_pair};
 pub use capture::Captured;
 pub use command::{BoundBuffer, BoundValue, BufferUse, Command, CommandList, Dispatch};
-pub use cores::cores;
 pub use device::{Device, DeviceApi, Loaded};
 pub use graph::{Graph, GraphPlan, RunReport};
+pub use host::{cores, memory_bytes};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
 pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,

@@ -56,7 +56,9 @@ fn gather() -> Facts {
         Err(error) => DefaultDevice { id: None, reason: error.to_string(), rejected: Vec::new() },
     };
     let simd_setting = settings::variable(CpuOptions::SIMD_SETTING).filter(|value| !value.is_empty());
+    // A level that the processor does not have opens no device.
     let set_level = simd_setting.as_ref().and_then(|name| name.parse::<SimdLevel>().ok());
+    let set_level = set_level.filter(|_| settings::open_cpu().is_ok());
     Facts {
         version: env!("CARGO_PKG_VERSION").to_string(),
         system: System::detect(),

@@ -23,7 +23,7 @@ impl Target {
     pub const CPU: Self =
         Self { max_operands: 32, max_instructions: 96, stores: &DType::ALL, fuse: true, split_reduce: None };
 
-    /// A GPU with so many storage buffers in a kernel, one of which is the output. Kernels with a core store single elements, so that dtypes
+    /// A GPU with so many storage buffers in a kernel, one of which is the output. Kernels with a core may store single elements, so that dtypes
     /// which share a word are not among what they store; `f16` says that `F16` is a type of its own there.
     pub fn gpu(storage_buffers: usize, f16: bool) -> Self {
         let stores: &[DType] =

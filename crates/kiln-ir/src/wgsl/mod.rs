@@ -57,7 +57,7 @@ pub struct WgslCall<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct WgslKernel {
     /// The text. It depends on lengths by classes only (how a workgroup is divided, how often a loop is written out, whether rows are whole
-    /// groups of four), so that most new shapes need no new kernel.
+    /// groups of four, which operands begin where their buffer does), so that most new shapes need no new kernel.
     pub source: String,
     /// The words of `params`: lengths, strides and offsets. The scalars of a run follow, a word each, in the order of `scalars`.
     pub params: Vec<u32>,
@@ -80,6 +80,16 @@ pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
         }
     }
     .map_err(|error| error.context(format!("kernel `{}`", kernel.name)))
+}
+
+/// A workgroup whose subgroups, of at most `most` invocations each, work for themselves: its invocations, and how many subgroups it has at
+/// least.
+///
+/// Kernels count on no more than that: subgroup number `group * subgroups + subgroup` begins with the item of its number, and goes on in
+/// steps of all subgroups there are.
+pub fn subgroup_teams(most: u32) -> (u32, u32) {
+    const INVOCATIONS: u32 = 64;
+    (most.max(INVOCATIONS), (INVOCATIONS / most).max(1))
 }
 
 /// So many workgroups as a grid that every device takes: at most 65,535 along an axis. The number of a workgroup is

@@ -1,4 +1,4 @@
-//! Reductions: lanes of a workgroup reduce parts of what becomes one element, then meet in workgroup memory.
+//! Reductions: lanes of a workgroup reduce parts of what becomes one element, then meet: in a subgroup, or in workgroup memory.
 //!
 //! Maxima and minima are found as the largest of unsigned keys in the order of the elements, NaN above all: integers do not depend on what a driver
 //! does with NaN, and one code serves all classes and both directions.
@@ -42,7 +42,7 @@ impl Division {
             (true, _, 16384.., _) => (1, 64, false),
             (true, _, 32.., _) => (8, 32, false),
             (true, ..) => (64, 4, false),
-            (false, 0..=256, _, Some(most)) => (most, (64 / most).max(1), true),
+            (false, 0..=256, _, Some(most)) => (most, super::subgroup_teams(most).1, true),
             (false, 0..=256, _, None) => (32, 8, false),
             (false, ..) => (256, 1, false),
         };

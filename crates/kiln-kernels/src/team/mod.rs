@@ -3,11 +3,8 @@
 use kiln_ir::wgsl::{self, WgslBuilder, WgslFeatures, WgslKernel, grid};
 use kiln_ir::{Error, ErrorKind, Result};
 
-/// Rows of so many elements are shared by a subgroup, whose invocations meet without waiting for others.
+/// Rows of at most so many elements are shared by a subgroup, whose invocations meet without waiting for others.
 const SUBGROUP_ROW: usize = 4096;
-
-/// Invocations of a workgroup whose subgroups have a row each.
-const INVOCATIONS: u32 = 64;
 
 /// The invocations that share a row.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +16,10 @@ enum Team {
 }
 
 impl Team {
-    fn new(length: usize, features: WgslFeatures) -> Self {
-        match (features.subgroup_size, length) {
+    fn new(rows: u32, length: usize, features: WgslFeatures) -> Self {
+        // Where subgroups are smaller than expected there are more of them, up to one invocation each: they are counted in 32 bits.
+        let can_count = |most: &u32| rows.checked_mul(*most).is_some_and(|count| count <= u32::MAX / 2);
+        match (features.subgroup_size.filter(can_count), length) {
             (Some(most), 0..=SUBGROUP_ROW) => Self::Subgroup(most),
             // A short row does not wait for idle invocations.
             (_, 0..=256) => Self::Workgroup(64),
@@ -43,7 +42,7 @@ pub(crate) fn row_kernel(
 ) -> Result<WgslKernel> {
     builder.param("rows", rows);
     builder.param("length", length as u32);
-    let team = Team::new(length, builder.features());
+    let team = Team::new(rows, length, builder.features());
     if let Team::Workgroup(invocations) = team {
         let most = wgsl::LOOP_STEPS * invocations as usize;
         if length > most {
@@ -52,7 +51,10 @@ pub(crate) fn row_kernel(
         }
     }
     let (invocations, main, teams) = match team {
-        Team::Subgroup(most) => (INVOCATIONS.max(most), include_str!("subgroup.wgsl"), (INVOCATIONS / most).max(1)),
+        Team::Subgroup(most) => {
+            let (invocations, teams) = wgsl::subgroup_teams(most);
+            (invocations, include_str!("subgroup.wgsl"), teams)
+        }
         Team::Workgroup(invocations) => (invocations, include_str!("workgroup.wgsl"), 1),
     };
     let text = format!("const INVOCATIONS = {invocations}u;\n{main}{text}");

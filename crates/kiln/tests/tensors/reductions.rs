@@ -193,12 +193,16 @@ fn rows_and_products() {
             for layout in layouts(&array) {
                 check_rows(subject, dtype, &array, &data::placed(&layout, dtype, &subject.device), layout.name);
             }
-            for [rows, inner, columns] in [[1, 1, 1], [3, 5, 4], [17, 63, 31], [64, 65, 33], [1, 257, 3], [65, 4, 129]]
-            {
-                let (a, b) = (numbers(&mut rng, &[rows, inner], dtype), numbers(&mut rng, &[inner, columns], dtype));
+            let sides = [[1, 1, 1], [3, 5, 4], [17, 63, 31], [64, 65, 33], [1, 257, 3], [65, 4, 129], [67, 17, 132]];
+            for ([rows, inner, columns], batch) in sides.into_iter().zip([1, 1, 1, 1, 1, 1, 2]) {
+                let (a, b) = (
+                    numbers(&mut rng, &[batch, rows, inner], dtype),
+                    numbers(&mut rng, &[batch, inner, columns], dtype),
+                );
                 let magnitude = a.map(f64::abs).matmul(&b.map(f64::abs)).numbers().iter().copied().fold(0.0, f64::max);
                 let tensor = |array: &Array| data::tensor(array, dtype, &subject.device);
-                let what = format!("({rows}, {inner}) @ ({inner}, {columns}) of {dtype} on {}", subject.name);
+                let what =
+                    format!("{batch} of ({rows}, {inner}) @ ({inner}, {columns}) of {dtype} on {}", subject.name);
                 let found = tensor(&a).matmul(&tensor(&b)).unwrap();
                 data::check(
                     &what,

@@ -2,6 +2,7 @@
 
 use super::{numbers, saxpy, targets};
 use crate::support;
+use kiln_gpu::GpuOptions;
 use kiln_runtime::{Graph, Grid, KernelSource};
 
 const ADD: &str = "
@@ -81,6 +82,32 @@ fn a_captured_sequence_replays_with_new_inputs() {
         let error = captured.replay_with(&[(x.as_bytes(), y.as_bytes())]).unwrap_err();
         assert!(error.to_string().contains("expected buffers of their own"), "{error}");
     }
+}
+
+/// Kernels are counted, replays of them too; copies and fills are not.
+#[test]
+fn launches_are_counted() {
+    if support::in_place().is_none() {
+        return;
+    }
+    // Nobody else launches on this one.
+    let device = kiln_gpu::open(0, GpuOptions::new()).unwrap();
+    let kernel = device.kernel(saxpy()).unwrap();
+    let (x, mut y) = (device.buffer_from(&numbers(100)).unwrap(), device.buffer_from(&[0.0f32; 100]).unwrap());
+    let captured = device.capture(|commands| {
+        commands.zero(y.as_bytes())?;
+        let launch = kernel.launch().bind("x", &x).bind("y", &mut y).value("n", 100u32);
+        launch.grid(Grid::over(100)).record(commands)
+    });
+    let captured = captured.unwrap();
+    assert_eq!(device.launches(), 0, "recording launches nothing");
+    captured.replay().unwrap();
+    captured.replay().unwrap();
+    let mut commands = device.commands();
+    let launch = kernel.launch().bind("x", &x).bind("y", &mut y).value("n", 100u32);
+    launch.grid(Grid::over(100)).record(&mut commands).unwrap();
+    device.submit(commands).unwrap();
+    assert_eq!(device.launches(), 3);
 }
 
 /// R4.5: launches as nodes, in the order that their buffers ask for, again with other inputs.

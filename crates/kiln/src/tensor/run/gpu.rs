@@ -147,7 +147,7 @@ fn missing(what: &str, index: usize, found: usize) -> Error {
 
 /// What kernels for a device may use.
 pub(crate) fn features(info: &DeviceInfo) -> WgslFeatures {
-    let subgroup_size = info.limits.subgroup_size.map(|(_, most)| most);
+    let subgroup_size = info.limits.subgroup_size.map(|(_, most)| most).filter(|&most| most > 0);
     WgslFeatures { f16: info.features.contains(&Feature::ShaderF16), subgroup_size }
 }
 

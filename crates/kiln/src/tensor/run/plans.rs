@@ -69,7 +69,11 @@ impl PlanCache {
 
     /// The program of what was collected: from the cache, or planned now.
     pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<Program>> {
-        let found = self.plans.get_or_try_insert_with(&collected.key, || self.create(device, &collected.graph()));
+        let found = self.plans.get_or_try_insert_with(&collected.key, || {
+            let graph = collected.graph();
+            debug_assert_eq!(collected.key, plan::key(&graph), "the key is that of the graph");
+            self.create(device, &graph)
+        });
         found.map_err(|Failure(error)| error)
     }
 

@@ -1,7 +1,17 @@
-//! The memory that this process can have.
+//! What the host has for this process: cores and memory.
 
-/// The system's memory, or less where a container or a service is limited; `None` where the system does not tell.
-pub(crate) fn total_bytes() -> Option<u64> {
+use std::sync::OnceLock;
+
+/// How many cores this process may use. The system is asked once: on Linux the answer takes several files.
+pub fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    // Where the system does not tell, one is always right.
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The bytes of memory that this process can have: the system's, or less where a container or a service is limited; `None` where the system
+/// does not tell.
+pub fn memory_bytes() -> Option<u64> {
     system::total_bytes()
 }
 
@@ -59,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_tightest_limit_counts() {
-        let root = std::env::temp_dir().join(format!("kiln-cpu-groups-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("kiln-runtime-groups-{}", std::process::id()));
         let set = |group: &str, file: &str, limit: &str| {
             let group = root.join(group);
             create_dir_all(&group).unwrap();
