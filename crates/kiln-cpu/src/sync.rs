@@ -17,7 +17,7 @@ mod native {
     /// How long a thread looks for news before it gives its core back. Longer than the pause between two small kernels,
     /// so that the second finds its threads awake: one that sleeps comes several times as long as such a kernel too late
     /// (`cargo bench -p kiln-cpu`).
-    const SPIN: Duration = Duration::from_micros(50);
+    const SPIN: Duration = Duration::from_micros(300);
 
     /// Looks for `news` for a short time; says whether there was any.
     pub(crate) fn spin_until(news: impl Fn() -> bool) -> bool {
