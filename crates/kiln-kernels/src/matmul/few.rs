@@ -3,7 +3,7 @@
 use super::cpu::{Product, cut};
 use super::matrix::{Bf16, F16, Matrix, Source, gather};
 use super::scratch;
-use super::vector::{self, LANES, Vector, Work};
+use super::vector::{self, LANES, Vector, Work, prefetch};
 use kiln_ir::{DType, Result};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(super) fn suits(product: &Product<'_>) -> bool {
 
 pub(super) fn run(product: &Product<'_>) -> Result<()> {
     let Product { call, batches, m, n, k, .. } = *product;
-    let wanted = (2 * call.workers.count()).div_ceil(batches);
+    let wanted = call.workers.count().div_ceil(batches);
     let parts = n.div_ceil(MOST_COLUMNS).max(wanted.min(n.div_ceil(COLUMNS)));
     product.run_tasks(batches * parts, &|task| {
         let (batch, columns) = (task / parts, cut(n, 2 * LANES, parts, task % parts));
@@ -123,6 +123,8 @@ impl Few<'_> {
                 let mut values = [[V::splat(0.0); 2]; S];
                 for (index, values) in values.iter_mut().enumerate() {
                     let from = from.wrapping_offset(index as isize * self.b.row).add(column);
+                    // Each row is too short a run, and too far from the next, for the processor to fetch it ahead by itself.
+                    prefetch(from.wrapping_offset(S as isize * self.b.row));
                     *values = [E::load::<V>(from), E::load::<V>(from.add(LANES))];
                 }
                 self.add_values::<V, M, S>(step, column, values);
