@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Shared by kernels: `walk` and `places` (where elements are, on the CPU and in WGSL), `rows`, `team` (the invocations of a GPU that share a row),
-//! `indices`, `memory`.
+//! `tiles` (what they multiply from workgroup memory), `indices`, `memory`.
 
 pub mod attention;
 pub mod cat;
@@ -33,6 +33,7 @@ pub mod softmax;
 mod team;
 #[cfg(test)]
 mod testing;
+mod tiles;
 mod walk;
 
 /// Half of a step between neighbours of `f32`, relative to them: what one rounding costs.

@@ -1,25 +1,39 @@
 //! The WGSL of attention: the text beside this file, and the mask where there is one.
 
 use super::Attention;
+use crate::tiles::{Load, SIDE, STEPS, Tile, products, store, sums};
 use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 
-/// Queries of a workgroup, as in the text.
-const BLOCK: usize = 16;
+/// The queries of a workgroup, as columns of the scores.
+const Q: Tile = Tile { name: "tile_qv", fours: 2, axis: 'y' };
 
-/// Elements of a result at most: each invocation keeps 16 of them.
-pub(super) const MOST_ELEMENTS: usize = 16 * BLOCK;
+/// The keys of a block, as rows of the scores.
+const K: Tile = Tile { name: "tile_k", fours: 1, axis: 'x' };
+
+/// The weights of a block: a step for each key, the queries as rows of the results.
+const WEIGHTS: Tile = Tile { name: "weights", fours: 2, axis: 'y' };
+
+/// Elements of the values, as columns of the results. They take the place of the queries.
+const V: Tile = Tile { name: "tile_qv", fours: 2, axis: 'x' };
+
+/// Steps that are written out.
+const AT_A_TIME: usize = 4;
+
+/// Elements of a result at most: each invocation keeps as many numbers.
+pub(super) const MOST_ELEMENTS: usize = 4 * V.lines();
 
 const MASK: &str = "
-fn is_unmasked(b: u32, h: u32, query: u32, key: u32) -> bool {
+fn is_attended(b: u32, h: u32, query: u32, key: u32) -> bool {
     let place = p_mask_offset() + b * p_mask_stride0() + h * p_mask_stride1();
-    return load_3(place + query * p_mask_stride2() + key * p_mask_stride3()) != 0u;
+    let unmasked = load_3(place + query * p_mask_stride2() + key * p_mask_stride3()) != 0u;
+    return unmasked && is_inside(query, key);
 }
 ";
 
 const NO_MASK: &str = "
-fn is_unmasked(b: u32, h: u32, query: u32, key: u32) -> bool {
-    return true;
+fn is_attended(b: u32, h: u32, query: u32, key: u32) -> bool {
+    return is_inside(query, key);
 }
 ";
 
@@ -33,10 +47,12 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
         let message = format!("attention on a GPU expected values of at most {MOST_ELEMENTS} elements, found {values}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    // Steps of all loops of an invocation, but for those of constant length, which compilers write out.
-    let blocks_of = |length: usize| length.div_ceil(BLOCK);
-    let steps = blocks_of(values[2]) * (1 + blocks_of(queries[3]) + blocks_of(values[3]));
-    if steps > 3 * wgsl::LOOP_STEPS {
+    let most = 3 * wgsl::LOOP_STEPS;
+    let tiles = values[3].div_ceil(V.lines());
+    let steps = |form: Form| form.loop_steps(queries[3]) * values[2].div_ceil(K.lines());
+    let form = Form { tiles, are_whole: values[3].is_multiple_of(4), is_written_out: false };
+    let form = Form { is_written_out: steps(form) > most, ..form };
+    if steps(form) > most {
         let message = format!(
             "attention on a GPU expected fewer keys or shorter ones, found queries {queries} and values {values}"
         );
@@ -51,10 +67,217 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
     for (name, operand) in ["q", "k", "v", "mask"].into_iter().zip(call.operands) {
         builder.strides(name, &operand.layout);
     }
-    let blocks = queries[0] * queries[1] * queries[2].div_ceil(BLOCK);
+    let blocks = queries[0] * queries[1] * queries[2].div_ceil(Q.lines());
     let blocks = u32::try_from(blocks).map_err(|_| {
         Error::new(ErrorKind::TooLarge, format!("attention expected at most {} queries, found {queries}", u32::MAX))
     })?;
-    let text = if mask.is_empty() { NO_MASK } else { MASK };
-    Ok(builder.finish(&format!("{text}{}", include_str!("gpu.wgsl")), wgsl::grid(blocks)))
+    let mask = if mask.is_empty() { NO_MASK } else { MASK };
+    Ok(builder.finish(&format!("{mask}{}", form.text()), wgsl::grid(blocks)))
+}
+
+/// What the text depends on.
+#[derive(Clone, Copy)]
+struct Form {
+    /// Tiles that the elements of a value take.
+    tiles: usize,
+    /// Whether rows of results are whole groups of four.
+    are_whole: bool,
+    /// Whether inner loops are written out. Compilers take seconds for that, so only where a software driver, which counts the steps of all
+    /// loops, would end them (`wgsl::LOOP_STEPS`).
+    is_written_out: bool,
+}
+
+impl Form {
+    /// Steps of all loops for a block of keys.
+    fn loop_steps(self, elements: usize) -> usize {
+        let inner = |loads: usize| if self.is_written_out { 0 } else { loads + STEPS / AT_A_TIME };
+        let scores = elements.div_ceil(STEPS) * (1 + inner(Q.loads() + K.loads()));
+        let results = K.lines() / STEPS * (1 + self.tiles * inner(V.loads()));
+        1 + scores + results
+    }
+
+    fn load(self, load: &Load<'_>) -> String {
+        if self.is_written_out { load.written_out() } else { load.in_loop() }
+    }
+
+    /// The steps of a tile, all or a few at a time.
+    fn steps(self, step: impl Fn(String) -> String) -> String {
+        if self.is_written_out {
+            return (0..STEPS).map(|number| step(format!("{number}u"))).collect();
+        }
+        let statements: String = (0..AT_A_TIME).map(|number| step(format!("at + {number}u"))).collect();
+        line(3, &format!("for (var at = 0u; at < STEPS; at += {AT_A_TIME}u) {{")) + &statements + &line(3, "}")
+    }
+
+    fn text(self) -> String {
+        let Self { tiles, are_whole, .. } = self;
+        let parts = [
+            ("// TILES\n", [Q, K].map(|tile| tile.declaration(STEPS)).concat() + &WEIGHTS.declaration(K.lines())),
+            ("    // RESULTS SO FAR\n", nothing_yet(tiles)),
+            (
+                "        // NO SCORES\n",
+                sums(K, Q).map(|(key, four)| line(2, &format!("var score{key}_{four} = vec4<f32>();"))).collect(),
+            ),
+            ("            // LOAD QUERIES AND KEYS\n", self.load_queries_and_keys()),
+            ("            // SCORES\n", self.steps(|step| products("score", [&step; 2], K, Q))),
+            ("        // LARGEST OF OWN KEYS\n", largest_of_own()),
+            ("        // LARGEST OF ALL KEYS\n", largest_of_all()),
+            ("        // WEIGHTS\n", weights(tiles)),
+            ("            // GATHER\n", (0..tiles).map(|tile| self.gather(tile)).collect()),
+            ("    // SUMS OF ALL KEYS\n", sums_of_all()),
+            ("    // RESULTS\n", (0..tiles).map(|tile| results(tile, are_whole)).collect()),
+        ];
+        parts.iter().fold(include_str!("gpu.wgsl").to_string(), |text, (mark, part)| text.replace(mark, part))
+    }
+
+    fn load_queries_and_keys(self) -> String {
+        let queries = Load {
+            tile: Q,
+            operand: 0,
+            start: "start_q",
+            lines: ["first_query", "p_q_stride2()", "p_m()"],
+            steps: ["first", "p_q_stride3()", "p_d()"],
+            along_steps: true,
+        };
+        let keys = Load {
+            tile: K,
+            operand: 1,
+            start: "start_k",
+            lines: ["first_key", "p_k_stride2()", "p_n()"],
+            steps: ["first", "p_k_stride3()", "p_d()"],
+            along_steps: true,
+        };
+        self.load(&queries) + &self.load(&keys)
+    }
+
+    /// Brings some elements of 16 values, and adds them with their weights.
+    fn gather(self, tile: usize) -> String {
+        let values = Load {
+            tile: V,
+            operand: 2,
+            start: "start_v",
+            lines: [&format!("{}u", tile * V.lines()), "p_v_stride3()", "p_e()"],
+            steps: ["first_key + first", "p_v_stride2()", "p_n()"],
+            along_steps: false,
+        };
+        let steps =
+            self.steps(|step| products(&format!("result{tile}_"), [&format!("first + {step}"), &step], WEIGHTS, V));
+        let barrier = line(3, "workgroupBarrier();");
+        self.load(&values) + &barrier + &steps + &barrier
+    }
+}
+
+/// For each query of the invocation the largest score, the sum of the weights of its own keys, and the gathered elements.
+fn nothing_yet(tiles: usize) -> String {
+    let mut text = String::new();
+    for four in 0..Q.fours {
+        text += &line(1, &format!("var largest{four} = vec4<f32>(NO_SCORE);"));
+        text += &line(1, &format!("var sum{four} = vec4<f32>();"));
+    }
+    for tile in 0..tiles {
+        for (query, four) in sums(WEIGHTS, V) {
+            text += &line(1, &format!("var result{tile}_{query}_{four} = vec4<f32>();"));
+        }
+    }
+    text
+}
+
+/// Scores that do not count become [`NO_SCORE`], and the invocation tells the largest of its keys.
+fn largest_of_own() -> String {
+    let mut text = line(2, "let scale = bitcast<f32>(p_scale());");
+    for (key, four) in sums(K, Q) {
+        let attended = (0..4).map(|lane| {
+            let query = format!("first_query + 4u * {} + {lane}u", Q.own_group(four));
+            format!("is_attended(b, h, {query}, first_key + 4u * local.x + {key}u)")
+        });
+        let attended = attended.collect::<Vec<_>>().join(", ");
+        text += &line(2, &format!("let attended{key}_{four} = vec4<bool>({attended});"));
+        let score = format!("score{key}_{four}");
+        text += &line(2, &format!("{score} = select(vec4<f32>(NO_SCORE), {score} * scale, attended{key}_{four});"));
+    }
+    for four in 0..Q.fours {
+        let largest = (1..4).fold(format!("score0_{four}"), |most, key| format!("max({most}, score{key}_{four})"));
+        text += &line(2, &format!("{} = {largest};", told(four, "local.x")));
+    }
+    text
+}
+
+/// What changes with the largest score: how much what was gathered before counts.
+fn largest_of_all() -> String {
+    let mut text = String::new();
+    for four in 0..Q.fours {
+        let most = (0..SIDE)
+            .fold(format!("largest{four}"), |most, x| format!("max({most}, {})", told(four, &format!("{x}u"))));
+        text += &line(2, &format!("let now{four} = {most};"));
+        text += &line(2, &format!("let factor{four} = exp(largest{four} - now{four});"));
+        text += &line(2, &format!("largest{four} = now{four};"));
+        text += &line(2, &format!("sum{four} *= factor{four};"));
+    }
+    text
+}
+
+fn weights(tiles: usize) -> String {
+    let mut text = String::new();
+    for (key, four) in sums(K, Q) {
+        let weight = format!("exp(score{key}_{four} - largest{four})");
+        text += &line(2, &format!("let weight{key}_{four} = select(vec4<f32>(), {weight}, attended{key}_{four});"));
+        text += &line(2, &format!("sum{four} += weight{key}_{four};"));
+        let place = WEIGHTS.own(&format!("4u * local.x + {key}u"), four);
+        text += &line(2, &format!("{place} = weight{key}_{four};"));
+    }
+    for tile in 0..tiles {
+        for (query, four) in sums(WEIGHTS, V) {
+            text += &line(2, &format!("result{tile}_{query}_{four} *= factor{}[{}];", query / 4, query % 4));
+        }
+    }
+    text
+}
+
+/// The weights of all keys, as the factor of the results. A query that attends to nothing has results of 0.
+fn sums_of_all() -> String {
+    let mut text = String::new();
+    for four in 0..Q.fours {
+        text += &line(1, &format!("{} = sum{four};", told(four, "local.x")));
+    }
+    text += &line(1, "workgroupBarrier();");
+    for four in 0..Q.fours {
+        let all = (0..SIDE).map(|x| told(four, &format!("{x}u"))).collect::<Vec<_>>().join(" + ");
+        text += &line(1, &format!("let all{four} = {all};"));
+        text += &line(1, &format!("let share{four} = select(1.0 / all{four}, vec4<f32>(), all{four} == vec4<f32>());"));
+    }
+    text
+}
+
+/// Stores the elements of a tile.
+fn results(tile: usize, are_whole: bool) -> String {
+    let result = |(query, four)| {
+        format!(
+            "    {{
+        let query = first_query + 4u * {} + {}u;
+        let at = {}u + 4u * {};
+        let number = (head * p_m() + query) * p_e() + at;
+        let result = result{tile}_{query}_{four} * share{}[{}];
+        if head < p_q_length0() * p_q_length1() && query < p_m() {{
+{}        }}
+    }}
+",
+            WEIGHTS.own_group(query / 4),
+            query % 4,
+            tile * V.lines(),
+            V.own_group(four),
+            query / 4,
+            query % 4,
+            store("result", "at", "p_e()", are_whole),
+        )
+    };
+    sums(WEIGHTS, V).map(result).collect()
+}
+
+/// Where invocation `x` of those with the same queries tells something about group `four` of them: in the place of the keys.
+fn told(four: usize, x: &str) -> String {
+    format!("{}[{}u * {x} + {}]", K.name, 2 * SIDE, Q.own_group(four))
+}
+
+fn line(depth: usize, statement: &str) -> String {
+    format!("{:1$}{statement}\n", "", 4 * depth)
 }

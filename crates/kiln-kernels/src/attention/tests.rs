@@ -220,9 +220,9 @@ fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     assert_ne!(PLAIN.attributes(), Attention { causal: true, ..PLAIN }.attributes());
 }
 
-/// R5.7: valid WGSL for each dtype, with and without a mask, and the same for every shape; too large values are refused.
+/// R5.7: valid WGSL for each dtype, with and without a mask, and the same for shapes of a class; too large values are refused.
 #[test]
-fn the_text_is_valid_and_does_not_depend_on_the_shape() {
+fn the_text_is_valid_and_depends_on_shapes_by_classes() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         for (causal, has_mask) in [(false, false), (true, true)] {
             let op = Attention { causal, has_mask, ..PLAIN };
@@ -234,9 +234,25 @@ fn the_text_is_valid_and_does_not_depend_on_the_shape() {
                 all.truncate(3 + usize::from(has_mask));
                 render_checked(&op, &all)
             };
-            let (one, other) = (render([3, 4, 5, 6]).unwrap(), render([17, 20, 40, 256]).unwrap());
-            assert_eq!(one.source, other.source, "{op:?} {dtype}");
+            let (one, other) = (render([3, 4, 5, 8]).unwrap(), render([65, 20, 40, 64]).unwrap());
+            assert!(one.source == other.source, "{op:?} {dtype}: the texts differ");
             assert_eq!((one.workgroups[0], other.workgroups[0]), (6, 12));
+            for [elements, tiles] in [[64, 1], [65, 2], [256, 4]] {
+                let text = render([3, 4, 5, elements]).unwrap().source;
+                assert!(text.contains(&format!("result{}_0_0", tiles - 1)), "{elements}");
+                assert!(!text.contains(&format!("result{tiles}_0_0")), "{elements}");
+                assert_eq!(text.contains("finish4(number"), elements % 4 == 0, "{elements}");
+            }
+            // Many keys: fewer loops. Too many: refused.
+            assert!(one.source.contains("at < STEPS"));
+            let long = |keys: usize| {
+                let layout = |lengths: [usize; 2]| Layout::contiguous(Shape::from((1, 1, lengths[0], lengths[1])));
+                let mut all = vec![(dtype, layout([1, 64])), (dtype, layout([keys, 64])), (dtype, layout([keys, 8]))];
+                all.extend(has_mask.then(|| (DType::U8, layout([1, keys]))));
+                render_checked(&op, &all)
+            };
+            assert!(!long(50_000).unwrap().source.contains("at < STEPS"));
+            assert_eq!(long(300_000).unwrap_err().kind(), ErrorKind::Unsupported);
             assert_eq!(render([1, 1, 1, 257]).unwrap_err().kind(), ErrorKind::Unsupported);
         }
     }

@@ -3,12 +3,9 @@
 
 const TILE: u32 = 64u;
 const STEPS: u32 = 16u;
-// Groups of four in a row of workgroup memory. One is left empty: where steps are side by side, invocations write to different banks.
-const PITCH: u32 = 17u;
 
 // For each step the rows of the left operand, and the columns of the right one.
-var<workgroup> tile_a: array<vec4<f32>, 272>;
-var<workgroup> tile_b: array<vec4<f32>, 272>;
+// TILES
 
 @compute @workgroup_size(8, 8, 1)
 fn main(

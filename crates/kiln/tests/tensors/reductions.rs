@@ -3,8 +3,8 @@
 use crate::data::{self, within};
 use crate::devices::{self, Subject};
 use kiln::op::Tolerance;
-use kiln::{DType, Result, Tensor};
-use kiln_testkit::{Array, Rng, layouts, rounded};
+use kiln::{AttentionOptions, DType, Result, Tensor};
+use kiln_testkit::{Array, Rng, View, layouts, rounded};
 
 /// Lengths around those of vectors, of workgroups and of what one thread takes.
 const LENGTHS: [usize; 11] = [1, 3, 4, 5, 63, 64, 65, 255, 256, 257, 1025];
@@ -212,6 +212,47 @@ fn rows_and_products() {
                     within(1.0, 8.0 * f64::from(f32::EPSILON) * magnitude),
                 );
             }
+        }
+    }
+}
+
+/// R5.2: attention over shapes around the blocks that a workgroup takes: 64 queries, 32 keys, 16 steps, 64 elements of a value.
+#[test]
+fn attention_around_the_blocks() {
+    for subject in devices::all() {
+        let mut rng = Rng::new(15);
+        for ([queries, keys, steps, elements], causal, masked) in [
+            ([65, 33, 17, 65], false, false),
+            ([70, 100, 5, 130], true, false),
+            ([130, 40, 33, 6], true, true),
+            ([3, 70, 64, 64], false, true),
+        ] {
+            let dtype = if masked { DType::F32 } else { DType::F16 };
+            let q = numbers(&mut rng, &[2, queries, steps], dtype);
+            let k = numbers(&mut rng, &[2, keys, steps], dtype);
+            let v = numbers(&mut rng, &[2, keys, elements], dtype);
+            // Every query has a key that is not masked.
+            let mask = Array::from_fn(&[2, queries, keys], |index| f64::from(index[2] == 0 || rng.below(3) > 0));
+            let is_seen = |index: &[usize]| {
+                let is_early = index[2] + queries <= index[1] + keys;
+                (!causal || is_early) && (!masked || mask.at(index) != 0.0)
+            };
+            let scores = q.matmul(&k.view(&View::Transpose(1, 2)));
+            let seen = Array::from_fn(scores.shape(), |index| if is_seen(index) { 0.0 } else { -1e9 });
+            // Scaled for shares that differ, but not so that one key has them all.
+            let scale = 0.02;
+            let shares = scores.map(|score| score * scale).zip(&seen, |score, seen| score + seen).softmax(2);
+            // A query that sees nothing has results of 0.
+            let any = seen.reduce(&[2], |row| f64::from(row.contains(&0.0)));
+            let wanted = shares.zip(&any, |share, any| share * any).matmul(&v);
+            let tensor = |array: &Array, dtype| data::tensor(array, dtype, &subject.device);
+            let mask = tensor(&mask, DType::U8);
+            let mut options = AttentionOptions::new().scale(scale as f32);
+            options = if causal { options.causal() } else { options };
+            options = if masked { options.mask(&mask) } else { options };
+            let found = Tensor::attention(&tensor(&q, dtype), &tensor(&k, dtype), &tensor(&v, dtype), options).unwrap();
+            let what = format!("attention {queries} {keys} {steps} {elements} of {dtype} on {}", subject.name);
+            data::check(&what, &found, dtype, &wanted, within(1.0, 1e-4));
         }
     }
 }
