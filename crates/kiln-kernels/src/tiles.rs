@@ -73,15 +73,16 @@ pub(crate) struct Load<'a> {
     pub(crate) operand: usize,
     /// Where the operand begins.
     pub(crate) start: &'a str,
-    /// The first line and the first step, how far apart neighbours are, and where they end.
-    pub(crate) lines: [&'a str; 3],
+    /// The first line, and how far apart neighbours are. What is loaded beyond the last one is in no result that is stored.
+    pub(crate) lines: [&'a str; 2],
+    /// The same of steps, and where they end: what is beyond counts as 0.
     pub(crate) steps: [&'a str; 3],
     /// Whether neighbouring invocations read neighbouring steps, or neighbouring lines: what lies side by side most often.
     pub(crate) along_steps: bool,
 }
 
 impl Load<'_> {
-    /// Statements that fill the tile, with a loop: short. What is outside of the operand counts as 0.
+    /// Statements that fill the tile, with a loop: short.
     pub(crate) fn in_loop(&self) -> String {
         let (end, invocations) = (self.tile.loads() * SIDE * SIDE, SIDE * SIDE);
         let four = self.four("place");
@@ -96,7 +97,7 @@ impl Load<'_> {
     }
 
     fn four(&self, place: &str) -> String {
-        let ([first_line, next_line, lines], [first_step, next_step, steps]) = (self.lines, self.steps);
+        let ([first_line, next_line], [first_step, next_step, steps]) = (self.lines, self.steps);
         let groups = self.tile.groups();
         let (group, step) = if self.along_steps {
             (format!("{place} / {STEPS}u"), format!("{place} % {STEPS}u"))
@@ -105,7 +106,7 @@ impl Load<'_> {
         };
         let numbers = (0..4).map(|lane| {
             let loaded = format!("load_{}(at + {lane}u * {next_line})", self.operand);
-            format!("select(0.0, {loaded}, inside && line + {lane}u < {lines})")
+            format!("select(0.0, {loaded}, inside)")
         });
         let numbers = numbers.collect::<Vec<_>>().join(", ");
         format!(

@@ -135,7 +135,7 @@ impl Form {
             tile: Q,
             operand: 0,
             start: "start_q",
-            lines: ["first_query", "p_q_stride2()", "p_m()"],
+            lines: ["first_query", "p_q_stride2()"],
             steps: ["first", "p_q_stride3()", "p_d()"],
             along_steps: true,
         };
@@ -143,7 +143,7 @@ impl Form {
             tile: K,
             operand: 1,
             start: "start_k",
-            lines: ["first_key", "p_k_stride2()", "p_n()"],
+            lines: ["first_key", "p_k_stride2()"],
             steps: ["first", "p_k_stride3()", "p_d()"],
             along_steps: true,
         };
@@ -156,7 +156,7 @@ impl Form {
             tile: V,
             operand: 2,
             start: "start_v",
-            lines: [&format!("{}u", tile * V.lines()), "p_v_stride3()", "p_e()"],
+            lines: [&format!("{}u", tile * V.lines()), "p_v_stride3()"],
             steps: ["first_key + first", "p_v_stride2()", "p_n()"],
             along_steps: false,
         };

@@ -59,7 +59,7 @@ fn loads() -> String {
         tile: A,
         operand: 0,
         start: "start_a",
-        lines: ["first_row", "p_a_row()", "p_m()"],
+        lines: ["first_row", "p_a_row()"],
         steps: ["first", "p_a_column()", "p_k()"],
         along_steps: true,
     };
@@ -67,7 +67,7 @@ fn loads() -> String {
         tile: B,
         operand: 1,
         start: "start_b",
-        lines: ["first_column", "p_b_column()", "p_n()"],
+        lines: ["first_column", "p_b_column()"],
         steps: ["first", "p_b_row()", "p_k()"],
         along_steps: false,
     };

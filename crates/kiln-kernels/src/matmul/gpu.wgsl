@@ -1,5 +1,5 @@
 // A workgroup computes a tile of 64 by 64 results, each of its 64 invocations 8 by 8 of them: four and four, so that neighbours read
-// neighbours. Both operands come through workgroup memory, 16 steps at a time. Whatever is outside of the matrices counts as 0.
+// neighbours. Both operands come through workgroup memory, 16 steps at a time. Steps beyond the last count as 0.
 
 const TILE: u32 = 64u;
 const STEPS: u32 = 16u;
