@@ -190,3 +190,29 @@ fn chunks_cover_the_data_once() {
 fn no_thread_is_a_wrong_argument() {
     assert_eq!(Threads::new(0).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
+
+/// A worker that slept is woken on another core than its caller's, and nowhere that the caller may not run.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_is_woken_off_the_core_of_its_caller() {
+    use rustix::thread::{gettid, sched_getaffinity};
+
+    let threads = Threads::new(2).unwrap();
+    meet(&threads);
+    // Long enough to be asleep.
+    std::thread::sleep(Duration::from_millis(50));
+    meet(&threads);
+    let (caller, own) = (gettid(), sched_getaffinity(None).unwrap());
+    let both = Barrier::new(2);
+    let found = Mutex::new(None);
+    let task = |_| {
+        both.wait();
+        if gettid() != caller {
+            *found.lock().unwrap() = Some(sched_getaffinity(None).unwrap());
+        }
+    };
+    threads.run(2, &task).unwrap();
+    let worker = found.into_inner().unwrap().unwrap();
+    assert_eq!(worker.count(), own.count().saturating_sub(1).max(1));
+    assert!((0..1024).all(|core| own.is_set(core) || !worker.is_set(core)));
+}
