@@ -1,5 +1,6 @@
 //! Kernels as a plan asks for them: an optional core, and an elementwise program behind it.
 
+use crate::gradient::{Expr, Gradients};
 use crate::graph::{Reduce, TensorType};
 use crate::host::HostCall;
 use crate::op::ElementOp;
@@ -40,6 +41,12 @@ pub trait KernelOp: Any + Debug + Send + Sync {
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let _ = (inputs, largest);
         0.0
+    }
+
+    /// What it makes of the gradient of its result, for each input. `None`: it has no gradient, and `backward` refuses it.
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let _ = (inputs, output, gradient);
+        None
     }
 
     /// Arithmetic operations of one run, for reports.

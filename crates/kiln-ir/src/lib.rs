@@ -30,6 +30,7 @@
 
 mod dtype;
 mod error;
+pub mod gradient;
 pub mod graph;
 #[expect(unsafe_code, reason = "kernels store results from several threads, each its own")]
 pub mod host;

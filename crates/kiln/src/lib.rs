@@ -66,4 +66,7 @@ pub use kiln_runtime::{
     Origin, Outcome, PendingRead, Pool, PoolConfig, PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection,
     RunReport, Scalar, TypedBuffer, Usage, Value, graph, pool, store,
 };
-pub use tensor::{Activation, AttentionOptions, Axis, Operand, Status, Tensor, TensorExplanation, VerifyReport};
+pub use tensor::{
+    Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,
+    TensorExplanation, VerifyReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,
+};

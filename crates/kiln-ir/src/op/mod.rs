@@ -7,6 +7,7 @@ mod math;
 mod power;
 mod random;
 mod reference;
+mod slope;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use table::*;
 pub use tolerance::{Tolerance, ulp};
 pub use trace::{Expression, Function, Id, Infix, Prefix, Step, Trace, Type};
 
+use crate::gradient::{ElementGradient, Gradients};
 use crate::{Class, DType, SimdLevel};
 use code::Classes;
 use std::fmt;
@@ -38,6 +40,7 @@ pub struct ElementOp {
     intervals: [Interval; 3],
     accuracy: Tolerance,
     is_cheap: bool,
+    pub(crate) gradient: Option<ElementGradient>,
 }
 
 /// The op in `f64`, of as many numbers as it takes, by other means than the op itself; truth is 0 or 1. A result of integers is this one
@@ -97,7 +100,8 @@ macro_rules! constructors {
             let accuracy = Tolerance { ulps: 0.5, absolute: 0.0 };
             let classes = code::$name::<K $(, $n)?>();
             let (signature, arguments) = ($signature, &[]);
-            Self { name, doc, signature, arguments, classes, reference, intervals: all, accuracy, is_cheap: false }
+            let (is_cheap, gradient) = (false, None);
+            Self { name, doc, signature, arguments, classes, reference, intervals: all, accuracy, is_cheap, gradient }
         })*
     };
 }
@@ -143,6 +147,19 @@ impl ElementOp {
         self
     }
 
+    /// States what it makes of the gradient of its result. Without this, `backward` refuses it.
+    #[must_use]
+    pub const fn gradient(mut self, gradient: ElementGradient) -> Self {
+        self.gradient = Some(gradient);
+        self
+    }
+
+    /// States that its gradient is zero wherever it has one: steps, questions, and what is made of bits.
+    #[must_use]
+    pub const fn flat(self) -> Self {
+        self.gradient(|x, _, _| Gradients::from_elem(None, x.len()))
+    }
+
     /// Says that computing it twice costs less than storing it once: it is an instruction or two.
     #[must_use]
     pub const fn cheap(mut self) -> Self {
@@ -164,6 +181,11 @@ impl ElementOp {
     /// Whether computing it twice costs less than storing it once.
     pub fn is_cheap(&self) -> bool {
         self.is_cheap
+    }
+
+    /// Whether it states a gradient.
+    pub fn has_gradient(&self) -> bool {
+        self.gradient.is_some()
     }
 
     /// The op in `f64`.

@@ -5,7 +5,8 @@
 
 use super::code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, SelectOp};
 use super::lane::{Float, Integer, Number, Uint};
-use super::{ElementOp, Interval, math, power, random, reference};
+use super::{ElementOp, Interval, math, power, random, reference, slope};
+use crate::gradient::each;
 
 /// Declares ops: what kind it is, its constant and its name, the arguments and where they are sampled, the function of lanes, the
 /// reference, and settings. The first line of the documentation is the op's sentence.
@@ -96,160 +97,187 @@ const WORD: Interval = (0.0, u32::MAX as f64);
 
 table! { $
     /// `a + b`.
-    number ADD add(a in ANY, b in ANY) = a + b; |x| x[0] + x[1], cheap;
+    number ADD add(a in ANY, b in ANY) = a + b; |x| x[0] + x[1], cheap,
+        gradient(|_, _, g| each([g, g]));
     /// `a - b`.
-    number SUB sub(a in ANY, b in ANY) = a - b; |x| x[0] - x[1], cheap;
+    number SUB sub(a in ANY, b in ANY) = a - b; |x| x[0] - x[1], cheap,
+        gradient(|_, _, g| each([g, -g]));
     /// `a * b`.
-    number MUL mul(a in ANY, b in ANY) = a * b; |x| x[0] * x[1], cheap;
+    number MUL mul(a in ANY, b in ANY) = a * b; |x| x[0] * x[1], cheap,
+        gradient(|x, _, g| each([g * x[1], g * x[0]]));
     /// `a / b`; integers towards zero.
     ///
     /// An integer divided by 0 is 0, and the smallest `i32` divided by -1 is itself.
-    number DIV div(a in ANY, b in ANY) = a / b; |x| x[0] / x[1], ulps(2.5);
+    number DIV div(a in ANY, b in ANY) = a / b; |x| x[0] / x[1], ulps(2.5),
+        gradient(|x, y, g| each([g / x[1], -(g * y / x[1])]));
     /// `-x`.
-    number NEG neg(x in ANY) = -x; |x| -x[0], cheap;
+    number NEG neg(x in ANY) = -x; |x| -x[0], cheap,
+        gradient(|_, _, g| each([-g]));
     /// The absolute value.
     ///
     /// The smallest `i32` stays as it is.
-    number ABS abs(x in ANY) = x.abs(); |x| x[0].abs(), cheap;
+    number ABS abs(x in ANY) = x.abs(); |x| x[0].abs(), cheap,
+        gradient(|x, _, g| each([g * x[0].apply(&SIGN, &[])]));
     /// -1, 0 or 1, as `x` is negative, zero or positive.
     ///
     /// A zero keeps its sign.
-    number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap;
+    number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap, flat;
     /// `x * x`.
-    number SQUARE square(x in ANY) = x * x; |x| x[0] * x[0], cheap;
+    number SQUARE square(x in ANY) = x * x; |x| x[0] * x[0], cheap,
+        gradient(|x, _, g| each([g * x[0] * 2.0]));
     /// The smaller of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
-    number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap;
+    number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap,
+        gradient(slope::minimum);
     /// The larger of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
-    number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap;
+    number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap,
+        gradient(slope::maximum);
     /// `x` between `low` and `high`.
     ///
     /// A NaN wins; where `low` is above `high`, the result is `high`.
     number CLAMP clamp(x in ANY, low in (-500.0, 0.0), high in (0.0, 500.0)) =
         math::minimum(math::maximum(x, low), high);
-        |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]);
+        |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]),
+        gradient(slope::clamp);
     /// 0 where `x` is negative, else `x`.
     ///
     /// A NaN stays; -0 becomes 0.
-    number RELU relu(x in ANY) = T::select(x.le(T::small(0)), T::small(0), x); |x| reference::maximum(x[0], 0.0), cheap;
+    number RELU relu(x in ANY) = T::select(x.le(T::small(0)), T::small(0), x); |x| reference::maximum(x[0], 0.0), cheap,
+        gradient(|_, y, g| each([g.only_where(y.apply(&GT, &[y.like(0.0)]))]));
     /// `1 / x`.
-    float RECIP recip(x in ANY) = T::lit(1.0) / x; |x| 1.0 / x[0], ulps(2.5);
+    float RECIP recip(x in ANY) = T::lit(1.0) / x; |x| 1.0 / x[0], ulps(2.5),
+        gradient(|_, y, g| each([-(g * y * y)]));
     /// The square root.
     ///
     /// NaN of negative numbers; -0 of -0.
-    float SQRT sqrt(x in (0.0, 1e6)) = x.sqrt(); |x| x[0].sqrt(), ulps(3.0);
+    float SQRT sqrt(x in (0.0, 1e6)) = x.sqrt(); |x| x[0].sqrt(), ulps(3.0),
+        gradient(|_, y, g| each([g * 0.5 / y]));
     /// `1 / sqrt(x)`.
     ///
     /// NaN of negative numbers; infinite of zero.
-    float RSQRT rsqrt(x in (1e-6, 1e6)) = x.rsqrt(); |x| 1.0 / x[0].sqrt(), ulps(2.0);
+    float RSQRT rsqrt(x in (1e-6, 1e6)) = x.rsqrt(); |x| 1.0 / x[0].sqrt(), ulps(2.0),
+        gradient(|_, y, g| each([g * -0.5 * y * y * y]));
     /// The largest integer that is not above `x`.
-    float FLOOR floor(x in ANY) = x.floor(); |x| x[0].floor(), cheap;
+    float FLOOR floor(x in ANY) = x.floor(); |x| x[0].floor(), cheap, flat;
     /// The smallest integer that is not below `x`.
-    float CEIL ceil(x in ANY) = x.ceil(); |x| x[0].ceil(), cheap;
+    float CEIL ceil(x in ANY) = x.ceil(); |x| x[0].ceil(), cheap, flat;
     /// The integer nearest to `x`, the even one of two.
-    float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap;
+    float ROUND round(x in ANY) = x.round(); |x| x[0].round_ties_even(), cheap, flat;
     /// `e^x`.
     ///
     /// What would be subnormal is 0.
-    float EXP exp(x in (-87.0, 88.0)) = math::exp(x); |x| x[0].exp(), ulps(2.0);
+    float EXP exp(x in (-87.0, 88.0)) = math::exp(x); |x| x[0].exp(), ulps(2.0),
+        gradient(|_, y, g| each([g * y]));
     /// The natural logarithm.
     ///
     /// NaN of negative numbers; minus infinity of zero.
-    float LOG log(x in (0.0, 1e4)) = math::log(x); |x| x[0].ln(), ulps(2.0);
+    float LOG log(x in (0.0, 1e4)) = math::log(x); |x| x[0].ln(), ulps(2.0),
+        gradient(|x, _, g| each([g / x[0]]));
     /// `a^b`.
     ///
     /// As IEEE 754 says: 1 where `b` is 0 or `a` is 1, also with a NaN; NaN where `a` is negative and `b` not an integer.
-    float POW pow(a in (0.0, 10.0), b in (-10.0, 10.0)) = power::pow(a, b); |x| x[0].powf(x[1]), ulps(4.0);
+    float POW pow(a in (0.0, 10.0), b in (-10.0, 10.0)) = power::pow(a, b); |x| x[0].powf(x[1]), ulps(4.0),
+        gradient(slope::pow);
     /// The sine of `x` radians.
     ///
     /// Angles beyond 2^20 (1 048 576) count as zero; NaN of infinity. Where the result is near zero, its error is at most 2^-47 of the
     /// angle.
-    float SIN sin(x in (-1e5, 1e5)) = math::sin(x); |x| x[0].sin(), ulps(2.0), absolute(1e-8);
+    float SIN sin(x in (-1e5, 1e5)) = math::sin(x); |x| x[0].sin(), ulps(2.0), absolute(1e-8),
+        gradient(|x, _, g| each([g * x[0].apply(&COS, &[])]));
     /// The cosine of `x` radians.
     ///
     /// Angles as those of the sine.
-    float COS cos(x in (-1e5, 1e5)) = math::cos(x); |x| x[0].cos(), ulps(2.0), absolute(1e-8);
+    float COS cos(x in (-1e5, 1e5)) = math::cos(x); |x| x[0].cos(), ulps(2.0), absolute(1e-8),
+        gradient(|x, _, g| each([-(g * x[0].apply(&SIN, &[]))]));
     /// The tangent of `x` radians.
     ///
     /// Angles as those of the sine.
-    float TAN tan(x in (-1e2, 1e2)) = math::tan(x); |x| x[0].tan(), ulps(8.0), absolute(1e-12);
+    float TAN tan(x in (-1e2, 1e2)) = math::tan(x); |x| x[0].tan(), ulps(8.0), absolute(1e-12),
+        gradient(|_, y, g| each([g * (y * y + 1.0)]));
     /// The hyperbolic tangent.
-    float TANH tanh(x in (-10.0, 10.0)) = math::tanh(x); |x| x[0].tanh(), ulps(3.0);
+    float TANH tanh(x in (-10.0, 10.0)) = math::tanh(x); |x| x[0].tanh(), ulps(3.0),
+        gradient(|_, y, g| each([g - g * y * y]));
     /// The error function.
-    float ERF erf(x in (-5.0, 5.0)) = math::erf(x); |x| reference::erf(x[0]), ulps(4.0);
+    float ERF erf(x in (-5.0, 5.0)) = math::erf(x); |x| reference::erf(x[0]), ulps(4.0),
+        gradient(slope::erf);
     /// `1 / (1 + e^-x)`.
-    float SIGMOID sigmoid(x in (-20.0, 20.0)) = math::sigmoid(x); |x| 1.0 / (1.0 + (-x[0]).exp()), ulps(5.0);
+    float SIGMOID sigmoid(x in (-20.0, 20.0)) = math::sigmoid(x); |x| 1.0 / (1.0 + (-x[0]).exp()), ulps(5.0),
+        gradient(|_, y, g| each([g * y * (y.like(1.0) - y)]));
     /// `x / (1 + e^-x)`.
     ///
     /// Zero of minus infinity.
-    float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36);
+    float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36),
+        gradient(slope::silu);
     /// GELU with the hyperbolic tangent: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
     ///
     /// Zero of minus infinity.
-    float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8);
+    float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8),
+        gradient(slope::gelu);
     /// GELU with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
     ///
     /// Zero of minus infinity.
     float GELU_ERF gelu_erf(x in (-10.0, 10.0)) = math::gelu_erf(x); |x| reference::gelu_erf(x[0]), ulps(4.0),
-        absolute(2e-7);
+        absolute(2e-7),
+        gradient(slope::gelu_erf);
     /// Whether `a == b`; false where one is a NaN.
-    compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap;
+    compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, flat;
     /// Whether `a != b`; true where one is a NaN.
-    compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap;
+    compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap, flat;
     /// Whether `a < b`; false where one is a NaN.
-    compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap;
+    compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap, flat;
     /// Whether `a <= b`; false where one is a NaN.
-    compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap;
+    compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap, flat;
     /// Whether `a > b`; false where one is a NaN.
-    compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap;
+    compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap, flat;
     /// Whether `a >= b`; false where one is a NaN.
-    compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap;
+    compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap, flat;
     /// `a` where the condition is not 0, else `b`.
     ///
     /// A NaN that is not chosen has no effect.
     select WHERE where_(condition in (0.0, 1.5), a in ANY, b in ANY) = T::select(condition, a, b);
-        |x| if x[0] != 0.0 { x[1] } else { x[2] }, cheap;
+        |x| if x[0] != 0.0 { x[1] } else { x[2] }, cheap,
+        gradient(slope::select);
     /// 1 where `x` is 0, else 0.
     integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));
-        |x| f64::from(x[0] == 0.0), cheap;
+        |x| f64::from(x[0] == 0.0), cheap, flat;
     /// The bits that both have.
     integer BIT_AND bit_and(a in WORD, b in WORD) = a & b;
-        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap;
+        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap, flat;
     /// The bits that one or both have.
     integer BIT_OR bit_or(a in WORD, b in WORD) = a | b;
-        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap;
+        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap, flat;
     /// The bits that only one has.
     integer BIT_XOR bit_xor(a in WORD, b in WORD) = a ^ b;
-        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap;
+        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap, flat;
     /// The bits that it does not have.
-    integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap;
+    integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap, flat;
     /// `x` moved by `amount` bits to the left.
     ///
     /// Only the lowest five bits of the amount count.
     bits SHIFT_LEFT shift_left(x in WORD, amount in (0.0, 40.0)) = x << amount;
-        |x| f64::from(reference::bits(x[0]) << (reference::bits(x[1]) % 32)), cheap;
+        |x| f64::from(reference::bits(x[0]) << (reference::bits(x[1]) % 32)), cheap, flat;
     /// `x` moved by `amount` bits to the right.
     ///
     /// Only the lowest five bits of the amount count.
     bits SHIFT_RIGHT shift_right(x in WORD, amount in (0.0, 40.0)) = x >> amount;
-        |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap;
+        |x| f64::from(reference::bits(x[0]) >> (reference::bits(x[1]) % 32)), cheap, flat;
     /// Bits that look random, of a counter and a key.
     ///
     /// The first word of Threefry-2x32 with 13 rounds, the fewest that pass all tests of BigCrush: different counters and different keys
     /// give numbers that no such test tells from independent ones. Not for secrets.
     bits RANDOM_BITS random_bits(counter in WORD, key in WORD) =
         random::threefry([counter, T::lit(0)], [key, T::lit(0)])[0];
-        |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1])));
+        |x| f64::from(reference::random_bits(reference::bits(x[0]), reference::bits(x[1]))), flat;
     /// A multiple of 2^-24 from 0 to below 1, of random bits.
-    bits_to_float UNIFORM uniform(bits in WORD) = random::uniform::<T>(bits); |x| reference::uniform(x[0]), cheap;
+    bits_to_float UNIFORM uniform(bits in WORD) = random::uniform::<T>(bits); |x| reference::uniform(x[0]), cheap, flat;
     /// A normally distributed number of mean 0 and deviation 1, of random bits twice.
     ///
     /// Finite for all bits, and at most 5.8 in magnitude.
     bits_to_float NORMAL normal(radius in WORD, direction in WORD) = random::normal::<T>(radius, direction);
-        |x| reference::normal(x[0], x[1]), ulps(8.0), absolute(2e-6);
+        |x| reference::normal(x[0], x[1]), ulps(8.0), absolute(2e-6), flat;
 }
 
 /// The op with this name.

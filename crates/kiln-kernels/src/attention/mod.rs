@@ -6,12 +6,14 @@
 
 mod cpu;
 mod gpu;
+mod gradient;
 
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
 
+use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
@@ -89,6 +91,10 @@ impl KernelOp for Attention {
         // Rounded scores change weights by as much; then weights and values are added up.
         let scores = (8.0 + d.sqrt()) * d * query * key * f64::from(self.scale).abs();
         (16.0 + n.sqrt() + scores) * crate::HALF_STEP * value
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        gradient::gradients(self, inputs, gradient)
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

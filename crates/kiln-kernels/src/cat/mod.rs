@@ -8,6 +8,7 @@ mod reference;
 mod tests;
 
 use crate::indices::{check_axis, invalid, mismatch, text};
+use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
@@ -60,6 +61,16 @@ impl KernelOp for Cat {
 
     fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
         true
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let mut start = 0;
+        let part = |input: &Expr<'a>| {
+            let length = input.shape()[self.axis];
+            start += length;
+            Some(gradient.slice(self.axis, start - length, length))
+        };
+        Some(inputs.iter().map(part).collect())
     }
 
     fn flops(&self, _inputs: &[TensorType]) -> u64 {

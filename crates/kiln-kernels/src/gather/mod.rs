@@ -11,6 +11,8 @@ pub(crate) mod reference;
 mod tests;
 
 use crate::indices::{check_axis, check_dtype, check_extent, inputs, mismatch, text};
+use crate::scatter::Scatter;
+use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
@@ -57,6 +59,12 @@ impl KernelOp for Gather {
         true
     }
 
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let &[x, index] = inputs else { return None };
+        let added = x.like(0.0).kernel(Scatter { axis: self.axis, add: true }, &[index, gradient]);
+        Some(smallvec![Some(added), None])
+    }
+
     fn flops(&self, _inputs: &[TensorType]) -> u64 {
         0
     }
@@ -91,6 +99,16 @@ impl KernelOp for IndexSelect {
 
     fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
         true
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let &[x, index] = inputs else { return None };
+        // An index for each element of the slices.
+        let slices = gradient.shape();
+        let line = (0..slices.rank()).map(|axis| if axis == self.axis { slices[axis] } else { 1 }).collect();
+        let index = index.reshape(line).spread(&slices);
+        let added = x.like(0.0).kernel(Scatter { axis: self.axis, add: true }, &[index, gradient]);
+        Some(smallvec![Some(added), None])
     }
 
     fn flops(&self, _inputs: &[TensorType]) -> u64 {

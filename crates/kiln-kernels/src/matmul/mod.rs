@@ -17,6 +17,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
@@ -76,6 +77,11 @@ impl KernelOp for Matmul {
         // So many products, each as large as this at most. Roundings of sums go either way: they grow with the root of the number of terms.
         let k = a.shape.last().copied().unwrap_or(0) as f64;
         (8.0 + k.sqrt()) * crate::HALF_STEP * k * one * other
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let &[a, b] = inputs else { return None };
+        Some(each([gradient.kernel(Self, &[b.transpose()]), a.transpose().kernel(Self, &[gradient])]))
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

@@ -9,10 +9,11 @@ mod tests;
 
 use crate::indices::{inputs, mismatch, text};
 use crate::rows::{check_rows, has_whole_rows};
-use kiln_ir::graph::TensorType;
+use kiln_ir::gradient::{Expr, Gradients};
+use kiln_ir::graph::{Reduce, TensorType};
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
-use kiln_ir::{KernelOp, Layout, Result};
+use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
 /// `(x - mean) / sqrt(variance + eps)` along the last axis, and where it is affine, that times `weight` plus `bias`.
@@ -39,7 +40,7 @@ pub struct RmsNorm {
 }
 
 macro_rules! norm_op {
-    ($op:ident, $name:literal, $vectors:literal, $flops:literal, $run:path, $wgsl:path) => {
+    ($op:ident, $name:literal, $vectors:literal, $flops:literal, $centred:literal, $run:path, $wgsl:path) => {
         impl KernelOp for $op {
             fn name(&self) -> &'static str {
                 $name
@@ -77,6 +78,10 @@ macro_rules! norm_op {
                 ((16.0 + n.sqrt()) * size + 8.0 * largest / deviation * weight) * crate::HALF_STEP
             }
 
+            fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+                Some(gradients(inputs, gradient, self.eps, $centred))
+            }
+
             fn flops(&self, inputs: &[TensorType]) -> u64 {
                 ($flops + if self.affine { $vectors } else { 0 }) * inputs[0].shape.elements() as u64
             }
@@ -92,8 +97,25 @@ macro_rules! norm_op {
     };
 }
 
-norm_op!(LayerNorm, "layer_norm", 2, 5, cpu::layer_norm, gpu::layer_norm);
-norm_op!(RmsNorm, "rms_norm", 1, 3, cpu::rms_norm, gpu::rms_norm);
+norm_op!(LayerNorm, "layer_norm", 2, 5, true, cpu::layer_norm, gpu::layer_norm);
+norm_op!(RmsNorm, "rms_norm", 1, 3, false, cpu::rms_norm, gpu::rms_norm);
+
+/// The gradients of `x`, and of the vectors that it was multiplied by and that were added.
+fn gradients<'a>(inputs: &[Expr<'a>], gradient: Expr<'a>, eps: f32, is_centred: bool) -> Gradients<'a> {
+    let (x, vectors) = (inputs[0].cast(DType::F32), &inputs[1..]);
+    let last = [x.shape().rank() - 1];
+    let mean = |x: Expr<'a>| x.reduce(Reduce::Mean, &last);
+    let x = if is_centred { x - mean(x) } else { x };
+    let scale = (mean(x * x) + f64::from(eps)).apply(&op::RSQRT, &[]);
+    let (normed, g) = (x * scale, gradient.cast(DType::F32));
+    let weighted = vectors.first().map_or(g, |weight| g * weight.cast(DType::F32));
+    // What the row has in common changes the mean and the scale, and has no effect of its own.
+    let own = weighted - normed * mean(weighted * normed);
+    let own = if is_centred { own - mean(weighted) } else { own };
+    let of_vectors = [g * normed, g].into_iter().zip(vectors);
+    let of_vectors = of_vectors.map(|(all, vector)| Some(all.sum_to(&vector.shape()).cast(vector.dtype())));
+    [Some((own * scale).cast(inputs[0].dtype()))].into_iter().chain(of_vectors).collect()
+}
 
 fn infer(name: &str, x: &TensorType, vectors: &[TensorType]) -> Result<TensorType> {
     check_rows(name, x)?;

@@ -10,11 +10,13 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use crate::gather::Gather;
 use crate::indices::{check_axis, check_dtype, check_extent, inputs, invalid, mismatch, text};
+use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
-use kiln_ir::{KernelOp, Layout, Result};
+use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
 /// A tensor with some elements replaced, or added to.
@@ -71,6 +73,22 @@ impl KernelOp for Scatter {
         }
         let terms = index.shape.get(self.axis).copied().unwrap_or(0) as f64;
         (8.0 + terms.sqrt()) * crate::HALF_STEP * (own + terms * source)
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let &[_, index, source] = inputs else { return None };
+        let axis = self.axis;
+        let taken = gradient.kernel(Gather { axis }, &[index]);
+        if self.add {
+            return Some(smallvec![Some(gradient), None, Some(taken)]);
+        }
+        // Where an index comes twice, the gradient is that of the element which was written last: which one, the scatter itself says.
+        let number = source.iota(source.shape());
+        let none = number.filled(0.0, TensorType { shape: gradient.shape(), dtype: DType::U32 });
+        let last = none.kernel(*self, &[index, number]).kernel(Gather { axis }, &[index]);
+        let taken = taken.only_where(last.apply(&op::EQ, &[number]));
+        let left = gradient.kernel(*self, &[index, source.like(0.0)]);
+        Some(smallvec![Some(left), None, Some(taken)])
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

@@ -9,10 +9,11 @@ mod tests;
 
 use crate::indices::inputs;
 use crate::rows::{check_rows, has_whole_rows};
+use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
-use kiln_ir::{KernelOp, Layout, Result};
+use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
 /// `exp(x) / sum(exp(x))` along the last axis, or its logarithm, of floats of any shape.
@@ -53,6 +54,14 @@ impl KernelOp for Softmax {
         let n = x.shape.last().copied().unwrap_or(0) as f64;
         let size = if self.log { 2.0 * largest + n.max(1.0).ln() } else { 1.0 };
         (16.0 + n.sqrt() + 2.0 * largest) * crate::HALF_STEP * size
+    }
+
+    fn gradient<'a>(&self, _: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let last = [output.shape().rank() - 1];
+        // Sums of many small numbers, and what is left of their differences: not in 16 bits.
+        let (y, g) = (output.cast(DType::F32), gradient.cast(DType::F32));
+        let x = if self.log { g - y.apply(&op::EXP, &[]) * g.sum(&last) } else { (g - (g * y).sum(&last)) * y };
+        Some(each([x.cast(output.dtype())]))
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {

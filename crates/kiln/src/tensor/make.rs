@@ -1,5 +1,6 @@
 //! Where tensors come from.
 
+use super::autograd::Record;
 use super::check::{self, Name, invalid, mismatch};
 use super::node::Storage;
 use super::{Tensor, run};
@@ -213,14 +214,15 @@ impl Tensor {
         if self.device().is_same(device) {
             return Ok(self.clone());
         }
-        match self.dtype() {
+        let copy = match self.dtype() {
             DType::F16 => Self::from_slice(&self.to_vec::<f16>()?, self.shape(), device),
             DType::BF16 => Self::from_slice(&self.to_vec::<bf16>()?, self.shape(), device),
             DType::F32 => Self::from_slice(&self.to_vec::<f32>()?, self.shape(), device),
             DType::I32 => Self::from_slice(&self.to_vec::<i32>()?, self.shape(), device),
             DType::U32 => Self::from_slice(&self.to_vec::<u32>()?, self.shape(), device),
             DType::U8 => Self::from_slice(&self.to_vec::<u8>()?, self.shape(), device),
-        }
+        }?;
+        Ok(if self.is_tracked() { copy.with_record(Record::of_copy(self)) } else { copy })
     }
 
     fn triangle(&self, op: &str, diagonal: i32) -> Result<Self> {

@@ -5,9 +5,11 @@
 //!
 //! In the order of the flow: `make` and `random` where tensors come from · `element`, `operators` and `fused` elementwise ops · `view` other
 //! orders without copies · `reduce` · `linear`, `norm`, `attention`, `index`, `join`, `einsum` hand-written kernels and what is composed of
-//! them · `node` what a handle refers to · `run` how it is computed, explained and checked · `read` and `show` how its elements reach the host.
+//! them · `autograd` their gradients · `node` what a handle refers to · `run` how it is computed, explained and checked · `read` and `show` how its
+//! elements reach the host.
 
 mod attention;
+mod autograd;
 mod check;
 mod einsum;
 mod element;
@@ -27,6 +29,9 @@ mod show;
 mod view;
 
 pub use attention::AttentionOptions;
+pub use autograd::{
+    BackwardOptions, GradientCheck, GradientReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,
+};
 pub use check::Axis;
 pub use element::Operand;
 pub use linear::Activation;

@@ -1,6 +1,7 @@
 //! The node behind a tensor: what it is, and what is known of its elements.
 
 use super::Tensor;
+use super::autograd::Record;
 use crate::Device;
 use kiln_ir::graph::{NodeId, Op, TensorType, View};
 use kiln_ir::{Layout, Shape};
@@ -25,9 +26,11 @@ pub(super) struct Node {
     /// How the elements are computed; `None` once they are stored, so that what they were computed from can go.
     ///
     /// Apart from the node: both are then small enough for the lists of small blocks that allocators keep.
-    planned: Mutex<Option<Arc<Planned>>>,
+    pub(super) planned: Mutex<Option<Arc<Planned>>>,
     /// Where the elements are, or will be when what is submitted is done.
     storage: OnceLock<Storage>,
+    /// Of a tracked tensor: where gradients go from here.
+    pub(super) record: Option<Box<Record>>,
 }
 
 /// What a tensor is, apart from its elements. Shared by neighbours: the result of most ops is what their input is.
@@ -110,10 +113,10 @@ impl Node {
 }
 
 impl Tensor {
-    fn node(kind: Arc<Kind>, pending: usize, planned: Option<Planned>) -> Node {
-        let (planned, pending) = (planned.map(Arc::new), AtomicU32::new(pending as u32));
+    fn node(kind: Arc<Kind>, pending: usize, planned: Option<Arc<Planned>>) -> Node {
+        let (planned, pending) = (Mutex::new(planned), AtomicU32::new(pending as u32));
         let (number, was_inlined) = (AtomicU32::new(0), AtomicBool::new(false));
-        Node { kind, pending, number, was_inlined, planned: Mutex::new(planned), storage: OnceLock::new() }
+        Node { kind, pending, number, was_inlined, planned, storage: OnceLock::new(), record: None }
     }
 
     /// A tensor in memory.
@@ -125,7 +128,7 @@ impl Tensor {
     /// A tensor that an op without inputs gives.
     pub(super) fn source(op: Op, scalar: u32, ty: TensorType, device: &Device) -> Self {
         let planned = Planned { op, inputs: SmallVec::new(), scalar };
-        Self(Arc::new(Self::node(Arc::new(Kind { ty, device: device.clone() }), 1, Some(planned))))
+        Self(Arc::new(Self::node(Arc::new(Kind { ty, device: device.clone() }), 1, Some(Arc::new(planned)))))
     }
 
     /// A tensor that an op gives of others, which the caller has checked. Runs what is pending where that has grown large.
@@ -142,8 +145,9 @@ impl Tensor {
         let pending = 1 + inputs.iter().map(|input| input.0.pending()).sum::<usize>();
         let mut kept: SmallVec<[Self; 3]> = SmallVec::new();
         inputs.iter().for_each(|&input| kept.push(input.clone()));
-        let planned = Planned { op, inputs: kept, scalar: 0 };
-        let tensor = Self(Arc::new(Self::node(kind, pending, Some(planned))));
+        let planned = Arc::new(Planned { op, inputs: kept, scalar: 0 });
+        let record = Record::of(&planned, &kind.ty);
+        let tensor = Self(Arc::new(Node { record, ..Self::node(kind, pending, Some(planned)) }));
         if pending >= MAX_PENDING {
             // Nodes that several others use were counted several times.
             let pending = super::run::eval_from(&tensor, MAX_PENDING)?;
@@ -159,8 +163,33 @@ impl Tensor {
             && let Some(layout) = view.apply(&storage.layout, &ty.shape)
         {
             let storage = Storage { layout: layout.into(), ..storage.clone() };
-            return Ok(Self::ready(ty, self.device(), storage));
+            let viewed = Self::ready(ty, self.device(), storage);
+            return Ok(if self.is_tracked() { viewed.with_record(self.record_of(view, &viewed)) } else { viewed });
         }
         Self::planned(Op::View(view), &[self], ty)
+    }
+
+    /// The record of a view of this tensor.
+    fn record_of(&self, view: View, viewed: &Self) -> Option<Box<Record>> {
+        let planned = Planned { op: Op::View(view), inputs: [self.clone()].into_iter().collect(), scalar: 0 };
+        Record::of(&Arc::new(planned), &viewed.0.kind.ty)
+    }
+
+    /// Another node with the same elements and a record of its own.
+    pub(super) fn with_record(&self, record: Option<Box<Record>>) -> Self {
+        let kind = Arc::clone(&self.0.kind);
+        let node = if let Some(storage) = self.0.storage() {
+            Node { storage: storage.clone().into(), ..Self::node(kind, 0, None) }
+        } else {
+            let inputs = [self.clone()].into_iter().collect();
+            let planned = Planned { op: Op::View(View::Reshape), inputs, scalar: 0 };
+            Self::node(kind, 1 + self.0.pending(), Some(Arc::new(planned)))
+        };
+        Self(Arc::new(Node { record, ..node }))
+    }
+
+    /// Another node with the same elements, which gradients pass through.
+    pub(super) fn passed_through(&self) -> Self {
+        self.with_record(self.record_of(View::Reshape, self))
     }
 }

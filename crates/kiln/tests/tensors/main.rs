@@ -6,12 +6,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails says so")]
 #![cfg_attr(feature = "gpu", expect(clippy::print_stdout, reason = "a test that is skipped says so"))]
 
+mod autograd;
 mod calls;
 mod data;
 mod devices;
 mod elements;
 mod errors;
 mod fused;
+mod gradients;
 mod lazy;
 mod numpy;
 mod own_op;

@@ -176,20 +176,22 @@ impl Collected {
         self.nodes.get(number).filter(|found| Arc::ptr_eq(&found.tensor.0, &tensor.0)).map(|_| number)
     }
 
-    /// Notes the nodes that somebody beside this graph has a handle to: they are kept if they are stored, and those that were computed once
-    /// already without being stored are stored this time. Handles come and go while this counts, which costs a store too many or a
+    /// Notes the nodes that somebody beside this graph has a handle to, or that gradients may need: they are kept if they are stored, and those
+    /// that were computed once already without being stored are stored this time. What a kernel computed for gradients is stored at once. Handles come and go while this counts, which costs a store too many or a
     /// computation later.
     fn note_held(&mut self) {
         // Outputs are stored whoever has a handle.
         self.outputs.iter().for_each(|&output| self.nodes[output].handles = usize::MAX);
         for (id, Visited { tensor, planned, handles }) in self.nodes.iter().enumerate() {
-            if Arc::strong_count(&tensor.0) <= *handles {
+            let is_recorded =
+                tensor.0.record.as_ref().is_some_and(|record| record.is_wanted()) && *handles < usize::MAX;
+            if Arc::strong_count(&tensor.0) <= *handles && !is_recorded {
                 continue;
             }
-            if planned.as_ref().is_some_and(|planned| !matches!(planned.op, Op::View(_))) {
-                let list = if tensor.0.was_inlined() { &mut self.outputs } else { &mut self.held };
-                list.push(id);
-            }
+            let Some(planned) = planned.as_ref().filter(|planned| !matches!(planned.op, Op::View(_))) else { continue };
+            let is_costly = is_recorded && matches!(planned.op, Op::Kernel(_) | Op::Reduce(..));
+            let list = if is_costly || tensor.0.was_inlined() { &mut self.outputs } else { &mut self.held };
+            list.push(id);
         }
     }
 

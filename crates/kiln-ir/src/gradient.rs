@@ -1,0 +1,290 @@
+//! How ops declare their gradients: as expressions, which a [`Builder`] turns into nodes of its graph, so that they are fused, planned and run as
+//! everything else.
+//!
+//! An entry of the op table, a reduction, a view and a hand-written kernel each say what they make of the gradient of their result.
+
+use crate::graph::{Axes, Op, Reduce, TensorType, View};
+use crate::op::{self, ElementOp};
+use crate::{DType, Error, ErrorKind, KernelOp, Result, Shape};
+use smallvec::SmallVec;
+use std::fmt;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::sync::Arc;
+
+/// Makes nodes of a graph. A call that cannot be done is noted by the builder, which tells it when everything is built; any value stands in for
+/// the result.
+pub trait Builder {
+    /// Shape and dtype of a value.
+    fn ty(&self, value: usize) -> TensorType;
+    /// One number in every element.
+    fn number(&self, number: f64, ty: TensorType) -> usize;
+    /// The number of each element, counted row by row from 0, as `U32`.
+    fn iota(&self, shape: Shape) -> usize;
+    /// An elementwise op on values that broadcast to one shape.
+    fn element(&self, op: &'static ElementOp, inputs: &[usize]) -> usize;
+    /// The elements in another dtype.
+    fn cast(&self, value: usize, dtype: DType) -> usize;
+    /// A view of a shape.
+    fn view(&self, view: View, value: usize, shape: Shape) -> usize;
+    /// A reduction over axes, which keep the length 1.
+    fn reduce(&self, op: Reduce, value: usize, axes: &[usize]) -> usize;
+    /// A hand-written kernel.
+    fn kernel(&self, op: Arc<dyn KernelOp>, inputs: &[usize]) -> usize;
+    /// Zeros of a shape, with the value's elements where a slice of it has its own: what [`View::Slice`] undoes.
+    fn unslice(&self, value: usize, shape: Shape, axis: usize, start: usize, step: isize) -> usize;
+}
+
+/// A value of a [`Builder`], as what formulas are written with: `g * x.apply(&op::COS)`.
+#[derive(Clone, Copy)]
+pub struct Expr<'a> {
+    builder: &'a dyn Builder,
+    value: usize,
+}
+
+/// The gradient for each input of an op; `None` where it is zero throughout, or where the input has none.
+pub type Gradients<'a> = SmallVec<[Option<Expr<'a>>; 3]>;
+
+/// What an elementwise op makes of the gradient of its result: of its inputs, its result and that gradient, all of one shape.
+pub type ElementGradient = for<'a> fn(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a>;
+
+/// A gradient for every input.
+pub fn each<'a, const N: usize>(gradients: [Expr<'a>; N]) -> Gradients<'a> {
+    gradients.into_iter().map(Some).collect()
+}
+
+/// What an op makes of the gradient of its result.
+///
+/// # Errors
+/// `Unsupported` where the op declares no gradient.
+pub fn gradients<'a>(op: &Op, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Result<Gradients<'a>> {
+    let missing = || {
+        let message = format!("backward expected ops that have a gradient, found {}, which declares none", op.name());
+        Error::new(ErrorKind::Unsupported, message)
+    };
+    match op {
+        Op::Input(_) | Op::Scalar | Op::Iota => Ok(Gradients::new()),
+        Op::Element(element) => Ok(element.gradient.ok_or_else(missing)?(inputs, output, gradient)),
+        Op::Cast => Ok(each([gradient.cast(inputs[0].dtype())])),
+        Op::View(view) => Ok(each([view.gradient(inputs[0], gradient)])),
+        Op::Reduce(reduce, axes) => Ok(reduce.gradient(inputs[0], output, gradient, axes)),
+        Op::Kernel(kernel) => kernel.gradient(inputs, output, gradient).ok_or_else(missing),
+    }
+}
+
+impl View {
+    /// The elements back in the places where the view found them, added up where it found one several times.
+    fn gradient<'a>(&self, input: Expr<'a>, gradient: Expr<'a>) -> Expr<'a> {
+        let shape = input.shape();
+        match self {
+            Self::Permute(axes) => {
+                let mut inverse: Axes = SmallVec::from_elem(0, axes.len());
+                axes.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+                gradient.permute(&inverse)
+            }
+            Self::Broadcast => gradient.sum_to(&shape),
+            Self::Reshape => gradient.reshape(shape),
+            &Self::Slice { axis, start, step } => gradient.unslice(shape, axis, start, step),
+        }
+    }
+}
+
+impl Reduce {
+    fn gradient<'a>(self, input: Expr<'a>, output: Expr<'a>, gradient: Expr<'a>, axes: &[usize]) -> Gradients<'a> {
+        let shape = input.shape();
+        match self {
+            Self::Sum => each([gradient.spread(&shape)]),
+            Self::Mean => {
+                let count: usize = axes.iter().map(|&axis| shape[axis]).product();
+                each([gradient.spread(&shape) * (1.0 / count.max(1) as f64)])
+            }
+            // Of several that are the largest, each has the same share.
+            Self::Max | Self::Min => {
+                let chosen = input.apply(&op::EQ, &[output.spread(&shape)]);
+                let share = gradient / chosen.cast(DType::F32).sum(axes).cast(input.dtype());
+                each([chosen.apply(&op::WHERE, &[share.spread(&shape), input.like(0.0)])])
+            }
+            Self::ArgMax | Self::ArgMin => SmallVec::from_elem(None, 1),
+        }
+    }
+}
+
+impl<'a> Expr<'a> {
+    /// A value that the builder has.
+    pub fn new(builder: &'a dyn Builder, value: usize) -> Self {
+        Self { builder, value }
+    }
+
+    /// Its number with the builder.
+    pub fn value(self) -> usize {
+        self.value
+    }
+
+    /// Shape and dtype.
+    pub fn ty(self) -> TensorType {
+        self.builder.ty(self.value)
+    }
+
+    /// The lengths along each axis.
+    pub fn shape(self) -> Shape {
+        self.ty().shape
+    }
+
+    /// What the elements are.
+    pub fn dtype(self) -> DType {
+        self.ty().dtype
+    }
+
+    fn with(self, value: usize) -> Self {
+        Self { value, ..self }
+    }
+
+    /// A number in every element, of the same shape and dtype.
+    #[must_use]
+    pub fn like(self, number: f64) -> Self {
+        self.filled(number, self.ty())
+    }
+
+    /// A number in every element of a tensor.
+    #[must_use]
+    pub fn filled(self, number: f64, ty: TensorType) -> Self {
+        self.with(self.builder.number(number, ty))
+    }
+
+    /// The number of each element of a tensor, counted row by row from 0, as `U32`.
+    #[must_use]
+    pub fn iota(self, shape: Shape) -> Self {
+        self.with(self.builder.iota(shape))
+    }
+
+    /// An elementwise op on this and others, which broadcast to one shape.
+    #[must_use]
+    pub fn apply(self, op: &'static ElementOp, others: &[Self]) -> Self {
+        let inputs: SmallVec<[usize; 3]> = [self].iter().chain(others).map(|input| input.value).collect();
+        self.with(self.builder.element(op, &inputs))
+    }
+
+    /// This where a condition of `U8` holds, otherwise 0.
+    #[must_use]
+    pub fn only_where(self, condition: Self) -> Self {
+        condition.apply(&op::WHERE, &[self, self.like(0.0)])
+    }
+
+    /// The elements in another dtype.
+    #[must_use]
+    pub fn cast(self, dtype: DType) -> Self {
+        if self.dtype() == dtype { self } else { self.with(self.builder.cast(self.value, dtype)) }
+    }
+
+    /// The axes in another order.
+    #[must_use]
+    pub fn permute(self, axes: &[usize]) -> Self {
+        let shape = axes.iter().map(|&axis| self.shape()[axis]).collect();
+        self.with(self.builder.view(View::Permute(axes.into()), self.value, shape))
+    }
+
+    /// Matrices in the last two axes, with rows for columns.
+    #[must_use]
+    pub fn transpose(self) -> Self {
+        let rank = self.shape().rank();
+        let mut axes: Axes = (0..rank).collect();
+        axes.swap(rank - 2, rank - 1);
+        self.permute(&axes)
+    }
+
+    /// The elements in order, under another shape.
+    #[must_use]
+    pub fn reshape(self, shape: Shape) -> Self {
+        if self.shape() == shape { self } else { self.with(self.builder.view(View::Reshape, self.value, shape)) }
+    }
+
+    /// Spread to a shape.
+    #[must_use]
+    pub fn spread(self, shape: &Shape) -> Self {
+        if self.shape() == *shape {
+            return self;
+        }
+        self.with(self.builder.view(View::Broadcast, self.value, shape.clone()))
+    }
+
+    /// `length` elements along an axis, from `start` on.
+    #[must_use]
+    pub fn slice(self, axis: usize, start: usize, length: usize) -> Self {
+        let shape = self.shape().with(axis, length);
+        self.with(self.builder.view(View::Slice { axis, start, step: 1 }, self.value, shape))
+    }
+
+    fn unslice(self, shape: Shape, axis: usize, start: usize, step: isize) -> Self {
+        self.with(self.builder.unslice(self.value, shape, axis, start, step))
+    }
+
+    /// The sum over axes, which keep the length 1.
+    #[must_use]
+    pub fn sum(self, axes: &[usize]) -> Self {
+        self.reduce(Reduce::Sum, axes)
+    }
+
+    /// A reduction over axes, which keep the length 1.
+    #[must_use]
+    pub fn reduce(self, op: Reduce, axes: &[usize]) -> Self {
+        if axes.is_empty() { self } else { self.with(self.builder.reduce(op, self.value, axes)) }
+    }
+
+    /// What was spread from a shape, added up to it.
+    #[must_use]
+    pub fn sum_to(self, shape: &Shape) -> Self {
+        let from = self.shape();
+        let new = from.rank() - shape.rank();
+        let axes: Axes =
+            (0..from.rank()).filter(|&axis| axis < new || (shape[axis - new] == 1 && from[axis] != 1)).collect();
+        self.sum(&axes).reshape(shape.clone())
+    }
+
+    /// A hand-written kernel of this and others.
+    #[must_use]
+    pub fn kernel(self, op: impl KernelOp, others: &[Self]) -> Self {
+        let inputs: SmallVec<[usize; 4]> = [self].iter().chain(others).map(|input| input.value).collect();
+        self.with(self.builder.kernel(Arc::new(op), &inputs))
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident;)*) => {
+        $(impl $trait for Expr<'_> {
+            type Output = Self;
+
+            fn $method(self, other: Self) -> Self {
+                self.apply(&op::$op, &[other])
+            }
+        }
+
+        impl $trait<f64> for Expr<'_> {
+            type Output = Self;
+
+            fn $method(self, other: f64) -> Self {
+                self.apply(&op::$op, &[self.like(other)])
+            }
+        })*
+    };
+}
+
+operators! {
+    Add add ADD;
+    Sub sub SUB;
+    Mul mul MUL;
+    Div div DIV;
+}
+
+impl Neg for Expr<'_> {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        self.apply(&op::NEG, &[])
+    }
+}
+
+impl fmt::Debug for Expr<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TensorType { shape, dtype } = self.ty();
+        write!(f, "value {} ({dtype} {shape})", self.value)
+    }
+}

@@ -1,0 +1,69 @@
+//! Gradients of the table that are longer than a line.
+
+use super::table::{ERF, EXP, GE, GT, LE, LOG, LT, MAXIMUM, POW, SIGMOID, TANH, WHERE};
+use crate::gradient::{Expr, Gradients, each};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+/// The gradient goes to the one that was chosen; of two equal ones, to the first.
+pub(super) fn minimum<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    one_of_two(x[0].apply(&LE, &[x[1]]), g)
+}
+
+pub(super) fn maximum<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    one_of_two(x[0].apply(&GE, &[x[1]]), g)
+}
+
+fn one_of_two<'a>(is_first: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    each([g.only_where(is_first), is_first.apply(&WHERE, &[g.like(0.0), g])])
+}
+
+/// The condition has no gradient.
+pub(super) fn select<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    [None].into_iter().chain(one_of_two(x[0], g)).collect()
+}
+
+/// As it is computed: the smaller of `high` and of the larger of `x` and `low`. At a border the gradient is that of `x`.
+pub(super) fn clamp<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    let &[x, low, high] = x else { return Gradients::new() };
+    let raised = x.apply(&MAXIMUM, &[low]);
+    let below = g.only_where(raised.apply(&LE, &[high]));
+    let above = g.only_where(raised.apply(&GT, &[high]));
+    each([below.only_where(x.apply(&GE, &[low])), below.only_where(x.apply(&LT, &[low])), above])
+}
+
+/// `b a^(b-1)`, and `a^b log a`, which is 0 where `a` is.
+pub(super) fn pow<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    let &[a, b] = x else { return Gradients::new() };
+    let base = g * b * a.apply(&POW, &[b - 1.0]);
+    let exponent = (g * y * a.apply(&LOG, &[])).only_where(a.apply(&GT, &[a.like(0.0)]));
+    each([base, exponent])
+}
+
+/// `2 / sqrt(pi) e^(-x^2)`.
+pub(super) fn erf<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    each([g * (-(x[0] * x[0])).apply(&EXP, &[]) * FRAC_2_SQRT_PI])
+}
+
+/// `s (1 + x (1 - s))` with the sigmoid `s`.
+pub(super) fn silu<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    let sigmoid = x[0].apply(&SIGMOID, &[]);
+    each([g * (sigmoid + y * (sigmoid.like(1.0) - sigmoid))])
+}
+
+/// With `t = tanh(u)`, `u = k (x + c x^3)`: `(1 + t) / 2 + x (1 - t^2) k (1 + 3 c x^2) / 2`.
+pub(super) fn gelu<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    let (k, c) = (FRAC_2_SQRT_PI * FRAC_1_SQRT_2, 0.044_715);
+    let x = x[0];
+    let square = x * x;
+    let t = (x * (square * c + 1.0) * k).apply(&TANH, &[]);
+    let steep = x * (t.like(1.0) - t * t) * (square * (3.0 * c) + 1.0) * (0.5 * k);
+    each([g * (t * 0.5 + 0.5 + steep)])
+}
+
+/// `(1 + erf(x / sqrt 2)) / 2 + x e^(-x^2/2) / sqrt(2 pi)`.
+pub(super) fn gelu_erf<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
+    let x = x[0];
+    let share = (x * FRAC_1_SQRT_2).apply(&ERF, &[]) * 0.5 + 0.5;
+    let density = (x * x * -0.5).apply(&EXP, &[]) * (0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+    each([g * (share + x * density)])
+}

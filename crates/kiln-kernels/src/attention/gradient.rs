@@ -1,0 +1,48 @@
+//! The gradient of attention: through the matrix of weights, which it holds while it runs.
+
+use super::Attention;
+use crate::matmul::Matmul;
+use crate::softmax::Softmax;
+use kiln_ir::gradient::{Expr, Gradients};
+use kiln_ir::graph::TensorType;
+use kiln_ir::{DType, Shape, op};
+
+/// In the place of a score that does not count. Finite: a row of these alone has weights, which are then taken away.
+const NO_SCORE: f64 = -1e30;
+
+pub(super) fn gradients<'a>(attention: &Attention, inputs: &[Expr<'a>], gradient: Expr<'a>) -> Option<Gradients<'a>> {
+    let &[q, k, v, ref mask @ ..] = inputs else { return None };
+    let dtype = q.dtype();
+    let [q, k, v, g] = [q, k, v, gradient].map(|operand| operand.cast(DType::F32));
+    let scale = f64::from(attention.scale);
+    let counts = counted(attention, q, k, mask.first().copied());
+    let scores = q.kernel(Matmul, &[k.transpose()]) * scale;
+    let chosen = |yes: Expr<'a>, no: f64| counts.map_or(yes, |counts| counts.apply(&op::WHERE, &[yes, yes.like(no)]));
+    let weights = chosen(chosen(scores, NO_SCORE).kernel(Softmax { log: false }, &[]), 0.0);
+    let of_weights = g.kernel(Matmul, &[v.transpose()]);
+    let last = [weights.shape().rank() - 1];
+    let of_scores = (of_weights - (of_weights * weights).sum(&last)) * weights * scale;
+    let all = [
+        of_scores.kernel(Matmul, &[k]),
+        of_scores.transpose().kernel(Matmul, &[q]),
+        weights.transpose().kernel(Matmul, &[g]),
+    ];
+    let all = all.into_iter().map(|gradient| Some(gradient.cast(dtype)));
+    Some(all.chain(mask.iter().map(|_| None)).collect())
+}
+
+/// Which scores count, as `U8` of the shape of the scores; `None` where all do.
+fn counted<'a>(attention: &Attention, q: Expr<'a>, k: Expr<'a>, mask: Option<Expr<'a>>) -> Option<Expr<'a>> {
+    if !attention.causal {
+        return mask;
+    }
+    let [batch, heads, queries, keys] = [q.shape()[0], q.shape()[1], q.shape()[2], k.shape()[2]];
+    let number = q.iota(Shape::from((queries, keys)));
+    let query = number / keys as f64;
+    let key = number - query * keys as f64;
+    let early = (key + queries as f64).apply(&op::LE, &[query + keys as f64]);
+    let early = early.spread(&Shape::from([batch, heads, queries, keys]));
+    let Some(mask) = mask else { return Some(early) };
+    let none = mask.filled(0.0, TensorType { shape: mask.shape(), dtype: DType::U8 });
+    Some(mask.apply(&op::WHERE, &[early, none]))
+}

@@ -1,0 +1,283 @@
+//! From a result back to what it was computed from.
+
+use super::build;
+use super::mode;
+use super::record::Source;
+use crate::Result;
+use crate::tensor::Tensor;
+use crate::tensor::check::{Name, invalid, mismatch};
+use crate::tensor::node::Node;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How [`Tensor::backward_with`] works.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{BackwardOptions, Tensor};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device)?.requires_grad()?;
+/// let y = x.square()?;
+/// let weights = Tensor::from_slice(&[1.0f32, 10.0], 2, &device)?;
+/// y.backward_with(BackwardOptions::new().gradient(&weights))?;
+/// assert_eq!(x.grad().expect("it was computed").to_vec::<f32>()?, [2.0, 40.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct BackwardOptions {
+    gradient: Option<Tensor>,
+    keeps_graph: bool,
+    creates_graph: bool,
+}
+
+impl BackwardOptions {
+    /// The gradient of the result is 1, and the graph is let go.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The gradient of the result, of its shape and dtype. A result of more than one element needs one.
+    #[must_use]
+    pub fn gradient(mut self, gradient: &Tensor) -> Self {
+        self.gradient = Some(gradient.clone());
+        self
+    }
+
+    /// Keeps what the result was computed from, so that `backward` can be called once more.
+    #[must_use]
+    pub fn keep_graph(mut self) -> Self {
+        self.keeps_graph = true;
+        self
+    }
+
+    /// Tracks the gradients, so that they have gradients too. Keeps the graph.
+    #[must_use]
+    pub fn create_graph(mut self) -> Self {
+        (self.keeps_graph, self.creates_graph) = (true, true);
+        self
+    }
+}
+
+impl Tensor {
+    /// Computes the gradient of this tensor, which has one element, for each tensor of [`requires_grad`](Self::requires_grad) that it was computed
+    /// from, and adds it to what [`grad`](Self::grad) has. What it was computed from is let go.
+    ///
+    /// Gradients are lazy like all tensors: they run when they are read, together with what they share.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[0.0f32, 1.0], 2, &device)?.requires_grad()?;
+    /// x.exp()?.sum_all()?.backward()?;
+    /// assert_eq!(x.grad().expect("it was computed").to_vec::<f32>()?[0], 1.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the tensor is not tracked, has several elements, or was let go by an earlier call; `Unsupported` where an op
+    /// declares no gradient; the device's fault, where many ops wait and are run.
+    pub fn backward(&self) -> Result<()> {
+        self.backward_with(BackwardOptions::new())
+    }
+
+    /// As [`backward`](Self::backward), with options.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::{BackwardOptions, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&[2.0f32], 1, &device)?.requires_grad()?;
+    /// x.square()?.mul(&x)?.backward_with(BackwardOptions::new().create_graph())?;
+    /// let gradient = x.grad().expect("it was computed"); // 3 x²
+    /// x.set_grad(None)?;
+    /// gradient.backward()?;
+    /// assert_eq!(x.grad().expect("it was computed").to_vec::<f32>()?, [12.0]); // 6 x
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward), and `ShapeMismatch` or `InvalidArgument` where the gradient is not like this tensor.
+    pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
+        if !self.is_tracked() {
+            let found = Name(self);
+            let message =
+                format!("backward expected a result of tensors of requires_grad, found {found}, which is not tracked");
+            return Err(invalid(message));
+        }
+        let BackwardOptions { gradient, keeps_graph, creates_graph } = options;
+        let graph = Graph::of(self, &[])?;
+        let seed = seed(self, gradient)?;
+        let found = mode::tracking(creates_graph, || {
+            let found = graph.gradients(seed)?;
+            // Added before any of them is set: an error leaves all as they were.
+            let sum = |(leaf, gradient): (Self, Self)| -> Result<(Self, Self)> {
+                let sum = leaf.grad().map_or(Ok(gradient.clone()), |before| before.add(&gradient))?;
+                Ok((leaf, sum))
+            };
+            found.into_iter().map(sum).collect::<Result<Vec<_>>>()
+        })?;
+        for (leaf, gradient) in found {
+            leaf.0.record.as_ref().expect("leaves are tracked").set_gradient(Some(gradient));
+        }
+        if !keeps_graph {
+            graph.release();
+        }
+        Ok(())
+    }
+}
+
+/// The gradient of a result: what is given, or 1.
+pub(super) fn seed(root: &Tensor, given: Option<Tensor>) -> Result<Tensor> {
+    match given {
+        Some(given) if given.shape() != root.shape() => {
+            let (found, wanted) = (Name(&given), Name(root));
+            Err(mismatch(format!("backward expected a gradient like {wanted}, found {found}")))
+        }
+        Some(given) if !given.0.kind.is_like(&root.0.kind) => {
+            let (found, wanted) = (Name(&given), Name(root));
+            Err(invalid(format!("backward expected a gradient like {wanted}, found {found}")))
+        }
+        Some(given) => Ok(given),
+        None if root.elements() != 1 => {
+            let found = Name(root);
+            let message = format!(
+                "backward expected a tensor of one element, or a gradient with BackwardOptions::gradient, found {found}"
+            );
+            Err(invalid(message))
+        }
+        None => root.like(1.0),
+    }
+}
+
+/// Everything tracked that a tensor was computed from.
+pub(super) struct Graph {
+    /// Inputs first; the tensor itself is the last one.
+    nodes: Vec<Tracked>,
+    numbers: HashMap<*const Node, usize>,
+}
+
+struct Tracked {
+    tensor: Tensor,
+    source: Source,
+    /// Whether gradients end here: it is a leaf, or was asked for.
+    is_end: bool,
+}
+
+impl Graph {
+    /// The records from `root` back to leaves and to `ends`.
+    pub(super) fn of(root: &Tensor, ends: &[Tensor]) -> Result<Self> {
+        let mut graph = Self { nodes: Vec::new(), numbers: HashMap::new() };
+        // A stack of its own: records may reach back further than the thread's stack is deep.
+        let mut stack = vec![(root.clone(), false)];
+        while let Some((tensor, has_inputs)) = stack.pop() {
+            let key = Arc::as_ptr(&tensor.0);
+            let Some(record) = tensor.0.record.as_ref().filter(|_| !graph.numbers.contains_key(&key)) else { continue };
+            let source = record.source();
+            let is_end = matches!(source, Source::Leaf) || ends.iter().any(|end| Arc::ptr_eq(&end.0, &tensor.0));
+            if has_inputs || is_end {
+                graph.numbers.insert(key, graph.nodes.len());
+                graph.nodes.push(Tracked { tensor, source, is_end });
+                continue;
+            }
+            if matches!(source, Source::Released) {
+                let (found, root) = (Name(&tensor), Name(root));
+                return Err(invalid(format!(
+                    "backward of {root} expected what {found} was computed from, found that an earlier backward let it go; \
+                     the earlier one keeps it with BackwardOptions::keep_graph"
+                )));
+            }
+            stack.push((tensor.clone(), true));
+            stack.extend(source.inputs().iter().map(|input| (input.clone(), false)));
+        }
+        Ok(graph)
+    }
+
+    /// Whether gradients end at tensors that are not among these.
+    pub(super) fn has_other_ends(&self, ends: &[Tensor]) -> bool {
+        let is_other = |tensor: &Tensor| !ends.iter().any(|end| Arc::ptr_eq(&end.0, &tensor.0));
+        self.nodes.iter().any(|node| node.is_end && is_other(&node.tensor))
+    }
+
+    /// The gradients of the ends that `seed`, the gradient of the last tensor, reaches.
+    pub(super) fn gradients(&self, seed: Tensor) -> Result<Vec<(Tensor, Tensor)>> {
+        let mut gradients: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        if let Some(last) = gradients.last_mut() {
+            *last = Some(seed);
+        }
+        // Ends that functions reach which are called again need not be ends of this graph.
+        let mut found: Vec<(Tensor, Tensor)> = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate().rev() {
+            let Some(gradient) = gradients[number].take() else { continue };
+            if node.is_end {
+                add_to(&mut found, node.tensor.clone(), gradient)?;
+                continue;
+            }
+            let mut reach = |input: &Tensor, gradient: Tensor| -> Result<()> {
+                let Some(&number) = self.numbers.get(&Arc::as_ptr(&input.0)) else { return Ok(()) };
+                let place = &mut gradients[number];
+                *place = Some(match place.take() {
+                    None => gradient,
+                    Some(before) => before.add(&gradient)?,
+                });
+                Ok(())
+            };
+            match &node.source {
+                Source::Leaf | Source::Released => {}
+                Source::Device(from) => reach(from, gradient.to_device(from.device())?)?,
+                Source::Op(planned) => {
+                    let all = build::gradients(&planned.op, &planned.inputs, &node.tensor, &gradient)?;
+                    for (input, gradient) in planned.inputs.iter().zip(all) {
+                        if let Some(gradient) = gradient {
+                            reach(input, gradient)?;
+                        }
+                    }
+                }
+                Source::Function(function) => {
+                    let (inputs, others) = function.gradients(gradient)?;
+                    for (input, gradient) in inputs {
+                        reach(&input, gradient)?;
+                    }
+                    for (leaf, gradient) in others {
+                        add_to(&mut found, leaf, gradient)?;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lets go what the tensors were computed from.
+    pub(super) fn release(self) {
+        for node in &self.nodes {
+            if let Some(record) = node.tensor.0.record.as_ref().filter(|_| !node.is_end) {
+                record.release();
+            }
+        }
+    }
+}
+
+/// Adds a gradient to those of a tensor.
+fn add_to(all: &mut Vec<(Tensor, Tensor)>, tensor: Tensor, gradient: Tensor) -> Result<()> {
+    match all.iter_mut().find(|(found, _)| Arc::ptr_eq(&found.0, &tensor.0)) {
+        Some((_, sum)) => *sum = sum.add(&gradient)?,
+        None => all.push((tensor, gradient)),
+    }
+    Ok(())
+}
+
+impl Source {
+    /// The tensors that gradients go to from here.
+    fn inputs(&self) -> &[Tensor] {
+        match self {
+            Self::Leaf | Self::Released => &[],
+            Self::Op(planned) => &planned.inputs,
+            Self::Device(from) => std::slice::from_ref(from),
+            Self::Function(function) => function.inputs(),
+        }
+    }
+}

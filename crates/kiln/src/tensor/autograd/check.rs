@@ -1,0 +1,270 @@
+//! Gradients compared with differences.
+
+use super::backward::BackwardOptions;
+use crate::tensor::Tensor;
+use crate::tensor::check::{Name, invalid, unsupported};
+use crate::{DType, Result, Shape};
+use std::fmt;
+
+/// How [`check_gradients`] works.
+///
+/// ```
+/// let options = kiln::GradientCheck::new().step(1e-3).relative(1e-2);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradientCheck {
+    step: f64,
+    relative: f64,
+    absolute: f64,
+    most_elements: usize,
+}
+
+impl Default for GradientCheck {
+    fn default() -> Self {
+        Self { step: 1e-2, relative: 2e-3, absolute: 1e-4, most_elements: 64 }
+    }
+}
+
+impl GradientCheck {
+    /// Steps of 0.01, differences of 0.2 % and 0.0001, up to 64 elements of each input.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How far an element is moved, relative to its size where that is above 1.
+    #[must_use]
+    pub fn step(mut self, step: f64) -> Self {
+        self.step = step;
+        self
+    }
+
+    /// How far a gradient may be from the difference, relative to the larger of both.
+    #[must_use]
+    pub fn relative(mut self, relative: f64) -> Self {
+        self.relative = relative;
+        self
+    }
+
+    /// How far it may be beside that.
+    #[must_use]
+    pub fn absolute(mut self, absolute: f64) -> Self {
+        self.absolute = absolute;
+        self
+    }
+
+    /// How many elements of each input are moved at most, spread evenly.
+    #[must_use]
+    pub fn most_elements(mut self, most: usize) -> Self {
+        self.most_elements = most;
+        self
+    }
+}
+
+/// What [`check_gradients`] found, for each input. Its text is a line for each.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{GradientCheck, Tensor, check_gradients};
+///
+/// let x = Tensor::from_slice(&[0.5f32, -1.5], 2, &device)?;
+/// let report = check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new())?;
+/// assert!(report.is_right(), "{report}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientReport {
+    inputs: Vec<InputReport>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct InputReport {
+    shape: Shape,
+    checked: usize,
+    wrong: usize,
+    /// The element that is furthest off, as a share of what is allowed.
+    worst: Option<Element>,
+}
+
+/// One element of an input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Element {
+    number: usize,
+    gradient: f64,
+    difference: f64,
+    allowed: f64,
+}
+
+impl Element {
+    /// How far it is off, as a share of what is allowed. A NaN is further off than anything.
+    fn share(&self) -> f64 {
+        let off = (self.gradient - self.difference).abs() / self.allowed;
+        if off.is_nan() { f64::INFINITY } else { off }
+    }
+}
+
+impl GradientReport {
+    /// Whether every gradient that was checked is as near to the difference as was asked for.
+    pub fn is_right(&self) -> bool {
+        self.wrong() == 0
+    }
+
+    /// How many elements are not.
+    pub fn wrong(&self) -> usize {
+        self.inputs.iter().map(|input| input.wrong).sum()
+    }
+
+    /// How many elements were checked.
+    pub fn checked(&self) -> usize {
+        self.inputs.iter().map(|input| input.checked).sum()
+    }
+}
+
+impl fmt::Display for GradientReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, InputReport { shape, checked, wrong, worst }) in self.inputs.iter().enumerate() {
+            let verdict = match (checked, wrong) {
+                (0, _) => "no elements".to_string(),
+                (_, 0) => format!("all {checked} elements right"),
+                _ => format!("{wrong} of {checked} elements wrong"),
+            };
+            write!(f, "input {number} {shape}: {verdict}")?;
+            if let Some(worst) = worst {
+                let Element { number, gradient, difference, allowed } = worst;
+                let off = (gradient - difference).abs();
+                let place = place(shape, *number);
+                write!(f, "; furthest at {place:?}: gradient {gradient:.6}, by differences {difference:.6}, ")?;
+                write!(f, "off by {off:.2e} where {allowed:.2e} is allowed")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The indices of an element that is counted row by row.
+fn place(shape: &Shape, mut number: usize) -> Vec<usize> {
+    let mut place: Vec<usize> = shape.iter().rev().map(|&length| (number % length, number /= length).0).collect();
+    place.reverse();
+    place
+}
+
+/// Compares the gradients of a function with differences: each element of each input is moved a little, forth and back, and what that changes is
+/// compared with what the gradient says.
+///
+/// The inputs are `f32`. The result may have any shape: its elements are added up with weights, so that no two of them can stand in for each
+/// other. What `f32` loses in the differences is allowed for. Where the function has an edge nearer than twice the step, differences are wrong.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{GradientCheck, Tensor, check_gradients};
+///
+/// let a = Tensor::from_slice(&[0.5f32, 1.0, 1.5, 2.0], (2, 2), &device)?;
+/// let report = check_gradients(|p| p[0].matmul(&p[0])?.tanh(), &[&a], GradientCheck::new())?;
+/// assert!(report.is_right(), "{report}");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of the function and of [`Tensor::backward`]; `Unsupported` where an input or the result is not `f32`; `InvalidArgument` where the step
+/// or what is allowed is not positive.
+pub fn check_gradients(
+    function: impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[&Tensor],
+    options: GradientCheck,
+) -> Result<GradientReport> {
+    if !(options.step > 0.0 && options.relative >= 0.0 && options.absolute > 0.0) {
+        return Err(invalid(format!("check_gradients expected a step and tolerances above 0, found {options:?}")));
+    }
+    let only_f32 = |tensor: &Tensor| {
+        let found = Name(tensor);
+        let message =
+            format!("check_gradients expected tensors of f32, whose differences say something, found {found}");
+        if tensor.dtype() == DType::F32 { Ok(()) } else { Err(unsupported(message)) }
+    };
+    inputs.iter().try_for_each(|input| only_f32(input))?;
+    let leaves = inputs.iter().map(|input| input.requires_grad()).collect::<Result<Vec<_>>>()?;
+    let result = function(&leaves)?;
+    only_f32(&result)?;
+    let weights = weights(result.elements());
+    if result.is_tracked() {
+        let gradient = Tensor::from_slice(&weights, result.shape(), result.device())?;
+        result.backward_with(BackwardOptions::new().gradient(&gradient))?;
+    }
+    let differences = Differences { function, inputs, weights, step: options.step };
+    let report = |(number, leaf): (usize, &Tensor)| {
+        let gradients = leaf.grad().map_or_else(|| Ok(vec![0.0; leaf.elements()]), |gradient| gradient.to_vec())?;
+        differences.report(number, &gradients, options)
+    };
+    Ok(GradientReport { inputs: leaves.iter().enumerate().map(report).collect::<Result<_>>()? })
+}
+
+/// Numbers between a half and one and a half, of both signs, no two of them in a simple ratio.
+fn weights(count: usize) -> Vec<f32> {
+    let golden = 0.618_033_988_749_894_9;
+    let weight = |number: usize| {
+        let part = (number as f64 + 1.0) * golden % 1.0;
+        let sign = if (number * 7 + 3) % 5 < 3 { 1.0 } else { -1.0 };
+        (sign * (0.5 + part)) as f32
+    };
+    (0..count).map(weight).collect()
+}
+
+struct Differences<'a, F> {
+    function: F,
+    inputs: &'a [&'a Tensor],
+    weights: Vec<f32>,
+    step: f64,
+}
+
+impl<F: Fn(&[Tensor]) -> Result<Tensor>> Differences<'_, F> {
+    fn report(&self, number: usize, gradients: &[f32], options: GradientCheck) -> Result<InputReport> {
+        let elements: Vec<f32> = self.inputs[number].to_vec()?;
+        let checked = elements.len().min(options.most_elements);
+        let mut report = InputReport { shape: self.inputs[number].shape().clone(), checked, wrong: 0, worst: None };
+        for check in 0..checked {
+            let at = check * elements.len() / checked;
+            let (difference, noise) = self.at(number, &elements, at)?;
+            let gradient = f64::from(gradients[at]);
+            let allowed = options.absolute + options.relative * gradient.abs().max(difference.abs()) + noise;
+            let element = Element { number: at, gradient, difference, allowed };
+            report.wrong += usize::from(element.share() > 1.0);
+            if report.worst.as_ref().is_none_or(|worst| element.share() > worst.share()) {
+                report.worst = Some(element);
+            }
+        }
+        Ok(report)
+    }
+
+    /// The slope along one element, from two steps forth and back, and what roundings may make of it.
+    fn at(&self, number: usize, elements: &[f32], at: usize) -> Result<(f64, f64)> {
+        let step = self.step * f64::from(elements[at]).abs().max(1.0);
+        let mut sums = [0.0; 2];
+        let mut noise = 0.0;
+        for (sum, steps) in sums.iter_mut().zip([1.0, 2.0]) {
+            let [forth, back] = [steps * step, -steps * step].map(|by| self.moved(number, elements, at, by));
+            for ((&weight, forth), back) in self.weights.iter().zip(forth?).zip(back?) {
+                let (weight, forth, back) = (f64::from(weight), f64::from(forth), f64::from(back));
+                if forth != back {
+                    *sum += weight * (forth - back);
+                    noise += weight.abs() * (forth.abs() + back.abs()) * f64::from(f32::EPSILON);
+                }
+            }
+        }
+        // The error of a central difference grows with the square of the step: of two steps it cancels.
+        Ok(((8.0 * sums[0] - sums[1]) / (12.0 * step), 4.0 * noise / step))
+    }
+
+    /// The result where an element is moved.
+    fn moved(&self, number: usize, elements: &[f32], at: usize, by: f64) -> Result<Vec<f32>> {
+        let mut elements = elements.to_vec();
+        elements[at] = (f64::from(elements[at]) + by) as f32;
+        let moved = Tensor::from_slice(&elements, self.inputs[number].shape(), self.inputs[number].device())?;
+        let mut inputs: Vec<Tensor> = self.inputs.iter().map(|input| input.detach()).collect();
+        inputs[number] = moved;
+        (self.function)(&inputs)?.to_vec()
+    }
+}

@@ -1,0 +1,78 @@
+//! Gradients of functions.
+
+use super::backward::{Graph, seed};
+use super::mode;
+use crate::Result;
+use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// The gradient of a function that gives one element, for each of its parameters. It can be nested: the gradient of a gradient is one call more.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Tensor, grad};
+///
+/// let x = Tensor::from_slice(&[2.0f32], 1, &device)?;
+/// let cube = |p: &[Tensor]| p[0].mul(&p[0])?.mul(&p[0]);
+/// assert_eq!(grad(cube, &[&x])?[0].to_vec::<f32>()?, [12.0]);
+/// let slope = |p: &[Tensor]| Ok(grad(cube, &[&p[0]])?.remove(0));
+/// assert_eq!(grad(slope, &[&x])?[0].to_vec::<f32>()?, [12.0]); // 6 x
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of the function and of [`Tensor::backward`]; `Unsupported` where a parameter is not of floats.
+pub fn grad(function: impl FnOnce(&[Tensor]) -> Result<Tensor>, parameters: &[&Tensor]) -> Result<Vec<Tensor>> {
+    value_and_grad(function, parameters).map(|(_, gradients)| gradients)
+}
+
+/// As [`grad`], with the value of the function.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Tensor, value_and_grad};
+///
+/// let x = Tensor::from_slice(&[3.0f32], 1, &device)?;
+/// let (value, gradients) = value_and_grad(|p| p[0].square(), &[&x])?;
+/// assert_eq!((value.to_scalar::<f32>()?, gradients[0].to_scalar::<f32>()?), (9.0, 6.0));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`grad`].
+pub fn value_and_grad(
+    function: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+    parameters: &[&Tensor],
+) -> Result<(Tensor, Vec<Tensor>)> {
+    // One that is tracked stays so behind its alias: what encloses this call reaches through.
+    let own = |&parameter: &&Tensor| {
+        if parameter.is_tracked() && mode::is_tracking() {
+            Ok(parameter.passed_through())
+        } else {
+            parameter.requires_grad()
+        }
+    };
+    let inputs = parameters.iter().map(own).collect::<Result<Vec<_>>>()?;
+    let value = mode::tracking(true, || function(&inputs))?;
+    let graph = Graph::of(&value, &inputs)?;
+    let is_nested = mode::is_tracking()
+        && (parameters.iter().any(|parameter| parameter.is_tracked()) || graph.has_other_ends(&inputs));
+    let seed = seed(&value, None)?;
+    let found = mode::tracking(is_nested, || graph.gradients(seed))?;
+    let gradient = |input: &Tensor| {
+        let found = found.iter().find(|(end, _)| Arc::ptr_eq(&end.0, &input.0));
+        found.map_or_else(|| input.detach().like(0.0), |(_, gradient)| Ok(gradient.clone()))
+    };
+    let gradients = inputs.iter().map(gradient).collect::<Result<Vec<_>>>()?;
+    let value = if is_nested {
+        value
+    } else {
+        graph.release();
+        value.detach()
+    };
+    Ok((value, gradients))
+}

@@ -1,0 +1,337 @@
+//! R5.5: what is tracked, how gradients are gathered, how they run, and what goes wrong with a name.
+
+use crate::devices;
+use kiln::op::{ElementOp, Float, FloatOp};
+use kiln::{
+    BackwardOptions, DType, Device, ErrorKind, GradientCheck, Result, Tensor, check_gradients, checkpoint, grad,
+    no_grad, value_and_grad,
+};
+
+fn tensor(elements: &[f32], device: &Device) -> Tensor {
+    Tensor::from_slice(elements, elements.len(), device).unwrap()
+}
+
+fn leaf(elements: &[f32], device: &Device) -> Tensor {
+    tensor(elements, device).requires_grad().unwrap()
+}
+
+fn gradient(leaf: &Tensor) -> Vec<f32> {
+    leaf.grad().expect("a gradient").to_vec().unwrap()
+}
+
+/// The backward pass of a chain of elementwise ops is one kernel for each gradient, which stores nothing on the way.
+#[test]
+fn the_gradient_of_a_chain_is_one_kernel() {
+    for subject in devices::all() {
+        let x = leaf(&[0.5, -1.0, 2.0, 0.25], &subject.device);
+        let w = leaf(&[1.5, 0.5, -0.5, 2.0], &subject.device);
+        let y = x.mul(&w).unwrap().add_scalar(1.0).unwrap().tanh().unwrap().mul(&x).unwrap().gelu().unwrap();
+        y.sum_all().unwrap().backward().unwrap();
+        for leaf in [&x, &w] {
+            let explanation = leaf.grad().unwrap().explain().unwrap();
+            assert_eq!(explanation.kernels(), 1, "{}: {explanation}", subject.name);
+            // What is read and written: both inputs and the gradient.
+            assert_eq!(explanation.bytes_moved(), 3 * 16, "{explanation}");
+        }
+    }
+}
+
+/// A loss that is read before its gradients are: products are not computed again.
+#[test]
+fn what_kernels_computed_is_kept_for_the_gradients() {
+    let device = devices::cpu();
+    let x = Tensor::rand((8, 16), DType::F32, device).unwrap();
+    let w = Tensor::rand((16, 4), DType::F32, device).unwrap().requires_grad().unwrap();
+    let loss = x.matmul(&w).unwrap().gelu().unwrap().sum_all().unwrap();
+    loss.eval().unwrap();
+    loss.backward().unwrap();
+    let explanation = w.grad().unwrap().explain().unwrap();
+    assert_eq!(explanation.kernel_names().filter(|name| name.contains("matmul")).count(), 1, "{explanation}");
+}
+
+#[test]
+fn gradients_are_added_up() {
+    let device = devices::cpu();
+    let x = leaf(&[3.0], device);
+    // Several uses of one tensor, and several calls.
+    let y = x.mul(&x).unwrap().add(&x).unwrap();
+    y.backward_with(BackwardOptions::new().keep_graph()).unwrap();
+    assert_eq!(gradient(&x), [7.0]);
+    y.backward().unwrap();
+    assert_eq!(gradient(&x), [14.0]);
+    x.set_grad(None).unwrap();
+    assert!(x.grad().is_none());
+    x.mul_scalar(2.0).unwrap().backward().unwrap();
+    assert_eq!(gradient(&x), [2.0]);
+}
+
+#[test]
+fn what_is_not_tracked_has_no_gradient() {
+    let device = devices::cpu();
+    let (x, c) = (leaf(&[3.0], device), tensor(&[2.0], device));
+    let y = x.mul(&c).unwrap();
+    assert!(y.is_tracked() && !c.is_tracked() && !y.detach().is_tracked());
+    assert!(!x.gt(&c).unwrap().is_tracked(), "an answer has no gradient");
+    assert!(!no_grad(|| x.exp()).unwrap().is_tracked());
+    // The mode is the thread's, and ends with the scope, also where that panics.
+    std::thread::scope(|scope| {
+        no_grad(|| assert!(scope.spawn(|| x.exp().unwrap().is_tracked()).join().unwrap()));
+    });
+    let panicked = std::panic::catch_unwind(|| no_grad(|| panic!("inside")));
+    assert!(panicked.is_err() && x.exp().unwrap().is_tracked());
+    x.mul(&y.detach()).unwrap().backward().unwrap();
+    assert_eq!(gradient(&x), [6.0]);
+    assert!(c.grad().is_none() && y.grad().is_none());
+    // A view of a tensor in memory is tracked like any other.
+    let m = leaf(&[1.0, 2.0, 3.0], device);
+    m.slice(0, 1..2).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradient(&m), [0.0, 4.0, 0.0]);
+}
+
+#[test]
+fn gradients_cross_devices() {
+    let other = Device::cpu().unwrap();
+    let x = leaf(&[3.0, 4.0], devices::cpu());
+    let y = x.square().unwrap().to_device(&other).unwrap();
+    y.exp().unwrap().log().unwrap().sum_all().unwrap().backward().unwrap();
+    let found = gradient(&x);
+    assert!((found[0] - 6.0).abs() < 1e-4 && (found[1] - 8.0).abs() < 1e-4, "{found:?}");
+    assert!(x.grad().unwrap().device().is_same(devices::cpu()));
+}
+
+#[test]
+fn gradients_of_gradients() {
+    let device = devices::cpu();
+    let x = tensor(&[0.7, -0.4], device);
+    // Elementwise: the second derivative of sin(x²) is 2 cos(x²) - 4 x² sin(x²).
+    let first = |p: &[Tensor]| Ok(grad(|p| p[0].square()?.sin()?.sum_all(), &[&p[0]])?.remove(0));
+    let second = grad(|p| first(p)?.sum_all(), &[&x]).unwrap()[0].to_vec::<f32>().unwrap();
+    for (found, x) in second.iter().zip([0.7f64, -0.4]) {
+        let wanted = 2.0 * (x * x).cos() - 4.0 * x * x * (x * x).sin();
+        assert!((f64::from(*found) - wanted).abs() < 1e-5, "{found} {wanted}");
+    }
+    // And by differences, through matrix products: the gradient of a norm of a gradient.
+    let (a, b) = (tensor(&[0.5, -1.0, 0.25, 2.0], device), tensor(&[1.0, 0.5, -0.5, 0.75], device));
+    let (a, b) = (a.reshape((2, 2)).unwrap(), b.reshape((2, 2)).unwrap());
+    let norm = |p: &[Tensor]| {
+        let gradients = grad(|p| p[0].matmul(&p[1])?.tanh()?.sum_all(), &[&p[0], &p[1]])?;
+        gradients[0].square()?.sum_all()?.add(&gradients[1].square()?.sum_all()?)
+    };
+    let report = check_gradients(norm, &[&a, &b], GradientCheck::new()).unwrap();
+    assert!(report.is_right(), "{report}");
+    assert_eq!(report.checked(), 8);
+    // The same with `backward`.
+    let x = leaf(&[2.0], device);
+    x.square().unwrap().mul(&x).unwrap().backward_with(BackwardOptions::new().create_graph()).unwrap();
+    let slope = x.grad().unwrap();
+    x.set_grad(None).unwrap();
+    slope.backward().unwrap();
+    assert_eq!(gradient(&x), [12.0]);
+}
+
+#[test]
+fn functions_have_gradients() {
+    let device = devices::cpu();
+    let (x, y) = (tensor(&[1.0, 2.0], device), tensor(&[5.0], device));
+    let (value, gradients) = value_and_grad(|p| p[0].square()?.sum_all(), &[&x, &y]).unwrap();
+    assert_eq!(value.to_scalar::<f32>().unwrap(), 5.0);
+    assert!(!value.is_tracked() && !gradients[0].is_tracked());
+    assert_eq!(gradients[0].to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    // One that the function does not use.
+    assert_eq!(gradients[1].to_vec::<f32>().unwrap(), [0.0]);
+    assert!(x.grad().is_none());
+}
+
+fn deep(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    // Each layer keeps its product for the gradient.
+    (0..6).try_fold(x.clone(), |x, _| x.matmul(w)?.gelu())
+}
+
+/// A function that is called again gives the same gradients, bit by bit, with less memory in between.
+#[test]
+fn checkpoints_save_memory() {
+    let device = Device::cpu().unwrap();
+    let size = 128;
+    let make = |seed: f32| {
+        let elements: Vec<f32> = (0..size * size).map(|i| ((i as f32 * 0.37 + seed).sin()) / 12.0).collect();
+        Tensor::from_slice(&elements, (size, size), &device).unwrap()
+    };
+    let (x, w) = (make(0.0).requires_grad().unwrap(), make(1.0).requires_grad().unwrap());
+    let in_use = || device.pool().statistics().bytes_in_use;
+    let mut kept = Vec::new();
+    let mut results = Vec::new();
+    for is_checkpoint in [false, true] {
+        let before = in_use();
+        let y = if is_checkpoint {
+            let w = w.clone();
+            checkpoint(move |x| deep(&x[0], &w), &[&x]).unwrap()
+        } else {
+            deep(&x, &w).unwrap()
+        };
+        let loss = y.sum_all().unwrap();
+        loss.eval().unwrap();
+        kept.push(in_use() - before);
+        loss.backward().unwrap();
+        results.push((gradient(&x), gradient(&w)));
+        x.set_grad(None).unwrap();
+        w.set_grad(None).unwrap();
+    }
+    assert_eq!(results[0], results[1]);
+    let matrix = (size * size * 4) as u64;
+    // Six products at least without, the result and the sum with.
+    assert!(kept[0] >= 6 * matrix && kept[1] <= 2 * matrix, "{kept:?} bytes, {matrix} each");
+}
+
+#[test]
+fn a_checkpoint_inside_of_a_checkpoint() {
+    let device = devices::cpu();
+    let (x, w) = (leaf(&[0.5, 1.0], device), leaf(&[2.0, 3.0], device));
+    let inner = w.clone();
+    let outer = move |x: &[Tensor]| {
+        let w = inner.clone();
+        checkpoint(move |x| x[0].mul(&w), &[&x[0].exp()?])?.sin()
+    };
+    checkpoint(outer, &[&x]).unwrap().sum_all().unwrap().backward().unwrap();
+    let found = (gradient(&x), gradient(&w));
+    x.set_grad(None).unwrap();
+    w.set_grad(None).unwrap();
+    x.exp().unwrap().mul(&w).unwrap().sin().unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(found, (gradient(&x), gradient(&w)));
+    assert!(!no_grad(|| checkpoint(|x| x[0].exp(), &[&x])).unwrap().is_tracked());
+}
+
+/// Records reach back further than a stack is deep.
+#[test]
+fn a_long_history_is_walked_and_dropped() {
+    let x = leaf(&[1.0], devices::cpu());
+    let chain = |length: usize| {
+        let mut y = x.clone();
+        for _ in 0..length {
+            y = y.mul_scalar(1.0).unwrap();
+        }
+        y
+    };
+    drop(chain(50_000));
+    chain(5_000).backward().unwrap();
+    assert_eq!(gradient(&x), [1.0]);
+}
+
+/// What `backward` has let go does not keep memory.
+#[test]
+fn backward_lets_the_graph_go() {
+    let device = Device::cpu().unwrap();
+    let x = Tensor::rand((64, 64), DType::F32, &device).unwrap().requires_grad().unwrap();
+    let in_use = || device.pool().statistics().bytes_in_use;
+    let start = in_use();
+    let loss = deep(&x, &x).unwrap().sum_all().unwrap();
+    loss.eval().unwrap();
+    let full = in_use();
+    loss.backward().unwrap();
+    x.set_grad(None).unwrap();
+    assert!(full >= start + 6 * 64 * 64 * 4, "{full} {start}");
+    assert!(in_use() <= start + 1024, "{} {start}", in_use());
+}
+
+#[test]
+fn errors_say_what_was_expected() {
+    let device = devices::cpu();
+    let x = leaf(&[1.0, 2.0], device);
+    let integers = Tensor::from_slice(&[1u32, 2], 2, device).unwrap();
+    let y = x.exp().unwrap().sum_all().unwrap();
+    y.backward().unwrap();
+    let other = tensor(&[1.0, 2.0, 3.0], device);
+    let half = x.to_dtype(DType::F16).unwrap();
+    let cases: [(&str, kiln::Error, ErrorKind, &[&str]); 8] = [
+        ("integers", integers.requires_grad().unwrap_err(), ErrorKind::Unsupported, &["requires_grad", "u32"]),
+        ("twice", y.backward().unwrap_err(), ErrorKind::InvalidArgument, &["earlier backward", "keep_graph"]),
+        (
+            "untracked",
+            other.sum_all().unwrap().backward().unwrap_err(),
+            ErrorKind::InvalidArgument,
+            &["not tracked", "requires_grad"],
+        ),
+        ("many", x.exp().unwrap().backward().unwrap_err(), ErrorKind::InvalidArgument, &["one element", "(2,)"]),
+        (
+            "a gradient of another shape",
+            x.exp().unwrap().backward_with(BackwardOptions::new().gradient(&other)).unwrap_err(),
+            ErrorKind::ShapeMismatch,
+            &["(2,)", "(3,)"],
+        ),
+        (
+            "a gradient of another dtype",
+            x.exp().unwrap().backward_with(BackwardOptions::new().gradient(&half.detach())).unwrap_err(),
+            ErrorKind::InvalidArgument,
+            &["f32", "f16"],
+        ),
+        (
+            "set_grad of a result",
+            x.exp().unwrap().set_grad(None).unwrap_err(),
+            ErrorKind::InvalidArgument,
+            &["requires_grad"],
+        ),
+        (
+            "an op without a gradient",
+            Tensor::apply(&PLAIN, &[&x]).unwrap().sum_all().unwrap().backward().unwrap_err(),
+            ErrorKind::Unsupported,
+            &["plain", "declares none"],
+        ),
+    ];
+    for (what, error, kind, parts) in cases {
+        assert_eq!(error.kind(), kind, "{what}: {error}");
+        let text = format!("{error:#}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{what}: {text}");
+    }
+    // A failure leaves the gradients as they were.
+    assert_eq!(gradient(&x).len(), 2);
+}
+
+struct Same;
+
+impl FloatOp<1> for Same {
+    fn eval<T: Float>([x]: [T; 1]) -> T {
+        x * x
+    }
+}
+
+/// States no gradient.
+static PLAIN: ElementOp = ElementOp::float::<Same, 1>("plain", "A square.", [(-3.0, 3.0)], |x| x[0] * x[0]);
+
+/// States a wrong one, which is right at 1 only.
+static WRONG: ElementOp = ElementOp::float::<Same, 1>("wrong", "A square.", [(-3.0, 3.0)], |x| x[0] * x[0])
+    .gradient(|x, _, g| kiln::ir::gradient::each([g * x[0] * x[0] * 2.0]));
+
+/// The check finds a gradient that is wrong, and says where; an element that happens to be right is not told.
+#[test]
+fn a_wrong_gradient_is_found() {
+    let x = tensor(&[1.0, 0.5, -1.5], devices::cpu());
+    let report = check_gradients(|p| Tensor::apply(&WRONG, &[&p[0]]), &[&x], GradientCheck::new()).unwrap();
+    assert_eq!((report.is_right(), report.wrong(), report.checked()), (false, 2, 3), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("input 0 (3,): 2 of 3 elements wrong; furthest at [2]"), "{text}");
+    // One that is left out: the gradient of a constant.
+    let report = check_gradients(|p| p[0].mul(&p[0].detach()), &[&x], GradientCheck::new()).unwrap();
+    assert_eq!(report.wrong(), 3, "{report}");
+    // A NaN is wrong too.
+    let zero = tensor(&[0.0], devices::cpu());
+    let report =
+        check_gradients(|p| p[0].mul_scalar(0.0)?.div(&p[0].detach().mul_scalar(0.0)?), &[&zero], GradientCheck::new());
+    assert!(!report.unwrap().is_right());
+    let error = check_gradients(|p| p[0].exp(), &[&x.to_dtype(DType::F16).unwrap()], GradientCheck::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let error = check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new().step(0.0)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+/// The same seed, the same device: the same bits.
+#[test]
+fn gradients_are_the_same_each_time() {
+    let run = || {
+        let device = Device::cpu().unwrap();
+        let x = Tensor::randn((16, 32), DType::F32, &device).unwrap();
+        let w = Tensor::randn((32, 8), DType::F32, &device).unwrap().requires_grad().unwrap();
+        let loss = x.matmul(&w).unwrap().dropout(0.3, 5).unwrap().log_softmax(1).unwrap().mean_all().unwrap();
+        loss.backward().unwrap();
+        (loss.to_vec::<f32>().unwrap(), gradient(&w))
+    };
+    assert_eq!(run(), run());
+}
