@@ -43,6 +43,8 @@ mod cache_dir;
 mod choice;
 mod device;
 mod gpus;
+pub mod nn;
+pub mod optim;
 mod tensor;
 
 pub use cache_dir::{cache_dir, kernel_cache_dir};

@@ -51,8 +51,7 @@ impl Tensor {
                 if tensors.len() <= most {
                     return Self::kernel(Arc::new(Cat { axis }), tensors);
                 }
-                let part = tensors.len().div_ceil(most);
-                let parts = tensors.chunks(part).map(|part| Self::join(part, axis)).collect::<Result<Vec<_>>>()?;
+                let parts = tensors.chunks(most).map(|part| Self::join(part, axis)).collect::<Result<Vec<_>>>()?;
                 Self::join(&parts.iter().collect::<Vec<_>>(), axis)
             }
         }

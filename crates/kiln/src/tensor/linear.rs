@@ -22,7 +22,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    fn apply(self, tensor: Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(self, tensor: Tensor) -> Result<Tensor> {
         match self {
             Self::None => Ok(tensor),
             Self::Relu => tensor.relu(),

@@ -73,6 +73,11 @@ pub enum Status {
 }
 
 impl Tensor {
+    /// Whether both are handles of one tensor.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The lengths along each axis.
     ///
     /// ```

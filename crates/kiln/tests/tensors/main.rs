@@ -15,6 +15,7 @@ mod errors;
 mod fused;
 mod gradients;
 mod lazy;
+mod learning;
 mod numpy;
 mod own_op;
 mod poison;

@@ -1,0 +1,86 @@
+//! How wrong an output is, as one number. All are computed in `f32`.
+
+use crate::{DType, Error, ErrorKind, Result, Tensor};
+
+/// The mean of the squared differences.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Tensor, nn::mse};
+///
+/// let (x, y) = (Tensor::from_slice(&[1.0f32, 2.0], 2, &device)?, Tensor::from_slice(&[1.0f32, 4.0], 2, &device)?);
+/// assert_eq!(mse(&x, &y)?.to_scalar::<f32>()?, 2.0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// `ShapeMismatch` where the shapes differ; `InvalidArgument` where the devices do.
+pub fn mse(output: &Tensor, target: &Tensor) -> Result<Tensor> {
+    same_shape("mse", output, target)?;
+    output.to_dtype(DType::F32)?.sub(&target.to_dtype(DType::F32)?)?.square()?.mean_all()
+}
+
+/// The mean of the negative logarithm of what `logits`, a row of scores for each example, give the class that `target` names.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Tensor, nn::cross_entropy};
+///
+/// let logits = Tensor::from_slice(&[0.0f32, 0.0, 1e4, 0.0], (2, 2), &device)?;
+/// let target = Tensor::from_slice(&[1u32, 0], 2, &device)?;
+/// assert!((cross_entropy(&logits, &target)?.to_scalar::<f32>()? - 0.5 * 2f32.ln()).abs() < 1e-6);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// `ShapeMismatch` where there are not as many rows as targets; `Unsupported` where targets are neither `u32` nor `i32`. A class that is not there
+/// is an error of [`eval`](Tensor::eval) on the CPU device.
+pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
+    let (&[rows, _], &[targets]) = (&logits.shape()[..], &target.shape()[..]) else {
+        return Err(wrong("cross_entropy", "logits (examples, classes) and targets (examples,)", logits, target));
+    };
+    if rows != targets {
+        return Err(wrong("cross_entropy", "as many targets as rows of logits", logits, target));
+    }
+    let chosen = logits.to_dtype(DType::F32)?.log_softmax(1)?.gather(1, &target.reshape((rows, 1))?)?;
+    chosen.mean_all()?.neg()
+}
+
+/// The mean of the negative logarithm of what each of `logits`, through a sigmoid, gives its `target` between 0 and 1.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Tensor, nn::bce_with_logits};
+///
+/// let (x, y) = (Tensor::from_slice(&[0.0f32, 1e4], 2, &device)?, Tensor::from_slice(&[1.0f32, 1.0], 2, &device)?);
+/// assert!((bce_with_logits(&x, &y)?.to_scalar::<f32>()? - 0.5 * 2f32.ln()).abs() < 1e-6);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`mse`].
+pub fn bce_with_logits(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
+    same_shape("bce_with_logits", logits, target)?;
+    let (x, y) = (logits.to_dtype(DType::F32)?, target.to_dtype(DType::F32)?);
+    // The score of "yes" beside that of "no", which is 0: finite for every score, and smooth also where it is 0.
+    let both = Tensor::stack(&[&Tensor::zeros(x.shape(), DType::F32, x.device())?, &x], -1)?.log_softmax(-1)?;
+    let last = both.rank() - 1;
+    let (no, yes) = (both.select(last, 0)?, both.select(last, 1)?);
+    yes.mul(&y)?.add(&no.sub(&no.mul(&y)?)?)?.mean_all()?.neg()
+}
+
+fn same_shape(name: &str, output: &Tensor, target: &Tensor) -> Result<()> {
+    if output.shape() == target.shape() { Ok(()) } else { Err(wrong(name, "two tensors of one shape", output, target)) }
+}
+
+fn wrong(name: &str, wanted: &str, output: &Tensor, target: &Tensor) -> Error {
+    let describe = |tensor: &Tensor| format!("{} {}", tensor.dtype(), tensor.shape());
+    let message = format!("{name} expected {wanted}, found {} and {}", describe(output), describe(target));
+    Error::new(ErrorKind::ShapeMismatch, message)
+}

@@ -1,0 +1,84 @@
+//! Layers: plain structs with a `forward`, the parameters that they have, and losses.
+//!
+//! A layer is a struct whose fields are [`Parameter`]s and other layers. [`Module`] is what they share: [`forward`](Module::forward), and
+//! [`visit`](Module::visit), which names each parameter, so that optimisers and files find them. Nothing is registered behind the scenes.
+//! [`Mode`] says whether a pass is for training, and where its random numbers come from.
+//!
+//! ```
+//! # fn main() -> kiln::Result<()> {
+//! # let device = kiln::Device::cpu()?;
+//! use kiln::nn::{Linear, Mode, Module, Visitor};
+//! use kiln::{DType, Tensor};
+//!
+//! struct Net {
+//!     first: Linear,
+//!     second: Linear,
+//! }
+//!
+//! impl Module for Net {
+//!     fn forward(&self, input: &Tensor, mode: &Mode) -> kiln::Result<Tensor> {
+//!         self.second.forward(&self.first.forward(input, mode)?.relu()?, mode)
+//!     }
+//!
+//!     fn visit(&self, visitor: &mut Visitor<'_>) {
+//!         visitor.module("first", &self.first);
+//!         visitor.module("second", &self.second);
+//!     }
+//! }
+//!
+//! let net = Net { first: Linear::new(4, 8, &device)?, second: Linear::new(8, 2, &device)? };
+//! let output = net.forward(&Tensor::ones((3, 4), DType::F32, &device)?, &Mode::inference())?;
+//! assert_eq!(output.shape()[..], [3, 2]);
+//! let names: Vec<String> = net.parameters().into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["first.weight", "first.bias", "second.weight", "second.bias"]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod attention;
+mod file;
+mod linear;
+mod loss;
+mod mode;
+mod norm;
+mod parameter;
+mod sequential;
+
+pub use attention::SelfAttention;
+pub use file::{Weights, load, save};
+pub use linear::{Embedding, Linear};
+pub use loss::{bce_with_logits, cross_entropy, mse};
+pub use mode::{Dropout, Mode};
+pub use norm::{BatchNorm, LayerNorm, RmsNorm};
+pub use parameter::{Parameter, Visitor};
+pub use sequential::Sequential;
+
+use crate::{Activation, Result, Tensor};
+
+/// A layer, or a network of them.
+pub trait Module: Send + Sync {
+    /// The output for an input.
+    ///
+    /// # Errors
+    /// Those of the ops that it consists of: shapes and dtypes that do not fit, the device's fault.
+    fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor>;
+
+    /// Names each parameter and each layer inside.
+    fn visit(&self, visitor: &mut Visitor<'_>);
+
+    /// All parameters with their names, in the order of [`visit`](Self::visit).
+    fn parameters(&self) -> Vec<(String, Parameter)> {
+        let mut all = Vec::new();
+        self.visit(&mut Visitor::new(&mut |name, parameter| all.push((name.to_string(), parameter.clone()))));
+        all
+    }
+}
+
+/// An activation as a layer without parameters.
+impl Module for Activation {
+    fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+        self.apply(input.clone())
+    }
+
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}

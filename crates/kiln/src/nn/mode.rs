@@ -1,0 +1,75 @@
+//! What a pass is for.
+
+use super::{Module, Visitor};
+use crate::{Result, Tensor};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether a pass is for training or for use, and where the random numbers of a training pass come from: the same seed gives the same numbers.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{Dropout, Mode, Module};
+/// use kiln::{DType, Tensor};
+///
+/// let (dropout, x) = (Dropout::new(0.5), Tensor::ones(64, DType::F32, &device)?);
+/// let pass = |mode: &Mode| -> kiln::Result<Vec<f32>> { dropout.forward(&x, mode)?.to_vec() };
+/// assert_eq!(pass(&Mode::training(7))?, pass(&Mode::training(7))?);
+/// assert_ne!(pass(&Mode::training(7))?, pass(&Mode::training(8))?);
+/// assert_eq!(pass(&Mode::inference())?, [1.0; 64]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Mode {
+    seed: Option<u64>,
+    /// How many random ops the pass had so far.
+    drawn: AtomicU64,
+}
+
+impl Mode {
+    /// A pass of training. Give each step another seed, for example its number.
+    pub fn training(seed: u64) -> Self {
+        Self { seed: Some(seed), drawn: AtomicU64::new(0) }
+    }
+
+    /// A pass for use: nothing is random, and statistics stay.
+    pub fn inference() -> Self {
+        Self { seed: None, drawn: AtomicU64::new(0) }
+    }
+
+    /// Whether it is a pass of training.
+    pub fn is_training(&self) -> bool {
+        self.seed.is_some()
+    }
+
+    /// A seed for the next random op of a pass of training, another one each time.
+    pub fn next_seed(&self) -> Option<u64> {
+        // Steps of an odd number visit all seeds before one comes again.
+        let drawn = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
+        self.seed.map(|seed| {
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(drawn.wrapping_mul(0xd1b5_4a32_d192_ed03))
+        })
+    }
+}
+
+/// Sets elements to 0 at random while training, and makes up for it with the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    probability: f32,
+}
+
+impl Dropout {
+    /// One that sets an element to 0 with this probability, below 1.
+    pub fn new(probability: f32) -> Self {
+        Self { probability }
+    }
+}
+
+impl Module for Dropout {
+    fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
+        mode.next_seed().map_or_else(|| Ok(input.clone()), |seed| input.dropout(self.probability, seed))
+    }
+
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}

@@ -1,0 +1,184 @@
+//! Layers that bring numbers to one scale.
+
+use super::{Mode, Module, Parameter, Visitor};
+use crate::{DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
+
+/// [`Tensor::layer_norm`] with a weight and a bias that are learnt.
+#[derive(Clone, Debug)]
+pub struct LayerNorm {
+    /// What rows are multiplied by.
+    pub weight: Parameter,
+    /// What is added.
+    pub bias: Parameter,
+    eps: f32,
+}
+
+impl LayerNorm {
+    /// For rows of this length: ones and zeros.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and the device's faults.
+    pub fn new(length: usize, device: &Device) -> Result<Self> {
+        let (weight, bias) = ones_and_zeros(length, device)?;
+        Ok(Self { weight, bias, eps: 1e-5 })
+    }
+
+    /// What is added to the variance: 1e-5 without this.
+    #[must_use]
+    pub fn eps(self, eps: f32) -> Self {
+        Self { eps, ..self }
+    }
+}
+
+fn ones_and_zeros(length: usize, device: &Device) -> Result<(Parameter, Parameter)> {
+    let ones = Parameter::new(&Tensor::ones(length, DType::F32, device)?)?;
+    Ok((ones, Parameter::new(&Tensor::zeros(length, DType::F32, device)?)?))
+}
+
+impl Module for LayerNorm {
+    fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+        let [weight, bias] = [&self.weight, &self.bias].map(|parameter| parameter.get().to_dtype(input.dtype()));
+        input.layer_norm(Some(&weight?), Some(&bias?), self.eps)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter("weight", &self.weight);
+        visitor.parameter("bias", &self.bias);
+    }
+}
+
+/// [`Tensor::rms_norm`] with a weight that is learnt.
+#[derive(Clone, Debug)]
+pub struct RmsNorm {
+    /// What rows are multiplied by.
+    pub weight: Parameter,
+    eps: f32,
+}
+
+impl RmsNorm {
+    /// For rows of this length: ones.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and the device's faults.
+    pub fn new(length: usize, device: &Device) -> Result<Self> {
+        Ok(Self { weight: Parameter::new(&Tensor::ones(length, DType::F32, device)?)?, eps: 1e-6 })
+    }
+
+    /// What is added to the mean of the squares: 1e-6 without this.
+    #[must_use]
+    pub fn eps(self, eps: f32) -> Self {
+        Self { eps, ..self }
+    }
+}
+
+impl Module for RmsNorm {
+    fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+        input.rms_norm(Some(&self.weight.get().to_dtype(input.dtype())?), self.eps)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter("weight", &self.weight);
+    }
+}
+
+/// Each channel, along axis 1, less its mean and divided by its deviation: those of the batch while training, which are gathered for use
+/// afterwards.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{BatchNorm, Mode, Module};
+///
+/// let norm = BatchNorm::new(1, &device)?;
+/// let x = kiln::Tensor::from_slice(&[1.0f32, 3.0], (2, 1), &device)?;
+/// let y = norm.forward(&x, &Mode::training(0))?.to_vec::<f32>()?;
+/// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
+/// assert!((norm.mean.get().to_scalar::<f32>()? - 0.2).abs() < 1e-6); // a tenth of the way to 2
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct BatchNorm {
+    /// What channels are multiplied by.
+    pub weight: Parameter,
+    /// What is added.
+    pub bias: Parameter,
+    /// The mean of each channel so far.
+    pub mean: Parameter,
+    /// The variance of each channel so far.
+    pub variance: Parameter,
+    eps: f32,
+    momentum: f64,
+}
+
+impl BatchNorm {
+    /// For so many channels.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and the device's faults.
+    pub fn new(channels: usize, device: &Device) -> Result<Self> {
+        let (weight, bias) = ones_and_zeros(channels, device)?;
+        let mean = Parameter::statistic(&Tensor::zeros(channels, DType::F32, device)?)?;
+        let variance = Parameter::statistic(&Tensor::ones(channels, DType::F32, device)?)?;
+        Ok(Self { weight, bias, mean, variance, eps: 1e-5, momentum: 0.1 })
+    }
+
+    /// What is added to the variance: 1e-5 without this.
+    #[must_use]
+    pub fn eps(self, eps: f32) -> Self {
+        Self { eps, ..self }
+    }
+
+    /// How far statistics go towards those of a batch: 0.1 without this.
+    #[must_use]
+    pub fn momentum(self, momentum: f64) -> Self {
+        Self { momentum, ..self }
+    }
+
+    /// Mean and variance of each channel of a batch, which the statistics are moved towards.
+    fn measure(&self, input: &Tensor) -> Result<(Tensor, Tensor)> {
+        let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
+        let (channels, count) = match &input.shape()[..] {
+            [_, channels, ..] if input.elements() > 0 => (*channels, input.elements() / channels),
+            _ => {
+                let message = format!(
+                    "batch_norm expected a batch with channels along axis 1 and at least one element, found {} {}",
+                    input.dtype(),
+                    input.shape()
+                );
+                return Err(Error::new(ErrorKind::ShapeMismatch, message));
+            }
+        };
+        let wide = input.to_dtype(DType::F32)?;
+        let mean = wide.mean_keepdim(&axes)?;
+        let variance = wide.sub(&mean)?.square()?.mean_keepdim(&axes)?;
+        let (mean, variance) = (mean.reshape(channels)?, variance.reshape(channels)?);
+        no_grad(|| -> Result<()> {
+            // The variance of what the batch was drawn from is larger than its own.
+            let drawn = count as f64 / (count.max(2) - 1) as f64;
+            for (statistic, batch) in [(&self.mean, mean.clone()), (&self.variance, variance.mul_scalar(drawn)?)] {
+                let before = statistic.get().mul_scalar(1.0 - self.momentum)?;
+                statistic.set(&before.add(&batch.mul_scalar(self.momentum)?)?)?;
+            }
+            Ok(())
+        })?;
+        Ok((mean, variance))
+    }
+}
+
+impl Module for BatchNorm {
+    fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
+        let (mean, variance) =
+            if mode.is_training() { self.measure(input)? } else { (self.mean.get(), self.variance.get()) };
+        let [mean, variance] = [mean, variance].map(|tensor| tensor.to_dtype(input.dtype()));
+        let [weight, bias] = [&self.weight, &self.bias].map(|parameter| parameter.get().to_dtype(input.dtype()));
+        input.batch_norm(&mean?, &variance?, Some(&weight?), Some(&bias?), self.eps)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter("weight", &self.weight);
+        visitor.parameter("bias", &self.bias);
+        visitor.parameter("mean", &self.mean);
+        visitor.parameter("variance", &self.variance);
+    }
+}

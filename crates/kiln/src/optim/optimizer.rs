@@ -1,0 +1,316 @@
+//! All parameters as a few long tensors, which follow their gradients.
+
+use super::rule::{Rule, Step};
+use crate::nn::{Module, Parameter, Weights};
+use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
+use std::fmt;
+use std::path::Path;
+
+/// The note of a file that has the number of steps.
+const STEPS: &str = "steps";
+
+/// Parameters that follow their gradients by a [`Rule`].
+pub struct Optimizer<R> {
+    rule: R,
+    groups: Vec<Group>,
+    steps: u64,
+    most_norm: Option<f64>,
+}
+
+/// Parameters of one dtype on one device.
+struct Group {
+    parameters: Vec<(String, Parameter)>,
+    /// What the parameters were when `all` was made of them, or set to as its parts.
+    parts: Vec<Tensor>,
+    all: Tensor,
+    states: Vec<Tensor>,
+}
+
+/// What an [`Optimizer`] remembers: its steps, and for each parameter what its rule does.
+#[derive(Clone, Debug)]
+pub struct OptimizerState {
+    /// How many steps it has made.
+    pub steps: u64,
+    /// Tensors by the name of a parameter, a dot, and the name of a state.
+    pub tensors: Vec<(String, Tensor)>,
+}
+
+impl<R: Rule> Optimizer<R> {
+    /// An optimiser for what a module learns.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where it has no parameters that are learnt, or one of them twice; `OutOfMemory` and the device's faults.
+    pub fn new(rule: R, module: &dyn Module) -> Result<Self> {
+        Self::of(rule, module.parameters())
+    }
+
+    /// An optimiser for some parameters, by their names. Statistics among them are left out.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(rule: R, parameters: Vec<(String, Parameter)>) -> Result<Self> {
+        let mut sorted: Vec<Vec<(String, Parameter)>> = Vec::new();
+        for (name, parameter) in parameters.into_iter().filter(|(_, parameter)| parameter.is_learnt()) {
+            let own = parameter.get();
+            if let Some((other, _)) = sorted.iter().flatten().find(|(_, other)| other.get().is_same(&own)) {
+                return Err(invalid(format!(
+                    "an optimizer expected each parameter once, found one as {other} and {name}"
+                )));
+            }
+            let fits = |group: &&mut Vec<(String, Parameter)>| {
+                let first = group[0].1.get();
+                first.dtype() == own.dtype() && first.device().is_same(own.device())
+            };
+            match sorted.iter_mut().find(fits) {
+                Some(group) => group.push((name, parameter)),
+                None => sorted.push(vec![(name, parameter)]),
+            }
+        }
+        if sorted.is_empty() {
+            return Err(invalid("an optimizer expected parameters that are learnt, found none".to_string()));
+        }
+        let group = |parameters: Vec<(String, Parameter)>| -> Result<Group> {
+            let parts: Vec<Tensor> = parameters.iter().map(|(_, parameter)| parameter.get()).collect();
+            let all = joined(&parts)?;
+            all.eval()?;
+            let state = |_: &&str| Tensor::zeros(all.elements(), all.dtype(), all.device());
+            let states = rule.states().iter().map(state).collect::<Result<_>>()?;
+            Ok(Group { parameters, parts, all, states })
+        };
+        let groups = sorted.into_iter().map(group).collect::<Result<_>>()?;
+        Ok(Self { rule, groups, steps: 0, most_norm: None })
+    }
+
+    /// Makes all gradients smaller by one factor, where the root of the sum of their squares is above `most`.
+    #[must_use]
+    pub fn clip_norm(mut self, most: f64) -> Self {
+        self.most_norm = Some(most);
+        self
+    }
+
+    /// How many steps it has made.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Moves the parameters by their gradients, which are forgotten. A parameter without a gradient has one of zeros.
+    ///
+    /// Everything that the gradients still need runs here, with the step, as one plan.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where no parameter has a gradient; the device's faults. Then nothing has changed.
+    pub fn step(&mut self, rate: f64) -> Result<()> {
+        let gradients = self.gradients(1.0)?;
+        self.apply(gradients, rate)
+    }
+
+    /// As [`step`](Self::step), with gradients that are `scale` times too large. Where one of them is infinite or NaN, they are forgotten and
+    /// nothing else happens. Returns whether the step was made.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn step_if_finite(&mut self, rate: f64, scale: f64) -> Result<bool> {
+        let gradients = self.gradients(1.0 / scale)?;
+        for gradient in &gradients {
+            // A NaN is the largest of all.
+            let largest = no_grad(|| gradient.abs()?.max_all()?.to_dtype(DType::F32)?.to_scalar::<f32>())?;
+            if !largest.is_finite() {
+                self.groups.iter().flat_map(|group| &group.parameters).try_for_each(|(_, own)| own.zero_grad())?;
+                return Ok(false);
+            }
+        }
+        self.apply(gradients, rate)?;
+        Ok(true)
+    }
+
+    /// The gradients of each group as one tensor, times a factor.
+    fn gradients(&self, factor: f64) -> Result<Vec<Tensor>> {
+        let has_any = self.groups.iter().flat_map(|group| &group.parameters).any(|(_, own)| own.grad().is_some());
+        if !has_any {
+            let message = "an optimizer expected gradients, found none: backward comes before step";
+            return Err(invalid(message.to_string()));
+        }
+        let of_group = |group: &Group| {
+            let gradient = |(_, parameter): &(String, Parameter)| {
+                let zeros = || {
+                    let own = parameter.get();
+                    Tensor::zeros(own.shape(), own.dtype(), own.device())
+                };
+                parameter.grad().map_or_else(zeros, Ok)
+            };
+            let gradients = group.parameters.iter().map(gradient).collect::<Result<Vec<_>>>()?;
+            let all = joined(&gradients)?;
+            if factor == 1.0 { Ok(all) } else { all.mul_scalar(factor) }
+        };
+        no_grad(|| self.groups.iter().map(of_group).collect())
+    }
+
+    fn apply(&mut self, gradients: Vec<Tensor>, rate: f64) -> Result<()> {
+        no_grad(|| {
+            let gradients = self.clipped(gradients)?;
+            let mut results = Vec::new();
+            for (group, gradients) in self.groups.iter().zip(&gradients) {
+                let step = Step {
+                    parameters: &group.current()?,
+                    gradients,
+                    states: &group.states,
+                    rate,
+                    number: self.steps + 1,
+                };
+                let result = self.rule.step(&step)?;
+                Tensor::eval_all(&result.iter().collect::<Vec<_>>())?;
+                results.push(result);
+            }
+            for (group, mut result) in self.groups.iter_mut().zip(results) {
+                group.states = result.split_off(1);
+                group.set(result.remove(0))?;
+            }
+            self.steps += 1;
+            Ok(())
+        })
+    }
+
+    /// The gradients, all of them smaller where they are too large together.
+    fn clipped(&self, gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let Some(most) = self.most_norm else { return Ok(gradients) };
+        let first = gradients[0].device().clone();
+        let squares = |gradient: &Tensor| gradient.to_dtype(DType::F32)?.square()?.sum_all()?.to_device(&first);
+        let mut sum = squares(&gradients[0])?;
+        for gradient in &gradients[1..] {
+            sum = sum.add(&squares(gradient)?)?;
+        }
+        let factor = sum.sqrt()?.add_scalar(1e-6)?.recip()?.mul_scalar(most)?.minimum(1.0)?;
+        let smaller =
+            |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?.to_dtype(gradient.dtype())?);
+        gradients.iter().map(smaller).collect()
+    }
+
+    /// Writes what it remembers to a file, with the number of its steps.
+    ///
+    /// # Errors
+    /// As [`Weights::save`].
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let OptimizerState { steps, tensors } = self.state()?;
+        Weights { tensors, notes: [(STEPS.to_string(), steps.to_string())].into() }.save(path)
+    }
+
+    /// Goes on from a file of [`save`](Self::save).
+    ///
+    /// # Errors
+    /// As [`Weights::load`] and [`set_state`](Self::set_state); `InvalidArgument` where the file does not say how many steps there were.
+    pub fn load(&mut self, path: &Path) -> Result<()> {
+        let Weights { tensors, notes } = Weights::load(path, self.groups[0].all.device())?;
+        let steps = notes.get(STEPS).and_then(|steps| steps.parse().ok());
+        let steps = steps.ok_or_else(|| {
+            let found = notes.get(STEPS);
+            invalid(format!("{}: expected the number of steps as the note {STEPS}, found {found:?}", path.display()))
+        })?;
+        self.set_state(&OptimizerState { steps, tensors }).map_err(|error| error.context(path.display().to_string()))
+    }
+
+    /// What it remembers, to save with the parameters.
+    ///
+    /// # Errors
+    /// The device's faults.
+    pub fn state(&self) -> Result<OptimizerState> {
+        let mut tensors = Vec::new();
+        for group in &self.groups {
+            for (state, name) in group.states.iter().zip(self.rule.states()) {
+                for ((own, _), part) in group.parameters.iter().zip(group.split(state)?) {
+                    tensors.push((format!("{own}.{name}"), part));
+                }
+            }
+        }
+        Ok(OptimizerState { steps: self.steps, tensors })
+    }
+
+    /// Goes on from what [`state`](Self::state) gave.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a tensor is missing, is one too many, or has another shape or dtype. Then nothing has changed.
+    pub fn set_state(&mut self, state: &OptimizerState) -> Result<()> {
+        let wanted: usize = self.groups.iter().map(|group| group.parameters.len() * group.states.len()).sum();
+        if wanted != state.tensors.len() {
+            let found = state.tensors.len();
+            return Err(invalid(format!("an optimizer expected a state of {wanted} tensors, found {found}")));
+        }
+        let find = |name: String, like: &Tensor| {
+            let found = state.tensors.iter().find(|(found, _)| *found == name).map(|(_, tensor)| tensor);
+            let found = found
+                .ok_or_else(|| invalid(format!("an optimizer expected {name} in its state, found no such tensor")))?;
+            if found.shape() != like.shape() || found.dtype() != like.dtype() {
+                let (wanted, found) = (describe(like), describe(found));
+                return Err(invalid(format!("an optimizer expected {name} of {wanted} in its state, found {found}")));
+            }
+            found.to_device(like.device())
+        };
+        let of_group = |group: &Group| {
+            let of_state = |name: &&str| {
+                let own = |(own, parameter): &(String, Parameter)| find(format!("{own}.{name}"), &parameter.get());
+                joined(&group.parameters.iter().map(own).collect::<Result<Vec<_>>>()?)
+            };
+            self.rule.states().iter().map(of_state).collect::<Result<Vec<_>>>()
+        };
+        let all = self.groups.iter().map(of_group).collect::<Result<Vec<_>>>()?;
+        for (group, states) in self.groups.iter_mut().zip(all) {
+            group.states = states;
+        }
+        self.steps = state.steps;
+        Ok(())
+    }
+}
+
+impl Group {
+    /// The parameters as one tensor: as they were set, unless somebody else has set one since.
+    fn current(&self) -> Result<Tensor> {
+        let own: Vec<Tensor> = self.parameters.iter().map(|(_, parameter)| parameter.get()).collect();
+        let is_own = own.iter().zip(&self.parts).all(|(own, part)| own.is_same(part));
+        if is_own { Ok(self.all.clone()) } else { joined(&own) }
+    }
+
+    /// Makes the parameters parts of a tensor.
+    fn set(&mut self, all: Tensor) -> Result<()> {
+        for ((_, parameter), part) in self.parameters.iter().zip(self.split(&all)?) {
+            parameter.set(&part)?;
+        }
+        self.parts = self.parameters.iter().map(|(_, parameter)| parameter.get()).collect();
+        self.all = all;
+        Ok(())
+    }
+
+    /// The parts of a tensor that belong to each parameter.
+    fn split(&self, all: &Tensor) -> Result<Vec<Tensor>> {
+        let mut start = 0;
+        let part = |(_, parameter): &(String, Parameter)| {
+            let own = parameter.get();
+            start += own.elements();
+            all.slice(0, start - own.elements()..start)?.reshape(own.shape())
+        };
+        self.parameters.iter().map(part).collect()
+    }
+}
+
+/// All elements of some tensors, one behind the other.
+fn joined(tensors: &[Tensor]) -> Result<Tensor> {
+    let flat = tensors.iter().map(|tensor| tensor.detach().flatten()).collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&flat, 0)
+}
+
+fn describe(tensor: &Tensor) -> String {
+    format!("{} {}", tensor.dtype(), tensor.shape())
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+impl<R: fmt::Debug> fmt::Debug for Optimizer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parameters: usize = self.groups.iter().map(|group| group.parameters.len()).sum();
+        f.debug_struct("Optimizer")
+            .field("rule", &self.rule)
+            .field("parameters", &parameters)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! What a step makes of a parameter and its gradient.
+
+use crate::{Result, Tensor};
+
+/// What becomes of parameters in a step. All of them are one long tensor, so a rule is a few elementwise ops.
+pub trait Rule: Send + Sync {
+    /// The names of what it remembers of each number from step to step. All are zeros at first.
+    fn states(&self) -> &'static [&'static str];
+
+    /// The parameters after a step, followed by the states.
+    ///
+    /// # Errors
+    /// The device's faults.
+    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>>;
+}
+
+/// A rule that is chosen when the program runs.
+impl Rule for Box<dyn Rule> {
+    fn states(&self) -> &'static [&'static str] {
+        (**self).states()
+    }
+
+    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>> {
+        (**self).step(step)
+    }
+}
+
+/// One step, for all parameters of a dtype and device.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// The parameters.
+    pub parameters: &'a Tensor,
+    /// Their gradients.
+    pub gradients: &'a Tensor,
+    /// What [`Rule::states`] names.
+    pub states: &'a [Tensor],
+    /// How far to go.
+    pub rate: f64,
+    /// The number of the step, from 1 on.
+    pub number: u64,
+}
+
+/// Stochastic gradient descent: parameters go against the gradient, or against what is left of it and those before.
+///
+/// ```
+/// let rule = kiln::optim::Sgd::new().momentum(0.9).nesterov().weight_decay(1e-4);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sgd {
+    momentum: f64,
+    is_nesterov: bool,
+    weight_decay: f64,
+}
+
+impl Sgd {
+    /// Without momentum or decay.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much of what the last step followed stays.
+    #[must_use]
+    pub fn momentum(self, momentum: f64) -> Self {
+        Self { momentum, ..self }
+    }
+
+    /// Looks ahead by one step of momentum.
+    #[must_use]
+    pub fn nesterov(self) -> Self {
+        Self { is_nesterov: true, ..self }
+    }
+
+    /// Adds so much of the parameters to their gradients.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        Self { weight_decay, ..self }
+    }
+}
+
+impl Rule for Sgd {
+    fn states(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 { &[] } else { &["momentum"] }
+    }
+
+    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>> {
+        let gradients = decayed(step, self.weight_decay)?;
+        let Some(before) = step.states.first() else {
+            return Ok(vec![step.parameters.sub(&gradients.mul_scalar(step.rate)?)?]);
+        };
+        let momentum = before.mul_scalar(self.momentum)?.add(&gradients)?;
+        let followed =
+            if self.is_nesterov { gradients.add(&momentum.mul_scalar(self.momentum)?)? } else { momentum.clone() };
+        Ok(vec![step.parameters.sub(&followed.mul_scalar(step.rate)?)?, momentum])
+    }
+}
+
+/// The gradients with a share of the parameters.
+fn decayed(step: &Step<'_>, weight_decay: f64) -> Result<Tensor> {
+    if weight_decay == 0.0 {
+        return Ok(step.gradients.clone());
+    }
+    step.gradients.add(&step.parameters.mul_scalar(weight_decay)?)
+}
+
+/// Adam, and AdamW with [`decoupled_weight_decay`](Self::decoupled_weight_decay): steps of the size of the rate, whatever that of the gradients is.
+///
+/// ```
+/// let adam = kiln::optim::Adam::new().betas(0.9, 0.98);
+/// let adam_w = kiln::optim::Adam::new().decoupled_weight_decay(0.01);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    betas: [f64; 2],
+    eps: f64,
+    weight_decay: f64,
+    is_decoupled: bool,
+}
+
+impl Default for Adam {
+    fn default() -> Self {
+        Self { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false }
+    }
+}
+
+impl Adam {
+    /// With the constants of its authors, 0.9, 0.999 and 1e-8, and no decay.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much of the mean and of the mean square of the gradients stays in a step.
+    #[must_use]
+    pub fn betas(self, mean: f64, square: f64) -> Self {
+        Self { betas: [mean, square], ..self }
+    }
+
+    /// What is added to the root of the mean square.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        Self { eps, ..self }
+    }
+
+    /// Adds so much of the parameters to their gradients.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        Self { weight_decay, is_decoupled: false, ..self }
+    }
+
+    /// Makes parameters smaller by so much of the rate, apart from their gradients: AdamW.
+    #[must_use]
+    pub fn decoupled_weight_decay(self, weight_decay: f64) -> Self {
+        Self { weight_decay, is_decoupled: true, ..self }
+    }
+}
+
+impl Rule for Adam {
+    fn states(&self) -> &'static [&'static str] {
+        &["mean", "square"]
+    }
+
+    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>> {
+        let gradients = decayed(step, if self.is_decoupled { 0.0 } else { self.weight_decay })?;
+        let parameters = if self.is_decoupled {
+            step.parameters.mul_scalar(1.0 - step.rate * self.weight_decay)?
+        } else {
+            step.parameters.clone()
+        };
+        let towards =
+            |before: &Tensor, now: &Tensor, stays: f64| before.mul_scalar(stays)?.add(&now.mul_scalar(1.0 - stays)?);
+        let mean = towards(&step.states[0], &gradients, self.betas[0])?;
+        let square = towards(&step.states[1], &gradients.square()?, self.betas[1])?;
+        // Both begin at zero, which counts less with every step.
+        let [whole_mean, whole_square] = self.betas.map(|beta| 1.0 - beta.powf(step.number as f64));
+        let size = square.mul_scalar(1.0 / whole_square)?.sqrt()?.add_scalar(self.eps)?;
+        let change = mean.mul_scalar(step.rate / whole_mean)?.div(&size)?;
+        Ok(vec![parameters.sub(&change)?, mean, square])
+    }
+}

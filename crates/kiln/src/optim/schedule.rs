@@ -1,0 +1,75 @@
+//! How fast parameters follow, from step to step.
+
+use std::f64::consts::PI;
+
+/// A rate for each step: a function of its number, so that a run which is resumed goes on with the same rates.
+///
+/// ```
+/// use kiln::optim::Schedule;
+///
+/// assert_eq!(Schedule::step(0.1, 10, 0.5).rate(25), 0.025);
+/// assert_eq!(Schedule::exponential(0.1, 0.5).rate(2), 0.025);
+/// assert_eq!(Schedule::cosine(0.1, 0.0, 100).rate(50), 0.05);
+/// assert_eq!(Schedule::constant(0.1).warm_up(4).rate(0), 0.025);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    shape: Shape,
+    warm_up: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Constant { rate: f64 },
+    Step { rate: f64, every: u64, factor: f64 },
+    Exponential { rate: f64, factor: f64 },
+    Cosine { rate: f64, least: f64, steps: u64 },
+}
+
+impl Schedule {
+    /// The same rate in every step.
+    pub fn constant(rate: f64) -> Self {
+        Self { shape: Shape::Constant { rate }, warm_up: 0 }
+    }
+
+    /// Times `factor` after `every` so many steps, at least one.
+    pub fn step(rate: f64, every: u64, factor: f64) -> Self {
+        Self { shape: Shape::Step { rate, every: every.max(1), factor }, warm_up: 0 }
+    }
+
+    /// Times `factor` after each step.
+    pub fn exponential(rate: f64, factor: f64) -> Self {
+        Self { shape: Shape::Exponential { rate, factor }, warm_up: 0 }
+    }
+
+    /// From `rate` to `least` along half a wave of `steps` steps, and `least` from then on.
+    pub fn cosine(rate: f64, least: f64, steps: u64) -> Self {
+        Self { shape: Shape::Cosine { rate, least, steps: steps.max(1) }, warm_up: 0 }
+    }
+
+    /// In the first so many steps the rate rises evenly to where it would begin; the rest follows after them.
+    #[must_use]
+    pub fn warm_up(self, steps: u64) -> Self {
+        Self { warm_up: steps, ..self }
+    }
+
+    /// The rate of a step; the first has the number 0.
+    pub fn rate(&self, step: u64) -> f64 {
+        if step < self.warm_up {
+            return self.after_warm_up(0) * (step + 1) as f64 / self.warm_up as f64;
+        }
+        self.after_warm_up(step - self.warm_up)
+    }
+
+    fn after_warm_up(&self, step: u64) -> f64 {
+        match self.shape {
+            Shape::Constant { rate } => rate,
+            Shape::Step { rate, every, factor } => rate * factor.powf((step / every) as f64),
+            Shape::Exponential { rate, factor } => rate * factor.powf(step as f64),
+            Shape::Cosine { rate, least, steps } => {
+                let share = step.min(steps) as f64 / steps as f64;
+                least + (rate - least) * 0.5 * (1.0 + (PI * share).cos())
+            }
+        }
+    }
+}
