@@ -35,6 +35,7 @@ mod team;
 mod testing;
 mod tiles;
 mod walk;
+pub mod window;
 
 /// Half of a step between neighbours of `f32`, relative to them: what one rounding costs.
 const HALF_STEP: f64 = 1.0 / (1u64 << 24) as f64;

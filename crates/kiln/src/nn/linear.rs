@@ -44,7 +44,7 @@ impl Linear {
 }
 
 /// Numbers between plus and minus `bound`.
-fn uniform(shape: &[usize], bound: f64, device: &Device) -> Result<Tensor> {
+pub(super) fn uniform(shape: &[usize], bound: f64, device: &Device) -> Result<Tensor> {
     Tensor::rand(shape, DType::F32, device)?.mul_scalar(2.0 * bound)?.sub_scalar(bound)
 }
 

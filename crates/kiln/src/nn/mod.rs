@@ -36,6 +36,7 @@
 //! ```
 
 mod attention;
+mod conv;
 mod file;
 mod linear;
 mod loss;
@@ -45,6 +46,7 @@ mod parameter;
 mod sequential;
 
 pub use attention::SelfAttention;
+pub use conv::{Conv1d, Conv2d, Flatten};
 pub use file::{Weights, load, save};
 pub use linear::{Embedding, Linear};
 pub use loss::{bce_with_logits, cross_entropy, mse};

@@ -2,7 +2,8 @@
 
 use crate::devices;
 use kiln::nn::{
-    self, BatchNorm, Dropout, Embedding, LayerNorm, Linear, Mode, Module, Parameter, RmsNorm, SelfAttention, Sequential,
+    self, BatchNorm, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Mode, Module, Parameter, RmsNorm,
+    SelfAttention, Sequential,
 };
 use kiln::optim::{Adam, LossScale, Optimizer, Rule, Schedule, Sgd};
 use kiln::{Activation, DType, Device, ErrorKind, GradientCheck, Tensor, check_gradients};
@@ -245,6 +246,63 @@ fn layers() {
         assert!(parameters.iter().all(|(_, own)| own.grad().is_some()), "{name}");
     }
     assert_eq!(SelfAttention::new(4, 3, device).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// Convolutions against sums over all places, on every device, and their gradients against differences.
+#[test]
+fn convolutions() {
+    for subject in devices::all() {
+        let device = &subject.device;
+        let layer = Conv2d::new(2, 3, [3, 2], device).unwrap().stride([2, 1]).padding([1, 0]).dilation([1, 2]);
+        let images = wave(&[2, 2, 5, 6], 0.9, device);
+        let found = layer.forward(&images, &Mode::inference()).unwrap();
+        assert_eq!(found.shape()[..], [2, 3, 3, 4]);
+        let (x, w) = (images.to_vec::<f32>().unwrap(), layer.weight.get().to_vec::<f32>().unwrap());
+        let bias = layer.bias.as_ref().unwrap().get().to_vec::<f32>().unwrap();
+        let mut wanted = Vec::new();
+        for (b, o, y, column) in (0..72).map(|i| (i / 36, i / 12 % 3, i / 4 % 3, i % 4)) {
+            let mut sum = f64::from(bias[o]);
+            for (c, i, j) in (0..12).map(|i| (i / 6, i / 2 % 3, i % 2)) {
+                let (row, at) = (y as isize * 2 + i as isize - 1, column + 2 * j);
+                if (0..5).contains(&row) {
+                    let x = f64::from(x[((b * 2 + c) * 5 + row as usize) * 6 + at]);
+                    sum += x * f64::from(w[((o * 2 + c) * 3 + i) * 2 + j]);
+                }
+            }
+            wanted.push(sum);
+        }
+        near(subject.name, &found.contiguous().unwrap().to_vec::<f32>().unwrap(), &wanted, 1e-5);
+        if !subject.is_gpu {
+            let report =
+                check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&images], GradientCheck::new())
+                    .unwrap();
+            assert!(report.is_right(), "{report}");
+        }
+        // The gradient of the input on a GPU is that of the CPU device.
+        let leaf = images.requires_grad().unwrap();
+        layer.forward(&leaf, &Mode::inference()).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
+        let weight = layer.weight.grad().unwrap().to_vec::<f32>().unwrap();
+        let own = Conv2d::new(2, 3, [3, 2], devices::cpu()).unwrap().stride([2, 1]).padding([1, 0]).dilation([1, 2]);
+        own.weight.set(&layer.weight.get().detach().to_device(devices::cpu()).unwrap()).unwrap();
+        let bias = layer.bias.as_ref().unwrap().get().detach().to_device(devices::cpu()).unwrap();
+        own.bias.as_ref().unwrap().set(&bias).unwrap();
+        let other = images.to_device(devices::cpu()).unwrap().requires_grad().unwrap();
+        own.forward(&other, &Mode::inference()).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
+        let wide = |tensor: Tensor| tensor.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect::<Vec<f64>>();
+        near(subject.name, &leaf.grad().unwrap().to_vec::<f32>().unwrap(), &wide(other.grad().unwrap()), 1e-4);
+        near(subject.name, &weight, &wide(own.weight.grad().unwrap()), 1e-3);
+    }
+    let device = devices::cpu();
+    let x = wave(&[2, 3, 9], 0.2, device);
+    let layer = Conv1d::new(3, 2, 3, device).unwrap().stride(2).padding(1).dilation(2);
+    assert_eq!(layer.forward(&x, &Mode::inference()).unwrap().shape()[..], [2, 2, 4]);
+    let report = check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&x], GradientCheck::new()).unwrap();
+    assert!(report.is_right(), "{report}");
+    let error = layer.forward(&wave(&[2, 9], 0.0, device), &Mode::inference()).unwrap_err();
+    assert!(error.to_string().contains("(batch, channels, length)"), "{error}");
+    let error =
+        Conv2d::new(3, 2, [3, 3], device).unwrap().forward(&wave(&[1, 2, 4, 4], 0.0, device), &Mode::inference());
+    assert!(error.unwrap_err().to_string().contains("(batch, 3, height, width)"));
 }
 
 #[test]

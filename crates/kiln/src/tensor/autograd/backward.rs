@@ -178,7 +178,7 @@ impl Graph {
             let key = Arc::as_ptr(&tensor.0);
             let Some(record) = tensor.0.record.as_ref().filter(|_| !graph.numbers.contains_key(&key)) else { continue };
             let source = record.source();
-            let is_end = matches!(source, Source::Leaf) || ends.iter().any(|end| Arc::ptr_eq(&end.0, &tensor.0));
+            let is_end = matches!(source, Source::Leaf) || ends.iter().any(|end| end.is_same(&tensor));
             if has_inputs || is_end {
                 graph.numbers.insert(key, graph.nodes.len());
                 graph.nodes.push(Tracked { tensor, source, is_end });
@@ -199,13 +199,14 @@ impl Graph {
 
     /// Whether gradients end at tensors that are not among these.
     pub(super) fn has_other_ends(&self, ends: &[Tensor]) -> bool {
-        let is_other = |tensor: &Tensor| !ends.iter().any(|end| Arc::ptr_eq(&end.0, &tensor.0));
+        let is_other = |tensor: &Tensor| !ends.iter().any(|end| end.is_same(tensor));
         self.nodes.iter().any(|node| node.is_end && is_other(&node.tensor))
     }
 
     /// The gradients of the ends that `seed`, the gradient of the last tensor, reaches.
     pub(super) fn gradients(&self, seed: Tensor) -> Result<Vec<(Tensor, Tensor)>> {
         let mut gradients: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        // There is none where the tensor is not tracked.
         if let Some(last) = gradients.last_mut() {
             *last = Some(seed);
         }
@@ -263,7 +264,7 @@ impl Graph {
 
 /// Adds a gradient to those of a tensor.
 fn add_to(all: &mut Vec<(Tensor, Tensor)>, tensor: Tensor, gradient: Tensor) -> Result<()> {
-    match all.iter_mut().find(|(found, _)| Arc::ptr_eq(&found.0, &tensor.0)) {
+    match all.iter_mut().find(|(found, _)| found.is_same(&tensor)) {
         Some((_, sum)) => *sum = sum.add(&gradient)?,
         None => all.push((tensor, gradient)),
     }

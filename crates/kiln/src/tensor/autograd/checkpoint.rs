@@ -79,7 +79,7 @@ impl Function {
         let result = mode::tracking(true, || (self.call)(&inputs))?;
         let graph = Graph::of(&result, &inputs)?;
         let mut found = graph.gradients(gradient)?;
-        let is_input = |tensor: &Tensor| inputs.iter().position(|input| Arc::ptr_eq(&input.0, &tensor.0));
+        let is_input = |tensor: &Tensor| inputs.iter().position(|input| input.is_same(tensor));
         let others = found.extract_if(.., |(tensor, _)| is_input(tensor).is_none()).collect();
         let back = |(tensor, gradient): (Tensor, Tensor)| {
             is_input(&tensor).map(|place| (self.inputs[place].clone(), gradient))

@@ -4,7 +4,6 @@ use super::backward::{Graph, seed};
 use super::mode;
 use crate::Result;
 use crate::tensor::Tensor;
-use std::sync::Arc;
 
 /// The gradient of a function that gives one element, for each of its parameters. It can be nested: the gradient of a gradient is one call more.
 ///
@@ -64,7 +63,7 @@ pub fn value_and_grad(
     let seed = seed(&value, None)?;
     let found = mode::tracking(is_nested, || graph.gradients(seed))?;
     let gradient = |input: &Tensor| {
-        let found = found.iter().find(|(end, _)| Arc::ptr_eq(&end.0, &input.0));
+        let found = found.iter().find(|(end, _)| end.is_same(input));
         found.map_or_else(|| input.detach().like(0.0), |(_, gradient)| Ok(gradient.clone()))
     };
     let gradients = inputs.iter().map(gradient).collect::<Result<Vec<_>>>()?;

@@ -1,0 +1,89 @@
+//! Windows on a GPU: an invocation for each element of the result.
+
+use super::{Fold, Sizes, Unfold};
+use crate::places::{element_kernel, number_type};
+use kiln_ir::Result;
+use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
+
+/// Sizes as parameters, so that they are not part of the text.
+fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
+    builder.param("offset", offset as u32);
+    builder.param("channels", sizes.channels as u32);
+    let window = &sizes.window;
+    let pairs = [
+        ("image", sizes.image),
+        ("positions", sizes.positions),
+        ("size", window.size),
+        ("stride", window.stride),
+        ("padding", window.padding),
+        ("dilation", window.dilation),
+    ];
+    for (name, pair) in pairs {
+        builder.param(&format!("{name}0"), pair[0] as u32);
+        builder.param(&format!("{name}1"), pair[1] as u32);
+    }
+}
+
+pub(super) fn unfold(op: &Unfold, call: &WgslCall<'_>) -> Result<WgslKernel> {
+    let x = &call.operands[0];
+    let sizes = Sizes::of_images(&op.window, x.layout.shape())?;
+    let mut builder = call.builder();
+    params(&mut builder, &sizes, x.layout.offset());
+    let number = number_type(x.dtype);
+    // As an unsigned number, a place before the image is not below its end either.
+    let text = format!(
+        "fn element(i: u32) -> {number} {{
+    let places = p_size0() * p_size1();
+    let row = i / (p_channels() * places);
+    let place = i % (p_channels() * places);
+    let batch = row / (p_positions0() * p_positions1());
+    let position = row % (p_positions0() * p_positions1());
+    let y = position / p_positions1() * p_stride0() + place % places / p_size1() * p_dilation0() - p_padding0();
+    let x = position % p_positions1() * p_stride1() + place % p_size1() * p_dilation1() - p_padding1();
+    if (y >= p_image0() || x >= p_image1()) {{
+        return {number}(0);
+    }}
+    let plane = batch * p_channels() + place / places;
+    return load_0(p_offset() + (plane * p_image0() + y) * p_image1() + x);
+}}
+"
+    );
+    Ok(element_kernel(builder, sizes.batch * sizes.positions[0] * sizes.positions[1] * sizes.row(), &text))
+}
+
+pub(super) fn fold(op: &Fold, call: &WgslCall<'_>) -> Result<WgslKernel> {
+    let x = &call.operands[0];
+    let sizes = Sizes::of_rows(&op.window, op.image, x.layout.shape())?;
+    let mut builder = call.builder();
+    params(&mut builder, &sizes, x.layout.offset());
+    // For each place of the window the position at which it sees the element, if it does.
+    let text = "fn element(i: u32) -> f32 {
+    let x = i % p_image1();
+    let y = i / p_image1() % p_image0();
+    let channel = i / (p_image0() * p_image1()) % p_channels();
+    let batch = i / (p_image0() * p_image1() * p_channels());
+    let places = p_size0() * p_size1();
+    var sum = 0.0;
+    for (var row = 0u; row < p_size0(); row += 1u) {
+        let from0 = y + p_padding0();
+        let step0 = row * p_dilation0();
+        if (from0 < step0 || (from0 - step0) % p_stride0() != 0u || (from0 - step0) / p_stride0() >= p_positions0()) {
+            continue;
+        }
+        for (var column = 0u; column < p_size1(); column += 1u) {
+            let from1 = x + p_padding1();
+            let step1 = column * p_dilation1();
+            if (from1 < step1 || (from1 - step1) % p_stride1() != 0u || (from1 - step1) / p_stride1() >= p_positions1()) {
+                continue;
+            }
+            let position = (from0 - step0) / p_stride0() * p_positions1() + (from1 - step1) / p_stride1();
+            let seen = (batch * p_positions0() * p_positions1() + position) * p_channels() * places;
+            sum += load_0(p_offset() + seen + channel * places + row * p_size1() + column);
+        }
+    }
+    return sum;
+}
+";
+    let [height, width] = sizes.image;
+    Ok(element_kernel(builder, sizes.batch * sizes.channels * height * width, text))
+}

@@ -1,0 +1,201 @@
+//! Windows that move over images: what a convolution multiplies, and the way back.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::{inputs, invalid, mismatch, text};
+use kiln_ir::gradient::{Expr, Gradients, each};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{KernelOp, Result, Shape};
+use smallvec::SmallVec;
+
+/// A window, and how it moves: down and across.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Places in the window.
+    pub size: [usize; 2],
+    /// From one position of the window to the next.
+    pub stride: [usize; 2],
+    /// Zeros around the image.
+    pub padding: [usize; 2],
+    /// From one place in the window to the next.
+    pub dilation: [usize; 2],
+}
+
+impl Window {
+    /// Positions of the window in an image of this size.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the window has no places or does not move; `ShapeMismatch` where it is larger than the image.
+    pub fn positions(&self, image: [usize; 2]) -> Result<[usize; 2]> {
+        let Self { size, stride, padding, dilation } = *self;
+        if [size, stride, dilation].concat().contains(&0) {
+            return Err(invalid(format!(
+                "a window expected sizes, strides and dilations of at least 1, found {self:?}"
+            )));
+        }
+        let along = |axis: usize| {
+            let covered = dilation[axis].checked_mul(size[axis] - 1)?.checked_add(1)?;
+            let whole = image[axis].checked_add(padding[axis].checked_mul(2)?)?;
+            Some(whole.checked_sub(covered)? / stride[axis] + 1)
+        };
+        match (along(0), along(1)) {
+            (Some(down), Some(across)) => Ok([down, across]),
+            _ => Err(mismatch(format!("a window expected an image that is not smaller, found {image:?} for {self:?}"))),
+        }
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        let all = [self.size, self.stride, self.padding, self.dilation];
+        all.iter().flatten().map(|&number| number as u64).collect()
+    }
+}
+
+/// What a window sees at each of its positions, as a row: of images `(batch, channels, height, width)` it makes `(batch, positions, places)`, where the
+/// places of a channel follow those of the one before. Outside of the image it sees 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfold {
+    /// The window.
+    pub window: Window,
+}
+
+/// The images that [`Unfold`] saw, with each element as often as it was seen, added up in `f32`: its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// The window.
+    pub window: Window,
+    /// Height and width of the images.
+    pub image: [usize; 2],
+}
+
+/// The sizes of images and of what a window sees of them.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    channels: usize,
+    image: [usize; 2],
+    positions: [usize; 2],
+    window: Window,
+}
+
+impl Sizes {
+    fn of_images(window: &Window, images: &Shape) -> Result<Self> {
+        let &[batch, channels, height, width] = &images[..] else {
+            return Err(mismatch(format!("unfold expected (batch, channels, height, width), found {images}")));
+        };
+        let image = [height, width];
+        Ok(Self { batch, channels, image, positions: window.positions(image)?, window: *window })
+    }
+
+    fn of_rows(window: &Window, image: [usize; 2], rows: &Shape) -> Result<Self> {
+        let (positions, places) = (window.positions(image)?, window.size[0] * window.size[1]);
+        match rows[..] {
+            [batch, found, length] if found == positions[0] * positions[1] && length.is_multiple_of(places) => {
+                Ok(Self { batch, channels: length / places, image, positions, window: *window })
+            }
+            _ => Err(mismatch(format!(
+                "fold expected rows of {places} places of a channel at {} positions, found {rows}",
+                positions[0] * positions[1]
+            ))),
+        }
+    }
+
+    /// Elements of what the window sees at one position.
+    fn row(&self) -> usize {
+        self.channels * self.window.size[0] * self.window.size[1]
+    }
+
+    /// Where in the image a place of the window is, along an axis; `None` outside.
+    fn place(&self, axis: usize, position: usize, place: usize) -> Option<usize> {
+        let Window { stride, padding, dilation, .. } = self.window;
+        let at = (position * stride[axis] + place * dilation[axis]).checked_sub(padding[axis])?;
+        (at < self.image[axis]).then_some(at)
+    }
+}
+
+impl KernelOp for Unfold {
+    fn name(&self) -> &'static str {
+        "unfold"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        self.window.attributes()
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x] = inputs(self.name(), types)?;
+        let sizes = Sizes::of_images(&self.window, &x.shape)?;
+        let shape = Shape::from((sizes.batch, sizes.positions[0] * sizes.positions[1], sizes.row()));
+        Ok(TensorType { shape, dtype: x.dtype })
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let images = inputs.first()?.shape();
+        Some(each([gradient.kernel(Fold { window: self.window, image: [images[2], images[3]] }, &[])]))
+    }
+
+    fn flops(&self, _: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::unfold(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::unfold(self, call)
+    }
+}
+
+impl KernelOp for Fold {
+    fn name(&self) -> &'static str {
+        "fold"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        let mut all = self.window.attributes();
+        all.extend(self.image.map(|length| length as u64));
+        all
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [rows] = inputs(self.name(), types)?;
+        if !rows.dtype.is_float() {
+            return Err(invalid(format!("fold expected floats, found {}", text(rows))));
+        }
+        let sizes = Sizes::of_rows(&self.window, self.image, &rows.shape)?;
+        let shape = Shape::from([sizes.batch, sizes.channels, self.image[0], self.image[1]]);
+        Ok(TensorType { shape, dtype: rows.dtype })
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+        let most = (self.window.size[0] * self.window.size[1]) as f64;
+        most * most * crate::HALF_STEP * largest.first().copied().unwrap_or(0.0)
+    }
+
+    fn gradient<'a>(&self, _: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        Some(each([gradient.kernel(Unfold { window: self.window }, &[])]))
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        inputs[0].shape.elements() as u64
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::fold(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::fold(self, call)
+    }
+}
