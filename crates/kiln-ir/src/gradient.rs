@@ -66,7 +66,7 @@ pub fn gradients<'a>(op: &Op, inputs: &[Expr<'a>], output: Expr<'a>, gradient: E
         Op::Element(element) => Ok(element.gradient.ok_or_else(missing)?(inputs, output, gradient)),
         Op::Cast => Ok(each([gradient.cast(inputs[0].dtype())])),
         Op::View(view) => Ok(each([view.gradient(inputs[0], gradient)])),
-        Op::Reduce(reduce, axes) => Ok(reduce.gradient(inputs[0], output, gradient, axes)),
+        Op::Reduce(reduce, axes) => Ok(reduce.gradient(inputs[0], gradient, axes)),
         Op::Kernel(kernel) => kernel.gradient(inputs, output, gradient).ok_or_else(missing),
     }
 }
@@ -89,7 +89,7 @@ impl View {
 }
 
 impl Reduce {
-    fn gradient<'a>(self, input: Expr<'a>, output: Expr<'a>, gradient: Expr<'a>, axes: &[usize]) -> Gradients<'a> {
+    fn gradient<'a>(self, input: Expr<'a>, gradient: Expr<'a>, axes: &[usize]) -> Gradients<'a> {
         let shape = input.shape();
         match self {
             Self::Sum => each([gradient.spread(&shape)]),
@@ -97,11 +97,12 @@ impl Reduce {
                 let count: usize = axes.iter().map(|&axis| shape[axis]).product();
                 each([gradient.spread(&shape) * (1.0 / count.max(1) as f64)])
             }
-            // Of several that are the largest, each has the same share.
+            // All of it to the first that is the largest: found by its place, because a number that is computed again may be rounded otherwise.
             Self::Max | Self::Min => {
-                let chosen = input.apply(&op::EQ, &[output.spread(&shape)]);
-                let share = gradient / chosen.cast(DType::F32).sum(axes).cast(input.dtype());
-                each([chosen.apply(&op::WHERE, &[share.spread(&shape), input.like(0.0)])])
+                let place = input.reduce(if self == Self::Max { Self::ArgMax } else { Self::ArgMin }, axes);
+                let along = |(axis, &length): (usize, &usize)| if axes.contains(&axis) { length } else { 1 };
+                let number = input.iota(shape.iter().enumerate().map(along).collect());
+                each([gradient.spread(&shape).only_where(number.apply(&op::EQ, &[place]).spread(&shape))])
             }
             Self::ArgMax | Self::ArgMin => SmallVec::from_elem(None, 1),
         }

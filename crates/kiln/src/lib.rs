@@ -3,11 +3,12 @@
 //! The crate owns [`Tensor`], how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do comes
 //! from `kiln-runtime`, the devices themselves from `kiln-cpu` and `kiln-gpu`, ops and plans from `kiln-ir` and `kiln-kernels`; what a
 //! program needs of them is here under one name. It reads no environment but where the home directory is, for [`cache_dir`], prints nothing
-//! and keeps no state outside of a device.
+//! and keeps no state outside of a device, but for whether a thread is inside of [`no_grad`].
 //!
 //! The types to know:
 //!
 //! - [`Tensor`]: elements on a device; ops on them are recorded, fused, planned once and run when elements are read;
+//! - [`nn::Module`] and [`optim::Optimizer`]: layers, and how their parameters follow gradients ([`Tensor::backward`]);
 //! - [`Device`]: something that owns memory and runs commands, with its pool;
 //! - [`Buffer`] and [`TypedBuffer`]: memory of a device, back in the pool when dropped;
 //! - [`Pool`]: who holds what, and how well memory is reused;

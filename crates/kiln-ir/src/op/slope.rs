@@ -1,6 +1,6 @@
 //! Gradients of the table that are longer than a line.
 
-use super::table::{ERF, EXP, GE, GT, LE, LOG, LT, MAXIMUM, POW, SIGMOID, TANH, WHERE};
+use super::table::{ERF, EXP, GE, GT, LE, LOG, LT, MAXIMUM, NE, POW, SIGMOID, TANH, WHERE};
 use crate::gradient::{Expr, Gradients, each};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -31,10 +31,10 @@ pub(super) fn clamp<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'
     each([below.only_where(x.apply(&GE, &[low])), below.only_where(x.apply(&LT, &[low])), above])
 }
 
-/// `b a^(b-1)`, and `a^b log a`, which is 0 where `a` is.
+/// `b a^(b-1)`, which is 0 where `b` is, and `a^b log a`, which is 0 where `a` is.
 pub(super) fn pow<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let &[a, b] = x else { return Gradients::new() };
-    let base = g * b * a.apply(&POW, &[b - 1.0]);
+    let base = (g * b * a.apply(&POW, &[b - 1.0])).only_where(b.apply(&NE, &[b.like(0.0)]));
     let exponent = (g * y * a.apply(&LOG, &[])).only_where(a.apply(&GT, &[a.like(0.0)]));
     each([base, exponent])
 }

@@ -5,16 +5,16 @@ use kiln::optim::{Adam, LossScale, Optimizer, Schedule};
 use kiln::{Activation, DType, Device, Result, Tensor, no_grad};
 
 /// Images of 8 by 8 numbers.
-const PIXELS: usize = 64;
+pub(crate) const PIXELS: usize = 64;
 /// The images that a network learns from; the others are for the test.
-const LEARNT: usize = 1437;
+pub(crate) const LEARNT: usize = 1437;
 /// Images of a step.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Images and the digits that they show.
 pub(crate) struct Digits {
-    images: Vec<f32>,
-    digits: Vec<u32>,
+    pub(crate) images: Vec<f32>,
+    pub(crate) digits: Vec<u32>,
 }
 
 impl Digits {
@@ -139,7 +139,7 @@ impl Training {
 }
 
 /// The numbers below `count` in an order that a seed decides.
-fn shuffled(count: usize, seed: u64) -> Vec<u32> {
+pub(crate) fn shuffled(count: usize, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut random = move || {
         // SplitMix64.

@@ -102,7 +102,7 @@ pub fn save(module: &dyn Module, path: &Path) -> Result<()> {
     Weights { tensors: own.collect(), notes: BTreeMap::new() }.save(path)
 }
 
-/// Sets the parameters and statistics of a module to those of a file.
+/// Sets the parameters and statistics of a module to those of a file. One without parameters needs no file.
 ///
 /// # Errors
 /// As [`Weights::load`]; `InvalidArgument` where a tensor is missing, is one too many, or has another shape or dtype: all of them are named, and
@@ -166,7 +166,7 @@ fn made<T: Element>(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
 /// Writes beside the file, and puts it in its place when it is whole and on the disk.
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
+    beside.push(format!(".{}.{:?}.new", std::process::id(), std::thread::current().id()));
     let beside = Path::new(&beside);
     let written = std::fs::File::create(beside).and_then(|mut file| {
         file.write_all(bytes)?;

@@ -68,10 +68,14 @@ pub trait Module: Send + Sync {
     /// Names each parameter and each layer inside.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// All parameters with their names, in the order of [`visit`](Self::visit).
+    /// All parameters with their names, in the order of [`visit`](Self::visit). One that several layers share has its first name.
     fn parameters(&self) -> Vec<(String, Parameter)> {
-        let mut all = Vec::new();
-        self.visit(&mut Visitor::new(&mut |name, parameter| all.push((name.to_string(), parameter.clone()))));
+        let mut all: Vec<(String, Parameter)> = Vec::new();
+        self.visit(&mut Visitor::new(&mut |name, parameter| {
+            if !all.iter().any(|(_, own)| own.is_same(parameter)) {
+                all.push((name.to_string(), parameter.clone()));
+            }
+        }));
         all
     }
 }

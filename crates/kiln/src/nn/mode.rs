@@ -5,6 +5,7 @@ use crate::{Result, Tensor};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether a pass is for training or for use, and where the random numbers of a training pass come from: the same seed gives the same numbers.
+/// A clone draws the numbers that the original would draw next.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -50,6 +51,12 @@ impl Mode {
         self.seed.map(|seed| {
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(drawn.wrapping_mul(0xd1b5_4a32_d192_ed03))
         })
+    }
+}
+
+impl Clone for Mode {
+    fn clone(&self) -> Self {
+        Self { seed: self.seed, drawn: AtomicU64::new(self.drawn.load(Ordering::Relaxed)) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Layers that bring numbers to one scale.
 
 use super::{Mode, Module, Parameter, Visitor};
+use crate::tensor::is_again;
 use crate::{DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
 
 /// [`Tensor::layer_norm`] with a weight and a bias that are learnt.
@@ -137,22 +138,23 @@ impl BatchNorm {
 
     /// Mean and variance of each channel of a batch, which the statistics are moved towards.
     fn measure(&self, input: &Tensor) -> Result<(Tensor, Tensor)> {
-        let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
-        let (channels, count) = match &input.shape()[..] {
-            [_, channels, ..] if input.elements() > 0 => (*channels, input.elements() / channels),
+        let own = self.weight.get().elements();
+        let count = match &input.shape()[..] {
+            [_, channels, ..] if *channels == own && input.elements() > 0 => input.elements() / channels,
             _ => {
-                let message = format!(
-                    "batch_norm expected a batch with channels along axis 1 and at least one element, found {} {}",
-                    input.dtype(),
-                    input.shape()
-                );
+                let (dtype, shape) = (input.dtype(), input.shape());
+                let message =
+                    format!("batch_norm expected a batch with {own} channels along axis 1, found {dtype} {shape}");
                 return Err(Error::new(ErrorKind::ShapeMismatch, message));
             }
         };
-        let wide = input.to_dtype(DType::F32)?;
-        let mean = wide.mean_keepdim(&axes)?;
-        let variance = wide.sub(&mean)?.square()?.mean_keepdim(&axes)?;
-        let (mean, variance) = (mean.reshape(channels)?, variance.reshape(channels)?);
+        let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
+        let mean = input.mean_keepdim(&axes)?;
+        let variance = input.sub(&mean)?.square()?.mean_keepdim(&axes)?;
+        let (mean, variance) = (mean.reshape(own)?, variance.reshape(own)?);
+        if is_again() {
+            return Ok((mean, variance));
+        }
         no_grad(|| -> Result<()> {
             // The variance of what the batch was drawn from is larger than its own.
             let drawn = count as f64 / (count.max(2) - 1) as f64;
@@ -168,11 +170,12 @@ impl BatchNorm {
 
 impl Module for BatchNorm {
     fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
+        // Squares of numbers that f16 has are beyond it.
+        let wide = input.to_dtype(DType::F32)?;
         let (mean, variance) =
-            if mode.is_training() { self.measure(input)? } else { (self.mean.get(), self.variance.get()) };
-        let [mean, variance] = [mean, variance].map(|tensor| tensor.to_dtype(input.dtype()));
-        let [weight, bias] = [&self.weight, &self.bias].map(|parameter| parameter.get().to_dtype(input.dtype()));
-        input.batch_norm(&mean?, &variance?, Some(&weight?), Some(&bias?), self.eps)
+            if mode.is_training() { self.measure(&wide)? } else { (self.mean.get(), self.variance.get()) };
+        let (weight, bias) = (self.weight.get(), self.bias.get());
+        wide.batch_norm(&mean, &variance, Some(&weight), Some(&bias), self.eps)?.to_dtype(input.dtype())
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {

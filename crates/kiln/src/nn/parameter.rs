@@ -50,6 +50,11 @@ impl Parameter {
         self.tensor.lock().clone()
     }
 
+    /// Whether both are the same parameter.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tensor, &other.tensor)
+    }
+
     /// Whether gradients are computed for it.
     pub fn is_learnt(&self) -> bool {
         self.is_learnt

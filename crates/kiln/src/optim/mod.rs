@@ -1,8 +1,9 @@
 //! Optimisers: how parameters follow their gradients.
 //!
-//! An [`Optimizer`] holds all parameters of a dtype and device as one long tensor, of which they are parts. So a step is one elementwise kernel for
-//! the parameters and one for each state of the rule, behind those that bring the gradients together: one for each 32 parameters, 7 on a GPU. It does
-//! not matter how many operations the rule has. [`Schedule`] says how fast they follow; [`LossScale`] keeps gradients of `f16` in range.
+//! An [`Optimizer`] holds all parameters of a device as one long tensor, of which they are parts. So a step is one elementwise kernel for
+//! the parameters and one for each state of the rule, however many operations the rule has. Before them, gradients are brought together: by a
+//! kernel for each 32 of them, 7 on a GPU, and by one for these. [`Schedule`] says how fast parameters follow; [`LossScale`] keeps gradients of
+//! `f16` in range.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {

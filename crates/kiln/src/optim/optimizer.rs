@@ -17,7 +17,7 @@ pub struct Optimizer<R> {
     most_norm: Option<f64>,
 }
 
-/// Parameters of one dtype on one device.
+/// Parameters of one device.
 struct Group {
     parameters: Vec<(String, Parameter)>,
     /// What the parameters were when `all` was made of them, or set to as its parts.
@@ -39,12 +39,13 @@ impl<R: Rule> Optimizer<R> {
     /// An optimiser for what a module learns.
     ///
     /// # Errors
-    /// `InvalidArgument` where it has no parameters that are learnt, or one of them twice; `OutOfMemory` and the device's faults.
+    /// `InvalidArgument` where it has no parameters that are learnt; `Unsupported` where one is not of `f32`; `OutOfMemory` and the device's
+    /// faults.
     pub fn new(rule: R, module: &dyn Module) -> Result<Self> {
         Self::of(rule, module.parameters())
     }
 
-    /// An optimiser for some parameters, by their names. Statistics among them are left out.
+    /// An optimiser for some parameters, by their names. Statistics among them are left out, and one that comes again.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -52,15 +53,17 @@ impl<R: Rule> Optimizer<R> {
         let mut sorted: Vec<Vec<(String, Parameter)>> = Vec::new();
         for (name, parameter) in parameters.into_iter().filter(|(_, parameter)| parameter.is_learnt()) {
             let own = parameter.get();
-            if let Some((other, _)) = sorted.iter().flatten().find(|(_, other)| other.get().is_same(&own)) {
-                return Err(invalid(format!(
-                    "an optimizer expected each parameter once, found one as {other} and {name}"
-                )));
+            if own.dtype() != DType::F32 {
+                let message = format!(
+                    "an optimizer expected parameters of f32, which layers use in the dtype of their input, found {name} of {}",
+                    describe(&own)
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message));
             }
-            let fits = |group: &&mut Vec<(String, Parameter)>| {
-                let first = group[0].1.get();
-                first.dtype() == own.dtype() && first.device().is_same(own.device())
-            };
+            if sorted.iter().flatten().any(|(_, other)| other.is_same(&parameter)) {
+                continue;
+            }
+            let fits = |group: &&mut Vec<(String, Parameter)>| group[0].1.get().device().is_same(own.device());
             match sorted.iter_mut().find(fits) {
                 Some(group) => group.push((name, parameter)),
                 None => sorted.push(vec![(name, parameter)]),
@@ -95,7 +98,7 @@ impl<R: Rule> Optimizer<R> {
 
     /// Moves the parameters by their gradients, which are forgotten. A parameter without a gradient has one of zeros.
     ///
-    /// Everything that the gradients still need runs here, with the step, as one plan.
+    /// What the gradients still need runs here, together with the step.
     ///
     /// # Errors
     /// `InvalidArgument` where no parameter has a gradient; the device's faults. Then nothing has changed.
@@ -113,14 +116,22 @@ impl<R: Rule> Optimizer<R> {
         let gradients = self.gradients(1.0 / scale)?;
         for gradient in &gradients {
             // A NaN is the largest of all.
-            let largest = no_grad(|| gradient.abs()?.max_all()?.to_dtype(DType::F32)?.to_scalar::<f32>())?;
+            let largest = no_grad(|| gradient.abs()?.max_all()?.to_scalar::<f32>())?;
             if !largest.is_finite() {
-                self.groups.iter().flat_map(|group| &group.parameters).try_for_each(|(_, own)| own.zero_grad())?;
+                self.zero_grad()?;
                 return Ok(false);
             }
         }
         self.apply(gradients, rate)?;
         Ok(true)
+    }
+
+    /// Forgets the gradients, so that the next backward pass begins anew. A step does that too.
+    ///
+    /// # Errors
+    /// None that an optimiser meets: its parameters are learnt.
+    pub fn zero_grad(&self) -> Result<()> {
+        self.groups.iter().flat_map(|group| &group.parameters).try_for_each(|(_, own)| own.zero_grad())
     }
 
     /// The gradients of each group as one tensor, times a factor.
@@ -174,14 +185,13 @@ impl<R: Rule> Optimizer<R> {
     fn clipped(&self, gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let Some(most) = self.most_norm else { return Ok(gradients) };
         let first = gradients[0].device().clone();
-        let squares = |gradient: &Tensor| gradient.to_dtype(DType::F32)?.square()?.sum_all()?.to_device(&first);
+        let squares = |gradient: &Tensor| gradient.square()?.sum_all()?.to_device(&first);
         let mut sum = squares(&gradients[0])?;
         for gradient in &gradients[1..] {
             sum = sum.add(&squares(gradient)?)?;
         }
         let factor = sum.sqrt()?.add_scalar(1e-6)?.recip()?.mul_scalar(most)?.minimum(1.0)?;
-        let smaller =
-            |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?.to_dtype(gradient.dtype())?);
+        let smaller = |gradient: &Tensor| gradient.mul(&factor.to_device(gradient.device())?);
         gradients.iter().map(smaller).collect()
     }
 

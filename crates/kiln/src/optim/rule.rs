@@ -64,7 +64,7 @@ impl Sgd {
         Self { momentum, ..self }
     }
 
-    /// Looks ahead by one step of momentum.
+    /// Looks ahead by one step of momentum; nothing changes where there is none.
     #[must_use]
     pub fn nesterov(self) -> Self {
         Self { is_nesterov: true, ..self }

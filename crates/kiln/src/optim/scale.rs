@@ -1,7 +1,7 @@
 //! Gradients of `f16` in range.
 
 use super::{Optimizer, Rule};
-use crate::{Result, Tensor};
+use crate::{DType, Result, Tensor};
 
 /// A factor for the loss, so that small gradients are not lost in `f16`: it grows while all goes well, and a step whose gradients are beyond `f16`
 /// is left out and makes it smaller.
@@ -53,6 +53,17 @@ impl LossScale {
         Self { grows_after: steps, ..self }
     }
 
+    /// Goes on after so many good steps: with [`initial`](Self::initial), what a run that is resumed needs.
+    #[must_use]
+    pub fn after_good_steps(self, good: u32) -> Self {
+        Self { good, ..self }
+    }
+
+    /// Good steps since the factor has changed.
+    pub fn good_steps(&self) -> u32 {
+        self.good
+    }
+
     /// The factor as it is now.
     pub fn scale(&self) -> f64 {
         self.scale
@@ -63,7 +74,7 @@ impl LossScale {
     /// # Errors
     /// The device's faults.
     pub fn scaled(&self, loss: &Tensor) -> Result<Tensor> {
-        loss.mul_scalar(self.scale)
+        loss.to_dtype(DType::F32)?.mul_scalar(self.scale)
     }
 
     /// A step with the gradients of a scaled loss. Returns whether it was made.

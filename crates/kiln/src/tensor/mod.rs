@@ -29,6 +29,7 @@ mod show;
 mod view;
 
 pub use attention::AttentionOptions;
+pub(crate) use autograd::is_again;
 pub use autograd::{
     BackwardOptions, GradientCheck, GradientReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,
 };

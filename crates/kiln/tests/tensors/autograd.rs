@@ -200,6 +200,41 @@ fn a_checkpoint_inside_of_a_checkpoint() {
     assert!(!no_grad(|| checkpoint(|x| x[0].exp(), &[&x])).unwrap().is_tracked());
 }
 
+/// What a function uses beside its parameters keeps its history, and gradients reach parameters that a checkpoint captures.
+#[test]
+fn functions_leave_what_they_use_alone() {
+    let device = devices::cpu();
+    let (x, w) = (tensor(&[2.0], device), leaf(&[3.0], device));
+    let h = w.square().unwrap();
+    let slope = no_grad(|| grad(|p| p[0].mul(&h)?.sum_all(), &[&x])).unwrap();
+    assert_eq!(slope[0].to_vec::<f32>().unwrap(), [9.0]);
+    h.sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradient(&w), [6.0]);
+    let captured = |p: &[Tensor]| {
+        let c = p[0].clone();
+        checkpoint(move |inputs| inputs[0].mul(&c), &[&p[0].square()?])?.sum_all()
+    };
+    for x in [tensor(&[2.0], device), leaf(&[2.0], device)] {
+        assert_eq!(grad(captured, &[&x]).unwrap()[0].to_vec::<f32>().unwrap(), [12.0]); // x³
+    }
+    // Inside of `no_grad` too, the check tracks.
+    let report = no_grad(|| check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new())).unwrap();
+    assert!(report.is_right(), "{report}");
+    assert!(check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new().most_elements(0)).is_err());
+}
+
+/// Several threads add to the gradient of one leaf.
+#[test]
+fn threads_add_up_gradients() {
+    let x = leaf(&[1.0], devices::cpu());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..50).for_each(|_| x.mul_scalar(1.0).unwrap().backward().unwrap()));
+        }
+    });
+    assert_eq!(gradient(&x), [400.0]);
+}
+
 /// Records reach back further than a stack is deep.
 #[test]
 fn a_long_history_is_walked_and_dropped() {

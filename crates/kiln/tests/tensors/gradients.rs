@@ -128,10 +128,26 @@ fn reductions() {
     check("max_axis", whole, &|x| x[0].max_axis(1));
     check("min_axis", whole, &|x| x[0].min_axis(0));
     check("argmax", whole, &|x| x[0].argmax_axis(0)?.to_dtype(DType::F32));
-    // Of several that are the largest, each has the same share.
+    // Of several that are the largest, the first.
     let x = Tensor::from_slice(&[1.0f32, 3.0, 3.0, 2.0], 4, devices::cpu()).unwrap().requires_grad().unwrap();
     x.max_all().unwrap().backward().unwrap();
-    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.5, 0.5, 0.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 0.0, 0.0]);
+    // In 16 bits too, where what is computed again is not rounded as what was stored.
+    for subject in devices::all() {
+        for dtype in [DType::F16, DType::BF16] {
+            let x = input(&[3, 4], R, 0, &subject.device).to_dtype(dtype).unwrap().requires_grad().unwrap();
+            let largest = x.exp().unwrap().max_axis(1).unwrap();
+            largest.eval().unwrap();
+            largest.to_dtype(DType::F32).unwrap().sum_all().unwrap().backward().unwrap();
+            let gradient = x.grad().unwrap().to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
+            let hits = gradient.iter().filter(|slope| **slope != 0.0).count();
+            assert_eq!(hits, 3, "{dtype} on {}: {gradient:?}", subject.name);
+        }
+    }
+    // The slope of a constant power is 0, also where the number is.
+    let zero = Tensor::from_slice(&[0.0f32], 1, devices::cpu()).unwrap().requires_grad().unwrap();
+    zero.pow(0.0).unwrap().backward().unwrap();
+    assert_eq!(zero.grad().unwrap().to_vec::<f32>().unwrap(), [0.0]);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use kiln::nn::{
     SelfAttention, Sequential,
 };
 use kiln::optim::{Adam, LossScale, Optimizer, Rule, Schedule, Sgd};
-use kiln::{Activation, DType, Device, ErrorKind, GradientCheck, Tensor, check_gradients};
+use kiln::{Activation, DType, Device, ErrorKind, GradientCheck, Tensor, check_gradients, checkpoint};
+use std::sync::Arc;
 
 fn wave(shape: &[usize], salt: f64, device: &Device) -> Tensor {
     let count: usize = shape.iter().product();
@@ -195,6 +196,38 @@ fn schedules() {
     assert_eq!(Schedule::constant(0.3).rate(1_000_000), 0.3);
 }
 
+/// The gradients of all parameters of a layer against differences, for the sum of the output times other numbers.
+fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
+    let value = || -> f64 {
+        let output = layer.forward(input, &Mode::inference()).unwrap().contiguous().unwrap().to_vec::<f32>().unwrap();
+        output.iter().enumerate().map(|(number, x)| f64::from(*x) * (number as f64 * 1.3).cos()).sum()
+    };
+    let output = layer.forward(input, &Mode::inference()).unwrap();
+    let weights: Vec<f32> = (0..output.elements()).map(|number| (number as f64 * 1.3).cos() as f32).collect();
+    let weights = Tensor::from_slice(&weights, output.shape(), output.device()).unwrap();
+    let parameters = layer.parameters();
+    parameters.iter().filter(|(_, own)| own.is_learnt()).for_each(|(_, own)| own.zero_grad().unwrap());
+    output.mul(&weights).unwrap().sum_all().unwrap().backward().unwrap();
+    for (own_name, own) in parameters.iter().filter(|(_, own)| own.is_learnt()) {
+        let gradient = own.grad().unwrap().contiguous().unwrap().to_vec::<f32>().unwrap();
+        let start = own.get().detach();
+        let elements = start.to_vec::<f32>().unwrap();
+        let step = 1.0 / 64.0;
+        for (at, gradient) in gradient.iter().enumerate() {
+            let moved = |by: f32| {
+                let mut elements = elements.clone();
+                elements[at] += by;
+                own.set(&Tensor::from_slice(&elements, start.shape(), start.device()).unwrap()).unwrap();
+                value()
+            };
+            let slope = (moved(step) - moved(-step)) / f64::from(2.0 * step);
+            let off = (slope - f64::from(*gradient)).abs();
+            assert!(off <= 2e-3 * (1.0 + slope.abs()), "{name}, {own_name}, element {at}: {gradient} {slope}");
+        }
+        own.set(&start).unwrap();
+    }
+}
+
 /// What layers give, against the same in loops, and their gradients against differences.
 #[test]
 fn layers() {
@@ -231,19 +264,10 @@ fn layers() {
         ("net", Box::new(Sequential::new().with(Linear::new(4, 3, device).unwrap()).with(Activation::Gelu))),
     ];
     for (name, layer) in &layers {
-        // For the input and for every parameter.
-        let parameters = layer.parameters();
-        let tensors: Vec<Tensor> = parameters.iter().map(|(_, own)| own.get().detach()).collect();
-        let inputs: Vec<&Tensor> = [&x].into_iter().chain(&tensors).collect();
-        let function = |inputs: &[Tensor]| {
-            let output = layer.forward(&inputs[0], &Mode::inference())?;
-            Ok(output)
-        };
-        let report = check_gradients(function, &inputs[..1], GradientCheck::new()).unwrap();
+        let function = |inputs: &[Tensor]| layer.forward(&inputs[0], &Mode::inference());
+        let report = check_gradients(function, &[&x], GradientCheck::new()).unwrap();
         assert!(report.is_right(), "{name}:\n{report}");
-        let output = layer.forward(&x, &Mode::inference()).unwrap();
-        output.square().unwrap().sum_all().unwrap().backward().unwrap();
-        assert!(parameters.iter().all(|(_, own)| own.grad().is_some()), "{name}");
+        check_parameters(name, &**layer, &x);
     }
     assert_eq!(SelfAttention::new(4, 3, device).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
@@ -273,6 +297,7 @@ fn convolutions() {
         }
         near(subject.name, &found.contiguous().unwrap().to_vec::<f32>().unwrap(), &wanted, 1e-5);
         if !subject.is_gpu {
+            check_parameters("conv2d", &layer, &images);
             let report =
                 check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&images], GradientCheck::new())
                     .unwrap();
@@ -280,6 +305,7 @@ fn convolutions() {
         }
         // The gradient of the input on a GPU is that of the CPU device.
         let leaf = images.requires_grad().unwrap();
+        layer.parameters().iter().for_each(|(_, own)| own.zero_grad().unwrap());
         layer.forward(&leaf, &Mode::inference()).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
         let weight = layer.weight.grad().unwrap().to_vec::<f32>().unwrap();
         let own = Conv2d::new(2, 3, [3, 2], devices::cpu()).unwrap().stride([2, 1]).padding([1, 0]).dilation([1, 2]);
@@ -326,6 +352,39 @@ fn batch_norm_gathers_statistics() {
     assert_eq!(names, ["weight", "bias", "mean", "variance"]);
     let empty = Tensor::zeros((0, 2), DType::F32, device).unwrap();
     assert_eq!(norm.forward(&empty, &Mode::training(0)).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+    let narrow = Tensor::ones((3, 1), DType::F32, device).unwrap();
+    assert_eq!(norm.forward(&narrow, &Mode::training(0)).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+    let large = x.mul_scalar(1000.0).unwrap().to_dtype(DType::F16).unwrap();
+    let y = norm.forward(&large, &Mode::training(0)).unwrap();
+    assert!(y.to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap()[0] < -1.0, "the variance is beyond f16");
+}
+
+/// A function that is called again draws the same numbers, and changes no statistics twice.
+#[test]
+fn layers_in_a_checkpoint() {
+    let device = devices::cpu();
+    let make = || {
+        device.set_seed(3);
+        let first = Sequential::new().with(Linear::new(6, 8, device).unwrap()).with(BatchNorm::new(8, device).unwrap());
+        first.with(Activation::Relu).with(Dropout::new(0.5)).with(Linear::new(8, 4, device).unwrap())
+    };
+    let run = |is_checkpoint: bool| {
+        let (net, mode) = (Arc::new(make()), Mode::training(5));
+        let x = wave(&[8, 6], 0.5, device).requires_grad().unwrap();
+        let output = if is_checkpoint {
+            let net = Arc::clone(&net);
+            checkpoint(move |x| net.forward(&x[0], &mode.clone()), &[&x]).unwrap()
+        } else {
+            net.forward(&x, &mode).unwrap()
+        };
+        output.square().unwrap().sum_all().unwrap().backward().unwrap();
+        let mut all = vec![x.grad().unwrap().to_vec::<f32>().unwrap(), output.to_vec::<f32>().unwrap()];
+        for (_, own) in net.parameters() {
+            all.push(own.grad().unwrap_or_else(|| own.get()).contiguous().unwrap().to_vec().unwrap());
+        }
+        all
+    };
+    assert_eq!(run(false), run(true));
 }
 
 #[test]
@@ -469,8 +528,13 @@ fn files_that_do_not_fit_are_named() {
     assert!(adam.step(0.1).unwrap_err().to_string().contains("backward comes before step"));
     assert!(Optimizer::new(Sgd::new(), &Activation::Relu).unwrap_err().to_string().contains("found none"));
     let own = net.parameters().remove(0).1;
-    let twice = Optimizer::of(Sgd::new(), vec![("a".to_string(), own.clone()), ("b".to_string(), own)]).unwrap_err();
-    assert!(twice.to_string().contains("as a and b"), "{twice}");
+    // One that two layers share moves once.
+    let tied =
+        Optimizer::of(Sgd::new().momentum(0.9), vec![("a".to_string(), own.clone()), ("b".to_string(), own)]).unwrap();
+    assert_eq!(tied.state().unwrap().tensors.len(), 1);
+    let half = Parameter::new(&Tensor::ones(2, DType::F16, device).unwrap()).unwrap();
+    let error = Optimizer::of(Sgd::new(), vec![("h".to_string(), half)]).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("h of f16"), "{error}");
 }
 
 /// Files have every dtype, and are those that other programs read.

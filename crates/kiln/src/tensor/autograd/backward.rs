@@ -52,7 +52,9 @@ impl BackwardOptions {
         self
     }
 
-    /// Tracks the gradients, so that they have gradients too. Keeps the graph.
+    /// Tracks the gradients, so that they have gradients too. Keeps the graph, and with it everything that was computed, until
+    /// [`set_grad`](Tensor::set_grad) takes the gradients away: they refer to the tensors that have them. [`grad`](crate::grad) of a function keeps
+    /// nothing behind.
     #[must_use]
     pub fn create_graph(mut self) -> Self {
         (self.keeps_graph, self.creates_graph) = (true, true);
@@ -110,20 +112,16 @@ impl Tensor {
             return Err(invalid(message));
         }
         let BackwardOptions { gradient, keeps_graph, creates_graph } = options;
-        let graph = Graph::of(self, &[])?;
+        let graph = Graph::of(self, Vec::new())?;
         let seed = seed(self, gradient)?;
-        let found = mode::tracking(creates_graph, || {
-            let found = graph.gradients(seed)?;
-            // Added before any of them is set: an error leaves all as they were.
-            let sum = |(leaf, gradient): (Self, Self)| -> Result<(Self, Self)> {
-                let sum = leaf.grad().map_or(Ok(gradient.clone()), |before| before.add(&gradient))?;
-                Ok((leaf, sum))
+        let found = mode::tracking(creates_graph, || graph.gradients(seed))?;
+        mode::tracking(creates_graph, || {
+            let add = |(leaf, gradient): (Self, Self)| match &leaf.0.record {
+                Some(record) => record.add_gradient(gradient),
+                None => Ok(()),
             };
-            found.into_iter().map(sum).collect::<Result<Vec<_>>>()
+            found.into_iter().try_for_each(add)
         })?;
-        for (leaf, gradient) in found {
-            leaf.0.record.as_ref().expect("leaves are tracked").set_gradient(Some(gradient));
-        }
         if !keeps_graph {
             graph.release();
         }
@@ -159,6 +157,8 @@ pub(super) struct Graph {
     /// Inputs first; the tensor itself is the last one.
     nodes: Vec<Tracked>,
     numbers: HashMap<*const Node, usize>,
+    /// Where gradients end beside leaves.
+    ends: Vec<Tensor>,
 }
 
 struct Tracked {
@@ -170,15 +170,15 @@ struct Tracked {
 
 impl Graph {
     /// The records from `root` back to leaves and to `ends`.
-    pub(super) fn of(root: &Tensor, ends: &[Tensor]) -> Result<Self> {
-        let mut graph = Self { nodes: Vec::new(), numbers: HashMap::new() };
+    pub(super) fn of(root: &Tensor, ends: Vec<Tensor>) -> Result<Self> {
+        let mut graph = Self { nodes: Vec::new(), numbers: HashMap::new(), ends };
         // A stack of its own: records may reach back further than the thread's stack is deep.
         let mut stack = vec![(root.clone(), false)];
         while let Some((tensor, has_inputs)) = stack.pop() {
             let key = Arc::as_ptr(&tensor.0);
             let Some(record) = tensor.0.record.as_ref().filter(|_| !graph.numbers.contains_key(&key)) else { continue };
             let source = record.source();
-            let is_end = matches!(source, Source::Leaf) || ends.iter().any(|end| end.is_same(&tensor));
+            let is_end = matches!(source, Source::Leaf) || graph.ends.iter().any(|end| end.is_same(&tensor));
             if has_inputs || is_end {
                 graph.numbers.insert(key, graph.nodes.len());
                 graph.nodes.push(Tracked { tensor, source, is_end });
@@ -197,9 +197,9 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Whether gradients end at tensors that are not among these.
-    pub(super) fn has_other_ends(&self, ends: &[Tensor]) -> bool {
-        let is_other = |tensor: &Tensor| !ends.iter().any(|end| end.is_same(tensor));
+    /// Whether gradients end at leaves that were not asked for.
+    pub(super) fn has_other_ends(&self) -> bool {
+        let is_other = |tensor: &Tensor| !self.ends.iter().any(|end| end.is_same(tensor));
         self.nodes.iter().any(|node| node.is_end && is_other(&node.tensor))
     }
 
@@ -239,7 +239,7 @@ impl Graph {
                     }
                 }
                 Source::Function(function) => {
-                    let (inputs, others) = function.gradients(gradient)?;
+                    let (inputs, others) = function.gradients(gradient, &self.ends)?;
                     for (input, gradient) in inputs {
                         reach(&input, gradient)?;
                     }

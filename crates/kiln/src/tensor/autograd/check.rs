@@ -177,8 +177,10 @@ pub fn check_gradients(
     inputs: &[&Tensor],
     options: GradientCheck,
 ) -> Result<GradientReport> {
-    if !(options.step > 0.0 && options.relative >= 0.0 && options.absolute > 0.0) {
-        return Err(invalid(format!("check_gradients expected a step and tolerances above 0, found {options:?}")));
+    let is_sane = options.step > 0.0 && options.relative >= 0.0 && options.absolute > 0.0 && options.most_elements > 0;
+    if !is_sane {
+        let message = format!("check_gradients expected a step, tolerances and elements above 0, found {options:?}");
+        return Err(invalid(message));
     }
     let only_f32 = |tensor: &Tensor| {
         let found = Name(tensor);
@@ -188,12 +190,12 @@ pub fn check_gradients(
     };
     inputs.iter().try_for_each(|input| only_f32(input))?;
     let leaves = inputs.iter().map(|input| input.requires_grad()).collect::<Result<Vec<_>>>()?;
-    let result = function(&leaves)?;
+    let result = mode::tracking(true, || function(&leaves))?;
     only_f32(&result)?;
     let weights = weights(result.elements());
     let seed = Tensor::from_slice(&weights, result.shape(), result.device())?;
     // Not `backward`: what the function uses beside its inputs keeps the gradients that it has.
-    let graph = Graph::of(&result, &leaves)?;
+    let graph = Graph::of(&result, leaves.clone())?;
     let found = mode::tracking(false, || graph.gradients(seed))?;
     let differences = Differences { function, inputs, weights, step: options.step };
     let report = |(number, leaf): (usize, &Tensor)| {

@@ -18,7 +18,8 @@ pub(super) struct Function {
 /// The result of a function, of which only the inputs are kept for gradients: `backward` calls it once more. That takes the time of another call,
 /// and saves the memory of everything that is computed on the way.
 ///
-/// The function has to give the same result each time. Tensors of [`requires_grad`](Tensor::requires_grad) that it uses beside its inputs have
+/// The function has to give the same result each time: one that calls layers in a [`Mode`](crate::nn::Mode) clones it in each call, so that both
+/// draw the same random numbers. Layers leave their statistics alone in the second call. Tensors of [`requires_grad`](Tensor::requires_grad) that it uses beside its inputs have
 /// their gradients too.
 ///
 /// ```
@@ -67,8 +68,8 @@ impl Function {
         self.inputs
     }
 
-    /// Calls it again: the gradients of its inputs, and of leaves that it uses beside them.
-    pub(super) fn gradients(&self, gradient: Tensor) -> Result<(Found, Found)> {
+    /// Calls it again: the gradients of its inputs, and of leaves and `ends` that it uses beside them.
+    pub(super) fn gradients(&self, gradient: Tensor, ends: &[Tensor]) -> Result<(Found, Found)> {
         let keeps = mode::is_tracking();
         let again = |input: &Tensor| match input.0.record {
             Some(_) if keeps => input.passed_through(),
@@ -76,8 +77,8 @@ impl Function {
             None => input.clone(),
         };
         let inputs: Vec<Tensor> = mode::tracking(true, || self.inputs.iter().map(again).collect());
-        let result = mode::tracking(true, || (self.call)(&inputs))?;
-        let graph = Graph::of(&result, &inputs)?;
+        let result = mode::again(|| (self.call)(&inputs))?;
+        let graph = Graph::of(&result, [&inputs, ends].concat())?;
         let mut found = graph.gradients(gradient)?;
         let is_input = |tensor: &Tensor| inputs.iter().position(|input| input.is_same(tensor));
         let others = found.extract_if(.., |(tensor, _)| is_input(tensor).is_none()).collect();

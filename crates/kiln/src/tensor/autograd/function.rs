@@ -57,9 +57,9 @@ pub fn value_and_grad(
     };
     let inputs = parameters.iter().map(own).collect::<Result<Vec<_>>>()?;
     let value = mode::tracking(true, || function(&inputs))?;
-    let graph = Graph::of(&value, &inputs)?;
-    let is_nested = mode::is_tracking()
-        && (parameters.iter().any(|parameter| parameter.is_tracked()) || graph.has_other_ends(&inputs));
+    let graph = Graph::of(&value, inputs.clone())?;
+    let is_nested =
+        mode::is_tracking() && (parameters.iter().any(|parameter| parameter.is_tracked()) || graph.has_other_ends());
     let seed = seed(&value, None)?;
     let found = mode::tracking(is_nested, || graph.gradients(seed))?;
     let gradient = |input: &Tensor| {
@@ -67,11 +67,5 @@ pub fn value_and_grad(
         found.map_or_else(|| input.detach().like(0.0), |(_, gradient)| Ok(gradient.clone()))
     };
     let gradients = inputs.iter().map(gradient).collect::<Result<Vec<_>>>()?;
-    let value = if is_nested {
-        value
-    } else {
-        graph.release();
-        value.detach()
-    };
-    Ok((value, gradients))
+    Ok((if is_nested { value } else { value.detach() }, gradients))
 }

@@ -17,6 +17,7 @@ pub use backward::BackwardOptions;
 pub use check::{GradientCheck, GradientReport, check_gradients};
 pub use checkpoint::checkpoint;
 pub use function::{grad, value_and_grad};
+pub(crate) use mode::is_again;
 pub use mode::no_grad;
 pub(super) use record::Record;
 
@@ -26,7 +27,8 @@ use crate::Result;
 use record::Source;
 
 impl Tensor {
-    /// This tensor as one that gradients are computed for. It shares its elements; what is computed from it is tracked.
+    /// This tensor as one that gradients are computed for. It shares its elements; what is computed from it is tracked. Gradients end here: what a
+    /// tracked tensor was computed from has none of them.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

@@ -2,6 +2,7 @@
 
 use super::checkpoint::Function;
 use super::mode;
+use crate::Result;
 use crate::tensor::Tensor;
 use crate::tensor::node::{Node, Planned};
 use kiln_ir::graph::TensorType;
@@ -68,6 +69,17 @@ impl Record {
 
     pub(super) fn gradient(&self) -> Option<Tensor> {
         self.gradient.lock().clone()
+    }
+
+    /// Adds to what reached the leaf so far, also where several threads do.
+    pub(super) fn add_gradient(&self, gradient: Tensor) -> Result<()> {
+        let mut own = self.gradient.lock();
+        let sum = match &*own {
+            None => gradient,
+            Some(before) => before.add(&gradient)?,
+        };
+        *own = Some(sum);
+        Ok(())
     }
 
     pub(super) fn set_gradient(&self, gradient: Option<Tensor>) {

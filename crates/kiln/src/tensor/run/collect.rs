@@ -177,7 +177,8 @@ impl Collected {
     }
 
     /// Notes the nodes that somebody beside this graph has a handle to, or that gradients may need: they are kept if they are stored, and those
-    /// that were computed once already without being stored are stored this time. What a kernel computed for gradients is stored at once. Handles come and go while this counts, which costs a store too many or a
+    /// that were computed once already without being stored are stored this time. What kernels and reductions computed for
+    /// gradients is stored at once. Handles come and go while this counts, which costs a store too many or a
     /// computation later.
     fn note_held(&mut self) {
         // Outputs are stored whoever has a handle.
