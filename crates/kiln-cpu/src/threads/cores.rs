@@ -1,7 +1,7 @@
 //! Which cores workers are woken on: another one than the caller's.
 //!
-//! Where cores are few, the scheduler of Linux does not look for an idle one when it wakes a thread, if all were busy a moment ago. A worker that
-//! was put behind its caller stays there until the next tick, some milliseconds later: as long as many kernels together.
+//! Where cores are few, the scheduler of Linux was seen to put a worker behind its caller, for milliseconds: as long as many kernels together
+//! (`docs/performance.md`). It is thought not to look for an idle core if all were busy a moment ago, and to balance at the next tick.
 
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(super) use linux::Cores;
