@@ -23,3 +23,4 @@ mod properties;
 mod reductions;
 mod special;
 mod sums;
+mod weights;
