@@ -1,8 +1,8 @@
 //! Optimisers: how parameters follow their gradients.
 //!
 //! An [`Optimizer`] holds all parameters of a device as one long tensor, of which they are parts. So a step is one elementwise kernel for
-//! the parameters and one for each state of the rule, however many operations the rule has. Before them, gradients are brought together: by a
-//! kernel for each 32 of them, 7 on a GPU, and by one for these. [`Schedule`] says how fast parameters follow; [`LossScale`] keeps gradients of
+//! the parameters and one for each state of the rule, however many operations the rule has. Before them, gradients are brought together: by one
+//! kernel, or for more than 32 parameters (7 on a GPU) by copies. [`Schedule`] says how fast parameters follow; [`LossScale`] keeps gradients of
 //! `f16` in range.
 //!
 //! ```

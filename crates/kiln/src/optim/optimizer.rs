@@ -74,7 +74,7 @@ impl<R: Rule> Optimizer<R> {
         }
         let group = |parameters: Vec<(String, Parameter)>| -> Result<Group> {
             let parts: Vec<Tensor> = parameters.iter().map(|(_, parameter)| parameter.get()).collect();
-            let all = joined(&parts)?;
+            let all = Tensor::packed(&parts)?;
             all.eval()?;
             let state = |_: &&str| Tensor::zeros(all.elements(), all.dtype(), all.device());
             let states = rule.states().iter().map(state).collect::<Result<_>>()?;
@@ -150,7 +150,7 @@ impl<R: Rule> Optimizer<R> {
                 parameter.grad().map_or_else(zeros, Ok)
             };
             let gradients = group.parameters.iter().map(gradient).collect::<Result<Vec<_>>>()?;
-            let all = joined(&gradients)?;
+            let all = Tensor::packed(&gradients)?;
             if factor == 1.0 { Ok(all) } else { all.mul_scalar(factor) }
         };
         no_grad(|| self.groups.iter().map(of_group).collect())
@@ -257,7 +257,7 @@ impl<R: Rule> Optimizer<R> {
         let of_group = |group: &Group| {
             let of_state = |name: &&str| {
                 let own = |(own, parameter): &(String, Parameter)| find(format!("{own}.{name}"), &parameter.get());
-                joined(&group.parameters.iter().map(own).collect::<Result<Vec<_>>>()?)
+                Tensor::packed(&group.parameters.iter().map(own).collect::<Result<Vec<_>>>()?)
             };
             self.rule.states().iter().map(of_state).collect::<Result<Vec<_>>>()
         };
@@ -275,7 +275,7 @@ impl Group {
     fn current(&self) -> Result<Tensor> {
         let own: Vec<Tensor> = self.parameters.iter().map(|(_, parameter)| parameter.get()).collect();
         let is_own = own.iter().zip(&self.parts).all(|(own, part)| own.is_same(part));
-        if is_own { Ok(self.all.clone()) } else { joined(&own) }
+        if is_own { Ok(self.all.clone()) } else { Tensor::packed(&own) }
     }
 
     /// Makes the parameters parts of a tensor.
@@ -298,12 +298,6 @@ impl Group {
         };
         self.parameters.iter().map(part).collect()
     }
-}
-
-/// All elements of some tensors, one behind the other.
-fn joined(tensors: &[Tensor]) -> Result<Tensor> {
-    let flat = tensors.iter().map(|tensor| tensor.detach().flatten()).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&flat, 0)
 }
 
 fn describe(tensor: &Tensor) -> String {

@@ -2,7 +2,11 @@
 
 use super::Tensor;
 use super::check::{self, Axis, invalid, mismatch, names};
+use super::node::Storage;
+use super::run::allocate_elements;
 use crate::{Device, DeviceKind, Result};
+use kiln_ir::graph::TensorType;
+use kiln_ir::{Layout, Shape};
 use kiln_kernels::cat::Cat;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -55,6 +59,33 @@ impl Tensor {
                 Self::join(&parts.iter().collect::<Vec<_>>(), axis)
             }
         }
+    }
+
+    /// All elements of some tensors of `f32`, one behind the other: by one kernel, or where they are too many for it, by copies. For these the
+    /// tensors are computed here.
+    pub(crate) fn packed(tensors: &[Self]) -> Result<Self> {
+        let flat = tensors.iter().map(|tensor| tensor.detach().flatten()).collect::<Result<Vec<_>>>()?;
+        let device = flat[0].device();
+        if flat.len() <= most_joined(device) {
+            return Self::cat(&flat, 0);
+        }
+        let flat = flat.iter().map(Self::contiguous).collect::<Result<Vec<_>>>()?;
+        Self::eval_all(&flat.iter().collect::<Vec<_>>())?;
+        let elements: usize = flat.iter().map(Self::elements).sum();
+        let ty = TensorType { shape: Shape::from(elements).checked()?, dtype: flat[0].dtype() };
+        let buffer = allocate_elements(device, &ty)?;
+        let mut commands = device.commands();
+        let mut start = 0;
+        for tensor in &flat {
+            let storage = tensor.0.storage().expect("it was computed above");
+            let ty = &tensor.0.kind.ty;
+            let (bytes, from) = (ty.bytes(), (storage.layout.offset() * ty.dtype.bytes()) as u64);
+            commands.copy(&storage.buffer.slice(from..from + bytes)?, &buffer.slice(start..start + bytes)?)?;
+            start += bytes;
+        }
+        let submission = device.submit(commands)?;
+        let layout = Arc::new(Layout::contiguous(ty.shape.clone()));
+        Ok(Self::ready(ty, device, Storage { buffer, layout, submission }))
     }
 
     /// Tensors of one shape one after the other along a new axis.
