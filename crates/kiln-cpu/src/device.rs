@@ -2,10 +2,11 @@
 
 use crate::heap::Heap;
 use crate::map::{Map, bytes_of, bytes_of_mut};
+use crate::native::Laps;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{Command, DeviceApi, DeviceInfo, NativeRun, RawMemory, Usage};
+use kiln_runtime::{Command, DeviceApi, DeviceInfo, NativeRun, RawMemory, Recorder, Usage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,7 @@ pub struct CpuDevice {
     submissions: AtomicU64,
     heap: Heap,
     fault: OnceLock<Error>,
+    recorder: Recorder,
 }
 
 impl CpuDevice {
@@ -43,7 +45,7 @@ impl CpuDevice {
         let simd = options.simd_level()?;
         let info = identity::describe(threads.count(), simd, default_usage);
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
-        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault })
+        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault, recorder: Recorder::new() })
     }
 
     /// The vector instructions that its kernels use.
@@ -60,7 +62,22 @@ impl CpuDevice {
         self.submissions.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    fn execute(&self, command: &Command) -> Result<()> {
+    /// The number of a submission that has ended, whose kernels the recorder learns where it is on.
+    fn number_recorded(&self, laps: Option<&Laps>) -> u64 {
+        let number = self.number();
+        if let Some(laps) = laps {
+            self.recorder.record(number, &laps.runs);
+        }
+        number
+    }
+
+    /// Where kernels are timed; `None` while nobody watches.
+    #[inline]
+    fn laps(&self) -> Option<Laps> {
+        self.recorder.is_on().then(Laps::default)
+    }
+
+    fn execute(&self, command: &Command, laps: Option<&mut Laps>) -> Result<()> {
         match command {
             Command::Copy { from, to, .. } => {
                 let (from, mut to) = kiln_runtime::access_pair(from, to);
@@ -70,7 +87,7 @@ impl CpuDevice {
                 let mut buffer = buffer.access_mut();
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
-            Command::Native(call) => self.run_native(&call.as_run()),
+            Command::Native(call) => self.run_native(&call.as_run(), laps),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -79,12 +96,12 @@ impl CpuDevice {
     }
 
     /// Runs a program. A panic ends the device, on whatever thread: what it should have written is not there.
-    fn run_native(&self, call: &NativeRun<'_>) -> Result<()> {
+    fn run_native(&self, call: &NativeRun<'_>, laps: Option<&mut Laps>) -> Result<()> {
         let Some(program) = call.work().downcast_ref::<NativeProgram>() else {
             let message = format!("CPU device expected a native program, found other work `{}`", call.name());
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        let run = || program.run(call, &self.threads, self.simd);
+        let run = || program.run(call, &self.threads, self.simd, laps);
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -131,14 +148,16 @@ impl DeviceApi for CpuDevice {
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
         self.check_fault()?;
-        commands.iter().try_for_each(|command| self.execute(command))?;
-        Ok(self.number())
+        let mut laps = self.laps();
+        commands.iter().try_for_each(|command| self.execute(command, laps.as_mut()))?;
+        Ok(self.number_recorded(laps.as_ref()))
     }
 
     fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
         self.check_fault()?;
-        self.run_native(run)?;
-        Ok(self.number())
+        let mut laps = self.laps();
+        self.run_native(run, laps.as_mut())?;
+        Ok(self.number_recorded(laps.as_ref()))
     }
 
     fn notify(&self, _: u64, waker: Waker) {
@@ -192,6 +211,10 @@ impl RawMemory for CpuDevice {
 
     fn tidy(&self) {
         self.heap.tidy();
+    }
+
+    fn recorder(&self) -> Option<&Recorder> {
+        Some(&self.recorder)
     }
 }
 

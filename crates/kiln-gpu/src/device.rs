@@ -16,7 +16,7 @@ use crate::values::Pages;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_runtime::{
-    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, Program, RawMemory, Usage,
+    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, Program, RawMemory, Recorder, Usage,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -166,6 +166,10 @@ impl RawMemory for GpuDevice {
 
     fn driver_bytes(&self) -> Option<u64> {
         self.timeline.device.generate_allocator_report().map(|report| report.total_reserved_bytes)
+    }
+
+    fn recorder(&self) -> Option<&Recorder> {
+        Some(self.timeline.stamps.recorder())
     }
 }
 

@@ -7,7 +7,7 @@ use crate::scope::{catch, convert};
 use crate::timeline::{Submission, Timeline};
 use crate::values::{Page, Values};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Buffer, Command, Dispatch};
+use kiln_runtime::{Buffer, Command, Dispatch, KernelRun};
 
 /// One command, with its buffers found.
 pub(crate) enum Step<'a> {
@@ -23,6 +23,7 @@ pub(crate) struct Run<'a> {
     values: Option<wgpu::BindGroup>,
     offsets: Vec<u32>,
     workgroups: [u32; 3],
+    dispatch: &'a Dispatch,
 }
 
 impl<'a> Step<'a> {
@@ -37,7 +38,7 @@ impl<'a> Step<'a> {
                 let (kernel, workgroups) = (GpuKernel::of(dispatch)?, dispatch.workgroups());
                 let offsets = values.add(dispatch, gpu.value_alignment());
                 let bound = bind(gpu, kernel, dispatch)?;
-                Ok(Self::Dispatch(Run { kernel, bound, values: None, offsets, workgroups }))
+                Ok(Self::Dispatch(Run { kernel, bound, values: None, offsets, workgroups, dispatch }))
             }
             other => {
                 Err(Error::new(ErrorKind::Unsupported, format!("expected a command that is known, found {other:?}")))
@@ -124,26 +125,48 @@ pub(crate) fn run(timeline: &Timeline, steps: &[Step<'_>]) -> Result<u64> {
 
 fn encode(timeline: &Timeline, steps: &[Step<'_>]) -> Submission {
     let mut encoder = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let watched = timeline.stamps.recorder().is_on().then(|| timeline.stamps.watch(&timeline.device, runs(steps)));
+    let (is_watched, mut dispatches) = (watched.is_some(), 0);
     let is_dispatch = |step: &Step<'_>| matches!(step, Step::Dispatch(_));
-    // All dispatches in a row are one pass; wgpu orders those that touch the same buffers.
-    for steps in steps.chunk_by(|one, other| is_dispatch(one) && is_dispatch(other)) {
+    // All dispatches in a row are one pass, unless each is timed; wgpu orders those that touch the same buffers.
+    for steps in steps.chunk_by(|one, other| !is_watched && is_dispatch(one) && is_dispatch(other)) {
         match &steps[0] {
             Step::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
                 encoder.copy_buffer_to_buffer(&from.buffer, *from_offset, &to.buffer, *to_offset, *bytes);
             }
             Step::Zero { block, offset, bytes } => encoder.clear_buffer(&block.buffer, *offset, Some(*bytes)),
-            Step::Dispatch(_) => encode_pass(&mut encoder, steps),
+            Step::Dispatch(_) => {
+                let stamps = watched.as_ref().and_then(|watched| watched.writes(dispatches));
+                dispatches += steps.len();
+                encode_pass(&mut encoder, steps, stamps);
+            }
         }
+    }
+    if let Some(watched) = &watched {
+        watched.resolve(&mut encoder);
     }
     let sentinel = timeline.sentinels.take(&timeline.device);
     sentinel.encode(&timeline.queue, &mut encoder);
-    Submission { commands: encoder.finish(), sentinel }
+    Submission { commands: encoder.finish(), sentinel, watched }
 }
 
-fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[Step<'_>]) {
-    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+/// What the dispatches among the steps run.
+fn runs(steps: &[Step<'_>]) -> Vec<KernelRun> {
+    let run = |step: &Step<'_>| match step {
+        Step::Dispatch(run) => Some(KernelRun::untimed(run.dispatch)),
+        Step::Copy { .. } | Step::Zero { .. } => None,
+    };
+    steps.iter().filter_map(run).collect()
+}
+
+fn encode_pass(
+    encoder: &mut wgpu::CommandEncoder,
+    steps: &[Step<'_>],
+    timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
+) {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
     for step in steps {
-        let Step::Dispatch(Run { kernel, bound, values, offsets, workgroups: [x, y, z] }) = step else { continue };
+        let Step::Dispatch(Run { kernel, bound, values, offsets, workgroups: [x, y, z], .. }) = step else { continue };
         pass.set_pipeline(&kernel.pipeline);
         pass.set_bind_group(0, &bound.group, &[]);
         if let Some(values) = values {

@@ -3,6 +3,7 @@
 use crate::fault::{Fault, one_line};
 use crate::scope::{catch, convert};
 use crate::sentinel::{Sentinel, Sentinels};
+use crate::stamps::{Stamps, Watched};
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -10,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// The queue of a device with everything that is in flight on it.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub(crate) struct Timeline {
     pub(crate) queue: wgpu::Queue,
     pub(crate) fault: Arc<Fault>,
     pub(crate) sentinels: Arc<Sentinels>,
+    pub(crate) stamps: Arc<Stamps>,
     next_block: AtomicU64,
     /// Number of the newest submission; written under the lock of `in_flight`.
     submitted: AtomicU64,
@@ -82,13 +85,15 @@ impl Drop for Completion {
 pub(crate) struct Submission {
     pub(crate) commands: wgpu::CommandBuffer,
     pub(crate) sentinel: Sentinel,
+    /// The dispatches in it, while somebody watches.
+    pub(crate) watched: Option<Watched>,
 }
 
 impl Timeline {
     pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, fault: Arc<Fault>) -> Self {
         let (submitted, progress, sentinels) = (AtomicU64::new(0), Arc::default(), Arc::default());
-        let next_block = AtomicU64::new(0);
-        Self { device, queue, fault, sentinels, next_block, submitted, progress, in_flight: Mutex::default() }
+        let (next_block, stamps) = (AtomicU64::new(0), Arc::new(Stamps::new(&device, &queue)));
+        Self { device, queue, fault, sentinels, stamps, next_block, submitted, progress, in_flight: Mutex::default() }
     }
 
     /// A number that no block of this device has had.
@@ -99,7 +104,8 @@ impl Timeline {
     /// Hands commands to the queue and returns the number of the submission. None at all is a submission too.
     pub(crate) fn submit(&self, submission: Option<Submission>) -> Result<u64> {
         self.fault.check()?;
-        let (commands, sentinel) = submission.map(|s| (s.commands, s.sentinel)).unzip();
+        let (commands, proof) = submission.map(|s| (s.commands, (s.sentinel, s.watched))).unzip();
+        let submitted = Instant::now();
         // The lock makes the order of the numbers that of the queue. Callbacks that wgpu runs meanwhile must not take it.
         let mut in_flight = self.in_flight.lock();
         let (index, error) = catch(&self.device, || self.queue.submit(commands));
@@ -108,8 +114,14 @@ impl Timeline {
         }
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
-        match sentinel {
-            Some(sentinel) => sentinel.watch(self, completion),
+        match proof {
+            Some((sentinel, watched)) => {
+                // Before the sentinel: who has waited for the submission finds its kernels told.
+                if let Some(watched) = watched {
+                    self.stamps.deliver(watched, submitted, number);
+                }
+                sentinel.watch(self, completion);
+            }
             None => self.queue.on_submitted_work_done(move || completion.done()),
         }
         in_flight.push_back(index);

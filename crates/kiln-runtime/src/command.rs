@@ -4,6 +4,7 @@ use crate::buffer::Buffer;
 use crate::kernel::{LoadedKernel, check_bound};
 use crate::memory::Usage;
 use crate::native::NativeCall;
+use crate::observe::KernelCost;
 use crate::rebinding::Rebinding;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::any::Any;
@@ -117,6 +118,7 @@ pub struct Dispatch {
     buffers: Vec<BoundBuffer>,
     values: Vec<BoundValue>,
     workgroups: [u32; 3],
+    cost: Option<KernelCost>,
     prepared: Prepared,
 }
 
@@ -149,8 +151,9 @@ impl Dispatch {
         buffers: Vec<BoundBuffer>,
         values: Vec<BoundValue>,
         workgroups: [u32; 3],
+        cost: Option<KernelCost>,
     ) -> Self {
-        Self { kernel, buffers, values, workgroups, prepared: Prepared::default() }
+        Self { kernel, buffers, values, workgroups, cost, prepared: Prepared::default() }
     }
 
     /// The kernel.
@@ -171,6 +174,12 @@ impl Dispatch {
     /// Workgroups along each axis; none of them zero, none above the device's limit.
     pub fn workgroups(&self) -> [u32; 3] {
         self.workgroups
+    }
+
+    /// What it costs: as its launch says, otherwise all bytes of its buffers.
+    pub fn cost(&self) -> KernelCost {
+        let all_bytes = || self.buffers.iter().map(|bound| bound.buffer.bytes()).sum();
+        self.cost.unwrap_or_else(|| KernelCost { bytes: all_bytes(), flops: 0 })
     }
 
     /// The dispatch with other buffers in the place of its own, checked as a launch is.

@@ -25,7 +25,7 @@
 //! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
 //! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device; `kernel/` turns WGSL
 //! into kernels, finds them again and launches them; `command` and `capture` are what a device is asked to do, `graph/` in
-//! which order.
+//! which order; `observe/` tells what it did.
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +40,7 @@ mod kernel;
 pub mod memory;
 mod native;
 mod null;
+mod observe;
 pub mod pool;
 mod rebinding;
 mod size;
@@ -61,5 +62,6 @@ pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
 pub use native::{NativeAccess, NativeCall, NativeRun};
 pub use null::{NullArguments, NullDevice, Record};
+pub use observe::{KernelCost, KernelRun, KernelStatistics, Recorder};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;

@@ -1,5 +1,6 @@
 //! What a device's memory is to the pool and to buffers: raw blocks, regions of them, and how the host reaches them.
 
+use crate::observe::Recorder;
 use kiln_ir::Result;
 use serde::Serialize;
 use std::any::Any;
@@ -57,6 +58,11 @@ pub trait RawMemory: Any + Send + Sync {
     /// The pool's maintenance thread calls this whenever it has looked for idle blocks, from a point where nobody waits for
     /// it: what the freed blocks leave behind can be tidied up.
     fn tidy(&self) {}
+
+    /// Where what happens is told; `None` where nobody can watch.
+    fn recorder(&self) -> Option<&Recorder> {
+        None
+    }
 }
 
 /// What a [`RawMemory`] is and can do.

@@ -31,6 +31,9 @@
 //!
 //! # Features
 //!
+//! `events` (on by default): what devices do is counted, timed and told to whoever watches
+//! ([`set_profiling`](kiln_runtime::Device::set_profiling)). It costs nothing while nobody does.
+//!
 //! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
 
 #![forbid(unsafe_code)]
@@ -64,10 +67,11 @@ pub use kiln_kernels as kernels;
 pub use kiln_runtime::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
     CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,
-    Feature, Graph, GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag,
-    KernelHash, KernelKey, KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, Optimisation,
-    Origin, Outcome, PendingRead, Pool, PoolConfig, PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection,
-    RunReport, Scalar, TypedBuffer, Usage, Value, graph, pool, store,
+    Feature, Graph, GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelCost,
+    KernelFlag, KernelHash, KernelKey, KernelOptions, KernelSource, KernelStatistics, KernelWarmFailure,
+    KernelWarmReport, Launch, Optimisation, Origin, Outcome, PendingRead, Pool, PoolConfig, PoolOptions,
+    PoolStatistics, Preload, PreparedKernel, Reflection, RunReport, Scalar, TypedBuffer, Usage, Value, graph, pool,
+    store,
 };
 pub use tensor::{
     Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,

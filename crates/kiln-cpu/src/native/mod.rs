@@ -9,6 +9,7 @@ mod body;
 mod columns;
 mod fold;
 mod lanes;
+mod laps;
 mod load;
 mod loops;
 mod machine;
@@ -18,15 +19,18 @@ mod step;
 mod tiles;
 mod workers;
 
+pub(crate) use laps::Laps;
+
 use crate::Threads;
 use crate::map::{bytes_of, bytes_of_mut};
 use body::bug;
 use kiln_ir::plan::{Place, Plan, Source};
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
 use kiln_runtime::{Buffer, BufferUse, CommandList, NativeRun};
+use laps::Stretch;
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use step::{PlanStep, Room};
 use workers::Pieces;
 
@@ -44,6 +48,8 @@ pub struct NativeProgram {
     /// How many of them are inputs, at least; a run may bring inputs that no step reads.
     inputs: usize,
     scalars: usize,
+    /// The steps as they are timed, from the first time on that they are.
+    stretches: OnceLock<Vec<Stretch>>,
 }
 
 /// The memory of a run: slots, own values, inputs.
@@ -71,8 +77,16 @@ impl NativeProgram {
             }
         }
         let first_input = plan.slots.len() + own;
-        let mut program =
-            Self { plan: Arc::clone(plan), name: name(plan), level, steps: Vec::new(), rooms, inputs: 0, scalars: 0 };
+        let mut program = Self {
+            plan: Arc::clone(plan),
+            name: name(plan),
+            level,
+            steps: Vec::new(),
+            rooms,
+            inputs: 0,
+            scalars: 0,
+            stretches: OnceLock::new(),
+        };
         for step in &plan.steps {
             let find = |source: &Source| match *source {
                 Source::Input(input) => Some(first_input + input),
@@ -136,7 +150,13 @@ impl NativeProgram {
     /// # Errors
     /// `InvalidArgument` where the buffers or scalars are not those of the plan, or where a kernel finds an operand at
     /// fault; `Unsupported` where the program is for a higher level; `Internal` where a kernel panicked.
-    pub(crate) fn run(&self, call: &NativeRun<'_>, threads: &Threads, level: SimdLevel) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        call: &NativeRun<'_>,
+        threads: &Threads,
+        level: SimdLevel,
+        laps: Option<&mut Laps>,
+    ) -> Result<()> {
         if self.level > level {
             let message = format!("expected a program for {level} or less, found one for {}", self.level);
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -150,11 +170,17 @@ impl NativeProgram {
         let mut access = call.access();
         let bases = self.bases(call, &mut access)?;
         let pieces = Pieces { threads, simd: self.level };
-        for step in &self.steps {
+        let run = |step: &PlanStep| {
             // SAFETY: `bases` checked that each buffer has the room and the alignment that the steps were checked
             // against, and `access` proves that nobody else touches what is written, and nobody writes what is read.
             // The level is one that the processor has, by the check in `new`.
-            unsafe { step.run(&bases, call.words(), &pieces) }?;
+            unsafe { step.run(&bases, call.words(), &pieces) }
+        };
+        let Some(laps) = laps else { return self.steps.iter().try_for_each(run) };
+        laps.begin();
+        for stretch in self.stretches.get_or_init(|| laps::stretches(&self.plan)) {
+            self.steps[stretch.steps.clone()].iter().try_for_each(run)?;
+            laps.end(stretch);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::value::{Number, Value};
 use super::{Kernel, wide};
 use crate::buffer::{Buffer, TypedBuffer};
 use crate::command::{BoundBuffer, BoundValue, Command, CommandList, Dispatch};
+use crate::observe::KernelCost;
 use bytemuck::Pod;
 use kiln_ir::{Error, ErrorKind, Result};
 
@@ -20,6 +21,7 @@ pub struct Launch<'k> {
     /// By the index of the binding.
     arguments: Vec<Given>,
     grid: Option<Grid>,
+    cost: Option<KernelCost>,
     fault: Option<Error>,
 }
 
@@ -98,7 +100,8 @@ impl<'a, T: Pod> From<&'a mut TypedBuffer<T>> for Argument<'a> {
 
 impl<'k> Launch<'k> {
     pub(super) fn new(kernel: &'k Kernel) -> Self {
-        Self { kernel, arguments: vec![Given::Nothing; kernel.reflection().bindings.len()], grid: None, fault: None }
+        let arguments = vec![Given::Nothing; kernel.reflection().bindings.len()];
+        Self { kernel, arguments, grid: None, cost: None, fault: None }
     }
 
     /// Gives a buffer to a binding: `&buffer` where the kernel only reads it, `&mut buffer` where it may write it.
@@ -118,6 +121,13 @@ impl<'k> Launch<'k> {
     /// How many workgroups run.
     pub fn grid(mut self, grid: Grid) -> Self {
         self.grid = Some(grid);
+        self
+    }
+
+    /// What the launch costs, for the [statistics](crate::KernelStatistics) of the device. Without it, the bytes of all its
+    /// buffers.
+    pub fn cost(mut self, cost: KernelCost) -> Self {
+        self.cost = Some(cost);
         self
     }
 
@@ -238,16 +248,18 @@ impl<'k> Launch<'k> {
         check_bound(reflection, &buffers)?;
         let limit = self.kernel.device().info().limits.max_workgroups_per_axis;
         if total.iter().all(|count| *count <= limit) {
-            return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, total)]);
+            return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, total, self.cost)]);
         }
         let parts = split(total, limit)?;
         let kernel = self.kernel.widened()?;
         let slot = kernel.reflection().bindings.iter().position(|binding| binding.kind == BindingKind::Grid);
         let slot = slot.ok_or_else(|| Error::new(ErrorKind::Internal, "expected a wide kernel to take its grid"))?;
+        // The first part stands for the cost of all.
+        let mut cost = self.cost;
         let part = |(first, count)| {
             let mut values = values.clone();
             values.push(BoundValue { slot: slot as u32, bytes: wide::encode(first, total) });
-            Dispatch::new(kernel.loaded().clone(), buffers.clone(), values, count)
+            Dispatch::new(kernel.loaded().clone(), buffers.clone(), values, count, cost.replace(KernelCost::default()))
         };
         Ok(parts.map(part).collect())
     }

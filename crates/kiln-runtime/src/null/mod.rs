@@ -10,6 +10,7 @@ use crate::device::{Device, DeviceApi, Loaded};
 use crate::info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, fingerprint};
 use crate::kernel::{Artifact, Code, KernelCacheOptions, Program, RawKernel, RuntimeChecks};
 use crate::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Usage};
+use crate::observe::{KernelRun, Recorder};
 use crate::pool::PoolOptions;
 use faults::Faults;
 use kiln_ir::{Error, ErrorKind, Result};
@@ -43,6 +44,7 @@ pub struct NullDevice {
     capacity_bytes: u64,
     manual: bool,
     kernels: BTreeMap<String, HostKernel>,
+    recorder: Arc<Recorder>,
 }
 
 /// What a kernel does on the null device.
@@ -140,7 +142,14 @@ impl NullDevice {
             memory: DeviceMemory { total_bytes: None, default_budget_bytes: budget, shared_with_host: true },
         };
         let shared = Arc::new(Shared { info, state: Mutex::default(), running: Mutex::default() });
-        Self { shared, properties, capacity_bytes: u64::MAX, manual: false, kernels: BTreeMap::new() }
+        Self {
+            shared,
+            properties,
+            capacity_bytes: u64::MAX,
+            manual: false,
+            kernels: BTreeMap::new(),
+            recorder: Arc::default(),
+        }
     }
 
     /// What the memory is and can do.
@@ -340,6 +349,10 @@ impl RawMemory for NullDevice {
         Ok(())
     }
 
+    fn recorder(&self) -> Option<&Recorder> {
+        Some(&self.recorder)
+    }
+
     fn driver_bytes(&self) -> Option<u64> {
         Some(self.live_bytes())
     }
@@ -373,6 +386,10 @@ impl DeviceApi for NullDevice {
             state.queue.push_back((submission, steps));
             submission
         };
+        if self.recorder.is_on() {
+            let dispatches = commands.iter().filter_map(Command::as_dispatch);
+            self.recorder.record(submission, &dispatches.map(KernelRun::untimed).collect::<Vec<_>>());
+        }
         if !self.manual {
             self.complete(submission);
         }

@@ -5,7 +5,8 @@ use kiln_ir::plan::{Place, Plan, Source, Step};
 use kiln_ir::wgsl::{self, WgslFeatures, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{
-    Binding, Buffer, Device, DeviceInfo, Feature, Grid, Kernel, KernelFlag, KernelOptions, KernelSource, Launch, Value,
+    Binding, Buffer, Device, DeviceInfo, Feature, Grid, Kernel, KernelCost, KernelFlag, KernelOptions, KernelSource,
+    Launch, Value,
 };
 use std::collections::BTreeSet;
 
@@ -22,6 +23,7 @@ struct GpuStep {
     rendered: WgslKernel,
     /// By binding of the kernel.
     takes: Vec<Take>,
+    cost: KernelCost,
 }
 
 /// What a binding of a kernel is given.
@@ -101,11 +103,12 @@ impl GpuStep {
         let kernel = device.kernel(source)?;
         let bindings = kernel.reflection().bindings.iter();
         let takes = bindings.map(|binding| take(binding, step, homes)).collect::<Result<_>>()?;
-        Ok(Self { kernel, rendered, takes })
+        let cost = KernelCost { bytes: step.read_bytes() + step.written_bytes(), flops: step.kernel.flops() };
+        Ok(Self { kernel, rendered, takes, cost })
     }
 
     fn launch(&self, buffers: Buffers<'_>, scalars: &[u32]) -> Result<Launch<'_>> {
-        let mut launch = self.kernel.launch().grid(Grid::workgroups(self.rendered.workgroups));
+        let mut launch = self.kernel.launch().grid(Grid::workgroups(self.rendered.workgroups)).cost(self.cost);
         for (index, take) in self.takes.iter().enumerate() {
             launch = match *take {
                 Take::Read(memory) => launch.bind(index, buffers.get(memory)?),

@@ -1,0 +1,90 @@
+//! Sums over the launches of each kernel.
+
+use super::recorder::KernelRun;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What one kernel did since profiling began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelStatistics {
+    /// The name, as `Tensor::explain` shows it.
+    pub name: String,
+    /// How often it was launched.
+    pub launches: u64,
+    /// Device time of those launches that were timed.
+    pub total: Duration,
+    /// Launches that were timed.
+    pub timed: u64,
+    /// Bytes that all launches read and wrote. A kernel whose author says nothing counts all of its buffers.
+    pub bytes: u64,
+    /// Arithmetic operations of all launches.
+    pub flops: u64,
+}
+
+/// The sums so far, by name.
+#[derive(Debug, Default)]
+pub(super) struct Totals(HashMap<Arc<str>, KernelStatistics>);
+
+impl Totals {
+    pub(super) fn add(&mut self, run: &KernelRun) {
+        let KernelRun { name, cost, launches, time } = run;
+        // A look before an entry: the name is copied only for the first launch.
+        if !self.0.contains_key(name) {
+            let first = KernelStatistics { name: name.to_string(), ..KernelStatistics::default() };
+            self.0.insert(Arc::clone(name), first);
+        }
+        let Some(sum) = self.0.get_mut(name) else { return };
+        sum.launches += launches;
+        sum.bytes = sum.bytes.saturating_add(cost.bytes.saturating_mul(*launches));
+        sum.flops = sum.flops.saturating_add(cost.flops.saturating_mul(*launches));
+        if let Some((_, took)) = time {
+            sum.total += *took;
+            sum.timed += launches;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The longest first; by name where they are equal, so that no order of a map is seen.
+    pub(super) fn statistics(&self) -> Vec<KernelStatistics> {
+        let mut all: Vec<KernelStatistics> = self.0.values().cloned().collect();
+        all.sort_by(|a, b| (Reverse(a.total), &a.name).cmp(&(Reverse(b.total), &b.name)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::KernelCost;
+    use super::*;
+    use std::time::Instant;
+
+    fn run(name: &str, launches: u64, millis: Option<u64>) -> KernelRun {
+        let time = millis.map(|millis| (Instant::now(), Duration::from_millis(millis)));
+        KernelRun { name: name.into(), cost: KernelCost { bytes: 10, flops: 3 }, launches, time }
+    }
+
+    #[test]
+    fn launches_of_a_name_are_summed_and_the_longest_comes_first() {
+        let mut totals = Totals::default();
+        for run in [run("add", 1, Some(2)), run("mul", 4, Some(5)), run("add", 2, Some(2)), run("add", 7, None)] {
+            totals.add(&run);
+        }
+        let sum = |name: &str, launches, millis, timed| KernelStatistics {
+            name: name.to_string(),
+            launches,
+            total: Duration::from_millis(millis),
+            timed,
+            bytes: launches * 10,
+            flops: launches * 3,
+        };
+        assert_eq!(totals.statistics(), [sum("mul", 4, 5, 4), sum("add", 10, 4, 3)]);
+        totals.clear();
+        assert_eq!(totals.statistics(), []);
+    }
+}
