@@ -4,6 +4,7 @@ use crate::{Number, Op, Ready};
 use kiln::{AttentionOptions, DType, Device, Result, Status, Tensor};
 
 /// A work on a device of Kiln, with its inputs in place.
+#[derive(Debug)]
 pub struct Ours {
     op: Op,
     inputs: Vec<Tensor>,
@@ -45,12 +46,33 @@ impl Ours {
         self.computed().map(drop)
     }
 
+    /// Builds the expression anew and computes it, or hands it to the device, which is not waited for.
+    ///
+    /// # Errors
+    /// Those of the ops and of [`Tensor::eval`].
+    pub fn compute(&self) -> Result<Vec<Tensor>> {
+        let results = self.expression()?;
+        match &results[..] {
+            [result] => result.eval()?,
+            several => Tensor::eval_all(&several.iter().collect::<Vec<_>>())?,
+        }
+        Ok(results)
+    }
+
+    /// The elements of results, one after the other, as `f32`.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn read(results: &[Tensor]) -> Result<Vec<f32>> {
+        Ok(results.iter().map(elements).collect::<Result<Vec<_>>>()?.concat())
+    }
+
     /// The elements of the result, as `f32`; several results one after the other.
     ///
     /// # Errors
     /// As [`run`](Self::run), and of reading.
     pub fn output(&self) -> Result<Vec<f32>> {
-        Ok(self.computed()?.iter().map(elements).collect::<Result<Vec<_>>>()?.concat())
+        Self::read(&self.computed()?)
     }
 
     /// The work in the form that all libraries share.
@@ -77,11 +99,7 @@ impl Ours {
     }
 
     fn computed(&self) -> Result<Vec<Tensor>> {
-        let results = self.expression()?;
-        match &results[..] {
-            [result] => result.eval()?,
-            several => Tensor::eval_all(&several.iter().collect::<Vec<_>>())?,
-        }
+        let results = self.compute()?;
         // The CPU device is done by now; a GPU is waited for.
         if let Some(result) = results.last()
             && result.status() == Status::Submitted

@@ -20,6 +20,7 @@ mod run;
 mod settings;
 mod source_args;
 mod terminal;
+mod validate;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -42,6 +43,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Validate(Box<validate::Args>),
     Doctor(doctor::Args),
     Run(Box<run::Args>),
     Eval(Box<eval::Args>),
@@ -52,6 +54,7 @@ enum Command {
 fn main() -> ExitCode {
     quiet_wayland();
     let outcome: Fallible<ExitCode> = match Cli::parse().command {
+        Command::Validate(args) => validate::run(&args),
         Command::Doctor(args) => doctor::run(&args).map_err(Into::into),
         Command::Run(args) => run::run(&args),
         Command::Eval(args) => eval::run(&args),

@@ -90,6 +90,19 @@ pub struct MachineLimits {
     pub timer_resolution_s: f64,
     /// Bandwidths of smaller arrays, which caches hold, as far as claims needed them.
     pub bandwidths: Vec<Bandwidth>,
+    /// The roofs of each device that was validated.
+    pub devices: Vec<Roof>,
+}
+
+/// What a device could do at most.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Roof {
+    /// As on the command line: `cpu`, `gpu:0`.
+    pub device: String,
+    /// Additions and multiplications of `f32` per second, in fused pairs.
+    pub peak_flops_per_s: f64,
+    /// Bytes per second, read and written, of a copy that its caches do not hold.
+    pub copy_bytes_per_s: f64,
 }
 
 /// A measured bandwidth.
@@ -105,13 +118,14 @@ pub struct Bandwidth {
 
 /// How a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Everything was checked, and the target is reached.
     Shown,
     /// An output is wrong, or the target is missed by more than noise explains.
     Failed,
     /// Nothing can be said, for the reason that is given.
+    #[serde(rename = "not shown")]
     NotShown,
 }
 

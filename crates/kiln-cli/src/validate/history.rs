@@ -1,0 +1,77 @@
+//! Earlier runs: one line of JSON for each, in a file that only grows.
+
+use crate::Fallible;
+use kiln_validate::Report;
+use kiln_validate::baseline::Baseline;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Runs that a trend looks back on.
+const LOOK_BACK: usize = 10;
+/// A ratio that moved by less than this share is none.
+const SMALLEST_TREND: f64 = 0.1;
+
+/// A run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    began_unix_s: u64,
+    quick: bool,
+    #[serde(flatten)]
+    ratios: Baseline,
+}
+
+/// A claim whose ratio moved.
+#[derive(Debug, PartialEq)]
+pub(super) struct Trend {
+    pub(super) id: String,
+    pub(super) device: String,
+    /// The median of the earlier runs.
+    pub(super) before: f64,
+    pub(super) now: f64,
+    pub(super) runs: usize,
+}
+
+/// The runs that a file has; none where there is no file yet.
+pub(super) fn read(path: &Path) -> Fallible<Vec<Line>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(format!("cannot read the history {}: {error}", path.display()).into()),
+    };
+    let line = |(number, line): (usize, &str)| {
+        let fault = |error| format!("{}:{}: expected a run, found {error}", path.display(), number + 1);
+        serde_json::from_str(line).map_err(|error| fault(error).into())
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect()
+}
+
+/// Adds a run.
+pub(super) fn append(path: &Path, report: &Report) -> Fallible<()> {
+    let line = Line { began_unix_s: report.began_unix_s, quick: report.quick, ratios: Baseline::of(report) };
+    let text = serde_json::to_string(&line)? + "\n";
+    let written =
+        OpenOptions::new().create(true).append(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    Ok(written.map_err(|error| format!("cannot write the history {}: {error}", path.display()))?)
+}
+
+/// The claims that moved against the median of the last runs of the same kind.
+pub(super) fn trends(known: &[Line], report: &Report) -> Vec<Trend> {
+    let alike: Vec<&Line> = known.iter().rev().filter(|line| line.quick == report.quick).take(LOOK_BACK).collect();
+    let of_claim = |id: &str, device: &str| {
+        let find =
+            |line: &&Line| line.ratios.claims.iter().find(|claim| claim.id == id && claim.device == device)?.ratio;
+        let mut ratios: Vec<f64> = alike.iter().filter_map(find).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    };
+    let trend = |claim: &kiln_validate::report::Outcome| {
+        let (now, earlier) = (claim.ratio?, of_claim(&claim.id, &claim.device));
+        let before = *earlier.get(earlier.len() / 2)?;
+        let moved = (now / before - 1.0).abs() >= SMALLEST_TREND;
+        let (id, device) = (claim.id.clone(), claim.device.clone());
+        moved.then_some(Trend { id, device, before, now, runs: earlier.len() })
+    };
+    report.claims.iter().filter_map(trend).collect()
+}

@@ -1,0 +1,241 @@
+//! `kiln validate`: the claims of Kiln, shown on this machine or not.
+//!
+//! The claims and the harness are those of the `kiln-validate` crate. `progress` tells how far it is, `text` is the score card,
+//! `html` the report with plots, `history` what earlier runs found.
+
+mod history;
+mod progress;
+mod text;
+
+use crate::kernel_dir::open_device;
+use crate::names::similar;
+use crate::new_file::NewFile;
+use crate::{Fallible, settings, terminal};
+use kiln::{Device, DeviceKind};
+use kiln_validate::baseline::{Baseline, Regression};
+use kiln_validate::{Claim, Options, Report, claims, validate};
+use progress::Teller;
+use serde::Serialize;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The exit status where nothing could be validated.
+const COULD_NOT_RUN: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln validate                              every claim on the default device
+  kiln validate --quick --device all         in less than a minute, on the CPU device and the first GPU
+  kiln validate --only matmul,fusion         some claims, or all that begin so
+  kiln validate --report report.html         with plots, as one file for a browser
+  kiln validate --write-baseline ratios.json
+  kiln validate --baseline ratios.json --max-regression 20%
+
+Exit status:
+  0  no claim failed (those that are not shown have a reason; --strict counts them as failed)
+  1  a claim failed, or a ratio fell below the baseline
+  2  nothing could be validated, or the command line was not understood";
+
+/// Shows Kiln's claims about its speed on this machine, or says why it does not.
+///
+/// Each claim is a ratio to a limit of the machine, to a library or to Kiln without what is claimed, measured in this run. A number
+/// counts only where its output was checked, all work was done, the device was waited for, the machine could be so fast, arms took
+/// turns in random order and samples lie together; otherwise the claim is `not shown`, with the reason.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The device: `cpu`, `gpu`, `gpu:1`, or `all` for the CPU device and the first GPU. Default: the best one.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Claims by name, or by the beginning of their names, with commas between them.
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Smaller works and fewer samples: less than a minute for a device.
+    #[arg(long)]
+    quick: bool,
+    /// List the claims with what they measure and their targets, and do nothing else.
+    #[arg(long)]
+    list: bool,
+    /// Write one JSON object with the fields `machine`, `limits`, `claims`, `summary`, `plots`, and `regressions` where a baseline is
+    /// given.
+    #[arg(long)]
+    json: bool,
+    /// Write a report with plots to this file, for a browser.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Compare the ratios with those in this file, which `--write-baseline` or `--json` wrote.
+    #[arg(long, value_name = "FILE.json")]
+    baseline: Option<PathBuf>,
+    /// How far a ratio may fall below the baseline.
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_share)]
+    max_regression: f64,
+    /// Write the ratios to this file, for `--baseline`.
+    #[arg(long, value_name = "FILE.json")]
+    write_baseline: Option<PathBuf>,
+    /// Add the ratios as a line to this file, and tell which moved against the runs that it has.
+    #[arg(long, value_name = "FILE.jsonl")]
+    history: Option<PathBuf>,
+    /// Count claims that are not shown as failed.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    if args.list {
+        return list(args).map(|()| ExitCode::SUCCESS);
+    }
+    match validated(args) {
+        Ok(status) => Ok(status),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            Ok(ExitCode::from(COULD_NOT_RUN))
+        }
+    }
+}
+
+fn validated(args: &Args) -> Fallible<ExitCode> {
+    let options = options(args)?;
+    let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
+    let history = args.history.as_deref().map(history::read).transpose()?;
+    let devices = devices(args.device.as_deref())?;
+    let mut teller = Teller::new();
+    let report =
+        validate(&devices, &options, &mut |progress| teller.tell(&progress)).map_err(|fault| fault.to_string())?;
+    drop(teller);
+    let regressions = baseline.map_or_else(Vec::new, |known| known.regressions(&report, args.max_regression));
+    let found = Found { report: &report, regressions: &regressions };
+    if args.json {
+        terminal::write(&mut io::stdout(), &(serde_json::to_string_pretty(&found)? + "\n"))?;
+    } else {
+        let trends = history.as_deref().map_or_else(Vec::new, |known| history::trends(known, &report));
+        terminal::write(&mut anstream::stdout(), &text::render(&found, &trends))?;
+    }
+    if let Some(path) = &args.write_baseline {
+        write(path, &(serde_json::to_string_pretty(&Baseline::of(&report))? + "\n"))?;
+    }
+    if let Some(path) = &args.history {
+        history::append(path, &report)?;
+    }
+    Ok(status(&found, args.strict))
+}
+
+/// What is told: the report, and what became worse.
+#[derive(Serialize)]
+struct Found<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    regressions: &'a [Regression],
+}
+
+fn status(found: &Found<'_>, strict: bool) -> ExitCode {
+    let summary = found.report.summary;
+    let failed = summary.failed + found.regressions.len() + if strict { summary.not_shown } else { 0 };
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn options(args: &Args) -> Fallible<Options> {
+    let mut options = if args.quick { Options::quick() } else { Options::new() };
+    if !args.only.is_empty() {
+        options = options.only(&args.only).map_err(|unknown| {
+            let near = match &similar(&unknown.0, claims().iter().map(|claim| claim.id))[..] {
+                [] => "`kiln validate --list` shows them".to_string(),
+                near => format!("similar: {}", near.join(", ")),
+            };
+            format!("`--only` expected the name of a claim, found `{}`; {near}", terminal::plain(&unknown.0))
+        })?;
+    }
+    // Claims about fresh processes start this program.
+    Ok(match std::env::current_exe() {
+        Ok(program) => options.program(program),
+        Err(_) => options,
+    })
+}
+
+/// The devices that are validated. Without a name it is the default one, as other commands have it.
+fn devices(name: Option<&str>) -> Fallible<Vec<Device>> {
+    match name {
+        Some("all") => {
+            let mut devices = vec![settings::open_cpu()?];
+            if Device::list().iter().any(|info| info.kind != DeviceKind::Cpu) {
+                devices.push(open_device("gpu")?);
+            } else {
+                terminal::warn("there is no GPU here; `kiln doctor` says what is missing");
+            }
+            Ok(devices)
+        }
+        Some(name) => Ok(vec![open_device(name)?]),
+        None => {
+            let id = Device::choose()?.device.info().id.clone();
+            Ok(vec![open_device(&id)?])
+        }
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let share = match text.strip_suffix('%') {
+        Some(percent) => number(percent).map(|percent| percent / 100.0),
+        None => number(text),
+    };
+    share
+        .filter(|share| (0.0..1.0).contains(share))
+        .ok_or_else(|| format!("expected a share such as `10%` or `0.1`, found `{text}`"))
+}
+
+fn read_baseline(path: &Path) -> Fallible<Baseline> {
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("cannot read the baseline {}: {error}", path.display()))?;
+    let fault = |error| format!("{}: expected the ratios of a validation, found {error}", path.display());
+    Ok(serde_json::from_str(&text).map_err(fault)?)
+}
+
+fn write(path: &Path, text: &str) -> Fallible<()> {
+    let mut file = NewFile::create(path)?;
+    file.write_all(text.as_bytes())?;
+    Ok(file.commit()?)
+}
+
+/// A claim as `--list` tells it.
+#[derive(Serialize)]
+struct ClaimLine {
+    id: &'static str,
+    title: &'static str,
+    measures: &'static str,
+    comparison: &'static str,
+    target_cpu: Option<f64>,
+    target_gpu: Option<f64>,
+    in_quick: bool,
+}
+
+fn list(args: &Args) -> Fallible<()> {
+    let line = |claim: &'static Claim| ClaimLine {
+        id: claim.id,
+        title: claim.title,
+        measures: claim.measures,
+        comparison: claim.comparison,
+        target_cpu: claim.target.cpu,
+        target_gpu: claim.target.gpu,
+        in_quick: claim.in_quick,
+    };
+    let lines: Vec<ClaimLine> = options(args)?.claims().map(line).collect();
+    let text = if args.json { serde_json::to_string_pretty(&lines)? + "\n" } else { text::list(&lines) };
+    Ok(terminal::write(&mut anstream::stdout(), &text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages_or_numbers_below_one() {
+        for (text, share) in [("10%", 0.1), ("0.25", 0.25), ("0%", 0.0), ("50 %", 0.5)] {
+            assert_eq!(parse_share(text), Ok(share), "{text}");
+        }
+        for text in ["", "ten", "100%", "-1%", "1.5", "nan"] {
+            assert!(parse_share(text).unwrap_err().contains("expected a share"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The score card for a terminal. Written with colours; `anstream` takes them out where nobody can see them.
+
+use super::history::Trend;
+use super::{ClaimLine, Found};
+use crate::terminal::{count, plain, table};
+use clap::builder::styling::{AnsiColor, Style};
+use kiln_validate::report::{Machine, MachineLimits, Outcome, Report, Status};
+
+/// The whole score card, with ANSI colours.
+pub(super) fn render(found: &Found<'_>, trends: &[Trend]) -> String {
+    let report = found.report;
+    let mut out = head(report);
+    for device in &report.machine.devices {
+        let kind = if device.is_software { ", a GPU in name only: it runs on the processor" } else { "" };
+        out +=
+            &format!("\n{}\n", styled(Style::new().bold(), &format!("{}: {}{kind}", device.id, plain(&device.name))));
+        let claims: Vec<&Outcome> = report.claims.iter().filter(|claim| claim.device == device.id).collect();
+        out += &card(&claims);
+    }
+    out += &moved(trends);
+    for regression in found.regressions {
+        let line = format!("regression: {} on {}: {}\n", regression.id, regression.device, plain(&regression.reason));
+        out += &styled(style(Status::Failed), &line);
+    }
+    out += &verdict(report);
+    out
+}
+
+fn head(report: &Report) -> String {
+    let Machine { system, architecture, processor, threads, simd, noise, .. } = &report.machine;
+    let MachineLimits {
+        peak_flops_per_s, read_bytes_per_s, copy_bytes_per_s, thread_start_s, timer_resolution_s, ..
+    } = &report.limits;
+    let processor = processor.as_deref().map_or_else(String::new, |name| format!("{}, ", plain(name)));
+    let (spread, worst) = (noise.spread * 100.0, noise.worst);
+    format!(
+        "kiln {} on {system} {architecture}: {processor}{}, {simd}
+limits: {:.1} GFLOP/s, reading {:.1} GB/s, copying {:.1} GB/s, a thread in {}, clock steps of {}
+noise: {}; equal work lies {spread:.1} % apart, at worst {worst:.2} times as long
+",
+        report.version,
+        count(*threads as u64, "thread"),
+        peak_flops_per_s / 1e9,
+        read_bytes_per_s / 1e9,
+        copy_bytes_per_s / 1e9,
+        seconds(*thread_start_s),
+        seconds(*timer_resolution_s),
+        noise.verdict,
+    )
+}
+
+/// A line for each claim, and its reason below it.
+fn card(claims: &[&Outcome]) -> String {
+    let row = |claim: &&Outcome| {
+        let number = |number: Option<f64>| number.map_or_else(|| "-".to_string(), digits);
+        vec![
+            claim.id.clone(),
+            number(claim.ratio),
+            format!("of {}", digits(claim.target)),
+            claim.value.map_or_else(|| "-".to_string(), |value| format!("{} {}", digits(value), claim.unit)),
+            claim.spread.map_or_else(String::new, |spread| format!("±{:.0} %", spread * 50.0)),
+            format!("against {}", claim.comparison),
+        ]
+    };
+    let lines = table(&claims.iter().map(row).collect::<Vec<_>>());
+    let mut out = String::new();
+    for (claim, line) in claims.iter().zip(lines.lines()) {
+        let status = styled(style(claim.status), &format!("{:9}", claim.status.name()));
+        out += &format!("  {status}  {line}\n");
+        if !claim.reason.is_empty() {
+            out += &format!("             {}\n", plain(&claim.reason));
+        }
+    }
+    out
+}
+
+fn moved(trends: &[Trend]) -> String {
+    let line = |trend: &Trend| {
+        let Trend { id, device, before, now, runs } = trend;
+        let runs = count(*runs as u64, "earlier run");
+        format!("moved: {id} on {device}: {} now, {} in the median of {runs}\n", digits(*now), digits(*before))
+    };
+    let lines: String = trends.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+fn verdict(report: &Report) -> String {
+    let summary = report.summary;
+    let took = seconds(report.took_s);
+    let debug = if cfg!(debug_assertions) { "This is a debug build: its numbers mean little.\n" } else { "" };
+    let of = summary.shown + summary.failed + summary.not_shown;
+    format!(
+        "\n{} of {} shown, {} failed, {} not shown, in {took}.\n{debug}",
+        summary.shown,
+        count(of as u64, "claim"),
+        summary.failed,
+        summary.not_shown
+    )
+}
+
+/// The claims with what they measure.
+pub(super) fn list(lines: &[ClaimLine]) -> String {
+    let target = |target: Option<f64>| {
+        target.map_or_else(|| "does not apply".to_string(), |target| format!("at least {}", digits(target)))
+    };
+    let line = |line: &ClaimLine| {
+        let quick = if line.in_quick { "" } else { "; not with --quick" };
+        format!(
+            "{}\n  {}\n  measures: {}\n  against:  {}\n  target:   cpu {}, gpu {}{quick}\n",
+            styled(Style::new().bold(), line.id),
+            line.title,
+            line.measures,
+            line.comparison,
+            target(line.target_cpu),
+            target(line.target_gpu),
+        )
+    };
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn style(status: Status) -> Style {
+    match status {
+        Status::Shown => AnsiColor::Green.on_default(),
+        Status::Failed => AnsiColor::Red.on_default().bold(),
+        Status::NotShown => AnsiColor::Yellow.on_default(),
+    }
+}
+
+fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Three digits.
+fn digits(number: f64) -> String {
+    match number.abs() {
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        _ => format!("{number:.2}"),
+    }
+}
+
+/// A time with a unit that fits.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        time if time < 1e-6 => format!("{} ns", digits(time * 1e9)),
+        time if time < 1e-3 => format!("{} µs", digits(time * 1e6)),
+        time if time < 1.0 => format!("{} ms", digits(time * 1e3)),
+        time => format!("{} s", digits(time)),
+    }
+}

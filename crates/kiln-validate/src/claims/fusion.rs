@@ -1,0 +1,160 @@
+//! What fusion saves: launches, bytes and time.
+
+use crate::claim::{Context, Evidence, counts};
+use crate::report::{Check, Fusion};
+use crate::subject::{Inputs, KilnWork, Referee, Subject, WorkReferee};
+use crate::trial::{Arm, check};
+use kiln::{Device, Result as KilnResult, Tensor};
+use kiln_bench::{Fault, Number, Op, Ours};
+
+fn chain(context: &Context<'_>) -> WorkReferee {
+    WorkReferee { op: Op::Chain8 { len: context.elements() }, number: Number::F32 }
+}
+
+pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    let work = chain(context);
+    let least = context.limits.least_s(&work.op, work.number).ok_or("expected a work with a limit")?;
+    let apart = OneByOne { device: context.device.clone(), sets: Vec::new(), last: None };
+    let mut arms =
+        [Arm::new("fused", KilnWork::new(work, context.device)).at_least(least), Arm::new("one by one", apart)];
+    let measured = context.measure(&mut arms, &work)?;
+    let [fused, apart] = costs(context)?;
+    for (cost, times) in [fused, apart].iter().zip(&measured.arms) {
+        context.plots.fusion.push(Fusion {
+            device: context.device.info().id.clone(),
+            form: times.name.clone(),
+            launches: cost.launches,
+            bytes: cost.bytes,
+            seconds: times.median(),
+        });
+    }
+    let value = (measured.arms[0].median() * 1e6, "µs");
+    Ok(Evidence::faster(measured, value))
+}
+
+pub(super) fn launches(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    if !cfg!(feature = "events") {
+        return Ok(Evidence::Declined("this program is built without events, which count what ran".to_string()));
+    }
+    let [fused, apart] = costs(context)?;
+    let ran = counts(fused.launches == fused.ran && apart.launches == apart.ran, ran(&fused, &apart));
+    let ratio = apart.ran as f64 / fused.ran as f64;
+    Ok(Evidence::counted(ratio, (fused.ran as f64, "launches"), vec![fused.output, apart.output, ran]))
+}
+
+pub(super) fn bytes(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    let [fused, apart] = costs(context)?;
+    let ratio = apart.bytes as f64 / fused.bytes as f64;
+    Ok(Evidence::counted(ratio, (fused.bytes as f64 / 1e6, "MB"), vec![fused.output, apart.output]))
+}
+
+/// What one form of the chain costs.
+struct Cost {
+    /// As explained before it runs.
+    launches: u64,
+    bytes: u64,
+    /// Kernels that the device counted when it ran.
+    ran: u64,
+    output: Check,
+}
+
+/// The chain fused, and its ops one by one.
+fn costs(context: &Context<'_>) -> Result<[Cost; 2], Fault> {
+    let work = chain(context);
+    let inputs = work.inputs(100);
+    let fused = cost(context.device, "fused", &work, &inputs, |inputs| {
+        Ok(vec![Ours::with_data(&work.op, work.number, inputs, context.device)?.expression()?.remove(0)])
+    })?;
+    let apart = cost(context.device, "one by one", &work, &inputs, |inputs| steps(&tensors(inputs, context.device)?))?;
+    Ok([fused, apart])
+}
+
+/// Computes tensors one after the other, each of which may need those before it. The last one is the result.
+fn cost(
+    device: &Device,
+    name: &str,
+    work: &WorkReferee,
+    inputs: &Inputs,
+    build: impl FnOnce(&Inputs) -> KilnResult<Vec<Tensor>>,
+) -> Result<Cost, Fault> {
+    let results = build(inputs)?;
+    let launched = || device.kernel_statistics().iter().map(|kernel| kernel.launches).sum::<u64>();
+    let (mut launches, mut bytes) = (0, 0);
+    device.set_profiling(true);
+    let before = launched();
+    for result in &results {
+        let explained = result.explain()?;
+        launches += explained.kernels() as u64;
+        bytes += explained.bytes_moved();
+        result.eval()?;
+    }
+    device.synchronize()?;
+    let ran = launched() - before;
+    device.set_profiling(false);
+    let judged = work.judge(inputs, &Ours::read(&results[results.len() - 1..])?);
+    let detail = format!("{name}: {}", judged.as_ref().err().map_or("right", String::as_str));
+    let output = Check { name: check::OUTPUT.to_string(), passed: judged.is_ok(), detail };
+    Ok(Cost { launches, bytes, ran, output })
+}
+
+fn ran(fused: &Cost, apart: &Cost) -> String {
+    let text = |cost: &Cost| format!("{} kernels were planned and {} ran", cost.launches, cost.ran);
+    format!("fused: {}; one by one: {}", text(fused), text(apart))
+}
+
+/// The ops of [`Op::Chain8`], none of which is computed yet.
+fn steps(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
+    let [a, b] = inputs else { unreachable!("the chain has two inputs") };
+    let mut steps = vec![a.mul(b)?];
+    let ops: [&dyn Fn(&Tensor) -> KilnResult<Tensor>; 7] = [
+        &|x| x.add(a),
+        &|x| x.mul_scalar(0.5),
+        &|x| x.sub(b),
+        &|x| x.abs(),
+        &|x| x.maximum(a),
+        &|x| x.minimum(0.75),
+        &|x| x.neg(),
+    ];
+    for op in ops {
+        let next = op(&steps[steps.len() - 1])?;
+        steps.push(next);
+    }
+    Ok(steps)
+}
+
+fn tensors(inputs: &Inputs, device: &Device) -> KilnResult<Vec<Tensor>> {
+    inputs.iter().map(|input| Tensor::from_slice(input, input.len(), device)).collect()
+}
+
+/// The chain, where each op is computed before the next one is written down.
+struct OneByOne {
+    device: Device,
+    sets: Vec<Vec<Tensor>>,
+    last: Option<Tensor>,
+}
+
+impl Subject for OneByOne {
+    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
+        (self.last, self.sets) = (None, Vec::new());
+        self.sets = sets.iter().map(|set| tensors(set, &self.device)).collect::<KilnResult<_>>()?;
+        Ok(())
+    }
+
+    fn run(&mut self, set: usize) -> Result<(), Fault> {
+        self.last = None;
+        for step in steps(&self.sets[set])? {
+            step.eval()?;
+            self.last = Some(step);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Fault> {
+        Ok(self.device.synchronize()?)
+    }
+
+    fn output(&mut self) -> Result<Vec<f32>, Fault> {
+        let last = self.last.as_ref().ok_or("expected a run before its output, found none")?;
+        Ok(last.to_vec()?)
+    }
+}

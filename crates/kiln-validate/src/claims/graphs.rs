@@ -1,0 +1,138 @@
+//! Branches of a graph that do not need each other.
+
+use crate::claim::{Context, Evidence};
+use crate::subject::{Inputs, Referee, Subject};
+use crate::trial::Arm;
+use kiln::{BufferUse, Device, DeviceKind, Graph, GraphPlan, Grid, KernelSource, TypedBuffer};
+use kiln_bench::Fault;
+
+/// Branches of the graph.
+const BRANCHES: usize = 4;
+/// Numbers of a branch.
+const ELEMENTS: usize = 512;
+/// How often each of them is changed.
+const ROUNDS: u32 = 200;
+
+const SOURCE: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> out: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    var v = x[id.x];
+    for (var i = 0u; i < 200u; i++) { v = v * 0.5 + 0.25; }
+    out[id.x] = v;
+}";
+
+pub(super) fn parallel(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    let threads = context.device.info().limits.threads.unwrap_or(2);
+    if context.device.info().kind == DeviceKind::Cpu && threads < 2 {
+        return Ok(Evidence::Declined("the process may use one core only".to_string()));
+    }
+    let mut arms = [
+        Arm::new("graph", Branches::new(context.device, true)),
+        Arm::new("one by one", Branches::new(context.device, false)),
+    ];
+    let measured = context.measure(&mut arms, &Halved)?;
+    let value = (measured.arms[0].median() * 1e6, "µs");
+    Ok(Evidence::faster(measured, value))
+}
+
+/// Numbers that move half of their way to a half, many times.
+struct Halved;
+
+impl Referee for Halved {
+    fn inputs(&self, seed: u64) -> Inputs {
+        (0..BRANCHES as u64).map(|branch| kiln_bench::uniform(5000 + seed * 8 + branch, ELEMENTS).collect()).collect()
+    }
+
+    fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String> {
+        for (place, (x, found)) in inputs.iter().flatten().zip(output).enumerate() {
+            let expected = (0..ROUNDS).fold(f64::from(*x), |x, _| x * 0.5 + 0.25);
+            if (expected - f64::from(*found)).abs() > 1e-6 {
+                return Err(format!("output expected {expected} at {place}, found {found}"));
+            }
+        }
+        let (expected, found) = (BRANCHES * ELEMENTS, output.len());
+        if expected == found { Ok(()) } else { Err(format!("output expected {expected} elements, found {found}")) }
+    }
+}
+
+/// The branches as one graph, or as a graph for each.
+struct Branches {
+    device: Device,
+    at_once: bool,
+    sets: Vec<(Vec<GraphPlan>, Vec<TypedBuffer<f32>>)>,
+    last: usize,
+}
+
+impl Branches {
+    fn new(device: &Device, at_once: bool) -> Self {
+        Self { device: device.clone(), at_once, sets: Vec::new(), last: 0 }
+    }
+
+    fn prepare(&self, set: &Inputs) -> kiln::Result<(Vec<GraphPlan>, Vec<TypedBuffer<f32>>)> {
+        let (mut graphs, mut outputs) = (Vec::new(), Vec::new());
+        for (number, input) in set.iter().enumerate() {
+            let (x, out) = (self.device.buffer_from(input)?, self.device.buffer_of::<f32>(ELEMENTS)?);
+            if graphs.is_empty() || !self.at_once {
+                graphs.push(Graph::new());
+            }
+            let last = graphs.len() - 1;
+            self.branch(&mut graphs[last], number, &x, &out)?;
+            outputs.push(out);
+        }
+        let plans = graphs.iter().map(Graph::compile).collect::<kiln::Result<_>>()?;
+        Ok((plans, outputs))
+    }
+
+    fn branch(
+        &self,
+        graph: &mut Graph,
+        number: usize,
+        x: &TypedBuffer<f32>,
+        out: &TypedBuffer<f32>,
+    ) -> kiln::Result<()> {
+        graph.buffer(format!("x{number}"), x.as_bytes())?;
+        graph.buffer(format!("out{number}"), out.as_bytes())?;
+        if self.device.info().kind != DeviceKind::Cpu {
+            let kernel = self.device.kernel(KernelSource::wgsl(SOURCE).named("validate_branch"))?;
+            let workgroups = Grid::workgroups([ELEMENTS as u32 / 64, 1, 1]);
+            let launch = kernel.launch().bind("x", x).bind("out", &mut out.clone()).grid(workgroups);
+            return graph.launch(format!("branch{number}"), launch);
+        }
+        let uses = [(x.as_bytes(), BufferUse::Read), (out.as_bytes(), BufferUse::Write)];
+        graph.host(format!("branch{number}"), uses, |[x, out]| {
+            let x = x.clone().typed::<f32>()?.read()?;
+            // Each number by itself: the compiler leaves the rounds as they are.
+            let moved = |x: &f32| (0..ROUNDS).fold(*x, |x, _| std::hint::black_box(x * 0.5 + 0.25));
+            out.clone().typed::<f32>()?.write(&x.iter().map(moved).collect::<Vec<f32>>())
+        })
+    }
+}
+
+impl Subject for Branches {
+    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
+        self.sets = sets.iter().map(|set| self.prepare(set)).collect::<kiln::Result<_>>()?;
+        Ok(())
+    }
+
+    fn run(&mut self, set: usize) -> Result<(), Fault> {
+        for plan in &self.sets[set].0 {
+            plan.run()?;
+            if !self.at_once {
+                self.device.synchronize()?;
+            }
+        }
+        self.last = set;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Fault> {
+        Ok(self.device.synchronize()?)
+    }
+
+    fn output(&mut self) -> Result<Vec<f32>, Fault> {
+        let outputs = self.sets[self.last].1.iter().map(TypedBuffer::read).collect::<kiln::Result<Vec<_>>>()?;
+        Ok(outputs.concat())
+    }
+}

@@ -1,0 +1,125 @@
+//! What a pool saves.
+
+use super::reopen::reopen;
+use crate::claim::{Context, Evidence, counts};
+use crate::report::Check;
+use crate::subject::{Inputs, Referee, Subject};
+use crate::trial::{Arm, check};
+use kiln::{Buffer, Device, HostAccess};
+use kiln_bench::Fault;
+
+/// Buffers that are held at once.
+const BUFFERS: usize = 16;
+
+pub(super) fn one_size(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    against_driver(context, &Sizes { is_mixed: false })
+}
+
+pub(super) fn mixed_sizes(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    against_driver(context, &Sizes { is_mixed: true })
+}
+
+fn against_driver(context: &mut Context<'_>, sizes: &Sizes) -> Result<Evidence, Fault> {
+    let (pooled, direct) =
+        (reopen(context.device, true, HostAccess::Auto)?, reopen(context.device, false, HostAccess::Auto)?);
+    let arm = |device: &Device| Requests { device: device.clone(), sets: Vec::new(), last: Vec::new() };
+    let mut arms = [Arm::new("pool", arm(&pooled)), Arm::new("no pool", arm(&direct))];
+    let measured = context.measure(&mut arms, sizes)?;
+    drop(arms);
+    let (own, other) = (pooled.buffer_pool_stats(), direct.buffer_pool_stats());
+    let detail = format!(
+        "pool: {} of {} requests reached the driver; no pool: {} of {}",
+        own.driver_request_count, own.allocation_count, other.driver_request_count, other.allocation_count
+    );
+    let check = counts(other.driver_request_count == other.allocation_count, detail);
+    let value = (measured.arms[0].median() / BUFFERS as f64 * 1e9, "ns a buffer");
+    Ok(Evidence::faster(measured, value).with(check))
+}
+
+pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    let device = reopen(context.device, true, HostAccess::Auto)?;
+    let sizes = Sizes { is_mixed: true };
+    let mut requests = Requests { device: device.clone(), sets: Vec::new(), last: Vec::new() };
+    let sets: Vec<Inputs> = (0..8).map(|seed| sizes.inputs(seed)).collect();
+    requests.load(&sets)?;
+    let mut wrong = None;
+    for round in 0..200 {
+        let set = round % sets.len();
+        requests.run(set)?;
+        if round % 50 == 49 {
+            wrong = wrong.or(sizes.judge(&sets[set], &requests.output()?).err());
+        }
+    }
+    let found = device.buffer_pool_stats();
+    let detail = wrong.clone().unwrap_or_else(|| "every buffer kept what was written to it".to_string());
+    let output = Check { name: check::OUTPUT.to_string(), passed: wrong.is_none(), detail };
+    let asked = counts(
+        found.allocation_count >= 200 * BUFFERS as u64,
+        format!("{} requests, {} reached the driver", found.allocation_count, found.driver_request_count),
+    );
+    let ratio = found.allocation_count as f64 / found.driver_request_count.max(1) as f64;
+    Ok(Evidence::counted(ratio, (found.allocation_reduction_percent, "% fewer"), vec![output, asked]))
+}
+
+/// Sizes of buffers, in units of 256 bytes.
+struct Sizes {
+    is_mixed: bool,
+}
+
+impl Referee for Sizes {
+    fn inputs(&self, seed: u64) -> Inputs {
+        // From 256 B to 1 MiB, the small ones more often.
+        let mixed = |number: f32| (2f32.powf(6.0 * (number + 1.0))).floor().max(1.0);
+        let sizes = kiln_bench::uniform(3000 + seed, BUFFERS);
+        vec![sizes.map(|number| if self.is_mixed { mixed(number) } else { 1024.0 }).collect()]
+    }
+
+    fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String> {
+        let expected: Vec<f32> = inputs[0].iter().enumerate().flat_map(|(place, size)| [*size, place as f32]).collect();
+        if expected == output { Ok(()) } else { Err(format!("buffers expected {expected:?}, found {output:?}")) }
+    }
+}
+
+/// Takes buffers, all of which are held before the first goes back.
+struct Requests {
+    device: Device,
+    sets: Vec<Vec<u64>>,
+    last: Vec<Buffer>,
+}
+
+impl Subject for Requests {
+    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
+        self.last = Vec::new();
+        self.sets = sets.iter().map(|set| set[0].iter().map(|size| *size as u64 * 256).collect()).collect();
+        Ok(())
+    }
+
+    fn run(&mut self, set: usize) -> Result<(), Fault> {
+        self.last.clear();
+        for &bytes in &self.sets[set] {
+            self.last.push(self.device.buffer(bytes)?);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Fault> {
+        Ok(self.device.synchronize()?)
+    }
+
+    /// What each buffer says of itself: its size at its beginning, its place at its end, all written before the first is read.
+    fn output(&mut self) -> Result<Vec<f32>, Fault> {
+        for (place, buffer) in self.last.iter().enumerate() {
+            let bytes = buffer.bytes();
+            buffer.slice(..4)?.write(&((bytes / 256) as f32).to_le_bytes())?;
+            buffer.slice(bytes - 4..)?.write(&(place as f32).to_le_bytes())?;
+        }
+        let mut found = Vec::new();
+        for buffer in &self.last {
+            for part in [buffer.slice(..4)?, buffer.slice(buffer.bytes() - 4..)?] {
+                let bytes: [u8; 4] = part.read()?.try_into().map_err(|_| "expected four bytes")?;
+                found.push(f32::from_le_bytes(bytes));
+            }
+        }
+        Ok(found)
+    }
+}

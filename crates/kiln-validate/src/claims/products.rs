@@ -1,0 +1,73 @@
+//! Products of matrices against a library.
+
+use crate::claim::{Context, Evidence};
+use crate::report::MatmulPoint;
+use crate::subject::{Inputs, KilnWork, Subject, WorkReferee};
+use crate::trial::Arm;
+use gemm::Parallelism;
+use kiln_bench::{Fault, Number, Op};
+
+/// The library, which is built into this program with the vector instructions that it finds at run time.
+pub(super) const LIBRARY: &str = "gemm 0.19";
+
+pub(super) fn square(context: &mut Context<'_>, n: usize) -> Result<Evidence, Fault> {
+    let op = Op::Matmul { m: n, k: n, n };
+    let work = WorkReferee { op, number: Number::F32 };
+    let least = context.limits.least_s(&op, work.number).ok_or("expected a work with a limit")?;
+    let threads = context.device.info().limits.threads.unwrap_or(1) as usize;
+    let library = Library { n, threads, sets: Vec::new(), result: vec![0.0; n * n] };
+    let mut arms = [
+        Arm::new("kiln", KilnWork::new(work, context.device)).at_least(least),
+        Arm::new("gemm", library).at_least(least),
+    ];
+    let measured = context.measure(&mut arms, &work)?;
+    let rate = |arm: usize| op.flops() / measured.arms[arm].median();
+    context.plots.matmul.push(MatmulPoint {
+        device: context.device.info().id.clone(),
+        size: n,
+        kiln_flops_per_s: rate(0),
+        library: LIBRARY.to_string(),
+        library_flops_per_s: rate(1),
+    });
+    let value = (rate(0) / 1e9, "GFLOP/s");
+    Ok(Evidence::faster(measured, value))
+}
+
+/// A product of square matrices into memory that is there already.
+struct Library {
+    n: usize,
+    threads: usize,
+    sets: Vec<Inputs>,
+    result: Vec<f32>,
+}
+
+impl Subject for Library {
+    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
+        self.sets = sets.to_vec();
+        Ok(())
+    }
+
+    fn run(&mut self, set: usize) -> Result<(), Fault> {
+        let [a, b] = &self.sets[set][..] else { return Err("expected two inputs".into()) };
+        let (n, step) = (self.n, self.n as isize);
+        let threads = if self.threads > 1 { Parallelism::Rayon(self.threads) } else { Parallelism::None };
+        if a.len() != n * n || b.len() != n * n {
+            return Err(format!("expected matrices of {n} x {n}, found {} and {} elements", a.len(), b.len()).into());
+        }
+        #[expect(unsafe_code, reason = "the library takes pointers and strides")]
+        // SAFETY: all three matrices have n rows of n elements, one row behind the other; only the result is written.
+        unsafe {
+            let (to, a, b) = (self.result.as_mut_ptr(), a.as_ptr(), b.as_ptr());
+            gemm::gemm(n, n, n, to, 1, step, false, a, 1, step, b, 1, step, 0.0, 1.0, false, false, false, threads);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn output(&mut self) -> Result<Vec<f32>, Fault> {
+        Ok(self.result.clone())
+    }
+}

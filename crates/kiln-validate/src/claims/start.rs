@@ -1,0 +1,132 @@
+//! From nothing to a result: fresh processes.
+
+use crate::claim::{Context, Evidence};
+use crate::subject::{Inputs, Referee, Subject};
+use crate::trial::Arm;
+use kiln::DeviceKind;
+use kiln_bench::{Effort, Fault};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
+    let Some(program) = context.program else {
+        return Ok(Evidence::Declined("no program was given that a fresh process could run".to_string()));
+    };
+    let id = context.device.info().id.clone();
+    let is_cpu = context.device.info().kind == DeviceKind::Cpu;
+    let own = Process::new(program, &id, if is_cpu { Kernels::None } else { Kernels::Kept })?;
+    let other = if is_cpu { Process::empty(program)? } else { Process::new(program, &id, Kernels::Fresh)? };
+    // A start is a sample of its own.
+    let effort = Effort { sample: Duration::ZERO, ..context.effort };
+    let names = if is_cpu { ["first result", "empty process"] } else { ["with kernels", "without kernels"] };
+    let mut arms = [Arm::new(names[0], own), Arm::new(names[1], other)];
+    let whole = std::mem::replace(&mut context.effort, effort);
+    let measured = context.measure(&mut arms, &Sum);
+    context.effort = whole;
+    let measured = measured?;
+    let value = (measured.arms[0].median() * 1e3, "ms");
+    Ok(Evidence::faster(measured, value))
+}
+
+/// The sum of two whole numbers.
+struct Sum;
+
+impl Referee for Sum {
+    fn inputs(&self, seed: u64) -> Inputs {
+        vec![vec![(seed % 1000) as f32, 7.0 + (seed * 31 % 1000) as f32]]
+    }
+
+    fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String> {
+        let expected: f32 = inputs[0].iter().sum();
+        if output == [expected] { Ok(()) } else { Err(format!("output expected {expected}, found {output:?}")) }
+    }
+}
+
+/// What a process tells.
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<f32>,
+}
+
+/// Where a process looks for compiled kernels.
+enum Kernels {
+    /// Nowhere.
+    None,
+    /// In one directory for all runs.
+    Kept,
+    /// In a directory of its own for each run.
+    Fresh,
+}
+
+/// A process that adds two numbers, or one that does nothing.
+struct Process {
+    program: PathBuf,
+    device: Option<String>,
+    kernels: Kernels,
+    dir: TempDir,
+    runs: u64,
+    sets: Vec<Inputs>,
+    last: Vec<f32>,
+}
+
+impl Process {
+    fn new(program: &Path, device: &str, kernels: Kernels) -> Result<Self, Fault> {
+        let (program, device, dir) = (program.to_path_buf(), Some(device.to_string()), tempfile::tempdir()?);
+        Ok(Self { program, device, kernels, dir, runs: 0, sets: Vec::new(), last: Vec::new() })
+    }
+
+    fn empty(program: &Path) -> Result<Self, Fault> {
+        Ok(Self { device: None, ..Self::new(program, "", Kernels::None)? })
+    }
+
+    fn command(&self, set: usize) -> Command {
+        let mut command = Command::new(&self.program);
+        let [x, y] = self.sets[set][0][..] else { unreachable!("a sum has two numbers") };
+        match &self.device {
+            Some(device) => command.args(["eval", &format!("ones(1) * {x} + {y}"), "--json", "--device", device]),
+            None => command.arg("--version"),
+        };
+        match self.kernels {
+            Kernels::None => &mut command,
+            Kernels::Kept => command.env("KILN_CACHE_DIR", self.dir.path().join("kept")),
+            Kernels::Fresh => command.env("KILN_CACHE_DIR", self.dir.path().join(self.runs.to_string())),
+        };
+        command
+    }
+}
+
+impl Subject for Process {
+    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
+        self.sets = sets.to_vec();
+        Ok(())
+    }
+
+    fn run(&mut self, set: usize) -> Result<(), Fault> {
+        self.runs += 1;
+        let output = self.command(set).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(
+                format!("{} expected to end well, found {}: {error}", self.program.display(), output.status).into()
+            );
+        }
+        self.last = match &self.device {
+            Some(_) => serde_json::from_str::<Answer>(&text)?.data,
+            // It computes nothing; what its sum would be is not asked.
+            None => vec![self.sets[set][0].iter().sum()],
+        };
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn output(&mut self) -> Result<Vec<f32>, Fault> {
+        Ok(self.last.clone())
+    }
+}

@@ -1,0 +1,106 @@
+//! The clock and the order in which arms take turns: both are given to a trial, so that tests can give it bad ones.
+
+use std::time::Instant;
+
+/// What tells the time.
+pub trait Clock {
+    /// Seconds since a moment that stays the same.
+    fn now(&self) -> f64;
+
+    /// The smallest step that it makes, in seconds; infinite where it stands.
+    fn resolution(&self) -> f64 {
+        let step = |_| {
+            let start = self.now();
+            (0..100_000).map(|_| self.now()).find(|now| *now > start).map_or(f64::INFINITY, |now| now - start)
+        };
+        (0..20).map(step).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// The monotonic clock of the system.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock(Instant);
+
+impl SystemClock {
+    /// A clock that begins now.
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// What decides which arm is next.
+pub trait Order {
+    /// The arms of a round, in the order in which they run.
+    fn round(&mut self, arms: usize) -> Vec<usize>;
+}
+
+/// Random and balanced: each second round is the one before it backwards, so no arm is before another more often than after it.
+#[derive(Clone, Debug)]
+pub struct Balanced {
+    state: u64,
+    last: Option<Vec<usize>>,
+}
+
+impl Balanced {
+    /// The orders that follow from a seed.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed, last: None }
+    }
+
+    /// A number below a bound.
+    fn below(&mut self, bound: usize) -> usize {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.state >> 33) as usize) % bound
+    }
+}
+
+impl Order for Balanced {
+    fn round(&mut self, arms: usize) -> Vec<usize> {
+        if let Some(mut last) = self.last.take().filter(|last| last.len() == arms) {
+            last.reverse();
+            return last;
+        }
+        let mut places: Vec<usize> = (0..arms).collect();
+        for last in (1..arms).rev() {
+            places.swap(last, self.below(last + 1));
+        }
+        self.last = Some(places.clone());
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_arm_is_first_as_often_as_any_other() {
+        let mut order = Balanced::new(7);
+        let rounds: Vec<Vec<usize>> = (0..200).map(|_| order.round(2)).collect();
+        assert_eq!(rounds.iter().filter(|round| round[0] == 0).count(), 100);
+        let changes = rounds.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!((101..199).contains(&changes), "neither fixed nor alternating: {changes}");
+        let mut of_three = order.round(3);
+        of_three.sort_unstable();
+        assert_eq!(of_three, [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_clock_of_the_system_goes_on_and_has_small_steps() {
+        let clock = SystemClock::new();
+        let (first, resolution) = (clock.now(), clock.resolution());
+        assert!(clock.now() > first && resolution > 0.0 && resolution < 1e-3, "{resolution}");
+    }
+}

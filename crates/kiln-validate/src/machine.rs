@@ -1,0 +1,116 @@
+//! What the machine is, how steady it is, and what it could do.
+
+use crate::clock::Clock;
+use crate::limits::{DeviceLimits, LARGE_BYTES};
+use crate::report::{Bandwidth, Machine, MachineLimits, Noise, Roof, ValidatedDevice};
+use kiln::{CpuOptions, Device, DeviceKind, SimdLevel};
+use kiln_bench::Limits;
+use kiln_bench::limits::Pattern;
+use std::hint::black_box;
+
+/// The machine, with the devices that are validated on it.
+pub(crate) fn machine(devices: &[Device], clock: &dyn Clock) -> Machine {
+    Machine {
+        system: std::env::consts::OS.to_string(),
+        architecture: std::env::consts::ARCH.to_string(),
+        processor: processor(),
+        threads: threads(),
+        simd: SimdLevel::detect().to_string(),
+        devices: devices.iter().map(validated).collect(),
+        noise: noise(clock),
+    }
+}
+
+/// Threads that the process may run at once.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn validated(device: &Device) -> ValidatedDevice {
+    let info = device.info();
+    let driver = format!("{} {}", info.driver, info.driver_version).trim().to_string();
+    ValidatedDevice {
+        id: info.id.clone(),
+        name: info.name.clone(),
+        driver: (info.kind != DeviceKind::Cpu).then_some(driver),
+        is_software: info.kind == DeviceKind::SoftwareGpu,
+    }
+}
+
+/// The name that the CPU device gives the processor.
+fn processor() -> Option<String> {
+    Device::cpu_with(CpuOptions::new().threads(1)).ok().map(|device| device.info().name.clone())
+}
+
+/// Runs of the fixed piece of arithmetic.
+const RUNS: usize = 200;
+
+/// One fixed piece of arithmetic on one thread, over and over.
+fn noise(clock: &dyn Clock) -> Noise {
+    let mut seconds: Vec<f64> = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let start = clock.now();
+        let mut sum = black_box(1.0f64);
+        for _ in 0..400_000 {
+            sum = sum * 0.999_999 + 0.000_001;
+        }
+        black_box(sum);
+        seconds.push(clock.now() - start);
+    }
+    let mut sorted = seconds.clone();
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted[RUNS / 2];
+    let spread = (sorted[RUNS * 3 / 4] - sorted[RUNS / 4]) / median;
+    let worst = sorted[RUNS - 1] / median;
+    let verdict = match spread {
+        spread if spread < 0.03 && worst < 1.5 => "quiet",
+        spread if spread < 0.15 => "noisy",
+        _ => "very noisy",
+    };
+    Noise { runs: seconds.iter().map(|run| run / median).collect(), spread, worst, verdict: verdict.to_string() }
+}
+
+/// What the processor could do at most on all threads, with the bandwidths that claims asked for.
+pub(crate) fn limits(clock: &dyn Clock) -> MachineLimits {
+    let mut limits = Limits::measure(threads());
+    MachineLimits {
+        peak_flops_per_s: limits.peak_flops(),
+        read_bytes_per_s: limits.bandwidth(Pattern::Read, LARGE_BYTES),
+        copy_bytes_per_s: limits.bandwidth(Pattern::Copy, LARGE_BYTES),
+        thread_start_s: thread_start(clock),
+        timer_resolution_s: clock.resolution(),
+        bandwidths: Vec::new(),
+        devices: Vec::new(),
+    }
+}
+
+/// The roofs of a device.
+pub(crate) fn roof(device: &str, limits: &mut DeviceLimits) -> Roof {
+    let (peak_flops_per_s, copy_bytes_per_s) = (limits.peak_flops(), limits.copy_bytes_per_s());
+    Roof { device: device.to_string(), peak_flops_per_s, copy_bytes_per_s }
+}
+
+/// The bandwidths that were measured for the claims.
+pub(crate) fn bandwidths(limits: &DeviceLimits) -> Vec<Bandwidth> {
+    let DeviceLimits::Processor(limits) = limits else { return Vec::new() };
+    let line = |(pattern, bytes, rate): (Pattern, usize, f64)| Bandwidth {
+        pattern: pattern.name().to_string(),
+        footprint_bytes: bytes as u64,
+        bytes_per_s: rate,
+    };
+    limits.bandwidths().map(line).collect()
+}
+
+/// The median time of a thread that does nothing.
+fn thread_start(clock: &dyn Clock) -> f64 {
+    let mut seconds: Vec<f64> = (0..51)
+        .map(|_| {
+            let start = clock.now();
+            // One that does not start is no faster.
+            let _ = std::thread::spawn(|| ()).join();
+            clock.now() - start
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}

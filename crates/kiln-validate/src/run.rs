@@ -1,0 +1,177 @@
+//! A whole validation.
+
+use crate::claim::{Claim, Context};
+use crate::claims::claims;
+use crate::clock::{Clock, SystemClock};
+use crate::limits::DeviceLimits;
+use crate::machine;
+use crate::report::{FORMAT, MachineLimits, Outcome, Plots, Report, Summary};
+use kiln::{Device, DeviceKind};
+use kiln_bench::{Effort, Fault};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// What is validated, and how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    quick: bool,
+    only: Option<Vec<String>>,
+    program: Option<PathBuf>,
+    seed: u64,
+}
+
+impl Options {
+    /// Everything, in a few minutes.
+    pub fn new() -> Self {
+        Self { quick: false, only: None, program: None, seed: 1 }
+    }
+
+    /// Smaller works and fewer samples, in less than a minute.
+    pub fn quick() -> Self {
+        Self { quick: true, ..Self::new() }
+    }
+
+    /// Only the claims of these names, or whose names begin with them and a dash.
+    ///
+    /// # Errors
+    /// The first name that no claim has.
+    pub fn only(mut self, names: &[impl AsRef<str>]) -> Result<Self, UnknownClaim> {
+        let names: Vec<String> = names.iter().map(|name| name.as_ref().to_string()).collect();
+        if let Some(name) = names.iter().find(|name| !claims().iter().any(|claim| is_meant(name, claim))) {
+            return Err(UnknownClaim(name.clone()));
+        }
+        self.only = Some(names);
+        Ok(self)
+    }
+
+    /// The `kiln` program, for claims about fresh processes. Without it they are not shown.
+    #[must_use]
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.program = Some(path.into());
+        self
+    }
+
+    /// Decides in which order arms take turns.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The claims that are meant.
+    pub fn claims(&self) -> impl Iterator<Item = &'static Claim> + '_ {
+        claims().iter().filter(|claim| match &self.only {
+            Some(names) => names.iter().any(|name| is_meant(name, claim)),
+            None => claim.in_quick || !self.quick,
+        })
+    }
+
+    fn effort(&self) -> Effort {
+        let (budget, least_samples) =
+            if self.quick { (Duration::from_millis(300), 9) } else { (Duration::from_secs(2), 21) };
+        Effort { budget, least_samples, most_samples: 200, seed: self.seed, ..Effort::new() }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn is_meant(name: &str, claim: &Claim) -> bool {
+    claim.id == name || claim.id.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// A name that no claim has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownClaim(pub String);
+
+impl std::fmt::Display for UnknownClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "expected the name of a claim, found `{}`", self.0)
+    }
+}
+
+impl std::error::Error for UnknownClaim {}
+
+/// How far a validation is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Steps that are done, the measuring of machine and devices among them.
+    pub done: usize,
+    /// All steps.
+    pub steps: usize,
+    /// What comes next; empty at the end.
+    pub next: &'a str,
+    /// The device of that.
+    pub device: &'a str,
+    /// What the last step found, where it was a claim.
+    pub last: Option<&'a Outcome>,
+}
+
+/// Measures the machine, then every claim on every device that it is about.
+///
+/// # Errors
+/// `InvalidArgument`-like text where there is nothing to validate; the fault of a device whose limits cannot be measured. A claim that
+/// cannot run ends as not shown.
+pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Report, Fault> {
+    let steps: Vec<(&Device, &Claim, f64)> = devices.iter().flat_map(|device| meant(device, options)).collect();
+    if steps.is_empty() {
+        return Err("expected claims about these devices, found none".into());
+    }
+    let clock = SystemClock::new();
+    let count = 1 + devices.len() + steps.len();
+    tell(Progress { done: 0, steps: count, next: "the machine", device: "", last: None });
+    let began_unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut report = Report {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        quick: options.quick,
+        began_unix_s,
+        took_s: 0.0,
+        machine: machine::machine(devices, &clock),
+        limits: MachineLimits::default(),
+        claims: Vec::new(),
+        summary: Summary::default(),
+        plots: Plots::default(),
+    };
+    report.limits = machine::limits(&clock);
+    let mut done = 1;
+    for device in devices {
+        let id = device.info().id.as_str();
+        tell(Progress { done, steps: count, next: "the device", device: id, last: report.claims.last() });
+        let mut limits = DeviceLimits::measure(device)?;
+        done += 1;
+        for (_, claim, target) in steps.iter().filter(|(of, ..)| of.is_same(device)) {
+            tell(Progress { done, steps: count, next: claim.id, device: id, last: report.claims.last() });
+            let mut context = Context {
+                device,
+                limits: &mut limits,
+                effort: options.effort(),
+                quick: options.quick,
+                clock: &clock,
+                program: options.program.as_deref(),
+                plots: &mut report.plots,
+            };
+            let evidence = (claim.run)(&mut context);
+            report.claims.push(claim.outcome(id, *target, evidence));
+            done += 1;
+        }
+        report.limits.devices.push(machine::roof(id, &mut limits));
+        report.limits.bandwidths.extend(machine::bandwidths(&limits));
+    }
+    report.summary = Summary::of(&report.claims);
+    report.took_s = clock.now();
+    tell(Progress { done, steps: count, next: "", device: "", last: report.claims.last() });
+    Ok(report)
+}
+
+/// The claims that are about a device, with what they are to reach on it.
+fn meant<'a>(device: &'a Device, options: &'a Options) -> impl Iterator<Item = (&'a Device, &'static Claim, f64)> {
+    let is_cpu = device.info().kind == DeviceKind::Cpu;
+    options.claims().filter_map(move |claim| {
+        let target = if is_cpu { claim.target.cpu } else { claim.target.gpu };
+        Some((device, claim, target?))
+    })
+}

@@ -1,0 +1,424 @@
+//! A trial: subjects take turns under one clock, and everything that could make their times worthless is checked (R6.2).
+
+use crate::clock::{Clock, Order};
+use crate::report::Check;
+use crate::subject::{Inputs, Referee, Subject};
+use kiln_bench::{Effort, Fault};
+
+/// The names of checks.
+pub mod check {
+    /// The output of timed runs is right.
+    pub const OUTPUT: &str = "output";
+    /// Runs on inputs that were never seen take as long as the timed ones.
+    pub const WORK: &str = "work";
+    /// Nothing was left to do when the clock was stopped.
+    pub const SYNCHRONISED: &str = "synchronised";
+    /// The machine could be so fast.
+    pub const ROOFLINE: &str = "roofline";
+    /// No arm was before the others more often than after them.
+    pub const ORDER: &str = "order";
+    /// Samples are long for the clock, and lie together.
+    pub const CLOCK: &str = "clock";
+    /// Counters of the device agree with what was asked of it.
+    pub const COUNTS: &str = "counts";
+}
+
+/// Samples whose middle half lies further apart than this share of the median tell nothing.
+const MAX_SPREAD: f64 = 0.5;
+/// A sample is at least so many steps of the clock long.
+const MIN_STEPS: f64 = 20.0;
+/// A run on new inputs may take so many times as long as one on known inputs, which caches of the processor explain.
+const MAX_FRESH: f64 = 3.0;
+/// Nothing is faster than this part of the measured limit, which has noise of its own.
+const MIN_OF_LIMIT: f64 = 0.9;
+/// How often the output of a sample is read and judged, and how often fresh inputs are timed.
+const AUDITS: usize = 3;
+/// Bytes of inputs that an audit has in all sets together, roughly.
+const AUDIT_BYTES: usize = 4 << 20;
+
+/// One of the subjects of a trial.
+pub struct Arm<'a> {
+    /// Its name.
+    pub name: String,
+    /// What runs.
+    pub subject: Box<dyn Subject + 'a>,
+    /// The least time that the machine needs for a run, where it is known.
+    pub least_s: Option<f64>,
+}
+
+impl<'a> Arm<'a> {
+    /// An arm without a known limit.
+    pub fn new(name: impl Into<String>, subject: impl Subject + 'a) -> Self {
+        Self { name: name.into(), subject: Box::new(subject), least_s: None }
+    }
+
+    /// The least time that the machine needs for a run.
+    #[must_use]
+    pub fn at_least(mut self, seconds: f64) -> Self {
+        self.least_s = Some(seconds);
+        self
+    }
+}
+
+/// How subjects are timed.
+pub struct Trial<'a> {
+    /// Tells the time.
+    pub clock: &'a dyn Clock,
+    /// Says who is next.
+    pub order: &'a mut dyn Order,
+    /// How long to measure.
+    pub effort: Effort,
+}
+
+/// The times of an arm: seconds for a run, by round; `None` where it sat out.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// The name of the arm.
+    pub name: String,
+    by_round: Vec<Option<f64>>,
+}
+
+impl Times {
+    fn sorted(&self) -> Vec<f64> {
+        sorted(self.by_round.iter().copied().flatten())
+    }
+
+    /// How many samples there are.
+    pub fn samples(&self) -> usize {
+        self.by_round.iter().flatten().count()
+    }
+
+    /// Half of the samples were faster.
+    pub fn median(&self) -> f64 {
+        quantile(&self.sorted(), 0.5)
+    }
+
+    /// Half of the samples lie this far apart, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        let sorted = self.sorted();
+        (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
+    }
+
+    /// How many times as fast this is as the other: the median of the ratios of each round, and between what it lies.
+    pub fn faster_than(&self, other: &Self) -> Ratio {
+        let pairs = self.by_round.iter().zip(&other.by_round);
+        Ratio::of(pairs.filter_map(|(own, other)| Some((*other)? / (*own)?)))
+    }
+
+    /// The share of a limit that is reached.
+    pub fn share_of(&self, least_s: f64) -> Ratio {
+        Ratio::of(self.by_round.iter().flatten().map(|own| least_s / own))
+    }
+}
+
+/// A ratio, and between what it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The median.
+    pub median: f64,
+    /// 95 % confidence, from the order of the samples alone; of less than six samples, the least and the largest.
+    pub interval: [f64; 2],
+}
+
+impl Ratio {
+    /// The median of samples.
+    pub fn of(samples: impl Iterator<Item = f64>) -> Self {
+        let sorted = sorted(samples);
+        let count = sorted.len() as f64;
+        let low = ((count - 1.96 * count.sqrt()) / 2.0).floor().max(0.0) as usize;
+        let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+        Self { median: quantile(&sorted, 0.5), interval: [at(low), at(sorted.len().saturating_sub(1 + low))] }
+    }
+
+    /// A ratio of counts, which have no noise.
+    pub fn exact(ratio: f64) -> Self {
+        Self { median: ratio, interval: [ratio; 2] }
+    }
+}
+
+/// What a trial found.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The times of each arm.
+    pub arms: Vec<Times>,
+    /// What was checked.
+    pub checks: Vec<Check>,
+}
+
+/// What is known of an arm while it runs.
+struct Running<'a, 'b> {
+    arm: &'a mut Arm<'b>,
+    runs: usize,
+    times: Vec<Option<f64>>,
+    spent: f64,
+    /// How much longer the first reading of an output took than the second, over what that explains.
+    late: Vec<f64>,
+    /// The time of a run on fresh inputs.
+    fresh: Vec<f64>,
+    wrong: Option<String>,
+}
+
+impl Trial<'_> {
+    /// Times the arms and checks them.
+    ///
+    /// # Errors
+    /// What keeps an arm from running.
+    pub fn measure(&mut self, arms: &mut [Arm<'_>], referee: &dyn Referee) -> Result<Measured, Fault> {
+        let first = referee.inputs(0);
+        let bytes = first.iter().map(|input| 4 * input.len()).sum::<usize>().max(1);
+        let sets = [first, referee.inputs(1)];
+        let mut running = Vec::new();
+        for arm in arms {
+            running.push(self.warmed_up(arm, &sets)?);
+        }
+        let firsts = self.rounds(&mut running, &sets, referee)?;
+        let fresh_sets = (AUDIT_BYTES / bytes).clamp(2, 32);
+        for number in 0..AUDITS {
+            for one in &mut running {
+                self.audit(one, referee, 2 + (number * (fresh_sets + 1)) as u64, fresh_sets)?;
+            }
+        }
+        Ok(self.judged(&running, &firsts))
+    }
+
+    /// Runs an arm until it is warm, and finds how often a sample repeats it.
+    fn warmed_up<'a, 'b>(&self, arm: &'a mut Arm<'b>, sets: &[Inputs]) -> Result<Running<'a, 'b>, Fault> {
+        arm.subject.load(sets)?;
+        for set in 0..sets.len() {
+            arm.subject.run(set)?;
+            arm.subject.wait()?;
+        }
+        let wanted = self.effort.sample.as_secs_f64().max(MIN_STEPS * self.clock.resolution().min(1e-3));
+        let mut running =
+            Running { arm, runs: 1, times: Vec::new(), spent: 0.0, late: Vec::new(), fresh: Vec::new(), wrong: None };
+        loop {
+            let took = self.sample(&mut running, 0)?;
+            if took >= wanted || running.runs >= 1 << 20 {
+                return Ok(running);
+            }
+            let more = (wanted / took.max(1e-9)).clamp(1.2, 10.0);
+            running.runs = (running.runs as f64 * more).ceil() as usize;
+        }
+    }
+
+    /// The seconds of one sample, all its runs together.
+    fn sample(&self, running: &mut Running<'_, '_>, set: usize) -> Result<f64, Fault> {
+        let subject = &mut running.arm.subject;
+        let start = self.clock.now();
+        for _ in 0..running.runs {
+            subject.run(set)?;
+        }
+        subject.wait()?;
+        Ok(self.clock.now() - start)
+    }
+
+    /// In each round, every arm that has time left gives a sample. Returns how often each arm was first.
+    fn rounds(
+        &mut self,
+        running: &mut [Running<'_, '_>],
+        sets: &[Inputs],
+        referee: &dyn Referee,
+    ) -> Result<Vec<usize>, Fault> {
+        let Effort { least_samples, most_samples, budget, .. } = self.effort;
+        let share = budget.as_secs_f64() / running.len() as f64;
+        let between_audits = (least_samples / AUDITS).max(1);
+        let mut firsts = vec![0; running.len()];
+        for round in 0..most_samples {
+            let has_time = |one: &Running<'_, '_>| round < least_samples || one.spent < share;
+            if !running.iter().any(has_time) {
+                break;
+            }
+            let order = self.order.round(running.len());
+            let mut is_first = true;
+            running.iter_mut().for_each(|one| one.times.push(None));
+            for place in order {
+                let one = &mut running[place];
+                if !has_time(one) {
+                    continue;
+                }
+                firsts[place] += usize::from(std::mem::take(&mut is_first));
+                let (set, began) = (round % sets.len(), self.clock.now());
+                // Data that the arm before took out of the caches comes back.
+                one.arm.subject.run(set)?;
+                one.arm.subject.wait()?;
+                let is_read = round % between_audits == 0 && round < least_samples;
+                let reading = if is_read { self.timed_output(one)?.1 } else { 0.0 };
+                let took = self.sample(one, set)?;
+                one.times[round] = Some(took / one.runs as f64);
+                if is_read {
+                    self.read(one, took, reading, &sets[set], referee)?;
+                }
+                one.spent += self.clock.now() - began;
+            }
+        }
+        Ok(firsts)
+    }
+
+    /// Reads the output twice and judges it. Where work goes on, the first reading waits for it, and takes longer than the second one and than
+    /// the one before the sample.
+    fn read(
+        &self,
+        running: &mut Running<'_, '_>,
+        sample: f64,
+        before: f64,
+        inputs: &Inputs,
+        referee: &dyn Referee,
+    ) -> Result<(), Fault> {
+        let (output, first) = self.timed_output(running)?;
+        running.judge(inputs, &output, referee);
+        drop(output);
+        let (_, again) = self.timed_output(running)?;
+        running.late.push((first - 1.5 * before.max(again)) / sample);
+        Ok(())
+    }
+
+    fn timed_output(&self, running: &mut Running<'_, '_>) -> Result<(Vec<f32>, f64), Fault> {
+        let start = self.clock.now();
+        let output = running.arm.subject.output()?;
+        Ok((output, self.clock.now() - start))
+    }
+
+    /// Times runs on inputs that the subject has never seen, each of them once.
+    fn audit(
+        &self,
+        running: &mut Running<'_, '_>,
+        referee: &dyn Referee,
+        seed: u64,
+        count: usize,
+    ) -> Result<(), Fault> {
+        // One set more, to be awake.
+        let sets: Vec<Inputs> = (0..=count as u64).map(|set| referee.inputs(seed + set)).collect();
+        let subject = &mut running.arm.subject;
+        subject.load(&sets)?;
+        let wanted = self.effort.sample.as_secs_f64();
+        let start = self.clock.now();
+        for _ in 0..running.runs {
+            subject.run(count)?;
+            if self.clock.now() - start >= wanted {
+                break;
+            }
+        }
+        subject.wait()?;
+        let start = self.clock.now();
+        for set in 0..count {
+            subject.run(set)?;
+        }
+        subject.wait()?;
+        running.fresh.push((self.clock.now() - start) / count as f64);
+        let output = subject.output()?;
+        running.judge(&sets[count - 1], &output, referee);
+        Ok(())
+    }
+
+    /// What became of each check.
+    fn judged(&self, running: &[Running<'_, '_>], firsts: &[usize]) -> Measured {
+        let times = |one: &Running<'_, '_>| Times { name: one.arm.name.clone(), by_round: one.times.clone() };
+        let arms: Vec<Times> = running.iter().map(times).collect();
+        let mut checks = Vec::new();
+        for (one, times) in running.iter().zip(&arms) {
+            checks.push(one.output());
+            checks.push(one.work(times));
+            checks.push(one.synchronised());
+            checks.extend(one.roofline(times));
+            checks.push(self.clock(one, times));
+        }
+        if arms.len() > 1 {
+            checks.push(order(&arms, firsts));
+        }
+        Measured { arms, checks }
+    }
+
+    fn clock(&self, one: &Running<'_, '_>, times: &Times) -> Check {
+        let (resolution, spread) = (self.clock.resolution(), times.spread());
+        let steps = times.median() * one.runs as f64 / resolution;
+        let passed = steps >= MIN_STEPS && spread <= MAX_SPREAD;
+        let detail = if spread > MAX_SPREAD || spread.is_nan() {
+            format!(
+                "{}: too noisy: half of the samples lie {:.0} % of their median apart",
+                one.arm.name,
+                spread * 100.0
+            )
+        } else if passed {
+            format!(
+                "{}: samples are {steps:.0} steps of the clock long and lie {:.0} % apart",
+                one.arm.name,
+                spread * 100.0
+            )
+        } else {
+            format!("{}: samples are only {steps:.1} steps of the clock long", one.arm.name)
+        };
+        Check { name: check::CLOCK.to_string(), passed, detail }
+    }
+}
+
+impl Running<'_, '_> {
+    fn judge(&mut self, inputs: &Inputs, output: &[f32], referee: &dyn Referee) {
+        if let Err(wrong) = referee.judge(inputs, output) {
+            self.wrong.get_or_insert(wrong);
+        }
+    }
+
+    fn check(&self, name: &str, passed: bool, detail: impl AsRef<str>) -> Check {
+        Check { name: name.to_string(), passed, detail: format!("{}: {}", self.arm.name, detail.as_ref()) }
+    }
+
+    fn output(&self) -> Check {
+        let judged = self.late.len() + self.fresh.len();
+        let right = format!("right in all of {judged} samples");
+        self.check(check::OUTPUT, self.wrong.is_none(), self.wrong.as_ref().unwrap_or(&right))
+    }
+
+    fn work(&self, times: &Times) -> Check {
+        let fresh = self.fresh.iter().copied().fold(f64::INFINITY, f64::min) / times.median();
+        let what = if fresh > MAX_FRESH { ": answers were kept or work was left out" } else { "" };
+        let detail = format!("a run on new inputs takes {fresh:.2} times as long as the timed ones{what}");
+        self.check(check::WORK, fresh <= MAX_FRESH, detail)
+    }
+
+    fn synchronised(&self) -> Check {
+        let late = quantile(&sorted(self.late.iter().copied()), 0.5);
+        let detail = if late > 0.5 {
+            format!("not synchronised: reading the output waited for {late:.1} samples that were still going on")
+        } else {
+            "nothing was left to do when the clock was stopped".to_string()
+        };
+        self.check(check::SYNCHRONISED, late <= 0.5, detail)
+    }
+
+    fn roofline(&self, times: &Times) -> Option<Check> {
+        let share = self.arm.least_s? / times.median();
+        let passed = share <= 1.0 / MIN_OF_LIMIT;
+        let what = if passed { "" } else { ": faster than the machine can be" };
+        Some(self.check(check::ROOFLINE, passed, format!("{:.0} % of the machine's limit{what}", share * 100.0)))
+    }
+}
+
+/// No arm may be first more often than the others by a quarter of the rounds.
+fn order(arms: &[Times], firsts: &[usize]) -> Check {
+    let rounds: usize = firsts.iter().sum();
+    let most = firsts.iter().max().copied().unwrap_or(0);
+    let least = firsts.iter().min().copied().unwrap_or(0);
+    // Where an arm has used up its time, the others are first in what is left.
+    let together = arms.iter().map(Times::samples).min().unwrap_or(0);
+    let passed = most - least <= (rounds - together.min(rounds)) + (together / 4).max(2);
+    let counts: Vec<String> =
+        arms.iter().zip(firsts).map(|(arm, first)| format!("{} {first} times", arm.name)).collect();
+    let what = if passed { "" } else { "unfair order: " };
+    Check {
+        name: check::ORDER.to_string(),
+        passed,
+        detail: format!("{what}first of a round were {}", counts.join(", ")),
+    }
+}
+
+fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = samples.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The sample at a share of the way through sorted samples; NaN where there are none.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
+}
