@@ -1,6 +1,6 @@
 //! Against an earlier report: ratios that became worse. Ratios are those of one run on one machine, so they mean the same on another.
 
-use crate::report::{Outcome, Report, Status};
+use crate::report::{Outcome, Report};
 use serde::{Deserialize, Serialize};
 
 /// What is kept of a report: the ratio of each claim on each device.
@@ -49,30 +49,85 @@ impl Baseline {
         Self { version: report.version.clone(), claims: report.claims.iter().map(claim).collect() }
     }
 
-    /// The claims whose ratio fell by more than a share: of 0.1, from 2 to less than 1.8. Where the interval of the ratio reaches the
-    /// bound, noise explains it. A claim that was not measured this time is no regression, unless its output was wrong.
+    /// The claims whose ratio fell by more than a share: of 0.1, from 2 to less than 1.8. A claim that was not measured this time is no
+    /// regression.
     pub fn regressions(&self, report: &Report, most: f64) -> Vec<Regression> {
-        let find = |known: &BaselineClaim| {
-            report.claims.iter().find(|claim| claim.id == known.id && claim.device == known.device)
-        };
-        let judge = |known: &BaselineClaim| {
-            let (before, claim) = (known.ratio?, find(known)?);
-            let wrong = claim.checks.iter().find(|check| !check.passed && check.name == crate::trial::check::OUTPUT);
-            let best = claim.interval.map_or(claim.ratio, |[_, high]| Some(high));
-            let reason = match (wrong, best) {
-                (Some(check), _) => check.detail.clone(),
-                // A number that another check makes worthless says nothing.
-                (None, _) if claim.status == Status::NotShown && claim.checks.iter().any(|check| !check.passed) => {
-                    return None;
-                }
-                (None, Some(best)) if best < before * (1.0 - most) => {
-                    format!("fell from {before:.3} to {:.3}", claim.ratio.unwrap_or(best))
-                }
-                _ => return None,
-            };
-            let now = claim.ratio.filter(|_| wrong.is_none());
-            Some(Regression { id: known.id.clone(), device: known.device.clone(), before, now, reason })
-        };
+        let is_of = |known: &BaselineClaim, claim: &Outcome| claim.id == known.id && claim.device == known.device;
+        let judge =
+            |known: &BaselineClaim| known.against(report.claims.iter().find(|claim| is_of(known, claim))?, most);
         self.claims.iter().filter_map(judge).collect()
+    }
+}
+
+impl BaselineClaim {
+    /// What became worse. Where the interval of the ratio reaches the bound, noise explains it; a number that another check makes
+    /// worthless says nothing; a wrong output is always worse.
+    fn against(&self, claim: &Outcome, most: f64) -> Option<Regression> {
+        let before = self.ratio?;
+        let (now, reason) = if let Some(wrong) = claim.wrong_output() {
+            (None, wrong.detail.clone())
+        } else if claim.checks.iter().all(|check| check.passed) {
+            let now = claim.ratio?;
+            let best = claim.interval.map_or(now, |[_, high]| high);
+            // Written so that a ratio that is no number is worse.
+            if best >= before * (1.0 - most) {
+                return None;
+            }
+            (Some(now), format!("fell from {before:.3} to {now:.3}"))
+        } else {
+            return None;
+        };
+        Some(Regression { id: self.id.clone(), device: self.device.clone(), before, now, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Check, Status};
+
+    fn outcome(ratio: f64, interval: [f64; 2], status: Status, checks: &[(&str, bool)]) -> Outcome {
+        let check = |(name, passed): &(&str, bool)| Check {
+            name: name.to_string(),
+            passed: *passed,
+            detail: "why".to_string(),
+        };
+        Outcome {
+            id: "one".to_string(),
+            title: String::new(),
+            device: "cpu".to_string(),
+            value: None,
+            unit: String::new(),
+            target: 1.0,
+            comparison: String::new(),
+            ratio: Some(ratio),
+            interval: Some(interval),
+            status,
+            reason: String::new(),
+            median: None,
+            spread: None,
+            samples: 0,
+            checks: checks.iter().map(check).collect(),
+        }
+    }
+
+    /// R6.4: noise is no regression, a wrong output always is.
+    #[test]
+    fn a_regression_is_beyond_the_bound_and_beyond_the_noise() {
+        let known = BaselineClaim { id: "one".to_string(), device: "cpu".to_string(), ratio: Some(2.0) };
+        let table = [
+            (outcome(1.9, [1.9, 1.9], Status::Shown, &[]), None),
+            (outcome(1.7, [1.6, 1.79], Status::Shown, &[]), Some("fell from 2.000 to 1.700")),
+            (outcome(1.7, [1.6, 1.81], Status::Shown, &[]), None),
+            (outcome(1.0, [1.0, 1.0], Status::NotShown, &[("clock", false)]), None),
+            (outcome(2.5, [2.5, 2.5], Status::Failed, &[("output", false), ("clock", false)]), Some("why")),
+        ];
+        for (claim, reason) in table {
+            let found = known.against(&claim, 0.1);
+            assert_eq!(found.as_ref().map(|found| found.reason.as_str()), reason, "{claim:?}");
+            assert_eq!(found.and_then(|found| found.now).is_some(), reason.is_some_and(|reason| reason != "why"));
+        }
+        let unmeasured = BaselineClaim { ratio: None, ..known };
+        assert_eq!(unmeasured.against(&outcome(0.1, [0.1, 0.1], Status::Failed, &[]), 0.1), None);
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock::{Balanced, Clock};
 use crate::limits::DeviceLimits;
 use crate::report::{Check, Outcome, Plots, Status};
-use crate::subject::Referee;
+use crate::subject::{Referee, WorkReferee};
 use crate::trial::{Arm, Measured, Ratio, Trial, check};
 use kiln::Device;
 use kiln_bench::{Effort, Fault};
@@ -96,7 +96,23 @@ impl Context<'_> {
     /// What keeps an arm from running.
     pub fn measure(&mut self, arms: &mut [Arm<'_>], referee: &dyn Referee) -> Result<Measured, Fault> {
         let mut order = Balanced::new(self.effort.seed);
-        Trial { clock: self.clock, order: &mut order, effort: self.effort }.measure(arms, referee)
+        let memory_bytes_per_s = self.limits.copy_bytes_per_s();
+        let mut trial = Trial { clock: self.clock, order: &mut order, effort: self.effort, memory_bytes_per_s };
+        trial.measure(arms, referee)
+    }
+
+    /// Times arms that do a work of the bench, with the least time that the device needs for it.
+    ///
+    /// The limit is measured before and after the arms, and the better one counts: on a machine that others use, it changes in between.
+    ///
+    /// # Errors
+    /// What keeps an arm from running; a work without a limit.
+    pub fn measure_bounded(&mut self, arms: &mut [Arm<'_>], work: &WorkReferee) -> Result<(Measured, f64), Fault> {
+        self.limits.improve(self.device, &work.op, work.number)?;
+        let measured = self.measure(arms, work)?;
+        self.limits.improve(self.device, &work.op, work.number)?;
+        let least_s = self.limits.least_s(&work.op, work.number).ok_or("expected a work with a limit, found none")?;
+        Ok((measured.bounded(least_s), least_s))
     }
 }
 

@@ -1,14 +1,15 @@
 //! What a device could do at most: loops of the processor for the CPU device, kernels of one line for a GPU.
 
-use kiln::{Buffer, Device, DeviceKind, Grid, Kernel, KernelSource};
+use kiln::{Buffer, Device, DeviceKind, Grid, KernelSource};
 use kiln_bench::limits::Pattern;
 use kiln_bench::{Fault, Limits, Number, Op};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Bytes far beyond the caches of any processor that people have on a desk.
 pub(crate) const LARGE_BYTES: f64 = 256e6;
 
-/// The limits of a device. Those of the processor are measured where claims ask for them.
+/// The limits of a device, each the best that was seen so far: what disturbs a try only makes it slower.
 #[derive(Debug)]
 pub enum DeviceLimits {
     /// Of the processor, caches considered.
@@ -17,13 +18,15 @@ pub enum DeviceLimits {
     Gpu {
         /// Additions and multiplications of `f32` per second, in fused pairs.
         peak_flops: f64,
-        /// Bytes per second, read and written, of a copy of 64 MiB.
-        copy_bytes_per_s: f64,
+        /// Bytes per second, read and written, by the bytes of a copy.
+        copies: BTreeMap<u64, f64>,
     },
 }
 
-/// Tries, of which the best counts: what disturbs a try only makes it slower.
+/// Tries, of which the best counts.
 const TRIES: usize = 5;
+/// Bytes of the largest copy on a GPU.
+const MAX_GPU_COPY: u64 = 128 << 20;
 
 impl DeviceLimits {
     /// Measures a device.
@@ -35,7 +38,8 @@ impl DeviceLimits {
             let threads = device.info().limits.threads.unwrap_or(1);
             return Ok(Self::Processor(Limits::measure(threads as usize)));
         }
-        Ok(Self::Gpu { peak_flops: gpu_peak(device)?, copy_bytes_per_s: gpu_copy(device)? })
+        let copies = BTreeMap::from([(MAX_GPU_COPY, gpu_copy(device, MAX_GPU_COPY)?)]);
+        Ok(Self::Gpu { peak_flops: gpu_peak(device)?, copies })
     }
 
     /// Additions and multiplications per second.
@@ -50,7 +54,7 @@ impl DeviceLimits {
     pub fn copy_bytes_per_s(&mut self) -> f64 {
         match self {
             Self::Processor(limits) => limits.bandwidth(Pattern::Copy, LARGE_BYTES),
-            Self::Gpu { copy_bytes_per_s, .. } => *copy_bytes_per_s,
+            Self::Gpu { copies, .. } => copies.values().next_back().copied().unwrap_or(f64::NAN),
         }
     }
 
@@ -58,13 +62,40 @@ impl DeviceLimits {
     pub fn least_s(&mut self, op: &Op, number: Number) -> Option<f64> {
         match self {
             Self::Processor(limits) => Some(limits.least(op, number)?.seconds()),
-            Self::Gpu { peak_flops, copy_bytes_per_s } => {
-                let bytes = op.bytes_read(number) + op.bytes_written(number);
-                let least = (op.flops() / *peak_flops).max(bytes / *copy_bytes_per_s);
+            Self::Gpu { peak_flops, copies } => {
+                let rate = copies.get(&footprint(op, number))?;
+                let least = (op.flops() / *peak_flops).max(bytes(op, number) / rate);
                 (op.ops_per_run() == 1).then_some(least)
             }
         }
     }
+
+    /// Measures once more what limits an op.
+    ///
+    /// # Errors
+    /// The device's fault.
+    pub fn improve(&mut self, device: &Device, op: &Op, number: Number) -> Result<(), Fault> {
+        match self {
+            Self::Processor(limits) => limits.improve(op, number),
+            Self::Gpu { peak_flops, copies } => {
+                let (key, peak) = (footprint(op, number), gpu_peak(device)?);
+                let rate = gpu_copy(device, key)?;
+                *peak_flops = peak_flops.max(peak);
+                copies.entry(key).and_modify(|known| *known = known.max(rate)).or_insert(rate);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that an op moves.
+fn bytes(op: &Op, number: Number) -> f64 {
+    op.bytes_read(number) + op.bytes_written(number)
+}
+
+/// The size of copy that an op is compared with.
+fn footprint(op: &Op, number: Number) -> u64 {
+    (bytes(op, number) as u64).next_power_of_two().clamp(1 << 16, MAX_GPU_COPY)
 }
 
 const WORKGROUP: u32 = 64;
@@ -85,14 +116,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     out[id.x] = a + b + c + d + e + f + g + h;
 }";
 
-/// 16 bytes by each invocation.
+/// Vectors of 16 bytes, as many by each invocation as the constant says.
 const COPY: &str = "
-@group(0) @binding(0) var<storage, read> from: array<vec4<f32>>;
+override EACH: u32 = 1u;
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
 @compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = id.x + id.y * groups.x * 64u;
-    if (i < arrayLength(&from)) { out[i] = from[i]; }
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let first = (group.x + group.y * groups.x) * 64u * EACH + lane;
+    for (var i = 0u; i < EACH; i++) {
+        let at = first + i * 64u;
+        if (at < arrayLength(&x)) { out[at] = x[at]; }
+    }
 }";
 
 fn gpu_peak(device: &Device) -> Result<f64, Fault> {
@@ -114,16 +149,20 @@ fn gpu_peak(device: &Device) -> Result<f64, Fault> {
     }
 }
 
-fn gpu_copy(device: &Device) -> Result<f64, Fault> {
-    let kernel: Kernel = device.kernel(KernelSource::wgsl(COPY).named("limit_copy"))?;
-    let bytes = (64u64 << 20).min(device.info().limits.max_binding_bytes);
+/// The fastest of some kernels that copy, by reading and writing so many bytes in all.
+fn gpu_copy(device: &Device, footprint: u64) -> Result<f64, Fault> {
+    let bytes = (footprint / 2).min(device.info().limits.max_binding_bytes);
     let (from, mut to): (Buffer, Buffer) = (device.buffer(bytes)?, device.buffer(bytes)?);
     from.zero()?;
-    let workgroups = (bytes / 16).div_ceil(u64::from(WORKGROUP)) as u32;
-    // Both axes, as one may not have so many.
-    let grid = Grid::workgroups([workgroups.min(32768), workgroups.div_ceil(32768), 1]);
-    let seconds = best(device, || kernel.launch().bind("from", &from).bind("out", &mut to).grid(grid).submit())?;
-    Ok(2.0 * bytes as f64 / seconds)
+    let mut least = f64::INFINITY;
+    for each in [1u32, 8] {
+        let kernel = device.kernel(KernelSource::wgsl(COPY).named("limit_copy").constant("EACH", f64::from(each)))?;
+        let workgroups = (bytes / 16).div_ceil(u64::from(WORKGROUP * each)) as u32;
+        // Both axes, as one may not have so many.
+        let grid = Grid::workgroups([workgroups.min(32768), workgroups.div_ceil(32768), 1]);
+        least = least.min(best(device, || kernel.launch().bind("x", &from).bind("out", &mut to).grid(grid).submit())?);
+    }
+    Ok(2.0 * bytes as f64 / least)
 }
 
 /// The least time of some tries, after one to warm up.

@@ -175,6 +175,18 @@ pub struct Outcome {
     pub checks: Vec<Check>,
 }
 
+impl Outcome {
+    /// Whether an output was wrong, which no noise explains.
+    pub fn is_wrong(&self) -> bool {
+        self.wrong_output().is_some()
+    }
+
+    /// What was found where an output was wrong.
+    pub fn wrong_output(&self) -> Option<&Check> {
+        self.checks.iter().find(|check| !check.passed && check.name == crate::trial::check::OUTPUT)
+    }
+}
+
 /// Something that must hold for a number to count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {

@@ -96,7 +96,7 @@ impl Limits {
 
     /// Bytes per second where arrays of so many bytes in all are passed over again and again, up to the next power of two.
     pub fn bandwidth(&mut self, pattern: Pattern, footprint_bytes: f64) -> f64 {
-        let bytes = (footprint_bytes.max(65536.0) as usize).next_power_of_two();
+        let bytes = footprint(footprint_bytes);
         *self.bandwidths.entry((pattern, bytes)).or_insert_with(|| bytes_per_second(pattern, bytes, self.threads))
     }
 
@@ -114,6 +114,20 @@ impl Limits {
         let bandwidth = self.bandwidth(Pattern::of(read, written), read + written);
         Some(Least { compute: op.flops() / self.peak, memory: (read + written) / bandwidth })
     }
+
+    /// Measures once more what limits an op, and keeps the better of what it finds and what it knew.
+    pub fn improve(&mut self, op: &Op, number: Number) {
+        self.peak = self.peak.max(peak_flops(self.threads));
+        let (read, written) = (op.bytes_read(number), op.bytes_written(number));
+        let (pattern, bytes) = (Pattern::of(read, written), footprint(read + written));
+        let rate = bytes_per_second(pattern, bytes, self.threads);
+        self.bandwidths.entry((pattern, bytes)).and_modify(|known| *known = known.max(rate)).or_insert(rate);
+    }
+}
+
+/// The bytes of the arrays that a bandwidth is measured on.
+fn footprint(bytes: f64) -> usize {
+    (bytes.max(65536.0) as usize).next_power_of_two()
 }
 
 /// The best of several tries: what disturbs a try only makes it slower.

@@ -34,8 +34,8 @@ Examples:
   kiln validate --baseline ratios.json --max-regression 20%
 
 Exit status:
-  0  no claim failed (those that are not shown have a reason; --strict counts them as failed)
-  1  a claim failed, or a ratio fell below the baseline
+  0  everything is shown, or what is not has a reason that is told
+  1  a claim failed, or a ratio fell below the baseline; --fail-on says what counts
   2  nothing could be validated, or the command line was not understood";
 
 /// Shows Kiln's claims about its speed on this machine, or says why it does not.
@@ -77,9 +77,20 @@ pub(crate) struct Args {
     /// Add the ratios as a line to this file, and tell which moved against the runs that it has.
     #[arg(long, value_name = "FILE.jsonl")]
     history: Option<PathBuf>,
-    /// Count claims that are not shown as failed.
-    #[arg(long)]
-    strict: bool,
+    /// What makes the exit status 1.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = FailOn::Failed)]
+    fail_on: FailOn,
+}
+
+/// What makes the exit status 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    /// A wrong output, or a ratio that fell below the baseline.
+    Regression,
+    /// Those, or a claim that missed its target.
+    Failed,
+    /// Those, or a claim that is not shown.
+    NotShown,
 }
 
 /// Runs the command.
@@ -119,7 +130,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     if let Some(path) = &args.history {
         history::append(path, &report)?;
     }
-    Ok(status(&found, args.strict))
+    Ok(status(&found, args.fail_on))
 }
 
 /// What is told: the report, and what became worse.
@@ -130,10 +141,15 @@ struct Found<'a> {
     regressions: &'a [Regression],
 }
 
-fn status(found: &Found<'_>, strict: bool) -> ExitCode {
+fn status(found: &Found<'_>, fail_on: FailOn) -> ExitCode {
     let summary = found.report.summary;
-    let failed = summary.failed + found.regressions.len() + if strict { summary.not_shown } else { 0 };
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let bad = found.regressions.len()
+        + match fail_on {
+            FailOn::Regression => found.report.claims.iter().filter(|claim| claim.is_wrong()).count(),
+            FailOn::Failed => summary.failed,
+            FailOn::NotShown => summary.failed + summary.not_shown,
+        };
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn options(args: &Args) -> Fallible<Options> {

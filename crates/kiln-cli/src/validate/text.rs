@@ -49,22 +49,28 @@ noise: {}; equal work lies {spread:.1} % apart, at worst {worst:.2} times as lon
     )
 }
 
+/// What the columns of the card are.
+const HEAD: [&str; 6] = ["claim", "ratio", "target", "value", "spread", "against"];
+
 /// A line for each claim, and its reason below it.
 fn card(claims: &[&Outcome]) -> String {
     let row = |claim: &&Outcome| {
-        let number = |number: Option<f64>| number.map_or_else(|| "-".to_string(), digits);
         vec![
             claim.id.clone(),
-            number(claim.ratio),
-            format!("of {}", digits(claim.target)),
+            claim.ratio.map_or_else(|| "-".to_string(), digits),
+            format!("≥ {}", digits(claim.target)),
             claim.value.map_or_else(|| "-".to_string(), |value| format!("{} {}", digits(value), claim.unit)),
             claim.spread.map_or_else(String::new, |spread| format!("±{:.0} %", spread * 50.0)),
-            format!("against {}", claim.comparison),
+            claim.comparison.clone(),
         ]
     };
-    let lines = table(&claims.iter().map(row).collect::<Vec<_>>());
-    let mut out = String::new();
-    for (claim, line) in claims.iter().zip(lines.lines()) {
+    let rows: Vec<Vec<String>> =
+        std::iter::once(HEAD.map(str::to_string).to_vec()).chain(claims.iter().map(row)).collect();
+    let lines = table(&rows);
+    let mut lines = lines.lines();
+    let head = format!("{:9}  {}", "status", lines.next().unwrap_or_default());
+    let mut out = format!("  {}\n", styled(Style::new().dimmed(), &head));
+    for (claim, line) in claims.iter().zip(lines) {
         let status = styled(style(claim.status), &format!("{:9}", claim.status.name()));
         out += &format!("  {status}  {line}\n");
         if !claim.reason.is_empty() {

@@ -13,11 +13,9 @@ fn chain(context: &Context<'_>) -> WorkReferee {
 
 pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let work = chain(context);
-    let least = context.limits.least_s(&work.op, work.number).ok_or("expected a work with a limit")?;
     let apart = OneByOne { device: context.device.clone(), sets: Vec::new(), last: None };
-    let mut arms =
-        [Arm::new("fused", KilnWork::new(work, context.device)).at_least(least), Arm::new("one by one", apart)];
-    let measured = context.measure(&mut arms, &work)?;
+    let mut arms = [Arm::new("fused", KilnWork::new(work, context.device)), Arm::new("one by one", apart)];
+    let (measured, _) = context.measure_bounded(&mut arms, &work)?;
     let [fused, apart] = costs(context)?;
     for (cost, times) in [fused, apart].iter().zip(&measured.arms) {
         context.plots.fusion.push(Fusion {

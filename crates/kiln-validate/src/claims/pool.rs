@@ -12,11 +12,11 @@ use kiln_bench::Fault;
 const BUFFERS: usize = 16;
 
 pub(super) fn one_size(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    against_driver(context, &Sizes { is_mixed: false })
+    against_driver(context, &Sizes::One)
 }
 
 pub(super) fn mixed_sizes(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    against_driver(context, &Sizes { is_mixed: true })
+    against_driver(context, &Sizes::Shuffled)
 }
 
 fn against_driver(context: &mut Context<'_>, sizes: &Sizes) -> Result<Evidence, Fault> {
@@ -38,7 +38,7 @@ fn against_driver(context: &mut Context<'_>, sizes: &Sizes) -> Result<Evidence, 
 
 pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let device = reopen(context.device, true, HostAccess::Auto)?;
-    let sizes = Sizes { is_mixed: true };
+    let sizes = Sizes::Any;
     let mut requests = Requests { device: device.clone(), sets: Vec::new(), last: Vec::new() };
     let sets: Vec<Inputs> = (0..8).map(|seed| sizes.inputs(seed)).collect();
     requests.load(&sets)?;
@@ -62,16 +62,29 @@ pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
 }
 
 /// Sizes of buffers, in units of 256 bytes.
-struct Sizes {
-    is_mixed: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sizes {
+    One,
+    /// The same mixed sizes, each time in another order: a pool has seen all of them.
+    Shuffled,
+    /// Mixed sizes, each time others.
+    Any,
 }
 
 impl Referee for Sizes {
     fn inputs(&self, seed: u64) -> Inputs {
         // From 256 B to 1 MiB, the small ones more often.
         let mixed = |number: f32| (2f32.powf(6.0 * (number + 1.0))).floor().max(1.0);
-        let sizes = kiln_bench::uniform(3000 + seed, BUFFERS);
-        vec![sizes.map(|number| if self.is_mixed { mixed(number) } else { 1024.0 }).collect()]
+        let drawn = |seed: u64| kiln_bench::uniform(3000 + seed, BUFFERS);
+        vec![match self {
+            Self::One => vec![1024.0; BUFFERS],
+            Self::Any => drawn(seed).map(mixed).collect(),
+            Self::Shuffled => {
+                let mut places: Vec<(f32, f32)> = drawn(seed).zip(drawn(0).map(mixed)).collect();
+                places.sort_by(|a, b| a.0.total_cmp(&b.0));
+                places.into_iter().map(|(_, size)| size).collect()
+            }
+        }]
     }
 
     fn judge(&self, inputs: &Inputs, output: &[f32]) -> Result<(), String> {

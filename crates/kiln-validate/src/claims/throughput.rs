@@ -47,9 +47,8 @@ impl Context<'_> {
 
 fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidence, Fault> {
     let work = WorkReferee { op, number: Number::F32 };
-    let least = context.limits.least_s(&op, work.number).ok_or("expected a work with a limit")?;
-    let arm = Arm::new("kiln", KilnWork::new(work, context.device)).at_least(least);
-    let measured = context.measure(&mut [arm], &work)?;
+    let arm = Arm::new("kiln", KilnWork::new(work, context.device));
+    let (measured, least) = context.measure_bounded(&mut [arm], &work)?;
     let median = measured.arms[0].median();
     let (flops, bytes) = (op.flops(), op.bytes_read(work.number) + op.bytes_written(work.number));
     context.plots.roofline.push(RooflinePoint {
