@@ -225,6 +225,22 @@ fn an_answer_to_another_question_is_wrong() {
     assert_caught(&against_honest(&time, cheat), Status::Failed, check::OUTPUT, "output expected");
 }
 
+/// Whole on inputs that it sees for the first time, and half of it after that.
+#[test]
+fn a_right_answer_at_first_does_not_cover_the_timed_ones() {
+    let time: Rc<Time> = Rc::default();
+    let mut known: Vec<f32> = Vec::new();
+    let cheat = made(&time, move |input, output| {
+        let is_known = known.contains(&input[0]);
+        known.push(input[0]);
+        let worked = if is_known { ELEMENTS * 2 / 5 } else { ELEMENTS };
+        output.fill(0.0);
+        output[..worked].iter_mut().zip(input).for_each(|(to, x)| *to = compute(*x));
+        worked
+    });
+    assert_caught(&against_honest(&time, cheat), Status::Failed, check::OUTPUT, "output expected");
+}
+
 /// Begins the work, and says that it is done. Only reading the output waits for it.
 struct NotSynchronised {
     time: Rc<Time>,
