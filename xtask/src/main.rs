@@ -57,6 +57,7 @@ fn run(task: &Task) -> Result<(), String> {
         Task::Test { packages } => suite::run(root, packages),
         Task::Bless { packages } => goldens::bless(root, packages),
         Task::Tidy => tidy::run(root),
+        Task::Validate => validate(root),
         Task::CheckMacos => macos::check(root),
     }
 }
@@ -74,4 +75,15 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
         suite::run(root, &[])?;
     }
     Ok(())
+}
+
+/// Every claim on every device, with the program that the tests have built: ratios of one run mean the same in a debug build, against a
+/// baseline of such a build. Targets are for release builds on quiet machines, and fail nothing here.
+fn validate(root: &Path) -> Result<(), String> {
+    // As the tests build it: cargo joins the features of all members.
+    Step::cargo("build", &["build", "--workspace", "--bin", "kiln"]).run(root)?;
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
+    let args = ["validate", "--quick", "--device", "all", "--fail-on", "regression"];
+    let against = ["--baseline", ".ci/baseline.json", "--max-regression", "50%"];
+    Step::new("validate", &format!("{target}/debug/kiln"), &args).args(&against).run(root)
 }

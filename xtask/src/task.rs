@@ -9,6 +9,7 @@ tasks:
   test [-p CRATE]...     the tests of the workspace, or of the crates named, and their loom tests
   bless [-p CRATE]...    run the tests and rewrite the golden files; review the diff
   tidy                   the rules a compiler does not check: layers, file sizes, manifests, links
+  validate               every claim, quickly; fails on a wrong output or a ratio half of the committed one
   check-macos            type-check the workspace for macOS, from Linux or on a Mac
   help                   this text";
 
@@ -20,6 +21,7 @@ pub(crate) enum Task {
     Test { packages: Vec<String> },
     Bless { packages: Vec<String> },
     Tidy,
+    Validate,
     CheckMacos,
 }
 
@@ -40,6 +42,7 @@ impl Task {
             "test" => Ok(Task::Test { packages: packages(name, flags)? }),
             "bless" => Ok(Task::Bless { packages: packages(name, flags)? }),
             "tidy" => no_flags(name, flags, Task::Tidy),
+            "validate" => no_flags(name, flags, Task::Validate),
             "check-macos" => no_flags(name, flags, Task::CheckMacos),
             other => Err(format!("expected a task, found `{other}`")),
         }
@@ -88,6 +91,7 @@ mod tests {
             ("test -p a --package b", Task::Test { packages: packages(&["a", "b"]) }),
             ("bless -p a", Task::Bless { packages: packages(&["a"]) }),
             ("tidy", Task::Tidy),
+            ("validate", Task::Validate),
             ("check-macos", Task::CheckMacos),
         ];
         for (line, task) in table {
@@ -113,7 +117,7 @@ mod tests {
 
     #[test]
     fn usage_names_every_task() {
-        for name in ["check", "test", "bless", "tidy", "check-macos", "help"] {
+        for name in ["check", "test", "bless", "tidy", "validate", "check-macos", "help"] {
             assert!(USAGE.contains(&format!("\n  {name} ")), "{name}");
         }
     }
