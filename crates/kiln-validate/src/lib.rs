@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! In the order of use: `clock` the time and the turns · `subject` what is measured · `trial` the samples and their checks · `claim` from a
+//! In the order of use: `clock` the time and the turns · `subject` what is measured · `trial` the samples and their checks · `times` what samples say · `claim` from a
 //! number to a status · `claims` the table · `limits` and `machine` what there is · `run` all of it · `report` the result · `baseline` what
 //! became slower.
 
@@ -32,6 +32,7 @@ mod machine;
 pub mod report;
 mod run;
 pub mod subject;
+pub mod times;
 pub mod trial;
 
 pub use claim::{Claim, Evidence, Targets};

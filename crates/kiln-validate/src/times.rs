@@ -1,0 +1,116 @@
+//! What samples say: medians, spreads, and ratios with the interval that they lie in.
+
+/// The times of an arm: seconds for a run, by round; `None` where it sat out.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// The name of the arm.
+    pub name: String,
+    pub(crate) by_round: Vec<Option<f64>>,
+}
+
+impl Times {
+    fn sorted(&self) -> Vec<f64> {
+        sorted(self.by_round.iter().copied().flatten())
+    }
+
+    /// How many samples there are.
+    pub fn samples(&self) -> usize {
+        self.by_round.iter().flatten().count()
+    }
+
+    /// Half of the samples were faster.
+    pub fn median(&self) -> f64 {
+        quantile(&self.sorted(), 0.5)
+    }
+
+    /// Half of the samples lie this far apart, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        let sorted = self.sorted();
+        (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
+    }
+
+    /// How many times as fast this is as the other: the median of the ratios of each round, and between what it lies.
+    pub fn faster_than(&self, other: &Self) -> Ratio {
+        let pairs = self.by_round.iter().zip(&other.by_round);
+        Ratio::of(pairs.filter_map(|(own, other)| Some((*other)? / (*own)?)))
+    }
+
+    /// The share of a limit that is reached. The limit is that of the best try, on a machine that others may use since: so what lies above
+    /// the median goes up to the best sample.
+    pub fn share_of(&self, least_s: f64) -> Ratio {
+        let shares = || self.by_round.iter().flatten().map(|own| least_s / own);
+        let Ratio { median, interval: [low, high] } = Ratio::of(shares());
+        Ratio { median, interval: [low, shares().fold(high, f64::max)] }
+    }
+}
+
+/// A ratio, and between what it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The median.
+    pub median: f64,
+    /// 95 % confidence, from the order of the samples alone; of less than six samples, the least and the largest.
+    pub interval: [f64; 2],
+}
+
+impl Ratio {
+    /// The median of samples.
+    pub fn of(samples: impl Iterator<Item = f64>) -> Self {
+        let sorted = sorted(samples);
+        let count = sorted.len() as f64;
+        let low = ((count - 1.96 * count.sqrt()) / 2.0).floor().max(0.0) as usize;
+        let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+        Self { median: quantile(&sorted, 0.5), interval: [at(low), at(sorted.len().saturating_sub(1 + low))] }
+    }
+
+    /// A ratio of counts, which have no noise.
+    pub fn exact(ratio: f64) -> Self {
+        Self { median: ratio, interval: [ratio; 2] }
+    }
+}
+
+fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = samples.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The sample at a share of the way through sorted samples; NaN where there are none.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(seconds: &[Option<f64>]) -> Times {
+        Times { name: String::new(), by_round: seconds.to_vec() }
+    }
+
+    #[test]
+    fn ratios_are_of_samples_of_the_same_round() {
+        let own = times(&[Some(1.0), Some(2.0), None, Some(4.0)]);
+        let other = times(&[Some(3.0), Some(4.0), Some(100.0), Some(8.0)]);
+        let ratio = own.faster_than(&other);
+        assert_eq!((ratio.median, ratio.interval), (2.0, [2.0, 3.0]));
+        assert_eq!((own.samples(), own.median()), (3, 2.0));
+        assert!(times(&[]).median().is_nan() && times(&[None]).faster_than(&own).median.is_nan());
+    }
+
+    /// 25 samples: the interval is from the 8th to the 18th, as tables of the binomial distribution have it.
+    #[test]
+    fn the_interval_of_a_median_follows_from_the_order_of_samples() {
+        let ratio = Ratio::of((1..=25).rev().map(f64::from));
+        assert_eq!((ratio.median, ratio.interval), (13.0, [8.0, 18.0]));
+        assert_eq!(Ratio::of([5.0, 1.0, 3.0].into_iter()).interval, [1.0, 5.0]);
+    }
+
+    #[test]
+    fn a_share_of_a_limit_goes_up_to_the_best_sample() {
+        let seconds: Vec<Option<f64>> = (0..25).map(|round| Some(if round == 7 { 1.25 } else { 2.0 })).collect();
+        let share = times(&seconds).share_of(1.0);
+        assert_eq!((share.median, share.interval), (0.5, [0.5, 0.8]));
+    }
+}
