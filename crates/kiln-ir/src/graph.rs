@@ -124,6 +124,22 @@ pub enum Reduce {
     ArgMin,
 }
 
+/// Sums are added up in tiles or trees of several hundred terms; more would hide a term that is missing.
+const SUM_ULPS: f64 = 8.0;
+
+impl Reduce {
+    /// How far a result of so many floats, none larger than `largest`, may be from the exact one before it is stored. What chooses an
+    /// element is exact.
+    pub fn bound(self, terms: usize, largest: f64) -> f64 {
+        let size = match self {
+            Self::Sum => terms as f64 * largest,
+            Self::Mean => largest,
+            Self::Max | Self::Min | Self::ArgMax | Self::ArgMin => 0.0,
+        };
+        SUM_ULPS * 2f64.powi(-24) * size
+    }
+}
+
 /// Nodes in an order in which inputs come first, and those whose results are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {

@@ -102,6 +102,24 @@ pub enum Core {
     },
 }
 
+impl Core {
+    /// How far a result may be from the exact one before it is stored, where the operands are loaded as they are and have elements as large
+    /// as `largest`.
+    pub fn bound(&self, largest: &[f64]) -> f64 {
+        match self {
+            Self::Map => 0.0,
+            Self::Reduce { op, input, kept } => {
+                let terms = input.space[*kept..].iter().product();
+                op.bound(terms, largest.first().copied().unwrap_or(0.0))
+            }
+            Self::Op { op, operands } => {
+                let ty = |operand: &Operand| TensorType { shape: operand.layout.shape().clone(), dtype: operand.dtype };
+                op.bound(&operands.iter().map(ty).collect::<Vec<_>>(), largest)
+            }
+        }
+    }
+}
+
 /// An elementwise program over a space.
 #[derive(Clone, Debug)]
 pub struct Body {

@@ -173,10 +173,9 @@ impl Bound {
                 let tolerance = op.bound(dtype);
                 (2.0 * tolerance.ulps * stored, tolerance.absolute)
             }
-            Op::Reduce(Reduce::Sum | Reduce::Mean, axes) if dtype.is_float() => {
-                let terms: usize = axes.iter().map(|&axis| inputs[0].shape()[axis]).product();
-                let sum = if matches!(node.op, Op::Reduce(Reduce::Mean, _)) { 1.0 } else { terms as f64 };
-                (stored, SUM_ULPS * 2f64.powi(-24) * sum * largest(inputs[0])?)
+            Op::Reduce(reduce @ (Reduce::Sum | Reduce::Mean), axes) if dtype.is_float() => {
+                let terms = axes.iter().map(|&axis| inputs[0].shape()[axis]).product();
+                (stored, reduce.bound(terms, largest(inputs[0])?))
             }
             Op::Reduce(..) => (0.0, 0.0),
             Op::Kernel(op) => {
@@ -237,9 +236,6 @@ fn widened(graph: &Graph, is_stored: impl Fn(NodeId) -> bool) -> Graph {
     }
     wide
 }
-
-/// Sums are added up in tiles or trees of several hundred terms; more would hide a term that is missing.
-const SUM_ULPS: f64 = 8.0;
 
 /// The device that results are checked against.
 fn other_device(device: &Device) -> Result<Device> {
