@@ -36,7 +36,7 @@ pub enum Wrong {
         /// How far off it may be.
         allowed: f64,
         /// What it is.
-        found: f32,
+        found: f64,
     },
 }
 
@@ -72,10 +72,10 @@ impl Op {
             return Err(Wrong::Length { expected, found });
         }
         let mut closeness = Closeness::Close;
-        for place in self.places() {
-            let (wanted, found) = (reference::element(self, data, place), output[place]);
+        for place in places(expected, reference::steps_per_element(self)) {
+            let (wanted, found) = (reference::element(self, data, place), f64::from(output[place]));
             let (close, rough) = self.allowed(number, wanted);
-            let off = (f64::from(found) - wanted.value).abs();
+            let off = (found - wanted.value).abs();
             // A NaN is neither.
             if off <= close {
                 continue;
@@ -89,17 +89,6 @@ impl Op {
         Ok(closeness)
     }
 
-    /// The places of an output that a check looks at. They have no common step: a kernel that leaves out every n-th block is found.
-    fn places(&self) -> impl Iterator<Item = usize> + use<> {
-        let elements = self.output_elements();
-        let most = (STEPS / reference::steps_per_element(self)).clamp(64, 1 << 16);
-        let count = elements.min(most);
-        let spread = elements as f64 / count as f64;
-        let golden = 0.618_033_988_749_895;
-        let inside = move |index: usize| if count == elements { 0.0 } else { (index as f64 * golden).fract() };
-        (0..count).map(move |index| (((index as f64 + inside(index)) * spread) as usize).min(elements - 1))
-    }
-
     /// How far off an element may be to be close, and to be no worse than rough.
     fn allowed(&self, number: Number, wanted: Expected) -> (f64, f64) {
         let rounded = wanted.value.abs().max(reference::rounded_on_the_way(self));
@@ -109,6 +98,17 @@ impl Op {
         let of_sum = (2.0 * number.epsilon() * wanted.terms).min(0.05 * wanted.terms.sqrt());
         (close, 8.0 * close + of_sum)
     }
+}
+
+/// The places of an output of so many elements that a check looks at, each in so many steps. They have no common step: a kernel that leaves
+/// out every n-th block is found.
+pub(crate) fn places(elements: usize, steps_per_element: usize) -> impl Iterator<Item = usize> {
+    let most = (STEPS / steps_per_element.max(1)).clamp(64, 1 << 16);
+    let count = elements.min(most);
+    let spread = elements as f64 / count as f64;
+    let golden = 0.618_033_988_749_895;
+    let inside = move |index: usize| if count == elements { 0.0 } else { (index as f64 * golden).fract() };
+    (0..count).map(move |index| (((index as f64 + inside(index)) * spread) as usize).min(elements - 1))
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     fn places_of_large_outputs_are_all_over_them() {
         for work in works() {
             let elements = work.op.output_elements();
-            let places: Vec<usize> = work.op.places().collect();
+            let places: Vec<usize> = places(elements, reference::steps_per_element(&work.op)).collect();
             assert!(places.is_sorted() && places.iter().all(|place| *place < elements), "{}", work.id);
             assert!(places.len() >= elements.min(64), "{}", work.id);
             let most_apart = places.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);

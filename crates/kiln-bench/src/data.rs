@@ -45,11 +45,20 @@ impl Input {
 /// assert!(numbers.iter().all(|number| (-1.0..1.0).contains(number)));
 /// ```
 pub fn uniform(seed: u64, len: usize) -> impl Iterator<Item = f32> {
+    words(seed, len).map(|word| (word >> 40) as f32 * 2f32.powi(-23) - 1.0)
+}
+
+/// Numbers of an interval, with all digits of an `f64`.
+pub(crate) fn uniform_in(seed: u64, len: usize, (low, high): (f64, f64)) -> impl Iterator<Item = f64> {
+    words(seed, len).map(move |word| low + (high - low) * ((word >> 11) as f64 * 2f64.powi(-53)))
+}
+
+fn words(seed: u64, len: usize) -> impl Iterator<Item = u64> {
     (0..len as u64).map(move |index| {
         let mut bits = (seed << 32).wrapping_add(index).wrapping_add(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) >> 40) as f32 * 2f32.powi(-23) - 1.0
+        bits ^ (bits >> 31)
     })
 }
 

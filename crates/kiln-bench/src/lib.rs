@@ -26,24 +26,29 @@
 //! ```
 //!
 //! In the order of use: `data` numbers by a formula · `op` what is computed, on what, at which cost · `works` the table · `reference` and
-//! `check` what must come out · `ready` and `ours` a library's form, and Kiln's · `time` the clock · `limits` what the machine could do.
+//! `check` what must come out · `ready` and `ours` a library's form, and Kiln's · `time` the clock · `limits` what the machine could do ·
+//! `single` and `formula` one op on shapes of the caller's choice, and what must come out of it.
 
 mod check;
 mod data;
+mod formula;
 pub mod limits;
 mod op;
 mod ours;
 mod ready;
 mod reference;
+mod single;
 mod time;
 mod works;
 
 pub use check::{Closeness, Wrong};
 pub use data::{Input, uniform};
+pub use formula::Formula;
 pub use limits::Limits;
 pub use op::{Number, Op};
 pub use ours::Ours;
 pub use ready::Ready;
+pub use single::{Checked, Operand, Single};
 pub use time::{Arm, Compared, Effort, Timing, compare};
 pub use works::{Work, find, works};
 

@@ -110,9 +110,13 @@ impl Limits {
         if op.ops_per_run() > 1 {
             return None;
         }
-        let (read, written) = (op.bytes_read(number), op.bytes_written(number));
+        Some(self.least_of(op.flops(), op.bytes_read(number), op.bytes_written(number)))
+    }
+
+    /// The least time for so many additions and multiplications, and for so many bytes that are read and written.
+    pub fn least_of(&mut self, flops: f64, read: f64, written: f64) -> Least {
         let bandwidth = self.bandwidth(Pattern::of(read, written), read + written);
-        Some(Least { compute: op.flops() / self.peak, memory: (read + written) / bandwidth })
+        Least { compute: flops / self.peak, memory: (read + written) / bandwidth }
     }
 
     /// Measures once more what limits an op, and keeps the better of what it finds and what it knew.

@@ -1,0 +1,146 @@
+//! Ops that are not elementwise as they are written in a book: one element of the result at a time, in `f64` and plain loops.
+
+use crate::Op;
+use crate::single::{Operand, spread_place};
+use kiln::DType;
+use kiln::op::Interval;
+
+/// What an op that is not elementwise computes where it is called with tensors alone: reductions over all axes, the rest along the last ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Formula {
+    /// The sum of all elements.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+    /// The place of the first largest.
+    ArgMax,
+    /// The place of the first smallest.
+    ArgMin,
+    /// The exponentials of each row, divided by their sum.
+    Softmax,
+    /// The logarithm of that.
+    LogSoftmax,
+    /// Each row, less its mean, over the root of its variance plus [`Op::EPS`].
+    LayerNorm,
+    /// Each row, over the root of its mean square plus [`Op::EPS`].
+    RmsNorm,
+    /// The products of matrices; axes before the last two are batches, which broadcast.
+    Matmul,
+    /// `softmax(q @ kᵀ / sqrt(d)) @ v`, of `(b, h, m, d)`, `(b, h, n, d)` and `(b, h, n, e)`.
+    Attention,
+}
+
+impl Formula {
+    /// How many tensors it takes.
+    pub fn operands(self) -> usize {
+        match self {
+            Self::Attention => 3,
+            Self::Matmul => 2,
+            _ => 1,
+        }
+    }
+
+    /// From where to where its operands are sampled.
+    pub(crate) fn interval(self, dtype: DType) -> Interval {
+        match self {
+            _ if !dtype.is_float() => (-1e3, 1e3),
+            Self::Softmax | Self::LogSoftmax => (-4.0, 4.0),
+            _ => (-1.0, 1.0),
+        }
+    }
+
+    /// About how many steps [`element`](Self::element) takes.
+    pub(crate) fn steps(self, operands: &[Operand]) -> usize {
+        let last = |operand: usize| operands[operand].shape.last().copied().unwrap_or(1);
+        match self {
+            Self::Sum | Self::Mean | Self::Max | Self::Min | Self::ArgMax | Self::ArgMin => operands[0].numbers.len(),
+            Self::Attention => last(0) * operands[1].shape.get(2).copied().unwrap_or(1),
+            _ => last(0),
+        }
+    }
+
+    /// The element at this place of the result, of operands that the op takes.
+    pub(crate) fn element(self, operands: &[Operand], place: usize) -> f64 {
+        let x = &operands[0].numbers;
+        let row = |place: usize| {
+            let length = operands[0].shape.last().copied().unwrap_or(1);
+            (&x[place / length * length..][..length], place % length)
+        };
+        match self {
+            Self::Sum => x.iter().sum(),
+            Self::Mean => x.iter().sum::<f64>() / x.len() as f64,
+            Self::Max => x.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            Self::Min => x.iter().copied().fold(f64::INFINITY, f64::min),
+            Self::ArgMax => first(x, |one, other| one > other),
+            Self::ArgMin => first(x, |one, other| one < other),
+            Self::Softmax | Self::LogSoftmax => {
+                let (row, at) = row(place);
+                let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let total: f64 = row.iter().map(|number| (number - largest).exp()).sum();
+                let log = row[at] - largest - total.ln();
+                if self == Self::Softmax { log.exp() } else { log }
+            }
+            Self::LayerNorm => {
+                let (row, at) = row(place);
+                let mean = row.iter().sum::<f64>() / row.len() as f64;
+                (row[at] - mean) / root_mean_square(row.iter().map(|number| number - mean))
+            }
+            Self::RmsNorm => {
+                let (row, at) = row(place);
+                row[at] / root_mean_square(row.iter().copied())
+            }
+            Self::Matmul => matmul(&operands[0], &operands[1], place),
+            Self::Attention => attention(operands, place),
+        }
+    }
+}
+
+/// The place of the first number that no other is better than.
+fn first(numbers: &[f64], is_better: fn(f64, f64) -> bool) -> f64 {
+    let better = |best: usize, place: usize| if is_better(numbers[place], numbers[best]) { place } else { best };
+    (0..numbers.len()).fold(0, better) as f64
+}
+
+fn root_mean_square(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = numbers.len() as f64;
+    (numbers.map(|number| number * number).sum::<f64>() / count + f64::from(Op::EPS)).sqrt()
+}
+
+/// A vector on the left is one row, on the right one column.
+fn matmul(a: &Operand, b: &Operand, place: usize) -> f64 {
+    let k = a.shape.last().copied().unwrap_or(1);
+    let (left, m) = a.shape[..a.shape.len() - 1].split_last().map_or((&[][..], 1), |(&m, batches)| (batches, m));
+    let (right, n) = match &b.shape[..] {
+        [batches @ .., _, n] => (batches, *n),
+        _ => (&[][..], 1),
+    };
+    let (batch, row, column) = (place / (m * n), place / n % m, place % n);
+    let rank = left.len().max(right.len());
+    let length = |batches: &[usize], axis: usize| {
+        let own = (batches.len() + axis).checked_sub(rank);
+        own.map_or(1, |axis| batches[axis])
+    };
+    let space: Vec<usize> = (0..rank).map(|axis| length(left, axis).max(length(right, axis))).collect();
+    let (of_a, of_b) = (spread_place(&space, batch, left) * m * k, spread_place(&space, batch, right) * k * n);
+    (0..k).map(|step| a.numbers[of_a + row * k + step] * b.numbers[of_b + step * n + column]).sum()
+}
+
+fn attention(operands: &[Operand], place: usize) -> f64 {
+    let [q, k, v] = operands else { return f64::NAN };
+    let (m, d, n, e) = (q.shape[2], q.shape[3], v.shape[2], v.shape[3]);
+    let (query, column) = (place / e, place % e);
+    let head = query / m * n;
+    let score = |key: usize| {
+        let products = (0..d).map(|at| q.numbers[query * d + at] * k.numbers[(head + key) * d + at]);
+        products.sum::<f64>() / (d as f64).sqrt()
+    };
+    let scores: Vec<f64> = (0..n).map(score).collect();
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+    let weighed = weights.iter().enumerate().map(|(key, weight)| weight * v.numbers[(head + key) * e + column]);
+    weighed.sum::<f64>() / weights.iter().sum::<f64>()
+}

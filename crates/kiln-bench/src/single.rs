@@ -1,0 +1,265 @@
+//! One op on shapes that the caller chooses: its operands, and whether its output is right.
+
+use crate::check::{Wrong, places};
+use crate::data::uniform_in;
+use crate::formula::Formula;
+use kiln::ir::plan::Plan;
+use kiln::op::{ElementOp, Interval, Signature, Tolerance};
+use kiln::{DType, Device, Result, Tensor, bf16, f16};
+
+/// An op whose output can be checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Single {
+    /// An entry of the op table, which has its reference and its bound.
+    Element(&'static ElementOp),
+    /// Another op. Its kernel states the bound.
+    Formula(Formula),
+}
+
+/// A tensor that an op is measured on: the numbers that its elements are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operand {
+    /// The lengths along each axis.
+    pub shape: Vec<usize>,
+    /// What the elements are.
+    pub dtype: DType,
+    /// The elements, row by row.
+    pub numbers: Vec<f64>,
+}
+
+/// What was compared of an output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checked {
+    /// Elements that were compared; all of a small output.
+    pub elements: usize,
+    /// How far each may have been from the exact result.
+    pub allowed: Tolerance,
+}
+
+impl Single {
+    /// How many tensors it takes.
+    pub fn operands(self) -> usize {
+        match self {
+            Self::Element(op) => op.arity(),
+            Self::Formula(formula) => formula.operands(),
+        }
+    }
+
+    /// Operands of these shapes, sampled where the op says; where it takes several dtypes, this one is meant.
+    pub fn sample(self, shapes: &[Vec<usize>], dtype: DType) -> Vec<Operand> {
+        let operand = |(place, shape): (usize, &Vec<usize>)| match self {
+            Self::Element(op) => {
+                let is_condition = place == 0 && op.signature == Signature::Select;
+                Operand::new(place, shape, if is_condition { DType::U8 } else { dtype }, op.intervals()[place])
+            }
+            Self::Formula(formula) => Operand::new(place, shape, dtype, formula.interval(dtype)),
+        };
+        shapes.iter().enumerate().map(operand).collect()
+    }
+
+    /// Compares an output, of this shape and dtype and computed by this plan, with what must come out: all its elements, or where that would
+    /// take long, elements all over it.
+    ///
+    /// # Errors
+    /// The first element that is further off than the op allows.
+    pub fn check(self, operands: &[Operand], output: &Tensor, plan: Option<&Plan>) -> Result<Checked, crate::Fault> {
+        let dtype = output.dtype();
+        let found = numbers(output)?;
+        let allowed = self.allowed(operands, dtype, plan);
+        let steps = if let Self::Formula(formula) = self { formula.steps(operands) } else { 1 };
+        let mut elements = 0;
+        for place in places(found.len(), steps) {
+            let expected = self.element(operands, output.shape(), place);
+            let expected = if dtype.is_float() { expected } else { wrapped(expected, dtype) };
+            if !allowed.allows(dtype, expected, found[place]) {
+                let off = allowed.ulps * kiln::op::ulp(dtype, expected) + allowed.absolute;
+                return Err(Wrong::Element { place, expected, allowed: off, found: found[place] }.into());
+            }
+            elements += 1;
+        }
+        Ok(Checked { elements, allowed })
+    }
+
+    /// The element at this place of an output of this shape.
+    fn element(self, operands: &[Operand], shape: &[usize], place: usize) -> f64 {
+        match self {
+            Self::Element(op) => {
+                let number = |operand: &Operand| operand.numbers[spread_place(shape, place, &operand.shape)];
+                (op.reference())(&operands.iter().map(number).collect::<Vec<_>>())
+            }
+            Self::Formula(formula) => formula.element(operands, place),
+        }
+    }
+
+    fn allowed(self, operands: &[Operand], dtype: DType, plan: Option<&Plan>) -> Tolerance {
+        match self {
+            Self::Element(op) => op.bound(dtype),
+            Self::Formula(_) if !dtype.is_float() => Tolerance::EXACT,
+            Self::Formula(_) => {
+                let largest: Vec<f64> = operands.iter().map(Operand::largest).collect();
+                let steps = plan.map_or(&[][..], |plan| &plan.steps);
+                let bound: f64 = steps.iter().map(|step| step.kernel.core.bound(&largest)).sum();
+                // Storing rounds once more, perhaps across a power of two.
+                Tolerance { ulps: 1.0, absolute: bound + f64::from(f32::MIN_POSITIVE) }
+            }
+        }
+    }
+}
+
+impl Operand {
+    fn new(place: usize, shape: &[usize], dtype: DType, interval: Interval) -> Self {
+        let elements = shape.iter().product();
+        let numbers = uniform_in(place as u64 + 1, elements, interval).map(|number| as_element(number, dtype));
+        Self { shape: shape.to_vec(), dtype, numbers: numbers.collect() }
+    }
+
+    /// The largest magnitude.
+    fn largest(&self) -> f64 {
+        self.numbers.iter().fold(0.0, |largest, number| largest.max(number.abs()))
+    }
+
+    /// The tensor on a device.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::from_slice`].
+    pub fn tensor(&self, device: &Device) -> Result<Tensor> {
+        macro_rules! tensor {
+            ($number:ident => $element:expr) => {{
+                let elements: Vec<_> = self.numbers.iter().map(|&$number| $element).collect();
+                Tensor::from_slice(&elements, &self.shape[..], device)
+            }};
+        }
+        match self.dtype {
+            DType::F16 => tensor!(number => f16::from_f64(number)),
+            DType::BF16 => tensor!(number => bf16::from_f64(number)),
+            DType::F32 => tensor!(number => number as f32),
+            DType::I32 => tensor!(number => number as i32),
+            DType::U32 => tensor!(number => number as u32),
+            DType::U8 => tensor!(number => number as u8),
+        }
+    }
+}
+
+/// The number that an element of a dtype is which is made of this one. Integers wrap, and those without a sign take the magnitude.
+fn as_element(number: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => f16::from_f64(number).to_f64(),
+        DType::BF16 => bf16::from_f64(number).to_f64(),
+        DType::F32 => f64::from(number as f32),
+        DType::I32 => wrapped(number.round(), dtype),
+        DType::U32 | DType::U8 => wrapped(number.abs().round(), dtype),
+    }
+}
+
+/// An integer without its fraction, modulo the range of the dtype; 0 where there is none.
+fn wrapped(exact: f64, dtype: DType) -> f64 {
+    if !exact.is_finite() {
+        return 0.0;
+    }
+    let bits = exact.trunc() as i64;
+    match dtype {
+        DType::I32 => f64::from(bits as i32),
+        DType::U8 => f64::from(bits as u8),
+        _ => f64::from(bits as u32),
+    }
+}
+
+/// Where an operand, spread to a space, has the element at a place of the space.
+pub(crate) fn spread_place(space: &[usize], mut place: usize, shape: &[usize]) -> usize {
+    let (mut found, mut stride) = (0, 1);
+    let own = shape.iter().rev().map(Some).chain(std::iter::repeat(None));
+    for (&length, own) in space.iter().rev().zip(own) {
+        let (index, own) = (place % length, own.copied().unwrap_or(1));
+        found += if own == 1 { 0 } else { index * stride };
+        (place, stride) = (place / length, stride * own);
+    }
+    found
+}
+
+/// The elements of a tensor, as numbers.
+fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+    match tensor.dtype() {
+        DType::F16 | DType::BF16 | DType::F32 => Ok(tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect()),
+        DType::I32 => Ok(tensor.to_vec::<i32>()?.into_iter().map(f64::from).collect()),
+        DType::U32 | DType::U8 => Ok(tensor.to_vec::<u32>()?.into_iter().map(f64::from).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln::{AttentionOptions, op};
+
+    /// What the op gives, called as a user would.
+    fn call(formula: Formula, x: &[Tensor]) -> Result<Tensor> {
+        match formula {
+            Formula::Sum => x[0].sum_all(),
+            Formula::Mean => x[0].mean_all(),
+            Formula::Max => x[0].max_all(),
+            Formula::Min => x[0].min_all(),
+            Formula::ArgMax => x[0].argmax_all(),
+            Formula::ArgMin => x[0].argmin_all(),
+            Formula::Softmax => x[0].softmax(-1),
+            Formula::LogSoftmax => x[0].log_softmax(-1),
+            Formula::LayerNorm => x[0].layer_norm(None, None, crate::Op::EPS),
+            Formula::RmsNorm => x[0].rms_norm(None, crate::Op::EPS),
+            Formula::Matmul => x[0].matmul(&x[1]),
+            Formula::Attention => Tensor::attention(&x[0], &x[1], &x[2], AttentionOptions::new()),
+        }
+    }
+
+    /// Checks the result of an op, and that the check finds a result which is off at one place.
+    fn check(single: Single, shapes: &[&[usize]], dtype: DType, apply: impl Fn(&[Tensor]) -> Result<Tensor>) {
+        let device = Device::cpu().unwrap();
+        let operands = single.sample(&shapes.iter().map(|shape| shape.to_vec()).collect::<Vec<_>>(), dtype);
+        let tensors: Vec<Tensor> = operands.iter().map(|operand| operand.tensor(&device).unwrap()).collect();
+        let output = apply(&tensors).unwrap();
+        let explanation = output.explain().unwrap();
+        let checked = single.check(&operands, &output, explanation.plan());
+        let checked = checked.unwrap_or_else(|wrong| panic!("{single:?} {dtype} {shapes:?}: {wrong}"));
+        assert_eq!(checked.elements, output.elements(), "{single:?}: small outputs are compared as a whole");
+        let last = output.elements() as f64 - 1.0;
+        let is_last = Tensor::arange(0.0, last + 1.0, 1.0, DType::U32, &device).unwrap().eq(last).unwrap();
+        let is_last = is_last.reshape(output.shape().clone()).unwrap();
+        let off = is_last.where_(&output.mul(2).unwrap().add(3).unwrap(), &output).unwrap();
+        let wrong = single.check(&operands, &off, explanation.plan());
+        assert!(wrong.is_err(), "{single:?} {dtype} {shapes:?}: one element is off");
+    }
+
+    #[test]
+    fn formulas_agree_with_ops_and_notice_one_element_that_is_off() {
+        let all = [Formula::Sum, Formula::Max, Formula::Min, Formula::ArgMax, Formula::ArgMin];
+        let floats = [Formula::Mean, Formula::Softmax, Formula::LogSoftmax, Formula::LayerNorm, Formula::RmsNorm];
+        for formula in all.into_iter().chain(floats) {
+            for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32].into_iter() {
+                if dtype.is_float() || all.contains(&formula) {
+                    check(Single::Formula(formula), &[&[3, 40]], dtype, |x| call(formula, x));
+                }
+            }
+        }
+        let matmuls: [[&[usize]; 2]; 5] = [
+            [&[3, 40], &[40, 5]],
+            [&[40], &[40, 5]],
+            [&[3, 40], &[40]],
+            [&[2, 1, 3, 7], &[4, 7, 5]],
+            [&[4, 3, 7], &[7, 5]],
+        ];
+        for shapes in matmuls {
+            check(Single::Formula(Formula::Matmul), &shapes, DType::F32, |x| call(Formula::Matmul, x));
+        }
+        let shapes: [&[usize]; 3] = [&[2, 3, 5, 4], &[2, 3, 7, 4], &[2, 3, 7, 6]];
+        check(Single::Formula(Formula::Attention), &shapes, DType::F32, |x| call(Formula::Attention, x));
+    }
+
+    #[test]
+    fn elementwise_ops_are_checked_with_operands_that_spread() {
+        check(Single::Element(&op::SUB), &[&[3, 1], &[4, 1, 5]], DType::F32, |x| x[0].sub(&x[1]));
+        check(Single::Element(&op::WHERE), &[&[5], &[3, 5], &[]], DType::I32, |x| x[0].where_(&x[1], &x[2]));
+        for &op in op::all() {
+            let dtype = if op.takes(kiln::ir::Class::Float) { DType::F32 } else { DType::U32 };
+            check(Single::Element(op), &vec![&[7usize, 11][..]; op.arity()], dtype, |x| {
+                Tensor::apply(op, &x.iter().collect::<Vec<_>>())
+            });
+        }
+    }
+}
