@@ -3,7 +3,8 @@
 //! Owns the command line: parsing, the environment, the terminal and the exit status, which libraries leave alone.
 //! Refuses to compute: what a command tells comes from the `kiln` crate.
 //!
-//! Exit status: 0 done and all well, 1 something is broken or could not be done, 2 the command line was not understood.
+//! Exit status: 0 done and all well, 1 something is broken or could not be done, 2 the command line was not understood; `validate` keeps 1
+//! for claims that failed, and returns 2 where nothing could be validated. The help of each command says what that means for it.
 
 #![deny(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod kernel_dir;
 mod names;
 mod new_file;
 mod npy;
+mod ops;
 mod run;
 mod settings;
 mod source_args;
@@ -33,9 +35,25 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 /// The device that kernels run on where the command line names none. The CPU device runs no WGSL.
 const DEFAULT_DEVICE: &str = "gpu";
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln doctor                                what there is on this machine, and what is missing
+  kiln validate --quick                      what Kiln claims about its speed, shown here or not
+  kiln eval \"relu(a*b+1).sum(1)\" --in a=a.npy --in b=b.npy
+  kiln ops                                   what can be computed
+  kiln bench matmul --quick                  how fast it is
+  kiln help cache                            the long help of a command, with examples; `--help` is the same
+
+Exit status:
+  0  done, and all is well
+  1  something is broken, or could not be done; standard error says what
+  2  the command line was not understood";
+
 /// GPU compute runtime and tensor library.
+///
+/// Commands write colours to a terminal only, and none where NO_COLOR is set. Those that a program would read take `--json`.
 #[derive(Debug, Parser)]
-#[command(name = "kiln", version, arg_required_else_help = true)]
+#[command(name = "kiln", version, arg_required_else_help = true, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,6 +67,7 @@ enum Command {
     Eval(Box<eval::Args>),
     Cache(Box<cache::Args>),
     Bench(bench::Args),
+    Ops(ops::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +79,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Ops(args) => ops::run(&args),
     };
     match outcome {
         Ok(status) => status,

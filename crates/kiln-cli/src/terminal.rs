@@ -46,6 +46,11 @@ pub(crate) fn warn(message: &str) {
     let _ = writeln!(io::stderr(), "warning: {message}");
 }
 
+/// Says which of two things is meant.
+pub(crate) fn note(message: &str) {
+    let _ = writeln!(io::stderr(), "note: {message}");
+}
+
 /// Names come from drivers, files and the environment: none of them steers the terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.replace(char::is_control, "?")

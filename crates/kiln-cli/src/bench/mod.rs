@@ -1,35 +1,59 @@
-//! `kiln bench`: how fast this machine runs the works that Kiln is measured by.
+//! `kiln bench`: how fast this machine runs the works that Kiln is measured by, or one op on shapes of one's own.
 //!
-//! The works, their data and the clock are those of the `kiln-bench` crate. `report` is what is told of each, `serve` the form
-//! in which another program asks for one sample after the other, `memory` the count of resident bytes.
+//! The works, their data and the clock are those of the `kiln-bench` crate. `report` is what is told of each, `single` one op, `serve` the
+//! form in which another program asks for one sample after the other, `memory` the count of resident bytes.
 
 mod memory;
 mod report;
 mod serve;
+mod single;
 
+use crate::eval::Callee;
 use crate::kernel_dir::open_device;
 use crate::names::similar;
+use crate::run::Dims;
 use crate::{Fallible, settings, terminal};
-use kiln::{Device, DeviceKind};
+use kiln::{DType, Device, DeviceKind};
 use kiln_bench::{Arm, Effort, Limits, Number, Ours, Work, compare, works};
 use report::{WorkLine, WorkReport};
 use std::io;
 use std::process::ExitCode;
 
-/// Times works on a device, checks their outputs, and compares with what the processor could do.
+const EXAMPLES: &str = "\
+Examples:
+  kiln bench                                               every work, on the CPU device
+  kiln bench --list                                        the works
+  kiln bench matmul softmax --dtype f16                    some of them, all sizes
+  kiln bench add-1m --quick --json                         one of them, for a program
+  kiln bench gelu --shape 1024x1024 --dtype f16            an op of `kiln ops` on a shape
+  kiln bench matmul --shape 256x512 --shape 512x128        with a shape for each operand
+  kiln bench softmax --shape 64x1000 --device gpu --quick  on a GPU
+
+Exit status:
+  0  every output was right
+  1  an output was wrong, or something could not be measured
+  2  the command line was not understood";
+
+/// Times works, or ops on shapes of your own, checks their outputs, and compares with what the machine could do.
 ///
-/// A work is a name of `kiln bench --list`, or the beginning of one: `kiln bench matmul` runs all sizes. Without a name all
-/// works run. `bench/` in the repository runs the same works beside other libraries.
+/// Without `--shape`, a name is that of a work, as `kiln bench --list` shows them, or the beginning of one: `kiln bench matmul` runs all
+/// sizes. Without a name all works run. `bench/` in the repository runs the same works beside other libraries.
 ///
-/// Exit status: 0 when every output was right, 1 otherwise.
+/// With `--shape`, a name is that of an op, as `kiln ops` shows them, also where works begin with it. Operands are sampled where the op
+/// says, and the output is compared with a reference in f64 before a number is told. Reductions are over all axes, the rest along the last.
+/// Bytes are those that the kernels must read and write; the limit is what this machine reaches in copies and in multiply-adds.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What runs. Default: everything.
-    #[arg(value_name = "WORK")]
+    /// What runs: works, or ops with `--shape`. Default: every work.
+    #[arg(value_name = "WORK|OP")]
     works: Vec<String>,
-    /// How elements are stored: `f32` or `f16`.
-    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parse_number)]
-    dtype: Number,
+    /// The shape of the operands: `1024x1024`. Given several times, that of each operand; they broadcast where the op does.
+    #[arg(long = "shape", value_name = "SHAPE", requires = "works", conflicts_with_all = ["list", "serve"])]
+    shapes: Vec<Dims>,
+    /// How elements are stored: `f32` or `f16`, and for ops also `bf16`, `i32`, `u32`, `u8`. Default: `f32`; `u32` for ops on bits.
+    #[arg(long, value_name = "DTYPE", value_parser = parse_dtype)]
+    dtype: Option<DType>,
     /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is.
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     device: String,
@@ -47,14 +71,17 @@ pub(crate) struct Args {
     /// {"do":"start"}, {"do":"quit"}.
     #[arg(long, conflicts_with_all = ["works", "quick"])]
     serve: bool,
-    /// Write one JSON object in a line for each work.
+    /// Write one JSON object in a line for each work or op.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
-    let chosen = choose(&args.works)?;
+    if !args.shapes.is_empty() {
+        return single::run(args);
+    }
+    let (chosen, number) = (choose(&args.works)?, number(args.dtype)?);
     if args.list {
         for work in chosen {
             write_line(&WorkLine::of(work), args.json)?;
@@ -66,11 +93,14 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         serve::serve(&device, io::stdin().lock(), &mut io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
+    for name in args.works.iter().filter(|name| Callee::by_name(name).is_some()) {
+        terminal::note(&format!("`{name}` is taken as works; with `--shape` it is the op"));
+    }
     let effort = if args.quick { Effort::quick() } else { Effort::new() };
     let mut limits = limits_of(&device);
     let mut status = ExitCode::SUCCESS;
     for work in chosen {
-        let report = measure(work, args.dtype, &device, &effort, limits.as_mut())?;
+        let report = measure(work, number, &device, &effort, limits.as_mut())?;
         if report.fault.is_some() {
             status = ExitCode::FAILURE;
         }
@@ -79,9 +109,17 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     Ok(status)
 }
 
-fn parse_number(text: &str) -> Result<Number, String> {
-    let known = Number::ALL.into_iter().find(|number| number.name() == text);
-    known.ok_or_else(|| format!("expected `f32` or `f16`, found `{text}`"))
+fn parse_dtype(text: &str) -> Result<DType, String> {
+    let others = || DType::ALL.map(DType::name).into_iter().filter(|name| !["f32", "f16"].contains(name));
+    let more = || format!("; ops with `--shape` also take {}", others().collect::<Vec<_>>().join(", "));
+    DType::by_name(text).ok_or_else(|| format!("expected `f32` or `f16`, found `{text}`{}", more()))
+}
+
+/// How the elements of works are stored.
+fn number(dtype: Option<DType>) -> Result<Number, String> {
+    let name = dtype.unwrap_or(DType::F32).name();
+    let known = Number::ALL.into_iter().find(|number| number.name() == name);
+    known.ok_or_else(|| format!("works expected `f32` or `f16`, found `{name}`; it is for ops with `--shape`"))
 }
 
 /// The works of these names, or that begin with them, in the order of the table; all where there are no names.
@@ -97,6 +135,9 @@ fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
 /// What is said about a name that no work has.
 fn unknown(name: &str) -> String {
     let near = match &similar(name, works().iter().map(|work| work.id))[..] {
+        _ if Callee::by_name(name).is_some() => {
+            format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it")
+        }
         [] => "`kiln bench --list` shows them".to_string(),
         near => format!("similar: {}", near.join(", ")),
     };

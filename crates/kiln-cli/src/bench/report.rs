@@ -139,7 +139,7 @@ impl Report for WorkReport {
 }
 
 /// A time with three digits or so.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     match seconds * 1e9 {
         nanos if nanos < 1e3 => format!("{nanos:.0} ns"),
         nanos if nanos < 1e5 => format!("{:.2} µs", nanos / 1e3),

@@ -14,10 +14,9 @@ use std::collections::BTreeMap;
 /// The tensor that a program comes to, where these variables are given.
 pub(super) fn evaluate(
     program: &Program,
-    variables: BTreeMap<String, Tensor>,
+    variables: BTreeMap<String, Value>,
     device: &Device,
 ) -> Result<Tensor, Fault> {
-    let variables = variables.into_iter().map(|(name, tensor)| (name, Value::Tensor(tensor))).collect();
     let mut run = Run { program, device, variables, values: Vec::with_capacity(program.nodes.len()) };
     let mut result = (Value::Nothing, Span { start: 0, end: 0 });
     for statement in &program.statements {

@@ -2,21 +2,28 @@
 //!
 //! In the order of the flow: `lex`, `parse` and `ast` read the expression, `arrays` the files; `evaluate` makes a tensor of
 //! both, with `index` for what is in square brackets and `call` for what is in round ones; `functions` is the list of what
-//! can be called. `fault` shows where an expression is wrong, `report` what came out.
+//! can be called, `facts` what is known about each of them, `prepared` a call that is made again and again. `fault` shows where
+//! an expression is wrong, `report` what came out.
 
 mod arrays;
 mod ast;
 mod call;
 mod evaluate;
+mod facts;
 mod fault;
 mod functions;
 mod index;
 mod lex;
 mod parse;
+mod prepared;
 mod report;
 #[cfg(test)]
 mod tests;
 mod value;
+
+pub(crate) use facts::{Accuracy, Facts, Gradient, Kind};
+pub(crate) use functions::Callee;
+pub(crate) use prepared::Prepared;
 
 use crate::Fallible;
 use crate::kernel_dir::open_device;
@@ -35,14 +42,26 @@ use value::Value;
 /// The variable that asks for `--verify`.
 const VERIFY: &str = "KILN_VERIFY";
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln eval \"relu(a*b+1).sum(1)\" --in a=a.npy --in b=b.npy --out c.npy
+  kiln eval \"softmax(randn(4, 4))\" --seed 7         shown, as nothing is said about a file
+  kiln eval \"x @ x.T\" --in x=x.npy --explain        with the kernels that run
+  kiln eval \"gelu(x).mean()\" --in x=x.npy --device gpu --verify --json
+  kiln eval --functions                             what can be called; `kiln ops` says more
+
+Exit status:
+  0  computed, and written where that was asked for
+  1  the expression or a file is wrong, or results differ that --verify compared
+  2  the command line was not understood";
+
 /// Computes an expression on arrays in `.npy` files.
 ///
 /// Operators are those of Python: + - * / ** @ and comparisons, `x[1:3, none]`, and `x.sum(1)` is the same as `sum(x, 1)`.
 /// `y = a*b; y/y.sum()` has two statements, the last of which gives the result. Numbers take the dtype of the tensor that
 /// they meet; tensors of different dtypes meet after `x.to(f32)`. `kiln eval --functions` lists what can be called.
-///
-/// Example: kiln eval "relu(a*b+1).sum(1)" --in a=a.npy --in b=b.npy --out c.npy
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// What is computed.
     #[arg(required_unless_present = "functions", allow_hyphen_values = true)]
@@ -134,7 +153,7 @@ fn open(name: Option<&str>) -> Fallible<Device> {
     }
 }
 
-fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String, Tensor>> {
+fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String, Value>> {
     let mut tensors = BTreeMap::new();
     for Named { name, value: path } in inputs {
         let array = Array::read(path).map_err(|error| format!("input `{name}`: {error}"))?;
@@ -143,7 +162,7 @@ fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String,
         if let Some(note) = note {
             terminal::warn(&named(note));
         }
-        tensors.insert(name.clone(), tensor);
+        tensors.insert(name.clone(), Value::Tensor(tensor));
     }
     Ok(tensors)
 }

@@ -2,17 +2,19 @@
 
 use super::ast::Operator;
 use super::evaluate::evaluate;
+use super::facts::{Gradient, Kind};
 use super::fault::Fault;
 use super::functions::Callee;
 use super::parse::parse;
 use super::report::Data;
+use super::value::Value;
 use kiln::op::Signature;
 use kiln::{Device, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The variables of the expressions below.
-fn variables(device: &Device) -> BTreeMap<String, Tensor> {
+fn variables(device: &Device) -> BTreeMap<String, Value> {
     let all = [
         ("a", Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], (2, 3), device)),
         ("b", Tensor::from_slice(&[1.0f32, 0.0, -1.0, 2.0, -2.0, 0.5], (2, 3), device)),
@@ -23,7 +25,7 @@ fn variables(device: &Device) -> BTreeMap<String, Tensor> {
         ("h", Tensor::from_slice(&[1.5f32, -0.5], 2, device).and_then(|h| h.to_dtype(kiln::DType::F16))),
         ("empty", Tensor::from_slice::<f32>(&[], (0, 3), device)),
     ];
-    all.into_iter().map(|(name, tensor)| (name.to_string(), tensor.unwrap())).collect()
+    all.into_iter().map(|(name, tensor)| (name.to_string(), Value::Tensor(tensor.unwrap()))).collect()
 }
 
 fn eval(source: &str, device: &Device) -> Result<Tensor, Fault> {
@@ -371,4 +373,21 @@ fn random_words_and_bytes_are_tensors_or_faults() {
         }
     }
     assert!(tensors > 200 && faults > 10_000, "{tensors} tensors and {faults} faults: the words should make both");
+}
+
+/// R5.3: what `kiln ops` says about gradients is what the table says of entries that take floats.
+#[test]
+fn facts_are_those_of_the_declarations() {
+    let device = Device::cpu().unwrap();
+    for callee in Callee::all() {
+        let facts = callee.facts(&device).unwrap_or_else(|error| panic!("{}: {error}", callee.name()));
+        let Callee::Op(op) = callee else { continue };
+        let dtypes: Vec<&str> = match op.signature {
+            Signature::Bits { .. } | Signature::BitsToFloat { .. } => vec!["u32"],
+            _ => kiln::DType::ALL.into_iter().filter(|dtype| op.takes(dtype.class())).map(kiln::DType::name).collect(),
+        };
+        assert_eq!((facts.kind, facts.dtypes), (Kind::Elementwise, dtypes), "{op:?}");
+        let is_known = matches!(facts.gradient, Gradient::Yes | Gradient::Zero);
+        assert_eq!(is_known, op.has_gradient() && op.takes(kiln::ir::Class::Float), "{op:?}");
+    }
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// Lengths with an `x` in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Dims(pub(super) Vec<u64>);
+pub(crate) struct Dims(pub(crate) Vec<u64>);
 
 impl Dims {
     /// The problem along x, y and z. Lengths beyond the third are refused by [`check_problem`](Self::check_problem).

@@ -17,7 +17,8 @@ use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, micros};
 use crate::{DEFAULT_DEVICE, Fallible};
 use arrays::Bound;
-use dims::{Dims, Workgroups};
+pub(crate) use dims::Dims;
+use dims::Workgroups;
 use kiln::{Grid, Kernel, Origin};
 use plan::Plan;
 use report::{DeviceReport, KernelReport, RunReport};
@@ -25,14 +26,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=result.npy --value alpha=2 --size 1000
+  kiln run saxpy.wgsl --in x=x.npy --out y=ax.npy --value alpha=2 --size 1000    y begins as zeros
+  kiln run blur.wgsl --in from=image.npy --out to=blurred.npy --size 640x480 --constant RADIUS=3
+  kiln run saxpy.wgsl --device gpu:1 --in x=x.npy --out y=ax.npy --value alpha=2 --size 1000 --json
+
+Exit status:
+  0  the kernel ran, and every output is written
+  1  something could not be read, compiled, run or written
+  2  the command line was not understood";
+
 /// Runs a kernel written in WGSL on arrays in `.npy` files.
 ///
 /// Every storage buffer of the kernel takes an array: `--in x=x.npy` for what it reads, `--out y=y.npy` for what it
 /// writes, both for a buffer that begins with an array and is kept after. Every uniform takes a number: `--value n=1000`.
 /// The kernel, compiled, is kept for the next run (see `kiln cache`).
-///
-/// Example: kiln run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=result.npy --value alpha=2 --size 1000
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The file with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]

@@ -1,0 +1,233 @@
+//! `kiln bench OP --shape …`: one op on shapes of one's own.
+
+use super::report::duration;
+use super::{Args, open, write_line};
+use crate::Fallible;
+use crate::eval::{Callee, Prepared};
+use crate::npy::tuple;
+use crate::ops::find;
+use crate::run::Dims;
+use crate::terminal::{Report, count};
+use kiln::ir::Class;
+use kiln::ir::plan::{Plan, Step};
+use kiln::{Bytes, DType, Device, Status, Tensor};
+use kiln_bench::limits::Least;
+use kiln_bench::{Arm, Checked, Effort, Fault, Operand, Single, Timing, compare};
+use kiln_validate::limits::DeviceLimits;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Measures the ops that the command line names.
+pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
+    let ops = args.works.iter().map(|name| measurable(name)).collect::<Fallible<Vec<_>>>()?;
+    let device = open(&args.device, args.threads)?;
+    let effort = if args.quick { Effort::quick() } else { Effort::new() };
+    let mut limits = DeviceLimits::measure(&device).map_err(|fault| fault.to_string())?;
+    let mut status = ExitCode::SUCCESS;
+    for (callee, single) in ops {
+        let dtype = args.dtype.unwrap_or_else(|| default_dtype(callee));
+        let operands = single.sample(&shapes(callee.name(), single, &args.shapes)?, dtype);
+        let report = measure(callee, single, &operands, &device, &effort, &mut limits)?;
+        if report.fault.is_some() {
+            status = ExitCode::FAILURE;
+        }
+        write_line(&report, args.json)?;
+    }
+    Ok(status)
+}
+
+/// The op of this name, with what its output is checked against.
+fn measurable(name: &str) -> Fallible<(Callee, Single)> {
+    let callee = find(name)?;
+    let single = callee.single().ok_or_else(|| {
+        let all: Vec<&str> = Callee::all()
+            .filter(|callee| matches!(callee, Callee::Function(_)) && callee.single().is_some())
+            .map(Callee::name)
+            .collect();
+        let all = all.join(", ");
+        format!("`{name}` has no reference that its output could be checked by; measured are elementwise ops, {all}")
+    })?;
+    Ok((callee, single))
+}
+
+fn default_dtype(callee: Callee) -> DType {
+    match callee {
+        Callee::Op(op) if !op.takes(Class::Float) => DType::U32,
+        _ => DType::F32,
+    }
+}
+
+/// A shape for each operand: those that were given, or one for all.
+fn shapes(name: &str, single: Single, given: &[Dims]) -> Result<Vec<Vec<usize>>, String> {
+    let wanted = single.operands();
+    let lengths = |Dims(lengths): &Dims| -> Result<Vec<usize>, String> {
+        let lengths: Option<Vec<usize>> = lengths.iter().map(|&length| usize::try_from(length).ok()).collect();
+        let elements = lengths.iter().flatten().try_fold(1usize, |all, &length| all.checked_mul(length));
+        match (lengths, elements) {
+            (Some(lengths), Some(1..)) => Ok(lengths),
+            _ => Err(format!("`--shape` expected at least one element and not too many, found {given:?}")),
+        }
+    };
+    let shapes = given.iter().map(lengths).collect::<Result<Vec<_>, _>>()?;
+    match &shapes[..] {
+        [one] => Ok(vec![one.clone(); wanted]),
+        several if several.len() == wanted => Ok(shapes),
+        several => {
+            let found = several.len();
+            let wanted = if wanted == 1 { "one `--shape`".to_string() } else { format!("one `--shape`, or {wanted}") };
+            Err(format!("{name} expected {wanted}, found {found}"))
+        }
+    }
+}
+
+/// Checks the output of an op, then times it.
+fn measure(
+    callee: Callee,
+    single: Single,
+    operands: &[Operand],
+    device: &Device,
+    effort: &Effort,
+    limits: &mut DeviceLimits,
+) -> Fallible<OpReport> {
+    let tensors = operands.iter().map(|operand| operand.tensor(device)).collect::<kiln::Result<Vec<_>>>()?;
+    let op = Prepared::new(callee, &tensors, device)?;
+    let output = op.call()?;
+    let explanation = output.explain()?;
+    let plan = explanation.plan();
+    let mut report = OpReport::new(callee, operands, &output, plan);
+    match single.check(operands, &output, plan) {
+        Ok(checked) => report.checked = Some(checked.into()),
+        Err(wrong) => {
+            report.fault = Some(wrong.to_string());
+            return Ok(report);
+        }
+    }
+    let run = || -> Result<(), Fault> {
+        let result = op.call()?;
+        result.eval()?;
+        // The CPU device is done by now; a GPU is waited for.
+        if result.status() == Status::Submitted {
+            device.synchronize()?;
+        }
+        Ok(())
+    };
+    if let Some(timing) = compare(&mut [Arm::new(callee.name(), run)], effort).pop() {
+        report.set_timing(timing.map_err(|fault| fault.to_string())?, limits);
+    }
+    Ok(report)
+}
+
+/// What was measured of an op. The JSON form is this struct; what does not apply is `null`.
+#[derive(Debug, Serialize)]
+struct OpReport {
+    op: &'static str,
+    dtype: &'static str,
+    device: String,
+    threads: Option<u32>,
+    shapes: Vec<Vec<usize>>,
+    output_dtype: &'static str,
+    output_shape: Vec<usize>,
+    kernels: usize,
+    /// Bytes that the kernels read and write.
+    bytes_read: u64,
+    bytes_written: u64,
+    /// Additions and the like; an elementwise op counts as one. 0 where elements are only moved.
+    flops: u64,
+    /// Seconds for a run; `None` where the output was wrong.
+    timing: Option<Timing>,
+    gflops_per_s: Option<f64>,
+    gbytes_per_s: Option<f64>,
+    /// Seconds that the device would need for the arithmetic and for the bytes, as measured beside the op.
+    limit: Option<Least>,
+    /// The larger of these over the median.
+    share_of_limit: Option<f64>,
+    /// What was compared; `None` where the output was wrong.
+    checked: Option<Compared>,
+    /// What is wrong with the output; `None` where it is right.
+    fault: Option<String>,
+}
+
+/// What was compared of an output.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Compared {
+    elements: usize,
+    allowed_ulps: f64,
+    allowed_absolute: f64,
+}
+
+impl From<Checked> for Compared {
+    fn from(Checked { elements, allowed }: Checked) -> Self {
+        Self { elements, allowed_ulps: allowed.ulps, allowed_absolute: allowed.absolute }
+    }
+}
+
+impl OpReport {
+    /// Of an op that was not timed yet.
+    fn new(callee: Callee, operands: &[Operand], output: &Tensor, plan: Option<&Plan>) -> Self {
+        let (info, steps) = (output.device().info(), plan.map_or(&[][..], |plan| &plan.steps));
+        Self {
+            op: callee.name(),
+            // That of the last: a condition has another.
+            dtype: operands.last().map_or("", |operand| operand.dtype.name()),
+            device: info.id.clone(),
+            threads: info.limits.threads,
+            shapes: operands.iter().map(|operand| operand.shape.clone()).collect(),
+            output_dtype: output.dtype().name(),
+            output_shape: output.shape().to_vec(),
+            kernels: steps.len(),
+            bytes_read: steps.iter().map(Step::read_bytes).sum(),
+            bytes_written: steps.iter().map(Step::written_bytes).sum(),
+            flops: steps.iter().map(|step| step.kernel.flops()).sum(),
+            timing: None,
+            gflops_per_s: None,
+            gbytes_per_s: None,
+            limit: None,
+            share_of_limit: None,
+            checked: None,
+            fault: None,
+        }
+    }
+
+    /// Adds what the clock says, and what the device could do.
+    fn set_timing(&mut self, timing: Timing, limits: &mut DeviceLimits) {
+        let (flops, read, written) = (self.flops as f64, self.bytes_read as f64, self.bytes_written as f64);
+        let limit = match limits {
+            DeviceLimits::Processor(limits) => limits.least_of(flops, read, written),
+            DeviceLimits::Gpu { peak_flops, copy_bytes_per_s } => {
+                Least { compute: flops / *peak_flops, memory: (read + written) / *copy_bytes_per_s }
+            }
+        };
+        self.gflops_per_s = (self.flops > 0).then_some(flops / timing.median / 1e9);
+        self.gbytes_per_s = Some((read + written) / timing.median / 1e9);
+        self.share_of_limit = Some(limit.seconds() / timing.median);
+        (self.limit, self.timing) = (Some(limit), Some(timing));
+    }
+}
+
+impl Report for OpReport {
+    fn text(&self) -> String {
+        let shape = |shape: &Vec<usize>| tuple(&shape.iter().map(|length| *length as u64).collect::<Vec<_>>());
+        let shapes = self.shapes.iter().map(shape).collect::<Vec<_>>().join(", ");
+        let (op, dtype, output_dtype, output) = (self.op, self.dtype, self.output_dtype, shape(&self.output_shape));
+        let threads = self.threads.map_or_else(String::new, |number| format!(", {}", count(number.into(), "thread")));
+        let head = format!("op {op}: {dtype} {shapes} -> {output_dtype} {output} on {}{threads}\n", self.device);
+        let (Some(timing), Some(checked)) = (&self.timing, &self.checked) else {
+            return format!("{head}  wrong: {}\n", self.fault.as_deref().unwrap_or("it was not timed"));
+        };
+        let [median, minimum] = [timing.median, timing.minimum].map(duration);
+        let (spread, samples) = (timing.spread * 100.0, count(timing.samples as u64, "sample"));
+        let (moved, kernels) = (Bytes(self.bytes_read + self.bytes_written), count(self.kernels as u64, "kernel"));
+        let flops = self.gflops_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} GFLOP/s"));
+        let elements: usize = self.output_shape.iter().product();
+        let Compared { elements: compared, allowed_ulps, allowed_absolute } = checked;
+        let limit = self.limit.zip(self.share_of_limit).map_or_else(String::new, |(limit, share)| {
+            let what = if limit.compute > limit.memory { "arithmetic" } else { "memory" };
+            format!(", {:.0} % of the limit ({what})", share * 100.0)
+        });
+        let rates = format!("{:.1} GB/s{flops}{limit}", self.gbytes_per_s.unwrap_or_default());
+        format!(
+            "{head}  median {median}, minimum {minimum}, spread {spread:.0} %, {samples}\n  {rates}; {moved} moved by {kernels}\n  \
+             output checked: {compared} of {elements} elements, each within {allowed_ulps} ulp + {allowed_absolute:.1e}\n"
+        )
+    }
+}

@@ -1,0 +1,203 @@
+//! What is known about everything that can be called. Nothing of it is written down here: a call is made with small tensors, and the graph, the
+//! plan and the gradient that come of it are asked.
+
+use super::evaluate::evaluate;
+use super::functions::Callee;
+use super::parse;
+use super::value::Value;
+use crate::Fallible;
+use kiln::ir::kernel::{Core, Instruction, Kernel};
+use kiln::op::{ElementOp, Signature};
+use kiln::{DType, Device, Tensor};
+use kiln_bench::Single;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How many elements the tensors of examples have along each of their two axes.
+pub(crate) const LENGTH: usize = 64;
+
+/// How an op runs where it is alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// An elementwise op: it fuses with its neighbours.
+    Elementwise,
+    /// A reduction: elementwise ops before and behind it fuse with it.
+    Reduction,
+    /// A hand-written kernel.
+    Kernel,
+    /// Several ops.
+    Composite,
+    /// Nothing is computed: elements are found in another order.
+    View,
+    /// Elements are made of nothing.
+    Fill,
+}
+
+/// Whether gradients go through an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Gradient {
+    /// It has one.
+    Yes,
+    /// It is zero wherever there is one, and is left out.
+    Zero,
+    /// `backward` refuses the op.
+    No,
+    /// There is no tensor of floats to have one.
+    None,
+}
+
+/// How far a result may be from the exact one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Accuracy {
+    /// Not at all.
+    Exact,
+    /// So many units in the last place of an `f32`, and an amount on top.
+    Ulps { ulps: f64, absolute: f64 },
+    /// So much, for an `f32` of operands with 64 elements along each axis and none above 1 in magnitude: it grows with them.
+    AtLength64 { absolute: f64 },
+    /// That of the ops which it is made of.
+    OfItsOps,
+}
+
+/// What is known about an op.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Facts {
+    pub(crate) name: &'static str,
+    pub(crate) signature: String,
+    pub(crate) doc: &'static str,
+    pub(crate) kind: Kind,
+    /// Of the elements that it takes, or makes.
+    pub(crate) dtypes: Vec<&'static str>,
+    pub(crate) gradient: Gradient,
+    pub(crate) accuracy: Accuracy,
+    /// Whether `kiln bench` can measure it: there is a reference for its output.
+    pub(crate) bench: bool,
+}
+
+impl Callee {
+    /// The op in a form whose output can be checked; `None` where there is no reference.
+    pub(crate) fn single(self) -> Option<Single> {
+        match self {
+            Self::Op(op) => Some(Single::Element(op)),
+            Self::Function(function) => function.formula.map(Single::Formula),
+        }
+    }
+
+    /// What is known about it.
+    pub(crate) fn facts(self, device: &Device) -> Fallible<Facts> {
+        let taken: Vec<DType> =
+            DType::ALL.into_iter().filter(|&dtype| self.try_example(dtype, device).is_ok()).collect();
+        let shown = if taken.contains(&DType::F32) { Some(DType::F32) } else { taken.first().copied() };
+        let dtype = shown.ok_or_else(|| format!("{} takes no dtype in `{}`", self.name(), self.example()))?;
+        let (_, result) = self.try_example(dtype, device)?;
+        let explanation = result.explain()?;
+        let kernels: Vec<&Kernel> =
+            explanation.plan().map_or_else(Vec::new, |plan| plan.steps.iter().map(|step| &step.kernel).collect());
+        let kind = kind(&kernels);
+        Ok(Facts {
+            name: self.name(),
+            signature: self.signature(),
+            doc: self.doc(),
+            kind,
+            dtypes: taken.iter().map(|dtype| dtype.name()).collect(),
+            gradient: if kind == Kind::Fill { Gradient::None } else { self.gradient(dtype, device)? },
+            accuracy: match self {
+                Self::Op(op) => accuracy(op),
+                Self::Function(_) => accuracy_of_kernels(kind, &kernels),
+            },
+            bench: self.single().is_some(),
+        })
+    }
+
+    /// Calls the example with tensors of this dtype: those, and the result.
+    fn try_example(self, dtype: DType, device: &Device) -> Fallible<(Tensor, Tensor)> {
+        let source = self.example();
+        let program = parse::parse(&source).map_err(|fault| fault.render(&source))?;
+        let shape = (LENGTH, LENGTH);
+        let ones = |dtype| Tensor::from_slice(&[1u8; LENGTH * LENGTH], shape, device)?.to_dtype(dtype);
+        let x = if dtype.is_float() { ones(dtype)?.requires_grad()? } else { stored(ones(dtype)?)? };
+        let variables = BTreeMap::from([
+            ("x".to_string(), Value::Tensor(x.clone())),
+            ("index".to_string(), Value::Tensor(stored(ones(DType::U32)?)?)),
+            ("mask".to_string(), Value::Tensor(stored(ones(DType::U8)?)?)),
+            ("dtype".to_string(), Value::DType(dtype)),
+        ]);
+        let result = evaluate(&program, variables, device).map_err(|fault| fault.render(&source))?;
+        Ok((x, result))
+    }
+
+    fn gradient(self, dtype: DType, device: &Device) -> Fallible<Gradient> {
+        let (x, result) = self.try_example(dtype, device)?;
+        if !dtype.is_float() {
+            return Ok(Gradient::None);
+        }
+        if !result.is_tracked() || !result.dtype().is_float() {
+            return Ok(Gradient::Zero);
+        }
+        match result.sum_all()?.backward() {
+            Err(error) if error.kind() == kiln::ErrorKind::Unsupported => Ok(Gradient::No),
+            Err(error) => Err(error.into()),
+            Ok(()) if x.grad().is_some() => Ok(Gradient::Yes),
+            Ok(()) => Ok(Gradient::Zero),
+        }
+    }
+}
+
+/// With its elements in memory, so that no plan computes them.
+fn stored(tensor: Tensor) -> kiln::Result<Tensor> {
+    tensor.eval()?;
+    Ok(tensor)
+}
+
+fn kind(kernels: &[&Kernel]) -> Kind {
+    match kernels {
+        [] => Kind::View,
+        [kernel] if kernel.operands().next().is_none() => Kind::Fill,
+        [kernel] if kernel.ops().len() > 1 => Kind::Composite,
+        [kernel] => match kernel.core {
+            Core::Map => Kind::Elementwise,
+            Core::Reduce { .. } => Kind::Reduction,
+            Core::Op { .. } => Kind::Kernel,
+        },
+        _ => Kind::Composite,
+    }
+}
+
+fn accuracy(op: &ElementOp) -> Accuracy {
+    let result =
+        if matches!(op.signature, Signature::Compare | Signature::Bits { .. }) { DType::U8 } else { DType::F32 };
+    let is_float = op.takes(kiln::ir::Class::Float) || matches!(op.signature, Signature::BitsToFloat { .. });
+    let bound = op.bound(if is_float { result } else { DType::U8 });
+    if bound == kiln::op::Tolerance::EXACT {
+        return Accuracy::Exact;
+    }
+    // What devices may take for zero is no fault of the op.
+    let absolute = bound.absolute - f64::from(f32::MIN_POSITIVE);
+    Accuracy::Ulps { ulps: bound.ulps, absolute }
+}
+
+fn accuracy_of_kernels(kind: Kind, kernels: &[&Kernel]) -> Accuracy {
+    let is_cast = |kernel: &Kernel| {
+        kernel.body.program.instructions.iter().any(|instruction| matches!(instruction, Instruction::Cast { .. }))
+    };
+    let rounded = Accuracy::Ulps { ulps: 0.5, absolute: 0.0 };
+    match (kind, kernels) {
+        (Kind::Composite, _) => Accuracy::OfItsOps,
+        (Kind::Fill, [kernel]) => {
+            if kernel.ops().is_empty() {
+                rounded
+            } else {
+                Accuracy::OfItsOps
+            }
+        }
+        (_, [kernel]) if is_cast(kernel) => rounded,
+        (_, [kernel]) => match kernel.core.bound(&vec![1.0; kernel.operands().count()]) {
+            0.0 => Accuracy::Exact,
+            absolute => Accuracy::AtLength64 { absolute },
+        },
+        _ => Accuracy::Exact,
+    }
+}

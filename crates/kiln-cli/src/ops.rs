@@ -1,0 +1,134 @@
+//! `kiln ops`: every op, and what is known about it.
+
+use crate::eval::{Accuracy, Callee, Facts, Gradient, Kind};
+use crate::names::similar;
+use crate::terminal::{self, Report, plain, table};
+use crate::{Fallible, settings};
+use kiln::DType;
+use serde::Serialize;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln ops                                   every op
+  kiln ops gelu softmax                      some of them
+  kiln ops --json                            for programs: dtypes one by one, bounds as numbers
+
+Exit status:
+  0  done
+  1  there is no op of such a name
+  2  the command line was not understood";
+
+/// Lists the ops with what they compute, their arguments, dtypes, gradients and accuracy.
+///
+/// These are the functions of `kiln eval`; most of them are methods of `Tensor` under the same name. KIND says how an op runs where it is
+/// alone: `elementwise` ops fuse with each other and with reductions and kernels beside them, a `reduction` takes what is before it along, a
+/// `kernel` is written by hand, a `composite` op is made of others, a `view` computes nothing, and a `fill` makes elements of nothing.
+/// DTYPES are `floats` (f16, bf16, f32), `integers` (i32, u32, u8), or `all`.
+///
+/// GRADIENT is `yes`, `zero` where it is zero throughout (steps and questions), `no` where `backward` refuses the op, and `-` where there
+/// are no floats. ACCURACY is how far an `f32` may be from the exact result on any device, in units of its last place (ulp) with an amount on
+/// top, or as `64: 1e-6` so much where operands have 64 elements along each axis and none is above 1; more and larger elements allow more.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The ops that are shown. Default: all.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Write one JSON object with the fields `format` and `ops`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let chosen: Vec<Callee> = if args.names.is_empty() {
+        Callee::all().collect()
+    } else {
+        args.names.iter().map(|name| find(name)).collect::<Result<_, _>>()?
+    };
+    // What is known about an op does not depend on the device.
+    let device = settings::open_cpu()?;
+    let ops = chosen.into_iter().map(|callee| callee.facts(&device)).collect::<Fallible<_>>()?;
+    terminal::show(&OpsReport { ops }, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The op of this name.
+pub(crate) fn find(name: &str) -> Result<Callee, String> {
+    Callee::by_name(name).ok_or_else(|| {
+        let near = match &similar(name, Callee::all().map(Callee::name))[..] {
+            [] => "`kiln ops` shows them".to_string(),
+            near => format!("similar: {}", near.join(", ")),
+        };
+        format!("expected the name of an op, found `{}`; {near}", plain(name))
+    })
+}
+
+#[derive(Debug, Serialize)]
+struct OpsReport {
+    ops: Vec<Facts>,
+}
+
+impl Report for OpsReport {
+    fn text(&self) -> String {
+        let head = ["OP", "KIND", "DTYPES", "GRADIENT", "ACCURACY", "CALL"].map(ToString::to_string).to_vec();
+        let row = |facts: &Facts| {
+            vec![
+                facts.name.to_string(),
+                kind(facts.kind).to_string(),
+                dtypes(&facts.dtypes),
+                gradient(facts.gradient).to_string(),
+                accuracy(facts.accuracy),
+                format!("{}: {}", facts.signature, facts.doc),
+            ]
+        };
+        table(&[head].into_iter().chain(self.ops.iter().map(row)).collect::<Vec<_>>())
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Elementwise => "elementwise",
+        Kind::Reduction => "reduction",
+        Kind::Kernel => "kernel",
+        Kind::Composite => "composite",
+        Kind::View => "view",
+        Kind::Fill => "fill",
+    }
+}
+
+fn gradient(gradient: Gradient) -> &'static str {
+    match gradient {
+        Gradient::Yes => "yes",
+        Gradient::Zero => "zero",
+        Gradient::No => "no",
+        Gradient::None => "-",
+    }
+}
+
+/// The names, or one word for a set of them that many ops have.
+fn dtypes(names: &[&str]) -> String {
+    let named = |is_in: fn(DType) -> bool| {
+        DType::ALL.into_iter().filter(|&dtype| is_in(dtype)).map(DType::name).eq(names.iter().copied())
+    };
+    if named(|_| true) {
+        "all".to_string()
+    } else if named(DType::is_float) {
+        "floats".to_string()
+    } else if named(|dtype| !dtype.is_float()) {
+        "integers".to_string()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn accuracy(accuracy: Accuracy) -> String {
+    match accuracy {
+        Accuracy::Exact => "exact".to_string(),
+        Accuracy::Ulps { ulps, absolute: 0.0 } => format!("{ulps} ulp"),
+        Accuracy::Ulps { ulps, absolute } => format!("{ulps} ulp + {absolute:.0e}"),
+        Accuracy::AtLength64 { absolute } => format!("64: {absolute:.1e}"),
+        Accuracy::OfItsOps => "of its ops".to_string(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Runs the real program: `kiln ops`, `kiln bench OP --shape …`.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn kiln(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.args(args).env_remove("KILN_SIMD").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// What a command that succeeds writes.
+fn out(args: &[&str]) -> String {
+    let output = kiln(args);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{args:?}");
+    text(&output.stdout).to_string()
+}
+
+#[test]
+fn ops_are_listed_with_what_is_known_about_them() {
+    insta::assert_snapshot!("ops", out(&["ops"]));
+}
+
+#[test]
+fn ops_for_programs_have_dtypes_and_bounds() {
+    let report: Value = serde_json::from_str(&out(&["ops", "add", "matmul", "tan", "--json"])).unwrap();
+    assert_eq!(report["format"], 1);
+    let [add, matmul, tan] = &report["ops"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(add["dtypes"], serde_json::json!(["f16", "bf16", "f32", "i32", "u32", "u8"]));
+    assert_eq!((&matmul["kind"], &matmul["gradient"]), (&"kernel".into(), &"yes".into()));
+    assert!(matmul["accuracy"]["at-length64"]["absolute"].as_f64().unwrap() > 1e-5, "{matmul}");
+    assert_eq!(tan["accuracy"]["ulps"]["ulps"], 8.0);
+}
+
+#[test]
+fn an_op_is_checked_and_measured() {
+    let line = out(&["bench", "matmul", "--shape", "8x16", "--shape", "16x4", "--quick", "--json"]);
+    let report: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&report["op"], &report["dtype"], &report["kernels"]), (&"matmul".into(), &"f32".into(), &1.into()));
+    assert_eq!(report["output_shape"], serde_json::json!([8, 4]));
+    assert_eq!((&report["bytes_read"], &report["bytes_written"]), (&(4 * 192).into(), &(4 * 32).into()));
+    assert_eq!((&report["flops"], &report["checked"]["elements"]), (&(2 * 8 * 16 * 4).into(), &32.into()));
+    for number in
+        [&report["timing"]["median"], &report["gflops_per_s"], &report["gbytes_per_s"], &report["share_of_limit"]]
+    {
+        assert!(number.as_f64().unwrap() > 0.0, "{report}");
+    }
+    let shown = out(&["bench", "softmax", "--shape", "4x64", "--dtype", "f16", "--quick"]);
+    assert!(shown.starts_with("op softmax: f16 (4, 64) -> f16 (4, 64) on cpu"), "{shown}");
+    assert!(shown.contains("output checked: 256 of 256 elements"), "{shown}");
+}
+
+#[test]
+fn elementwise_ops_of_every_signature_are_measured() {
+    let table: [(&[&str], &str); 5] = [
+        (&["add", "--shape", "64x1", "--shape", "32"], "f32 (64, 1), (32,) -> f32 (64, 32)"),
+        (&["lt", "--shape", "100", "--dtype", "i32"], "i32 (100,), (100,) -> u8 (100,)"),
+        (&["where", "--shape", "100"], "f32 (100,), (100,), (100,) -> f32 (100,)"),
+        (&["shift_left", "--shape", "100"], "u32 (100,), (100,) -> u32 (100,)"),
+        (&["normal", "--shape", "100"], "u32 (100,), (100,) -> f32 (100,)"),
+    ];
+    for (args, expected) in table {
+        let shown = out(&[&["bench", "--quick"], args].concat());
+        assert!(shown.contains(expected), "{args:?}: {shown}");
+    }
+}
+
+/// A name that is both works and an op says what it is taken as.
+#[test]
+fn a_name_that_is_both_says_which_it_is() {
+    let output = kiln(&["bench", "softmax", "--list"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let output = kiln(&["bench", "sum", "--quick", "--threads", "1"]);
+    assert_eq!(text(&output.stderr), "note: `sum` is taken as works; with `--shape` it is the op\n");
+    assert!(text(&output.stdout).starts_with("sum-1m"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let table: [(&[&str], i32, &str); 13] = [
+        (&["ops", "sotfmax"], 1, "error: expected the name of an op, found `sotfmax`; similar: softmax"),
+        (&["ops", "frobnicate"], 1, "found `frobnicate`; `kiln ops` shows them"),
+        (&["bench", "tanhh", "--shape", "4"], 1, "expected the name of an op, found `tanhh`; similar: tanh"),
+        (&["bench", "tanh"], 1, "it is an op: `kiln bench tanh --shape 1024x1024` measures it"),
+        (&["bench", "gather", "--shape", "4x4"], 1, "`gather` has no reference that its output could be checked by"),
+        (
+            &["bench", "add", "--shape", "4", "--shape", "4", "--shape", "4"],
+            1,
+            "add expected one `--shape`, or 2, found 3",
+        ),
+        (&["bench", "exp", "--shape", "4", "--shape", "4"], 1, "exp expected one `--shape`, found 2"),
+        (&["bench", "add", "--shape", "4", "--shape", "5"], 1, "add expected shapes that broadcast to one"),
+        (&["bench", "matmul", "--shape", "4x5"], 1, "matmul expected"),
+        (&["bench", "exp", "--shape", "4", "--dtype", "i32"], 1, "exp expected a dtype of f16, bf16, f32"),
+        (&["bench", "exp", "--shape", "0x4"], 1, "`--shape` expected at least one element"),
+        (&["bench", "exp", "--shape", "4y4"], 2, "expected lengths as in `1000` or `64x32`, found `4y4`"),
+        (&["bench", "add-1m", "--dtype", "i32"], 1, "works expected `f32` or `f16`, found `i32`"),
+    ];
+    for (args, code, message) in table {
+        let output = kiln(args);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), ""), "{args:?}");
+        assert!(text(&output.stderr).contains(message), "{args:?}: {}", text(&output.stderr));
+    }
+}
