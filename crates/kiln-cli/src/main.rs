@@ -11,9 +11,13 @@
 mod bench;
 mod cache;
 mod cache_dir;
+mod completions;
 mod doctor;
 mod eval;
+#[cfg(test)]
+mod help;
 mod kernel_dir;
+mod man;
 mod names;
 mod new_file;
 mod npy;
@@ -68,6 +72,8 @@ enum Command {
     Cache(Box<cache::Args>),
     Bench(bench::Args),
     Ops(ops::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         Command::Cache(args) => cache::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Ops(args) => ops::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(status) => status,

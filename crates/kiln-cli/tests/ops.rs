@@ -1,9 +1,10 @@
-//! Runs the real program: `kiln ops`, `kiln bench OP --shape …`.
+//! Runs the real program: `kiln ops`, `kiln bench OP --shape …`, `kiln completions`, `kiln man`.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 fn kiln(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
@@ -106,4 +107,44 @@ fn what_cannot_be_done_is_said() {
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), ""), "{args:?}");
         assert!(text(&output.stderr).contains(message), "{args:?}: {}", text(&output.stderr));
     }
+}
+
+/// The scripts themselves are tested beside their code; here, that a shell takes one.
+#[test]
+fn completions_of_bash_are_accepted_by_bash() {
+    let script = out(&["completions", "bash"]);
+    let checked = Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    // There is no bash on every machine.
+    let Ok(mut bash) = checked else { return };
+    std::io::Write::write_all(&mut bash.stdin.take().unwrap(), script.as_bytes()).unwrap();
+    let output = bash.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn manual_pages_are_rendered_without_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = out(&["man", "--dir", dir.path().to_str().unwrap()]);
+    assert!(shown.starts_with("wrote ") && shown.contains(" pages to "), "{shown}");
+    let mut pages: Vec<_> = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.sort();
+    assert!(pages.len() > 15, "{pages:?}");
+    assert_eq!(std::fs::read_to_string(dir.path().join("kiln.1")).unwrap(), out(&["man"]));
+    for page in pages {
+        check_page(&page);
+    }
+    let no_dir = dir.path().join("kiln.1/below");
+    let output = kiln(&["man", "--dir", no_dir.to_str().unwrap()]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    assert!(text(&output.stderr).starts_with("error: cannot make the folder "), "{}", text(&output.stderr));
+}
+
+fn check_page(page: &Path) {
+    let text_of_page = std::fs::read_to_string(page).unwrap();
+    for section in [".SH NAME", ".SH SYNOPSIS", ".SH \"EXAMPLES\"", ".SH \"EXIT STATUS\""] {
+        assert!(text_of_page.contains(section), "{}: {section}", page.display());
+    }
+    // There is no groff on every machine.
+    let Ok(output) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(page).output() else { return };
+    assert!(output.status.success() && output.stderr.is_empty(), "{}: {}", page.display(), text(&output.stderr));
 }

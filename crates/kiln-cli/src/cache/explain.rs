@@ -8,8 +8,19 @@ use kiln::{Change, Device, Explanation};
 use serde::Serialize;
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln cache explain saxpy.wgsl
+  kiln cache explain saxpy.wgsl --device gpu:1 --constant ALPHA=2 --json
+
+Exit status:
+  0  explained, whether it would be found or not
+  1  the kernel or the cache cannot be read
+  2  the command line was not understood";
+
 /// Says what a request for a kernel would meet.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Args {
     /// The file with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]

@@ -20,11 +20,55 @@ use kiln::Bytes;
 use serde::Serialize;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln cache stats                           how much is kept, and the limits
+  kiln cache list --json                     every kernel, for programs
+  kiln cache explain saxpy.wgsl              would it be found, and if not, what changed
+  kiln cache verify --repair                 check every byte, remove what is damaged
+  kiln cache warm --stale                    compile again after an update of the driver
+  kiln cache prune --max-size 100M --unused-for 30d
+
+Exit status:
+  0  done, and all is well
+  1  the cache cannot be used, or something in it is wrong and stays so
+  2  the command line was not understood";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  kiln cache list
+  kiln cache list --json                     with the full keys
+
+Exit status:
+  0  done
+  1  the cache cannot be read
+  2  the command line was not understood";
+
+const STATS_EXAMPLES: &str = "\
+Examples:
+  kiln cache stats
+  kiln cache stats --json
+
+Exit status:
+  0  done
+  1  the cache cannot be read
+  2  the command line was not understood";
+
+const CLEAR_EXAMPLES: &str = "\
+Examples:
+  kiln cache clear
+
+Exit status:
+  0  nothing is stored any more
+  1  the cache cannot be changed
+  2  the command line was not understood";
+
 /// Shows and changes what Kiln keeps of compiled kernels between runs.
 ///
 /// Compiled kernels are files in the folder `kernels` of the cache directory, which `kiln doctor` shows and the variable
 /// KILN_CACHE_DIR changes. Everything in it can be made again: removing it costs time and nothing else.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -40,10 +84,12 @@ enum Command {
     /// A kernel is `current` where a device of this machine would load it, `stale` where its device is here but the driver,
     /// or Kiln, is another now, `elsewhere` where its device is not on this machine, and `foreign` where the entry is none of
     /// this version of Kiln.
+    #[command(after_long_help = LIST_EXAMPLES)]
     List,
     /// Show how many kernels are stored for which device and driver, how large they are, and the limits.
+    #[command(after_long_help = STATS_EXAMPLES)]
     Stats,
-    /// Check every byte of every stored kernel. Exit status: 1 when something is wrong and not repaired.
+    /// Check every byte of every stored kernel.
     ///
     /// Without `--repair` nothing is changed.
     Verify(verify::Args),
@@ -52,13 +98,13 @@ enum Command {
     /// Remove stored kernels by size, number, age or staleness, the least recently used first.
     Prune(prune::Args),
     /// Remove all stored kernels.
+    #[command(after_long_help = CLEAR_EXAMPLES)]
     Clear,
     /// Write all stored kernels into one file, for another machine with the same devices and drivers.
     Export(transfer::ExportArgs),
     /// Store the kernels of such a file. Take only files from people whose programs you would run.
     Import(transfer::ImportArgs),
-    /// Compile kernels now, in parallel, so that nobody waits for them later. Exit status: 1 when one cannot be compiled
-    /// or not be stored.
+    /// Compile kernels now, in parallel, so that nobody waits for them later.
     Warm(warm::Args),
 }
 

@@ -8,8 +8,20 @@ use crate::kernel_dir::KernelDir;
 use kiln::store::PruneTarget;
 use kiln::{Device, KernelKey};
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln cache prune --max-size 100M
+  kiln cache prune --unused-for 30d --stale
+  kiln cache prune --max-entries 1000 --json
+
+Exit status:
+  0  done
+  1  the cache cannot be changed
+  2  the command line was not understood";
+
 /// Removes stored kernels.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 #[group(required = true, multiple = true)]
 pub(super) struct Args {
     /// Keep at most this much: 500K, 100M, 2G.

@@ -11,15 +11,35 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::PathBuf;
 
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  kiln cache export kernels.kiln
+
+Exit status:
+  0  the file is written
+  1  the cache cannot be read, or the file not written
+  2  the command line was not understood";
+
 /// Writes all stored kernels into one file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXPORT_EXAMPLES)]
 pub(super) struct ExportArgs {
     /// The file to write.
     file: PathBuf,
 }
 
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  kiln cache import kernels.kiln
+
+Exit status:
+  0  every kernel of the file is stored
+  1  the file is damaged, or something could not be stored
+  2  the command line was not understood";
+
 /// Stores the kernels of a file.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = IMPORT_EXAMPLES)]
 pub(super) struct ImportArgs {
     /// A file that `kiln cache export` wrote.
     file: PathBuf,

@@ -8,8 +8,19 @@ use kiln::{Bytes, KernelKey};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln cache verify                          change nothing
+  kiln cache verify --repair                 remove what is bad
+
+Exit status:
+  0  everything is sound, or was repaired
+  1  something is wrong and not repaired
+  2  the command line was not understood";
+
 /// Checks every byte of the store.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Args {
     /// Remove what is bad. Kernels that are removed compile again when they are next needed.
     #[arg(long)]

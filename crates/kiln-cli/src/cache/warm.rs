@@ -19,8 +19,20 @@ const STEP: Duration = Duration::from_millis(100);
 /// Columns that it takes.
 const WIDTH: usize = 40;
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln cache warm saxpy.wgsl blur.wgsl --threads 2
+  kiln cache warm --list kernels.txt         files and entry points, one in each line
+  kiln cache warm --stale                    after an update of the driver
+
+Exit status:
+  0  every kernel is compiled and stored
+  1  one cannot be compiled, or not be stored
+  2  the command line was not understood";
+
 /// Compiles kernels before they are needed.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 #[group(id = "what", required = true, multiple = true, args = ["kernels", "list", "stale"])]
 pub(super) struct Args {
     /// Files with kernels. `--entry`, `--constant` and `--option` are for all of them.

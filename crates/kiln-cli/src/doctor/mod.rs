@@ -21,10 +21,19 @@ use std::io;
 use std::process::ExitCode;
 use system::System;
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln doctor                                what works, what is missing, and the commands that install it
+  kiln doctor --json                         for programs
+
+Exit status:
+  0  Kiln can work
+  1  something is broken
+  2  the command line was not understood";
+
 /// Says what devices there are, which is the default and why, what is missing, and whether all of it works.
-///
-/// Exit status: 0 when Kiln can work, 1 when something is broken.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Write one JSON object with the fields `format`, `version`, `healthy`, `system`, `gpu_support`, `default`,
     /// `devices`, `simd`, `simd_setting`, `threads`, `cache_directory` and `checks`.
