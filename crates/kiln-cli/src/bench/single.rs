@@ -193,8 +193,8 @@ impl OpReport {
         let (flops, read, written) = (self.flops as f64, self.bytes_read as f64, self.bytes_written as f64);
         let limit = match limits {
             DeviceLimits::Processor(limits) => limits.least_of(flops, read, written),
-            DeviceLimits::Gpu { peak_flops, copy_bytes_per_s } => {
-                Least { compute: flops / *peak_flops, memory: (read + written) / *copy_bytes_per_s }
+            gpu @ DeviceLimits::Gpu { .. } => {
+                Least { compute: flops / gpu.peak_flops(), memory: (read + written) / gpu.copy_bytes_per_s() }
             }
         };
         self.gflops_per_s = (self.flops > 0).then_some(flops / timing.median / 1e9);
@@ -219,7 +219,11 @@ impl Report for OpReport {
         let (moved, kernels) = (Bytes(self.bytes_read + self.bytes_written), count(self.kernels as u64, "kernel"));
         let flops = self.gflops_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} GFLOP/s"));
         let elements: usize = self.output_shape.iter().product();
-        let Compared { elements: compared, allowed_ulps, allowed_absolute } = checked;
+        let compared = checked.elements;
+        let allowed = match (checked.allowed_ulps, checked.allowed_absolute) {
+            (0.0, 0.0) => "exactly equal".to_string(),
+            (ulps, absolute) => format!("within {ulps:.2} ulp + {absolute:.1e}"),
+        };
         let limit = self.limit.zip(self.share_of_limit).map_or_else(String::new, |(limit, share)| {
             let what = if limit.compute > limit.memory { "arithmetic" } else { "memory" };
             format!(", {:.0} % of the limit ({what})", share * 100.0)
@@ -227,7 +231,7 @@ impl Report for OpReport {
         let rates = format!("{:.1} GB/s{flops}{limit}", self.gbytes_per_s.unwrap_or_default());
         format!(
             "{head}  median {median}, minimum {minimum}, spread {spread:.0} %, {samples}\n  {rates}; {moved} moved by {kernels}\n  \
-             output checked: {compared} of {elements} elements, each within {allowed_ulps} ulp + {allowed_absolute:.1e}\n"
+             output checked: {compared} of {elements} elements, each {allowed}\n"
         )
     }
 }
