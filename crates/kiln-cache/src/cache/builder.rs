@@ -136,7 +136,7 @@ where
             Some(hub) => Some(hub),
             None => EventHub::new(self.sinks, self.summary_interval)?.map(Arc::new),
         };
-        let needs_care = hub.is_some() || self.policy.max_idle_duration().is_some();
+        let needs_care = self.policy.max_idle_duration().is_some();
         Ok(Cache {
             name: self.name,
             hasher: KeyHasher::default(),

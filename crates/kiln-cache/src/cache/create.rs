@@ -107,7 +107,7 @@ where
                 if let Some(began) = began {
                     self.measured_hit(began);
                 }
-                if self.events.is_some() && counted {
+                if self.is_heard() && counted {
                     self.tell_access(key, true, bytes);
                 }
                 Ok((value, Found::Hit))
@@ -174,7 +174,7 @@ where
                 Err(_) => shard.count_miss(hash),
             }
             drop(shard);
-            if self.events.is_some() {
+            if self.is_heard() {
                 let bytes = outcome.as_ref().map_or(0, |(_, bytes)| *bytes);
                 self.tell_access(key, outcome.is_ok(), bytes);
             }
@@ -215,7 +215,7 @@ where
                 (Err(error), 0)
             }
         };
-        if self.events.is_some() && counted {
+        if self.is_heard() && counted {
             self.tell_access(key, false, bytes);
         }
         result

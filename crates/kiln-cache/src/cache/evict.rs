@@ -176,7 +176,7 @@ where
         }
         gate.policy = policy;
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
-        self.needs_care.store(self.must_care(&policy), Ordering::Relaxed);
+        self.needs_care.store(policy.max_idle_duration().is_some(), Ordering::Relaxed);
         self.sweep(gate, evicted);
         self.shrink(gate, policy.max_entries().unwrap_or(usize::MAX), evicted);
     }
@@ -292,7 +292,7 @@ where
 
     /// Tells the sinks what went and why, then drops it. Called with no lock held.
     pub(super) fn finish(&self, evicted: Evicted<K, V>) {
-        if let Some(hub) = &self.events {
+        if let Some(hub) = self.events.as_ref().filter(|hub| hub.is_on()) {
             self.tell_evictions(hub, &evicted);
         }
         drop(evicted);

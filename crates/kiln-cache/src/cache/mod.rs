@@ -72,7 +72,7 @@ pub struct Cache<K, V> {
     lookup_times: MeanTime,
     create_times: MeanTime,
     events: Option<Arc<EventHub>>,
-    /// Whether hits must go the long way: someone listens, or entries can expire. Written with the gate held.
+    /// Whether hits must go the long way because entries can expire. Written with the gate held.
     needs_care: AtomicBool,
     /// The next lookup goes the long way, to be measured.
     sample_next: AtomicBool,
@@ -125,7 +125,7 @@ where
     /// says nothing about the key.
     #[inline]
     fn quick_hit(&self, hash: u64, key: &K) -> Option<Arc<V>> {
-        if self.needs_care.load(Ordering::Relaxed) || self.sample_next.load(Ordering::Relaxed) {
+        if self.needs_care.load(Ordering::Relaxed) || self.sample_next.load(Ordering::Relaxed) || self.is_heard() {
             return None;
         }
         let context = HitContext {
@@ -159,7 +159,7 @@ where
         if let (Some(began), Some(_)) = (began, &found) {
             self.measured_hit(began);
         }
-        if self.events.is_some() {
+        if self.is_heard() {
             self.tell_access(key, found.is_some(), found.as_ref().map_or(0, |(_, bytes)| *bytes));
         }
         found.map(|(value, _)| value)
@@ -304,8 +304,10 @@ where
         self.sample_next.store(false, Ordering::Relaxed);
     }
 
-    fn must_care(&self, policy: &EvictionPolicy) -> bool {
-        self.events.is_some() || policy.max_idle_duration().is_some()
+    /// Whether somebody listens to events now.
+    #[inline]
+    fn is_heard(&self) -> bool {
+        self.events.as_ref().is_some_and(|hub| hub.is_on())
     }
 
     #[inline]

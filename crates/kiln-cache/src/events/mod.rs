@@ -2,7 +2,8 @@
 //!
 //! An event is one line of JSON, `{"type": …, "data": {…}}`. Sinks are attached when a cache or a registry is built:
 //! [`JsonlSink`] writes a file, [`ChannelSink`] hands events to a receiver, [`TracingSink`] forwards them to `tracing`,
-//! and anything else can implement [`EventSink`]. With no sink attached nothing is formatted or counted.
+//! and anything else can implement [`EventSink`]. With no sink attached, or none that [is on](EventSink::is_on), nothing is formatted
+//! or counted.
 //!
 //! A sink that fails, a full disk for example, never fails a lookup: the failure is counted
 //! ([`Cache::sink_failures`](crate::Cache::sink_failures)) and reported once through `tracing`.
@@ -13,7 +14,7 @@ mod tracing;
 
 pub use self::tracing::TracingSink;
 pub use channel::ChannelSink;
-pub use jsonl::JsonlSink;
+pub use jsonl::{JsonlSink, LineFile};
 
 use crate::error::{CacheError, CacheErrorKind};
 use crate::policy::EvictionReason;
@@ -94,12 +95,22 @@ impl CacheEvent {
 pub trait EventSink: Send + Sync + 'static {
     /// Takes one event. An error is counted and reported once; the operation that caused the event goes on.
     fn record(&self, event: &CacheEvent) -> io::Result<()>;
+
+    /// Whether events are wanted now. Asked in every lookup, before an event is made: while no sink of a cache wants any, a hit formats
+    /// and counts nothing.
+    fn is_on(&self) -> bool {
+        true
+    }
 }
 
 /// One sink for several caches or registries.
 impl<S: EventSink + ?Sized> EventSink for Arc<S> {
     fn record(&self, event: &CacheEvent) -> io::Result<()> {
         (**self).record(event)
+    }
+
+    fn is_on(&self) -> bool {
+        (**self).is_on()
     }
 }
 
@@ -132,8 +143,14 @@ impl EventHub {
         self.summary_interval
     }
 
+    /// Whether a sink wants events now.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.sinks.iter().any(|attached| attached.sink.is_on())
+    }
+
     pub(crate) fn emit(&self, event: &CacheEvent) {
-        for attached in &self.sinks {
+        for attached in self.sinks.iter().filter(|attached| attached.sink.is_on()) {
             // A sink is the user's code: its panic is a failure like any other, and must not unwind through a lookup.
             let result = catch_unwind(AssertUnwindSafe(|| attached.sink.record(event)))
                 .unwrap_or_else(|_| Err(io::Error::other("the sink panicked")));

@@ -1,10 +1,12 @@
 //! What events say: accesses and summaries (R1.7).
 
 use crate::record::{Fault, Plans, Recorder, Tables, ask, quiet_cache};
-use kiln_cache::events::CacheEvent;
+use kiln_cache::events::{CacheEvent, EventSink};
 use kiln_cache::{Cache, CacheRegistry, EvictionPolicy};
 use std::cell::Cell;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 // R1.7
 #[test]
@@ -171,6 +173,40 @@ fn without_a_sink_nothing_is_formatted() {
     assert_eq!((metrics.hits, metrics.misses, metrics.evictions), (20, 20, 8));
     assert_eq!(cache.trim(0), 2);
     assert_eq!(cache.sink_failures(), 0);
+}
+
+/// A sink that its owner turns on and off, and that is asked for nothing while it is off.
+#[derive(Clone, Default)]
+struct Switched(Recorder, Arc<AtomicBool>);
+
+impl EventSink for Switched {
+    fn record(&self, event: &CacheEvent) -> std::io::Result<()> {
+        assert!(self.is_on(), "told while off");
+        self.0.record(event)
+    }
+
+    fn is_on(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+}
+
+// R1.7, R7.1
+#[test]
+fn a_sink_that_is_off_costs_no_formatting_and_hears_again_when_it_is_on() {
+    let sink = Switched::default();
+    let policy = EvictionPolicy::size_limited_lru(2);
+    let quiet: Cache<UnspeakableKey, u8> = Cache::builder("keys").policy(policy).sink(sink.clone()).build().unwrap();
+    for key in 0..5 {
+        quiet.get_or_insert_with(&UnspeakableKey(key), || key).unwrap();
+        assert!(quiet.get(&UnspeakableKey(key)).is_some());
+    }
+    let cache = Cache::builder("plans").policy(policy).sink(sink.clone()).build().unwrap();
+    for (is_on, told) in [(false, 0), (true, 2), (false, 0), (true, 2)] {
+        sink.1.store(is_on, Ordering::Relaxed);
+        cache.get_or_insert_with(&1u8, || 1u8).unwrap();
+        cache.get(&1);
+        assert_eq!(sink.0.take().len(), told);
+    }
 }
 
 // R1.7

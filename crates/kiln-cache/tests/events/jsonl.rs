@@ -1,7 +1,7 @@
 //! The file sink: rotation loses and splits nothing, and keeps to its bounds (R1.7).
 
 use crate::record::{ask, generations, key_of_line, keys_in_files, quiet_cache};
-use kiln_cache::events::{CacheEvent, EventSink, JsonlSink};
+use kiln_cache::events::{CacheEvent, EventSink, JsonlSink, LineFile};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -158,4 +158,30 @@ fn event(key: u64) -> CacheEvent {
 
 fn line(key: u64) -> String {
     event(key).to_json_line().unwrap()
+}
+
+// R7.1
+#[test]
+fn writers_of_one_name_have_a_file_each_until_they_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.jsonl");
+    let claim = || LineFile::claim(&path, 10, 2).unwrap();
+    let name = |file: &LineFile| file.path().file_name().unwrap().to_string_lossy().into_owned();
+    let (mut first, mut second, third) = (claim(), claim(), claim());
+    assert_eq!([name(&first), name(&second), name(&third)], ["events.jsonl", "events.2.jsonl", "events.3.jsonl"]);
+    // Both rotate, and stay who they are.
+    for line in ["one", "two", "three", "four"] {
+        first.append(line).unwrap();
+        second.append_lines(&format!("{line}\nagain\n")).unwrap();
+    }
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!([text("events.jsonl.1"), text("events.jsonl")], ["three\n", "four\n"].map(String::from), "{first:?}");
+    assert_eq!(
+        [text("events.2.jsonl.1"), text("events.2.jsonl")],
+        ["three\nagain\n", "four\nagain\n"].map(String::from)
+    );
+    drop((first, third));
+    let next = claim();
+    assert_eq!(name(&next), "events.jsonl", "free again");
+    assert_eq!(name(&claim()), "events.3.jsonl");
 }

@@ -3,13 +3,24 @@
 use crate::Layout;
 use crate::graph::{Graph, NodeId, Op, TensorType, View};
 use std::any::Any;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a plan depends on: ops, attributes, dtypes, shapes, layouts and edges of a graph, not the values of its scalars.
 ///
 /// Equality compares all of it. Two words that mean different things are told apart by those before them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct PlanKey(Vec<u64>);
+
+/// A fingerprint: a key may have thousands of words.
+impl fmt::Debug for PlanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Words are mixed as they come; the last steps spread what the last of them left.
+        let mixed =
+            self.0.iter().fold(0u64, |sum, &word| (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        write!(f, "{:016x}", (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+}
 
 impl PlanKey {
     /// Becomes the beginning of a key, in the memory that it has.
