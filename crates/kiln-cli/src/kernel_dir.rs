@@ -1,6 +1,7 @@
 //! Where the kernel cache is on disk, and whether it can be used.
 
 use crate::cache_dir::{CacheDir, CacheDirState};
+use crate::watch::watched;
 use crate::{Fallible, settings, terminal};
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
 use kiln::{Device, DiskTier, DiskTierState, KernelCacheOptions};
@@ -62,7 +63,7 @@ pub(crate) fn open_device(name: &str) -> Fallible<Device> {
             KernelCacheOptions::new().without_disk()
         }
     };
-    Ok(Device::by_name_with(name, options)?)
+    Ok(watched(Device::by_name_with(name, options)?)?)
 }
 
 /// Says why a compiled kernel is not there the next time.

@@ -22,11 +22,13 @@ mod names;
 mod new_file;
 mod npy;
 mod ops;
+mod profile;
 mod run;
 mod settings;
 mod source_args;
 mod terminal;
 mod validate;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -74,6 +76,7 @@ enum Command {
     Ops(ops::Args),
     Completions(completions::Args),
     Man(man::Args),
+    Profile(profile::Args),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Ops(args) => ops::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Profile(args) => profile::run(&args),
     };
     match outcome {
         Ok(status) => status,

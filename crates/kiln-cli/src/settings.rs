@@ -1,5 +1,6 @@
 //! What the environment says about the CPU device.
 
+use crate::watch::watched;
 use kiln::{CpuOptions, Device, Result};
 
 /// The settings of the CPU device.
@@ -10,12 +11,12 @@ pub(crate) fn cpu_options() -> Result<CpuOptions> {
     CpuOptions::from_settings(variable)
 }
 
-/// The CPU device with these settings.
+/// The CPU device with these settings, watched where the environment asks for it.
 ///
 /// # Errors
 /// As [`cpu_options`], and those of opening.
 pub(crate) fn open_cpu() -> Result<Device> {
-    Device::cpu_with(cpu_options()?)
+    watched(Device::cpu_with(cpu_options()?)?)
 }
 
 /// A variable; what is no text in it is shown by a sign for that, and is no value of any setting.

@@ -63,10 +63,10 @@ impl CpuDevice {
     }
 
     /// The number of a submission that has ended, whose kernels the recorder learns where it is on.
-    fn number_recorded(&self, laps: Option<&Laps>) -> u64 {
+    fn number_recorded(&self, laps: Option<Laps>) -> u64 {
         let number = self.number();
         if let Some(laps) = laps {
-            self.recorder.record(number, &laps.runs);
+            self.recorder.record(number, laps.runs);
         }
         number
     }
@@ -150,14 +150,14 @@ impl DeviceApi for CpuDevice {
         self.check_fault()?;
         let mut laps = self.laps();
         commands.iter().try_for_each(|command| self.execute(command, laps.as_mut()))?;
-        Ok(self.number_recorded(laps.as_ref()))
+        Ok(self.number_recorded(laps))
     }
 
     fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
         self.check_fault()?;
         let mut laps = self.laps();
         self.run_native(run, laps.as_mut())?;
-        Ok(self.number_recorded(laps.as_ref()))
+        Ok(self.number_recorded(laps))
     }
 
     fn notify(&self, _: u64, waker: Waker) {

@@ -17,7 +17,7 @@ const STAMP_BYTES: u64 = size_of::<u64>() as u64;
 /// The clock of a device, and the query sets that no submission uses.
 #[derive(Debug)]
 pub(crate) struct Stamps {
-    recorder: Arc<Recorder>,
+    recorder: Recorder,
     /// Nanoseconds of a tick; `None` where the device has no timestamps.
     period_ns: Option<f64>,
     spare: Mutex<Vec<StampSet>>,
@@ -47,7 +47,7 @@ impl Stamps {
         let has_stamps = device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
         let period_ns = has_stamps.then(|| f64::from(queue.get_timestamp_period()));
         let clock = Mutex::new(DeviceClock { base: Instant::now(), offset_ns: None });
-        Self { recorder: Arc::default(), period_ns, spare: Mutex::default(), clock }
+        Self { recorder: Recorder::new(), period_ns, spare: Mutex::default(), clock }
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {
@@ -70,7 +70,7 @@ impl Stamps {
     /// Tells the recorder what a submission ran, once its timestamps are there.
     pub(crate) fn deliver(self: &Arc<Self>, watched: Watched, submitted: Instant, number: u64) {
         let Watched { mut runs, set } = watched;
-        let Some(set) = set else { return self.recorder.record(number, &runs) };
+        let Some(set) = set else { return self.recorder.record(number, runs) };
         let (stamps, read) = (Arc::clone(self), set.read.clone());
         read.map_async(wgpu::MapMode::Read, .., move |mapped| {
             if mapped.is_ok() {
@@ -81,7 +81,7 @@ impl Stamps {
                 }
             }
             // Launches count also where the device is gone and no time is known.
-            stamps.recorder.record(number, &runs);
+            stamps.recorder.record(number, runs);
         });
     }
 

@@ -10,6 +10,7 @@ use crate::kernel::{
 };
 use crate::memory::RawMemory;
 use crate::native::NativeRun;
+use crate::observe::{StreamEnd, span};
 use crate::pool::{Allocation, BufferOptions, Pool, PoolOptions, PoolStatistics};
 use bytemuck::Pod;
 use kiln_cache::store::DiskStore;
@@ -93,6 +94,8 @@ struct Inner {
     /// Command lists that were submitted, empty again: recording into one takes no memory from the system.
     spare_lists: Mutex<Vec<CommandList>>,
     launches: AtomicU64,
+    /// Last: what goes before it is still told.
+    _stream: StreamEnd,
 }
 
 /// The most bytes of host data that one submission brings along. A driver holds them until the submission is done, and some
@@ -117,8 +120,13 @@ impl Device {
     /// `InvalidArgument` where the settings of the pool or of the cache contradict each other.
     pub fn with_kernels(api: Arc<dyn DeviceApi>, pool: PoolOptions, kernels: KernelCacheOptions) -> Result<Self> {
         let pool = Pool::new(Arc::clone(&api), pool)?;
-        let (kernels, spare_lists) = (KernelCache::new(kernels)?, Mutex::default());
-        Ok(Self(Arc::new(Inner { api, pool, kernels, spare_lists, launches: AtomicU64::new(0) })))
+        let recorder = api.recorder();
+        if let Some(recorder) = recorder {
+            recorder.set_device(&api.info().id);
+        }
+        let (kernels, spare_lists) = (KernelCache::new(kernels, recorder)?, Mutex::default());
+        let (launches, stream) = (AtomicU64::new(0), StreamEnd(Arc::clone(&api)));
+        Ok(Self(Arc::new(Inner { api, pool, kernels, spare_lists, launches, _stream: stream })))
     }
 
     /// The kernel of a source: from memory, from disk, or compiled now.
@@ -297,6 +305,10 @@ impl Device {
         }
         // All are of one device.
         self.check_buffers(run.buffers().first().into_iter().map(|(buffer, _)| *buffer))?;
+        let _span = span(
+            self.0.api.recorder(),
+            |device| tracing::debug_span!(target: "kiln", "submission", device, work = run.name()),
+        );
         self.0.api.run(run)
     }
 
@@ -363,6 +375,10 @@ pub(crate) fn submit_bounded(api: &dyn DeviceApi, commands: &[Command]) -> Resul
 pub(crate) fn submit_to(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
     let buffers = || commands.iter().flat_map(Command::accesses).map(|(buffer, _)| buffer.allocation());
     buffers().for_each(Allocation::pin);
+    let _span = span(
+        api.recorder(),
+        |device| tracing::debug_span!(target: "kiln", "submission", device, commands = commands.len()),
+    );
     let submitted = api.submit(commands);
     for allocation in buffers() {
         if let Ok(submission) = submitted {

@@ -1,6 +1,6 @@
 //! What a device is: identity, limits, features, memory.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub struct DeviceInfo {
 }
 
 /// The sort of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeviceKind {

@@ -25,7 +25,7 @@
 //! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
 //! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device; `kernel/` turns WGSL
 //! into kernels, finds them again and launches them; `command` and `capture` are what a device is asked to do, `graph/` in
-//! which order; `observe/` tells what it did.
+//! which order; [`observe`] tells what it did.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +40,7 @@ mod kernel;
 pub mod memory;
 mod native;
 mod null;
-mod observe;
+pub mod observe;
 pub mod pool;
 mod rebinding;
 mod size;

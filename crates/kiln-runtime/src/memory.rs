@@ -2,7 +2,7 @@
 
 use crate::observe::Recorder;
 use kiln_ir::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -82,7 +82,7 @@ pub struct MemoryProperties {
 }
 
 /// What a block is for. A block never serves a request of another usage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Usage {

@@ -282,7 +282,8 @@ impl Deref for Device {
 
 impl From<kiln_runtime::Device> for Device {
     fn from(runtime: kiln_runtime::Device) -> Self {
-        let (plans, collector, tripwire) = (PlanCache::new(), Collector::default(), AtomicBool::new(false));
+        let plans = PlanCache::new(runtime.api().recorder());
+        let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
         let tensors = TensorState { plans, collector, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
         Self(Arc::new(Inner { runtime, tensors }))
     }

@@ -31,8 +31,8 @@
 //!
 //! # Features
 //!
-//! `events` (on by default): what devices do is counted, timed and told to whoever watches
-//! ([`set_profiling`](kiln_runtime::Device::set_profiling)). It costs nothing while nobody does.
+//! `events` (on by default): what devices do is counted, timed and told to whoever watches ([`observe`]). It costs nothing while
+//! nobody does.
 //!
 //! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
 
@@ -48,6 +48,7 @@ mod choice;
 mod device;
 mod gpus;
 pub mod nn;
+pub mod observe;
 pub mod optim;
 mod tensor;
 

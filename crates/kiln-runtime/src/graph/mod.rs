@@ -10,6 +10,7 @@ mod picture;
 mod plan;
 mod report;
 mod run;
+mod tell;
 mod units;
 
 pub use node::NodeKind;

@@ -4,13 +4,13 @@ use crate::buffer::Buffer;
 use crate::command::{BufferUse, Command};
 use crate::rebinding::Rebinding;
 use kiln_ir::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The sort of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NodeKind {

@@ -2,9 +2,11 @@
 
 use super::node::{NodeKind, Work};
 use super::report::{NodeRun, RunReport};
+use super::tell;
 use super::units::Unit;
 use crate::command::Command;
 use crate::device::submit_bounded;
+use crate::observe::{Recorder, span};
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
@@ -22,6 +24,10 @@ pub(super) fn run(
 ) -> Result<RunReport> {
     let work: Vec<&Work> =
         units.iter().zip(rebound).map(|(unit, rebound)| rebound.as_ref().unwrap_or(&unit.work)).collect();
+    let _span = span(
+        recorders(&work).find(|recorder| recorder.is_traced()),
+        |device| tracing::debug_span!(target: "kiln", "graph_run", device, nodes = nodes.len()),
+    );
     let missing: Vec<usize> = units.iter().map(|unit| unit.predecessors).collect();
     let ready = (0..units.len()).filter(|&unit| missing[unit] == 0).map(|unit| units[unit].place_in_line(unit));
     let state = State {
@@ -221,17 +227,26 @@ impl<'a> Run<'a> {
             }
         }
         let mut nodes = Vec::with_capacity(self.nodes.len());
-        for (unit, run) in self.units.iter().zip(state.runs) {
+        for ((unit, work), run) in self.units.iter().zip(&self.work).zip(state.runs) {
             let Some(UnitRun { worker, start_ns, end_ns, submission, done_ns }) = run else { continue };
             nodes.extend(unit.nodes.iter().map(|&node| {
                 let (name, kind) = &self.nodes[node];
                 let (name, kind) = (name.clone(), *kind);
-                NodeRun { name, kind, worker, start_ns, end_ns, submission, done_ns }
+                (NodeRun { name, kind, worker, start_ns, end_ns, submission, done_ns }, *work)
             }));
         }
-        nodes.sort_by_key(|node| node.start_ns);
+        nodes.sort_by_key(|(node, _)| node.start_ns);
+        if let Some(first) = recorders(&self.work).find(|recorder| recorder.is_watched()) {
+            tell::run(first, self.began, total_ns, state.workers, &nodes);
+        }
+        let nodes = nodes.into_iter().map(|(node, _)| node).collect();
         Ok(RunReport { nodes, workers: state.workers, total_ns })
     }
+}
+
+/// Who watches the devices of the graph.
+fn recorders<'a>(work: &'a [&Work]) -> impl Iterator<Item = &'a Recorder> {
+    work.iter().filter_map(|work| work.device_buffer()?.api().recorder())
 }
 
 fn submit(commands: &[Command]) -> Result<Option<u64>> {

@@ -7,6 +7,7 @@ use super::program::Program;
 use super::statistics::{DiskTierState, KernelCacheStatistics, Timed};
 use super::{LoadedKernel, Origin};
 use crate::device::{Device, DeviceApi};
+use crate::observe::{Happening, Recorder, nanos, span};
 use kiln_cache::store::{DiskStore, Lookup, StoreError};
 use kiln_cache::{Cache, CacheError, EvictionPolicy};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -27,12 +28,15 @@ pub(crate) struct KernelCache {
 }
 
 impl KernelCache {
-    pub(crate) fn new(options: KernelCacheOptions) -> Result<Self> {
+    pub(crate) fn new(options: KernelCacheOptions, recorder: Option<&Recorder>) -> Result<Self> {
         let policy =
             EvictionPolicy::hybrid(options.max_entries, options.max_idle).with_eviction_batch(options.eviction_batch);
         let mut memory = Cache::builder("kernels").policy(policy).weigher(|_, kernel: &LoadedKernel| kernel.bytes);
         if let Some(clock) = &options.clock {
             memory = memory.clock(Arc::clone(clock));
+        }
+        if let Some(recorder) = recorder.filter(|_| cfg!(feature = "events")) {
+            memory = memory.sink(recorder.cache_sink());
         }
         let memory = memory.build().map_err(|error| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel cache: {error}")).with_source(error)
@@ -110,11 +114,23 @@ impl KernelCache {
         key: &Arc<KernelKey>,
     ) -> Result<LoadedKernel, Failure> {
         let began = Instant::now();
+        let _span = span(
+            api.recorder(),
+            |device| tracing::debug_span!(target: "kiln", "kernel_ready", device, kernel = key.name()),
+        );
         let created = self.load_or_compile(api, hash, key);
-        match &created {
-            Ok(kernel) if kernel.origin == Origin::Disk => self.disk_hits.add(began.elapsed()),
-            Ok(_) => self.compiles.add(began.elapsed()),
-            Err(_) => {}
+        if let Ok(kernel) = &created {
+            let took = began.elapsed();
+            let times = if kernel.origin == Origin::Disk { &self.disk_hits } else { &self.compiles };
+            times.add(took);
+            if let Some(recorder) = api.recorder() {
+                recorder.tell(|| Happening::KernelReady {
+                    kernel: key.name().to_string(),
+                    origin: kernel.origin,
+                    start_ns: recorder.unix_ns(began),
+                    duration_ns: nanos(took),
+                });
+            }
         }
         created.map_err(Failure)
     }

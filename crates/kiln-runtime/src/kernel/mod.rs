@@ -173,7 +173,7 @@ impl fmt::Debug for PreparedKernel {
 }
 
 /// Where a kernel came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// Its source was compiled in this process.

@@ -44,7 +44,7 @@ pub struct NullDevice {
     capacity_bytes: u64,
     manual: bool,
     kernels: BTreeMap<String, HostKernel>,
-    recorder: Arc<Recorder>,
+    recorder: Recorder,
 }
 
 /// What a kernel does on the null device.
@@ -148,7 +148,7 @@ impl NullDevice {
             capacity_bytes: u64::MAX,
             manual: false,
             kernels: BTreeMap::new(),
-            recorder: Arc::default(),
+            recorder: Recorder::new(),
         }
     }
 
@@ -388,7 +388,7 @@ impl DeviceApi for NullDevice {
         };
         if self.recorder.is_on() {
             let dispatches = commands.iter().filter_map(Command::as_dispatch);
-            self.recorder.record(submission, &dispatches.map(KernelRun::untimed).collect::<Vec<_>>());
+            self.recorder.record(submission, dispatches.map(KernelRun::untimed).collect());
         }
         if !self.manual {
             self.complete(submission);

@@ -5,6 +5,7 @@ use super::core::Core;
 use super::debug;
 use super::shard::{InUse, Shard};
 use crate::memory::{RawMemory, Usage};
+use crate::observe::Happening;
 use kiln_ir::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -132,6 +133,11 @@ impl<M: RawMemory + ?Sized> Core<M> {
         // Read on every return of a block: written only when it changes.
         if self.pressured.load(Relaxed) != pressured {
             self.pressured.store(pressured, Relaxed);
+            self.tell(|| Happening::PoolPressure {
+                begins: pressured,
+                reserved_bytes: self.reserved.load(Relaxed),
+                budget_bytes: self.budget.load(Relaxed),
+            });
         }
     }
 

@@ -4,7 +4,7 @@
 //! block (`shard`, `lend`), otherwise from other threads, from a divided raw block (`slab`) or from the driver
 //! (`reserve`). A block returns to its thread's free list (`keep`); no block is lent again before the submissions that
 //! touch it are done (`pending`). Free blocks are given back by limits, under pressure, when idle, or when asked
-//! (`sweep`, `maintenance`). `statistics`, `report`, `dashboard` and `export` tell what happens.
+//! (`sweep`, `maintenance`). `tell`, `statistics`, `report`, `dashboard` and `export` say what happens.
 
 mod block;
 mod class;
@@ -27,6 +27,7 @@ mod slab;
 mod statistics;
 mod strategy;
 mod sweep;
+mod tell;
 
 pub use block::{Access, AccessMut, Allocation};
 pub use config::{PoolConfig, PoolOptions};
@@ -42,6 +43,7 @@ pub use sweep::Defragmented;
 use self::core::Core;
 use crate::device::DeviceApi;
 use crate::memory::RawMemory;
+use crate::observe::CleanupReason;
 use kiln_ir::Result;
 use std::fmt;
 use std::sync::Arc;
@@ -109,7 +111,7 @@ impl<M: RawMemory + ?Sized> Pool<M> {
     /// Gives free blocks back: down to `min_kept_per_class` each, or all of them where `aggressive`.
     pub fn cleanup(&self, aggressive: bool) -> Released {
         let keep = if aggressive { 0 } else { self.core().config.read().min_kept_per_class };
-        self.core().release_free(keep)
+        self.core().told_cleanup(CleanupReason::Asked, || self.core().release_free(keep))
     }
 
     /// Gives all free blocks back, waiting for submitted work that still touches them.

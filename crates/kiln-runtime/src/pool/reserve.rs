@@ -4,6 +4,7 @@ use super::block::{Block, SlabSlot};
 use super::core::{Core, Want};
 use super::slab;
 use crate::memory::{RawBlock, RawMemory};
+use crate::observe::{CleanupReason, Happening};
 use crate::size::Bytes;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.make_room(bytes);
         match self.try_driver(bytes, want) {
             Err(refused) if refused.may_help_to_wait() => {
-                self.release_free(0);
+                self.told_cleanup(CleanupReason::Exhausted, || self.release_free(0));
                 self.try_driver(bytes, want)
             }
             result => result,
@@ -98,6 +99,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.driver.allocations.fetch_add(1, Relaxed);
         self.update_pressure();
         tracing::trace!(bytes, usage = want.usage.name(), "pool took memory from the driver");
+        self.tell(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes: before + bytes });
         Ok(raw)
     }
 
@@ -127,7 +129,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         // When the pressure is crossed, and later when too much lies free: what is in use alone may be above it for long.
         if is_above && (!self.is_pressured() || self.free_bytes() > self.allowed_under_pressure()) {
             self.driver.pressure_cleanups.fetch_add(1, Relaxed);
-            self.release_free(config.min_kept_per_class);
+            self.told_cleanup(CleanupReason::Pressure, || self.release_free(config.min_kept_per_class));
             self.set_pressured(true);
         }
         let headroom = config.headroom * f64::from(1 << self.headroom_doublings.load(Relaxed));
@@ -200,8 +202,9 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     fn free_raw(&self, raw: Arc<RawBlock>, bytes: u64) -> u64 {
         drop(raw);
-        self.reserved.fetch_sub(bytes, Relaxed);
+        let before = self.reserved.fetch_sub(bytes, Relaxed);
         self.driver.releases.fetch_add(1, Relaxed);
+        self.tell(|| Happening::PoolGaveBack { bytes, reserved_bytes: before.saturating_sub(bytes) });
         bytes
     }
 
@@ -233,6 +236,13 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         self.driver.out_of_memory.fetch_add(1, Relaxed);
         let report = self.report();
+        self.tell(|| Happening::PoolOutOfMemory {
+            bytes: want.bytes,
+            usage: want.usage,
+            label: label.to_string(),
+            reserved_bytes: self.reserved.load(Relaxed),
+            budget_bytes: report.budget_bytes,
+        });
         let why = match &refused.cause {
             Some(cause) => format!("the driver refused ({cause})"),
             None => format!("the budget is {}", Bytes(report.budget_bytes)),

@@ -7,6 +7,7 @@ use super::reserve::Released;
 use super::shard::{Counts, FreeList};
 use super::slab::Moves;
 use crate::memory::{RawMemory, Region, RegionMut, Usage};
+use crate::observe::CleanupReason;
 use kiln_ir::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -77,7 +78,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if waited.is_err() {
             released += self.release(self.pending.take_all());
         }
-        released += self.release_free(0);
+        released += self.told_cleanup(CleanupReason::Asked, || self.release_free(0));
         waited.map(|()| released)
     }
 
@@ -99,7 +100,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             }
             *last = now;
         }
-        Some(self.sweep_idle())
+        Some(self.told_cleanup(CleanupReason::Idle, || self.sweep_idle()))
     }
 
     /// Releases what nobody needed since the last sweep. A class that nobody asked for gives back everything; one in use

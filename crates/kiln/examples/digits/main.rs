@@ -87,6 +87,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let device = if options.device == "gpu" { Device::gpu(0)? } else { Device::cpu()? };
+    // For `kiln profile`.
+    kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())?;
     let mut curves = Vec::new();
     for &net in &options.nets {
         for &dtype in &options.dtypes {

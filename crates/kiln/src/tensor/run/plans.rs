@@ -9,7 +9,7 @@ use kiln_cpu::NativeProgram;
 use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, NodeId};
 use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Target, Value};
-use kiln_runtime::{Buffer, DeviceKind, Feature};
+use kiln_runtime::{Buffer, DeviceKind, Feature, Recorder};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -62,9 +62,13 @@ enum Code {
 }
 
 impl PlanCache {
-    pub(crate) fn new() -> Self {
-        let plans = Cache::builder("plans").policy(EvictionPolicy::size_limited_lru(MAX_PLANS)).build();
-        Self { plans: plans.expect("a bound of at least one is a valid policy"), structures: Mutex::default() }
+    /// An empty cache, which tells the recorder of its device what happens in it.
+    pub(crate) fn new(recorder: Option<&Recorder>) -> Self {
+        let mut plans = Cache::builder("plans").policy(EvictionPolicy::size_limited_lru(MAX_PLANS));
+        if let Some(recorder) = recorder.filter(|_| cfg!(feature = "events")) {
+            plans = plans.sink(recorder.cache_sink());
+        }
+        Self { plans: plans.build().expect("a bound of at least one is a valid policy"), structures: Mutex::default() }
     }
 
     /// The program of what was collected: from the cache, or planned now.

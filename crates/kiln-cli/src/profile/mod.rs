@@ -1,0 +1,99 @@
+//! `kiln profile`: what a command or a program did on its devices, as a table and as a timeline.
+//!
+//! The program runs as a child that writes its events to a file (`child`). They are read when it has ended (`streams`), and compared with
+//! what the devices could do (`limits`); `report` is what is told.
+
+mod child;
+mod limits;
+mod report;
+mod streams;
+
+use crate::new_file::NewFile;
+use crate::{Fallible, terminal};
+use child::Child;
+use kiln::observe::{EVENTS_SETTING, summarise, timeline};
+use report::ProfileReport;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln profile -- eval 'softmax(randn(1000, 1000) @ randn(1000, 1000))' --device gpu
+  kiln profile --out matmul.json -- bench matmul-256 --quick
+  kiln profile -- target/release/examples/digits --net mlp --epochs 2
+
+Exit status:
+  0  the program ended well, and its profile was made
+  1  the program could not be started, or no profile could be made
+  otherwise that of the program, whose profile is told all the same";
+
+/// Runs a command or a program, and tells what it did on its devices.
+///
+/// Prints each kernel with its launches, time, bytes, and how near it comes to what the device could do; and writes a timeline for
+/// https://ui.perfetto.dev or chrome://tracing. Time in which no kernel is known to have run is told as unattributed.
+///
+/// The first word decides: a subcommand of `kiln`, otherwise a program. A program takes part if it calls
+/// `kiln::observe::watch_from_settings` for its devices, as the example `digits` does.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where the timeline goes.
+    #[arg(long, value_name = "FILE.json", default_value = "kiln-trace.json")]
+    out: PathBuf,
+    /// Do not measure what the devices could do: the table has no shares of a limit then.
+    #[arg(long)]
+    no_limits: bool,
+    /// Write one JSON object to standard output. What the program writes there goes to standard error then.
+    #[arg(long)]
+    json: bool,
+    /// The command or the program, with its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let child = Child::of(&args.command)?;
+    // Begun before anything runs, so that a place that cannot be written is no surprise at the end.
+    let out = NewFile::create(&args.out)?;
+    let folder = tempfile::Builder::new().prefix("kiln-profile-").tempdir()?;
+    let status = child.run(&folder.path().join("events.jsonl"), args.json)?;
+    match profile(args, &child, &status, folder.path(), out) {
+        Ok(()) => Ok(status.exit_code()),
+        Err(error) if status.fault().is_none() => Err(error),
+        Err(error) => {
+            terminal::warn(&error.to_string());
+            Ok(status.exit_code())
+        }
+    }
+}
+
+fn profile(args: &Args, child: &Child, status: &child::Ended, folder: &Path, mut out: NewFile) -> Fallible<()> {
+    if let Some(fault) = status.fault() {
+        terminal::warn(&format!("`{}` {fault}", child.name()));
+    }
+    let streams = streams::read(folder)?;
+    if streams.events.is_empty() {
+        return Err(format!(
+            "`{}` wrote no events, so there is nothing to tell: expected a program that opens a device and calls \
+             `kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())` for it, which reads \
+             `{EVENTS_SETTING}`, with the feature `events` of `kiln`",
+            child.name()
+        )
+        .into());
+    }
+    if streams.unreadable > 0 {
+        let lines = terminal::count(streams.unreadable, "line");
+        terminal::warn(&format!("{lines} of the events could not be read, as after a program that was killed"));
+    }
+    serde_json::to_writer(&mut out, &timeline(&streams.events))?;
+    out.write_all(b"\n")?;
+    out.commit()?;
+    let mut report = ProfileReport::new(child.name(), status.code(), &args.out, summarise(&streams.events));
+    if !args.no_limits {
+        report.devices.iter_mut().for_each(limits::compare);
+    }
+    Ok(terminal::show(&report, args.json)?)
+}

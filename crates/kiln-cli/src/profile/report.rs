@@ -1,0 +1,183 @@
+//! What `kiln profile` tells.
+
+use crate::terminal::{self, Report, plain, table};
+use kiln::Bytes;
+use kiln::observe::{DeviceSummary, KernelSummary};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The JSON form of a profile; what is not known is `null`.
+#[derive(Debug, Serialize)]
+pub(super) struct ProfileReport {
+    command: String,
+    /// `null` where the system ended it.
+    exit_status: Option<i32>,
+    timeline: PathBuf,
+    pub(super) devices: Vec<DeviceProfile>,
+}
+
+/// One device of the program.
+#[derive(Debug, Serialize)]
+pub(super) struct DeviceProfile {
+    #[serde(flatten)]
+    pub(super) summary: DeviceSummary,
+    /// In the place of those of the summary.
+    pub(super) kernels: Vec<KernelLine>,
+}
+
+/// One kernel. Rates are of the launches that were timed.
+#[derive(Debug, Serialize)]
+pub(super) struct KernelLine {
+    #[serde(flatten)]
+    pub(super) kernel: KernelSummary,
+    mean_ns: Option<f64>,
+    gbytes_per_s: Option<f64>,
+    gflops_per_s: Option<f64>,
+    pub(super) limit: Option<LimitShare>,
+}
+
+/// How near a kernel comes to what its device could do.
+#[derive(Debug, Serialize)]
+pub(super) struct LimitShare {
+    /// Which limit is the nearer one: `copy`, bytes per second of a copy, or `fma`, multiply-adds per second.
+    pub(super) of: &'static str,
+    /// The least time over the time that it took, 1 at the limit.
+    pub(super) share: f64,
+}
+
+impl ProfileReport {
+    pub(super) fn new(command: &str, exit_status: Option<i32>, timeline: &Path, devices: Vec<DeviceSummary>) -> Self {
+        let device = |mut summary: DeviceSummary| {
+            let kernels = std::mem::take(&mut summary.kernels);
+            DeviceProfile { summary, kernels: kernels.into_iter().map(KernelLine::new).collect() }
+        };
+        let devices = devices.into_iter().map(device).collect();
+        Self { command: command.to_string(), exit_status, timeline: timeline.to_path_buf(), devices }
+    }
+}
+
+impl KernelLine {
+    fn new(kernel: KernelSummary) -> Self {
+        // A byte in a nanosecond is a gigabyte in a second.
+        let rate = |amount: u64| (kernel.total_ns > 0).then(|| amount as f64 / kernel.total_ns as f64);
+        Self {
+            mean_ns: (kernel.timed > 0).then(|| kernel.total_ns as f64 / kernel.timed as f64),
+            gbytes_per_s: rate(kernel.timed_bytes),
+            gflops_per_s: rate(kernel.timed_flops),
+            limit: None,
+            kernel,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
+        let time = |ns: Option<f64>| ns.map_or("-".into(), short_time);
+        vec![
+            plain(&self.kernel.name),
+            self.kernel.launches.to_string(),
+            time((self.kernel.timed > 0).then_some(self.kernel.total_ns as f64)),
+            time(self.mean_ns),
+            Bytes(self.kernel.bytes).to_string(),
+            number(self.gbytes_per_s),
+            number(self.gflops_per_s),
+            self.limit.as_ref().map_or("-".into(), |limit| format!("{:.0} % {}", 100.0 * limit.share, limit.of)),
+        ]
+    }
+}
+
+const HEAD: [&str; 8] = ["kernel", "launches", "total", "mean", "bytes", "GB/s", "GFLOP/s", "of limit"];
+
+impl Report for ProfileReport {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for device in &self.devices {
+            text += &device.text();
+            text += "\n";
+        }
+        text + &format!("timeline: {} (for https://ui.perfetto.dev)\n", self.timeline.display())
+    }
+}
+
+impl DeviceProfile {
+    fn text(&self) -> String {
+        let summary = &self.summary;
+        let name = summary.name.as_deref().map_or_else(String::new, |name| format!(" ({})", plain(name)));
+        let mut text = format!("{}{name}\n", plain(&summary.device));
+        if self.kernels.is_empty() {
+            text += "no kernel ran\n";
+        } else {
+            let rows: Vec<Vec<String>> = [HEAD.map(str::to_string).to_vec()]
+                .into_iter()
+                .chain(self.kernels.iter().map(KernelLine::cells))
+                .collect();
+            text += &table(&rows);
+        }
+        let window = summary.window_ns.max(1) as f64;
+        let (watched, rest) = (short_time(summary.window_ns as f64), short_time(summary.unattributed_ns as f64));
+        let share = 100.0 * summary.unattributed_ns as f64 / window;
+        text += &format!("unattributed: {rest} of {watched} watched, {share:.1} %\n");
+        if summary.untimed_launches > 0 {
+            text += &format!("untimed launches: {}; their time is unattributed\n", summary.untimed_launches);
+        }
+        if summary.dropped_events > 0 {
+            let events = terminal::count(summary.dropped_events, "event");
+            text += &format!("incomplete: {events} came too fast to be written\n");
+        }
+        if summary.name.is_none() {
+            text += "incomplete: the stream lacks its beginning\n";
+        }
+        text
+    }
+}
+
+/// A time as a person reads it, from nanoseconds on.
+fn short_time(ns: f64) -> String {
+    if ns < 1e3 {
+        return format!("{ns:.0} ns");
+    }
+    if ns < 1e5 {
+        return format!("{:.1} µs", ns / 1e3);
+    }
+    terminal::time(Duration::from_nanos(ns as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(name: &str, launches: u64, timed: u64, total_ns: u64) -> KernelSummary {
+        KernelSummary {
+            name: name.to_string(),
+            launches,
+            bytes: 1000 * launches,
+            flops: 500 * launches,
+            timed,
+            total_ns,
+            timed_bytes: 1000 * timed,
+            timed_flops: 500 * timed,
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_is_known_and_what_is_not() {
+        let summary = DeviceSummary {
+            device: "cpu".into(),
+            name: Some("toy".into()),
+            window_ns: 40_000,
+            kernels_ns: 10_000,
+            unattributed_ns: 30_000,
+            untimed_launches: 1,
+            dropped_events: 2,
+            kernels: vec![kernel("matmul", 10, 10, 10_000), kernel("gather", 1, 0, 0)],
+            ..DeviceSummary::default()
+        };
+        let mut report = ProfileReport::new("toy", Some(0), Path::new("out.json"), vec![summary]);
+        report.devices[0].kernels[0].limit = Some(LimitShare { of: "fma", share: 0.25 });
+        insta::assert_snapshot!(report.text(), @"");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["devices"][0]["kernels"][0]["gflops_per_s"], 0.5);
+        assert_eq!(json["devices"][0]["kernels"][1]["mean_ns"], serde_json::Value::Null);
+        assert_eq!(json["devices"][0]["unattributed_ns"], 30_000);
+    }
+}

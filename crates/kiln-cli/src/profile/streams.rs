@@ -1,0 +1,77 @@
+//! Reads the events of all devices of a program.
+
+use kiln::observe::Event;
+use std::cmp::Reverse;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+/// What a program wrote.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    pub(super) events: Vec<Event>,
+    /// Lines that are no events.
+    pub(super) unreadable: u64,
+}
+
+/// Reads every stream in a folder: `events.jsonl`, which may have rotated to `events.jsonl.1`, and those of other devices beside it,
+/// `events.2.jsonl`. A device of an id that another stream has already gets the number of its stream.
+pub(super) fn read(folder: &Path) -> io::Result<Streams> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        files.extend(place(&path).map(|place| (place, path)));
+    }
+    files.sort();
+    let (mut streams, mut known): (_, Vec<(u64, String)>) = (Streams::default(), Vec::new());
+    for ((number, _), path) in files {
+        for line in BufReader::new(File::open(path)?).lines() {
+            let Ok(mut event) = Event::from_json_line(&line?) else {
+                streams.unreadable += 1;
+                continue;
+            };
+            if known.iter().any(|(other, device)| *other != number && *device == event.device) {
+                event.device = format!("{} #{number}", event.device);
+            } else if !known.iter().any(|(_, device)| *device == event.device) {
+                known.push((number, event.device.clone()));
+            }
+            streams.events.push(event);
+        }
+    }
+    Ok(streams)
+}
+
+/// The number of the stream and the age of the file, the oldest first; `None` for other files.
+fn place(path: &Path) -> Option<(u64, Reverse<u64>)> {
+    let rest = path.file_name()?.to_str()?.strip_prefix("events.")?;
+    let (name, age) = match rest.rsplit_once("jsonl.") {
+        Some((name, age)) => (name, age.parse().ok()?),
+        None => (rest.strip_suffix("jsonl")?, 0),
+    };
+    let number = if name.is_empty() { 1 } else { name.strip_suffix('.')?.parse().ok()? };
+    Some((number, Reverse(age)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_read_oldest_first_and_devices_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |device: &str, bytes: u64| {
+            let data = format!(r#"{{"bytes":{bytes},"reserved_bytes":0}}"#);
+            format!(r#"{{"device":"{device}","at_ns":1,"type":"PoolGaveBack","data":{data}}}"#)
+        };
+        let write = |name: &str, lines: &[String]| fs::write(folder.path().join(name), lines.join("\n")).unwrap();
+        write("events.jsonl", &[line("cpu", 3), "{\"device\":\"cp".to_string()]);
+        write("events.jsonl.1", &[line("cpu", 2)]);
+        write("events.jsonl.2", &[line("cpu", 1)]);
+        write("events.2.jsonl", &[line("cpu", 4), line("gpu:0", 5)]);
+        write("other.jsonl", &["no event".to_string()]);
+        let streams = read(folder.path()).unwrap();
+        let found: Vec<String> = streams.events.iter().map(|event| event.to_json_line().unwrap()).collect();
+        let expected = [line("cpu", 1), line("cpu", 2), line("cpu", 3), line("cpu #2", 4), line("gpu:0", 5)];
+        assert_eq!((&found[..], streams.unreadable), (&expected[..], 1));
+    }
+}

@@ -1,0 +1,171 @@
+//! What a stream adds up to: for each device, how much of the time is that of which kernel.
+
+use super::event::{Event, Happening};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What the events of one device add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceSummary {
+    /// The id of the device.
+    pub device: String,
+    /// Its name, where the stream has its beginning.
+    pub name: Option<String>,
+    /// How many threads it has, where it is the CPU and the stream has its beginning.
+    pub threads: Option<u32>,
+    /// When the first thing happened, in nanoseconds of Unix time.
+    pub start_ns: u64,
+    /// From there to the end of the last thing.
+    pub window_ns: u64,
+    /// Time of the window in which a kernel is known to have run, whether one or several at once.
+    pub kernels_ns: u64,
+    /// The rest of the window.
+    pub unattributed_ns: u64,
+    /// Launches that were not timed: their time is in the rest.
+    pub untimed_launches: u64,
+    /// Events that were dropped.
+    pub dropped_events: u64,
+    /// What each kernel did, the longest first.
+    pub kernels: Vec<KernelSummary>,
+}
+
+/// What one kernel did on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelSummary {
+    /// Its name.
+    pub name: String,
+    /// How often it was launched.
+    pub launches: u64,
+    /// Bytes that all launches read and wrote.
+    pub bytes: u64,
+    /// Arithmetic operations of all launches.
+    pub flops: u64,
+    /// Launches that were timed.
+    pub timed: u64,
+    /// How long those took.
+    pub total_ns: u64,
+    /// Bytes of those.
+    pub timed_bytes: u64,
+    /// Arithmetic operations of those.
+    pub timed_flops: u64,
+}
+
+/// Adds up a stream, which may be of several devices. They come in the order in which they are first met.
+pub fn summarise(events: &[Event]) -> Vec<DeviceSummary> {
+    devices(events).into_iter().map(|device| device.summary()).collect()
+}
+
+/// The events of one device.
+pub(super) struct DeviceEvents<'a> {
+    pub(super) id: &'a str,
+    pub(super) events: Vec<&'a Event>,
+}
+
+/// The events by device.
+pub(super) fn devices(events: &[Event]) -> Vec<DeviceEvents<'_>> {
+    let mut found: Vec<DeviceEvents<'_>> = Vec::new();
+    for event in events {
+        match found.iter_mut().find(|device| device.id == event.device) {
+            Some(device) => device.events.push(event),
+            None => found.push(DeviceEvents { id: &event.device, events: vec![event] }),
+        }
+    }
+    found
+}
+
+impl DeviceEvents<'_> {
+    /// From the beginning of the first thing to the end of the last one.
+    pub(super) fn window(&self) -> Range<u64> {
+        let spans = || self.events.iter().map(|event| span_of(event));
+        let start = spans().map(|span| span.start).min().unwrap_or(0);
+        start..spans().map(|span| span.end).max().unwrap_or(start)
+    }
+
+    /// When kernels are known to have run: in order, with nothing in common.
+    pub(super) fn busy(&self) -> Vec<Range<u64>> {
+        let is_run = |event: &&&Event| matches!(event.what, Happening::KernelRun { duration_ns: Some(_), .. });
+        let mut spans: Vec<Range<u64>> = self.events.iter().filter(is_run).map(|event| run_span(event)).collect();
+        spans.sort_by_key(|span| span.start);
+        let mut busy: Vec<Range<u64>> = Vec::new();
+        for span in spans {
+            match busy.last_mut() {
+                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+                _ => busy.push(span),
+            }
+        }
+        busy
+    }
+
+    pub(super) fn summary(&self) -> DeviceSummary {
+        let (window, busy) = (self.window(), self.busy());
+        let window_ns = window.end - window.start;
+        let kernels_ns = busy.iter().map(|span| span.end - span.start).sum();
+        let mut summary = DeviceSummary {
+            device: self.id.to_string(),
+            start_ns: window.start,
+            window_ns,
+            kernels_ns,
+            unattributed_ns: window_ns - kernels_ns,
+            ..DeviceSummary::default()
+        };
+        let mut kernels: BTreeMap<&str, KernelSummary> = BTreeMap::new();
+        for event in &self.events {
+            match &event.what {
+                Happening::WatchBegan { name, threads, .. } => {
+                    (summary.name, summary.threads) = (Some(name.clone()), *threads);
+                }
+                Happening::EventsDropped { count } => summary.dropped_events += count,
+                what @ Happening::KernelRun { kernel, launches, duration_ns, .. } => {
+                    kernels.entry(kernel).or_default().add(what);
+                    summary.untimed_launches += if duration_ns.is_none() { *launches } else { 0 };
+                }
+                _ => {}
+            }
+        }
+        let named = |(name, kernel): (&str, KernelSummary)| KernelSummary { name: name.to_string(), ..kernel };
+        summary.kernels = kernels.into_iter().map(named).collect();
+        summary.kernels.sort_by_key(|kernel| Reverse(kernel.total_ns));
+        summary
+    }
+}
+
+impl KernelSummary {
+    fn add(&mut self, what: &Happening) {
+        let Happening::KernelRun { launches, bytes, flops, duration_ns, .. } = what else { return };
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.launches, *launches);
+        add(&mut self.bytes, *bytes);
+        add(&mut self.flops, *flops);
+        if let Some(took) = duration_ns {
+            add(&mut self.timed, *launches);
+            add(&mut self.total_ns, *took);
+            add(&mut self.timed_bytes, *bytes);
+            add(&mut self.timed_flops, *flops);
+        }
+    }
+}
+
+/// When a kernel ran; where that is not known, when it was told.
+fn run_span(event: &Event) -> Range<u64> {
+    match event.what {
+        Happening::KernelRun { start_ns: Some(start), duration_ns: Some(took), .. } => {
+            start..start.saturating_add(took)
+        }
+        _ => event.at_ns..event.at_ns,
+    }
+}
+
+/// All that an event speaks of: from its beginning to when it was told, or later.
+fn span_of(event: &Event) -> Range<u64> {
+    let span = match &event.what {
+        Happening::KernelRun { .. } => run_span(event),
+        Happening::KernelReady { start_ns, duration_ns, .. }
+        | Happening::PoolCleanup { start_ns, duration_ns, .. }
+        | Happening::GraphRun { start_ns, duration_ns, .. }
+        | Happening::GraphNode { start_ns, duration_ns, .. } => *start_ns..start_ns.saturating_add(*duration_ns),
+        _ => event.at_ns..event.at_ns,
+    };
+    span.start.min(event.at_ns)..span.end.max(event.at_ns)
+}

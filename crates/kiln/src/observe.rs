@@ -1,0 +1,53 @@
+//! What devices do, for whoever watches: events as lines of JSON, statistics of kernels, a timeline for Perfetto.
+//!
+//! ```
+//! # fn main() -> kiln::Result<()> {
+//! use kiln::observe::{EventChannel, Happening, summarise, timeline};
+//! use kiln::{DType, Device, Tensor};
+//!
+//! let device = Device::cpu()?;
+//! let (channel, events) = EventChannel::new(10_000);
+//! let watch = device.watch(channel)?;
+//! Tensor::ones(1000, DType::F32, &device)?.add_scalar(1.0)?.eval()?;
+//! device.unwatch(watch);
+//!
+//! let events: Vec<_> = events.iter().collect();
+//! assert!(events.iter().any(|event| matches!(event.what, Happening::KernelRun { duration_ns: Some(_), .. })));
+//! let summary = &summarise(&events)[0];
+//! assert_eq!(summary.kernels_ns + summary.unattributed_ns, summary.window_ns);
+//! let for_perfetto = timeline(&events);
+//! # let _ = for_perfetto;
+//! # Ok(())
+//! # }
+//! ```
+
+pub use kiln_runtime::observe::*;
+
+use crate::{Device, Error, ErrorKind, Result};
+
+/// The setting that names the file for events.
+pub const EVENTS_SETTING: &str = "KILN_EVENTS";
+
+/// Watches a device into the file that the setting [`EVENTS_SETTING`] of a program names, as [`EventFile::open`] does; `None` where the
+/// setting is not there, or empty. `kiln profile` finds what a program does where the program calls this for its devices.
+///
+/// A library does not read the environment by itself. A program whose settings are the environment's says so:
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// let device = kiln::Device::cpu()?;
+/// kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// `Io` where the file cannot be opened; those of [`watch`](kiln_runtime::Device::watch).
+pub fn watch_from_settings(device: &Device, setting: impl Fn(&str) -> Option<String>) -> Result<Option<WatchId>> {
+    let Some(path) = setting(EVENTS_SETTING).filter(|path| !path.is_empty()) else { return Ok(None) };
+    let file = EventFile::open(&path).map_err(|error| {
+        let message = format!("{EVENTS_SETTING} expected a file for events, found `{path}`: {error}");
+        Error::new(ErrorKind::Io, message).with_source(error)
+    })?;
+    device.watch(file).map(Some)
+}

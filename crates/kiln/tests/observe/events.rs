@@ -1,0 +1,264 @@
+//! R7.1: one stream joins what caches, pools, kernels and graphs do.
+
+use crate::devices::open;
+use kiln::observe::{
+    CleanupReason, Event, EventChannel, EventFile, Happening, WatchReport, Watcher, summarise, timeline,
+    watch_from_settings,
+};
+use kiln::{DType, Device, Feature, Graph, PoolConfig, Tensor};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What is told while `work` runs.
+fn told(device: &Device, work: impl FnOnce()) -> Vec<Event> {
+    let (channel, events) = EventChannel::new(100_000);
+    let watch = device.watch(channel).unwrap();
+    work();
+    let report = device.unwatch(watch).unwrap();
+    let events: Vec<Event> = events.iter().collect();
+    assert_eq!(report, WatchReport { told: events.len() as u64, dropped: 0, failed: 0 });
+    assert!(events.iter().all(|event| event.device == device.info().id));
+    assert!(matches!(events[0].what, Happening::WatchBegan { .. }), "{:?}", events[0]);
+    let last = events.len() as u64 - 1;
+    assert_eq!(events[events.len() - 1].what, Happening::WatchEnded { told: last, dropped: 0 });
+    events
+}
+
+fn is_timed(device: &Device) -> bool {
+    device.info().id == "cpu" || device.info().features.contains(&Feature::Timestamps)
+}
+
+fn lines(path: &Path) -> Vec<Event> {
+    fs::read_to_string(path).unwrap().lines().map(|line| Event::from_json_line(line).unwrap()).collect()
+}
+
+#[test]
+fn kernels_are_told_with_their_submission_cost_and_time() {
+    for device in open() {
+        let x = Tensor::ones((64, 64), DType::F32, &device).unwrap();
+        x.eval().unwrap();
+        let events = told(&device, || (0..3).for_each(|_| x.matmul(&x).unwrap().eval().unwrap()));
+        let mut submissions = Vec::new();
+        for event in &events {
+            let Happening::KernelRun { kernel, submission, launches, bytes, flops, start_ns, duration_ns } =
+                &event.what
+            else {
+                continue;
+            };
+            assert_eq!((kernel.as_str(), *launches), ("matmul", 1));
+            assert_eq!((*bytes, *flops), (3 * 4 * 64 * 64, 2 * 64 * 64 * 64));
+            assert_eq!((start_ns.is_some(), duration_ns.is_some()), (is_timed(&device), is_timed(&device)));
+            submissions.push(*submission);
+        }
+        assert!(
+            submissions.len() == 3 && submissions.is_sorted() && submissions[0] < submissions[2],
+            "{submissions:?}"
+        );
+        let summary = &summarise(&events)[0];
+        assert_eq!(summary.kernels_ns + summary.unattributed_ns, summary.window_ns);
+        let [kernel] = &summary.kernels[..] else { panic!("{summary:?}") };
+        assert_eq!((kernel.launches, kernel.timed), (3, if is_timed(&device) { 3 } else { 0 }));
+        assert_eq!(summary.untimed_launches, 3 - kernel.timed);
+    }
+}
+
+/// The lines of caches are those that a sink of a cache gets.
+#[test]
+fn caches_tell_misses_then_hits_and_compiles_tell_their_time() {
+    for device in open() {
+        let events = told(&device, || {
+            for _ in 0..2 {
+                let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device).unwrap();
+                assert_eq!(x.mul_scalar(3.0).unwrap().to_vec::<f32>().unwrap(), [3.0, 6.0]);
+            }
+        });
+        let accesses = |cache: &str| -> Vec<bool> {
+            let of = |event: &Event| {
+                let line: serde_json::Value = serde_json::from_str(&event.to_json_line().unwrap()).unwrap();
+                let is_of = line["data"]["cache_key"].as_str().is_some_and(|key| key.starts_with(cache));
+                (line["type"] == "ResourceCacheAccess" && is_of).then(|| line["data"]["hit"].as_bool().unwrap())
+            };
+            events.iter().filter_map(of).collect()
+        };
+        assert_eq!(accesses("plans:"), [false, true]);
+        let compiles =
+            events.iter().filter(|event| matches!(event.what, Happening::KernelReady { duration_ns: 1.., .. }));
+        let is_gpu = device.info().id != "cpu";
+        assert_eq!(compiles.count(), usize::from(is_gpu), "the CPU device compiles no WGSL");
+        assert_eq!(accesses("kernels:").first(), is_gpu.then_some(&false));
+    }
+}
+
+#[test]
+fn pools_tell_what_they_take_and_give_back() {
+    for device in open() {
+        let bytes = 40 << 20;
+        let events = told(&device, || {
+            drop(device.buffer(bytes).unwrap());
+            device.synchronize().unwrap();
+            device.pool().cleanup(true);
+            let budget = PoolConfig { budget_bytes: Some(1 << 20), ..device.pool().config() };
+            device.pool().set_config(budget).unwrap();
+            let held: Vec<_> = (0..4).map_while(|_| device.buffer(300 << 10).ok()).collect();
+            assert!(held.len() < 4, "beyond the budget");
+        });
+        let mut reserved = None;
+        for event in &events {
+            match event.what {
+                Happening::WatchBegan { reserved_bytes, .. } => reserved = Some(reserved_bytes),
+                Happening::PoolTook { bytes, reserved_bytes, .. } => {
+                    assert_eq!(reserved.map(|before| before + bytes), Some(reserved_bytes));
+                    reserved = Some(reserved_bytes);
+                }
+                Happening::PoolGaveBack { bytes, reserved_bytes } => {
+                    assert_eq!(reserved.map(|before| before - bytes), Some(reserved_bytes));
+                    reserved = Some(reserved_bytes);
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(reserved, Some(device.buffer_pool_stats().bytes_reserved));
+        let has = |is: fn(&Happening) -> bool| events.iter().any(|event| is(&event.what));
+        assert!(has(|what| matches!(what, Happening::PoolTook { bytes: 41_943_040, .. })));
+        assert!(has(|what| matches!(
+            what,
+            Happening::PoolCleanup { reason: CleanupReason::Asked, bytes: 41_943_040.., .. }
+        )));
+        assert!(has(|what| matches!(what, Happening::PoolPressure { begins: true, budget_bytes: 1_048_576, .. })));
+        assert!(has(|what| matches!(what, Happening::PoolOutOfMemory { bytes: 307_200, .. })));
+    }
+}
+
+#[test]
+fn graphs_tell_each_node_once() {
+    for device in open() {
+        let (from, to) = (device.buffer_from(&[1u32, 2, 3]).unwrap(), device.buffer_of::<u32>(3).unwrap());
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        let mut graph = Graph::new();
+        graph.buffer("from", from).unwrap();
+        graph.buffer("to", to).unwrap();
+        graph.copy("copy", from, to).unwrap();
+        graph.host("look", [(to, kiln::BufferUse::Read)], |_| Ok(())).unwrap();
+        let plan = graph.compile().unwrap();
+        let mut report = None;
+        let events = told(&device, || report = Some(plan.run().unwrap()));
+        let nodes: Vec<(&str, u64, Option<u64>)> = events
+            .iter()
+            .filter_map(|event| match &event.what {
+                Happening::GraphNode { node, run, submission, .. } => Some((node.as_str(), *run, *submission)),
+                _ => None,
+            })
+            .collect();
+        let expected: Vec<_> =
+            report.iter().flat_map(|report| &report.nodes).map(|node| (node.name.as_str(), 1, node.submission));
+        assert_eq!(nodes, expected.collect::<Vec<_>>());
+        let runs = events.iter().filter(|event| matches!(event.what, Happening::GraphRun { run: 1, nodes: 2, .. }));
+        assert_eq!(runs.count(), 1);
+    }
+}
+
+/// Nothing is lost: the file has everything when the last handle is gone, the timestamps of a GPU included.
+#[test]
+fn a_file_is_whole_when_the_device_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    for device in open() {
+        let (id, timed) = (device.info().id.clone(), is_timed(&device));
+        let file = folder.path().join(format!("{}.jsonl", id.replace(':', "-")));
+        device.watch(EventFile::open(&file).unwrap()).unwrap();
+        let x = Tensor::ones(5000, DType::F32, &device).unwrap();
+        for _ in 0..20 {
+            x.add_scalar(1.0).unwrap().eval().unwrap();
+        }
+        drop((x, device));
+        let events = lines(&file);
+        let runs = |event: &&Event| matches!(&event.what, Happening::KernelRun { duration_ns, .. } if duration_ns.is_some() == timed);
+        // The ones are a kernel too, or fused into the first sum.
+        assert!(events.iter().filter(runs).count() >= 20, "{id}: {}", events.len());
+        let last = &events[events.len() - 1];
+        assert_eq!(last.what, Happening::WatchEnded { told: events.len() as u64 - 1, dropped: 0 }, "{id}");
+        let reserved = events.iter().rev().find_map(|event| match event.what {
+            Happening::PoolGaveBack { reserved_bytes, .. } => Some(reserved_bytes),
+            _ => None,
+        });
+        assert_eq!(reserved, Some(0), "{id}: what the pool gives back at its end is told");
+        let drawn = timeline(&events);
+        assert!(drawn.trace_events.iter().any(|event| event.ph == "X" && event.name != "unattributed"), "{id}");
+    }
+}
+
+/// Devices that are given one name write files of their own.
+#[test]
+fn the_setting_names_a_file_that_devices_do_not_fight_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.jsonl");
+    let setting = |name: &str| (name == "KILN_EVENTS").then(|| path.to_string_lossy().into_owned());
+    let devices = [Device::cpu().unwrap(), Device::cpu().unwrap()];
+    for (device, len) in devices.iter().zip([3, 5]) {
+        assert_eq!(watch_from_settings(device, |_| None).unwrap(), None);
+        assert_eq!(watch_from_settings(device, |_| Some(String::new())).unwrap(), None);
+        assert!(watch_from_settings(device, setting).unwrap().is_some());
+        Tensor::ones(len, DType::F32, device).unwrap().add_scalar(1.0).unwrap().eval().unwrap();
+    }
+    drop(devices);
+    for (file, len) in [("events.jsonl", 3), ("events.2.jsonl", 5)] {
+        let summary = &summarise(&lines(&folder.path().join(file)))[0];
+        assert_eq!(summary.kernels.iter().map(|kernel| kernel.flops).sum::<u64>() % len, 0, "{file}: {summary:?}");
+        assert!(!summary.kernels.is_empty());
+    }
+    let device = Device::cpu().unwrap();
+    let error = watch_from_settings(&device, |_| Some("/nonexistent/events.jsonl".into())).unwrap_err().to_string();
+    assert!(error.contains("KILN_EVENTS expected a file for events, found `/nonexistent/events.jsonl`"), "{error}");
+}
+
+struct Broken;
+
+impl Watcher for Broken {
+    fn take(&mut self, event: &Event) -> io::Result<()> {
+        assert!(!matches!(event.what, Happening::KernelRun { .. }), "planted");
+        Err(io::Error::other("out of order"))
+    }
+}
+
+/// A watcher that fails or panics takes nothing from the others, nor from the device.
+#[test]
+fn a_watcher_that_fails_is_counted() {
+    let device = Device::cpu().unwrap();
+    let broken = device.watch(Broken).unwrap();
+    let events =
+        told(&device, || Tensor::ones(9, DType::F32, &device).unwrap().add_scalar(1.0).unwrap().eval().unwrap());
+    let report = device.unwatch(broken).unwrap();
+    assert_eq!((report.told, report.dropped), (0, 0));
+    assert!(report.failed >= events.len() as u64 - 2, "{report:?}");
+    assert_eq!(device.unwatch(broken), None, "gone");
+    device.synchronize().unwrap();
+}
+
+/// What comes too fast is dropped, and the stream says so.
+#[test]
+fn a_slow_watcher_loses_events_and_is_told() {
+    struct Slow(EventChannel, std::sync::mpsc::Receiver<()>);
+    impl Watcher for Slow {
+        fn take(&mut self, event: &Event) -> io::Result<()> {
+            // Until the test has told more than there is room for.
+            let _ = self.1.recv();
+            self.0.take(event)
+        }
+    }
+    let device = Device::cpu().unwrap();
+    let (channel, events) = EventChannel::new(1_000_000);
+    let (go, wait) = std::sync::mpsc::channel();
+    let watch = device.watch(Slow(channel, wait)).unwrap();
+    for _ in 0..70_000 {
+        drop(device.buffer(2 << 20).unwrap());
+        device.pool().cleanup(true);
+    }
+    drop(go);
+    let report = device.unwatch(watch).unwrap();
+    assert!(report.dropped > 0, "{report:?}");
+    let counts = events.iter().filter_map(|event| match event.what {
+        Happening::EventsDropped { count } => Some(count),
+        _ => None,
+    });
+    assert_eq!(counts.sum::<u64>(), report.dropped);
+}
