@@ -12,6 +12,7 @@
     reason = "a command-line program for developers; its output is its purpose"
 )]
 
+mod events_cost;
 mod goldens;
 mod macos;
 mod step;
@@ -59,6 +60,7 @@ fn run(task: &Task) -> Result<(), String> {
         Task::Tidy => tidy::run(root),
         Task::Validate => validate(root),
         Task::CheckMacos => macos::check(root),
+        Task::EventsCost => events_cost::run(root),
     }
 }
 

@@ -11,6 +11,7 @@ tasks:
   tidy                   the rules a compiler does not check: layers, file sizes, manifests, links
   validate               every claim, quickly; fails on a wrong output or a ratio half of the committed one
   check-macos            type-check the workspace for macOS, from Linux or on a Mac
+  events-cost            what events cost on small ops: compiled out, off, on; builds release binaries
   help                   this text";
 
 /// What one call of `cargo xtask` does.
@@ -23,6 +24,7 @@ pub(crate) enum Task {
     Tidy,
     Validate,
     CheckMacos,
+    EventsCost,
 }
 
 impl Task {
@@ -44,6 +46,7 @@ impl Task {
             "tidy" => no_flags(name, flags, Task::Tidy),
             "validate" => no_flags(name, flags, Task::Validate),
             "check-macos" => no_flags(name, flags, Task::CheckMacos),
+            "events-cost" => no_flags(name, flags, Task::EventsCost),
             other => Err(format!("expected a task, found `{other}`")),
         }
     }
@@ -93,6 +96,7 @@ mod tests {
             ("tidy", Task::Tidy),
             ("validate", Task::Validate),
             ("check-macos", Task::CheckMacos),
+            ("events-cost", Task::EventsCost),
         ];
         for (line, task) in table {
             assert_eq!(parse(line), Ok(task), "{line}");
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn usage_names_every_task() {
-        for name in ["check", "test", "bless", "tidy", "validate", "check-macos", "help"] {
+        for name in ["check", "test", "bless", "tidy", "validate", "check-macos", "events-cost", "help"] {
             assert!(USAGE.contains(&format!("\n  {name} ")), "{name}");
         }
     }

@@ -5,8 +5,11 @@
 use kiln_runtime::DeviceKind;
 use kiln_runtime::graph::NodeKind;
 use kiln_runtime::observe::{CleanupReason, Event, Happening, summarise, timeline};
-use kiln_runtime::{Origin, Usage};
+use kiln_runtime::{Grid, KernelSource, NullDevice, Origin, Usage};
 use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
 
 /// Some time in 2023.
 const BASE_NS: u64 = 1_700_000_000_000_000_000;
@@ -117,6 +120,62 @@ fn kernels_at_once_are_counted_once_in_the_window() {
     let gpu = &summaries[1];
     assert_eq!((gpu.kernels_ns, gpu.unattributed_ns, gpu.untimed_launches), (0, 2_500, 1));
     assert_eq!((gpu.kernels[0].launches, gpu.kernels[0].timed, gpu.kernels[0].timed_bytes), (1, 0, 0));
+}
+
+/// Keeps the names of spans.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<&'static str>>>);
+
+impl Subscriber for Spans {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.target() == "kiln"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut names = self.0.lock().unwrap();
+        names.push(span.metadata().name());
+        Id::from_u64(names.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+const WGSL: &str = "
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) { out[id.x] = 1.0; }";
+
+/// Spans are opened where they are asked for, and by nobody else.
+#[test]
+fn tracing_has_spans_of_kernels_submissions_graphs_and_cleanups() {
+    let device = NullDevice::new().into_device().unwrap();
+    let work = || {
+        let spans = Spans::default();
+        tracing::subscriber::with_default(spans.clone(), || {
+            device.clear_kernels();
+            let kernel = device.kernel(KernelSource::wgsl(WGSL).named("fill")).unwrap();
+            let mut out = device.buffer(64).unwrap();
+            kernel.launch().bind("out", &mut out).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
+            let mut graph = kiln_runtime::Graph::new();
+            graph.buffer("out", &out).unwrap();
+            graph.host("look", [(&out, kiln_runtime::BufferUse::Read)], |_| Ok(())).unwrap();
+            let to = device.buffer(64).unwrap();
+            graph.buffer("to", &to).unwrap();
+            graph.copy("copy", &out, &to).unwrap();
+            graph.compile().unwrap().with_workers(1).unwrap().run().unwrap();
+            device.pool().cleanup(true);
+        });
+        spans.0.lock().unwrap().clone()
+    };
+    assert_eq!(work(), [""; 0]);
+    device.set_tracing(true);
+    let expected = ["kernel_ready", "submission", "graph_run", "submission", "pool_cleanup"];
+    assert_eq!(work(), if cfg!(feature = "events") { &expected[..] } else { &[] });
+    device.set_tracing(false);
+    assert_eq!(work(), [""; 0]);
 }
 
 proptest! {

@@ -174,7 +174,17 @@ mod tests {
         };
         let mut report = ProfileReport::new("toy", Some(0), Path::new("out.json"), vec![summary]);
         report.devices[0].kernels[0].limit = Some(LimitShare { of: "fma", share: 0.25 });
-        insta::assert_snapshot!(report.text(), @"");
+        insta::assert_snapshot!(report.text(), @"
+        cpu (toy)
+        kernel  launches  total    mean    bytes    GB/s  GFLOP/s  of limit
+        matmul  10        10.0 µs  1.0 µs  9.8 KiB  1.00  0.50     25 % fma
+        gather  1         -        -       1000 B   -     -        -
+        unattributed: 30.0 µs of 40.0 µs watched, 75.0 %
+        untimed launches: 1; their time is unattributed
+        incomplete: 2 events came too fast to be written
+
+        timeline: out.json (for https://ui.perfetto.dev)
+        ");
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["devices"][0]["kernels"][0]["gflops_per_s"], 0.5);
         assert_eq!(json["devices"][0]["kernels"][1]["mean_ns"], serde_json::Value::Null);

@@ -38,10 +38,22 @@ pub struct WatchReport {
 
 /// What a thread tells, as it is queued.
 pub(super) enum What {
-    Runs { submission: u64, runs: Vec<KernelRun> },
+    Runs {
+        submission: u64,
+        runs: Vec<KernelRun>,
+    },
     Happened(Happening),
-    Watch { id: WatchId, watcher: Box<dyn Watcher>, first: Happening },
-    Unwatch { id: WatchId, report: Sender<WatchReport> },
+    /// So many events found no room.
+    Dropped(u64),
+    Watch {
+        id: WatchId,
+        watcher: Box<dyn Watcher>,
+        first: Happening,
+    },
+    Unwatch {
+        id: WatchId,
+        report: Sender<WatchReport>,
+    },
 }
 
 impl What {
@@ -51,7 +63,7 @@ impl What {
             Self::Runs { runs, .. } => runs.len(),
             Self::Happened(_) => 1,
             // Never dropped.
-            Self::Watch { .. } | Self::Unwatch { .. } => 0,
+            Self::Dropped(_) | Self::Watch { .. } | Self::Unwatch { .. } => 0,
         }
     }
 }
@@ -75,8 +87,19 @@ struct State {
     records: Vec<(Instant, What)>,
     /// Events among the records.
     events: usize,
+    /// Events that were dropped since the last record.
     dropped: u64,
     is_over: bool,
+}
+
+impl State {
+    /// Says at this place of the queue what was dropped before it.
+    fn note_dropped(&mut self, now: Instant) {
+        if self.dropped > 0 {
+            let dropped = std::mem::take(&mut self.dropped);
+            self.records.push((now, What::Dropped(dropped)));
+        }
+    }
 }
 
 impl Queue {
@@ -88,6 +111,7 @@ impl Queue {
             state.dropped += events as u64;
             return;
         }
+        state.note_dropped(now);
         state.records.push((now, what));
         let was_low = state.events < MAX_QUEUED / 2;
         state.events += events;
@@ -97,14 +121,15 @@ impl Queue {
     }
 
     /// Exchanges the records for none, after a while. `false` where there will be no more.
-    fn swap(&self, records: &mut Vec<(Instant, What)>) -> (u64, bool) {
+    fn swap(&self, records: &mut Vec<(Instant, What)>) -> bool {
         let mut state = self.state.lock();
         if !state.is_over && state.events < MAX_QUEUED / 2 {
             self.filled.wait_for(&mut state, INTERVAL);
         }
+        state.note_dropped(Instant::now());
         std::mem::swap(&mut state.records, records);
         state.events = 0;
-        (std::mem::take(&mut state.dropped), !state.is_over)
+        !state.is_over
     }
 }
 
@@ -188,13 +213,9 @@ impl Writer {
     fn run(mut self) {
         let mut records = Vec::new();
         loop {
-            let (dropped, goes_on) = self.queue.swap(&mut records);
+            let goes_on = self.queue.swap(&mut records);
             for (at, what) in records.drain(..) {
                 self.hand_on(at, what);
-            }
-            if dropped > 0 {
-                self.taken.iter_mut().for_each(|taking| taking.report.dropped += dropped);
-                self.tell(Instant::now(), Happening::EventsDropped { count: dropped });
             }
             self.taken.iter_mut().for_each(Taking::flush);
             if !goes_on {
@@ -206,6 +227,10 @@ impl Writer {
     fn hand_on(&mut self, at: Instant, what: What) {
         match what {
             What::Happened(what) => self.tell(at, what),
+            What::Dropped(count) => {
+                self.taken.iter_mut().for_each(|taking| taking.report.dropped += count);
+                self.tell(at, Happening::EventsDropped { count });
+            }
             What::Runs { submission, runs } => {
                 for run in runs {
                     let what = run.into_event(submission, |at| self.clock.ns(at));

@@ -150,7 +150,7 @@ fn graphs_tell_each_node_once() {
                 _ => None,
             })
             .collect();
-        let expected: Vec<_> =
+        let expected =
             report.iter().flat_map(|report| &report.nodes).map(|node| (node.name.as_str(), 1, node.submission));
         assert_eq!(nodes, expected.collect::<Vec<_>>());
         let runs = events.iter().filter(|event| matches!(event.what, Happening::GraphRun { run: 1, nodes: 2, .. }));
@@ -249,7 +249,7 @@ fn a_slow_watcher_loses_events_and_is_told() {
     let (channel, events) = EventChannel::new(1_000_000);
     let (go, wait) = std::sync::mpsc::channel();
     let watch = device.watch(Slow(channel, wait)).unwrap();
-    for _ in 0..70_000 {
+    for _ in 0..200_000 {
         drop(device.buffer(2 << 20).unwrap());
         device.pool().cleanup(true);
     }

@@ -1,0 +1,158 @@
+//! What events cost on small ops: Kiln without them, with them off, and with them on, in three processes that take turns.
+//!
+//! Each process is `kiln bench --serve`. In every round each gives one sample, in random order; what is told is the ratio within rounds,
+//! with the interval that holds its median 95 times of 100. Outputs are checked by each form, and are the same to the byte.
+
+use crate::step::Step;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const WORKS: [&str; 2] = ["tiny-chain", "tiny-independent"];
+const ROUNDS: usize = 300;
+/// Rounds before those that count.
+const WARM_UP: usize = 20;
+
+/// Builds both forms, and compares.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let build = ["build", "--release", "--package", "kiln-cli"];
+    let folder = root.join("target/events-cost");
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let kept = |name: &str| -> Result<PathBuf, String> {
+        let (from, to) = (root.join("target/release/kiln"), folder.join(name));
+        fs::copy(&from, &to).map_err(|error| format!("cannot copy {}: {error}", from.display()))?;
+        Ok(to)
+    };
+    Step::cargo("without events", &build).args(&["--no-default-features", "--features", "gpu"]).run(root)?;
+    let without = kept("without")?;
+    Step::cargo("with events", &build).run(root)?;
+    let with = kept("with")?;
+    let events = folder.join("events.jsonl");
+    for work in WORKS {
+        for program in [&without, &with] {
+            check(program, work)?;
+        }
+        compare(work, &without, &with, &events)?;
+    }
+    Ok(())
+}
+
+/// Lets the program check its own output against the reference.
+fn check(program: &Path, work: &str) -> Result<(), String> {
+    let output = Command::new(program).args(["bench", work, "--quick"]).env_remove("KILN_EVENTS").output();
+    let output = output.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && text.contains("output checked") {
+        return Ok(());
+    }
+    Err(format!("{work} expected a checked output of {}, found {text}", program.display()))
+}
+
+fn compare(work: &str, without: &Path, with: &Path, events: &Path) -> Result<(), String> {
+    let mut arms = [Server::start(without, None)?, Server::start(with, None)?, Server::start(with, Some(events))?];
+    let outputs = arms.iter_mut().enumerate().map(|(index, arm)| {
+        let path = events.with_file_name(format!("output-{index}.npy"));
+        arm.ask(&json!({ "do": "prepare", "work": work, "dtype": "f32" }))?;
+        arm.ask(&json!({ "do": "output", "path": path }))?;
+        fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    });
+    let outputs = outputs.collect::<Result<Vec<_>, String>>()?;
+    if outputs.iter().any(|output| *output != outputs[0]) {
+        return Err(format!("{work} expected the same output with and without events, found others"));
+    }
+    let mut random = 1u64;
+    let mut rounds: Vec<[f64; 3]> = Vec::new();
+    for round in 0..WARM_UP + ROUNDS {
+        let mut order = [0, 1, 2];
+        for last in (1..order.len()).rev() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            order.swap(last, (random >> 33) as usize % (last + 1));
+        }
+        let mut sample = [0.0; 3];
+        for arm in order {
+            sample[arm] = arms[arm].sample()?;
+        }
+        if round >= WARM_UP {
+            rounds.push(sample);
+        }
+    }
+    for (arm, name) in ["compiled out", "off", "on"].into_iter().enumerate() {
+        let [low, median, high] = middle(rounds.iter().map(|round| round[arm] / 1e3).collect());
+        let [ratio_low, ratio, ratio_high] = middle(rounds.iter().map(|round| round[arm] / round[0]).collect());
+        println!(
+            "{work:18} {name:13} {median:8.1} µs ({low:.1} to {high:.1})  ratio {ratio:.4} ({ratio_low:.4} to {ratio_high:.4})"
+        );
+    }
+    let [low, ratio, high] = middle(rounds.iter().map(|round| round[2] / round[1]).collect());
+    println!("{work:18} on over off: {ratio:.4} ({low:.4} to {high:.4}), {ROUNDS} rounds");
+    Ok(())
+}
+
+/// The median, between the bounds of the interval that holds that of the whole population 95 times of 100.
+fn middle(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let (half, reach) = (values.len() / 2, (0.98 * (values.len() as f64).sqrt()).ceil() as usize);
+    let last = values.len().saturating_sub(1);
+    [half.saturating_sub(reach), half.min(last), (half + reach).min(last)].map(|place| values[place])
+}
+
+/// `kiln bench --serve` on one thread.
+struct Server {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(program: &Path, events: Option<&Path>) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        command.args(["bench", "--serve", "--threads", "1"]).env_remove("KILN_EVENTS");
+        if let Some(events) = events {
+            command.env("KILN_EVENTS", events);
+        }
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let requests = child.stdin.take().ok_or("expected a pipe to the child")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("expected a pipe from the child")?);
+        Ok(Self { child, requests, answers })
+    }
+
+    fn ask(&mut self, request: &Value) -> Result<Value, String> {
+        writeln!(self.requests, "{request}").map_err(|error| format!("cannot ask the child: {error}"))?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(|error| format!("cannot hear the child: {error}"))?;
+        let answer: Value =
+            serde_json::from_str(&line).map_err(|error| format!("expected JSON, found {line}: {error}"))?;
+        match answer.get("error") {
+            Some(error) => Err(format!("{request}: {error}")),
+            None => Ok(answer),
+        }
+    }
+
+    /// Nanoseconds of one run.
+    fn sample(&mut self) -> Result<f64, String> {
+        let answer = self.ask(&json!({ "do": "sample", "runs": 1 }))?;
+        answer["ns"].as_f64().ok_or_else(|| format!("expected nanoseconds, found {answer}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.ask(&json!({ "do": "quit" }));
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_around_the_median_and_inside_of_the_values() {
+        assert_eq!(middle(vec![3.0, 1.0, 2.0]), [1.0, 2.0, 3.0]);
+        let [low, median, high] = middle((0..100).map(f64::from).collect());
+        assert_eq!([low, median, high], [40.0, 50.0, 60.0]);
+    }
+}
