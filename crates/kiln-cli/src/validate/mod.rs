@@ -4,6 +4,7 @@
 //! `html` the report with plots, `history` what earlier runs found.
 
 mod history;
+mod html;
 mod progress;
 mod text;
 
@@ -111,6 +112,8 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     let options = options(args)?;
     let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
     let history = args.history.as_deref().map(history::read).transpose()?;
+    // A place that cannot be written is told before minutes are spent.
+    args.report.as_deref().map(NewFile::create).transpose()?;
     let devices = devices(args.device.as_deref())?;
     let mut teller = Teller::new();
     let report =
@@ -123,6 +126,11 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     } else {
         let trends = history.as_deref().map_or_else(Vec::new, |known| history::trends(known, &report));
         terminal::write(&mut anstream::stdout(), &text::render(&found, &trends))?;
+    }
+    if let Some(path) = &args.report {
+        write(path, &html::page(&found, cfg!(debug_assertions)))?;
+        // Beside the score card: where standard error is closed, nobody wants to hear it.
+        let _ = writeln!(io::stderr(), "the report with plots is in {}", path.display());
     }
     if let Some(path) = &args.write_baseline {
         write(path, &(serde_json::to_string_pretty(&Baseline::of(&report))? + "\n"))?;

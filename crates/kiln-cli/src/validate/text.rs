@@ -137,7 +137,7 @@ fn styled(style: Style, text: &str) -> String {
 }
 
 /// Three digits.
-fn digits(number: f64) -> String {
+pub(super) fn digits(number: f64) -> String {
     match number.abs() {
         size if size >= 99.95 => format!("{number:.0}"),
         size if size >= 9.995 => format!("{number:.1}"),
@@ -146,7 +146,7 @@ fn digits(number: f64) -> String {
 }
 
 /// A time with a unit that fits.
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
         time if time < 1e-6 => format!("{} ns", digits(time * 1e9)),
         time if time < 1e-3 => format!("{} µs", digits(time * 1e6)),

@@ -1,0 +1,92 @@
+//! How steady the machine is, and what it could do at most.
+
+use super::figure::{Figure, Panel, Table};
+use super::number::{bytes, digits, fine, percent, rate, seconds};
+use super::svg::{Axis, Frame, px};
+use kiln_validate::Report;
+use kiln_validate::report::Noise;
+use maud::{Markup, html};
+
+pub(super) fn figure(report: &Report) -> Figure {
+    let noise = &report.machine.noise;
+    let panel = Panel {
+        title: format!("One fixed piece of arithmetic, over and over: {}", noise.verdict),
+        drawing: draw(noise),
+    };
+    let runs = noise.runs.iter().enumerate().map(|(index, run)| vec![(index + 1).to_string(), fine(*run)]);
+    Figure {
+        id: "noise",
+        title: "Noise and limits",
+        caption: format!(
+            "Each dot is a run of the same work, in order; the line at 1 is the median. Half of the runs lie {} apart, the slowest took {} \
+             times the median: the machine is {}. Limits were measured in the same run.",
+            percent(noise.spread),
+            digits(noise.worst),
+            noise.verdict
+        ),
+        legend: Vec::new(),
+        panels: vec![panel, limits(report)],
+        table: Table { columns: &["run", "time over the median"], rows: runs.collect() },
+        claims: &[],
+        device: None,
+    }
+}
+
+/// What is slower is drawn at the edge: one run of sixty times the median would make a line of all others.
+const SLOWEST: f64 = 1.5;
+
+fn draw(noise: &Noise) -> Markup {
+    let runs = || noise.runs.iter().enumerate().filter(|(_, run)| run.is_finite());
+    let (least, most) =
+        (runs().map(|(_, run)| *run).fold(1.0, f64::min), runs().map(|(_, run)| *run).fold(1.0, f64::max));
+    let frame = Frame {
+        x: Axis::linear("run", 0.0, noise.runs.len() as f64).within(0.0, noise.runs.len() as f64),
+        y: Axis::linear("time over the median", least.min(0.95), most.clamp(1.05, SLOWEST)),
+    };
+    let middle = px(frame.y(1.0));
+    let label = format!(
+        "Noise: {} runs of the same work take between {} and {} times their median",
+        noise.runs.len(),
+        digits(least),
+        digits(most)
+    );
+    let body = html! {
+        line.roof x1=(px(frame.x(0.0))) x2=(px(frame.x(frame.x.to()))) y1=(middle) y2=(middle) {}
+        @for (index, run) in runs() {
+            @let (x, y) = (frame.x(index as f64 + 1.0), frame.y(*run));
+            @if *run > frame.y.to() {
+                path.beyond d={ "M" (px(x - 3.5)) " " (px(y + 2.0)) "h7l-3.5-6z" } {}
+            } @else {
+                circle.run cx=(px(x)) cy=(px(y)) r="1.8" {}
+            }
+        }
+        @if most > frame.y.to() {
+            text.note.end x=(px(frame.x(frame.x.to()))) y=(px(frame.y(frame.y.to()) + 10.0)) dy="0.5em" { "triangles lie beyond, up to " (digits(most)) }
+        }
+    };
+    frame.draw(&label, &body)
+}
+
+/// The limits as a list, beside the noise.
+fn limits(report: &Report) -> Panel {
+    let limits = &report.limits;
+    let mut lines = vec![
+        ("Peak of the processor".to_string(), format!("{}FLOP/s", rate(limits.peak_flops_per_s))),
+        ("Reading memory".to_string(), format!("{}B/s", rate(limits.read_bytes_per_s))),
+        ("Copying memory".to_string(), format!("{}B/s", rate(limits.copy_bytes_per_s))),
+    ];
+    for found in &limits.bandwidths {
+        let what = format!("{} of {}", found.pattern, bytes(found.footprint_bytes));
+        lines.push((what, format!("{}B/s", rate(found.bytes_per_s))));
+    }
+    for roof in &limits.devices {
+        let text = format!("{}FLOP/s, copying {}B/s", rate(roof.peak_flops_per_s), rate(roof.copy_bytes_per_s));
+        lines.push((format!("Roof of {}", roof.device), text));
+    }
+    lines.push(("Starting a thread".to_string(), seconds(limits.thread_start_s)));
+    lines.push(("Step of the clock".to_string(), seconds(limits.timer_resolution_s)));
+    let drawing = html! {
+        dl.limits { @for (name, value) in &lines { div { dt { (name) } dd { (value) } } } }
+    };
+    Panel { title: "What the machine could do at most".to_string(), drawing }
+}

@@ -1,0 +1,182 @@
+//! The pieces that drawings share: axes and the area between them.
+//!
+//! Written by hand: plotting crates fix colours and sizes of text when a drawing is made. Here both belong to the style sheet, which
+//! knows how wide the drawing is and whether the page is dark.
+
+use super::number::tick;
+use maud::{Markup, html};
+
+/// A drawing is this wide in its own units, which the browser scales.
+pub(super) const WIDTH: f64 = 380.0;
+/// Room for what is left and right of an area, above and below it: ticks and titles of axes.
+const LEFT: f64 = 48.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 42.0;
+const HEIGHT: f64 = 252.0;
+
+/// A direction in which numbers grow.
+pub(super) struct Axis {
+    title: String,
+    is_log: bool,
+    from: f64,
+    to: f64,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// With round numbers at both ends and some between them.
+    pub(super) fn linear(title: impl Into<String>, from: f64, to: f64) -> Self {
+        let to = if to > from { to } else { from + 1.0 };
+        let rough = (to - from) / 5.0;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
+        let step = step.unwrap_or(rough);
+        let (first, last) = ((from / step + 1e-9).floor() as i64, (to / step - 1e-9).ceil() as i64);
+        let ticks: Vec<(f64, String)> =
+            (first..=last).map(|at| at as f64 * step).map(|value| (value, tick(value))).collect();
+        Self { title: title.into(), is_log: false, from: first as f64 * step, to: last as f64 * step, ticks }
+    }
+
+    /// With room at both ends and powers of ten between them, or more where there would be only one of these.
+    pub(super) fn log(title: impl Into<String>, from: f64, to: f64, label: impl Fn(f64) -> String) -> Self {
+        let (from, to) = (from / 1.6, to.max(from) * 1.6);
+        let powers = || from.log10().ceil() as i32..=to.log10().floor() as i32;
+        let steps: &[f64] = if powers().count() < 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let decades = from.log10().floor() as i32..=to.log10().floor() as i32;
+        let values = decades.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+        let every = powers().count().div_ceil(7).max(1);
+        let inside = values.filter(|value| (from..=to).contains(value)).step_by(every);
+        Self { title: title.into(), is_log: true, from, to, ticks: inside.map(|value| (value, label(value))).collect() }
+    }
+
+    /// With ticks at these numbers only.
+    pub(super) fn ticks(mut self, ticks: impl Iterator<Item = (f64, String)>) -> Self {
+        self.ticks = ticks.collect();
+        self
+    }
+
+    /// From here to there, without the round numbers beyond.
+    pub(super) fn within(mut self, from: f64, to: f64) -> Self {
+        if to > from {
+            (self.from, self.to) = (from, to);
+            self.ticks.retain(|(value, _)| (from..=to).contains(value));
+        }
+        self
+    }
+
+    /// Where a number is between the ends, from 0 to 1. What lies beyond an end is drawn at it.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        let share = if self.is_log {
+            (value / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    /// The lowest number.
+    pub(super) fn from(&self) -> f64 {
+        self.from
+    }
+
+    /// The highest number.
+    pub(super) fn to(&self) -> f64 {
+        self.to
+    }
+}
+
+/// The area between two axes.
+pub(super) struct Frame {
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+}
+
+impl Frame {
+    /// Where a number is on the axis to the right.
+    pub(super) fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT)
+    }
+
+    /// Where a number is on the axis upwards.
+    pub(super) fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.share(value) * (HEIGHT - BOTTOM - TOP)
+    }
+
+    /// A line through points, as the `d` of a path.
+    pub(super) fn line(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
+        let at = |(index, (x, y)): (usize, (f64, f64))| {
+            format!("{}{:.1} {:.1}", if index == 0 { "M" } else { "L" }, self.x(x), self.y(y))
+        };
+        points.enumerate().map(at).collect()
+    }
+
+    /// The whole drawing, which is called `label` for those who do not see it.
+    pub(super) fn draw(&self, label: &str, body: &Markup) -> Markup {
+        let (left, right, top, bottom) = (LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM);
+        let axes = html! {
+            @for (value, text) in &self.y.ticks {
+                @let y = px(self.y(*value));
+                line.grid x1=(left) x2=(right) y1=(y) y2=(y) {}
+                text.tick.end x=(left - 6.0) y=(y) dy="0.32em" { (text) }
+            }
+            text.title x="0" y=(top - 14.0) { (self.y.title) }
+            (x_axis(&self.x, [left, right], [top, bottom]))
+        };
+        drawing(HEIGHT, label, &html! { (axes) (body) })
+    }
+}
+
+/// An axis to the right, below an area between two heights.
+pub(super) fn x_axis(axis: &Axis, [left, right]: [f64; 2], [top, bottom]: [f64; 2]) -> Markup {
+    html! {
+        @for (value, text) in &axis.ticks {
+            @let x = left + axis.share(*value) * (right - left);
+            line.grid x1=(px(x)) x2=(px(x)) y1=(top) y2=(bottom) {}
+            text.tick.(side(x)) x=(px(x)) y=(bottom + 15.0) { (text) }
+        }
+        line.base x1=(left) x2=(right) y1=(bottom) y2=(bottom) {}
+        text.title.end x=(right) y=(bottom + 34.0) { (axis.title) }
+    }
+}
+
+/// Labels at the ends of an axis stay inside the drawing.
+fn side(x: f64) -> &'static str {
+    match x {
+        x if x < 16.0 => "start",
+        x if x > WIDTH - 10.0 => "end",
+        _ => "middle",
+    }
+}
+
+/// A drawing of some height in its own units.
+pub(super) fn drawing(height: f64, label: &str, body: &Markup) -> Markup {
+    html! { svg.plot viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(label) { (body) } }
+}
+
+/// A coordinate, short.
+pub(super) fn px(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_few_and_numbers_stay_inside() {
+        assert_eq!(labels(&Axis::linear("", 0.0, 97.0)), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(labels(&Axis::linear("", 0.9, 1.3)), ["0.9", "1", "1.1", "1.2", "1.3"]);
+        assert_eq!(labels(&Axis::linear("", 0.0, 0.0)), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(labels(&Axis::log("", 0.08, 50.0, tick)), ["0.1", "1", "10"]);
+        assert_eq!(labels(&Axis::log("", 3.0, 6.0, tick)), ["2", "5"]);
+        assert!(labels(&Axis::log("", 1e-9, 1e9, tick)).len() <= 8);
+        let axis = Axis::log("", 1.0, 100.0, tick);
+        assert!((axis.share(10.0) - 0.5).abs() < 1e-9);
+        assert_eq!([axis.share(0.0), axis.share(1e9)], [0.0, 1.0]);
+    }
+}
