@@ -35,6 +35,9 @@ fn row(point: &PoolPoint) -> Vec<String> {
     vec![device.clone(), step.to_string(), in_use_bytes.to_string(), reserved_bytes.to_string()]
 }
 
+/// One of the two sizes of a point.
+type Held = fn(&PoolPoint) -> u64;
+
 /// The last point is the one after the cleanup.
 fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
     let most = points.iter().map(|point| point.in_use_bytes.max(point.reserved_bytes)).max().unwrap_or(0);
@@ -44,10 +47,9 @@ fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
     let frame =
         // Some room above, for the note about the cleanup.
         Frame { x: Axis::linear("step", first, last).within(first, last), y: Axis::linear(name, 0.0, most as f64 / unit * 1.12) };
-    let line = |held: fn(&PoolPoint) -> u64| frame.line(stairs(points, held, unit).into_iter());
-    let area = |held: fn(&PoolPoint) -> u64| format!("{}V{:.1}H{:.1}Z", line(held), frame.y(0.0), frame.x(first));
-    let (used, reserved): (fn(&PoolPoint) -> u64, fn(&PoolPoint) -> u64) =
-        (|point| point.in_use_bytes, |point| point.reserved_bytes);
+    let line = |held: Held| frame.line(stairs(points, held, unit).into_iter());
+    let area = |held: Held| format!("{}V{:.1}H{:.1}Z", line(held), frame.y(0.0), frame.x(first));
+    let (used, reserved): (Held, Held) = (|point| point.in_use_bytes, |point| point.reserved_bytes);
     let end = points.last().map_or((0, 0), |point| (point.reserved_bytes, point.in_use_bytes));
     let label = format!(
         "Pool of {device} over {} steps: at most {} reserved, {} after the cleanup, of which {} are in use",
@@ -72,7 +74,7 @@ fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
 }
 
 /// A pool holds what it holds until the next step.
-fn stairs(points: &[&PoolPoint], held: fn(&PoolPoint) -> u64, unit: f64) -> Vec<(f64, f64)> {
+fn stairs(points: &[&PoolPoint], held: Held, unit: f64) -> Vec<(f64, f64)> {
     let at = |point: &PoolPoint| held(point) as f64 / unit;
     let corners = points.windows(2).map(|pair| (pair[1].step as f64, at(pair[0])));
     let points = points.iter().map(|point| (point.step as f64, at(point)));
