@@ -1,4 +1,4 @@
-//! The page of a real report with less in it, of one with nothing in it, and of one that means harm.
+//! The page of a small report, whose numbers are in part those of a run and in part made up; of one with nothing in it; and of one that means harm.
 
 mod browser;
 mod contrast;
