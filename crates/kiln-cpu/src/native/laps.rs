@@ -27,7 +27,7 @@ pub(super) fn stretches(plan: &Plan) -> Vec<Stretch> {
         let is_small = cost.bytes <= MAX_SMALL.bytes && cost.flops <= MAX_SMALL.flops;
         match stretches.last_mut() {
             Some(last) if is_small && last.cost == cost && *last.name == *step.kernel.name => {
-                last.steps.end = index + 1
+                last.steps.end = index + 1;
             }
             _ => stretches.push(Stretch { steps: index..index + 1, name: step.kernel.name.as_str().into(), cost }),
         }
