@@ -25,7 +25,7 @@
 //! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
 //! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device; `kernel/` turns WGSL
 //! into kernels, finds them again and launches them; `command` and `capture` are what a device is asked to do, `graph/` in
-//! which order; [`observe`] tells what it did.
+//! which order; [`observe`] tells what it did, and [`metrics`] all its numbers as data.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ mod host;
 mod info;
 mod kernel;
 pub mod memory;
+pub mod metrics;
 mod native;
 mod null;
 pub mod observe;

@@ -4,7 +4,7 @@
 //! block (`shard`, `lend`), otherwise from other threads, from a divided raw block (`slab`) or from the driver
 //! (`reserve`). A block returns to its thread's free list (`keep`); no block is lent again before the submissions that
 //! touch it are done (`pending`). Free blocks are given back by limits, under pressure, when idle, or when asked
-//! (`sweep`, `maintenance`). `tell`, `statistics`, `report`, `dashboard` and `export` say what happens.
+//! (`sweep`, `maintenance`). `tell`, `statistics`, `report` and `dashboard` say what happens.
 
 mod block;
 mod class;
@@ -12,7 +12,6 @@ mod config;
 mod core;
 mod dashboard;
 mod debug;
-mod export;
 mod keep;
 mod labels;
 mod lend;

@@ -1,0 +1,23 @@
+//! What is told of a device itself.
+
+use super::Metric;
+use crate::device::Device;
+
+/// What the device is, and how many kernels were dispatched on it. A device that runs no kernels in WGSL has none to count.
+pub fn device_metrics(device: &Device) -> Vec<Metric> {
+    let info = device.info();
+    let labels = [
+        ("name", info.name.as_str()),
+        ("kind", &info.kind.to_string()),
+        ("driver", &info.driver),
+        ("driver_version", &info.driver_version),
+    ];
+    let dispatches = Metric::counter("kiln_dispatches_total", "Kernels in WGSL that were launched, replays included.");
+    vec![
+        Metric::gauge("kiln_device_info", "What the device is; always 1.").sample(&labels, 1.0),
+        match info.compiler {
+            Some(_) => dispatches.sample(&[], device.launches() as f64),
+            None => dispatches,
+        },
+    ]
+}

@@ -1,0 +1,103 @@
+//! What is told of kernels, by name.
+
+use super::Metric;
+use crate::observe::KernelStatistics;
+use std::collections::BTreeSet;
+
+/// The most kernels with a name of their own. Each is a few series in whatever collects the metrics, for ever.
+const MAX_NAMES: usize = 100;
+
+/// What stands for all kernels beyond these.
+const OTHER: &str = "other";
+
+/// The kernels that are told by name. A kernel that has its name keeps it, and one that came too late stays under `other`: no
+/// counter ever goes down.
+#[derive(Clone, Debug)]
+pub struct KernelLabels {
+    names: BTreeSet<String>,
+    limit: usize,
+}
+
+impl Default for KernelLabels {
+    fn default() -> Self {
+        Self { names: BTreeSet::new(), limit: MAX_NAMES }
+    }
+}
+
+impl KernelLabels {
+    /// No names yet, and at most `limit` of them; 100 by default.
+    pub fn with_limit(limit: usize) -> Self {
+        Self { names: BTreeSet::new(), limit }
+    }
+
+    /// The numbers of kernels as metrics, by name. Of those that are new, the first get the names that are left.
+    pub fn metrics(&mut self, kernels: &[KernelStatistics]) -> Vec<Metric> {
+        // One that is called so belongs there, or there would be two of that name.
+        for kernel in kernels.iter().filter(|kernel| kernel.name != OTHER) {
+            if self.names.len() < self.limit && !self.names.contains(&kernel.name) {
+                self.names.insert(kernel.name.clone());
+            }
+        }
+        let (named, rest): (Vec<_>, Vec<_>) = kernels.iter().partition(|kernel| self.names.contains(&kernel.name));
+        let mut rows: Vec<(&str, KernelStatistics)> =
+            named.into_iter().map(|kernel| (kernel.name.as_str(), kernel.clone())).collect();
+        rows.sort_by_key(|(name, _)| *name);
+        if !rest.is_empty() {
+            rows.push((OTHER, sum(&rest)));
+        }
+        let counter = |name, help, value: fn(&KernelStatistics) -> f64| {
+            rows.iter().fold(Metric::counter(name, help), |metric, (kernel, numbers)| {
+                metric.sample(&[("kernel", kernel)], value(numbers))
+            })
+        };
+        vec![
+            counter("kiln_kernel_launches_total", "Launches of the kernel.", |kernel| kernel.launches as f64),
+            counter("kiln_kernel_timed_launches_total", "Launches whose time is known.", |kernel| kernel.timed as f64),
+            counter("kiln_kernel_seconds_total", "Device time of the launches whose time is known.", |kernel| {
+                kernel.total.as_secs_f64()
+            }),
+            counter("kiln_kernel_bytes_total", "Bytes that the launches read and wrote.", |kernel| kernel.bytes as f64),
+            counter("kiln_kernel_operations_total", "Arithmetic operations of the launches.", |kernel| {
+                kernel.flops as f64
+            }),
+        ]
+    }
+}
+
+fn sum(kernels: &[&KernelStatistics]) -> KernelStatistics {
+    kernels.iter().fold(KernelStatistics::default(), |sum, kernel| KernelStatistics {
+        name: String::new(),
+        launches: sum.launches + kernel.launches,
+        total: sum.total + kernel.total,
+        timed: sum.timed + kernel.timed,
+        bytes: sum.bytes.saturating_add(kernel.bytes),
+        flops: sum.flops.saturating_add(kernel.flops),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(name: &str, launches: u64) -> KernelStatistics {
+        KernelStatistics { name: name.to_string(), launches, bytes: launches * 8, ..KernelStatistics::default() }
+    }
+
+    fn launches(metrics: &[Metric]) -> Vec<(String, f64)> {
+        metrics[0].samples.iter().map(|sample| (sample.labels[0].1.clone(), sample.value)).collect()
+    }
+
+    /// The one that grows beyond the others later on does not take a name from them.
+    #[test]
+    fn names_are_bounded_and_keep_their_kernels() {
+        let mut labels = KernelLabels::with_limit(2);
+        let found = labels.metrics(&[kernel("c", 9), kernel("b", 5), kernel("a", 2), kernel("d", 1)]);
+        assert_eq!(launches(&found), [("b".into(), 5.0), ("c".into(), 9.0), ("other".into(), 3.0)]);
+        assert_eq!(found[3].samples[2].value, 24.0);
+        let found = labels.metrics(&[kernel("a", 50), kernel("c", 10), kernel("b", 5), kernel("d", 1)]);
+        assert_eq!(launches(&found), [("b".into(), 5.0), ("c".into(), 10.0), ("other".into(), 51.0)]);
+        assert_eq!(launches(&KernelLabels::default().metrics(&[])), []);
+        let found = KernelLabels::default().metrics(&[kernel("other", 4), kernel("a", 2)]);
+        assert_eq!(launches(&found), [("a".into(), 2.0), ("other".into(), 4.0)]);
+    }
+}

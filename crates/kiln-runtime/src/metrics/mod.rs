@@ -1,0 +1,150 @@
+//! The numbers of a device as data for whoever charts them: name, kind, help, labels, value.
+//!
+//! Every metric is declared once, in the file of what it tells about: `device`, `pool`, `caches`, `kernels`. The Prometheus text
+//! ([`to_prometheus`]) and what other programs get of them are made of these values. Names are a contract: they begin with `kiln_`,
+//! counters end in `_total`, units are in the name.
+
+mod caches;
+mod device;
+mod kernels;
+mod pool;
+
+pub use caches::cache_metrics;
+pub use device::device_metrics;
+pub use kernels::KernelLabels;
+
+use std::fmt::Write as _;
+
+/// A metric with its samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// The name.
+    pub name: &'static str,
+    /// How the value moves.
+    pub kind: MetricKind,
+    /// What it tells, in a sentence.
+    pub help: &'static str,
+    /// The values, one for each set of labels. Where there is none, the metric is not told.
+    pub samples: Vec<Sample>,
+}
+
+/// How the value of a metric moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Up only.
+    Counter,
+    /// Up and down.
+    Gauge,
+}
+
+/// A value with its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Name and value of each label.
+    pub labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub value: f64,
+}
+
+impl Metric {
+    /// A counter without samples.
+    pub fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Counter, help, samples: Vec::new() }
+    }
+
+    /// A gauge without samples.
+    pub fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Gauge, help, samples: Vec::new() }
+    }
+
+    /// The same with one more sample.
+    #[must_use]
+    pub fn sample(mut self, labels: &[(&'static str, &str)], value: f64) -> Self {
+        let labels = labels.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
+        self.samples.push(Sample { labels, value });
+        self
+    }
+
+    /// The same with a sample for each value of a label.
+    #[must_use]
+    pub fn by(self, label: &'static str, rows: &[(&str, u64)]) -> Self {
+        rows.iter().fold(self, |metric, (value, number)| metric.sample(&[(label, value)], *number as f64))
+    }
+}
+
+/// Puts the label in front of those of every sample.
+pub fn label(metrics: &mut [Metric], name: &'static str, value: &str) {
+    for sample in metrics.iter_mut().flat_map(|metric| &mut metric.samples) {
+        sample.labels.insert(0, (name, value.to_string()));
+    }
+}
+
+/// Adds metrics to others: samples go to the metric of the same name, in the order that they come.
+pub fn join(all: &mut Vec<Metric>, more: Vec<Metric>) {
+    for metric in more {
+        match all.iter_mut().find(|known| known.name == metric.name) {
+            Some(known) => known.samples.extend(metric.samples),
+            None => all.push(metric),
+        }
+    }
+}
+
+/// The Prometheus text format, version 0.0.4.
+///
+/// Not that of `metrics-exporter-prometheus`: its counters are whole numbers, and seconds are not; its order is that of a hash
+/// map; and it brings some twenty crates.
+pub fn to_prometheus(metrics: &[Metric]) -> String {
+    let mut text = String::new();
+    for Metric { name, kind, help, samples } in metrics.iter().filter(|metric| !metric.samples.is_empty()) {
+        let kind = match kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for Sample { labels, value } in samples {
+            let labels: Vec<String> =
+                labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escape(value))).collect();
+            let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            let _ = writeln!(text, "{name}{braces} {value}");
+        }
+    }
+    text
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_one_name_are_one_group_and_labels_are_escaped() {
+        let of = |device: &str, count: f64| {
+            let mut metrics = vec![
+                Metric::counter("a_total", "Things.").sample(&[], count),
+                Metric::gauge("b_bytes", "Bytes.").by("state", &[("in_use", 3), ("cached", 0)]),
+                Metric::gauge("c_bytes", "Told by nobody."),
+            ];
+            label(&mut metrics, "device", device);
+            metrics
+        };
+        let mut all = of("cpu", 1.0);
+        join(&mut all, of("a \"b\" \\ c\nd", 0.25));
+        assert_eq!(
+            to_prometheus(&all),
+            "# HELP a_total Things.\n# TYPE a_total counter\n\
+             a_total{device=\"cpu\"} 1\na_total{device=\"a \\\"b\\\" \\\\ c\\nd\"} 0.25\n\
+             # HELP b_bytes Bytes.\n# TYPE b_bytes gauge\n\
+             b_bytes{device=\"cpu\",state=\"in_use\"} 3\nb_bytes{device=\"cpu\",state=\"cached\"} 0\n\
+             b_bytes{device=\"a \\\"b\\\" \\\\ c\\nd\",state=\"in_use\"} 3\n\
+             b_bytes{device=\"a \\\"b\\\" \\\\ c\\nd\",state=\"cached\"} 0\n"
+        );
+        assert_eq!(
+            to_prometheus(&[Metric::gauge("d_ratio", "One.").sample(&[], 1.0)]).lines().last(),
+            Some("d_ratio 1")
+        );
+    }
+}

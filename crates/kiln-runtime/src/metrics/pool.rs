@@ -1,0 +1,101 @@
+//! What is told of a pool.
+
+use super::{Metric, label, to_prometheus};
+use crate::pool::{ClassStatistics, PoolStatistics};
+
+impl PoolStatistics {
+    /// The numbers in the Prometheus text format, each line with a `device` label.
+    pub fn to_prometheus(&self, device: &str) -> String {
+        let mut metrics = self.metrics();
+        label(&mut metrics, "device", device);
+        to_prometheus(&metrics)
+    }
+
+    /// The numbers as metrics.
+    pub fn metrics(&self) -> Vec<Metric> {
+        [self.byte_metrics(), self.request_metrics(), self.class_metrics()].concat()
+    }
+
+    fn byte_metrics(&self) -> Vec<Metric> {
+        let gauge = |name, help, value: u64| Metric::gauge(name, help).sample(&[], value as f64);
+        let driver = Metric::gauge("kiln_pool_driver_bytes", "Bytes that the driver counts itself.");
+        vec![
+            Metric::gauge("kiln_pool_bytes", "Bytes by what they are used for.").by(
+                "state",
+                &[
+                    ("in_use", self.bytes_in_use),
+                    ("cached", self.bytes_cached - self.bytes_pending),
+                    ("pending", self.bytes_pending),
+                    ("unused_slots", self.bytes_unused_slots),
+                ],
+            ),
+            gauge(
+                "kiln_pool_reserved_bytes",
+                "Bytes held from the driver: the sum of kiln_pool_bytes.",
+                self.bytes_reserved,
+            ),
+            gauge("kiln_pool_padding_bytes", "Bytes in use that nobody asked for.", self.padding_bytes),
+            Metric::gauge("kiln_pool_peak_bytes", "The most bytes at once.")
+                .by("state", &[("in_use", self.peak_bytes), ("reserved", self.peak_reserved_bytes)]),
+            gauge("kiln_pool_budget_bytes", "The most bytes the pool may reserve.", self.budget_bytes),
+            match self.driver_bytes {
+                Some(bytes) => driver.sample(&[], bytes as f64),
+                None => driver,
+            },
+            Metric::gauge("kiln_pool_pressure_ratio", "Share of the budget that is reserved.")
+                .sample(&[], self.pressure),
+            Metric::gauge("kiln_pool_fragmentation_ratio", "How scattered the free bytes are.")
+                .sample(&[], self.fragmentation_percent / 100.0),
+            gauge("kiln_pool_live_buffers", "Buffers that are held.", self.live_buffers),
+        ]
+    }
+
+    fn request_metrics(&self) -> Vec<Metric> {
+        let counter = |name, help, value: u64| Metric::counter(name, help).sample(&[], value as f64);
+        vec![
+            Metric::counter("kiln_pool_requests_total", "Requests by what served them.").by(
+                "source",
+                &[("reused", self.reuse_count), ("carved", self.carved_count), ("driver", self.driver_request_count)],
+            ),
+            Metric::counter("kiln_pool_driver_operations_total", "Calls of the driver.").by(
+                "operation",
+                &[
+                    ("allocate", self.driver_allocation_count),
+                    ("release", self.driver_release_count),
+                    ("refuse", self.driver_failure_count),
+                ],
+            ),
+            counter(
+                "kiln_pool_out_of_memory_total",
+                "Requests that failed for lack of memory.",
+                self.out_of_memory_count,
+            ),
+            counter("kiln_pool_pressure_cleanups_total", "Cleanups because of pressure.", self.pressure_cleanup_count),
+            counter("kiln_pool_violations_total", "Findings of the debug mode.", self.violation_count),
+            Metric::gauge("kiln_pool_request_seconds", "Mean time of a request.")
+                .sample(&[("source", "reused")], self.mean_hit_nanos * 1e-9)
+                .sample(&[("source", "missed")], self.mean_miss_nanos * 1e-9),
+        ]
+    }
+
+    fn class_metrics(&self) -> Vec<Metric> {
+        let by_class = |metric: Metric, value: fn(&ClassStatistics) -> u64| {
+            self.classes.iter().fold(metric, |metric, class| {
+                let size = if class.direct { "direct".to_owned() } else { class.class_bytes.to_string() };
+                metric.sample(&[("class", &size), ("usage", &class.usage.to_string())], value(class) as f64)
+            })
+        };
+        vec![
+            by_class(Metric::counter("kiln_pool_class_requests_total", "Requests by class."), |class| {
+                class.allocation_count
+            }),
+            by_class(
+                Metric::counter("kiln_pool_class_reused_total", "Requests served by a free block, by class."),
+                |class| class.reuse_count,
+            ),
+            by_class(Metric::gauge("kiln_pool_class_cached_blocks", "Free blocks by class."), |class| {
+                class.cached_blocks
+            }),
+        ]
+    }
+}
