@@ -4,6 +4,8 @@
 use crate::cache_dir;
 use crate::choice::{Choice, choose_from};
 use crate::gpus;
+#[cfg(feature = "events")]
+use crate::metrics::LastWords;
 use crate::tensor::run::{Collector, PlanCache};
 use kiln_cpu::CpuOptions;
 use kiln_ir::{Error, ErrorKind, Result};
@@ -11,6 +13,8 @@ use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+#[cfg(feature = "events")]
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A device with its memory pool, and how to get one. Clones are the same device.
@@ -36,6 +40,30 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     runtime: kiln_runtime::Device,
     tensors: TensorState,
+    #[cfg(feature = "events")]
+    last_words: LastWords,
+}
+
+#[cfg(feature = "events")]
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.last_words.say(&self.runtime, || self.tensors.plans.statistics());
+    }
+}
+
+/// A device that somebody else may hold.
+#[cfg(feature = "events")]
+pub(crate) struct WeakDevice(Weak<Inner>);
+
+#[cfg(feature = "events")]
+impl WeakDevice {
+    pub(crate) fn upgrade(&self) -> Option<Device> {
+        self.0.upgrade().map(Device)
+    }
+
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&device.0))
+    }
 }
 
 /// What the tensors of a device share.
@@ -202,6 +230,16 @@ impl Device {
         self.0.tensors.tripwire.load(Ordering::Relaxed)
     }
 
+    #[cfg(feature = "events")]
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.0))
+    }
+
+    #[cfg(feature = "events")]
+    pub(crate) fn last_words(&self) -> &LastWords {
+        &self.0.last_words
+    }
+
     pub(crate) fn tensors(&self) -> &TensorState {
         &self.0.tensors
     }
@@ -285,7 +323,12 @@ impl From<kiln_runtime::Device> for Device {
         let plans = PlanCache::new(runtime.api().recorder());
         let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
         let tensors = TensorState { plans, collector, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
-        Self(Arc::new(Inner { runtime, tensors }))
+        Self(Arc::new(Inner {
+            runtime,
+            tensors,
+            #[cfg(feature = "events")]
+            last_words: LastWords::default(),
+        }))
     }
 }
 

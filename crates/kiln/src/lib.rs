@@ -31,8 +31,8 @@
 //!
 //! # Features
 //!
-//! `events` (on by default): what devices do is counted, timed and told to whoever watches ([`observe`]). It costs nothing while
-//! nobody does.
+//! `events` (on by default): what devices do is counted, timed and told to whoever watches ([`observe`], `metrics`). It costs nothing
+//! while nobody does.
 //!
 //! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
 
@@ -47,6 +47,9 @@ mod cache_dir;
 mod choice;
 mod device;
 mod gpus;
+#[cfg(feature = "events")]
+pub mod metrics;
+mod new_file;
 pub mod nn;
 pub mod observe;
 pub mod optim;

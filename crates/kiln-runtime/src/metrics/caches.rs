@@ -17,13 +17,13 @@ struct Numbers<'a> {
     times: &'a [(&'a str, Option<Duration>)],
 }
 
-/// The numbers of a cache under this name. Bytes are told where the cache weighs its entries.
+/// The numbers of a cache under this name. Bytes are left out: a cache without a weigher of its own counts handles, not what they own.
 pub fn cache_metrics(cache: &str, metrics: &CacheMetrics) -> Vec<Metric> {
     let numbers = Numbers {
         requests: &[("hit", metrics.hits), ("miss", metrics.misses)],
         evictions: metrics.evictions,
         entries: metrics.size as u64,
-        bytes: (metrics.bytes > 0).then_some(metrics.bytes),
+        bytes: None,
         times: &[("hit", metrics.mean_lookup_time), ("miss", metrics.mean_create_time)],
     };
     numbers.metrics(cache)
@@ -107,5 +107,52 @@ impl Numbers<'_> {
             Metric::counter("kiln_cache_evictions_total", "Entries that made room for others.")
                 .sample(&own, self.evictions as f64),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_cache::store::Writing;
+    use std::collections::BTreeMap;
+
+    /// Every number comes out once, where it belongs.
+    #[test]
+    fn caches_tell_these_numbers() {
+        let mut plans = CacheMetrics::default();
+        (plans.size, plans.hits, plans.misses, plans.evictions) = (1, 3, 4, 5);
+        plans.mean_create_time = Some(Duration::from_millis(6));
+        let store = StoreStatistics {
+            hits: 10,
+            misses: 11,
+            rejected: BTreeMap::new(),
+            unreadable: 12,
+            puts: 13,
+            put_failures: 14,
+            puts_not_tried: 15,
+            evictions: 16,
+            entries: 17,
+            bytes: 18,
+            mean_hit_time: Duration::from_millis(19),
+            mean_put_time: Duration::ZERO,
+            writing: Writing::On,
+        };
+        let kernels = KernelCacheStatistics {
+            memory_hits: 20,
+            disk_hits: 21,
+            compiles: 22,
+            failures: 23,
+            disk_entries_unusable: 24,
+            mean_memory_hit: None,
+            mean_disk_hit: Some(Duration::from_millis(25)),
+            mean_compile: Some(Duration::from_millis(26)),
+            entries: 27,
+            bytes: 28,
+            evictions: 29,
+            disk: DiskTierState::Open { statistics: store },
+        };
+        let mut metrics = cache_metrics("plans", &plans);
+        join(&mut metrics, kernels.metrics());
+        insta::assert_snapshot!(super::super::to_prometheus(&metrics));
     }
 }

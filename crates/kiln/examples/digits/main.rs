@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --release -p kiln --example digits
 //! cargo run --release -p kiln --example digits -- --net conv --dtype f16 --svg digits.svg
+//! KILN_METRICS=127.0.0.1:9464 cargo run --release -p kiln --example digits -- --epochs 1000    # and `kiln top` beside it
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program that shows something")]
@@ -89,6 +90,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = if options.device == "gpu" { Device::gpu(0)? } else { Device::cpu()? };
     // For `kiln profile`.
     kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())?;
+    // What `kiln top` shows while this runs, where the environment says `KILN_METRICS=127.0.0.1:9464`.
+    #[cfg(feature = "events")]
+    let exporter = kiln::metrics::Exporter::from_settings(|name| std::env::var(name).ok())?;
+    #[cfg(feature = "events")]
+    if let Some(exporter) = &exporter {
+        exporter.watch().add(&device);
+    }
     let mut curves = Vec::new();
     for &net in &options.nets {
         for &dtype in &options.dtypes {

@@ -1,11 +1,11 @@
 //! Tensors in files of the format safetensors, which most libraries read and write.
 
 use super::Module;
+use crate::new_file::{self, Durability};
 use crate::{DType, Device, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::io::Write as _;
 use std::path::Path;
 
 /// Tensors with their names, and notes: what a file has.
@@ -54,7 +54,8 @@ impl Weights {
         let notes: HashMap<String, String> = self.notes.clone().into_iter().collect();
         let notes = (!notes.is_empty()).then_some(notes);
         let file = safetensors::serialize(views, notes).map_err(|error| wrong(path, error.to_string()))?;
-        write(path, &file).map_err(|error| fault(ErrorKind::Io, path, format!("cannot be written: {error}")))
+        new_file::write(path, &file, Durability::Disk)
+            .map_err(|error| fault(ErrorKind::Io, path, format!("cannot be written: {error}")))
     }
 
     /// Reads a file, and brings its tensors to a device.
@@ -161,23 +162,6 @@ fn made<T: Element>(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
     let mut elements = vec![T::zeroed(); view.data().len() / size_of::<T>()];
     bytemuck::cast_slice_mut(&mut elements).copy_from_slice(view.data());
     Tensor::from_slice(&elements, view.shape(), device)
-}
-
-/// Writes beside the file, and puts it in its place when it is whole and on the disk.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.{:?}.new", std::process::id(), std::thread::current().id()));
-    let beside = Path::new(&beside);
-    let written = std::fs::File::create(beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    let done = written.and_then(|()| std::fs::rename(beside, path));
-    if done.is_err() {
-        // What is half written is of no use; that it cannot be removed is not what went wrong.
-        let _ = std::fs::remove_file(beside);
-    }
-    done
 }
 
 fn wrong(path: &Path, message: impl Display) -> Error {

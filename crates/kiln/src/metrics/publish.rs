@@ -1,0 +1,40 @@
+//! Metrics for the recorder of the `metrics` facade.
+
+use super::{Metric, MetricKind, Sample};
+use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+
+static METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
+
+/// Gives the metrics to the recorder of this thread or of the program.
+pub(super) fn publish(metrics: &[Metric]) {
+    with_recorder(|recorder| metrics.iter().for_each(|metric| give(recorder, metric)));
+}
+
+fn give(recorder: &dyn Recorder, metric: &Metric) {
+    let unit = unit(metric.name);
+    // Counters of the facade are whole numbers.
+    let is_whole = metric.kind == MetricKind::Counter && unit != Some(Unit::Seconds);
+    if is_whole {
+        recorder.describe_counter(metric.name.into(), unit, metric.help.into());
+    } else {
+        recorder.describe_gauge(metric.name.into(), unit, metric.help.into());
+    }
+    for Sample { labels, value } in &metric.samples {
+        let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, value.clone())).collect();
+        let key = Key::from_parts(metric.name, labels);
+        if is_whole {
+            recorder.register_counter(&key, &METADATA).absolute(*value as u64);
+        } else {
+            recorder.register_gauge(&key, &METADATA).set(*value);
+        }
+    }
+}
+
+/// The unit, which is the last word of a name but for `total`.
+fn unit(name: &str) -> Option<Unit> {
+    match name.strip_suffix("_total").unwrap_or(name).rsplit('_').next() {
+        Some("seconds") => Some(Unit::Seconds),
+        Some("bytes") => Some(Unit::Bytes),
+        _ => None,
+    }
+}
