@@ -18,6 +18,7 @@ mod eval;
 mod help;
 mod kernel_dir;
 mod man;
+mod metrics;
 mod names;
 mod new_file;
 mod npy;
@@ -27,6 +28,7 @@ mod run;
 mod settings;
 mod source_args;
 mod terminal;
+mod top;
 mod validate;
 mod watch;
 
@@ -77,6 +79,7 @@ enum Command {
     Completions(completions::Args),
     Man(man::Args),
     Profile(profile::Args),
+    Top(top::Args),
 }
 
 fn main() -> ExitCode {
@@ -92,7 +95,9 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Top(args) => top::run(&args),
     };
+    metrics::finish();
     match outcome {
         Ok(status) => status,
         Err(error) => {

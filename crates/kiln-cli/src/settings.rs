@@ -16,7 +16,15 @@ pub(crate) fn cpu_options() -> Result<CpuOptions> {
 /// # Errors
 /// As [`cpu_options`], and those of opening.
 pub(crate) fn open_cpu() -> Result<Device> {
-    watched(Device::cpu_with(cpu_options()?)?)
+    open_cpu_with(cpu_options()?)
+}
+
+/// The CPU device with other settings, watched as that of [`open_cpu`].
+///
+/// # Errors
+/// Those of opening.
+pub(crate) fn open_cpu_with(options: CpuOptions) -> Result<Device> {
+    watched(Device::cpu_with(options)?)
 }
 
 /// A variable; what is no text in it is shown by a sign for that, and is no value of any setting.

@@ -46,8 +46,9 @@ pub(crate) fn warn(message: &str) {
     let _ = writeln!(io::stderr(), "warning: {message}");
 }
 
-/// Says which of two things is meant.
+/// Says something that is good to know beside the report.
 pub(crate) fn note(message: &str) {
+    // Where standard error is closed, nobody wants to hear it.
     let _ = writeln!(io::stderr(), "note: {message}");
 }
 

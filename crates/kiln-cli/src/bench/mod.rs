@@ -12,7 +12,6 @@ use crate::eval::Callee;
 use crate::kernel_dir::open_device;
 use crate::names::similar;
 use crate::run::Dims;
-use crate::watch::watched;
 use crate::{Fallible, settings, terminal};
 use kiln::{DType, Device, DeviceKind};
 use kiln_bench::{Arm, Effort, Limits, Number, Ours, Work, compare, works};
@@ -147,7 +146,7 @@ fn unknown(name: &str) -> String {
 
 fn open(name: &str, threads: Option<usize>) -> Fallible<Device> {
     match (name, threads) {
-        ("cpu", Some(count)) => Ok(watched(Device::cpu_with(settings::cpu_options()?.threads(count))?)?),
+        ("cpu", Some(count)) => Ok(settings::open_cpu_with(settings::cpu_options()?.threads(count))?),
         (_, Some(_)) => Err(format!("`--threads` expected the device `cpu`, found `{name}`").into()),
         (_, None) => open_device(name),
     }

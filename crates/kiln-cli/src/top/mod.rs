@@ -1,0 +1,106 @@
+//! `kiln top`: the devices, pools, caches and kernels of a running process, live.
+//!
+//! `scrape` asks the process for its metrics, `parse` reads the text, `model` is what it says and `rates` what happened between two
+//! answers. `state` is what the screen shows and what keys do; `view` draws it, `live` is the loop. `text` is the same without a
+//! screen.
+
+mod live;
+mod model;
+mod parse;
+mod rates;
+mod scrape;
+mod state;
+mod text;
+mod units;
+mod view;
+
+use crate::{Fallible, terminal};
+use rates::View;
+use state::State;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+use text::Page;
+use view::Palette;
+
+const EXAMPLES: &str = "\
+Examples:
+  KILN_METRICS=127.0.0.1:9464 kiln bench matmul     a process that tells what it does
+  kiln top                                          in another terminal
+  kiln top 127.0.0.1:9500 --interval 250ms          another address, four times a second
+  kiln top --once                                   what it told until now, as text
+  kiln top --json                                   the same for programs
+
+Keys:
+  q Esc Ctrl-C   quit                  Tab 1 2 3 4        choose a part of the screen
+  p              pause                 arrows PgUp PgDn   scroll it
+  + -            slower, faster        s                  sort kernels by something else
+  ?              help
+
+Programs of one's own serve their metrics with `kiln::metrics::Exporter`.
+
+Exit status:
+  0  ended by a key, or the snapshot was written
+  1  no process of Kiln answers at the address
+  2  the command line was not understood";
+
+/// Shows devices, pools, caches and kernels of a running process.
+///
+/// The process serves its metrics at an address of the machine: start it with `KILN_METRICS=127.0.0.1:9464`. Rates are those between
+/// two answers; without a terminal one snapshot is written, with sums since the process began.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where the process serves its metrics: an address, or a port of this machine.
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:9464", value_parser = scrape::parse_address)]
+    address: String,
+    /// The time between two answers, from 100ms to 60m.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    interval: Duration,
+    /// Write one snapshot as text, as when standard output is no terminal.
+    #[arg(long)]
+    once: bool,
+    /// Write one snapshot as a JSON object with the fields `version`, `pid`, `devices`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
+    let Args { address, interval, .. } = args;
+    let first = scrape::scrape(address)
+        .map_err(|fault| format!("{fault}; start the program that is to be seen with `KILN_METRICS={address}`"))?;
+    if args.once || args.json || !io::stdout().is_terminal() {
+        terminal::show(&Page(View::new(first, None)), args.json)?;
+    } else {
+        live::run(State::new(address.clone(), *interval, first), Palette::of_terminal())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0)];
+    // `ms` comes before what it ends with.
+    let (number, scale) =
+        units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale))).unwrap_or((text, 1.0));
+    let seconds = number.trim().parse::<f64>().ok().map(|number| number * scale);
+    seconds
+        .filter(|seconds| (0.1..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("expected a time from `100ms` to `60m`, found `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_units() {
+        for (text, ms) in [("1s", 1000), ("250ms", 250), ("0.5", 500), ("2 s", 2000), ("1m", 60_000), ("100ms", 100)] {
+            assert_eq!(parse_interval(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "0", "99ms", "-1s", "61m", "nan", "1h", "1e99"] {
+            assert!(parse_interval(text).unwrap_err().contains("expected a time"), "{text}");
+        }
+    }
+}

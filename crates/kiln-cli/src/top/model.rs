@@ -1,0 +1,277 @@
+//! What a process tells of its devices, as data.
+
+use super::parse::{Sample, parse};
+use crate::terminal::plain;
+use serde::Serialize;
+
+/// What a process told at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Snapshot {
+    pub(super) version: String,
+    pub(super) pid: String,
+    pub(super) devices: Vec<Device>,
+}
+
+/// A device with all that it owns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Device {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) driver: String,
+    /// Whether it is in use; the last numbers of one that is closed stay.
+    pub(super) open: bool,
+    pub(super) pool: Pool,
+    pub(super) caches: Vec<Cache>,
+    pub(super) kernels: Vec<Kernel>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Pool {
+    pub(super) in_use_bytes: u64,
+    /// Free, and waiting for the next request.
+    pub(super) cached_bytes: u64,
+    /// Free as soon as submitted work has ended.
+    pub(super) pending_bytes: u64,
+    pub(super) unused_bytes: u64,
+    pub(super) reserved_bytes: u64,
+    pub(super) peak_bytes: u64,
+    pub(super) budget_bytes: u64,
+    pub(super) live_buffers: u64,
+    pub(super) requests: u64,
+    /// Requests that a block which was lent before served.
+    pub(super) reused: u64,
+    pub(super) out_of_memory: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Cache {
+    pub(super) name: String,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) entries: u64,
+    /// Where the cache weighs its entries.
+    pub(super) bytes: Option<u64>,
+    pub(super) evictions: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Kernel {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) work: Work,
+}
+
+/// What launches of a kernel did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Work {
+    pub(super) launches: f64,
+    /// Launches whose time is known.
+    pub(super) timed: f64,
+    pub(super) seconds: f64,
+    pub(super) bytes: f64,
+    pub(super) operations: f64,
+}
+
+impl Snapshot {
+    /// Reads the Prometheus text; `None` where it is not that of Kiln.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let samples = parse(text);
+        let info = samples.iter().find(|sample| sample.name == "kiln_info")?;
+        let mut snapshot = Self { version: get(info, "version"), pid: get(info, "pid"), devices: Vec::new() };
+        for sample in &samples {
+            let id = get(sample, "device");
+            if id.is_empty() {
+                continue;
+            }
+            let device =
+                entry(&mut snapshot.devices, &id, |device| &device.id, |id| Device { id, ..Device::default() });
+            device.take(sample);
+        }
+        Some(snapshot)
+    }
+}
+
+impl Device {
+    fn take(&mut self, sample: &Sample) {
+        let Some(name) = sample.name.strip_prefix("kiln_") else { return };
+        match name.split('_').next() {
+            Some("device") => self.take_own(name, sample),
+            Some("pool") => self.pool.take(name, sample),
+            Some("cache") => {
+                let cache = get(sample, "cache");
+                entry(&mut self.caches, &cache, |cache| &cache.name, |name| Cache { name, ..Cache::default() })
+                    .take(name, sample);
+            }
+            Some("kernel") => {
+                let kernel = get(sample, "kernel");
+                entry(&mut self.kernels, &kernel, |kernel| &kernel.name, |name| Kernel { name, ..Kernel::default() })
+                    .work
+                    .take(name, sample.value);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_own(&mut self, name: &str, sample: &Sample) {
+        match name {
+            "device_open" => self.open = sample.value > 0.0,
+            "device_info" => {
+                (self.name, self.kind) = (get(sample, "name"), get(sample, "kind"));
+                self.driver = format!("{} {}", get(sample, "driver"), get(sample, "driver_version"));
+            }
+            _ => {}
+        }
+    }
+
+    /// What all kernels together did.
+    pub(super) fn work(&self) -> Work {
+        self.kernels.iter().fold(Work::default(), |sum, kernel| sum.plus(&kernel.work))
+    }
+}
+
+impl Pool {
+    fn take(&mut self, name: &str, sample: &Sample) {
+        let value = whole(sample.value);
+        match (name, sample.labels.get("state").or(sample.labels.get("source")).map(String::as_str)) {
+            ("pool_bytes", Some("in_use")) => self.in_use_bytes = value,
+            ("pool_bytes", Some("cached")) => self.cached_bytes = value,
+            ("pool_bytes", Some("pending")) => self.pending_bytes = value,
+            ("pool_bytes", Some("unused_slots")) => self.unused_bytes = value,
+            ("pool_reserved_bytes", _) => self.reserved_bytes = value,
+            ("pool_peak_bytes", Some("reserved")) => self.peak_bytes = value,
+            ("pool_budget_bytes", _) => self.budget_bytes = value,
+            ("pool_live_buffers", _) => self.live_buffers = value,
+            ("pool_requests_total", source) => {
+                self.requests = self.requests.saturating_add(value);
+                if source == Some("reused") {
+                    self.reused = value;
+                }
+            }
+            ("pool_out_of_memory_total", _) => self.out_of_memory = value,
+            _ => {}
+        }
+    }
+}
+
+impl Cache {
+    fn take(&mut self, name: &str, sample: &Sample) {
+        let value = whole(sample.value);
+        match name {
+            "cache_requests_total" if get(sample, "outcome").ends_with("hit") => {
+                self.hits = self.hits.saturating_add(value);
+            }
+            "cache_requests_total" => self.misses = self.misses.saturating_add(value),
+            "cache_entries" => self.entries = value,
+            "cache_bytes" => self.bytes = Some(value),
+            "cache_evictions_total" => self.evictions = value,
+            _ => {}
+        }
+    }
+}
+
+impl Work {
+    fn take(&mut self, name: &str, value: f64) {
+        match name {
+            "kernel_launches_total" => self.launches = value,
+            "kernel_timed_launches_total" => self.timed = value,
+            "kernel_seconds_total" => self.seconds = value,
+            "kernel_bytes_total" => self.bytes = value,
+            "kernel_operations_total" => self.operations = value,
+            _ => {}
+        }
+    }
+
+    fn each(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            launches: of(self.launches, other.launches),
+            timed: of(self.timed, other.timed),
+            seconds: of(self.seconds, other.seconds),
+            bytes: of(self.bytes, other.bytes),
+            operations: of(self.operations, other.operations),
+        }
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        self.each(other, |a, b| a + b)
+    }
+
+    /// What was done since `earlier`; all of it where the counters began anew meanwhile.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        if self.launches < earlier.launches { *self } else { self.each(earlier, |now, before| (now - before).max(0.0)) }
+    }
+
+    /// Of the bytes or operations, how many a second of device time did; `None` where no time is known.
+    pub(super) fn per_second(&self, amount: f64) -> Option<f64> {
+        // Of those that were not timed, the amounts are in the sum as well.
+        let timed = amount * self.timed / self.launches;
+        (self.seconds > 0.0 && self.launches > 0.0).then(|| timed / self.seconds)
+    }
+
+    /// The mean time of a launch in seconds, where it is known.
+    pub(super) fn mean_seconds(&self) -> Option<f64> {
+        (self.timed > 0.0).then(|| self.seconds / self.timed)
+    }
+}
+
+/// The share of `part` in `whole`, where there is a whole.
+pub(super) fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn get(sample: &Sample, label: &str) -> String {
+    plain(sample.labels.get(label).map_or("", String::as_str))
+}
+
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// The item with this name, which is made where there is none.
+fn entry<'a, T>(items: &'a mut Vec<T>, name: &str, of: fn(&T) -> &String, new: impl FnOnce(String) -> T) -> &'a mut T {
+    let found = items.iter().position(|item| of(item) == name).unwrap_or(items.len());
+    if found == items.len() {
+        items.push(new(name.to_string()));
+    }
+    &mut items[found]
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Two devices at work, as the library tells them.
+    pub(crate) const TEXT: &str = include_str!("../../tests/fixtures/metrics.prom");
+
+    #[test]
+    fn a_text_becomes_devices_with_pools_caches_and_kernels() {
+        let snapshot = Snapshot::parse(TEXT).unwrap();
+        insta::assert_json_snapshot!(snapshot);
+        assert_eq!(Snapshot::parse("up 1\nprocess_cpu_seconds_total 3\n"), None);
+    }
+
+    #[test]
+    fn rates_are_those_of_timed_launches_and_counters_may_begin_anew() {
+        let work = Work { launches: 10.0, timed: 5.0, seconds: 2.0, bytes: 100.0, operations: 40.0 };
+        assert_eq!((work.per_second(work.bytes), work.mean_seconds()), (Some(25.0), Some(0.4)));
+        assert_eq!(Work::default().per_second(0.0), None);
+        let later = Work { launches: 12.0, ..work };
+        assert_eq!(later.since(&work), Work { launches: 2.0, ..Work::default() });
+        let anew = Work { launches: 1.0, ..Work::default() };
+        assert_eq!(anew.since(&work), anew);
+    }
+
+    proptest! {
+        #[test]
+        fn any_samples_are_survived(lines in proptest::collection::vec(
+            "kiln_(info|device_(open|info)|pool_(bytes|requests_total)|cache_(bytes|requests_total)|kernel_seconds_total)\
+             \\{(device|cache|kernel|state|outcome)=\"(\\PC|\x1b)\",device=\"[ab]\"\\} (-?[0-9]{1,25}|NaN|-Inf|1e308)",
+            0..20,
+        )) {
+            let text = lines.join("\n");
+            let snapshot = Snapshot::parse(&text);
+            prop_assert_eq!(snapshot.is_some(), text.contains("kiln_info"));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What happened between two snapshots.
+
+use super::model::{Cache, Device, Kernel, Pool, Snapshot, Work, share};
+use std::cmp::Ordering;
+use std::time::Duration;
+
+/// A snapshot with what happened since the one before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct View {
+    pub(super) snapshot: Snapshot,
+    /// The time between the two; `None` before there are two, when all numbers are since the process began.
+    pub(super) elapsed: Option<Duration>,
+    pub(super) devices: Vec<DeviceRates>,
+    pub(super) kernels: Vec<KernelRates>,
+}
+
+/// A device in a time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct DeviceRates {
+    /// What its kernels did.
+    pub(super) work: Work,
+    /// The share of the time that kernels ran.
+    pub(super) busy: Option<f64>,
+    pub(super) launches_per_second: Option<f64>,
+    pub(super) pool_requests_per_second: Option<f64>,
+    /// For each cache.
+    pub(super) lookups_per_second: Vec<Option<f64>>,
+}
+
+/// A kernel in a time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KernelRates {
+    pub(super) device: String,
+    pub(super) name: String,
+    pub(super) launches_per_second: Option<f64>,
+    /// Launches since the process began.
+    pub(super) launches: f64,
+    /// The share in the time of all kernels of all devices.
+    pub(super) share: Option<f64>,
+    pub(super) mean_seconds: Option<f64>,
+    pub(super) bytes_per_second: Option<f64>,
+    pub(super) operations_per_second: Option<f64>,
+}
+
+/// What kernels are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    #[default]
+    Time,
+    Launches,
+    Bytes,
+    Operations,
+    Name,
+}
+
+impl Sort {
+    const ALL: [Self; 5] = [Self::Time, Self::Launches, Self::Bytes, Self::Operations, Self::Name];
+
+    /// The next one, and after the last the first.
+    pub(super) fn next(self) -> Self {
+        let place = Self::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
+        Self::ALL[(place + 1) % Self::ALL.len()]
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Launches => "launches",
+            Self::Bytes => "GB/s",
+            Self::Operations => "GFLOP/s",
+            Self::Name => "name",
+        }
+    }
+}
+
+impl View {
+    /// What `now` tells, with rates against an earlier snapshot of the same process.
+    pub(super) fn new(now: Snapshot, before: Option<(&Snapshot, Duration)>) -> Self {
+        let before = before.filter(|(earlier, elapsed)| earlier.pid == now.pid && !elapsed.is_zero());
+        let (earlier, elapsed) = (before.map(|(earlier, _)| earlier), before.map(|(_, elapsed)| elapsed));
+        let earlier_of = |device: &Device| earlier?.devices.iter().find(|known| known.id == device.id);
+        let devices = now.devices.iter().map(|device| device_rates(device, earlier_of(device), elapsed)).collect();
+        let all: f64 =
+            now.devices.iter().flat_map(|device| works(device, earlier_of(device))).map(|(_, w)| w.seconds).sum();
+        let mut kernels = Vec::new();
+        for device in &now.devices {
+            for (kernel, work) in works(device, earlier_of(device)) {
+                kernels.push(kernel_rates(&device.id, kernel, &work, all, elapsed));
+            }
+        }
+        Self { snapshot: now, elapsed, devices, kernels }
+    }
+
+    /// The kernels in an order.
+    pub(super) fn sorted(&self, sort: Sort) -> Vec<&KernelRates> {
+        let mut kernels: Vec<&KernelRates> = self.kernels.iter().collect();
+        let key = |kernel: &KernelRates| match sort {
+            Sort::Time => kernel.share.unwrap_or(0.0),
+            Sort::Launches => kernel.launches_per_second.unwrap_or(kernel.launches),
+            Sort::Bytes => kernel.bytes_per_second.unwrap_or(0.0),
+            Sort::Operations => kernel.operations_per_second.unwrap_or(0.0),
+            Sort::Name => 0.0,
+        };
+        kernels.sort_by(|a, b| {
+            let by_key = key(b).partial_cmp(&key(a)).unwrap_or(Ordering::Equal);
+            // Of those that rest, the ones that worked most come first.
+            let by_past = || if sort == Sort::Name { Ordering::Equal } else { b.launches.total_cmp(&a.launches) };
+            by_key.then_with(by_past).then_with(|| (&a.name, &a.device).cmp(&(&b.name, &b.device)))
+        });
+        kernels
+    }
+}
+
+/// Each kernel with what it did since the earlier snapshot.
+fn works<'a>(device: &'a Device, earlier: Option<&'a Device>) -> impl Iterator<Item = (&'a Kernel, Work)> {
+    device.kernels.iter().map(move |kernel| {
+        let known = earlier.and_then(|device| device.kernels.iter().find(|known| known.name == kernel.name));
+        (kernel, known.map_or(kernel.work, |known| kernel.work.since(&known.work)))
+    })
+}
+
+fn device_rates(now: &Device, earlier: Option<&Device>, elapsed: Option<Duration>) -> DeviceRates {
+    let work = earlier.map_or_else(|| now.work(), |earlier| now.work().since(&earlier.work()));
+    let rate = |amount: f64| elapsed.map(|elapsed| amount / elapsed.as_secs_f64());
+    let grown = |now: u64, before: u64| if now < before { now } else { now - before } as f64;
+    let requests = |pool: &Pool| pool.requests;
+    let lookups = |cache: &Cache| cache.hits.saturating_add(cache.misses);
+    let lookups_per_second = now.caches.iter().map(|cache| {
+        let known = earlier.and_then(|device| device.caches.iter().find(|known| known.name == cache.name));
+        rate(grown(lookups(cache), known.map_or(0, lookups)))
+    });
+    DeviceRates {
+        work,
+        busy: rate(work.seconds).map(|busy| busy.min(1.0)),
+        launches_per_second: rate(work.launches),
+        pool_requests_per_second: rate(grown(requests(&now.pool), earlier.map_or(0, |device| requests(&device.pool)))),
+        lookups_per_second: lookups_per_second.collect(),
+    }
+}
+
+fn kernel_rates(device: &str, kernel: &Kernel, work: &Work, all: f64, elapsed: Option<Duration>) -> KernelRates {
+    KernelRates {
+        device: device.to_string(),
+        name: kernel.name.clone(),
+        launches_per_second: elapsed.map(|elapsed| work.launches / elapsed.as_secs_f64()),
+        launches: kernel.work.launches,
+        share: (all > 0.0).then(|| work.seconds / all),
+        mean_seconds: work.mean_seconds(),
+        bytes_per_second: work.per_second(work.bytes),
+        operations_per_second: work.per_second(work.operations),
+    }
+}
+
+impl Cache {
+    /// Hits among all lookups since the process began.
+    pub(super) fn hit_rate(&self) -> Option<f64> {
+        share(self.hits, self.hits.saturating_add(self.misses))
+    }
+}
+
+impl Pool {
+    /// Requests that reused a block, among all since the process began.
+    pub(super) fn hit_rate(&self) -> Option<f64> {
+        share(self.reused, self.requests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::TEXT;
+    use super::*;
+
+    fn kernel(name: &str, launches: f64, seconds: f64) -> Kernel {
+        let work = Work { launches, timed: launches, seconds, bytes: launches * 1e6, operations: 0.0 };
+        Kernel { name: name.to_string(), work }
+    }
+
+    fn snapshot(pid: &str, kernels: Vec<Kernel>, hits: u64) -> Snapshot {
+        let cache = Cache { name: "plans".to_string(), hits, ..Cache::default() };
+        let device = Device { id: "cpu".to_string(), kernels, caches: vec![cache], ..Device::default() };
+        Snapshot { pid: pid.to_string(), devices: vec![device], ..Snapshot::default() }
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_time_between() {
+        let before = snapshot("1", vec![kernel("a", 10.0, 1.0)], 5);
+        let now = snapshot("1", vec![kernel("a", 30.0, 1.5), kernel("b", 4.0, 0.5)], 25);
+        let view = View::new(now, Some((&before, Duration::from_secs(2))));
+        assert_eq!(view.devices[0].launches_per_second, Some(12.0));
+        assert_eq!(view.devices[0].busy, Some(0.5));
+        assert_eq!(view.devices[0].lookups_per_second, [Some(10.0)]);
+        let a = &view.kernels[0];
+        assert_eq!((a.launches_per_second, a.share, a.launches), (Some(10.0), Some(0.5), 30.0));
+        assert_eq!((a.mean_seconds, a.bytes_per_second), (Some(0.025), Some(4e7)));
+    }
+
+    /// Another process, or the same one from the beginning, has no earlier numbers.
+    #[test]
+    fn a_process_that_began_anew_has_no_negative_rates() {
+        let before = snapshot("1", vec![kernel("a", 10.0, 1.0)], 50);
+        let view = View::new(snapshot("2", vec![kernel("a", 3.0, 0.1)], 2), Some((&before, Duration::from_secs(1))));
+        assert_eq!((view.elapsed, view.devices[0].launches_per_second), (None, None));
+        let view = View::new(snapshot("1", vec![kernel("a", 3.0, 0.1)], 2), Some((&before, Duration::from_secs(1))));
+        assert_eq!(view.devices[0].launches_per_second, Some(3.0));
+        assert_eq!(view.devices[0].lookups_per_second, [Some(2.0)]);
+    }
+
+    #[test]
+    fn kernels_are_sorted_by_what_is_asked_for() {
+        let view = View::new(Snapshot::parse(TEXT).unwrap_or_default(), None);
+        let mut sort = Sort::default();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let names: Vec<&str> = view.sorted(sort).iter().map(|kernel| kernel.name.as_str()).collect();
+            seen.push(format!("{}: {}", sort.name(), names.join(", ")));
+            sort = sort.next();
+        }
+        assert_eq!(sort, Sort::Time);
+        insta::assert_snapshot!(seen.join("\n"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Asks a process for its metrics.
+
+use super::model::Snapshot;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// More than a process of Kiln ever tells.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// An address as one writes it: `HOST:PORT`, a port, or what the program told, `http://HOST:PORT/metrics`.
+pub(super) fn parse_address(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix("http://").unwrap_or(text);
+    let bare = bare.strip_suffix("/metrics").or(bare.strip_suffix('/')).unwrap_or(bare);
+    let is_port = |text: &str| text.parse::<u16>().is_ok_and(|port| port != 0);
+    match bare.rsplit_once(':') {
+        None if is_port(bare) => Ok(format!("127.0.0.1:{bare}")),
+        Some(("", port)) if is_port(port) => Ok(format!("127.0.0.1:{port}")),
+        Some((_, port)) if is_port(port) => Ok(bare.to_string()),
+        _ => Err(format!("expected an address as in `127.0.0.1:9464`, found `{text}`")),
+    }
+}
+
+/// What the process at this address tells now, or why not.
+pub(super) fn scrape(address: &str) -> Result<Snapshot, String> {
+    let answer = fetch(address).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => format!("nothing answers at {address}"),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer from {address} in time"),
+        _ => format!("cannot ask {address}: {error}"),
+    })?;
+    let body = body(&answer).map_err(|fault| format!("{address}: {fault}"))?;
+    Snapshot::parse(body).ok_or_else(|| format!("{address}: expected metrics of Kiln, found those of something else"))
+}
+
+fn fetch(address: &str) -> io::Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut fault = io::Error::new(io::ErrorKind::NotFound, "no such host");
+    for place in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&place, PATIENCE) {
+            Ok(stream) => return ask(stream, address, deadline),
+            Err(error) => fault = error,
+        }
+    }
+    Err(fault)
+}
+
+fn ask(mut stream: TcpStream, address: &str, deadline: Instant) -> io::Result<String> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(String::from_utf8_lossy(&answer).into_owned()),
+            Ok(count) => answer.extend_from_slice(&part[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if answer.len() > MAX_ANSWER_BYTES {
+            return Err(io::Error::other("the answer is too long"));
+        }
+    }
+}
+
+/// The body of an answer, where it is one and is whole.
+fn body(answer: &str) -> Result<&str, String> {
+    let Some((head, body)) = answer.split_once("\r\n\r\n").filter(|(head, _)| head.starts_with("HTTP/1.")) else {
+        return Err("expected an answer over HTTP, found something else".to_string());
+    };
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split_ascii_whitespace().nth(1)).unwrap_or_default();
+    if status != "200" {
+        return Err(format!("expected status 200, found {status}"));
+    }
+    let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
+    let length = lines.filter_map(|line| line.split_once(':')).find(|(name, _)| is_length(name));
+    let length = length.and_then(|(_, value)| value.trim().parse::<usize>().ok());
+    match length {
+        // Bytes that are no text became longer; those of Kiln are.
+        Some(length) if body.len() < length => Err(format!("expected {length} bytes, found {}", body.len())),
+        _ => Ok(body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_several_spellings() {
+        for text in ["127.0.0.1:9464", "9464", ":9464", "http://127.0.0.1:9464/metrics", "http://127.0.0.1:9464/"] {
+            assert_eq!(parse_address(text), Ok("127.0.0.1:9464".to_string()), "{text}");
+        }
+        assert_eq!(parse_address("localhost:80"), Ok("localhost:80".to_string()));
+        assert_eq!(parse_address("[::1]:80"), Ok("[::1]:80".to_string()));
+        for text in ["", "localhost", "127.0.0.1:", "127.0.0.1:0", "99999", "https://a:1/b"] {
+            assert!(parse_address(text).unwrap_err().contains("expected an address"), "{text}");
+        }
+    }
+
+    #[test]
+    fn answers_that_are_wrong_or_cut_short_are_told() {
+        let table = [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n", Ok("a 1\n")),
+            ("HTTP/1.0 200 OK\r\n\r\na 1\n", Ok("a 1\n")),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na 1\n", Err("expected 9 bytes, found 4")),
+            ("HTTP/1.1 404 Not Found\r\n\r\n", Err("expected status 200, found 404")),
+            ("SSH-2.0-OpenSSH\r\n\r\n", Err("expected an answer over HTTP, found something else")),
+            ("", Err("expected an answer over HTTP, found something else")),
+        ];
+        for (answer, expected) in table {
+            assert_eq!(body(answer), expected.map_err(str::to_string), "{answer}");
+        }
+    }
+}

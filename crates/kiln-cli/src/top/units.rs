@@ -1,0 +1,114 @@
+//! Numbers as people read them in a narrow column.
+
+/// What stands for a number that is not known.
+const UNKNOWN: &str = "-";
+
+/// `812`, `1.23 k`, `45.6 M`.
+pub(super) fn count(number: f64) -> String {
+    scaled(number, 1000.0, &["", " k", " M", " G", " T", " P", " E"])
+}
+
+/// `812 B`, `1.23 KiB`, `45.6 MiB`.
+pub(super) fn bytes(number: u64) -> String {
+    scaled(number as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
+}
+
+/// Bytes or operations a second, in billions: `0.012`, `1.23`, `123`.
+pub(super) fn billions(number: Option<f64>) -> String {
+    number.map_or_else(unknown, |number| match number / 1e9 {
+        small if small < 0.1 => format!("{small:.3}"),
+        number => three_digits(number),
+    })
+}
+
+/// `0.0 %`, `99.1 %`, `100 %`.
+pub(super) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(unknown, |share| match 100.0 * share {
+        // Of a share below the whole, no rounding makes the whole.
+        almost if (99.95..100.0).contains(&almost) => "99.9 %".to_string(),
+        whole if whole >= 100.0 => format!("{whole:.0} %"),
+        part => format!("{part:.1} %"),
+    })
+}
+
+/// `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
+pub(super) fn seconds(time: Option<f64>) -> String {
+    time.map_or_else(unknown, |time| {
+        let (scale, unit) = match time {
+            time if time < 1e-6 => (1e9, "ns"),
+            time if time < 1e-3 => (1e6, "µs"),
+            time if time < 1.0 => (1e3, "ms"),
+            _ => (1.0, "s"),
+        };
+        format!("{} {unit}", three_digits(time * scale))
+    })
+}
+
+/// A rate, or that there is none yet.
+pub(super) fn rate(number: Option<f64>) -> String {
+    number.map_or_else(unknown, |number| format!("{}/s", count(number)))
+}
+
+pub(super) fn unknown() -> String {
+    UNKNOWN.to_string()
+}
+
+/// At most so many characters, with a sign that some are missing.
+pub(super) fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_string();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn scaled(number: f64, step: f64, units: &[&str]) -> String {
+    let mut number = number.max(0.0);
+    let mut unit = 0;
+    while number >= 999.5 && unit + 1 < units.len() {
+        (number, unit) = (number / step, unit + 1);
+    }
+    let digits = if unit == 0 && number.fract() == 0.0 { format!("{number:.0}") } else { three_digits(number) };
+    format!("{digits}{}", units[unit])
+}
+
+fn three_digits(number: f64) -> String {
+    match number {
+        small if small < 9.995 => format!("{small:.2}"),
+        middle if middle < 99.95 => format!("{middle:.1}"),
+        large => format!("{large:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        for (number, text) in
+            [(0.0, "0"), (7.25, "7.25"), (812.0, "812"), (999.6, "1.00 k"), (1234.0, "1.23 k"), (4.56e7, "45.6 M")]
+        {
+            assert_eq!(count(number), text);
+        }
+        for (number, text) in
+            [(0, "0 B"), (1000, "0.98 KiB"), (1024, "1.00 KiB"), (3 << 30, "3.00 GiB"), (u64::MAX, "16.0 EiB")]
+        {
+            assert_eq!(bytes(number), text);
+        }
+        for (time, text) in [(0.0, "0.00 ns"), (1.5e-6, "1.50 µs"), (0.0456, "45.6 ms"), (120.0, "120 s")] {
+            assert_eq!(seconds(Some(time)), text);
+        }
+        for (share, text) in [(0.0, "0.0 %"), (0.5, "50.0 %"), (0.9999, "99.9 %"), (1.0, "100 %")] {
+            assert_eq!(percent(Some(share)), text);
+        }
+        assert_eq!(
+            (billions(Some(1.2e7)), billions(Some(2.5e10)), billions(None)),
+            ("0.012".into(), "25.0".into(), "-".into())
+        );
+        assert_eq!((rate(Some(1500.0)), rate(None)), ("1.50 k/s".into(), "-".into()));
+        assert_eq!(
+            (shorten("matmul", 6), shorten("softmax", 6), shorten("a", 0)),
+            ("matmul".into(), "softm…".into(), "…".into())
+        );
+    }
+}

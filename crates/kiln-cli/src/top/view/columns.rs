@@ -1,0 +1,96 @@
+//! Tables whose columns are declared: title, width, text, tone.
+
+use super::{Palette, Tone};
+use crate::top::units::shorten;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Row, Table};
+
+/// A column of a table.
+pub(super) struct Column<T> {
+    pub(super) title: &'static str,
+    pub(super) width: Width,
+    /// The least width of the screen that has it.
+    pub(super) from: u16,
+    pub(super) text: fn(&T) -> String,
+    pub(super) tone: fn(&T) -> Tone,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Width {
+    /// So many cells, with numbers at its right end.
+    Number(u16),
+    /// So many cells, with words at its left end.
+    Words(u16),
+    /// A share of what is left.
+    Fill(u16),
+}
+
+/// Which rows of how many are seen.
+pub(super) struct Seen {
+    pub(super) first: usize,
+    pub(super) rows: usize,
+    pub(super) total: usize,
+}
+
+impl Seen {
+    /// As far down as asked for, but not beyond the end.
+    pub(super) fn new(total: usize, rows: usize, scroll: usize) -> Self {
+        Self { first: scroll.min(total.saturating_sub(rows)), rows, total }
+    }
+}
+
+/// A column of plain text.
+pub(super) fn plain<T>(title: &'static str, width: Width, from: u16, text: fn(&T) -> String) -> Column<T> {
+    Column { title, width, from, text, tone: |_| Tone::Plain }
+}
+
+/// Draws the rows from `scroll` on that fit, below the titles.
+pub(super) fn table<T>(
+    rows: &[T],
+    columns: &[Column<T>],
+    palette: Palette,
+    scroll: usize,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) -> Seen {
+    let columns: Vec<&Column<T>> = columns.iter().filter(|column| column.from <= area.width).collect();
+    let seen = Seen::new(rows.len(), usize::from(area.height.saturating_sub(1)), scroll);
+    let widths: Vec<Constraint> = columns.iter().map(|column| column.width.constraint()).collect();
+    let titles = columns.iter().map(|column| column.width.place(column.title.to_string(), palette, Tone::Dim));
+    let shown = rows.iter().skip(seen.first).take(seen.rows);
+    let cells = shown.map(|row| {
+        let cell = |column: &&Column<T>| column.width.place((column.text)(row), palette, (column.tone)(row));
+        Row::new(columns.iter().map(cell))
+    });
+    let table = Table::new(cells, widths).header(Row::new(titles)).column_spacing(1);
+    // A cell at each side stays free.
+    let inside = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
+    frame.render_widget(table, inside);
+    seen
+}
+
+/// A share as cells of a bar.
+pub(super) fn bar(share: Option<f64>, width: usize) -> String {
+    let full = (share.unwrap_or(0.0).clamp(0.0, 1.0) * width as f64).round() as usize;
+    "█".repeat(full) + &"·".repeat(width - full)
+}
+
+impl Width {
+    fn constraint(self) -> Constraint {
+        match self {
+            Self::Number(cells) | Self::Words(cells) => Constraint::Length(cells),
+            Self::Fill(share) => Constraint::Fill(share),
+        }
+    }
+
+    fn place(self, text: String, palette: Palette, tone: Tone) -> Line<'static> {
+        let style = palette.style(tone);
+        match self {
+            Self::Number(_) => Line::from(Span::styled(text, style)).right_aligned(),
+            Self::Words(cells) => Line::from(Span::styled(shorten(&text, usize::from(cells)), style)),
+            Self::Fill(_) => Line::from(Span::styled(text, style)),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Without a terminal: one snapshot as text or JSON, and what is said where nothing answers.
+
+use crate::process::{Process, free_port, kiln};
+use serde_json::Value;
+use std::fs;
+use std::process::Output;
+
+fn ran(args: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = kiln(args).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn a_snapshot_tells_what_the_process_did() {
+    let mut process = Process::start("127.0.0.1:0");
+    process.work();
+    let address = process.address.clone();
+    let (code, json, errors) = ran(&["top", &address, "--json"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let told: Value = serde_json::from_str(&json).unwrap();
+    let device = &told["devices"][0];
+    assert_eq!((&told["format"], &device["id"], &device["open"]), (&1.into(), &"cpu".into(), &true.into()));
+    assert!(device["pool"]["requests"].as_u64().unwrap() > 0, "{device:#}");
+    assert!(device["caches"][0]["hits"].as_u64().unwrap() > 0, "{device:#}");
+    let kernels = device["kernels"].as_array().unwrap();
+    let launches = |told: &[Value]| told.iter().map(|kernel| kernel["launches"].as_f64().unwrap()).sum::<f64>();
+    assert!(launches(kernels) >= 20.0, "{device:#}");
+    for args in [vec!["top", &address], vec!["top", &address, "--once"]] {
+        let (code, text, errors) = ran(&args);
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+        for part in ["1 device", "\ndevices\n", "\npools\n", "\ncaches\n", "\nkernels\n"] {
+            assert!(text.contains(part), "expected `{part}` in\n{text}");
+        }
+        assert!(kernels.iter().all(|kernel| text.contains(kernel["name"].as_str().unwrap())), "{text}");
+    }
+    process.work();
+    let later: Value = serde_json::from_str(&ran(&["top", &address, "--json"]).1).unwrap();
+    assert!(launches(later["devices"][0]["kernels"].as_array().unwrap()) > launches(kernels));
+}
+
+#[test]
+fn what_cannot_be_seen_is_said_with_what_to_do() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let (code, text, errors) = ran(&["top", &address]);
+    assert_eq!((code, text.as_str()), (Some(1), ""));
+    assert_eq!(
+        errors,
+        format!(
+            "error: nothing answers at {address}; start the program that is to be seen with `KILN_METRICS={address}`\n"
+        )
+    );
+    for (args, message) in [
+        (["top", "nowhere"], "expected an address as in `127.0.0.1:9464`, found `nowhere`"),
+        (["top", "--interval=1ms"], "expected a time from `100ms` to `60m`, found `1ms`"),
+    ] {
+        let (code, _, errors) = ran(&args);
+        assert_eq!(code, Some(2));
+        assert!(errors.contains(message), "{errors}");
+    }
+}
+
+/// A setting that cannot be is an error; an address that is taken is not, because another run may have it.
+#[test]
+fn the_setting_is_checked_by_whatever_opens_a_device() {
+    let eval = |setting: &str| {
+        let output = kiln(&["eval", "1+1", "--device", "cpu"]).env("KILN_METRICS", setting).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, errors) = eval("0.0.0.0:9464");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("KILN_METRICS: metrics expected an address of this machine alone"), "{errors}");
+    let process = Process::start("127.0.0.1:0");
+    let (code, errors) = eval(&process.address);
+    assert_eq!(code, Some(0));
+    assert!(
+        errors.starts_with("warning: going on without metrics: KILN_METRICS: cannot serve metrics at "),
+        "{errors}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metrics.prom");
+    assert_eq!(eval(&format!("file:{}", path.display())), (Some(0), String::new()));
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("kiln_cache_requests_total{device=\"cpu\",cache=\"plans\",outcome=\"miss\"} 1\n"), "{text}");
+    assert!(text.contains("kiln_device_open{device=\"cpu\"} 0\n"), "the last state: {text}");
+}
