@@ -247,7 +247,7 @@ pub(super) mod tests {
     #[test]
     fn a_text_becomes_devices_with_pools_caches_and_kernels() {
         let snapshot = Snapshot::parse(TEXT).unwrap();
-        insta::assert_json_snapshot!(snapshot);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&snapshot).unwrap());
         assert_eq!(Snapshot::parse("up 1\nprocess_cpu_seconds_total 3\n"), None);
     }
 

@@ -186,9 +186,13 @@ mod tests {
             press(&mut state, KeyCode::Char(key));
             assert_eq!(state.interval, Duration::from_millis(ms));
         }
-        (0..10).for_each(|_| drop(press(&mut state, KeyCode::Char('-'))));
+        for _ in 0..10 {
+            press(&mut state, KeyCode::Char('-'));
+        }
         assert_eq!(state.interval, Duration::from_millis(100));
-        (0..20).for_each(|_| drop(press(&mut state, KeyCode::Char('+'))));
+        for _ in 0..20 {
+            press(&mut state, KeyCode::Char('+'));
+        }
         assert_eq!(state.interval, Duration::from_secs(10));
     }
 
