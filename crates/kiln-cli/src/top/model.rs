@@ -238,7 +238,10 @@ fn entry<'a, T>(items: &'a mut Vec<T>, name: &str, of: fn(&T) -> &String, new: i
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::rates::View;
+    use super::super::text::Page;
     use super::*;
+    use crate::terminal::Report as _;
     use proptest::prelude::*;
 
     /// Two devices at work, as the library tells them.
@@ -270,8 +273,10 @@ pub(super) mod tests {
             0..20,
         )) {
             let text = lines.join("\n");
-            let snapshot = Snapshot::parse(&text);
-            prop_assert_eq!(snapshot.is_some(), text.contains("kiln_info"));
+            let Some(snapshot) = Snapshot::parse(&text) else { return Ok(()) };
+            prop_assert!(text.contains("kiln_info"));
+            let page = Page(View::new(snapshot, None)).text();
+            prop_assert!(!page.contains('\x1b'), "nothing steers the terminal: {page:?}");
         }
     }
 }

@@ -97,7 +97,7 @@ fn pool_row(device: &Device) -> [String; 8] {
     [
         device.id.clone(),
         bytes(pool.in_use_bytes),
-        bytes(pool.cached_bytes + pool.pending_bytes),
+        bytes(pool.cached_bytes.saturating_add(pool.pending_bytes)),
         bytes(pool.reserved_bytes),
         bytes(pool.peak_bytes),
         bytes(pool.budget_bytes),

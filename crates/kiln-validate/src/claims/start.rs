@@ -84,6 +84,8 @@ impl Process {
 
     fn command(&self, set: usize) -> Command {
         let mut command = Command::new(&self.program);
+        // The address or file is that of the process which measures.
+        command.env_remove("KILN_METRICS");
         let [x, y] = self.sets[set][0][..] else { unreachable!("a sum has two numbers") };
         match &self.device {
             Some(device) => command.args(["eval", &format!("ones(1) * {x} + {y}"), "--json", "--device", device]),

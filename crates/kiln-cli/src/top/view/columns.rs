@@ -3,7 +3,7 @@
 use super::{Palette, Tone};
 use crate::top::units::shorten;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Row, Table};
 
@@ -57,16 +57,20 @@ pub(super) fn table<T>(
 ) -> Seen {
     let columns: Vec<&Column<T>> = columns.iter().filter(|column| column.from <= area.width).collect();
     let seen = Seen::new(rows.len(), usize::from(area.height.saturating_sub(1)), scroll);
-    let widths: Vec<Constraint> = columns.iter().map(|column| column.width.constraint()).collect();
-    let titles = columns.iter().map(|column| column.width.place(column.title.to_string(), palette, Tone::Dim));
-    let shown = rows.iter().skip(seen.first).take(seen.rows);
-    let cells = shown.map(|row| {
-        let cell = |column: &&Column<T>| column.width.place((column.text)(row), palette, (column.tone)(row));
-        Row::new(columns.iter().map(cell))
-    });
-    let table = Table::new(cells, widths).header(Row::new(titles)).column_spacing(1);
     // A cell at each side stays free.
     let inside = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
+    let widths: Vec<Constraint> = columns.iter().map(|column| column.width.constraint()).collect();
+    let places = Layout::horizontal(&widths).spacing(1).split(inside);
+    let columns = || columns.iter().zip(places.iter().map(|place| usize::from(place.width)));
+    let titles = columns().map(|(column, width)| column.width.place(column.title, width, palette, Tone::Dim));
+    let shown = rows.iter().skip(seen.first).take(seen.rows);
+    let cells = shown.map(|row| {
+        Row::new(
+            columns()
+                .map(|(column, width)| column.width.place(&(column.text)(row), width, palette, (column.tone)(row))),
+        )
+    });
+    let table = Table::new(cells, &widths).header(Row::new(titles)).column_spacing(1);
     frame.render_widget(table, inside);
     seen
 }
@@ -85,12 +89,9 @@ impl Width {
         }
     }
 
-    fn place(self, text: String, palette: Palette, tone: Tone) -> Line<'static> {
-        let style = palette.style(tone);
-        match self {
-            Self::Number(_) => Line::from(Span::styled(text, style)).right_aligned(),
-            Self::Words(cells) => Line::from(Span::styled(shorten(&text, usize::from(cells)), style)),
-            Self::Fill(_) => Line::from(Span::styled(text, style)),
-        }
+    /// The text in so many cells, with a sign where some of it is missing.
+    fn place(self, text: &str, width: usize, palette: Palette, tone: Tone) -> Line<'static> {
+        let line = Line::from(Span::styled(shorten(text, width), palette.style(tone)));
+        if matches!(self, Self::Number(_)) { line.right_aligned() } else { line }
     }
 }
