@@ -37,7 +37,8 @@ impl Process {
         let mut child = command.spawn().unwrap();
         let mut told = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
-        let address = told.trim_end().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+        let address =
+            told.trim_end().strip_prefix("note: metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("expected an address, found `{told}`")).to_string();
         let (requests, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, requests, answers, address }
