@@ -4,7 +4,7 @@ use super::Watch;
 use crate::new_file::{self, Durability};
 use crate::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ impl Drop for Writer {
 }
 
 /// Returns what became of the last state: one that could not be written is made good by the next.
-fn write_until(stop: &Stop, path: &PathBuf, watch: &Watch) -> Result<()> {
+fn write_until(stop: &Stop, path: &Path, watch: &Watch) -> Result<()> {
     loop {
         let next = Instant::now() + PERIOD;
         let mut is_set = stop.is_set.lock();

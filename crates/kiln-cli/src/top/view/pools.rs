@@ -44,7 +44,7 @@ fn bars(device: &Device, palette: Palette, width: usize) -> Line<'static> {
     let of_budget = share(pool.reserved_bytes, pool.budget_bytes);
     let budget = match width {
         ..50 => format!("  {} ", percent(of_budget)),
-        ..66 => format!("  {} of {} ", percent(of_budget), bytes(pool.budget_bytes)),
+        50..66 => format!("  {} of {} ", percent(of_budget), bytes(pool.budget_bytes)),
         _ => format!("  {} {} of {} ", bar(of_budget, BUDGET), percent(of_budget), bytes(pool.budget_bytes)),
     };
     let reserved = format!(" {:>9}", bytes(pool.reserved_bytes));
