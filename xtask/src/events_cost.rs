@@ -7,7 +7,7 @@ use crate::step::Step;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const WORKS: [&str; 2] = ["tiny-chain", "tiny-independent"];
@@ -15,20 +15,25 @@ const ROUNDS: usize = 300;
 /// Rounds before those that count.
 const WARM_UP: usize = 20;
 
-/// Builds both forms, and compares.
-pub(crate) fn run(root: &Path) -> Result<(), String> {
+/// Runs in a sample.
+const RUNS: u32 = 4;
+
+/// Builds both forms, or takes those that the last call built, and compares.
+pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
     let build = ["build", "--release", "--package", "kiln-cli"];
     let folder = root.join("target/events-cost");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    let kept = |name: &str| -> Result<PathBuf, String> {
-        let (from, to) = (root.join("target/release/kiln"), folder.join(name));
-        fs::copy(&from, &to).map_err(|error| format!("cannot copy {}: {error}", from.display()))?;
-        Ok(to)
+    let keep = |name: &str| {
+        let from = root.join("target/release/kiln");
+        fs::copy(&from, folder.join(name)).map_err(|error| format!("cannot copy {}: {error}", from.display()))
     };
-    Step::cargo("without events", &build).args(&["--no-default-features", "--features", "gpu"]).run(root)?;
-    let without = kept("without")?;
-    Step::cargo("with events", &build).run(root)?;
-    let with = kept("with")?;
+    if with_build {
+        Step::cargo("without events", &build).args(&["--no-default-features", "--features", "gpu"]).run(root)?;
+        keep("without")?;
+        Step::cargo("with events", &build).run(root)?;
+        keep("with")?;
+    }
+    let (without, with) = (folder.join("without"), folder.join("with"));
     let events = folder.join("events.jsonl");
     for work in WORKS {
         for program in [&without, &with] {
@@ -131,10 +136,12 @@ impl Server {
         }
     }
 
-    /// Nanoseconds of one run.
+    /// Nanoseconds of one run. One before brings the data back into the caches, which the others had for themselves.
     fn sample(&mut self) -> Result<f64, String> {
-        let answer = self.ask(&json!({ "do": "sample", "runs": 1 }))?;
-        answer["ns"].as_f64().ok_or_else(|| format!("expected nanoseconds, found {answer}"))
+        self.ask(&json!({ "do": "sample", "runs": 1 }))?;
+        let answer = self.ask(&json!({ "do": "sample", "runs": RUNS }))?;
+        let ns = answer["ns"].as_f64().ok_or_else(|| format!("expected nanoseconds, found {answer}"))?;
+        Ok(ns / f64::from(RUNS))
     }
 }
 

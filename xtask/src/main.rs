@@ -60,7 +60,7 @@ fn run(task: &Task) -> Result<(), String> {
         Task::Tidy => tidy::run(root),
         Task::Validate => validate(root),
         Task::CheckMacos => macos::check(root),
-        Task::EventsCost => events_cost::run(root),
+        Task::EventsCost { with_build } => events_cost::run(root, *with_build),
     }
 }
 

@@ -11,7 +11,7 @@ tasks:
   tidy                   the rules a compiler does not check: layers, file sizes, manifests, links
   validate               every claim, quickly; fails on a wrong output or a ratio half of the committed one
   check-macos            type-check the workspace for macOS, from Linux or on a Mac
-  events-cost            what events cost on small ops: compiled out, off, on; builds release binaries
+  events-cost [--no-build]  what events cost on small ops: compiled out, off, on; in release builds, or those of the last call
   help                   this text";
 
 /// What one call of `cargo xtask` does.
@@ -24,7 +24,7 @@ pub(crate) enum Task {
     Tidy,
     Validate,
     CheckMacos,
-    EventsCost,
+    EventsCost { with_build: bool },
 }
 
 impl Task {
@@ -46,7 +46,11 @@ impl Task {
             "tidy" => no_flags(name, flags, Task::Tidy),
             "validate" => no_flags(name, flags, Task::Validate),
             "check-macos" => no_flags(name, flags, Task::CheckMacos),
-            "events-cost" => no_flags(name, flags, Task::EventsCost),
+            "events-cost" => match flags {
+                [] => Ok(Task::EventsCost { with_build: true }),
+                [flag] if flag == "--no-build" => Ok(Task::EventsCost { with_build: false }),
+                _ => Err(unexpected(name, "at most `--no-build`", flags)),
+            },
             other => Err(format!("expected a task, found `{other}`")),
         }
     }
@@ -96,7 +100,8 @@ mod tests {
             ("tidy", Task::Tidy),
             ("validate", Task::Validate),
             ("check-macos", Task::CheckMacos),
-            ("events-cost", Task::EventsCost),
+            ("events-cost", Task::EventsCost { with_build: true }),
+            ("events-cost --no-build", Task::EventsCost { with_build: false }),
         ];
         for (line, task) in table {
             assert_eq!(parse(line), Ok(task), "{line}");
