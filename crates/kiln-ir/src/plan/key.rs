@@ -12,12 +12,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct PlanKey(Vec<u64>);
 
-/// A fingerprint: a key may have thousands of words.
+/// A fingerprint: a key may have thousands of words. Eight lanes, because the steps of one wait for each other.
 impl fmt::Debug for PlanKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Words are mixed as they come; the last steps spread what the last of them left.
-        let mixed =
-            self.0.iter().fold(0u64, |sum, &word| (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mix = |sum: u64, word: u64| (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (mut lanes, chunks) = ([0u64; 8], self.0.chunks_exact(8));
+        let rest = chunks.remainder().iter().fold(self.0.len() as u64, |sum, &word| mix(sum, word));
+        for words in chunks {
+            for (lane, &word) in lanes.iter_mut().zip(words) {
+                *lane = mix(*lane, word);
+            }
+        }
+        let mixed = lanes.into_iter().fold(rest, mix);
         write!(f, "{:016x}", (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 }
