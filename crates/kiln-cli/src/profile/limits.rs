@@ -38,7 +38,7 @@ fn share(line: &KernelLine, limits: &mut DeviceLimits) -> Option<LimitShare> {
     let bytes_per_s = match limits {
         // What a launch touches may be in a cache.
         DeviceLimits::Processor(limits) => limits.bandwidth(Pattern::Copy, bytes / kernel.timed.max(1) as f64),
-        DeviceLimits::Gpu { copy_bytes_per_s, .. } => *copy_bytes_per_s,
+        DeviceLimits::Gpu { .. } => limits.copy_bytes_per_s(),
     };
     let (memory, compute) = (bytes / bytes_per_s, flops / limits.peak_flops());
     let (of, least) = if memory >= compute { ("copy", memory) } else { ("fma", compute) };

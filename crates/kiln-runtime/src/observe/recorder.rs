@@ -92,6 +92,11 @@ impl Recorder {
         self.is(PROFILED | WATCHED | TRACED)
     }
 
+    /// Whether kernels are [counted](crate::Device::set_profiling).
+    pub fn is_profiled(&self) -> bool {
+        self.is(PROFILED)
+    }
+
     /// Takes what a submission ran, in order.
     pub fn record(&self, submission: u64, runs: Vec<KernelRun>) {
         if self.is(PROFILED) {

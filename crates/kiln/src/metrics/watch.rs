@@ -54,7 +54,7 @@ impl Watch {
             return;
         }
         let id = &device.info().id;
-        let began_profiling = !device.api().recorder().is_some_and(kiln_runtime::Recorder::is_on);
+        let began_profiling = !device.api().recorder().is_some_and(kiln_runtime::Recorder::is_profiled);
         device.set_profiling(true);
         let of_id = places.iter().filter(|place| place.id == *id).count();
         let free = places.iter_mut().position(|place| place.id == *id && matches!(place.state, State::Closed(_)));
