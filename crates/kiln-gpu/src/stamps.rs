@@ -130,6 +130,11 @@ impl StampSet {
 }
 
 impl Watched {
+    /// Whether its dispatches are timed, each in a pass of its own.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.set.is_some()
+    }
+
     /// The timestamps of dispatch number `index` of the submission.
     pub(crate) fn writes(&self, index: usize) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
         let set = self.set.as_ref().filter(|set| index < set.room)?;

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::device::GpuDevice;
 use crate::kernel::{Bound, GpuKernel};
 use crate::scope::{catch, convert};
+use crate::stamps::Watched;
 use crate::timeline::{Submission, Timeline};
 use crate::values::{Page, Values};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -126,10 +127,10 @@ pub(crate) fn run(timeline: &Timeline, steps: &[Step<'_>]) -> Result<u64> {
 fn encode(timeline: &Timeline, steps: &[Step<'_>]) -> Submission {
     let mut encoder = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     let watched = timeline.stamps.recorder().is_on().then(|| timeline.stamps.watch(&timeline.device, runs(steps)));
-    let (is_watched, mut dispatches) = (watched.is_some(), 0);
+    let (is_timed, mut dispatches) = (watched.as_ref().is_some_and(Watched::is_timed), 0);
     let is_dispatch = |step: &Step<'_>| matches!(step, Step::Dispatch(_));
     // All dispatches in a row are one pass, unless each is timed; wgpu orders those that touch the same buffers.
-    for steps in steps.chunk_by(|one, other| !is_watched && is_dispatch(one) && is_dispatch(other)) {
+    for steps in steps.chunk_by(|one, other| !is_timed && is_dispatch(one) && is_dispatch(other)) {
         match &steps[0] {
             Step::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
                 encoder.copy_buffer_to_buffer(&from.buffer, *from_offset, &to.buffer, *to_offset, *bytes);

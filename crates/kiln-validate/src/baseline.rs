@@ -32,7 +32,7 @@ pub struct Regression {
     pub device: String,
     /// The ratio as it was.
     pub before: f64,
-    /// The ratio now; `None` where the claim failed by its output, or is gone.
+    /// The ratio now; `None` where the output was wrong, or nothing was measured.
     pub now: Option<f64>,
     /// In words.
     pub reason: String,
@@ -44,7 +44,8 @@ impl Baseline {
         let claim = |claim: &Outcome| BaselineClaim {
             id: claim.id.clone(),
             device: claim.device.clone(),
-            ratio: claim.ratio.filter(|ratio| ratio.is_finite()),
+            // A number that a check makes worthless is none.
+            ratio: claim.ratio.filter(|ratio| ratio.is_finite() && claim.checks.iter().all(|check| check.passed)),
         };
         Self { version: report.version.clone(), claims: report.claims.iter().map(claim).collect() }
     }
@@ -61,13 +62,15 @@ impl Baseline {
 
 impl BaselineClaim {
     /// What became worse. Where the interval of the ratio reaches the bound, noise explains it; a number that another check makes
-    /// worthless says nothing; a wrong output is always worse.
+    /// worthless says nothing; a wrong output, and a claim that could not run, are always worse.
     fn against(&self, claim: &Outcome, most: f64) -> Option<Regression> {
         let before = self.ratio?;
         let (now, reason) = if let Some(wrong) = claim.wrong_output() {
             (None, wrong.detail.clone())
-        } else if claim.checks.iter().all(|check| check.passed) {
-            let now = claim.ratio?;
+        } else if let Some(now) = claim.ratio {
+            if claim.checks.iter().any(|check| !check.passed) {
+                return None;
+            }
             let best = claim.interval.map_or(now, |[_, high]| high);
             // Written so that a ratio that is no number is worse.
             if best >= before * (1.0 - most) {
@@ -75,7 +78,7 @@ impl BaselineClaim {
             }
             (Some(now), format!("fell from {before:.3} to {now:.3}"))
         } else {
-            return None;
+            (None, format!("nothing was measured: {}", claim.reason))
         };
         Some(Regression { id: self.id.clone(), device: self.device.clone(), before, now, reason })
     }
@@ -127,6 +130,10 @@ mod tests {
             assert_eq!(found.as_ref().map(|found| found.reason.as_str()), reason, "{claim:?}");
             assert_eq!(found.and_then(|found| found.now).is_some(), reason.is_some_and(|reason| reason != "why"));
         }
+        let gone =
+            Outcome { ratio: None, reason: "no device".to_string(), ..outcome(0.0, [0.0; 2], Status::NotShown, &[]) };
+        let found = known.against(&gone, 0.1).map(|found| found.reason);
+        assert_eq!(found.as_deref(), Some("nothing was measured: no device"));
         let unmeasured = BaselineClaim { ratio: None, ..known };
         assert_eq!(unmeasured.against(&outcome(0.1, [0.1, 0.1], Status::Failed, &[]), 0.1), None);
     }

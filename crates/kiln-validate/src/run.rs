@@ -1,11 +1,11 @@
 //! A whole validation.
 
-use crate::claim::{Claim, Context};
+use crate::claim::{Claim, Context, Evidence};
 use crate::claims::claims;
 use crate::clock::{Clock, SystemClock};
 use crate::limits::DeviceLimits;
 use crate::machine;
-use crate::report::{FORMAT, MachineLimits, Outcome, Plots, Report, Summary};
+use crate::report::{FORMAT, MachineLimits, Plots, Report, Summary};
 use kiln::{Device, DeviceKind};
 use kiln_bench::{Effort, Fault};
 use std::path::PathBuf;
@@ -106,15 +106,12 @@ pub struct Progress<'a> {
     pub next: &'a str,
     /// The device of that.
     pub device: &'a str,
-    /// What the last step found, where it was a claim.
-    pub last: Option<&'a Outcome>,
 }
 
 /// Measures the machine, then every claim on every device that it is about.
 ///
 /// # Errors
-/// `InvalidArgument`-like text where there is nothing to validate; the fault of a device whose limits cannot be measured. A claim that
-/// cannot run ends as not shown.
+/// Text where there is nothing to validate. A claim that cannot run, or is about a device whose limits cannot be measured, ends as not shown.
 pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Report, Fault> {
     let steps: Vec<(&Device, &Claim, f64)> = devices.iter().flat_map(|device| meant(device, options)).collect();
     if steps.is_empty() {
@@ -122,7 +119,7 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     }
     let clock = SystemClock::new();
     let count = 1 + devices.len() + steps.len();
-    tell(Progress { done: 0, steps: count, next: "the machine", device: "", last: None });
+    tell(Progress { done: 0, steps: count, next: "the machine", device: "" });
     let began_unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut report = Report {
         format: FORMAT,
@@ -140,11 +137,23 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     let mut done = 1;
     for device in devices {
         let id = device.info().id.as_str();
-        tell(Progress { done, steps: count, next: "the device", device: id, last: report.claims.last() });
-        let mut limits = DeviceLimits::measure(device)?;
+        tell(Progress { done, steps: count, next: "the device", device: id });
+        let mut limits = match DeviceLimits::measure(device) {
+            Ok(limits) => limits,
+            Err(fault) => {
+                // Claims about other devices are shown all the same.
+                let of_device = steps.iter().filter(|(of, ..)| of.is_same(device));
+                let reason = format!("the limits of the device cannot be measured: {fault}");
+                let outcome = |(_, claim, target): &(&Device, &Claim, f64)| {
+                    claim.outcome(id, *target, Ok(Evidence::Declined(reason.clone())))
+                };
+                report.claims.extend(of_device.map(outcome));
+                continue;
+            }
+        };
         done += 1;
         for (_, claim, target) in steps.iter().filter(|(of, ..)| of.is_same(device)) {
-            tell(Progress { done, steps: count, next: claim.id, device: id, last: report.claims.last() });
+            tell(Progress { done, steps: count, next: claim.id, device: id });
             let mut context = Context {
                 device,
                 limits: &mut limits,
@@ -163,7 +172,7 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     }
     report.summary = Summary::of(&report.claims);
     report.took_s = clock.now();
-    tell(Progress { done, steps: count, next: "", device: "", last: report.claims.last() });
+    tell(Progress { done, steps: count, next: "", device: "" });
     Ok(report)
 }
 

@@ -333,7 +333,7 @@ impl Running<'_, '_> {
         let detail = if late > 0.5 {
             format!("not synchronised: reading the output waited for {late:.1} samples that were still going on")
         } else {
-            "nothing was left to do when the clock was stopped".to_string()
+            "reading the output did not wait for work".to_string()
         };
         self.check(check::SYNCHRONISED, late <= 0.5, detail)
     }

@@ -68,7 +68,8 @@ impl Referee for Work {
         let expected = |x: f32| (0..8).fold(f64::from(x), |x, _| x * 0.5 + 1.0);
         for (place, x) in inputs[0].iter().enumerate() {
             let found = output.get(place).copied().unwrap_or(f32::NAN);
-            if !((f64::from(found) - expected(*x)).abs() < 1e-5) {
+            let error = (f64::from(found) - expected(*x)).abs();
+            if error.is_nan() || error > 1e-5 {
                 return Err(format!("output expected {} at {place}, found {found}", expected(*x)));
             }
         }

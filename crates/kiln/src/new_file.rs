@@ -19,7 +19,10 @@ pub(crate) fn write(path: &Path, bytes: &[u8], durability: Durability) -> io::Re
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.{:?}.new", std::process::id(), std::thread::current().id()));
     let beside = Path::new(&beside);
-    let written = fs::File::create(beside).and_then(|mut file| {
+    // What a process of the same number left is removed; a link in its place is not followed.
+    let _ = fs::remove_file(beside);
+    let created = fs::OpenOptions::new().write(true).create_new(true).open(beside);
+    let written = created.and_then(|mut file| {
         file.write_all(bytes)?;
         if durability == Durability::Disk { file.sync_all() } else { Ok(()) }
     });

@@ -24,10 +24,12 @@ Examples:
   kiln profile --out matmul.json -- bench matmul-256 --quick
   kiln profile -- target/release/examples/digits --net mlp --epochs 2
 
+A program that ends with another status passes it on; its profile is told all the same.
+
 Exit status:
   0  the program ended well, and its profile was made
   1  the program could not be started, or no profile could be made
-  otherwise that of the program, whose profile is told all the same";
+  2  the command line was not understood";
 
 /// Runs a command or a program, and tells what it did on its devices.
 ///

@@ -127,6 +127,9 @@ impl DeviceProfile {
         if summary.name.is_none() {
             text += "incomplete: the stream lacks its beginning\n";
         }
+        if summary.is_cut_off {
+            text += "incomplete: the stream lacks its end; what ran last may be missing\n";
+        }
         text
     }
 }

@@ -25,8 +25,9 @@ pub(super) fn read(folder: &Path) -> io::Result<Streams> {
     files.sort();
     let (mut streams, mut known): (_, Vec<(u64, String)>) = (Streams::default(), Vec::new());
     for ((number, _), path) in files {
-        for line in BufReader::new(File::open(path)?).lines() {
-            let Ok(mut event) = Event::from_json_line(&line?) else {
+        // A line that was torn inside of a character is no reason to lose the others.
+        for line in BufReader::new(File::open(path)?).split(b'\n') {
+            let Ok(mut event) = Event::from_json_line(&String::from_utf8_lossy(&line?)) else {
                 streams.unreadable += 1;
                 continue;
             };

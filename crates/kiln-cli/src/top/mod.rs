@@ -25,8 +25,7 @@ use view::Palette;
 
 const EXAMPLES: &str = "\
 Examples:
-  KILN_METRICS=127.0.0.1:9464 kiln bench matmul     a process that tells what it does
-  kiln top                                          in another terminal
+  kiln top                                          beside a process with KILN_METRICS=127.0.0.1:9464
   kiln top 127.0.0.1:9500 --interval 250ms          another address, four times a second
   kiln top --once                                   what it told until now, as text
   kiln top --json                                   the same for programs

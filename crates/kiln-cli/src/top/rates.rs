@@ -102,7 +102,7 @@ impl View {
             Sort::Name => 0.0,
         };
         kernels.sort_by(|a, b| {
-            let by_key = key(b).partial_cmp(&key(a)).unwrap_or(Ordering::Equal);
+            let by_key = key(b).total_cmp(&key(a));
             // Of those that rest, the ones that worked most come first.
             let by_past = || if sort == Sort::Name { Ordering::Equal } else { b.launches.total_cmp(&a.launches) };
             by_key.then_with(by_past).then_with(|| (&a.name, &a.device).cmp(&(&b.name, &b.device)))

@@ -21,6 +21,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 /// The exit status where nothing could be validated.
 const COULD_NOT_RUN: u8 = 2;
@@ -28,7 +29,7 @@ const COULD_NOT_RUN: u8 = 2;
 const EXAMPLES: &str = "\
 Examples:
   kiln validate                              every claim on the default device
-  kiln validate --quick --device all         in less than a minute, on the CPU device and the first GPU
+  kiln validate --quick --device all         in about a minute, on the CPU device and the first GPU
   kiln validate --only matmul,fusion         some claims, or all that begin so
   kiln validate --report report.html         with plots, as one file for a browser
   kiln validate --write-baseline ratios.json
@@ -42,7 +43,7 @@ Exit status:
 /// Shows Kiln's claims about its speed on this machine, or says why it does not.
 ///
 /// Each claim is a ratio to a limit of the machine, to a library or to Kiln without what is claimed, measured in this run. A number
-/// counts only where its output was checked, all work was done, the device was waited for, the machine could be so fast, arms took
+/// counts only where its output was checked, all work was done, the device was waited for, the machine could be so fast where its limit is known, arms took
 /// turns in random order and samples lie together; otherwise the claim is `not shown`, with the reason.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -96,10 +97,8 @@ enum FailOn {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
-    if args.list {
-        return list(args).map(|()| ExitCode::SUCCESS);
-    }
-    match validated(args) {
+    let outcome = if args.list { list(args).map(|()| ExitCode::SUCCESS) } else { validated(args) };
+    match outcome {
         Ok(status) => Ok(status),
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {error}");
@@ -114,6 +113,7 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     let history = args.history.as_deref().map(history::read).transpose()?;
     // A place that cannot be written is told before minutes are spent.
     args.report.as_deref().map(NewFile::create).transpose()?;
+    args.write_baseline.as_deref().map(NewFile::create).transpose()?;
     let devices = devices(args.device.as_deref())?;
     let mut teller = Teller::new();
     let report =
@@ -171,6 +171,9 @@ fn options(args: &Args) -> Fallible<Options> {
             format!("`--only` expected the name of a claim, found `{}`; {near}", terminal::plain(&unknown.0))
         })?;
     }
+    // Another order of turns each time.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
+    options = options.seed(now);
     // Claims about fresh processes start this program.
     Ok(match std::env::current_exe() {
         Ok(program) => options.program(program),

@@ -27,6 +27,8 @@ pub struct DeviceSummary {
     pub untimed_launches: u64,
     /// Events that were dropped.
     pub dropped_events: u64,
+    /// Whether the stream lacks its end: what ran last may be missing.
+    pub is_cut_off: bool,
     /// What each kernel did, the longest first.
     pub kernels: Vec<KernelSummary>,
 }
@@ -111,19 +113,26 @@ impl DeviceEvents<'_> {
             ..DeviceSummary::default()
         };
         let mut kernels: BTreeMap<&str, KernelSummary> = BTreeMap::new();
+        let mut watches = 0i64;
         for event in &self.events {
             match &event.what {
                 Happening::WatchBegan { name, threads, .. } => {
                     (summary.name, summary.threads) = (Some(name.clone()), *threads);
+                    watches += 1;
                 }
-                Happening::EventsDropped { count } => summary.dropped_events += count,
+                Happening::WatchEnded { .. } => watches -= 1,
+                Happening::EventsDropped { count } => {
+                    summary.dropped_events = summary.dropped_events.saturating_add(*count);
+                }
                 what @ Happening::KernelRun { kernel, launches, duration_ns, .. } => {
                     kernels.entry(kernel).or_default().add(what);
-                    summary.untimed_launches += if duration_ns.is_none() { *launches } else { 0 };
+                    let untimed = if duration_ns.is_none() { *launches } else { 0 };
+                    summary.untimed_launches = summary.untimed_launches.saturating_add(untimed);
                 }
                 _ => {}
             }
         }
+        summary.is_cut_off = watches > 0;
         let named = |(name, kernel): (&str, KernelSummary)| KernelSummary { name: name.to_string(), ..kernel };
         summary.kernels = kernels.into_iter().map(named).collect();
         summary.kernels.sort_by_key(|kernel| Reverse(kernel.total_ns));

@@ -7,7 +7,8 @@ use kiln_bench::Fault;
 pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Result<Device, Fault> {
     let pool = PoolOptions::new().config(PoolConfig { pooling, ..PoolConfig::default() });
     if device.info().kind == DeviceKind::Cpu {
-        return Ok(Device::cpu_with(CpuOptions::new().pool(pool).host_access(access))?);
+        let threads = device.info().limits.threads.unwrap_or(1) as usize;
+        return Ok(Device::cpu_with(CpuOptions::new().threads(threads).pool(pool).host_access(access))?);
     }
     #[cfg(feature = "gpu")]
     {

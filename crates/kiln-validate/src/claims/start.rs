@@ -84,8 +84,10 @@ impl Process {
 
     fn command(&self, set: usize) -> Command {
         let mut command = Command::new(&self.program);
-        // The address or file is that of the process which measures.
-        command.env_remove("KILN_METRICS");
+        // The address and the files are those of the process which measures.
+        command.env_remove("KILN_METRICS").env_remove("KILN_EVENTS");
+        // Drivers keep code too, which a first start does not find.
+        command.env("MESA_SHADER_CACHE_DISABLE", "true").env("__GL_SHADER_DISK_CACHE", "0");
         let [x, y] = self.sets[set][0][..] else { unreachable!("a sum has two numbers") };
         match &self.device {
             Some(device) => command.args(["eval", &format!("ones(1) * {x} + {y}"), "--json", "--device", device]),

@@ -3,7 +3,7 @@
 use super::Watch;
 use crate::{Error, ErrorKind, Result};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -156,6 +156,9 @@ fn respond(request: &[u8], metrics: impl FnOnce() -> String) -> String {
         _ if !is_whole(request) && request.len() > MAX_REQUEST_BYTES => {
             response("431 Request Header Fields Too Large", "", "the request is too long\n")
         }
+        [_, _, version] if is_whole(request) && version.starts_with("HTTP/1.") && !is_for_this_machine(request) => {
+            response("403 Forbidden", "", "expected the name or the address of this machine as host\n")
+        }
         [method, path, version] if is_whole(request) && version.starts_with("HTTP/1.") => {
             let path = path.split('?').next().unwrap_or_default();
             match (*method, path) {
@@ -166,6 +169,22 @@ fn respond(request: &[u8], metrics: impl FnOnce() -> String) -> String {
         }
         _ => response("400 Bad Request", "", "expected an HTTP/1.1 request\n"),
     }
+}
+
+/// Whether the host that a request names, where it names one, is the machine itself: a page in a browser, under a name that leads here,
+/// gets nothing.
+fn is_for_this_machine(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let hosts = text.lines().skip(1).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case("host").then_some(value.trim())
+    });
+    let is_here = |host: &str| {
+        let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    };
+    hosts.into_iter().all(is_here)
 }
 
 fn response(status: &str, header: &str, body: &str) -> String {
@@ -182,8 +201,12 @@ mod tests {
 
     #[test]
     fn only_a_get_of_metrics_is_answered_with_them() {
-        let table: [(&[u8], &str); 12] = [
-            (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+        let table: [(&[u8], &str); 16] = [
+            (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "200"),
+            (b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1:9464\r\n\r\n", "200"),
+            (b"GET /metrics HTTP/1.1\r\nHost: [::1]:9464\r\n\r\n", "200"),
+            (b"GET /metrics HTTP/1.1\r\nHost: pages.example:9464\r\n\r\n", "403"),
+            (b"GET /metrics HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n", "403"),
             (b"GET /metrics?a=b HTTP/1.0\r\n\r\n", "200"),
             (b"GET /metrics HTTP/1.1\n\n", "200"),
             (b"GET / HTTP/1.1\r\n\r\n", "404"),

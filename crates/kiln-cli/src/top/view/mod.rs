@@ -70,7 +70,7 @@ pub(super) fn render(state: &State, palette: Palette, frame: &mut Frame<'_>) -> 
 /// Which panes are seen where: all of them where there is room, otherwise the chosen one below the names of all.
 fn places(state: &State, body: Rect, palette: Palette, frame: &mut Frame<'_>) -> Vec<(Pane, Rect)> {
     let heights = [Pane::Devices, Pane::Pools, Pane::Caches].map(|pane| panes::height(pane, state));
-    if heights.iter().sum::<u16>().saturating_add(KERNELS_HEIGHT) <= body.height {
+    if heights.into_iter().fold(KERNELS_HEIGHT, u16::saturating_add) <= body.height {
         let [devices, pools, caches] = heights.map(Constraint::Length);
         let areas = Layout::vertical([devices, pools, caches, Constraint::Fill(1)]).split(body);
         return Pane::ALL.into_iter().zip(areas.iter().copied()).collect();
