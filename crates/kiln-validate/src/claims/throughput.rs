@@ -58,7 +58,7 @@ fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidenc
         flops_per_s: flops / median,
         limit_flops_per_s: flops / least,
     });
-    let is_arithmetic = flops / context.limits.peak_flops() >= least;
+    let is_arithmetic = matches!(op, Op::Matmul { .. });
     let value = if is_arithmetic { (flops / median / 1e9, "GFLOP/s") } else { (bytes / median / 1e9, "GB/s") };
     let ratio = measured.arms[0].share_of(least);
     Ok(Evidence::timed(measured, ratio, value))
