@@ -90,7 +90,7 @@ fn cost(
         Ok(launched() - before)
     };
     // Somebody else may count already, and goes on.
-    let was_profiled = device.api().recorder().is_some_and(|recorder| recorder.is_profiled());
+    let was_profiled = device.api().recorder().is_some_and(kiln::observe::Recorder::is_profiled);
     device.set_profiling(true);
     let ran = compute();
     device.set_profiling(was_profiled);
