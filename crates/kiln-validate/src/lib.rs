@@ -11,7 +11,7 @@
 //!
 //! # fn main() -> Result<(), kiln_bench::Fault> {
 //! let device = kiln::Device::cpu()?;
-//! let report = validate(&[device], &Options::quick().only(&["fusion-launches"])?, &mut |_| ())?;
+//! let report = validate(&[device], &Options::quick().only(&["fusion-bytes"])?, &mut |_| ())?;
 //! assert_eq!(report.claims[0].status, Status::Shown);
 //! # Ok(())
 //! # }
