@@ -2,6 +2,9 @@
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
+//! # if !cfg!(feature = "events") {
+//! #     return Ok(()); // There is nothing to watch.
+//! # }
 //! use kiln::observe::{EventChannel, Happening, summarise, timeline};
 //! use kiln::{DType, Device, Tensor};
 //!

@@ -5,6 +5,9 @@
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
+//! # if !cfg!(feature = "events") {
+//! #     return Ok(()); // There is nothing to watch.
+//! # }
 //! use kiln_runtime::NullDevice;
 //! use kiln_runtime::observe::{EventChannel, Happening};
 //!
