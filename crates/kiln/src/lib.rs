@@ -31,8 +31,8 @@
 //!
 //! # Features
 //!
-//! `events` (on by default): what devices do is counted, timed and told to whoever watches ([`observe`], `metrics`). It costs nothing
-//! while nobody does.
+//! `events` (on by default): what devices do is counted, timed and told to whoever watches ([`observe`], `metrics`). It costs a few
+//! loads for each submission while nobody does.
 //!
 //! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
 

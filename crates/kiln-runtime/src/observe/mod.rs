@@ -1,6 +1,6 @@
 //! What a device does, for whoever watches: a stream of events, statistics of kernels, `tracing` spans, a timeline.
 //!
-//! A device has one [`Recorder`]. While nobody watches, a submission costs one relaxed load of it, and a cache hit formats nothing.
+//! A device has one [`Recorder`]. While nobody watches, a submission costs a few relaxed loads of it, and a cache hit formats nothing.
 //! Events are made and written on a thread of the device that lives while somebody watches.
 //!
 //! ```
