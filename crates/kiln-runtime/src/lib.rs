@@ -63,6 +63,6 @@ pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
 pub use native::{NativeAccess, NativeCall, NativeRun};
 pub use null::{NullArguments, NullDevice, Record};
-pub use observe::{KernelCost, KernelRun, KernelStatistics, Recorder};
+pub use observe::{KernelCost, KernelRun, KernelStatistics, Profiling, Recorder};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;

@@ -84,7 +84,7 @@ fn sample() -> Vec<Event> {
         event("cpu", 6_250, node),
         event("cpu", 8_100, Happening::PoolGaveBack { bytes: 4096, reserved_bytes: 0 }),
         event("cpu", 8_100, cleanup),
-        event("cpu", 9_000, Happening::WatchEnded { told: 8, dropped: 0 }),
+        event("cpu", 9_000, Happening::WatchEnded { told: 8, dropped: 0, lost: 0 }),
     ]
 }
 
@@ -104,6 +104,10 @@ fn every_line_is_read_back_as_it_was_written() {
     let event = Event::from_json_line(text).unwrap();
     assert!(matches!(event.what, Happening::Cache(_)));
     assert_eq!(line(&event), text);
+    // A stream of before there was a count of what is lost.
+    let text = r#"{"device":"cpu","at_ns":7,"type":"WatchEnded","data":{"told":8,"dropped":0}}"#;
+    let ended = Happening::WatchEnded { told: 8, dropped: 0, lost: 0 };
+    assert_eq!(Event::from_json_line(text).unwrap().what, ended);
     for wrong in ["", "{}", "[]", r#"{"device":"cpu","at_ns":7,"type":"Unheard","data":{}}"#] {
         assert_eq!(Event::from_json_line(wrong).unwrap_err().kind(), std::io::ErrorKind::InvalidData, "{wrong}");
     }
@@ -120,6 +124,16 @@ fn kernels_at_once_are_counted_once_in_the_window() {
     let gpu = &summaries[1];
     assert_eq!((gpu.kernels_ns, gpu.unattributed_ns, gpu.untimed_launches), (0, 2_500, 1));
     assert_eq!((gpu.kernels[0].launches, gpu.kernels[0].timed, gpu.kernels[0].timed_bytes), (1, 0, 0));
+}
+
+/// Events that are not in the stream are told, whoever lost them.
+#[test]
+fn what_is_missing_is_summed() {
+    let mut events = sample();
+    events.pop();
+    events.push(event("cpu", 8_500, Happening::EventsDropped { count: 3 }));
+    events.push(event("cpu", 9_000, Happening::WatchEnded { told: 9, dropped: 3, lost: 4 }));
+    assert_eq!(summarise(&events)[0].dropped_events, 7);
 }
 
 /// Keeps the names of spans.

@@ -122,7 +122,7 @@ impl DeviceProfile {
         }
         if summary.dropped_events > 0 {
             let events = terminal::count(summary.dropped_events, "event");
-            text += &format!("incomplete: {events} came too fast to be written\n");
+            text += &format!("incomplete: {events} came too fast, or could not be written\n");
         }
         if summary.name.is_none() {
             text += "incomplete: the stream lacks its beginning\n";
@@ -184,7 +184,7 @@ mod tests {
         gather  1         -        -       1000 B   -     -        -
         unattributed: 30.0 µs of 40.0 µs watched, 75.0 %
         untimed launches: 1; their time is unattributed
-        incomplete: 2 events came too fast to be written
+        incomplete: 2 events came too fast, or could not be written
 
         timeline: out.json (for https://ui.perfetto.dev)
         ");

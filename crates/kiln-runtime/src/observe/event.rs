@@ -72,6 +72,9 @@ pub enum Happening {
         told: u64,
         /// Events that found no room and were dropped.
         dropped: u64,
+        /// Events that the watcher failed to take or to write.
+        #[serde(default)]
+        lost: u64,
     },
     /// Events were dropped, because they came faster than they could be written.
     EventsDropped {

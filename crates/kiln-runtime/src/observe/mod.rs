@@ -32,7 +32,7 @@ mod timeline;
 mod watcher;
 
 pub use event::{CleanupReason, Event, Happening};
-pub use recorder::{KernelCost, KernelRun, Recorder};
+pub use recorder::{KernelCost, KernelRun, Profiling, Recorder};
 pub use statistics::KernelStatistics;
 pub use stream::{WatchId, WatchReport};
 pub use summary::{DeviceSummary, KernelSummary, summarise};
@@ -51,7 +51,7 @@ impl Device {
     /// Tells a watcher everything that happens on this device from now on: what its caches, its pool, its kernels and graphs do. The
     /// device owns the watcher, and has told it everything when its last handle is gone, for which it waits for what was submitted.
     ///
-    /// Kernels are timed as [`set_profiling`](Self::set_profiling) says.
+    /// Kernels are timed as [`profile`](Self::profile) says.
     ///
     /// # Errors
     /// `Unsupported` without the feature `events` of the crate; `Io` where no thread can start.
@@ -74,7 +74,8 @@ impl Device {
         recorder.watch(Box::new(watcher), first)
     }
 
-    /// Ends a watch, after everything that was submitted is done and told; `None` where there is no such watch.
+    /// Ends a watch, after everything that was submitted is done and told; `None` where there is no such watch. A watcher that ends a
+    /// watch does not wait for it, and learns nothing of what was told.
     pub fn unwatch(&self, watch: WatchId) -> Option<WatchReport> {
         let recorder = self.api().recorder()?;
         settle(self.api());
@@ -89,12 +90,18 @@ impl Device {
         }
     }
 
-    /// Begins or ends counting and timing kernels. What was counted stays when it ends, and is forgotten when it begins anew.
+    /// Counts and times kernels while the result lives. What was counted stays when nobody wants it any more, and is forgotten when
+    /// somebody wants it anew.
     ///
     /// On the CPU every kernel is timed; on a GPU those that the device has [timestamps](crate::Feature::Timestamps) for,
     /// which makes each dispatch a pass of its own. Small kernels in a row that do the same are timed together.
     ///
     /// Without the feature `events` of the crate nothing is ever counted.
+    pub fn profile(&self) -> Profiling {
+        Profiling::new(self.api().recorder().cloned())
+    }
+
+    /// A switch of the device that counts and times kernels as [`profile`](Self::profile) does, for programs with one place that asks.
     pub fn set_profiling(&self, on: bool) {
         if let Some(recorder) = self.api().recorder() {
             recorder.set_profiling(on);

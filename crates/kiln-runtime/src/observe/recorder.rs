@@ -67,10 +67,49 @@ struct Inner {
     on: AtomicU8,
     device: OnceLock<String>,
     clock: UnixClock,
-    totals: Mutex<Totals>,
+    profile: Mutex<Profile>,
     queue: Arc<Queue>,
-    stream: Mutex<Option<Stream>>,
+    stream: Mutex<Stream>,
     graph_runs: AtomicU64,
+}
+
+/// What was counted, and who wants it counted.
+#[derive(Default)]
+struct Profile {
+    totals: Totals,
+    /// The switch of the device.
+    is_set: bool,
+    /// How many [`Profiling`] there are.
+    holders: usize,
+}
+
+impl Profile {
+    fn is_on(&self) -> bool {
+        self.is_set || self.holders > 0
+    }
+}
+
+/// Counts and times the kernels of a device while it lives, as [`Device::profile`](crate::Device::profile) says. It does not keep the
+/// device.
+#[derive(Debug)]
+#[must_use = "kernels are counted while it lives"]
+pub struct Profiling(Option<Recorder>);
+
+impl Profiling {
+    pub(super) fn new(recorder: Option<Recorder>) -> Self {
+        if let Some(recorder) = &recorder {
+            recorder.change_profile(|profile| profile.holders += 1);
+        }
+        Self(recorder)
+    }
+}
+
+impl Drop for Profiling {
+    fn drop(&mut self) {
+        if let Some(recorder) = &self.0 {
+            recorder.change_profile(|profile| profile.holders -= 1);
+        }
+    }
 }
 
 /// Kernels are counted.
@@ -92,16 +131,11 @@ impl Recorder {
         self.is(PROFILED | WATCHED | TRACED)
     }
 
-    /// Whether kernels are [counted](crate::Device::set_profiling).
-    pub fn is_profiled(&self) -> bool {
-        self.is(PROFILED)
-    }
-
     /// Takes what a submission ran, in order.
     pub fn record(&self, submission: u64, runs: Vec<KernelRun>) {
         if self.is(PROFILED) {
-            let mut totals = self.0.totals.lock();
-            runs.iter().for_each(|run| totals.add(run));
+            let mut profile = self.0.profile.lock();
+            runs.iter().for_each(|run| profile.totals.add(run));
         }
         if self.is(TRACED) {
             for KernelRun { name, launches, time, .. } in &runs {
@@ -164,35 +198,42 @@ impl Recorder {
 
     pub(super) fn watch(&self, watcher: Box<dyn Watcher>, first: Happening) -> Result<WatchId> {
         let mut stream = self.0.stream.lock();
-        let stream = stream.get_or_insert_with(|| Stream::new(Arc::clone(&self.0.queue)));
-        let id = stream.watch(self.device(), self.0.clock, watcher, first)?;
-        self.0.on.fetch_or(WATCHED, Ordering::Relaxed);
+        let id = stream.watch(&self.0.queue, self.device(), self.0.clock, watcher, first)?;
+        self.set(WATCHED, true);
         Ok(id)
     }
 
+    /// Waits with nothing locked: whoever it waits for may begin or end a watch.
     pub(super) fn unwatch(&self, id: WatchId) -> Option<WatchReport> {
         let mut stream = self.0.stream.lock();
-        let stream = stream.as_mut()?;
-        let report = stream.unwatch(id);
+        let ending = stream.unwatch(&self.0.queue, id)?;
         if !stream.is_watched() {
-            self.0.on.fetch_and(!WATCHED, Ordering::Relaxed);
+            self.set(WATCHED, false);
         }
-        report
+        drop(stream);
+        ending.wait()
     }
 
     /// Ends all watchers, after everything that was told.
     pub(super) fn end(&self) {
-        if let Some(stream) = self.0.stream.lock().as_mut() {
-            stream.end();
+        let last = || self.0.stream.lock().last();
+        while let Some(id) = last() {
+            self.unwatch(id);
         }
-        self.0.on.fetch_and(!WATCHED, Ordering::Relaxed);
     }
 
     pub(super) fn set_profiling(&self, on: bool) {
-        if on && !self.is(PROFILED) {
-            self.0.totals.lock().clear();
+        self.change_profile(|profile| profile.is_set = on);
+    }
+
+    fn change_profile(&self, change: impl FnOnce(&mut Profile)) {
+        let mut profile = self.0.profile.lock();
+        let was_on = profile.is_on();
+        change(&mut profile);
+        if profile.is_on() && !was_on {
+            profile.totals.clear();
         }
-        self.set(PROFILED, on);
+        self.set(PROFILED, profile.is_on());
     }
 
     pub(super) fn set_tracing(&self, on: bool) {
@@ -208,7 +249,7 @@ impl Recorder {
     }
 
     pub(super) fn kernel_statistics(&self) -> Vec<KernelStatistics> {
-        self.0.totals.lock().statistics()
+        self.0.profile.lock().totals.statistics()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The way of events from the threads that cause them to those who watch.
 //!
 //! A thread that tells something pushes a small record onto a bounded queue. One thread, which lives while somebody watches, makes events
-//! of the records and hands them on.
+//! of the records and hands them on. It ends by itself, and nobody waits for it with a lock: watchers are the user's code, and may begin
+//! and end watches.
 
 use super::clock::UnixClock;
 use super::event::{Event, Happening};
@@ -12,14 +13,16 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// The most events that wait. A submission of more of them alone still passes.
 const MAX_QUEUED: usize = 1 << 16;
 /// How long an event waits at most before it is handed on. Waking the thread for each would cost more than telling it.
 const INTERVAL: Duration = Duration::from_millis(10);
+/// The most events that a watcher takes before it is flushed: as lines, some ten kilobytes.
+const MAX_UNFLUSHED: u64 = 256;
 
 /// Names a watcher of a device, to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,12 +31,12 @@ pub struct WatchId(u64);
 /// What a watcher was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchReport {
-    /// Events that it took, the end of the watch included.
+    /// Events that it took and flushed, the end of the watch included.
     pub told: u64,
     /// Events that found no room and were dropped before it saw them.
     pub dropped: u64,
-    /// How often it failed to take an event, or to flush those that it took.
-    pub failed: u64,
+    /// Events that it failed to take, or took and failed to flush.
+    pub lost: u64,
 }
 
 /// What a thread tells, as it is queued.
@@ -47,7 +50,7 @@ pub(super) enum What {
     Dropped(u64),
     Watch {
         id: WatchId,
-        watcher: Box<dyn Watcher>,
+        watcher: Guarded,
         first: Happening,
     },
     Unwatch {
@@ -68,12 +71,20 @@ impl What {
     }
 }
 
-/// The queue, and the thread behind it.
+/// Who watches, and the thread that tells them.
+#[derive(Default)]
 pub(super) struct Stream {
-    queue: Arc<Queue>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<ThreadId>,
     watchers: Vec<WatchId>,
-    next: u64,
+    ids: u64,
+}
+
+/// A watch that is about to end.
+pub(super) enum Ending {
+    /// When the thread sends its report.
+    Later(Receiver<WatchReport>),
+    /// When the thread, which asks for it, goes on.
+    Own,
 }
 
 #[derive(Default)]
@@ -89,7 +100,10 @@ struct State {
     events: usize,
     /// Events that were dropped since the last record.
     dropped: u64,
-    is_over: bool,
+    /// Whether somebody waits for what is among the records.
+    is_urgent: bool,
+    /// Whether there is a thread that takes the records.
+    is_running: bool,
 }
 
 impl State {
@@ -103,10 +117,24 @@ impl State {
 }
 
 impl Queue {
-    /// Queues a record; drops it where there is no room.
+    /// Queues a record; drops it where there is no room, or nobody to take it.
     pub(super) fn push(&self, what: What) {
-        let (now, events) = (Instant::now(), what.events());
+        let now = Instant::now();
         let mut state = self.state.lock();
+        if state.is_running {
+            self.add(&mut state, now, what);
+        }
+    }
+
+    /// Queues a record for a thread that runs, or must be started now: then it is `true`.
+    fn push_first(&self, what: What) -> bool {
+        let mut state = self.state.lock();
+        self.add(&mut state, Instant::now(), what);
+        !std::mem::replace(&mut state.is_running, true)
+    }
+
+    fn add(&self, state: &mut State, now: Instant, what: What) {
+        let events = what.events();
         if state.events > 0 && state.events + events > MAX_QUEUED && events > 0 {
             state.dropped += events as u64;
             return;
@@ -115,81 +143,93 @@ impl Queue {
         state.records.push((now, what));
         let was_low = state.events < MAX_QUEUED / 2;
         state.events += events;
+        state.is_urgent |= events == 0;
         if events == 0 || (was_low && state.events >= MAX_QUEUED / 2) {
             self.filled.notify_one();
         }
     }
 
-    /// Exchanges the records for none, after a while. `false` where there will be no more.
-    fn swap(&self, records: &mut Vec<(Instant, What)>) -> bool {
+    /// Exchanges the records for none, after a while.
+    fn swap(&self, records: &mut Vec<(Instant, What)>) {
         let mut state = self.state.lock();
-        if !state.is_over && state.events < MAX_QUEUED / 2 {
+        if !state.is_urgent && state.events < MAX_QUEUED / 2 {
             self.filled.wait_for(&mut state, INTERVAL);
         }
         state.note_dropped(Instant::now());
         std::mem::swap(&mut state.records, records);
-        state.events = 0;
-        !state.is_over
+        (state.events, state.is_urgent) = (0, false);
+    }
+
+    /// Ends the thread that has no watcher, unless there is one for it among the records; the others are for nobody.
+    fn end(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.records.iter().any(|(_, what)| matches!(what, What::Watch { .. })) {
+            return false;
+        }
+        *state = State::default();
+        true
+    }
+
+    /// Forgets everything, so that nobody waits for a thread that is not there.
+    fn abandon(&self) {
+        let left = std::mem::take(&mut *self.state.lock());
+        // Not while it is locked: watchers may be among it.
+        drop(left);
     }
 }
 
 impl Stream {
-    pub(super) fn new(queue: Arc<Queue>) -> Self {
-        Self { queue, thread: None, watchers: Vec::new(), next: 1 }
-    }
-
     pub(super) fn is_watched(&self) -> bool {
         !self.watchers.is_empty()
+    }
+
+    pub(super) fn last(&self) -> Option<WatchId> {
+        self.watchers.last().copied()
     }
 
     /// Adds a watcher, which sees everything that is told from here on.
     pub(super) fn watch(
         &mut self,
+        queue: &Arc<Queue>,
         device: &str,
         clock: UnixClock,
         watcher: Box<dyn Watcher>,
         first: Happening,
     ) -> Result<WatchId> {
-        if self.thread.is_none() {
-            *self.queue.state.lock() = State::default();
-            let writer =
-                Writer { queue: Arc::clone(&self.queue), clock, device: device.to_string(), taken: Vec::new() };
+        let id = WatchId(self.ids);
+        if queue.push_first(What::Watch { id, watcher: Guarded(Some(watcher)), first }) {
+            let writer = Writer { queue: Arc::clone(queue), clock, device: device.to_string(), taken: Vec::new() };
             let spawned = std::thread::Builder::new().name("kiln-events".into()).spawn(move || writer.run());
-            self.thread = Some(spawned.map_err(|error| {
+            let started = spawned.map_err(|error| {
+                queue.abandon();
                 Error::new(ErrorKind::Io, format!("expected a thread that writes events, found none: {error}"))
                     .with_source(error)
-            })?);
+            })?;
+            self.thread = Some(started.thread().id());
         }
-        let id = WatchId(self.next);
-        self.next += 1;
+        self.ids += 1;
         self.watchers.push(id);
-        self.queue.push(What::Watch { id, watcher, first });
         Ok(id)
     }
 
     /// Ends a watcher after everything that was told so far; `None` where there is no such. The thread ends with the last one.
-    pub(super) fn unwatch(&mut self, id: WatchId) -> Option<WatchReport> {
+    pub(super) fn unwatch(&mut self, queue: &Queue, id: WatchId) -> Option<Ending> {
         let place = self.watchers.iter().position(|&known| known == id)?;
         self.watchers.remove(place);
-        // A watcher may hold the last handle of the device, and drop it on the thread itself, which then ends right after.
-        let is_own = self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id());
         let (report, reported) = mpsc::channel();
-        self.queue.push(What::Unwatch { id, report });
-        if self.watchers.is_empty() {
-            self.queue.state.lock().is_over = true;
-            self.queue.filled.notify_one();
-            if let Some(thread) = self.thread.take().filter(|_| !is_own) {
-                // Watchers that panic are caught; anything else was reported by the thread itself.
-                let _ = thread.join();
-            }
-        }
-        if is_own { Some(WatchReport::default()) } else { reported.recv().ok() }
+        queue.push(What::Unwatch { id, report });
+        // A watcher may end a watch, or drop the last handle of the device.
+        let is_own = self.thread == Some(std::thread::current().id());
+        Some(if is_own { Ending::Own } else { Ending::Later(reported) })
     }
+}
 
-    /// Ends all watchers.
-    pub(super) fn end(&mut self) {
-        while let Some(&id) = self.watchers.last() {
-            self.unwatch(id);
+impl Ending {
+    /// Waits for the end; `None` where the thread ended without a report.
+    pub(super) fn wait(self) -> Option<WatchReport> {
+        match self {
+            Self::Later(reported) => reported.recv().ok(),
+            Self::Own => Some(WatchReport::default()),
         }
     }
 }
@@ -205,20 +245,23 @@ struct Writer {
 /// A watcher with what it took.
 struct Taking {
     id: WatchId,
-    watcher: Box<dyn Watcher>,
+    watcher: Guarded,
+    /// Events that it took since it was flushed.
+    unflushed: u64,
     report: WatchReport,
+    has_failed: bool,
 }
 
 impl Writer {
     fn run(mut self) {
         let mut records = Vec::new();
         loop {
-            let goes_on = self.queue.swap(&mut records);
+            self.queue.swap(&mut records);
             for (at, what) in records.drain(..) {
                 self.hand_on(at, what);
             }
             self.taken.iter_mut().for_each(Taking::flush);
-            if !goes_on {
+            if self.taken.is_empty() && self.queue.end() {
                 return;
             }
         }
@@ -238,18 +281,23 @@ impl Writer {
                 }
             }
             What::Watch { id, watcher, first } => {
-                let mut taking = Taking { id, watcher, report: WatchReport::default() };
+                let report = WatchReport::default();
+                let mut taking = Taking { id, watcher, unflushed: 0, report, has_failed: false };
                 taking.take(&self.event(at, first));
                 self.taken.push(taking);
             }
             What::Unwatch { id, report } => {
                 let Some(place) = self.taken.iter().position(|taking| taking.id == id) else { return };
                 let mut taking = self.taken.remove(place);
-                let WatchReport { told, dropped, .. } = taking.report;
-                taking.take(&self.event(at, Happening::WatchEnded { told, dropped }));
                 taking.flush();
+                let WatchReport { told, dropped, lost } = taking.report;
+                taking.take(&self.event(at, Happening::WatchEnded { told, dropped, lost }));
+                taking.flush();
+                let told = taking.report;
+                // Before it is told: then its file is free.
+                drop(taking);
                 // Nobody may wait for it.
-                let _ = report.send(taking.report);
+                let _ = report.send(told);
             }
         }
     }
@@ -264,29 +312,70 @@ impl Writer {
     }
 }
 
-impl Taking {
-    fn take(&mut self, event: &Event) {
-        match guard(|| self.watcher.take(event)) {
-            Ok(()) => self.report.told += 1,
-            Err(error) => self.fail(&error),
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Err(error) = guard(|| self.watcher.flush()) {
-            self.fail(&error);
-        }
-    }
-
-    fn fail(&mut self, error: &io::Error) {
-        self.report.failed += 1;
-        if self.report.failed == 1 {
-            tracing::warn!(%error, "a watcher of a device failed; further failures are only counted");
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Otherwise the queue has ended already, and may be that of another thread.
+        if std::thread::panicking() {
+            self.queue.abandon();
         }
     }
 }
 
-/// A watcher is the user's code: its panic is a failure like any other, and must not end the stream.
+impl Taking {
+    fn take(&mut self, event: &Event) {
+        match self.watcher.call(|watcher| watcher.take(event)) {
+            Ok(()) => self.unflushed += 1,
+            Err(error) => self.fail(1, &error),
+        }
+        if self.unflushed >= MAX_UNFLUSHED {
+            self.flush();
+        }
+    }
+
+    /// What was taken is told only where it was flushed.
+    fn flush(&mut self) {
+        let taken = std::mem::take(&mut self.unflushed);
+        match self.watcher.call(Watcher::flush) {
+            Ok(()) => self.report.told += taken,
+            Err(error) => self.fail(taken, &error),
+        }
+    }
+
+    fn fail(&mut self, lost: u64, error: &io::Error) {
+        self.report.lost += lost;
+        if !std::mem::replace(&mut self.has_failed, true) {
+            // Whoever listens is the user's code too.
+            let _ = guard(|| {
+                tracing::warn!(%error, "a watcher of a device failed; further events that it loses are only counted");
+                Ok(())
+            });
+        }
+    }
+}
+
+/// A watcher is the user's code: its panic is a failure like any other, and must not end the stream, not even when it is dropped.
+pub(super) struct Guarded(Option<Box<dyn Watcher>>);
+
+impl Guarded {
+    fn call(&mut self, work: impl FnOnce(&mut dyn Watcher) -> io::Result<()>) -> io::Result<()> {
+        self.0.as_deref_mut().map_or(Ok(()), |watcher| guard(|| work(watcher)))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let watcher = self.0.take();
+        let _ = guard(|| {
+            drop(watcher);
+            Ok(())
+        });
+    }
+}
+
 fn guard(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the watcher panicked")))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        // Dropping what was thrown may panic again.
+        std::mem::forget(panic);
+        Err(io::Error::other("the watcher panicked"))
+    })
 }

@@ -25,7 +25,7 @@ pub struct DeviceSummary {
     pub unattributed_ns: u64,
     /// Launches that were not timed: their time is in the rest.
     pub untimed_launches: u64,
-    /// Events that were dropped.
+    /// Events that were dropped, or lost by who watched.
     pub dropped_events: u64,
     /// Whether the stream lacks its end: what ran last may be missing.
     pub is_cut_off: bool,
@@ -120,7 +120,10 @@ impl DeviceEvents<'_> {
                     (summary.name, summary.threads) = (Some(name.clone()), *threads);
                     watches += 1;
                 }
-                Happening::WatchEnded { .. } => watches -= 1,
+                Happening::WatchEnded { lost, .. } => {
+                    watches -= 1;
+                    summary.dropped_events = summary.dropped_events.saturating_add(*lost);
+                }
                 Happening::EventsDropped { count } => {
                     summary.dropped_events = summary.dropped_events.saturating_add(*count);
                 }

@@ -14,13 +14,13 @@ pub trait Watcher: Send + 'static {
     /// Takes one event.
     ///
     /// # Errors
-    /// What went wrong; it is counted, and reported once through `tracing`.
+    /// What went wrong. The event is counted as lost, and the first fault reported through `tracing`.
     fn take(&mut self, event: &Event) -> io::Result<()>;
 
-    /// Called when there are no more events for now, and at the end.
+    /// Called when there are no more events for now, after some hundred of them, and at the end.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// As [`take`](Self::take), for all events that were taken since the last flush.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -28,14 +28,13 @@ pub trait Watcher: Send + 'static {
 
 const DEFAULT_MAX_FILE_BYTES: u64 = 64 << 20;
 const DEFAULT_MAX_FILES: usize = 4;
-/// Lines are handed to the system together, up to so many bytes.
-const MAX_BATCH_BYTES: usize = 64 << 10;
 
 /// Writes events to a file that is bounded by rotation, one line of JSON each: within some milliseconds, and all of them before the
 /// device is gone.
 #[derive(Debug)]
 pub struct EventFile {
     file: LineFile,
+    /// Lines that are handed to the system together.
     batch: String,
 }
 
@@ -68,7 +67,7 @@ impl Watcher for EventFile {
     fn take(&mut self, event: &Event) -> io::Result<()> {
         self.batch.push_str(&event.to_json_line()?);
         self.batch.push('\n');
-        if self.batch.len() < MAX_BATCH_BYTES { Ok(()) } else { self.flush() }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -86,7 +85,7 @@ impl Watcher for EventFile {
 pub struct EventChannel(SyncSender<Event>);
 
 impl EventChannel {
-    /// A watcher and its receiver, which can fall behind by at most `capacity` events: what finds no room is counted as a failure.
+    /// A watcher and its receiver, which can fall behind by at most `capacity` events: what finds no room is lost.
     pub fn new(capacity: usize) -> (Self, Receiver<Event>) {
         let (sender, receiver) = mpsc::sync_channel(capacity);
         (Self(sender), receiver)

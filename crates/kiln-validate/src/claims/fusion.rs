@@ -89,12 +89,9 @@ fn cost(
         device.synchronize()?;
         Ok(launched() - before)
     };
-    // Somebody else may count already, and goes on.
-    let was_profiled = device.api().recorder().is_some_and(kiln::observe::Recorder::is_profiled);
-    device.set_profiling(true);
-    let ran = compute();
-    device.set_profiling(was_profiled);
-    let ran = ran?;
+    let profiling = device.profile();
+    let ran = compute()?;
+    drop(profiling);
     let judged = work.judge(inputs, &Ours::read(&results[results.len() - 1..])?);
     let detail = format!("{name}: {}", judged.as_ref().err().map_or("right", String::as_str));
     let output = Check { name: check::OUTPUT.to_string(), passed: judged.is_ok(), detail };

@@ -5,6 +5,7 @@ use super::publish::publish;
 use crate::Device;
 use crate::device::WeakDevice;
 use kiln_cache::CacheMetrics;
+use kiln_runtime::Profiling;
 use kiln_runtime::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_prometheus};
 use parking_lot::Mutex;
 use std::fmt;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Weak};
 ///
 /// It owns none of them: a device goes when the program drops it, at most a snapshot later. Its last numbers stay, with
 /// `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of its devices are
-/// [counted and timed](kiln_runtime::Device::set_profiling).
+/// [counted and timed](kiln_runtime::Device::profile).
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
@@ -29,12 +30,11 @@ struct Place {
     label: String,
     state: State,
     kernels: KernelLabels,
-    /// Whether the watch began to time the device's kernels, and is the one to end it.
-    began_profiling: bool,
 }
 
 enum State {
-    Open(WeakDevice),
+    /// The device, whose kernels are timed.
+    Open { device: WeakDevice, _profiling: Profiling },
     /// What it told when it went.
     Closed(Vec<Metric>),
 }
@@ -49,13 +49,11 @@ impl Watch {
     /// already is not added again.
     pub fn add(&self, device: &Device) {
         let mut places = self.0.places.lock();
-        let is_there = |place: &Place| matches!(&place.state, State::Open(known) if known.is_of(device));
+        let is_there = |place: &Place| matches!(&place.state, State::Open { device: known, .. } if known.is_of(device));
         if places.iter().any(is_there) {
             return;
         }
         let id = &device.info().id;
-        let began_profiling = !device.api().recorder().is_some_and(kiln_runtime::Recorder::is_profiled);
-        device.set_profiling(true);
         let of_id = places.iter().filter(|place| place.id == *id).count();
         let free = places.iter_mut().position(|place| place.id == *id && matches!(place.state, State::Closed(_)));
         let label = match free {
@@ -63,8 +61,8 @@ impl Watch {
             None if of_id == 0 => id.clone(),
             None => format!("{id}#{}", of_id + 1),
         };
-        let (state, kernels) = (State::Open(device.downgrade()), KernelLabels::default());
-        let place = Place { id: id.clone(), label, state, kernels, began_profiling };
+        let state = State::Open { device: device.downgrade(), _profiling: device.profile() };
+        let place = Place { id: id.clone(), label, state, kernels: KernelLabels::default() };
         let number = free.unwrap_or(places.len());
         match free {
             Some(number) => places[number] = place,
@@ -82,8 +80,8 @@ impl Watch {
         for place in &mut *self.0.places.lock() {
             let told = match &place.state {
                 State::Closed(last) => last.clone(),
-                State::Open(weak) => {
-                    let Some(device) = weak.upgrade() else { continue };
+                State::Open { device, .. } => {
+                    let Some(device) = device.upgrade() else { continue };
                     let told = place.tell(&device, 1.0, &device.plan_cache_stats());
                     held.push(device);
                     told
@@ -121,18 +119,6 @@ impl Place {
         join(&mut told, self.kernels.metrics(&device.kernel_statistics()));
         label(&mut told, "device", &self.label);
         told
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        for place in self.places.get_mut().iter().filter(|place| place.began_profiling) {
-            if let State::Open(weak) = &place.state
-                && let Some(device) = weak.upgrade()
-            {
-                device.set_profiling(false);
-            }
-        }
     }
 }
 

@@ -165,7 +165,7 @@ fn a_device_that_goes_leaves_its_last_numbers() {
     assert_eq!(value(&watch.to_prometheus(), misses), Some(0.0));
 }
 
-/// The watch times kernels while it lives, unless somebody else did before.
+/// The watch times kernels while it lives.
 #[test]
 fn kernels_are_timed_as_long_as_the_watch_lives() {
     let device = cpu();
@@ -183,4 +183,29 @@ fn kernels_are_timed_as_long_as_the_watch_lives() {
     drop(watch);
     work(&device).unwrap();
     assert_eq!(launches(), 2, "the end of the watch ended what it did not begin");
+}
+
+/// R7.3: who began to count does not end it for the others, and none of them begins anew.
+#[test]
+fn kernels_are_timed_until_the_last_who_wants_it_is_gone() {
+    let device = cpu();
+    let launches = || device.kernel_statistics().iter().map(|kernel| kernel.launches).sum::<u64>();
+    let (first, second) = (Watch::new(), Watch::new());
+    first.add(&device);
+    work(&device).unwrap();
+    second.add(&device);
+    device.set_profiling(true);
+    let profiling = device.profile();
+    let holders: [Box<dyn FnOnce()>; 4] = [
+        Box::new(|| drop(first)),
+        Box::new(|| device.set_profiling(false)),
+        Box::new(|| drop(second)),
+        Box::new(|| drop(profiling)),
+    ];
+    for (gone, end) in (1..).zip(holders) {
+        assert_eq!(launches(), gone);
+        end();
+        work(&device).unwrap();
+    }
+    assert_eq!(launches(), 4, "counted although nobody wants it");
 }

@@ -9,6 +9,8 @@ use kiln::{DType, Device, Feature, Graph, PoolConfig, Tensor};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// What is told while `work` runs.
 fn told(device: &Device, work: impl FnOnce()) -> Vec<Event> {
@@ -17,11 +19,11 @@ fn told(device: &Device, work: impl FnOnce()) -> Vec<Event> {
     work();
     let report = device.unwatch(watch).unwrap();
     let events: Vec<Event> = events.iter().collect();
-    assert_eq!(report, WatchReport { told: events.len() as u64, dropped: 0, failed: 0 });
+    assert_eq!(report, WatchReport { told: events.len() as u64, dropped: 0, lost: 0 });
     assert!(events.iter().all(|event| event.device == device.info().id));
     assert!(matches!(events[0].what, Happening::WatchBegan { .. }), "{:?}", events[0]);
     let last = events.len() as u64 - 1;
-    assert_eq!(events[events.len() - 1].what, Happening::WatchEnded { told: last, dropped: 0 });
+    assert_eq!(events[events.len() - 1].what, Happening::WatchEnded { told: last, dropped: 0, lost: 0 });
     events
 }
 
@@ -176,7 +178,8 @@ fn a_file_is_whole_when_the_device_is_gone() {
         let runs = |event: &&Event| matches!(&event.what, Happening::KernelRun { duration_ns, .. } if duration_ns.is_some() == timed);
         assert_eq!(events.iter().filter(runs).count(), 5, "{id}");
         let last = &events[events.len() - 1];
-        assert_eq!(last.what, Happening::WatchEnded { told: events.len() as u64 - 1, dropped: 0 }, "{id}");
+        let told = events.len() as u64 - 1;
+        assert_eq!(last.what, Happening::WatchEnded { told, dropped: 0, lost: 0 }, "{id}");
         let reserved = events.iter().rev().find_map(|event| match event.what {
             Happening::PoolGaveBack { reserved_bytes, .. } => Some(reserved_bytes),
             _ => None,
@@ -229,9 +232,129 @@ fn a_watcher_that_fails_is_counted() {
         told(&device, || Tensor::ones(9, DType::F32, &device).unwrap().add_scalar(1.0).unwrap().eval().unwrap());
     let report = device.unwatch(broken).unwrap();
     assert_eq!((report.told, report.dropped), (0, 0));
-    assert!(report.failed >= events.len() as u64 - 2, "{report:?}");
+    assert!(report.lost >= events.len() as u64 - 2, "{report:?}");
     assert_eq!(device.unwatch(broken), None, "gone");
     device.synchronize().unwrap();
+}
+
+fn work(device: &Device) {
+    Tensor::ones(9, DType::F32, device).unwrap().add_scalar(1.0).unwrap().eval().unwrap();
+}
+
+/// Takes everything, and fails to flush so often.
+struct Unflushed(EventChannel, usize);
+
+impl Watcher for Unflushed {
+    fn take(&mut self, event: &Event) -> io::Result<()> {
+        self.0.take(event)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let fails = self.1 > 0;
+        self.1 = self.1.saturating_sub(1);
+        if fails { Err(io::Error::other("no room")) } else { Ok(()) }
+    }
+}
+
+/// What was taken and could not be written is lost, and the stream says so as soon as it can.
+#[test]
+fn events_that_could_not_be_flushed_are_lost() {
+    let device = Device::cpu().unwrap();
+    for failures in [1, usize::MAX] {
+        let (channel, events) = EventChannel::new(1000);
+        let watch = device.watch(Unflushed(channel, failures)).unwrap();
+        work(&device);
+        let report = device.unwatch(watch).unwrap();
+        let taken: Vec<Event> = events.iter().collect();
+        assert_eq!(report.told + report.lost, taken.len() as u64, "{report:?}");
+        if failures > 1 {
+            assert_eq!(report.told, 0, "{report:?}");
+            continue;
+        }
+        assert!(report.told > 0 && report.lost > 0, "{report:?}");
+        let ended = Happening::WatchEnded { told: report.told - 1, dropped: 0, lost: report.lost };
+        assert_eq!(taken.last().map(|event| &event.what), Some(&ended));
+    }
+}
+
+/// A file on a disk that is full.
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_that_found_no_room_on_disk_are_lost() {
+    let device = Device::cpu().unwrap();
+    let watch = device.watch(EventFile::open("/dev/full").unwrap()).unwrap();
+    (0..100).for_each(|_| work(&device));
+    let report = device.unwatch(watch).unwrap();
+    assert_eq!((report.told, report.dropped), (0, 0), "{report:?}");
+    assert!(report.lost > 100, "{report:?}");
+}
+
+/// Fails where `work` does, or never ends.
+fn ending(work: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        work();
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(Duration::from_secs(60)).expect("an end");
+}
+
+/// The stream survives whatever a watcher does, until its last breath.
+#[test]
+fn a_watcher_that_panics_when_it_is_dropped_ends_nothing() {
+    struct Fragile;
+    impl Watcher for Fragile {
+        fn take(&mut self, _: &Event) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            panic!("planted");
+        }
+    }
+    ending(|| {
+        let device = Device::cpu().unwrap();
+        let fragile = device.watch(Fragile).unwrap();
+        let events = told(&device, || {
+            let report = device.unwatch(fragile).unwrap();
+            assert_eq!((report.dropped, report.lost), (0, 0));
+            work(&device);
+        });
+        assert!(events.iter().any(|event| matches!(event.what, Happening::KernelRun { .. })));
+        // Ended by the end of the device.
+        device.watch(Fragile).unwrap();
+    });
+}
+
+/// A watcher may end and begin watches, also while somebody waits for its own end.
+#[test]
+fn a_watcher_can_end_a_watch() {
+    struct Ender(Device, Option<kiln::observe::WatchId>, mpsc::Sender<Option<WatchReport>>);
+    impl Watcher for Ender {
+        fn take(&mut self, event: &Event) -> io::Result<()> {
+            // Told to it while the test waits for the end of this watch.
+            if matches!(event.what, Happening::WatchEnded { .. })
+                && let Some(other) = self.1.take()
+            {
+                self.2.send(self.0.unwatch(other)).unwrap();
+                self.0.watch(EventChannel::new(9).0).unwrap();
+            }
+            Ok(())
+        }
+    }
+    ending(|| {
+        let device = Device::cpu().unwrap();
+        let (channel, events) = EventChannel::new(1000);
+        let other = device.watch(channel).unwrap();
+        let (send, reports) = mpsc::channel();
+        let ender = device.watch(Ender(device.clone(), Some(other), send)).unwrap();
+        assert!(device.unwatch(ender).unwrap().told > 0);
+        assert_eq!(reports.recv().unwrap(), Some(WatchReport::default()), "it cannot wait for itself");
+        assert_eq!(device.unwatch(other), None);
+        let last = events.iter().last().unwrap();
+        assert!(matches!(last.what, Happening::WatchEnded { .. }), "{last:?}");
+    });
 }
 
 /// What comes too fast is dropped, and the stream says so.
