@@ -7,6 +7,7 @@ use super::report::RunReport;
 use super::run;
 use super::units::{self, Unit};
 use crate::buffer::Buffer;
+use crate::observe::Recorder;
 use crate::rebinding::Rebinding;
 use kiln_ir::Result;
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct GraphPlan {
     /// For each declared buffer, whether a node writes to it.
     is_written: Vec<bool>,
     units: Vec<Unit>,
+    /// Who watches the devices of the units, each once: a run has no need to look for them.
+    recorders: Vec<Recorder>,
     workers: usize,
 }
 
@@ -31,12 +34,14 @@ impl GraphPlan {
         for used in nodes.iter().flat_map(|node| &node.uses).filter(|used| used.how.is_write()) {
             is_written[used.declared] = true;
         }
+        let units = units::divide(nodes, edges, order);
         Self {
             nodes: nodes.iter().map(|node| (node.name.clone(), node.kind)).collect(),
             order: order.to_vec(),
             buffers: buffers.to_vec(),
             is_written,
-            units: units::divide(nodes, edges, order),
+            recorders: recorders(&units),
+            units,
             workers: crate::cores(),
         }
     }
@@ -81,7 +86,7 @@ impl GraphPlan {
         let bind =
             |unit: &Unit| unit.work.rebound(&rebinding).map_err(|error| error.context(unit.describe(&self.nodes)));
         let rebound = self.units.iter().map(bind).collect::<Result<Vec<_>>>()?;
-        run::run(&self.nodes, &self.units, &rebound, self.workers)
+        run::run(&self.nodes, &self.units, &rebound, &self.recorders, self.workers)
     }
 
     fn rebinding(&self, bindings: &[(&str, &Buffer)]) -> Result<Rebinding> {
@@ -124,9 +129,46 @@ impl GraphPlan {
     }
 }
 
+/// In the order of the units. Buffers are replaced by others of the same device.
+fn recorders(units: &[Unit]) -> Vec<Recorder> {
+    let mut found: Vec<Recorder> = Vec::new();
+    for recorder in units.iter().filter_map(|unit| unit.work.device_buffer()?.api().recorder()) {
+        if !found.iter().any(|known| known.is_same(recorder)) {
+            found.push(recorder.clone());
+        }
+    }
+    found
+}
+
 impl fmt::Debug for GraphPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let order: Vec<&str> = self.order().collect();
         f.debug_struct("GraphPlan").field("order", &order).field("workers", &self.workers).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::Graph;
+    use crate::null::NullDevice;
+
+    /// R7.1: what a run asks whether somebody watches are its devices, however many nodes they have.
+    #[test]
+    fn a_plan_knows_each_recorder_once() {
+        let devices = [(); 2].map(|()| NullDevice::new().into_device().unwrap());
+        let mut graph = Graph::new();
+        for (number, device) in devices.iter().enumerate() {
+            let name = |what: &str| format!("{what} {number}");
+            let (from, to) = (device.buffer(64).unwrap(), device.buffer(64).unwrap());
+            graph.buffer(name("from"), &from).unwrap();
+            graph.buffer(name("to"), &to).unwrap();
+            for copy in ["one", "another", "third"] {
+                graph.copy(name(copy), &from, &to).unwrap();
+            }
+        }
+        let plan = graph.compile().unwrap();
+        let recorders = devices.iter().map(|device| device.api().recorder().unwrap());
+        assert_eq!(plan.recorders.len(), 2);
+        assert!(recorders.zip(&plan.recorders).all(|(recorder, known)| recorder.is_same(known)));
     }
 }

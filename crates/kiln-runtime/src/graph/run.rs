@@ -20,12 +20,13 @@ pub(super) fn run(
     nodes: &[(String, NodeKind)],
     units: &[Unit],
     rebound: &[Option<Work>],
+    recorders: &[Recorder],
     workers: usize,
 ) -> Result<RunReport> {
     let work: Vec<&Work> =
         units.iter().zip(rebound).map(|(unit, rebound)| rebound.as_ref().unwrap_or(&unit.work)).collect();
     let _span = span(
-        recorders(&work).find(|recorder| recorder.is_traced()),
+        recorders.iter().find(|recorder| recorder.is_traced()),
         |device| tracing::debug_span!(target: "kiln", "graph_run", device, nodes = nodes.len()),
     );
     let missing: Vec<usize> = units.iter().map(|unit| unit.predecessors).collect();
@@ -39,8 +40,8 @@ pub(super) fn run(
         idle: 0,
         failed: None,
     };
-    let run =
-        Run { nodes, units, work, workers, began: Instant::now(), state: Mutex::new(state), wake: Condvar::new() };
+    let (began, state, wake) = (Instant::now(), Mutex::new(state), Condvar::new());
+    let run = Run { nodes, units, work, recorders, workers, began, state, wake };
     std::thread::scope(|scope| run.serve(scope, 0));
     run.finish()
 }
@@ -49,6 +50,7 @@ struct Run<'a> {
     nodes: &'a [(String, NodeKind)],
     units: &'a [Unit],
     work: Vec<&'a Work>,
+    recorders: &'a [Recorder],
     workers: usize,
     began: Instant,
     state: Mutex<State>,
@@ -236,17 +238,12 @@ impl<'a> Run<'a> {
             }));
         }
         nodes.sort_by_key(|(node, _)| node.start_ns);
-        if let Some(first) = recorders(&self.work).find(|recorder| recorder.is_watched()) {
+        if let Some(first) = self.recorders.iter().find(|recorder| recorder.is_watched()) {
             tell::run(first, self.began, total_ns, state.workers, &nodes);
         }
         let nodes = nodes.into_iter().map(|(node, _)| node).collect();
         Ok(RunReport { nodes, workers: state.workers, total_ns })
     }
-}
-
-/// Who watches the devices of the graph.
-fn recorders<'a>(work: &'a [&Work]) -> impl Iterator<Item = &'a Recorder> {
-    work.iter().filter_map(|work| work.device_buffer()?.api().recorder())
 }
 
 fn submit(commands: &[Command]) -> Result<Option<u64>> {

@@ -186,6 +186,11 @@ impl Recorder {
         self.0.graph_runs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Whether both are the recorder of one device.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Says whose recorder it is. The first word holds.
     pub(crate) fn set_device(&self, id: &str) {
         self.0.device.get_or_init(|| id.to_string());
