@@ -5,6 +5,7 @@
 
 use kiln_runtime::{KernelRun, Recorder};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,8 +47,7 @@ impl Stamps {
     pub(crate) fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Self {
         let has_stamps = device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
         let period_ns = has_stamps.then(|| f64::from(queue.get_timestamp_period()));
-        let clock = Mutex::new(DeviceClock { base: Instant::now(), offset_ns: None });
-        Self { recorder: Recorder::new(), period_ns, spare: Mutex::default(), clock }
+        Self { recorder: Recorder::new(), period_ns, spare: Mutex::default(), clock: Mutex::default() }
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {
@@ -87,20 +87,21 @@ impl Stamps {
 
     /// Puts times to runs, where they make sense.
     fn fill(&self, runs: &mut [KernelRun], ticks: &[u64], submitted: Instant) {
-        let (Some(period), Some(&first)) = (self.period_ns, ticks.first()) else { return };
-        // Differences first: the ticks of a machine that is up for months have more bits than a float.
-        let nanos = |tick: u64| (tick.saturating_sub(first) as f64 * period) as u64;
-        let start = self.clock.lock().host_time((first as f64 * period) as i128, submitted);
-        for (run, pair) in runs.iter_mut().zip(ticks.chunks_exact(2)) {
-            if let [began, ended] = *pair
-                && first <= began
-                && began <= ended
-            {
-                let took = Duration::from_nanos(nanos(ended) - nanos(began));
-                run.time = Some((start + Duration::from_nanos(nanos(began)), took));
-            }
+        let (Some(period_ns), Some(&first)) = (self.period_ns, ticks.first()) else { return };
+        let pairs = || ticks.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        let makes_sense = |&(began, ended): &(u64, u64)| first <= began && began <= ended;
+        let last = pairs().take(runs.len()).filter(makes_sense).map(|(_, ended)| ended).max().unwrap_or(first);
+        let start = self.clock.lock().host_time(first..last, period_ns, submitted, Instant::now());
+        let nanos = |tick: u64| nanos(tick - first, period_ns);
+        for (run, (began, ended)) in runs.iter_mut().zip(pairs()).filter(|(_, pair)| makes_sense(pair)) {
+            run.time = Some((start + nanos(began), nanos(ended) - nanos(began)));
         }
     }
+}
+
+/// Of a difference: the ticks themselves have more bits than a float where a machine is up for months.
+fn nanos(ticks: u64, period_ns: f64) -> Duration {
+    Duration::from_nanos((ticks as f64 * period_ns) as u64)
 }
 
 impl StampSet {
@@ -159,22 +160,30 @@ impl Watched {
 }
 
 /// Where the clock of the device is on that of the host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct DeviceClock {
-    base: Instant,
-    /// What is added to device time for host time since `base`.
-    offset_ns: Option<i128>,
+    /// The end of the last submission on both. Each submission moves it, because the two clocks drift apart.
+    last: Option<(u64, Instant)>,
 }
 
 impl DeviceClock {
-    /// The host time of the first timestamp of a submission. No kernel begins before it was submitted: that is all that is
-    /// known, and exact where the device was idle. The offset only grows, so what ran in order stays in order.
-    fn host_time(&mut self, first_ns: i128, submitted: Instant) -> Instant {
-        let submitted_ns = submitted.saturating_duration_since(self.base).as_nanos() as i128;
-        let least = submitted_ns - first_ns;
-        let offset = self.offset_ns.map_or(least, |offset| offset.max(least));
-        self.offset_ns = Some(offset);
-        self.base + Duration::from_nanos(u64::try_from(first_ns + offset).unwrap_or(0))
+    /// The host time of the first timestamp of a submission. No kernel begins before it was submitted, none ends after the timestamps
+    /// were `seen`: between these the clock of the device is believed. What ran in order stays in order.
+    fn host_time(&mut self, ticks: Range<u64>, period_ns: f64, submitted: Instant, seen: Instant) -> Instant {
+        let took = nanos(ticks.end - ticks.start, period_ns);
+        let latest = seen.checked_sub(took).unwrap_or(submitted);
+        let start = match self.last {
+            None => submitted,
+            Some((tick, at)) if tick <= ticks.start => {
+                (at + nanos(ticks.start - tick, period_ns)).min(latest).max(submitted).max(at)
+            }
+            // Told late: something that ran after it is known already.
+            Some((tick, at)) => at
+                .checked_sub(nanos(tick - ticks.start, period_ns))
+                .map_or(submitted, |at| at.min(latest).max(submitted)),
+        };
+        self.last = Some((ticks.end, start + took));
+        start
     }
 }
 
@@ -182,16 +191,43 @@ impl DeviceClock {
 mod tests {
     use super::*;
 
+    /// No submission is seen so late that this says something.
+    const LATE: u64 = 1_000_000_000;
+
+    fn clock() -> (DeviceClock, impl Fn(u64) -> Instant) {
+        let base = Instant::now();
+        (DeviceClock::default(), move |micros| base + Duration::from_micros(micros))
+    }
+
     /// Device time in order is host time in order, and never before the submission, however far the clocks are apart.
     #[test]
     fn device_time_lands_behind_its_submission_and_in_order() {
-        let base = Instant::now();
-        let mut clock = DeviceClock { base, offset_ns: None };
-        let at = |micros: u64| base + Duration::from_micros(micros);
-        // Submitted at, begun on the device's clock, expected on the host's.
-        let table = [(10, 1_000_000, 10), (20, 1_000_030, 40), (60, 1_000_040, 60), (61, 1_000_050, 70)];
-        for (submitted, began, expected) in table {
-            assert_eq!(clock.host_time(began * 1000, at(submitted)), at(expected), "submitted at {submitted}");
+        // The ticks of a machine that is up for long are no whole numbers as floats.
+        for epoch in [1_000_000, (1 << 60) + 1] {
+            let (mut clock, at) = clock();
+            // Submitted at, begun on the device's clock, expected on the host's.
+            let table = [(10, 0, 10), (20, 30, 40), (60, 40, 60), (61, 50, 70), (62, 45, 65)];
+            for (submitted, began, expected) in table {
+                let ticks = epoch + began * 1000;
+                let found = clock.host_time(ticks..ticks, 1.0, at(submitted), at(LATE));
+                assert_eq!(found, at(expected), "submitted at {submitted}");
+            }
+        }
+    }
+
+    /// R7.3: a clock that runs a thousandth too fast, or too slow, is never far from the truth.
+    #[test]
+    fn clocks_that_drift_apart_are_brought_together() {
+        for per_mille in [999, 1001] {
+            let (mut clock, at) = clock();
+            for submission in 0..10_000 {
+                // Each takes half of a millisecond, and is told soon after.
+                let began = submission * 1000;
+                let tick = |micros: u64| (1 << 40) + micros * per_mille;
+                let ticks = tick(began + 5)..tick(began + 500);
+                let found = clock.host_time(ticks, 1.0, at(began), at(began + 510));
+                assert!((at(began)..at(began + 16)).contains(&found), "submission {submission}: {:?}", found - at(0));
+            }
         }
     }
 }
