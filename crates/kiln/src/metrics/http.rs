@@ -15,7 +15,7 @@ const MAX_REQUEST_BYTES: usize = 8 << 10;
 /// How long a client may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a read that waits looks whether the server ends.
+/// How often whoever waits, for a client or for its bytes, looks whether the server ends.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Clients that are served at once. One more is sent away, so that nobody holds many threads.
@@ -42,6 +42,8 @@ impl Server {
             Error::new(ErrorKind::Io, format!("cannot serve metrics at {address}: {error}")).with_source(error)
         };
         let listener = TcpListener::bind(address).map_err(fault)?;
+        // The thread looks for clients now and then: one that waited for them could only be ended by a client.
+        listener.set_nonblocking(true).map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (signal, watch) = (Arc::clone(&stop), watch.clone());
@@ -58,9 +60,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // The thread waits for a client. Where none can come because many wait already, one of these wakes it.
-        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // A panic of it has ended the serving, and nothing else.
             let _ = thread.join();
         }
@@ -73,11 +74,11 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, watch: &Watch) {
     thread::scope(|scope| {
         while !stop.load(Ordering::Acquire) {
             let Ok((stream, _)) = listener.accept() else {
-                // Out of file descriptors, maybe: that passes, and asking at once again does not help.
-                thread::sleep(LOOK);
+                // Nobody there; or out of file descriptors, which passes.
+                thread::park_timeout(LOOK);
                 continue;
             };
-            if stop.load(Ordering::Acquire) || clients.load(Ordering::Relaxed) >= MAX_CLIENTS {
+            if clients.load(Ordering::Relaxed) >= MAX_CLIENTS {
                 continue;
             }
             clients.fetch_add(1, Ordering::Relaxed);
@@ -103,11 +104,13 @@ impl Drop for Leaving<'_> {
 
 fn answer(mut stream: TcpStream, stop: &AtomicBool, watch: &Watch) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
+    // On some systems it is as its listener is.
+    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(LOOK))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(LOOK))?;
     let Some(request) = read_request(&mut stream, stop, deadline)? else { return Ok(()) };
     let response = respond(&request, || watch.to_prometheus());
-    stream.write_all(response.as_bytes())?;
+    write(&mut stream, response.as_bytes(), stop, deadline)?;
     stream.shutdown(Shutdown::Write)?;
     // Closing with bytes unread takes the answer away from a client that asked for too much.
     let mut rest = [0; 1024];
@@ -116,6 +119,22 @@ fn answer(mut stream: TcpStream, stop: &AtomicBool, watch: &Watch) -> io::Result
             Ok(0) => break,
             Err(error) if !is_wait(&error) => break,
             _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Hands the answer to a client, as long as it takes it in time.
+fn write(stream: &mut TcpStream, mut rest: &[u8], stop: &AtomicBool, deadline: Instant) -> io::Result<()> {
+    while !rest.is_empty() {
+        if stop.load(Ordering::Acquire) || Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => rest = &rest[count..],
+            Err(error) if is_wait(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -226,5 +245,28 @@ mod tests {
         }
         let long = [b"GET /metrics HTTP/1.1\r\nX: ".as_slice(), &[b'x'; MAX_REQUEST_BYTES]].concat();
         assert_eq!(&respond(&long, String::new)[9..12], "431");
+    }
+
+    /// A client that takes a little of its answer now and then holds nobody up: not past its time, and not at the end.
+    #[test]
+    fn a_slow_reader_does_not_delay_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut writer, _) = listener.accept().unwrap();
+        writer.set_write_timeout(Some(Duration::from_millis(1))).unwrap();
+        // More than any system keeps for a reader.
+        let answer = vec![b'x'; 64 << 20];
+        let stop = AtomicBool::new(false);
+        let deadline = Instant::now() + Duration::from_secs(600);
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| write(&mut writer, &answer, &stop, deadline));
+            reader.read_exact(&mut [0; 1000]).unwrap();
+            stop.store(true, Ordering::Release);
+            assert_eq!(writing.join().unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert!(Instant::now() < deadline);
+        });
+        stop.store(false, Ordering::Release);
+        let late = write(&mut writer, &answer, &stop, Instant::now() + Duration::from_millis(10));
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }
