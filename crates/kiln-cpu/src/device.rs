@@ -62,13 +62,13 @@ impl CpuDevice {
         self.submissions.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The number of a submission that has ended, whose kernels the recorder learns where it is on.
-    fn number_recorded(&self, laps: Option<Laps>) -> u64 {
+    /// Ends a submission, well or not: the recorder learns which kernels ran, where it is on.
+    fn end(&self, result: Result<()>, laps: Option<Laps>) -> Result<u64> {
         let number = self.number();
         if let Some(laps) = laps {
             self.recorder.record(number, laps.runs);
         }
-        number
+        result.map(|()| number)
     }
 
     /// Where kernels are timed; `None` while nobody watches.
@@ -149,15 +149,15 @@ impl DeviceApi for CpuDevice {
     fn submit(&self, commands: &[Command]) -> Result<u64> {
         self.check_fault()?;
         let mut laps = self.laps();
-        commands.iter().try_for_each(|command| self.execute(command, laps.as_mut()))?;
-        Ok(self.number_recorded(laps))
+        let result = commands.iter().try_for_each(|command| self.execute(command, laps.as_mut()));
+        self.end(result, laps)
     }
 
     fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
         self.check_fault()?;
         let mut laps = self.laps();
-        self.run_native(run, laps.as_mut())?;
-        Ok(self.number_recorded(laps))
+        let result = self.run_native(run, laps.as_mut());
+        self.end(result, laps)
     }
 
     fn notify(&self, _: u64, waker: Waker) {

@@ -78,6 +78,28 @@ fn buffers_that_are_not_those_of_the_plan_are_refused() {
     assert!(run(std::slice::from_ref(&good), &[output]).is_ok(), "a refusal does not end the device");
 }
 
+/// R7.3: what ran before a command that fails is counted, and what failed is not.
+#[cfg(feature = "events")]
+#[test]
+fn kernels_before_a_failure_are_counted() {
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let program = kiln_cpu::program(&device, &Arc::new(negation())).unwrap();
+    let buffers = [device.buffer(400).unwrap(), device.buffer(400).unwrap()];
+    let mut commands = CommandList::new();
+    let record = |commands: &mut CommandList| {
+        program.record(commands, &buffers[..1], &[], &buffers[1..], Vec::new()).unwrap();
+    };
+    record(&mut commands);
+    record(&mut commands);
+    commands.native(Arc::new(5u32), "five", [], Vec::new()).unwrap();
+    record(&mut commands);
+    let _profiling = device.profile();
+    assert_eq!(device.submit(commands).unwrap_err().kind(), ErrorKind::Unsupported);
+    let [kernel] = &device.kernel_statistics()[..] else { panic!("{:?}", device.kernel_statistics()) };
+    assert_eq!((kernel.launches, kernel.timed), (2, 2));
+    device.synchronize().unwrap();
+}
+
 #[test]
 fn missing_scalars_are_refused() {
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
