@@ -56,12 +56,17 @@ pub fn open(options: CpuOptions) -> Result<Device> {
 /// # Errors
 /// `Unsupported` where the device is not one of this crate; `Internal` where the plan is not well formed.
 pub fn program(device: &Device, plan: &Arc<Plan>) -> Result<Arc<NativeProgram>> {
-    let api: &dyn Any = &**device.api();
-    let Some(cpu) = api.downcast_ref::<CpuDevice>() else {
+    let Some(level) = simd_level(device) else {
         let message = format!("native programs expected a CPU device, found `{}`", device.info().id);
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
-    NativeProgram::new(plan, cpu.simd()).map(Arc::new)
+    NativeProgram::new(plan, level).map(Arc::new)
+}
+
+/// The vector instructions that the kernels of a device use; `None` where it is not one of this crate.
+pub fn simd_level(device: &Device) -> Option<SimdLevel> {
+    let api: &dyn Any = &**device.api();
+    api.downcast_ref::<CpuDevice>().map(CpuDevice::simd)
 }
 
 /// What [`open`] would give with default options, without opening anything.

@@ -15,7 +15,7 @@ pub(crate) fn machine(devices: &[Device], clock: &dyn Clock) -> Machine {
         architecture: std::env::consts::ARCH.to_string(),
         processor: processor(),
         threads: threads(),
-        simd: SimdLevel::detect().to_string(),
+        simd: devices.iter().find_map(Device::simd_level).unwrap_or_else(SimdLevel::detect).to_string(),
         devices: devices.iter().map(validated).collect(),
         noise: noise(clock),
     }

@@ -7,7 +7,7 @@ use crate::gpus;
 #[cfg(feature = "events")]
 use crate::metrics::LastWords;
 use crate::tensor::run::{Collector, PlanCache};
-use kiln_cpu::CpuOptions;
+use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 use std::fmt;
@@ -185,6 +185,21 @@ impl Device {
     /// ```
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The vector instructions that the CPU device uses; `None` of any other.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::{CpuOptions, Device, SimdLevel};
+    ///
+    /// let device = Device::cpu_with(CpuOptions::new().simd(SimdLevel::Scalar))?;
+    /// assert_eq!(device.simd_level(), Some(SimdLevel::Scalar));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn simd_level(&self) -> Option<SimdLevel> {
+        kiln_cpu::simd_level(&self.0.runtime)
     }
 
     /// Begins the sequence of random tensors anew: those made from here on are the same after the same seed. On another device they are made

@@ -1,14 +1,15 @@
 //! A device once more, with other settings.
 
-use kiln::{CpuOptions, Device, DeviceKind, HostAccess, PoolConfig, PoolOptions};
+use kiln::{CpuOptions, Device, HostAccess, PoolConfig, PoolOptions};
 use kiln_bench::Fault;
 
 /// The same device, opened anew with a pool of its own.
 pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Result<Device, Fault> {
     let pool = PoolOptions::new().config(PoolConfig { pooling, ..PoolConfig::default() });
-    if device.info().kind == DeviceKind::Cpu {
+    if let Some(level) = device.simd_level() {
         let threads = device.info().limits.threads.unwrap_or(1) as usize;
-        return Ok(Device::cpu_with(CpuOptions::new().threads(threads).pool(pool).host_access(access))?);
+        let options = CpuOptions::new().threads(threads).simd(level).pool(pool).host_access(access);
+        return Ok(Device::cpu_with(options)?);
     }
     #[cfg(feature = "gpu")]
     {
@@ -18,4 +19,21 @@ pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Resu
     }
     #[cfg(not(feature = "gpu"))]
     Err(format!("device {} expected support for GPUs, found none", device.info().id).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln::SimdLevel;
+
+    /// What `KILN_SIMD` says holds for every arm of a claim.
+    #[test]
+    fn the_same_device_has_the_same_threads_and_vector_instructions() {
+        for level in [SimdLevel::Scalar, SimdLevel::detect()] {
+            let device = Device::cpu_with(CpuOptions::new().threads(3).simd(level)).unwrap();
+            let again = reopen(&device, false, HostAccess::Staged).unwrap();
+            assert_eq!(again.simd_level(), Some(level));
+            assert_eq!(again.info().limits.threads, Some(3));
+        }
+    }
 }
