@@ -156,6 +156,11 @@ fn a_history_grows_by_a_line_and_tells_what_moved() {
     let told = "moved: fusion-launches on cpu: 8.00 now, 4.00 in the median of 1 earlier run\n";
     assert!(text(&second.stdout).contains(told), "{}", text(&second.stdout));
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2);
+    fs::write(&file, line.replace("\"ratio\":8.0", "\"ratio\":4.0")).unwrap();
+    let third = counts(&["--history", path(&file), "--json"]);
+    let found: Value = serde_json::from_slice(&third.stdout).unwrap();
+    let expected = json!({"id": "fusion-launches", "device": "cpu", "before": 4.0, "now": 8.0, "runs": 1});
+    assert!(found["trends"].as_array().unwrap().contains(&expected), "{}", found["trends"]);
 }
 
 /// On every device that there is: what is claimed about the software GPU of the tests is measured there too.

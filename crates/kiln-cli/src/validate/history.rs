@@ -23,13 +23,14 @@ pub(super) struct Line {
 }
 
 /// A claim whose ratio moved.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Trend {
     pub(super) id: String,
     pub(super) device: String,
     /// The median of the earlier runs.
     pub(super) before: f64,
     pub(super) now: f64,
+    /// How many there are.
     pub(super) runs: usize,
 }
 

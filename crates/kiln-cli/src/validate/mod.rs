@@ -12,6 +12,7 @@ use crate::kernel_dir::open_device;
 use crate::names::similar;
 use crate::new_file::NewFile;
 use crate::{Fallible, settings, terminal};
+use history::Trend;
 use kiln::{Device, DeviceKind};
 use kiln_validate::baseline::{Baseline, Regression};
 use kiln_validate::{Claim, Options, Report, claims, validate};
@@ -60,8 +61,8 @@ pub(crate) struct Args {
     /// List the claims with what they measure and their targets, and do nothing else.
     #[arg(long)]
     list: bool,
-    /// Write one JSON object with the fields `machine`, `limits`, `claims`, `summary`, `plots`, and `regressions` where a baseline is
-    /// given.
+    /// Write one JSON object with the fields `machine`, `limits`, `claims`, `summary`, `plots`; `regressions` are those against a baseline,
+    /// `trends` the ratios that moved against a history.
     #[arg(long)]
     json: bool,
     /// Write a report with plots to this file, for a browser.
@@ -120,12 +121,12 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
         validate(&devices, &options, &mut |progress| teller.tell(&progress)).map_err(|fault| fault.to_string())?;
     drop(teller);
     let regressions = baseline.map_or_else(Vec::new, |known| known.regressions(&report, args.max_regression));
-    let found = Found { report: &report, regressions: &regressions };
+    let trends = history.map_or_else(Vec::new, |known| history::trends(&known, &report));
+    let found = Found { report: &report, regressions: &regressions, trends: &trends };
     if args.json {
         terminal::write(&mut io::stdout(), &(serde_json::to_string_pretty(&found)? + "\n"))?;
     } else {
-        let trends = history.as_deref().map_or_else(Vec::new, |known| history::trends(known, &report));
-        terminal::write(&mut anstream::stdout(), &text::render(&found, &trends))?;
+        terminal::write(&mut anstream::stdout(), &text::render(&found))?;
     }
     if let Some(path) = &args.report {
         write(path, &html::page(&found, cfg!(debug_assertions)))?;
@@ -141,12 +142,13 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     Ok(status(&found, args.fail_on))
 }
 
-/// What is told: the report, and what became worse.
+/// What is told: the report, what became worse, and what moved.
 #[derive(Serialize)]
 struct Found<'a> {
     #[serde(flatten)]
     report: &'a Report,
     regressions: &'a [Regression],
+    trends: &'a [Trend],
 }
 
 fn status(found: &Found<'_>, fail_on: FailOn) -> ExitCode {

@@ -7,7 +7,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use kiln_validate::report::{Machine, MachineLimits, Outcome, Report, Status};
 
 /// The whole score card, with ANSI colours.
-pub(super) fn render(found: &Found<'_>, trends: &[Trend]) -> String {
+pub(super) fn render(found: &Found<'_>) -> String {
     let report = found.report;
     let mut out = head(report);
     for device in &report.machine.devices {
@@ -17,7 +17,7 @@ pub(super) fn render(found: &Found<'_>, trends: &[Trend]) -> String {
         let claims: Vec<&Outcome> = report.claims.iter().filter(|claim| claim.device == device.id).collect();
         out += &card(&claims);
     }
-    out += &moved(trends);
+    out += &moved(found.trends);
     for regression in found.regressions {
         let line = format!("regression: {} on {}: {}\n", regression.id, regression.device, plain(&regression.reason));
         out += &styled(style(Status::Failed), &line);

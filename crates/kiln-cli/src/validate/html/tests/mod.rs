@@ -16,7 +16,7 @@ fn fixture() -> Report {
 }
 
 fn render(report: &Report) -> String {
-    page(&Found { report, regressions: &[] }, false)
+    page(&Found { report, regressions: &[], trends: &[] }, false)
 }
 
 /// As XML, which is stricter than a browser: every tag is closed, every text escaped. The only elements without an end are those of the head.
@@ -188,7 +188,7 @@ fn text_from_anywhere_stays_text() {
     report.limits.bandwidths[0].pattern = BAD.to_string();
     let reason = BAD.to_string();
     let regression = Regression { id: BAD.to_string(), device: BAD.to_string(), before: 2.0, now: None, reason };
-    let page = page(&Found { report: &report, regressions: &[regression] }, true);
+    let page = page(&Found { report: &report, regressions: &[regression], trends: &[] }, true);
     assert!(!page.contains("<script") && !page.contains("<img"));
     let page = xml(&page);
     let document = parse(&page);
