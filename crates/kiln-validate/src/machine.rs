@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::limits::{DeviceLimits, LARGE_BYTES};
 use crate::report::{Bandwidth, Machine, MachineLimits, Noise, Roof, ValidatedDevice};
+use crate::times::{median, quantile, sorted};
 use kiln::{CpuOptions, Device, DeviceKind, SimdLevel};
 use kiln_bench::Limits;
 use kiln_bench::limits::Pattern;
@@ -57,11 +58,9 @@ fn noise(clock: &dyn Clock) -> Noise {
         black_box(sum);
         seconds.push(clock.now() - start);
     }
-    let mut sorted = seconds.clone();
-    sorted.sort_by(f64::total_cmp);
-    let median = sorted[RUNS / 2];
-    let spread = (sorted[RUNS * 3 / 4] - sorted[RUNS / 4]) / median;
-    let worst = sorted[RUNS - 1] / median;
+    let sorted = sorted(seconds.iter().copied());
+    let [least, median, most, worst] = [0.25, 0.5, 0.75, 1.0].map(|share| quantile(&sorted, share));
+    let (spread, worst) = ((most - least) / median, worst / median);
     let verdict = match spread {
         spread if spread < 0.03 && worst < 1.5 => "quiet",
         spread if spread < 0.15 => "noisy",
@@ -103,14 +102,10 @@ pub(crate) fn bandwidths(limits: &DeviceLimits) -> Vec<Bandwidth> {
 
 /// The median time of a thread that does nothing.
 fn thread_start(clock: &dyn Clock) -> f64 {
-    let mut seconds: Vec<f64> = (0..51)
-        .map(|_| {
-            let start = clock.now();
-            // One that does not start is no faster.
-            let _ = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
-            clock.now() - start
-        })
-        .collect();
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
+    median((0..51).map(|_| {
+        let start = clock.now();
+        // One that does not start is no faster.
+        let _ = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
+        clock.now() - start
+    }))
 }

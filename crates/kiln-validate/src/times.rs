@@ -20,7 +20,7 @@ impl Times {
 
     /// Half of the samples were faster.
     pub fn median(&self) -> f64 {
-        quantile(&self.sorted(), 0.5)
+        median(self.by_round.iter().copied().flatten())
     }
 
     /// Half of the samples lie this far apart, as a share of the median.
@@ -73,14 +73,19 @@ impl Ratio {
     }
 }
 
-fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
+/// The median of samples, of two in the middle the larger; NaN where there are none.
+pub fn median(samples: impl Iterator<Item = f64>) -> f64 {
+    quantile(&sorted(samples), 0.5)
+}
+
+pub(crate) fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut sorted: Vec<f64> = samples.collect();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
 /// The sample at a share of the way through sorted samples; NaN where there are none.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }

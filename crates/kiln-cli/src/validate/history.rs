@@ -3,6 +3,7 @@
 use crate::Fallible;
 use kiln_validate::Report;
 use kiln_validate::baseline::Baseline;
+use kiln_validate::times::median;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -63,13 +64,12 @@ pub(super) fn trends(known: &[Line], report: &Report) -> Vec<Trend> {
     let of_claim = |id: &str, device: &str| {
         let find =
             |line: &&Line| line.ratios.claims.iter().find(|claim| claim.id == id && claim.device == device)?.ratio;
-        let mut ratios: Vec<f64> = alike.iter().filter_map(find).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios
+        alike.iter().filter_map(find).collect::<Vec<f64>>()
     };
     let trend = |claim: &kiln_validate::report::Outcome| {
         let (now, earlier) = (claim.ratio?, of_claim(&claim.id, &claim.device));
-        let before = *earlier.get(earlier.len() / 2)?;
+        let before = median(earlier.iter().copied());
+        // Of none it is NaN, which nothing is far from.
         let moved = (now / before - 1.0).abs() >= SMALLEST_TREND;
         let (id, device) = (claim.id.clone(), claim.device.clone());
         moved.then_some(Trend { id, device, before, now, runs: earlier.len() })
