@@ -78,6 +78,26 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
+/// A number with three digits.
+pub(crate) fn digits(number: f64) -> String {
+    match number.abs() {
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        _ => format!("{number:.2}"),
+    }
+}
+
+/// A measured time with three digits: `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
+pub(crate) fn seconds(time: f64) -> String {
+    let (scale, unit) = match time {
+        time if time < 1e-6 => (1e9, "ns"),
+        time if time < 1e-3 => (1e6, "µs"),
+        time if time < 1.0 => (1e3, "ms"),
+        _ => (1.0, "s"),
+    };
+    format!("{} {unit}", digits(time * scale))
+}
+
 /// Microseconds, as the JSON forms have times.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -104,6 +124,15 @@ mod tests {
         let table = [(0, "0 µs"), (999, "999 µs"), (1500, "1.5 ms"), (2_345_678, "2.35 s")];
         for (us, text) in table {
             assert_eq!(time(Duration::from_micros(us)), text);
+        }
+    }
+
+    #[test]
+    fn measured_times_have_three_digits() {
+        let table =
+            [(0.0, "0.00 ns"), (5e-9, "5.00 ns"), (1e-7, "100 ns"), (1.234e-6, "1.23 µs"), (1.234e-4, "123 µs")];
+        for (time, text) in table.into_iter().chain([(0.0925, "92.5 ms"), (1.5, "1.50 s"), (120.0, "120 s")]) {
+            assert_eq!(seconds(time), text);
         }
     }
 }

@@ -1,13 +1,12 @@
 //! `kiln bench OP --shape …`: one op on shapes of one's own.
 
-use super::report::duration;
 use super::{Args, open, write_line};
 use crate::Fallible;
 use crate::eval::{Callee, Prepared};
 use crate::npy::tuple;
 use crate::ops::find;
 use crate::run::Dims;
-use crate::terminal::{Report, count};
+use crate::terminal::{Report, count, seconds};
 use kiln::ir::Class;
 use kiln::ir::plan::{Plan, Step};
 use kiln::{Bytes, DType, Device, Status, Tensor};
@@ -214,7 +213,7 @@ impl Report for OpReport {
         let (Some(timing), Some(checked)) = (&self.timing, &self.checked) else {
             return format!("{head}  wrong: {}\n", self.fault.as_deref().unwrap_or("it was not timed"));
         };
-        let [median, minimum] = [timing.median, timing.minimum].map(duration);
+        let [median, minimum] = [timing.median, timing.minimum].map(seconds);
         let (spread, samples) = (timing.spread * 100.0, count(timing.samples as u64, "sample"));
         let (moved, kernels) = (Bytes(self.bytes_read + self.bytes_written), count(self.kernels as u64, "kernel"));
         let flops = self.gflops_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} GFLOP/s"));

@@ -1,11 +1,10 @@
 //! What `kiln profile` tells.
 
-use crate::terminal::{self, Report, plain, table};
+use crate::terminal::{self, Report, plain, seconds, table};
 use kiln::Bytes;
 use kiln::observe::{DeviceSummary, KernelSummary};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The JSON form of a profile; what is not known is `null`.
 #[derive(Debug, Serialize)]
@@ -134,15 +133,9 @@ impl DeviceProfile {
     }
 }
 
-/// A time as a person reads it, from nanoseconds on.
+/// A time of a stream.
 fn short_time(ns: f64) -> String {
-    if ns < 1e3 {
-        return format!("{ns:.0} ns");
-    }
-    if ns < 1e5 {
-        return format!("{:.1} µs", ns / 1e3);
-    }
-    terminal::time(Duration::from_nanos(ns as u64))
+    seconds(ns * 1e-9)
 }
 
 #[cfg(test)]
@@ -179,9 +172,9 @@ mod tests {
         report.devices[0].kernels[0].limit = Some(LimitShare { of: "fma", share: 0.25 });
         insta::assert_snapshot!(report.text(), @"
         cpu (toy)
-        kernel  launches  total    mean    bytes    GB/s  GFLOP/s  of limit
-        matmul  10        10.0 µs  1.0 µs  9.8 KiB  1.00  0.50     25 % fma
-        gather  1         -        -       1000 B   -     -        -
+        kernel  launches  total    mean     bytes    GB/s  GFLOP/s  of limit
+        matmul  10        10.0 µs  1.00 µs  9.8 KiB  1.00  0.50     25 % fma
+        gather  1         -        -        1000 B   -     -        -
         unattributed: 30.0 µs of 40.0 µs watched, 75.0 %
         untimed launches: 1; their time is unattributed
         incomplete: 2 events came too fast, or could not be written

@@ -1,5 +1,7 @@
 //! Numbers as people read them in a narrow column.
 
+use crate::terminal::{self, digits};
+
 /// What stands for a number that is not known.
 const UNKNOWN: &str = "-";
 
@@ -17,7 +19,7 @@ pub(super) fn bytes(number: u64) -> String {
 pub(super) fn billions(number: Option<f64>) -> String {
     number.map_or_else(unknown, |number| match number / 1e9 {
         small if small < 0.1 => format!("{small:.3}"),
-        number => three_digits(number),
+        number => digits(number),
     })
 }
 
@@ -33,15 +35,7 @@ pub(super) fn percent(share: Option<f64>) -> String {
 
 /// `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
 pub(super) fn seconds(time: Option<f64>) -> String {
-    time.map_or_else(unknown, |time| {
-        let (scale, unit) = match time {
-            time if time < 1e-6 => (1e9, "ns"),
-            time if time < 1e-3 => (1e6, "µs"),
-            time if time < 1.0 => (1e3, "ms"),
-            _ => (1.0, "s"),
-        };
-        format!("{} {unit}", three_digits(time * scale))
-    })
+    time.map_or_else(unknown, terminal::seconds)
 }
 
 /// A rate, or that there is none yet.
@@ -67,16 +61,8 @@ fn scaled(number: f64, step: f64, units: &[&str]) -> String {
     while number >= 999.5 && unit + 1 < units.len() {
         (number, unit) = (number / step, unit + 1);
     }
-    let digits = if unit == 0 && number.fract() == 0.0 { format!("{number:.0}") } else { three_digits(number) };
-    format!("{digits}{}", units[unit])
-}
-
-fn three_digits(number: f64) -> String {
-    match number {
-        small if small < 9.995 => format!("{small:.2}"),
-        middle if middle < 99.95 => format!("{middle:.1}"),
-        large => format!("{large:.0}"),
-    }
+    let number = if unit == 0 && number.fract() == 0.0 { format!("{number:.0}") } else { digits(number) };
+    format!("{number}{}", units[unit])
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::history::Trend;
 use super::{ClaimLine, Found};
-use crate::terminal::{count, plain, table};
+use crate::terminal::{count, digits, plain, seconds, table};
 use clap::builder::styling::{AnsiColor, Style};
 use kiln_validate::report::{Machine, MachineLimits, Outcome, Report, Status};
 
@@ -134,23 +134,4 @@ fn style(status: Status) -> Style {
 
 fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
-}
-
-/// Three digits.
-pub(super) fn digits(number: f64) -> String {
-    match number.abs() {
-        size if size >= 99.95 => format!("{number:.0}"),
-        size if size >= 9.995 => format!("{number:.1}"),
-        _ => format!("{number:.2}"),
-    }
-}
-
-/// A time with a unit that fits.
-pub(super) fn seconds(seconds: f64) -> String {
-    match seconds {
-        time if time < 1e-6 => format!("{} ns", digits(time * 1e9)),
-        time if time < 1e-3 => format!("{} µs", digits(time * 1e6)),
-        time if time < 1.0 => format!("{} ms", digits(time * 1e3)),
-        time => format!("{} s", digits(time)),
-    }
 }

@@ -1,6 +1,6 @@
 //! Numbers and times as the report writes them. What is not a number is a dash.
 
-use crate::validate::text;
+use crate::terminal;
 
 /// Between a number and its unit, where no line ends.
 const SPACE: char = '\u{a0}';
@@ -10,7 +10,7 @@ pub(super) const NONE: &str = "–";
 
 /// Three digits, or a whole number as it is.
 pub(super) fn digits(number: f64) -> String {
-    finite(number, |number| if number.fract() == 0.0 { format!("{number}") } else { text::digits(number) })
+    finite(number, |number| if number.fract() == 0.0 { format!("{number}") } else { terminal::digits(number) })
 }
 
 /// Four digits behind the point, for numbers that differ little.
@@ -28,7 +28,7 @@ pub(super) fn percent(share: f64) -> String {
 
 /// A time with a unit that fits.
 pub(super) fn seconds(time: f64) -> String {
-    finite(time, |time| unbroken(&text::seconds(time)))
+    finite(time, |time| unbroken(&terminal::seconds(time)))
 }
 
 /// On one line.
@@ -40,7 +40,7 @@ pub(super) fn unbroken(text: &str) -> String {
 pub(super) fn rate(number: f64) -> String {
     finite(number, |number| {
         let (factor, prefix) = scale(number, 1000.0, ["", "k", "M", "G", "T", "P"]);
-        format!("{}{SPACE}{prefix}", text::digits(number / factor))
+        format!("{}{SPACE}{prefix}", terminal::digits(number / factor))
     })
 }
 
