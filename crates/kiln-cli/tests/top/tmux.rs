@@ -94,7 +94,6 @@ fn the_live_view_in_a_terminal() {
         assert!(text.contains(part), "expected `{part}` in\n{text}");
     }
     assert!(!text.contains("ready>"), "the shell's screen is behind:\n{text}");
-    assert!(screen.coloured_text().contains("\x1b["), "a terminal has colours");
     let kernel = screen.wait_until("a kernel with a rate", |text| text.contains("/s"));
     assert!(kernel.contains("matmul"), "{kernel}");
     process.work();
@@ -132,16 +131,39 @@ fn the_live_view_in_a_terminal() {
     screen.wait_for("\nback-42\n");
 }
 
+/// The parameters of all signs on the screen that set a colour, in the foreground or behind.
+fn colours(text: &str) -> Vec<u32> {
+    let signs = text.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m'));
+    let numbers = signs.flat_map(|(sign, _)| sign.split(';').filter_map(|number| number.parse().ok()));
+    numbers.filter(|number| matches!(number, 30..=38 | 40..=48 | 90..=97 | 100..=107)).collect()
+}
+
+/// R7.2: colours where the terminal has them, and none for a user who wants none: the screen says the same without.
+#[test]
+fn colours_are_those_that_the_user_wants() {
+    let Some(screen) = Screen::new(80, 24) else { return };
+    let mut process = Process::start("127.0.0.1:0");
+    process.work();
+    let table = [("", true), ("NO_COLOR=1 ", false), ("NO_COLOR= ", true)];
+    for (run, (setting, is_coloured)) in table.into_iter().enumerate() {
+        screen.type_line(&format!("{setting}{KILN} top {}; echo status-{run}=$?", process.address));
+        let text = screen.wait_for("4 Kernels");
+        assert!(text.contains("1 Devices") && text.contains("matmul"), "{text}");
+        let found = screen.coloured_text();
+        assert_eq!(!colours(&found).is_empty(), is_coloured, "{setting}: {found:?}");
+        assert!(found.contains("\x1b["), "bold and reversed stay: {found:?}");
+        screen.key("q");
+        screen.wait_for(&format!("status-{run}=0"));
+    }
+}
+
 #[test]
 fn a_lost_connection_is_shown_and_comes_back() {
     let Some(screen) = Screen::new(80, 24) else { return };
     let address = format!("127.0.0.1:{}", free_port());
     let process = Process::start(&address);
-    screen.type_line(&format!("NO_COLOR=1 {KILN} top {address} --interval 100ms; echo status=$?"));
+    screen.type_line(&format!("{KILN} top {address} --interval 100ms; echo status=$?"));
     screen.wait_for("1 Devices");
-    let colours = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[36m"];
-    let text = screen.coloured_text();
-    assert!(!colours.iter().any(|colour| text.contains(colour)), "no colours were wanted: {text:?}");
     drop(process);
     let text = screen.wait_for("connection lost, trying again: nothing answers at");
     assert!(text.contains("2 Pools"), "what was seen last stays:\n{text}");
