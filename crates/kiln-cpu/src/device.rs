@@ -3,14 +3,18 @@
 use crate::heap::Heap;
 use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::native::Laps;
-use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
+use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity, kernel};
 use kiln_ir::{Error, ErrorKind, Result};
+use kiln_jit::Compiler;
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{Command, DeviceApi, DeviceInfo, NativeRun, RawMemory, Recorder, Usage};
+use kiln_runtime::{
+    Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 /// Copies and fills from this size on use all threads. A copy of this size gains nothing or a little, a larger one more
 /// (`cargo bench -p kiln-cpu`); a smaller one is over before a sleeping thread is awake.
@@ -32,6 +36,9 @@ pub struct CpuDevice {
     heap: Heap,
     fault: OnceLock<Error>,
     recorder: Recorder,
+    /// `None` where Cranelift does not know the processor; then kernels in WGSL are refused.
+    compiler: Option<Compiler>,
+    kernel_time: Option<Duration>,
 }
 
 impl CpuDevice {
@@ -43,9 +50,11 @@ impl CpuDevice {
     pub fn new(options: &CpuOptions) -> Result<Self> {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
         let simd = options.simd_level()?;
-        let info = identity::describe(threads.count(), simd, default_usage);
+        let compiler = Compiler::new().ok();
+        let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref());
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
-        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault, recorder: Recorder::new() })
+        let (recorder, kernel_time) = (Recorder::new(), options.kernel_time());
+        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault, recorder, compiler, kernel_time })
     }
 
     /// The vector instructions that its kernels use.
@@ -88,6 +97,7 @@ impl CpuDevice {
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
             Command::Native(call) => self.run_native(&call.as_run(), laps),
+            Command::Dispatch(dispatch) => self.run_kernel(dispatch, laps),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -115,6 +125,23 @@ impl CpuDevice {
             }
             self.fault.get_or_init(|| error.context("CPU device")).clone()
         })
+    }
+
+    /// Runs a kernel. One that takes too long ends the device: what it should have written is not there.
+    fn run_kernel(&self, dispatch: &Dispatch, laps: Option<&mut Laps>) -> Result<()> {
+        let began = laps.is_some().then(Instant::now);
+        let name = dispatch.kernel().name();
+        let is_done = kernel::run(dispatch, &self.threads, self.kernel_time)
+            .map_err(|error| error.context(format!("kernel `{name}`")))?;
+        if !is_done {
+            let limit = self.kernel_time.unwrap_or_default();
+            let message = format!("CPU device: kernel `{name}` expected to end within {limit:?}, found it in a loop");
+            return Err(self.fault.get_or_init(|| Error::new(ErrorKind::DeviceLost, message)).clone());
+        }
+        if let (Some(laps), Some(began)) = (laps, began) {
+            laps.add(name, dispatch.cost(), began);
+        }
+        Ok(())
     }
 
     fn copy(&self, from: &[u8], to: &mut [u8]) -> Result<()> {
@@ -158,6 +185,18 @@ impl DeviceApi for CpuDevice {
         let mut laps = self.laps();
         let result = self.run_native(run, laps.as_mut());
         self.end(result, laps)
+    }
+
+    fn translate(&self, program: &Program) -> Result<Artifact> {
+        let compiler = self.compiler.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
+        })?;
+        kernel::translate(compiler, program, identity::runs_one_by_one(self.simd))
+    }
+
+    fn load(&self, artifact: &Artifact) -> Result<Loaded> {
+        self.check_fault()?;
+        kernel::load(artifact)
     }
 
     fn notify(&self, _: u64, waker: Waker) {
@@ -228,7 +267,7 @@ mod tests {
     #[test]
     fn a_panic_in_a_thread_ends_the_device_for_good() {
         let api = Arc::new(CpuDevice::new(&CpuOptions::new().threads(2)).unwrap());
-        let device = Device::new(Arc::clone(&api) as Arc<dyn DeviceApi>, CpuOptions::new().into_pool()).unwrap();
+        let device = Device::new(Arc::clone(&api) as Arc<dyn DeviceApi>, CpuOptions::new().into_parts().0).unwrap();
         let buffer = device.buffer_from(&[1u8; 100]).unwrap();
         let mut large = vec![0; 2 * MIN_PARALLEL_BYTES];
         let error = api.in_chunks(&mut large, &|offset, _| assert!(offset != CHUNK_BYTES, "planted")).unwrap_err();

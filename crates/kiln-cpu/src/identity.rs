@@ -1,14 +1,23 @@
 //! What the CPU device says about itself: model, limits, memory.
 
 use crate::SimdLevel;
-use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Usage, fingerprint};
+use kiln_jit::Compiler;
+use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 use std::env::consts::{ARCH, OS};
+
+/// The version of naga, which changes the programs that are compiled. A test compares it with the lock file.
+const NAGA_VERSION: &str = "30.0.1";
 
 /// The budget where the system does not tell how much memory it has.
 const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 
 /// Describes a device with `threads` threads, without starting any, and with kernels for `simd`.
-pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage) -> DeviceInfo {
+pub(crate) fn describe(
+    threads: usize,
+    simd: SimdLevel,
+    default_usage: Usage,
+    compiler: Option<&Compiler>,
+) -> DeviceInfo {
     let name = model().unwrap_or_else(|| ARCH.into());
     let total_bytes = kiln_runtime::memory_bytes();
     let driver_version = env!("CARGO_PKG_VERSION");
@@ -19,9 +28,9 @@ pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage) ->
         kind: DeviceKind::Cpu,
         driver: "native".into(),
         driver_version: driver_version.into(),
-        compiler: None,
+        compiler: compiler.map(|compiler| compiler_name(compiler, simd)),
         limits: limits(threads, simd, total_bytes),
-        features: crate::simd::features(simd).iter().copied().collect(),
+        features: crate::simd::features(simd).iter().copied().chain(wgsl_features(compiler)).collect(),
         memory: DeviceMemory {
             total_bytes,
             // The rest is for the program itself and for its neighbours.
@@ -29,6 +38,22 @@ pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage) ->
             shared_with_host: default_usage == Usage::Shared,
         },
     }
+}
+
+/// What compiles kernels, with everything that changes their code.
+fn compiler_name(compiler: &Compiler, simd: SimdLevel) -> String {
+    let lanes = if runs_one_by_one(simd) { "one by one" } else { "in vectors" };
+    format!("naga {NAGA_VERSION}, {}, invocations {lanes}", compiler.name())
+}
+
+/// Whether invocations of a kernel run one after the other, because vectors are not wanted.
+pub(crate) fn runs_one_by_one(simd: SimdLevel) -> bool {
+    simd == SimdLevel::Scalar
+}
+
+/// What kernels in WGSL can use here.
+fn wgsl_features(compiler: Option<&Compiler>) -> impl Iterator<Item = Feature> {
+    compiler.into_iter().flat_map(|_| [Feature::ShaderF16, Feature::Subgroups])
 }
 
 /// Memory and threads set the real limits. The limits of a workgroup are those that WebGPU adapters commonly have, so

@@ -21,6 +21,7 @@
 mod device;
 mod heap;
 mod identity;
+mod kernel;
 mod map;
 mod native;
 mod options;
@@ -48,7 +49,8 @@ use std::sync::Arc;
 /// `Unsupported` where they ask for vector instructions that the processor lacks.
 pub fn open(options: CpuOptions) -> Result<Device> {
     let device = CpuDevice::new(&options)?;
-    Device::new(Arc::new(device), options.into_pool())
+    let (pool, kernels) = options.into_parts();
+    Device::with_kernels(Arc::new(device), pool, kernels)
 }
 
 /// Makes a plan ready to run on a CPU device.
@@ -71,5 +73,7 @@ pub fn simd_level(device: &Device) -> Option<SimdLevel> {
 
 /// What [`open`] would give with default options, without opening anything.
 pub fn info() -> DeviceInfo {
-    identity::describe(kiln_runtime::cores(), SimdLevel::detect(), CpuOptions::new().default_usage())
+    let compiler = kiln_jit::Compiler::new().ok();
+    let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
+    identity::describe(kiln_runtime::cores(), simd, usage, compiler.as_ref())
 }

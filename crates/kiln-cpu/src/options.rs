@@ -1,7 +1,8 @@
 //! How the CPU device is opened.
 
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
-use kiln_runtime::{HostAccess, PoolOptions, Usage};
+use kiln_runtime::{DiskTier, HostAccess, KernelCacheOptions, PoolOptions, Usage};
+use std::time::Duration;
 
 /// Settings of [`open`](crate::open).
 ///
@@ -20,6 +21,18 @@ pub struct CpuOptions {
     simd: Option<SimdLevel>,
     host_access: HostAccess,
     pool: PoolOptions,
+    kernels: KernelCacheOptions,
+    time_limit: TimeLimit,
+}
+
+/// How long a dispatch may take.
+#[derive(Clone, Copy, Debug)]
+struct TimeLimit(Option<Duration>);
+
+impl Default for TimeLimit {
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(60)))
+    }
 }
 
 impl CpuOptions {
@@ -83,6 +96,32 @@ impl CpuOptions {
         self
     }
 
+    /// The settings of the kernel cache. Default: in memory only.
+    #[must_use]
+    pub fn kernels(mut self, kernels: KernelCacheOptions) -> Self {
+        self.kernels = kernels;
+        self
+    }
+
+    /// Keeps compiled kernels in this directory, unless the options of the kernel cache say otherwise.
+    #[must_use]
+    pub fn or_disk(mut self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
+        self.kernels = self.kernels.or_disk(disk);
+        self
+    }
+
+    /// How long a dispatch of a kernel in WGSL may take; `None` for as long as it wants. Default: a minute. A kernel that takes
+    /// longer in a loop is stopped, and ends the device as a driver does: what it should have written is not there.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
+        self.time_limit = TimeLimit(limit);
+        self
+    }
+
+    pub(crate) fn kernel_time(&self) -> Option<Duration> {
+        self.time_limit.0
+    }
+
     pub(crate) fn thread_count(&self) -> Result<usize> {
         match self.threads {
             Some(0) => Err(Error::new(ErrorKind::InvalidArgument, "CPU device expected at least one thread, found 0")),
@@ -100,8 +139,8 @@ impl CpuOptions {
         if self.host_access == HostAccess::Staged { Usage::Storage } else { Usage::Shared }
     }
 
-    pub(crate) fn into_pool(self) -> PoolOptions {
-        self.pool
+    pub(crate) fn into_parts(self) -> (PoolOptions, KernelCacheOptions) {
+        (self.pool, self.kernels)
     }
 }
 

@@ -277,6 +277,11 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
             // imports an archive into the store vouches for it, as for any code.
             unsafe { device.create_shader_module_passthrough(descriptor) }
         }
+        // Never of this device; an empty module is refused like any other bad one.
+        Code::Machine(_) => device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: None,
+            source: wgpu::ShaderSource::Wgsl("".into()),
+        }),
         Code::Wgsl(text) => {
             let source = wgpu::ShaderSource::Wgsl(text.into());
             let mut checks = wgpu::ShaderRuntimeChecks::checked();

@@ -1,6 +1,5 @@
 //! Where compiled kernels are kept between runs.
 
-#[cfg(feature = "gpu")]
 use kiln_runtime::DiskTier;
 use std::path::PathBuf;
 
@@ -19,7 +18,6 @@ pub fn cache_dir() -> Option<PathBuf> {
     Some(etcetera::base_strategy::choose_native_strategy().ok()?.cache_dir().join("kiln"))
 }
 
-#[cfg(feature = "gpu")]
 pub(crate) fn default_disk() -> Option<DiskTier> {
     kernel_cache_dir().map(DiskTier::new)
 }

@@ -1,6 +1,5 @@
 //! How a device is found: by a list, by a name, or the best one.
 
-#[cfg(feature = "gpu")]
 use crate::cache_dir;
 use crate::choice::{Choice, choose_from};
 use crate::gpus;
@@ -110,7 +109,8 @@ impl Device {
         Ok(Choice { device: selection.device, reason: selection.reason, rejected: selection.rejected })
     }
 
-    /// The CPU device, with a thread for each core. It needs no driver.
+    /// The CPU device, with a thread for each core. It needs no driver. Compiled kernels are kept between runs, in
+    /// [`kernel_cache_dir`](crate::kernel_cache_dir).
     ///
     /// # Errors
     /// That of the system, where it gives no memory or no threads.
@@ -118,12 +118,13 @@ impl Device {
         Self::cpu_with(CpuOptions::new())
     }
 
-    /// The CPU device with settings of one's own.
+    /// The CPU device with settings of one's own. Kernels are kept in [`kernel_cache_dir`](crate::kernel_cache_dir) where the
+    /// settings do not say otherwise.
     ///
     /// # Errors
     /// `InvalidArgument` where the settings contradict each other; otherwise as [`cpu`](Self::cpu).
     pub fn cpu_with(options: CpuOptions) -> Result<Self> {
-        kiln_cpu::open(options).map(Self::from)
+        kiln_cpu::open(options.or_disk(cache_dir::default_disk)).map(Self::from)
     }
 
     /// The GPU with this place among the GPUs of [`list`](Self::list), a software GPU too. Compiled kernels are kept between
@@ -156,14 +157,13 @@ impl Device {
         Self::by_name_with(name, KernelCacheOptions::new())
     }
 
-    /// The device with this name, with a kernel cache of one's own settings. The CPU device runs no kernels in WGSL yet, and
-    /// has no use for them.
+    /// The device with this name, with a kernel cache of one's own settings.
     ///
     /// # Errors
     /// As [`by_name`](Self::by_name), and `InvalidArgument` where the settings contradict each other.
     pub fn by_name_with(name: &str, kernels: KernelCacheOptions) -> Result<Self> {
         match Name::parse(name) {
-            Some(Name::Cpu) => Self::cpu(),
+            Some(Name::Cpu) => Self::cpu_with(CpuOptions::new().kernels(kernels)),
             Some(Name::Gpu(index)) => {
                 let opened = gpus::open(index, kernels).map(Self::from);
                 opened.map_err(|error| explain(error, name, index, &Self::list()))

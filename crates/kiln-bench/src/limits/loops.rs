@@ -1,6 +1,7 @@
 //! The loops that show a limit. On x86-64 with AVX2 and FMA they use both; elsewhere they are what the compiler makes of them.
 
 use super::Pattern;
+use memmap2::MmapMut;
 use std::hint::black_box;
 
 /// Independent sums: more than a processor has multiply-adds under way.
@@ -35,19 +36,55 @@ fn plain_multiply_add(rounds: usize) -> [f32; SUMS * LANES] {
 
 /// The arrays of one thread.
 pub(super) struct Streams {
-    from: [Vec<f32>; 2],
-    to: Vec<f32>,
+    from: [Array; 2],
+    to: Array,
+}
+
+/// Elements in huge pages where the system has them, as buffers of a device are: in ordinary ones a pass over much memory waits
+/// for the table of pages, and what it reaches is no limit.
+enum Array {
+    Map(MmapMut),
+    /// The system refuses maps.
+    Heap(Vec<f32>),
+}
+
+impl Array {
+    fn new(len: usize) -> Self {
+        let Ok(map) = MmapMut::map_anon((len * size_of::<f32>()).max(1)) else { return Self::Heap(vec![1.0; len]) };
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let mut array = Self::Map(map);
+        array.elements_mut().fill(1.0);
+        array
+    }
+
+    fn elements(&self) -> &[f32] {
+        match self {
+            Self::Map(map) => bytemuck::cast_slice(&map[..map.len() / size_of::<f32>() * size_of::<f32>()]),
+            Self::Heap(elements) => elements,
+        }
+    }
+
+    fn elements_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::Map(map) => {
+                let bytes = map.len() / size_of::<f32>() * size_of::<f32>();
+                bytemuck::cast_slice_mut(&mut map[..bytes])
+            }
+            Self::Heap(elements) => elements,
+        }
+    }
 }
 
 impl Streams {
     pub(super) fn new(len: usize, pattern: Pattern) -> Self {
-        let array = |is_used: bool| vec![1.0; if is_used { len } else { 0 }];
+        let array = |is_used: bool| Array::new(if is_used { len } else { 0 });
         Self { from: [array(true), array(pattern == Pattern::Triad)], to: array(pattern != Pattern::Read) }
     }
 
     /// Passes over the arrays once. Stores that bypass the cache save reading what they overwrite, and keep nothing for the next pass.
     pub(super) fn pass(&mut self, pattern: Pattern, bypass_cache: bool) {
-        let ([a, b], to) = (&self.from, &mut self.to[..]);
+        let ([a, b], to) = (self.from.each_ref().map(Array::elements), self.to.elements_mut());
         #[cfg(target_arch = "x86_64")]
         if avx2::is_there() {
             // SAFETY: the processor has AVX2 and FMA.

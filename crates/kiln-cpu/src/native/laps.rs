@@ -53,6 +53,12 @@ impl Laps {
         self.last = Some(Instant::now());
     }
 
+    /// Notes that a kernel has run since then.
+    pub(crate) fn add(&mut self, name: &str, cost: KernelCost, began: Instant) {
+        let time = Some((began, began.elapsed()));
+        self.runs.push(KernelRun { name: name.into(), cost, launches: 1, time });
+    }
+
     /// Notes that a stretch has run since the last one ended.
     pub(super) fn end(&mut self, stretch: &Stretch) {
         let now = Instant::now();

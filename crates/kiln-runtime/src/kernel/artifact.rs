@@ -24,6 +24,8 @@ pub enum Code {
     Spirv(Vec<u32>),
     /// WGSL with constants in place and bindings numbered, for devices that take nothing else.
     Wgsl(String),
+    /// Machine code in a form of the device's own.
+    Machine(Vec<u8>),
 }
 
 /// Checks that are added to the code when a device loads WGSL; in SPIR-V they already are.
@@ -43,6 +45,7 @@ impl Artifact {
         let code = match &self.code {
             Code::Spirv(words) => size_of_val(words.as_slice()),
             Code::Wgsl(text) => text.len(),
+            Code::Machine(bytes) => bytes.len(),
         };
         (code + self.driver_blob.as_ref().map_or(0, Vec::len)) as u64
     }
@@ -54,6 +57,7 @@ impl Artifact {
         let (language, code) = match &self.code {
             Code::Spirv(words) => (b's', words.iter().flat_map(|word| word.to_le_bytes()).collect()),
             Code::Wgsl(text) => (b'w', text.clone().into_bytes()),
+            Code::Machine(bytes) => (b'm', bytes.clone()),
         };
         let checks = self.checks;
         let switches = [language, checks.bounds.into(), checks.loops.into(), checks.zero_workgroup.into()];
@@ -82,6 +86,7 @@ impl Artifact {
             b's' if code.len() % 4 == 0 => Code::Spirv(
                 code.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect(),
             ),
+            b'm' => Code::Machine(code.to_vec()),
             b'w' => Code::Wgsl(String::from_utf8(code.to_vec()).map_err(|_| corrupt("UTF-8"))?),
             _ => return Err(corrupt("a known language")),
         };
@@ -112,6 +117,7 @@ impl fmt::Debug for Artifact {
         let code = match &self.code {
             Code::Spirv(words) => format!("{} words of SPIR-V", words.len()),
             Code::Wgsl(text) => format!("{} bytes of WGSL", text.len()),
+            Code::Machine(bytes) => format!("{} bytes of machine code", bytes.len()),
         };
         f.debug_struct("Artifact")
             .field("entry", &self.reflection.entry)

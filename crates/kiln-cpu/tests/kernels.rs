@@ -1,0 +1,196 @@
+//! R2: kernels in WGSL on the CPU device, against loops in Rust.
+
+use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_ir::ErrorKind;
+use kiln_runtime::{Device, Grid, KernelSource};
+use std::time::Duration;
+
+/// Eight invocations together, and one after the other.
+fn devices() -> [Device; 2] {
+    let options = || CpuOptions::new().threads(2);
+    [options(), options().simd(SimdLevel::Scalar)].map(|options| kiln_cpu::open(options).unwrap())
+}
+
+const SAXPY: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> alpha: f32;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < arrayLength(&y)) { y[id.x] += alpha * x[id.x]; }
+}";
+
+#[test]
+fn saxpy_of_lengths_that_fill_no_vector() {
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(SAXPY)).unwrap();
+        for len in [1usize, 7, 8, 63, 64, 65, 1000, 5000] {
+            let x: Vec<f32> = (0..len).map(|i| i as f32 * 0.5).collect();
+            let (x_buffer, mut y_buffer) =
+                (device.buffer_from(&x).unwrap(), device.buffer_from(&vec![1.0f32; len]).unwrap());
+            kernel
+                .launch()
+                .bind("x", &x_buffer)
+                .bind("y", &mut y_buffer)
+                .value("alpha", 3.0f32)
+                .over(len as u32)
+                .unwrap();
+            let expected: Vec<f32> = x.iter().map(|x| 1.0 + 3.0 * x).collect();
+            assert_eq!(y_buffer.read().unwrap(), expected, "{len}");
+        }
+    }
+}
+
+const MATMUL: &str = "
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> c: array<f32>;
+@group(0) @binding(3) var<uniform> n: u32;
+var<workgroup> ta: array<f32, 256>;
+var<workgroup> tb: array<f32, 256>;
+@compute @workgroup_size(16, 16) fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_id) l: vec3<u32>) {
+    var sum = 0.0;
+    for (var t = 0u; t < (n + 15u) / 16u; t++) {
+        let k = t * 16u;
+        ta[l.y * 16u + l.x] = select(0.0, a[id.y * n + k + l.x], id.y < n && k + l.x < n);
+        tb[l.y * 16u + l.x] = select(0.0, b[(k + l.y) * n + id.x], id.x < n && k + l.y < n);
+        workgroupBarrier();
+        for (var i = 0u; i < 16u; i++) { sum += ta[l.y * 16u + i] * tb[i * 16u + l.x]; }
+        workgroupBarrier();
+    }
+    if (id.x < n && id.y < n) { c[id.y * n + id.x] = sum; }
+}";
+
+#[test]
+fn a_tiled_product_with_barriers_in_a_loop() {
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(MATMUL)).unwrap();
+        for n in [16usize, 33, 64] {
+            let a: Vec<f32> = (0..n * n).map(|i| (i % 7) as f32 - 3.0).collect();
+            let b: Vec<f32> = (0..n * n).map(|i| (i % 5) as f32 - 2.0).collect();
+            let (a_buffer, b_buffer) = (device.buffer_from(&a).unwrap(), device.buffer_from(&b).unwrap());
+            let mut c = device.buffer_of::<f32>(n * n).unwrap();
+            let groups = (n as u32).div_ceil(16);
+            kernel
+                .launch()
+                .bind("a", &a_buffer)
+                .bind("b", &b_buffer)
+                .bind("c", &mut c)
+                .value("n", n as u32)
+                .grid(Grid::workgroups([groups, groups, 1]))
+                .submit()
+                .unwrap();
+            let found = c.read().unwrap();
+            for row in 0..n {
+                for column in 0..n {
+                    let expected: f32 = (0..n).map(|k| a[row * n + k] * b[k * n + column]).sum();
+                    assert_eq!(found[row * n + column], expected, "{n}: {row} {column}");
+                }
+            }
+        }
+    }
+}
+
+const REDUCE: &str = "
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> total: atomic<u32>;
+var<workgroup> part: array<u32, 128>;
+@compute @workgroup_size(128) fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    part[l] = select(0u, x[id.x], id.x < arrayLength(&x));
+    workgroupBarrier();
+    for (var step = 64u; step > 0u; step >>= 1u) {
+        if (l < step) { part[l] += part[l + step]; }
+        workgroupBarrier();
+    }
+    if (l == 0u) { atomicAdd(&total, part[0]); }
+}";
+
+#[test]
+fn a_tree_of_sums_ends_in_an_atomic() {
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(REDUCE)).unwrap();
+        let x: Vec<u32> = (0..10_000).map(|i| i * 7 % 101).collect();
+        let (buffer, mut total) = (device.buffer_from(&x).unwrap(), device.buffer_from(&[0u32]).unwrap());
+        kernel.launch().bind("x", &buffer).bind("total", &mut total).over(10_000).unwrap();
+        assert_eq!(total.read().unwrap(), [x.iter().sum::<u32>()]);
+    }
+}
+
+const WAYS: &str = "
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+fn collatz(start: u32) -> u32 {
+    var n = start;
+    var steps = 0u;
+    loop {
+        if (n <= 1u) { break; }
+        if (n == 7u) { return 1000u + steps; }
+        if (n % 2u == 0u) { n /= 2u; } else { n = 3u * n + 1u; }
+        steps++;
+    }
+    return steps;
+}
+@compute @workgroup_size(32) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    var sum = collatz(id.x);
+    for (var i = 0u; i < id.x; i++) {
+        if (i % 3u == 1u) { continue; }
+        if (i > 20u) { break; }
+        switch i % 4u { case 0u, 2u: { sum += i; } case 1u: { if (id.x % 2u == 0u) { break; } sum += 100u; } default: { sum += 7u; } }
+    }
+    y[id.x] = sum;
+}";
+
+#[test]
+fn invocations_go_different_ways() {
+    let collatz = |start: u32| {
+        let (mut n, mut steps) = (start, 0);
+        while n > 1 {
+            if n == 7 {
+                return 1000 + steps;
+            }
+            n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
+            steps += 1;
+        }
+        steps
+    };
+    let expected: Vec<u32> = (0..96u32)
+        .map(|id| {
+            let mut sum = collatz(id);
+            for i in 0..id {
+                if i % 3 == 1 {
+                    continue;
+                }
+                if i > 20 {
+                    break;
+                }
+                match i % 4 {
+                    0 | 2 => sum += i,
+                    1 if id % 2 == 0 => {}
+                    1 => sum += 100,
+                    _ => sum += 7,
+                }
+            }
+            sum
+        })
+        .collect();
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(WAYS)).unwrap();
+        let mut y = device.buffer_of::<u32>(96).unwrap();
+        kernel.launch().bind("y", &mut y).over(96).unwrap();
+        assert_eq!(y.read().unwrap(), expected);
+    }
+}
+
+/// R4.6: a loop without end is stopped, and what it should have written is never read as if it were there.
+#[test]
+fn a_loop_without_end_is_stopped() {
+    const ENDLESS: &str = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(8) fn main() { loop { if (y[0] == 7u) { break; } } }";
+    let options = CpuOptions::new().time_limit(Some(Duration::from_millis(20)));
+    let device = kiln_cpu::open(options).unwrap();
+    let kernel = device.kernel(KernelSource::wgsl(ENDLESS).named("endless.wgsl")).unwrap();
+    let mut y = device.buffer_from(&[0u32]).unwrap();
+    let error = kernel.launch().bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost);
+    assert!(error.to_string().contains("`endless.wgsl` expected to end within 20ms"), "{error}");
+    assert_eq!(y.read().unwrap_err().to_string(), error.to_string());
+}

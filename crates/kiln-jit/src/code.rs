@@ -1,0 +1,176 @@
+//! Machine code: as bytes that can be stored, and in memory that can be executed.
+
+use crate::abi::{Bound, Call, DONE, Entry, HEAD_BYTES, MAX_BOUND_BYTES};
+use crate::emit::{Emitted, LANES};
+use crate::helpers::{self, Watch};
+use memmap2::{Mmap, MmapMut};
+use std::fmt;
+use std::time::Instant;
+
+/// Machine code of a program. It has no addresses in it, so it runs wherever it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Compiled {
+    code: Vec<u8>,
+    shared_bytes: u32,
+    /// Words of a vector of invocations, and how many vectors a work-group has.
+    words: u32,
+    gangs: u32,
+}
+
+/// What a stored form begins with.
+const MAGIC: &[u8; 8] = b"kilnjit1";
+/// More than any program that is compiled here.
+const MAX_CODE_BYTES: usize = 256 << 20;
+/// More memory than a thread is given.
+const MAX_SCRATCH_BYTES: u64 = 1 << 30;
+
+impl Compiled {
+    pub(crate) fn new(code: &[u8], emitted: &Emitted, _alignment: u32) -> Self {
+        Self { code: code.to_vec(), shared_bytes: emitted.shared_bytes, words: emitted.words, gangs: emitted.gangs }
+    }
+
+    /// The machine code alone.
+    pub fn code(&self) -> &[u8] {
+        &self.code
+    }
+
+    /// The stored form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let numbers = [self.shared_bytes, self.words, self.gangs].map(u32::to_le_bytes);
+        [&MAGIC[..], numbers.as_flattened(), &self.code].concat()
+    }
+
+    /// The code of a stored form; `None` where it is none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let (numbers, code) = rest.split_at_checked(12)?;
+        let mut numbers =
+            numbers.chunks_exact(4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        let compiled =
+            Self { shared_bytes: numbers.next()?, words: numbers.next()?, gangs: numbers.next()?, code: code.to_vec() };
+        let is_sound = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.gangs > 0;
+        (is_sound && compiled.scratch_bytes() <= MAX_SCRATCH_BYTES).then_some(compiled)
+    }
+
+    /// Bytes of memory that a running thread needs.
+    pub fn scratch_bytes(&self) -> u64 {
+        u64::from(self.shared_bytes) + u64::from(HEAD_BYTES) + self.frame_bytes() * u64::from(self.gangs)
+    }
+
+    fn frame_bytes(&self) -> u64 {
+        u64::from(self.words) * (LANES * 4) as u64
+    }
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled")
+            .field("bytes", &self.code.len())
+            .field("scratch_bytes", &self.scratch_bytes())
+            .finish()
+    }
+}
+
+/// Code that can run.
+pub struct Code {
+    /// Readable and executable, never writable.
+    map: Mmap,
+    compiled: Compiled,
+    helpers: Vec<crate::abi::Helper>,
+}
+
+// SAFETY: the helpers are functions, which any thread may call.
+unsafe impl Send for Code {}
+// SAFETY: as above; the code is never written.
+unsafe impl Sync for Code {}
+
+/// What a run is given.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// Buffers, then values, in the order of their numbers.
+    pub bound: &'a [Bound],
+    /// Work-groups along each axis.
+    pub workgroups: [u32; 3],
+    /// When loops have to end.
+    pub deadline: Option<Instant>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All work-groups ran.
+    Done,
+    /// The time was over while a loop ran.
+    Stopped,
+}
+
+impl Code {
+    /// Puts code where it can run. The memory is written first and made executable then, never both.
+    ///
+    /// # Errors
+    /// That of the system, where it gives no such memory.
+    pub fn new(compiled: Compiled) -> std::io::Result<Self> {
+        let mut map = MmapMut::map_anon(compiled.code.len().max(1))?;
+        map[..compiled.code.len()].copy_from_slice(&compiled.code);
+        let map = map.make_exec()?;
+        // SAFETY: the range is that of the map.
+        unsafe { wasmtime_internal_jit_icache_coherence::clear_cache(map.as_ptr().cast(), map.len()) }?;
+        wasmtime_internal_jit_icache_coherence::pipeline_flush_mt()?;
+        Ok(Self { map, compiled, helpers: helpers::table() })
+    }
+
+    /// The code as it was compiled.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// Runs the work-groups of a range of their numbers, which count along x, then y, then z.
+    ///
+    /// # Safety
+    /// What is bound is what the program wants, in its order: of at least the bytes that it declares, at addresses that are
+    /// multiples of four, and for buffers that it writes, nobody else touches them other than runs of this kind. The code is
+    /// what [`Compiler::compile`](crate::Compiler::compile) gave for this processor.
+    pub unsafe fn run(&self, run: &Run<'_>, range: std::ops::Range<u64>, scratch: &mut Scratch) -> Outcome {
+        debug_assert!(run.bound.iter().all(|bound| bound.bytes < MAX_BOUND_BYTES));
+        scratch.reserve(self.compiled.scratch_bytes());
+        let mut watch = Watch { deadline: run.deadline };
+        let call = Call {
+            bound: run.bound.as_ptr(),
+            scratch: scratch.start(),
+            helpers: self.helpers.as_ptr(),
+            watch: (&raw mut watch).cast(),
+            frame_bytes: self.compiled.frame_bytes(),
+            workgroups: run.workgroups,
+        };
+        // SAFETY: the map holds code with this signature.
+        let entry: Entry = unsafe { std::mem::transmute(self.map.as_ptr()) };
+        // SAFETY: the caller's promise; the scratch memory is as long as the code wants.
+        let code = unsafe { entry(&raw const call, range.start, range.end) };
+        if code == DONE { Outcome::Done } else { Outcome::Stopped }
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code").field("compiled", &self.compiled).finish_non_exhaustive()
+    }
+}
+
+/// Memory of a thread that runs code. It grows, and is used again.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    words: Vec<u128>,
+}
+
+impl Scratch {
+    fn reserve(&mut self, bytes: u64) {
+        let words = bytes.div_ceil(16) as usize;
+        if self.words.len() < words {
+            self.words.resize(words, 0);
+        }
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        self.words.as_mut_ptr().cast()
+    }
+}

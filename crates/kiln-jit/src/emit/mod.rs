@@ -1,0 +1,421 @@
+//! From a program to Cranelift's instructions.
+//!
+//! In the order of a reading: `lanes` scalars of a vector of invocations · `half` · `expression` and `math` what is computed ·
+//! `memory` loads and stores · `atomic` and `subgroup` · `statement` control · `region` work-groups.
+
+mod atomic;
+mod expression;
+mod half;
+mod lanes;
+mod math;
+mod memory;
+mod region;
+mod statement;
+mod subgroup;
+
+pub(crate) use lanes::LANES;
+
+use crate::abi;
+use crate::analysis::{ActivationId, Analysis, Variable};
+use crate::helpers::{self, FUEL};
+use crate::regions::Place;
+use crate::types::{Kind, leaf_count, leaves};
+use crate::{Options, Refusal};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, SigRef, Signature, StackSlot, Value, types};
+use cranelift_codegen::isa::{CallConv, TargetIsa};
+use cranelift_frontend::{FunctionBuilder, Variable as Register};
+use lanes::{Number, PARTS, flags, scalar_type, vector_type};
+use memory::Pointer;
+use naga::valid::ModuleInfo;
+use naga::{Expression, GlobalVariable, Handle, Module, Span, Statement, TypeInner};
+use region::{Kept, Stepping};
+use std::collections::{BTreeSet, HashMap};
+
+/// What an expression is.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    Numbers(Vec<Number>),
+    Pointer(Pointer),
+}
+
+/// Which invocations of a vector take part.
+#[derive(Clone, Copy, Debug)]
+enum Active {
+    All,
+    /// Those whose lanes in these registers are ones.
+    Some([Register; PARTS]),
+}
+
+/// Where a variable of an invocation lives.
+#[derive(Clone, Debug)]
+struct Home {
+    kinds: Vec<Kind>,
+    varies: bool,
+    /// A register or two for each scalar; none where it lives in memory alone.
+    registers: Vec<[Register; PARTS]>,
+    /// The first word in the memory of the vector of invocations, where it has one.
+    word: Option<u32>,
+}
+
+/// What is known in an activation while it is emitted.
+#[derive(Default)]
+struct Known {
+    expressions: HashMap<Handle<Expression>, Operand>,
+    arguments: Vec<Operand>,
+    /// Where results go, and who is still in the function, in that order; for functions without barriers.
+    result: Vec<[Register; PARTS]>,
+    result_kinds: Vec<Kind>,
+    returned: Option<Block>,
+}
+
+/// What a `break` or `continue` leads to.
+struct Target {
+    is_loop: bool,
+    /// Where control goes when all invocations leave at once.
+    on_break: Block,
+    on_continue: Block,
+    /// Who has left, and who waits for the next round; `None` where all leave at once.
+    broke: Option<[Register; PARTS]>,
+    continued: Option<[Register; PARTS]>,
+}
+
+pub(crate) struct Emitter<'m, 'b> {
+    b: FunctionBuilder<'b>,
+    module: &'m Module,
+    options: &'m Options,
+    analysis: Analysis<'m>,
+    lanes: usize,
+    has_fma: bool,
+    /// Buffers and values by their place among the bindings.
+    bindings: HashMap<Handle<GlobalVariable>, u32>,
+    /// Memory of the work-group: the first byte of each variable.
+    shared: HashMap<Handle<GlobalVariable>, u32>,
+    shared_bytes: u32,
+    homes: HashMap<Variable, Home>,
+    /// Variables that changed since the region began.
+    written: Vec<Variable>,
+    /// Words that a vector of invocations has in memory.
+    words: u32,
+    known: Vec<Known>,
+    /// What the running region took from earlier ones.
+    needs: BTreeSet<Place>,
+    /// Where what regions compute for later ones is kept: the first word, and the form.
+    kept: HashMap<Place, Kept>,
+    kept_places: BTreeSet<Place>,
+    /// The activations that run as steps, and those of them that are under way, the innermost last.
+    stepping: HashMap<ActivationId, Stepping>,
+    chain: Vec<ActivationId>,
+    /// Where `break` and `continue` of the whole work-group lead.
+    step_targets: Vec<(Block, Option<Block>)>,
+    /// Where decisions of the whole work-group are: bytes behind the start of the scratch memory.
+    decisions: HashMap<Place, u32>,
+    active: Active,
+    targets: Vec<Target>,
+    call: Value,
+    helpers: Value,
+    /// Where the memory of the work-group, and of the running vector of invocations, begins.
+    scratch: Value,
+    frame: Value,
+    workgroup: [Value; 3],
+    /// The number of the running vector in its work-group.
+    gang: Value,
+    fuel: Register,
+    stopped: Block,
+    on_floats: SigRef,
+    on_watch: SigRef,
+    slot: StackSlot,
+    pointer_bytes: u8,
+    /// Instructions so far are counted by these: the budget of a program.
+    emitted: usize,
+}
+
+/// What was emitted, beside the instructions.
+pub(crate) struct Emitted {
+    pub(crate) shared_bytes: u32,
+    pub(crate) words: u32,
+    pub(crate) gangs: u32,
+}
+
+/// Statements and expressions that a program may become, functions counted where they are called.
+const MAX_EMITTED: usize = 200_000;
+
+/// The signature of compiled code.
+pub(crate) fn signature(call_conv: CallConv, pointer: cranelift_codegen::ir::Type) -> Signature {
+    let mut signature = Signature::new(call_conv);
+    signature.params.extend([pointer, types::I64, types::I64].map(AbiParam::new));
+    signature.returns.push(AbiParam::new(types::I32));
+    signature
+}
+
+type Result<T> = std::result::Result<T, Refusal>;
+
+/// Emits the only entry point of a module.
+pub(crate) fn emit(
+    mut b: FunctionBuilder<'_>,
+    module: &Module,
+    info: &ModuleInfo,
+    options: &Options,
+    isa: &dyn TargetIsa,
+) -> Result<Emitted> {
+    let point = &module.entry_points[0];
+    let invocations = point.workgroup_size.iter().product::<u32>();
+    let lanes = if invocations == 1 || options.one_by_one { 1 } else { LANES };
+    let analysis = Analysis::new(module, info, lanes);
+    let pointer = isa.pointer_type();
+
+    let start = b.create_block();
+    b.append_block_params_for_function_params(start);
+    b.switch_to_block(start);
+    let &[call, first, end] = b.block_params(start) else {
+        return Err(Refusal::new(Span::UNDEFINED, "expected three parameters"));
+    };
+    let convention = isa.default_call_conv();
+    let mut on_floats = Signature::new(convention);
+    on_floats.params.extend([pointer, types::I64].map(AbiParam::new));
+    let mut on_watch = Signature::new(convention);
+    on_watch.params.push(AbiParam::new(pointer));
+    on_watch.returns.push(AbiParam::new(types::I64));
+    let (on_floats, on_watch) = (b.import_signature(on_floats), b.import_signature(on_watch));
+    let slot = cranelift_codegen::ir::StackSlotData::new(
+        cranelift_codegen::ir::StackSlotKind::ExplicitSlot,
+        (2 * LANES * size_of::<f32>()) as u32,
+        4,
+    );
+    let slot = b.create_sized_stack_slot(slot);
+    let scratch = b.ins().load(pointer, flags().with_readonly().with_can_move(), call, abi::SCRATCH);
+    let helpers = b.ins().load(pointer, flags().with_readonly().with_can_move(), call, abi::HELPERS);
+    let fuel = b.declare_var(types::I64);
+    let full = b.ins().iconst(types::I64, FUEL);
+    b.def_var(fuel, full);
+    let stopped = b.create_block();
+    let zero = b.ins().iconst(types::I32, 0);
+
+    let has_flag = |name| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
+    let has_fma = isa.name() != "x64" || has_flag("has_fma");
+    let mut emitter = Emitter {
+        module,
+        options,
+        analysis,
+        lanes,
+        has_fma,
+        bindings: HashMap::new(),
+        shared: HashMap::new(),
+        shared_bytes: 0,
+        homes: HashMap::new(),
+        written: Vec::new(),
+        words: 0,
+        known: Vec::new(),
+        needs: BTreeSet::new(),
+        kept: HashMap::new(),
+        kept_places: BTreeSet::new(),
+        stepping: HashMap::new(),
+        chain: Vec::new(),
+        step_targets: Vec::new(),
+        decisions: HashMap::new(),
+        active: Active::All,
+        targets: Vec::new(),
+        call,
+        helpers,
+        scratch,
+        frame: scratch,
+        workgroup: [zero; 3],
+        gang: zero,
+        fuel,
+        stopped,
+        on_floats,
+        on_watch,
+        slot,
+        pointer_bytes: pointer.bytes() as u8,
+        emitted: 0,
+        b,
+    };
+    emitter.place_globals(info)?;
+    emitter.known.resize_with(emitter.analysis.activations.len(), Known::default);
+    let gangs = invocations.div_ceil(lanes as u32);
+    emitter.workgroups(first, end, gangs)?;
+    let Emitter { mut b, shared_bytes, words, .. } = emitter;
+    b.switch_to_block(stopped);
+    let code = b.ins().iconst(types::I32, i64::from(abi::STOPPED));
+    b.ins().return_(&[code]);
+    b.seal_all_blocks();
+    b.finalize(isa.frontend_config());
+    Ok(Emitted { shared_bytes, words, gangs })
+}
+
+impl<'m> Emitter<'m, '_> {
+    /// Gives every global that the entry point uses its place.
+    fn place_globals(&mut self, info: &ModuleInfo) -> Result<()> {
+        let uses = info.get_entry_point(0);
+        let mut bound = Vec::new();
+        for (handle, variable) in self.module.global_variables.iter() {
+            if uses[handle].is_empty() {
+                continue;
+            }
+            match (variable.space, variable.binding) {
+                (naga::AddressSpace::Storage { .. } | naga::AddressSpace::Uniform, Some(binding)) => {
+                    bound.push(((binding.group, binding.binding), handle));
+                }
+                (naga::AddressSpace::WorkGroup, _) => {
+                    self.shared.insert(handle, self.shared_bytes);
+                    // Whole registers: it is cleared by them.
+                    self.shared_bytes += crate::types::bytes(self.module, variable.ty).next_multiple_of(16);
+                }
+                (naga::AddressSpace::Private, _) => {
+                    let inner = &self.module.types[variable.ty].inner;
+                    self.declare(
+                        Variable::Private(handle),
+                        inner,
+                        self.module.global_variables.get_span(handle),
+                        false,
+                    )?;
+                }
+                (space, _) => {
+                    let span = self.module.global_variables.get_span(handle);
+                    return Err(Refusal::new(span, format!("expected a variable in memory, found one in {space:?}")));
+                }
+            }
+        }
+        bound.sort_by_key(|(number, _)| *number);
+        self.bindings = bound.into_iter().zip(0..).map(|((_, handle), place)| (handle, place)).collect();
+        Ok(())
+    }
+
+    /// Gives a variable of an invocation its home, in memory as well where it outlives a region.
+    fn declare(&mut self, variable: Variable, inner: &TypeInner, span: Span, outlives: bool) -> Result<()> {
+        let refuse = || Refusal::new(span, "expected a variable of at most some thousand scalars of 16 or 32 bits");
+        let in_memory = self.analysis.indexed.contains(&variable);
+        let varies = self.analysis.is_varying(variable);
+        let kinds: Vec<Kind> = if in_memory {
+            let count = leaf_count(self.module, inner).ok_or_else(refuse)?;
+            if count > 1 << 16 {
+                return Err(refuse());
+            }
+            // An array's elements have the same kinds; they are found where it is loaded.
+            vec![Kind::U32; count as usize]
+        } else {
+            leaves(self.module, inner).ok_or_else(refuse)?.iter().map(|leaf| leaf.kind).collect()
+        };
+        let word = (in_memory || outlives).then_some(self.words);
+        if word.is_some() {
+            self.words += kinds.len() as u32;
+        }
+        let registers =
+            if in_memory { Vec::new() } else { kinds.iter().map(|kind| self.register(*kind, varies)).collect() };
+        self.homes.insert(variable, Home { kinds, varies, registers, word });
+        Ok(())
+    }
+
+    /// Registers for a scalar; one is enough where it is the same for all.
+    fn register(&mut self, kind: Kind, varies: bool) -> [Register; PARTS] {
+        if varies {
+            std::array::from_fn(|_| self.b.declare_var(vector_type(kind)))
+        } else {
+            [self.b.declare_var(scalar_type(kind)); PARTS]
+        }
+    }
+
+    fn set_register(&mut self, register: [Register; PARTS], varies: bool, number: Number) {
+        if varies {
+            let parts = self.parts(number);
+            register.iter().zip(parts).for_each(|(register, part)| self.b.def_var(*register, part));
+        } else {
+            let value = self.lane(number, 0);
+            self.b.def_var(register[0], value);
+        }
+    }
+
+    fn get_register(&mut self, register: [Register; PARTS], varies: bool, kind: Kind) -> Number {
+        if varies {
+            Number::each(kind, register.map(|register| self.b.use_var(register)))
+        } else {
+            let value = self.b.use_var(register[0]);
+            Number::same(kind, value)
+        }
+    }
+
+    /// The registers of who takes part; made where all do.
+    fn active_mask(&mut self) -> [Value; PARTS] {
+        match self.active {
+            Active::All => [self.vector_constant([-1; 4]); PARTS],
+            Active::Some(registers) => registers.map(|register| self.b.use_var(register)),
+        }
+    }
+
+    /// From here on, who takes part is in registers, so that control may narrow it.
+    fn spread_active(&mut self) -> [Register; PARTS] {
+        if let Active::Some(registers) = self.active {
+            return registers;
+        }
+        let mask = self.active_mask();
+        let registers = self.new_mask(mask);
+        self.active = Active::Some(registers);
+        registers
+    }
+
+    fn new_mask(&mut self, mask: [Value; PARTS]) -> [Register; PARTS] {
+        let registers = std::array::from_fn(|_| self.b.declare_var(types::I32X4));
+        self.set_mask(registers, mask);
+        registers
+    }
+
+    fn set_mask(&mut self, registers: [Register; PARTS], mask: [Value; PARTS]) {
+        registers.iter().zip(mask).for_each(|(register, part)| self.b.def_var(*register, part));
+    }
+
+    fn span(&self, id: ActivationId, expression: Handle<Expression>) -> Span {
+        self.analysis.activations[id].function.expressions.get_span(expression)
+    }
+
+    fn inner(&self, id: ActivationId, expression: Handle<Expression>) -> TypeInner {
+        self.analysis.activations[id].info[expression].ty.inner_with(&self.module.types).clone()
+    }
+
+    /// Counts what is emitted: functions inside of functions can double it each time.
+    fn spend(&mut self, span: Span) -> Result<()> {
+        self.emitted += 1;
+        if self.emitted > MAX_EMITTED {
+            let message = format!(
+                "expected at most {MAX_EMITTED} statements and expressions with functions put in their place, found more"
+            );
+            return Err(Refusal::new(span, message));
+        }
+        Ok(())
+    }
+
+    /// Takes a round of a loop from what is left before the clock is looked at.
+    fn spend_round(&mut self) {
+        if !self.options.bounded_loops {
+            return;
+        }
+        let left = self.b.use_var(self.fuel);
+        let left = self.b.ins().iadd_imm_s(left, -1);
+        self.b.def_var(self.fuel, left);
+        let is_empty = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
+        let (look, after) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(look);
+        self.b.ins().brif(is_empty, look, &[], after, &[]);
+        self.b.switch_to_block(look);
+        let pointer = self.b.func.dfg.value_type(self.call);
+        let watch = self.b.ins().load(pointer, flags(), self.call, abi::WATCH);
+        let helper = self.helper(helpers::REFUEL);
+        let inst = self.b.ins().call_indirect(self.on_watch, helper, &[watch]);
+        let fuel = self.b.inst_results(inst)[0];
+        self.b.def_var(self.fuel, fuel);
+        let is_over = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, fuel, 0);
+        let stopped = self.stopped;
+        self.b.ins().brif(is_over, stopped, &[], after, &[]);
+        self.b.switch_to_block(after);
+    }
+
+    fn helper(&mut self, place: i32) -> Value {
+        let pointer = self.b.func.dfg.value_type(self.helpers);
+        let offset = place * i32::from(self.pointer_bytes);
+        self.b.ins().load(pointer, flags().with_readonly().with_can_move(), self.helpers, offset)
+    }
+
+    /// Whether some who are in the statement may leave its function early, each at its own time.
+    fn may_return(&self, id: ActivationId, statement: &Statement) -> bool {
+        self.analysis.activations[id].divergent_return && statement::has_return(statement)
+    }
+}

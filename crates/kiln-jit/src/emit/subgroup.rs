@@ -1,0 +1,213 @@
+//! Subgroups: a vector of invocations is one.
+
+use super::lanes::{LANES, Number};
+use super::{Active, Emitter, Operand, Result};
+use crate::Refusal;
+use crate::analysis::ActivationId;
+use crate::types::Kind;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use naga::{CollectiveOperation, Expression, GatherMode, Handle, Span, SubgroupOperation};
+
+impl Emitter<'_, '_> {
+    pub(crate) fn ballot(
+        &mut self,
+        id: ActivationId,
+        result: Handle<Expression>,
+        predicate: Option<Handle<Expression>>,
+    ) -> Result<()> {
+        let predicate = match predicate {
+            Some(predicate) => self.number(id, predicate)?,
+            None => self.constant(Kind::Bool, 1.0),
+        };
+        let bits = if self.lanes == 1 {
+            let value = self.lane(predicate, 0);
+            self.b.ins().uextend(types::I32, value)
+        } else {
+            let (mask, predicate) = (self.active_mask(), self.parts(predicate));
+            let both = std::array::from_fn(|part| self.b.ins().band(mask[part], predicate[part]));
+            self.mask_bits(both)
+        };
+        let zero = self.u32_same(0);
+        self.define(id, result, Operand::Numbers(vec![Number::same(Kind::U32, bits), zero, zero, zero]))
+    }
+
+    pub(crate) fn gather_lanes(
+        &mut self,
+        id: ActivationId,
+        mode: &GatherMode,
+        argument: Handle<Expression>,
+        result: Handle<Expression>,
+    ) -> Result<()> {
+        let numbers = self.numbers(id, argument)?;
+        if let GatherMode::BroadcastFirst = mode {
+            let numbers = numbers.into_iter().map(|number| self.first_active(number)).collect();
+            return self.define(id, result, Operand::Numbers(numbers));
+        }
+        let from = match mode {
+            GatherMode::Broadcast(index) => {
+                let index = self.number(id, *index)?;
+                self.first_active(index)
+            }
+            _ => self.source_lanes(id, mode)?,
+        };
+        let numbers = numbers.into_iter().map(|number| self.pick_lanes(number, from)).collect();
+        self.define(id, result, Operand::Numbers(numbers))
+    }
+
+    /// The lane that each takes its value from.
+    fn source_lanes(&mut self, id: ActivationId, mode: &GatherMode) -> Result<Number> {
+        let own = if self.lanes == 1 {
+            self.u32_same(0)
+        } else {
+            let lanes = self.lane_indices();
+            Number::each(Kind::U32, lanes)
+        };
+        Ok(match mode {
+            GatherMode::Shuffle(index) => self.number(id, *index)?.with_kind(Kind::U32),
+            GatherMode::ShuffleDown(by) => {
+                let by = self.number(id, *by)?;
+                self.add_int(own, by)
+            }
+            GatherMode::ShuffleUp(by) => {
+                let by = self.number(id, *by)?;
+                self.subtract(own, by)
+            }
+            GatherMode::ShuffleXor(with) => {
+                let with = self.number(id, *with)?;
+                self.map2(Kind::U32, own, with, |e, x, y| e.b.ins().bxor(x, y))
+            }
+            GatherMode::QuadBroadcast(index) => {
+                let index = self.number(id, *index)?;
+                let (mask, three) = (self.u32_same(!3), self.u32_same(3));
+                let first = self.and(own, mask);
+                let index = self.and(index.with_kind(Kind::U32), three);
+                self.or(first, index)
+            }
+            GatherMode::QuadSwap(direction) => {
+                let with = self.u32_same(*direction as u32 + 1);
+                self.map2(Kind::U32, own, with, |e, x, y| e.b.ins().bxor(x, y))
+            }
+            GatherMode::BroadcastFirst | GatherMode::Broadcast(_) => own,
+        })
+    }
+
+    /// What each finds in the lane that it names, all of which are within the vector.
+    fn pick_lanes(&mut self, number: Number, from: Number) -> Number {
+        if number.is_same() || self.lanes == 1 {
+            return number;
+        }
+        let last = self.u32_same(LANES as u32 - 1);
+        let from = self.and(from.with_kind(Kind::U32), last);
+        let mut picked = Number::same(number.kind, self.zero_of(number.kind));
+        for lane in 0..LANES {
+            let (value, place) = (self.lane(number, lane), self.u32_same(lane as u32));
+            let is_here = self.compare_int(cranelift_codegen::ir::condcodes::IntCC::Equal, from, place);
+            picked = self.select(is_here, Number::same(number.kind, value), picked);
+        }
+        picked
+    }
+
+    fn zero_of(&mut self, kind: Kind) -> Value {
+        let zero = self.constant(kind, 0.0);
+        self.lane(zero, 0)
+    }
+
+    pub(crate) fn collect_lanes(
+        &mut self,
+        id: ActivationId,
+        op: SubgroupOperation,
+        how: CollectiveOperation,
+        argument: Handle<Expression>,
+        result: Handle<Expression>,
+        span: Span,
+    ) -> Result<()> {
+        let numbers = self.numbers(id, argument)?;
+        let mut results = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            results.push(self.collect(op, how, number, span)?);
+        }
+        self.define(id, result, Operand::Numbers(results))
+    }
+
+    /// One lane after the other; who does not take part adds nothing.
+    fn collect(
+        &mut self,
+        op: SubgroupOperation,
+        how: CollectiveOperation,
+        number: Number,
+        span: Span,
+    ) -> Result<Number> {
+        let neutral = neutral(op, number.kind)
+            .ok_or_else(|| Refusal::new(span, format!("expected an operation on {:?}, found {op:?}", number.kind)))?;
+        let neutral = match neutral {
+            Neutral::Number(value) => self.constant(number.kind, value),
+            Neutral::Word(word) => {
+                let word = self.u32_same(word);
+                word.with_kind(number.kind)
+            }
+        };
+        let bits = match self.active {
+            Active::All => None,
+            Active::Some(_) => {
+                let mask = self.active_mask();
+                Some(self.mask_bits(mask))
+            }
+        };
+        let (mut sum, mut prefixes) = (neutral, Vec::new());
+        for lane in 0..self.lanes {
+            let value = self.lane(number, lane);
+            let mut value = Number::same(number.kind, value);
+            if let Some(bits) = bits {
+                let bit = self.b.ins().band_imm_s(bits, 1 << lane);
+                let is_here = self.b.ins().icmp_imm_s(cranelift_codegen::ir::condcodes::IntCC::NotEqual, bit, 0);
+                value = self.select(Number::same(Kind::Bool, is_here), value, neutral);
+            }
+            if how == CollectiveOperation::ExclusiveScan {
+                prefixes.push(self.lane(sum, 0));
+            }
+            sum = self.combine(op, sum, value);
+            if how == CollectiveOperation::InclusiveScan {
+                prefixes.push(self.lane(sum, 0));
+            }
+        }
+        if how == CollectiveOperation::Reduce {
+            return Ok(sum);
+        }
+        Ok(self.of_lanes(number.kind, &prefixes))
+    }
+
+    fn combine(&mut self, op: SubgroupOperation, x: Number, y: Number) -> Number {
+        match op {
+            SubgroupOperation::All | SubgroupOperation::And => self.and(x, y),
+            SubgroupOperation::Any | SubgroupOperation::Or => self.or(x, y),
+            SubgroupOperation::Add => self.add(x, y),
+            SubgroupOperation::Mul => self.multiply(x, y),
+            SubgroupOperation::Min => self.minimum(x, y),
+            SubgroupOperation::Max => self.maximum(x, y),
+            SubgroupOperation::Xor => self.map2(x.kind, x, y, |e, x, y| e.b.ins().bxor(x, y)),
+        }
+    }
+}
+
+/// What changes nothing when it is combined.
+enum Neutral {
+    Number(f64),
+    Word(u32),
+}
+
+fn neutral(op: SubgroupOperation, kind: Kind) -> Option<Neutral> {
+    Some(match (op, kind) {
+        (SubgroupOperation::All, Kind::Bool) | (SubgroupOperation::Mul, _) => Neutral::Number(1.0),
+        (SubgroupOperation::Any | SubgroupOperation::Add | SubgroupOperation::Or | SubgroupOperation::Xor, _) => {
+            Neutral::Number(0.0)
+        }
+        (SubgroupOperation::And, _) => Neutral::Word(u32::MAX),
+        (SubgroupOperation::Min, Kind::F32 | Kind::F16) => Neutral::Number(f64::INFINITY),
+        (SubgroupOperation::Max, Kind::F32 | Kind::F16) => Neutral::Number(f64::NEG_INFINITY),
+        (SubgroupOperation::Min, Kind::I32) => Neutral::Word(i32::MAX.cast_unsigned()),
+        (SubgroupOperation::Max, Kind::I32) => Neutral::Word(i32::MIN.cast_unsigned()),
+        (SubgroupOperation::Min, _) => Neutral::Word(u32::MAX),
+        (SubgroupOperation::Max, _) => Neutral::Word(0),
+        _ => return None,
+    })
+}

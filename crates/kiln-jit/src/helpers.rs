@@ -1,0 +1,99 @@
+//! Functions that machine code calls: what has no instruction. Their places in the table are part of stored code.
+
+use crate::abi::Helper;
+use std::ffi::c_void;
+use std::time::Instant;
+
+/// A function on each of some singles: the results replace the first arguments.
+type OnFloats = unsafe extern "C" fn(*mut f32, u64);
+
+macro_rules! on_floats {
+    ($($name:ident($($argument:ident),+) = $value:expr;)+) => {
+        /// The functions of the table that take singles.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub(crate) enum Function { $($name),+ }
+
+        mod functions {
+            $(
+                /// # Safety
+                /// At `data` there are `count` elements for each argument.
+                #[allow(non_snake_case)]
+                pub(super) unsafe extern "C" fn $name(data: *mut f32, count: u64) {
+                    let count = count as usize;
+                    for lane in 0..count {
+                        let mut at = lane;
+                        $(
+                            // SAFETY: the caller's promise.
+                            let $argument = unsafe { *data.add(at) };
+                            at += count;
+                        )+
+                        let _ = at;
+                        // SAFETY: as above.
+                        unsafe { *data.add(lane) = $value };
+                    }
+                }
+            )+
+        }
+
+        const ON_FLOATS: &[OnFloats] = &[$(functions::$name),+];
+    };
+}
+
+on_floats! {
+    Sin(x) = x.sin();
+    Cos(x) = x.cos();
+    Tan(x) = x.tan();
+    Asin(x) = x.asin();
+    Acos(x) = x.acos();
+    Atan(x) = x.atan();
+    Sinh(x) = x.sinh();
+    Cosh(x) = x.cosh();
+    Tanh(x) = x.tanh();
+    Asinh(x) = x.asinh();
+    Acosh(x) = x.acosh();
+    Atanh(x) = x.atanh();
+    Exp(x) = x.exp();
+    Exp2(x) = x.exp2();
+    Log(x) = x.ln();
+    Log2(x) = x.log2();
+    Pow(x, y) = x.powf(y);
+    Atan2(y, x) = y.atan2(x);
+}
+
+impl Function {
+    /// Its place in the table.
+    pub(crate) fn place(self) -> i32 {
+        self as i32 + FIRST_FUNCTION
+    }
+}
+
+/// The places of the others.
+pub(crate) const REFUEL: i32 = 0;
+const FIRST_FUNCTION: i32 = 1;
+
+/// Rounds of loops between two looks at the clock.
+pub(crate) const FUEL: i64 = 1 << 16;
+
+/// When loops have to end.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// The moment, where there is one.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// Rounds that loops may go on for, or a negative number where their time is over.
+///
+/// # Safety
+/// `watch` points to a [`Watch`].
+unsafe extern "C" fn refuel(watch: *mut c_void) -> i64 {
+    // SAFETY: the caller's promise.
+    let watch = unsafe { &*watch.cast::<Watch>() };
+    if watch.deadline.is_some_and(|deadline| Instant::now() >= deadline) { -1 } else { FUEL }
+}
+
+/// The table, as code takes it.
+pub(crate) fn table() -> Vec<Helper> {
+    let refuel: unsafe extern "C" fn(*mut c_void) -> i64 = refuel;
+    std::iter::once(refuel as Helper).chain(ON_FLOATS.iter().map(|function| *function as Helper)).collect()
+}

@@ -1,0 +1,148 @@
+//! WGSL programs as machine code of this processor.
+//!
+//! Owns the way from naga's IR to code that runs a range of work-groups: eight invocations at a time in two registers of four,
+//! or one at a time. A work-group runs on one thread, so a barrier is the end of a loop over its invocations. Refuses devices,
+//! threads and memory, which are `kiln-cpu`'s, and everything that is not compute.
+//!
+//! Types to know: [`Options`] for [`compile`], [`Compiled`] which can be stored, [`Code`] which runs.
+
+mod abi;
+mod analysis;
+mod code;
+mod emit;
+mod helpers;
+mod regions;
+mod types;
+
+pub use abi::{Bound, Call, MAX_BOUND_BYTES};
+pub use code::{Code, Compiled, Outcome, Run, Scratch};
+
+use cranelift_codegen::Context;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::{Function, UserFuncName};
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use naga::valid::ModuleInfo;
+use naga::{Module, Span};
+use std::fmt;
+
+/// How a program is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Keeps indices inside of arrays and buffers.
+    pub bounds_checks: bool,
+    /// Joins a product and a sum into one rounding.
+    pub fast_math: bool,
+    /// Lets loops end when their time is over.
+    pub bounded_loops: bool,
+    /// Clears the memory of a work-group before it runs.
+    pub zero_workgroup: bool,
+    /// Runs one invocation after the other instead of eight together.
+    pub one_by_one: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { bounds_checks: true, fast_math: true, bounded_loops: true, zero_workgroup: true, one_by_one: false }
+    }
+}
+
+/// Why a program cannot be compiled, and where in its source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// The place in the source; undefined where it is the program as a whole.
+    pub span: Span,
+    /// What was expected, and what was found.
+    pub message: String,
+}
+
+impl Refusal {
+    fn new(span: Span, message: impl Into<String>) -> Self {
+        Self { span, message: message.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The version of Cranelift, which changes the code that it writes. A test compares it with the lock file.
+const CRANELIFT_VERSION: &str = "0.135.8";
+/// Counts changes of this crate that change the code it writes, or what the code expects.
+const REVISION: u32 = 1;
+
+/// The compiler for this processor.
+pub struct Compiler {
+    isa: OwnedTargetIsa,
+    name: String,
+}
+
+impl Compiler {
+    /// Looks at the processor.
+    ///
+    /// # Errors
+    /// Where Cranelift has no code for it.
+    pub fn new() -> Result<Self, Refusal> {
+        let refuse = |error: &dyn fmt::Display| {
+            Refusal::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
+        };
+        let mut flags = settings::builder();
+        for (name, value) in [
+            ("opt_level", "speed"),
+            ("is_pic", "true"),
+            ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+        ] {
+            flags.set(name, value).map_err(|error| refuse(&error))?;
+        }
+        let isa = cranelift_native::builder().map_err(|error| refuse(&error))?;
+        let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| refuse(&error))?;
+        let features: Vec<&str> =
+            isa.isa_flags().iter().filter(|flag| flag.as_bool() == Some(true)).map(|flag| flag.name).collect();
+        let name = format!("cranelift {CRANELIFT_VERSION}, {}, revision {REVISION}", features.join(" "));
+        Ok(Self { isa, name })
+    }
+
+    /// What the compiler is, with everything of it and of the processor that changes its code.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Compiles the only entry point of a program whose bindings are numbered: buffers in group 0, values in group 1.
+    ///
+    /// # Errors
+    /// Where the program wants what a processor cannot do here, with the place in its source.
+    pub fn compile(&self, module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
+        let isa = &*self.isa;
+        let signature = emit::signature(isa.default_call_conv(), isa.pointer_type());
+        let mut context = Context::for_function(Function::with_name_signature(UserFuncName::user(0, 0), signature));
+        let mut builders = FunctionBuilderContext::new();
+        let builder = FunctionBuilder::new(&mut context.func, &mut builders);
+        let emitted = emit::emit(builder, module, info, options, isa)?;
+        let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
+            Refusal::new(Span::UNDEFINED, format!("expected code of Cranelift, found: {}", error.inner))
+        })?;
+        if !compiled.buffer.relocs().is_empty() {
+            return Err(Refusal::new(Span::UNDEFINED, "expected code without relocations, found some"));
+        }
+        Ok(Compiled::new(compiled.code_buffer(), &emitted, compiled.buffer.alignment))
+    }
+}
+
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiler").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Compiles the only entry point of a program for this processor; see [`Compiler::compile`].
+///
+/// # Errors
+/// As [`Compiler::new`] and [`Compiler::compile`].
+pub fn compile(module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
+    Compiler::new()?.compile(module, info, options)
+}
