@@ -1,0 +1,69 @@
+//! Random WGSL: kernels of which every device has to make the same, or nearly the same where WGSL leaves room.
+//!
+//! [`generate`] writes a program with what it runs on as text, [`Case::parse`] reads it, [`compare`] judges two results, and
+//! [`shrink`] makes a program small that shows a difference. What a program computes is determined by construction: loops
+//! end, invocations do not race, floats stay where arithmetic is exact or rounded correctly, and what is approximate decides
+//! nothing. Indices out of bounds are read at times; Kiln then takes the last element.
+
+mod approximate;
+mod body;
+mod case;
+mod compare;
+mod exact;
+mod operations;
+mod phases;
+mod program;
+mod scope;
+mod shrink;
+mod types;
+
+pub use case::{Binding, Case};
+pub use compare::{Difference, compare};
+pub use program::generate;
+pub use shrink::shrink;
+
+/// What programs may use beyond the core of WGSL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// `f16`, in a third of the programs.
+    pub f16: bool,
+    /// Operations of subgroups of eight invocations, in all programs.
+    pub subgroups: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+    fn check(seed: u64, features: Features) -> Result<(), String> {
+        let text = generate(seed, features);
+        let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text) + &text)?;
+        let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+        validator.validate(&module).map_err(|error| error.emit_to_string(&text) + &text)?;
+        Case::parse(&text).map(drop)
+    }
+
+    #[test]
+    fn programs_are_valid() {
+        let all = [
+            Features { f16: false, subgroups: false },
+            Features { f16: true, subgroups: false },
+            Features { f16: true, subgroups: true },
+        ];
+        for seed in 0..300 {
+            for features in all {
+                if let Err(error) = check(seed, features) {
+                    panic!("{features:?}, seed {seed}:\n{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_program() {
+        let features = Features { f16: true, subgroups: false };
+        assert_eq!(generate(3, features), generate(3, features));
+        assert_ne!(generate(3, features), generate(4, features));
+    }
+}
