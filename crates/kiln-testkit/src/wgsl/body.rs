@@ -35,7 +35,7 @@ impl Generator {
 
     fn local(&mut self) {
         let ty = self.any_type();
-        let (name, value) = (self.name("v"), self.stored(&ty, 3));
+        let (name, value) = (self.name("v"), self.stored(&ty, 2));
         if self.chance(35) {
             self.line(format!("let {name} = {value};"));
             self.declare(&name, ty, Access::Read);
@@ -59,7 +59,8 @@ impl Generator {
     fn assignment(&mut self) {
         let ty = if self.chance(75) { self.plain_type() } else { self.any_type() };
         let Some((target, in_matrix)) = self.target(&ty, 2) else { return self.local() };
-        let value = if matches!(ty, Type::Matrix(..)) { self.dynamic(&ty, 2) } else { self.dynamic(&ty, 3) };
+        let depth = if matches!(ty, Type::Matrix(..)) { 1 } else { 2 + usize::from(self.chance(30)) };
+        let value = self.dynamic(&ty, depth);
         let value = self.in_range(&ty, in_matrix, &value);
         self.line(format!("{target} = {value};"));
     }
@@ -117,10 +118,10 @@ impl Generator {
             _ => return,
         };
         if width > 1 && self.chance(40) {
-            let (component, value) = (self.choose(&["x", "y"]), self.approximate(scalar, 1, 2));
+            let (component, value) = (self.choose(&["x", "y"]), self.approximate(scalar, 1, 1));
             return self.line(format!("{}.{component} = {value};", variable.name));
         }
-        let value = self.approximate(scalar, width, 2);
+        let value = self.approximate(scalar, width, 1);
         self.line(format!("{} = {value};", variable.name));
     }
 
@@ -216,11 +217,11 @@ impl Generator {
     }
 
     fn some(&mut self) -> usize {
-        1 + self.rng.below(3)
+        1 + self.rng.below(2)
     }
 
     fn branch(&mut self, depth: usize) {
-        let (condition, count) = (self.dynamic(&Type::Scalar(Bool), 3), self.some());
+        let (condition, count) = (self.dynamic(&Type::Scalar(Bool), 2), self.some());
         self.block(&format!("if {condition}"), &[], |this| this.statements(count, depth));
         while self.chance(40) {
             let (condition, count) = (self.dynamic(&Type::Scalar(Bool), 2), self.some());

@@ -4,7 +4,7 @@ use super::Features;
 use super::case::Binding;
 use super::exact::quantizer_text;
 use super::scope::{Access, Function, Generator, Place, Variable};
-use super::types::{Scalar, Struct, Type};
+use super::types::{Scalar, Step, Struct, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 use std::rc::Rc;
 
@@ -14,6 +14,9 @@ const SIZES: [[usize; 3]; 9] =
 const GRIDS: [[usize; 3]; 5] = [[1, 1, 1], [2, 1, 1], [1, 3, 1], [2, 1, 2], [4, 1, 1]];
 /// Elements of each input.
 const INPUT_LEN: usize = 48;
+
+/// The most numbers of a variable that a program tells in the end.
+const MAX_TERMS: usize = 5;
 
 /// A random program that is valid and has one result. The same seed gives the same program.
 pub fn generate(seed: u64, features: Features) -> String {
@@ -60,7 +63,7 @@ impl Generator {
         self.buffer("sum_i", "array<atomic<i32>, 6>", "i", 6);
         self.buffer("sum_u", "array<atomic<u32>, 6>", "u", 6);
         self.buffer("scratch", "array<u32>", "u", all);
-        for _ in 0..self.rng.below(4) {
+        for _ in 0..self.rng.below(3) {
             self.function();
         }
         self.kernel(size, count, all, has_subgroups);
@@ -177,9 +180,9 @@ impl Generator {
         let arrow = result.as_ref().map_or(String::new(), |ty| format!(" -> {ty}"));
         self.place = Place { rounds: 1, result: Some(result.clone()), ..Place::default() };
         self.cost = 1;
-        let count = 2 + self.rng.below(5);
+        let count = 1 + self.rng.below(3);
         self.block(&format!("fn {name}({}){arrow}", texts.join(", ")), &locals, |this| {
-            this.statements(count, 2);
+            this.statements(count, 1);
             if let Some(ty) = &result {
                 let value = this.stored(ty, 2);
                 this.line(format!("return {value}; // keep"));
@@ -212,15 +215,15 @@ impl Generator {
             this.line(format!(
                 "let me = ((group.z * groups.y + group.y) * groups.x + group.x) * {count}u + lid; // keep"
             ));
-            this.statements(3, 1);
-            for _ in 0..this.rng.below(3) + usize::from(has_subgroups) {
+            this.statements(2, 1);
+            for _ in 0..this.rng.below(2) + usize::from(has_subgroups) {
                 this.phase(count, has_subgroups);
-                this.statements(2, 2);
+                this.statements(1, 1);
             }
             // From here on no invocation waits for another.
             this.place.result = Some(None);
-            let statements = 3 + this.rng.below(5);
-            this.statements(statements, 3);
+            let (statements, depth) = (1 + this.rng.below(4), 1 + this.rng.below(2));
+            this.statements(statements, depth);
             this.outputs(all);
         });
     }
@@ -230,52 +233,54 @@ impl Generator {
         let visible = self.variables.clone();
         self.buffer("out_sum", "array<u32>", "u", all);
         self.line("var sum = 0u; // keep");
-        for variable in
-            visible.iter().filter(|variable| variable.access != Access::Constant && !variable.is_approximate)
-        {
-            if !(variable.name.starts_with("in_") || variable.name == "params") {
-                self.add_up(&variable.name, &variable.ty);
+        let is_made = |variable: &&Variable| {
+            matches!(variable.access, Access::Write | Access::Local) || variable.name.starts_with('v')
+        };
+        for variable in visible.iter().filter(is_made).filter(|variable| !variable.is_approximate) {
+            let mut terms = Vec::new();
+            terms_of(&variable.name, &variable.ty, &mut terms);
+            while terms.len() > MAX_TERMS {
+                terms.remove(self.rng.below(terms.len()));
             }
+            self.line(format!("sum = sum * 31u + {};", terms.join(" * 7u + ")));
         }
         self.line("out_sum[me] = sum;");
-        for (name, ty, letter) in [("out_i", I32, "i"), ("out_u", U32, "u"), ("out_f", F32, "f")] {
-            let value = self.dynamic(&Type::Scalar(ty), 3);
-            self.buffer(name, &format!("array<{ty}>"), letter, all);
-            self.line(format!("{name}[me] = {value};"));
+        let mut types = vec![self.plain_type(), self.plain_type()];
+        if self.chance(40) {
+            types.push(self.shared_type(1));
         }
-        let mut types = vec![self.plain_type(), self.shared_type(1)];
-        types.extend(self.structs.clone().pop());
         for (number, ty) in types.into_iter().enumerate() {
-            let (name, value) = (format!("out_{number}"), self.stored(&ty, 2));
+            let name = format!("out_{number}");
+            let value = if number == 0 { self.dynamic(&ty, 3) } else { self.stored(&ty, 2) };
             self.buffer(&name, &format!("array<{ty}>"), &ty.pattern(), all);
             self.line(format!("{name}[me] = {value};"));
         }
-        for variable in visible.iter().filter(|variable| variable.is_approximate) {
+        let is_used = |name: &str| self.lines.iter().any(|line| line.trim_start().starts_with(name));
+        let written: Vec<&Variable> =
+            visible.iter().filter(|variable| variable.is_approximate && is_used(&variable.name)).collect();
+        for variable in written {
             let name = format!("out_{}", variable.name);
             let pattern = variable.ty.pattern().replace('f', "a").replace('h', "g");
             self.buffer(&name, &format!("array<{}>", variable.ty), &pattern, all);
             self.line(format!("{name}[me] = {};", variable.name));
         }
     }
+}
 
-    /// Adds all numbers of a variable to the sum.
-    fn add_up(&mut self, path: &str, ty: &Type) {
-        let Type::Scalar(scalar) = ty else {
-            for (step, inner) in ty.inner() {
-                match step {
-                    super::types::Step::Member(number) => self.add_up(&format!("{path}.m{number}"), &inner),
-                    super::types::Step::Index(len) => {
-                        (0..len).for_each(|index| self.add_up(&format!("{path}[{index}]"), &inner));
-                    }
-                }
+/// The numbers of a variable as integers.
+fn terms_of(path: &str, ty: &Type, terms: &mut Vec<String>) {
+    let Type::Scalar(scalar) = ty else {
+        for (step, inner) in ty.inner() {
+            match step {
+                Step::Member(number) => terms_of(&format!("{path}.m{number}"), &inner, terms),
+                Step::Index(len) => (0..len).for_each(|index| terms_of(&format!("{path}[{index}]"), &inner, terms)),
             }
-            return;
-        };
-        let bits = match scalar {
-            Bool | I32 | U32 => format!("u32({path})"),
-            F32 => format!("u32(i32({path} * 16.0f))"),
-            F16 => format!("u32(i32({path} * 4.0h))"),
-        };
-        self.line(format!("sum = sum * 31u + {bits};"));
-    }
+        }
+        return;
+    };
+    terms.push(match scalar {
+        Bool | I32 | U32 => format!("u32({path})"),
+        F32 => format!("u32(i32({path} * 16.0f))"),
+        F16 => format!("u32(i32({path} * 4.0h))"),
+    });
 }

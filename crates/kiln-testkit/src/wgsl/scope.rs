@@ -158,7 +158,7 @@ impl Generator {
                 Type::Matrix(scalar, columns, rows)
             }
             1 | 2 if depth > 0 => {
-                let (of, len) = (self.shared_type(depth - 1), 2 + self.rng.below(6));
+                let (of, len) = (self.shared_type(depth - 1), 2 + self.rng.below(4));
                 Type::array(of, len)
             }
             3 | 4 if depth > 0 && !self.structs.is_empty() => {
@@ -171,7 +171,7 @@ impl Generator {
 
     /// Any type at random for a variable of a function.
     pub(super) fn any_type(&mut self) -> Type {
-        if self.chance(12) { Type::wide(Scalar::Bool, self.width()) } else { self.shared_type(2) }
+        if self.chance(12) { Type::wide(Scalar::Bool, self.width()) } else { self.shared_type(1) }
     }
 
     /// A part of a variable that has the wanted type, and whether it is a part of a matrix. Indices are any expressions

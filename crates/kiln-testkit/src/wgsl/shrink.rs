@@ -35,7 +35,8 @@ fn candidates<'a>(lines: &[&'a str], at: usize) -> Vec<Vec<&'a str>> {
         // What else happens; the brace that ends it ends the rest.
         return block_end(lines, at).map(|end| without(at, end)).into_iter().collect();
     }
-    if line.starts_with('}') || line.starts_with("//:") || line.ends_with(KEPT) {
+    let ends_a_loop = line.starts_with("continuing");
+    if line.starts_with('}') || line.starts_with("//:") || line.ends_with(KEPT) || ends_a_loop {
         return Vec::new();
     }
     if !line.ends_with('{') {

@@ -87,13 +87,6 @@ impl Type {
         self == wanted || self.inner().iter().any(|(_, inner)| inner.contains(wanted))
     }
 
-    pub(super) fn has_scalar(&self, wanted: Scalar) -> bool {
-        match self {
-            Self::Scalar(scalar) | Self::Vector(scalar, _) | Self::Matrix(scalar, ..) => *scalar == wanted,
-            _ => self.inner().iter().any(|(_, inner)| inner.has_scalar(wanted)),
-        }
-    }
-
     fn align(&self) -> usize {
         match self {
             Self::Scalar(scalar) => scalar.letter().1,
