@@ -1,9 +1,9 @@
 //! Expressions that have one value on every device.
 //!
-//! Integers are exact anyway. Floats in variables are multiples of 1/16 up to 999 (`f16`: of 1/4 up to 8), and those of
-//! matrices smaller still, so that a few sums and products of them overflow nowhere, meet no subnormals, and that sums of
-//! products are exact in whatever order. Operands of deeper expressions are rounded, by operations that WGSL wants
-//! rounded correctly.
+//! Integers are exact anyway. Floats in variables are multiples of 1/16 up to 999 (`f16`: of 1/4 up to 8), and those
+//! of matrices smaller still, so that a few sums and products of them overflow nowhere, meet no subnormals, and that
+//! sums of products are exact in whatever order. Operands of deeper expressions are rounded, by operations that WGSL
+//! wants rounded correctly.
 
 use super::scope::{Access, Generator, MAX_COST};
 use super::types::{Scalar, Type};
@@ -232,7 +232,6 @@ pub(super) fn quantizer_text(is_f32: bool, width: usize, is_small: bool) -> Stri
     };
     let (ty, name) = (Type::wide(scalar, width), quantizer(is_f32, width, is_small));
     let step = if is_f32 { "0.0625f" } else { "0.25h" };
-    format!(
-        "fn {name}(x: {ty}) -> {ty} {{\nreturn floor(clamp(x, {ty}(-{limit}), {ty}({limit})) * {steps}) * {step}; // keep\n}}"
-    )
+    let value = format!("floor(clamp(x, {ty}(-{limit}), {ty}({limit})) * {steps}) * {step}");
+    format!("fn {name}(x: {ty}) -> {ty} {{\nreturn {value}; // keep\n}}")
 }

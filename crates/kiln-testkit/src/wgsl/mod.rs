@@ -1,9 +1,9 @@
 //! Random WGSL: kernels of which every device has to make the same, or nearly the same where WGSL leaves room.
 //!
-//! [`generate`] writes a program with what it runs on as text, [`Case::parse`] reads it, [`compare`] judges two results, and
-//! [`shrink`] makes a program small that shows a difference. What a program computes is determined by construction: loops
-//! end, invocations do not race, floats stay where arithmetic is exact or rounded correctly, and what is approximate decides
-//! nothing. Indices out of bounds are read at times; Kiln then takes the last element.
+//! [`generate`] writes a program with what it runs on as text, [`Case::parse`] reads it, [`compare`] judges two
+//! results, and [`shrink`] makes a program small that shows a difference. What a program computes is determined by
+//! construction: loops end, invocations do not race, floats stay where arithmetic is exact or rounded correctly, and
+//! what is approximate decides nothing. Indices out of bounds are read at times; Kiln then takes the last element.
 
 mod approximate;
 mod body;
@@ -35,6 +35,7 @@ pub struct Features {
 mod tests {
     use super::*;
     use naga::valid::{Capabilities, ValidationFlags, Validator};
+    use std::collections::BTreeSet;
 
     fn check(seed: u64, features: Features) -> Result<(), String> {
         let text = generate(seed, features);
@@ -58,6 +59,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What no program uses is not tested.
+    #[test]
+    fn programs_use_the_language() {
+        const WORDS: &str = "abs acos acosh all any arrayLength asin asinh atan atan2 atanh atomicAdd atomicAnd \
+            atomicCompareExchangeWeak atomicOr atomicExchange atomicLoad atomicMax atomicMin atomicStore atomicSub \
+            atomicXor bitcast break ceil clamp const continue continuing cos cosh countLeadingZeros countOneBits \
+            countTrailingZeros cross default degrees determinant distance dot dot4I8Packed dot4U8Packed exp exp2 \
+            extractBits faceForward firstLeadingBit firstTrailingBit floor fma for fract frexp insertBits inverseSqrt \
+            ldexp length let log log2 loop max min mix modf normalize override pack2x16float pack2x16snorm \
+            pack2x16unorm pack4x8snorm pack4x8unorm pack4xI8 pack4xI8Clamp pack4xU8 pack4xU8Clamp pow ptr \
+            quadSwapDiagonal quadSwapX quadSwapY quantizeToF16 radians reflect refract return reverseBits round \
+            saturate select sign sin sinh smoothstep sqrt step storageBarrier struct subgroupAdd subgroupAll \
+            subgroupAnd subgroupAny subgroupBallot subgroupBroadcast subgroupBroadcastFirst subgroupExclusiveAdd \
+            subgroupExclusiveMul subgroupInclusiveAdd subgroupInclusiveMul subgroupMax subgroupMin subgroupMul \
+            subgroupOr subgroupShuffle subgroupShuffleXor subgroupXor switch tan tanh transpose trunc \
+            unpack2x16float unpack2x16snorm unpack2x16unorm unpack4x8snorm unpack4x8unorm unpack4xI8 unpack4xU8 var \
+            while workgroupBarrier workgroupUniformLoad f16 mat2x3 mat4x4 vec2 vec3 vec4 bool";
+        let mut missing: BTreeSet<&str> = WORDS.split_whitespace().collect();
+        for seed in 0..1500 {
+            let text = generate(seed, Features { f16: true, subgroups: seed % 3 == 0 });
+            for word in text.split(|letter: char| !letter.is_alphanumeric()) {
+                missing.remove(word);
+            }
+        }
+        assert_eq!(missing, BTreeSet::new());
     }
 
     #[test]

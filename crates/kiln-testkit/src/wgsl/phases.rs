@@ -1,9 +1,12 @@
-//! What invocations do together: exchange through shared memory, atomics, subgroups. All of it in uniform control flow, and
-//! without races: an invocation writes its own place, all wait, each reads what it likes, all wait.
+//! What invocations do together: exchange through shared memory, atomics, subgroups. All of it in uniform control
+//! flow, and without races: an invocation writes its own place, all wait, each reads what it likes, all wait.
 
 use super::scope::{Access, Generator};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, F32, I32, U32};
+
+/// Of a workgroup, in exchanges; every device has more, for the rest.
+const MAX_SHARED_BYTES: usize = 12 << 10;
 
 impl Generator {
     /// An exchange between the invocations of a workgroup. `size` is how many there are.
@@ -41,8 +44,17 @@ impl Generator {
     }
 
     fn exchange(&mut self, size: usize) {
-        let ty = self.any_type();
-        let name = self.shared(&format!("array<{ty}, {size}>"));
+        let mut ty = self.any_type();
+        if self.shared_bytes + ty.bytes() * size > MAX_SHARED_BYTES {
+            ty = Type::Scalar(U32);
+        }
+        self.shared_bytes += ty.bytes() * size;
+        let mut len = format!("{size}");
+        if self.chance(25) {
+            len = self.name("len");
+            self.items.push(format!("override {len}: u32 = {size}u;"));
+        }
+        let name = self.shared(&format!("array<{ty}, {len}>"));
         let value = self.stored(&ty, 2);
         self.block("", &[], |this| {
             this.line(format!("{name}[lid] = {value};"));

@@ -68,6 +68,8 @@ pub(super) struct Generator {
     pub(super) place: Place,
     /// What a run of the function in the making costs so far.
     pub(super) cost: usize,
+    /// What workgroups share so far.
+    pub(super) shared_bytes: usize,
     pub(super) next_name: usize,
     pub(super) next_binding: usize,
 }
@@ -89,6 +91,7 @@ impl Generator {
             quantizers: BTreeSet::new(),
             place: Place { rounds: 1, ..Place::default() },
             cost: 0,
+            shared_bytes: 0,
             next_name: 0,
             next_binding: 0,
         }
@@ -113,8 +116,8 @@ impl Generator {
         self.cost += self.place.rounds;
     }
 
-    /// The lines of `body` in braces, and the variables that it declares gone at the end. In scope there is a variable more
-    /// for each of `with`.
+    /// The lines of `body` in braces, and the variables that it declares gone at the end. In scope are those of `with`
+    /// too.
     pub(super) fn block(&mut self, head: &str, with: &[Variable], body: impl FnOnce(&mut Self)) {
         let (scope, place) = (self.variables.len(), self.place.clone());
         self.variables.extend_from_slice(with);

@@ -3,8 +3,8 @@
 /// A line that stays while what is around it does: without it, a loop might not end, or a result not be determined.
 const KEPT: &str = "// keep";
 
-/// Drops lines and blocks of a program while `is_bad` says that what is left still is what is searched for. Programs have
-/// a statement on each line, blocks begin with a line that ends in `{` and end with one that begins with `}`.
+/// Drops lines and blocks of a program while `is_bad` says that what is left still is what is searched for. Programs
+/// have a statement on each line, blocks begin with a line that ends in `{` and end with one that begins with `}`.
 pub fn shrink(text: &str, mut is_bad: impl FnMut(&str) -> bool) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     loop {
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn what_is_not_needed_goes() {
-        let text = "//: seed 1\nfn main() {\n  let a = 1;\n  if (a) {\n    bug();\n  } else {\n    b();\n  }\n  for (;;) {\n    \
-                    i++; // keep\n    c();\n  }\n}\nfn other() {\n}\n";
+        let text = "//: seed 1\nfn main() {\n  let a = 1;\n  if (a) {\n    bug();\n  } else {\n    b();\n  }\n  \
+                    for (;;) {\n    i++; // keep\n    c();\n  }\n}\nfn other() {\n}\n";
         let seen = shrink(text, |text| text.contains("if (a) {\n    bug();\n") && text.contains("for (;;) {\n    i++"));
         let expected = "//: seed 1\n  if (a) {\n    bug();\n  }\n  for (;;) {\n    i++; // keep\n  }\n";
         assert_eq!(seen, expected);

@@ -98,6 +98,13 @@ impl Type {
         }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        let mut memory = Memory::default();
+        self.place(&mut memory);
+        memory.pad(self.align());
+        memory.bytes
+    }
+
     /// How a buffer holds it, as letters of a [pattern](super::Binding::pattern), with what pads it to its alignment.
     pub(super) fn pattern(&self) -> String {
         let mut memory = Memory::default();
