@@ -95,7 +95,7 @@ impl Generator {
         }
         match self.part(depth, ty, false, fits) {
             Some((path, _)) => path,
-            None => self.from_nothing(ty),
+            None => self.fallback(ty),
         }
     }
 
@@ -104,14 +104,14 @@ impl Generator {
         let from = 2 + self.rng.below(3);
         let fits = |variable: &super::scope::Variable| variable.access != Access::Constant && !variable.is_approximate;
         let Some((path, _)) = self.part(0, &Type::Vector(scalar, from), false, fits) else {
-            return self.from_nothing(&Type::Vector(scalar, width));
+            return self.fallback(&Type::Vector(scalar, width));
         };
         let letters: String = (0..width).map(|_| self.choose(&['x', 'y', 'z', 'w'][..from])).collect();
         format!("{path}.{letters}")
     }
 
     /// A value of the type of what every program has.
-    fn from_nothing(&mut self, ty: &Type) -> String {
+    fn fallback(&mut self, ty: &Type) -> String {
         match ty {
             Type::Scalar(I32) => "params.m0".to_string(),
             Type::Scalar(U32) => "params.m1".to_string(),

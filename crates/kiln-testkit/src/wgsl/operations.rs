@@ -236,7 +236,7 @@ impl Generator {
                 let of = 2 + self.rng.below(3);
                 format!("dot({}, {})", self.small(scalar, of, depth), self.small(scalar, of, depth))
             }
-            _ => self.from_matrix(scalar, width, depth),
+            _ => self.matrix_product(scalar, width, depth),
         }
     }
 
@@ -284,7 +284,7 @@ impl Generator {
     }
 
     /// A vector that a matrix makes.
-    fn from_matrix(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
+    fn matrix_product(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let other = 2 + self.rng.below(3);
         let (left, right) = (Type::Matrix(scalar, other, width), Type::Matrix(scalar, width, other));
         match self.rng.below(5) {
