@@ -187,7 +187,7 @@ impl Generator {
                 let name = self.choose(&["pack2x16snorm", "pack2x16unorm"]);
                 format!("{name}({} * 0.29f)", self.small(F32, 2, depth))
             }
-            5 => format!("(pack2x16float({}) & 0x7fff7fffu)", self.small_positive(depth)),
+            5 => format!("(pack2x16float({}) & 0x7fff7fffu)", self.loaded_pair()),
             6 => "arrayLength(&in_i)".to_string(),
             _ => {
                 format!("select({}, 3u, {})", self.dynamic(&unsigned, depth), self.dynamic(&Type::Scalar(Bool), depth))
@@ -195,8 +195,9 @@ impl Generator {
         }
     }
 
-    fn small_positive(&mut self, depth: usize) -> String {
-        format!("abs({})", self.small(F32, 2, depth))
+    /// Two floats that no compiler knows: lavapipe packs some constants wrongly.
+    fn loaded_pair(&mut self) -> String {
+        format!("vec2<f32>(in_f[{}], in_f[{}])", self.rng.below(48), self.rng.below(48))
     }
 
     /// A float that is exact, of either type.
@@ -278,7 +279,7 @@ impl Generator {
             0 if width == 3 => format!("cross({one}, {other})"),
             1 if width > 1 => format!("faceForward({one}, {other}, {})", self.small(scalar, width, depth)),
             2 => format!("mix({one}, {other}, {}{suffix})", self.choose(&["0.0", "0.25", "0.5", "0.75", "1.0"])),
-            3 if width == 2 && scalar == F32 => format!("unpack2x16float(pack2x16float({one}))"),
+            3 if width == 2 && scalar == F32 => format!("unpack2x16float(pack2x16float({}))", self.loaded_pair()),
             _ => format!("fma({one}, {other}, {})", self.small(scalar, width, depth)),
         }
     }
