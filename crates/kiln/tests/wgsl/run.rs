@@ -1,8 +1,8 @@
 //! A case on two devices.
 
 use kiln::{
-    Device, ErrorKind, Feature, GpuOptions, Grid, KernelCacheOptions, KernelOptions, KernelSource, Optimisation,
-    Result, Value,
+    CpuOptions, Device, ErrorKind, Feature, GpuOptions, Grid, KernelCacheOptions, KernelOptions, KernelSource,
+    Optimisation, Result, Value,
 };
 use kiln_testkit::wgsl::{Case, compare};
 use std::sync::OnceLock;
@@ -48,10 +48,12 @@ fn open() -> Option<Pair> {
         println!("skipped: there is no GPU");
         return None;
     }
-    // Each program is new: nothing is gained by keeping many.
+    // Each program is new, and those of an older build must not take the place of those under test.
     let kernels = KernelCacheOptions::new().without_disk().max_entries(16);
-    let gpu = Device::gpu_with(0, GpuOptions::new().kernels(kernels)).unwrap();
-    let cpu = Device::cpu().unwrap();
+    let gpu = Device::gpu_with(0, GpuOptions::new().kernels(kernels.clone())).unwrap();
+    // `KILN_SIMD=scalar` runs one invocation after the other.
+    let options = CpuOptions::from_settings(|name| std::env::var(name).ok()).unwrap();
+    let cpu = Device::cpu_with(options.kernels(kernels)).unwrap();
     let probe = cpu.kernel(KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}"));
     let is_unsupported = probe.is_err_and(|error| error.kind() == ErrorKind::Unsupported);
     let (other, other_options) = if is_unsupported {
