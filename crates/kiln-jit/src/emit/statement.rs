@@ -172,7 +172,8 @@ impl<'m> Emitter<'m, '_> {
         });
         self.set_mask(registers, joined);
         // Often nobody is left: the rest of the function is for others.
-        if let (true, Some(returned)) = (self.targets.is_empty(), self.known[id].returned) {
+        let is_outermost = self.targets.is_empty() && matches!(before, Active::All);
+        if let (true, Some(returned)) = (is_outermost, self.known[id].returned) {
             let (any, rest) = (self.any(joined), self.b.create_block());
             self.b.ins().brif(any, rest, &[], returned, &[]);
             self.b.switch_to_block(rest);
