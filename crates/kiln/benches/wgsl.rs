@@ -1,9 +1,14 @@
 //! Kernels in WGSL on the CPU device beside the GPU device, which is the software driver where there is no GPU: the same text,
 //! the same buffers, in turns. `cargo bench -p kiln --bench wgsl`
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs, reason = "a benchmark prints and ends where it cannot go on")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a benchmark prints and ends where it cannot go on"
+)]
 
-use kiln::{CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelSource, TypedBuffer};
+use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelSource};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 1 << 20;
@@ -76,8 +81,8 @@ var<workgroup> local: array<atomic<u32>, 256>;
 struct Arm {
     device: Device,
     kernel: Kernel,
-    inputs: Vec<TypedBuffer<u32>>,
-    output: TypedBuffer<u32>,
+    inputs: Vec<Buffer>,
+    output: Buffer,
     grid: Grid,
     compile: Duration,
 }
@@ -96,10 +101,14 @@ impl Arm {
         let began = Instant::now();
         let kernel = device.kernel(&case.source).unwrap();
         let compile = began.elapsed();
-        let inputs = case.inputs.iter().map(|(_, data)| device.buffer_from(data).unwrap()).collect();
-        let output = device.buffer_of(case.output.1).unwrap();
+        let inputs = case.inputs.iter().map(|(_, data)| device.buffer_from(data).unwrap().as_bytes().clone()).collect();
+        let output = device.buffer(4 * case.output.1 as u64).unwrap();
         let (device, grid) = (device.clone(), Grid::workgroups(case.grid));
         Self { device, kernel, inputs, output, grid, compile }
+    }
+
+    fn result(&self) -> Vec<u32> {
+        self.output.clone().typed().unwrap().read().unwrap()
     }
 
     fn run(&mut self, case: &Case) -> Duration {
@@ -138,7 +147,10 @@ fn cases() -> Vec<Case> {
             inputs: vec![("x", words(&x))],
             output: ("y", LEN),
             grid: [groups, 1, 1],
-            check: { let x = x.clone(); Box::new(move |found| x.iter().zip(found).for_each(|(x, found)| near(*found, f64::from(*x) * 2.0))) },
+            check: {
+                let x = x.clone();
+                Box::new(move |found| x.iter().zip(found).for_each(|(x, found)| near(*found, f64::from(*x) * 2.0)))
+            },
         },
         Case {
             name: "chain of 8 ops 1M",
@@ -195,7 +207,10 @@ fn cases() -> Vec<Case> {
             check: Box::new(move |found| {
                 for row in (0..n).step_by(17) {
                     for column in 0..n {
-                        near(found[row * n + column], (0..n).map(|k| f64::from(a[row * n + k]) * f64::from(b[k * n + column])).sum());
+                        near(
+                            found[row * n + column],
+                            (0..n).map(|k| f64::from(a[row * n + k]) * f64::from(b[k * n + column])).sum(),
+                        );
                     }
                 }
             }),
@@ -213,7 +228,11 @@ fn main() {
     let open = |name: &str| {
         let began = Instant::now();
         let kernels = KernelCacheOptions::new().without_disk();
-        let device = if name == "cpu" { Device::cpu_with(CpuOptions::new().kernels(kernels)) } else { Device::by_name_with(name, kernels) };
+        let device = if name == "cpu" {
+            Device::cpu_with(CpuOptions::new().kernels(kernels))
+        } else {
+            Device::by_name_with(name, kernels)
+        };
         device.map(|device| (device, began.elapsed()))
     };
     let starts: Vec<Duration> = (0..9).map(|_| open("cpu").unwrap().1).collect();
@@ -228,8 +247,8 @@ fn main() {
     for case in cases() {
         let mut arms = [Arm::new(&cpu, &case), Arm::new(&gpu, &case)];
         let first: Vec<Duration> = arms.iter_mut().map(|arm| arm.run(&case)).collect();
-        for arm in &mut arms {
-            (case.check)(&arm.output.read().unwrap());
+        for arm in &arms {
+            (case.check)(&arm.result());
         }
         let mut times = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
@@ -237,8 +256,8 @@ fn main() {
                 times[place].push(arms[place].run(&case));
             }
         }
-        for arm in &mut arms {
-            (case.check)(&arm.output.read().unwrap());
+        for arm in &arms {
+            (case.check)(&arm.result());
         }
         let [cpu_time, gpu_time] = times.map(median);
         let ready = |place: usize| arms[place].compile + first[place];
