@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// So many programs take some tens of seconds, most of them in the compiler of the driver.
-const DEFAULT_CASES: u64 = 80;
+const DEFAULT_CASES: u64 = 60;
 /// After so many faults the rest are probably the same.
 const MAX_FINDINGS: usize = 10;
 
