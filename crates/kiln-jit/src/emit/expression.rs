@@ -403,7 +403,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// A result of arithmetic as its kind holds it.
     pub(crate) fn rounded(&mut self, x: Number) -> Number {
-        if x.kind == Kind::F16 { self.map(Kind::F16, x, |e, x| e.round_to_half(x)) } else { x }
+        if x.kind == Kind::F16 { self.map(Kind::F16, x, Self::round_to_half) } else { x }
     }
 
     fn stepped(&mut self, kind: Kind, base: cranelift_codegen::ir::Value, step: i32) -> Number {
@@ -578,15 +578,15 @@ impl<'m> Emitter<'m, '_> {
                 return Err(Refusal::new(span, "expected a bitcast of 32 bits, found one of another width"));
             }
             return Ok(match (x.kind.is_float(), target.is_float()) {
-                (true, false) => self.map(target, x, |e, x| e.bits_of(x)),
-                (false, true) => self.map(target, x, |e, x| e.float_of(x)),
+                (true, false) => self.map(target, x, Self::bits_of),
+                (false, true) => self.map(target, x, Self::float_of),
                 _ => x.with_kind(target),
             });
         }
         Ok(match (x.kind, target) {
             (from, to) if from == to => x,
             (Kind::F16, Kind::F32) | (Kind::I32, Kind::U32) | (Kind::U32, Kind::I32) => x.with_kind(target),
-            (Kind::F32, Kind::F16) => self.map(Kind::F16, x, |e, x| e.round_to_half(x)),
+            (Kind::F32, Kind::F16) => self.map(Kind::F16, x, Self::round_to_half),
             (Kind::Bool, _) => {
                 let (one, zero) = (self.constant(target, 1.0), self.constant(target, 0.0));
                 self.select(x, one, zero)

@@ -348,7 +348,7 @@ impl Emitter<'_, '_> {
             };
             if leaf.kind == Kind::F16 && !in_word {
                 let bits = self.of_lanes(Kind::U32, &values);
-                numbers.push(self.map(Kind::F16, bits, |e, bits| e.half_value(bits)));
+                numbers.push(self.map(Kind::F16, bits, Self::half_value));
             } else {
                 numbers.push(self.of_lanes(leaf.kind, &values));
             }
@@ -464,7 +464,7 @@ impl Emitter<'_, '_> {
             }
             Site::One(address) => self.scatter(&|_, _| address, &found, values, in_word),
             Site::Each { base, offsets } => {
-                self.scatter(&|e, lane| e.address(base, offsets, lane), &found, values, in_word)
+                self.scatter(&|e, lane| e.address(base, offsets, lane), &found, values, in_word);
             }
             Site::Row { address, stride, holds, base, offsets } => {
                 let holds = match self.active {
@@ -592,8 +592,11 @@ impl Emitter<'_, '_> {
     fn store_fours(&mut self, address: Value, values: &[Number]) {
         let columns: Vec<[Value; PARTS]> = values.iter().map(|number| self.parts(*number)).collect();
         for part in 0..PARTS {
-            let rows =
-                std::array::from_fn(|place| self.b.ins().bitcast(types::I8X16, flags_little(), columns[place][part]));
+            let mut columns = columns.iter().map(|column| column[part]);
+            let rows = std::array::from_fn(|_| {
+                let column = columns.next().unwrap_or(address);
+                self.b.ins().bitcast(types::I8X16, flags_little(), column)
+            });
             for (row, value) in self.transpose(rows).into_iter().enumerate() {
                 self.b.ins().store(flags(), value, address, ((part * PART + row) * 16) as i32);
             }

@@ -112,7 +112,7 @@ impl<'m> Emitter<'m, '_> {
         self.frame = self.b.ins().iadd(self.scratch, at);
         self.active = Active::All;
         let invocations = self.module.entry_points[0].workgroup_size.iter().product::<u32>();
-        if self.lanes > 1 && invocations % LANES as u32 != 0 {
+        if self.lanes > 1 && !invocations.is_multiple_of(LANES as u32) {
             let (index, limit) = (self.local_index(), self.u32_same(invocations));
             let inside = self.compare_int(IntCC::UnsignedLessThan, index, limit);
             let mask = self.parts(inside);
@@ -649,7 +649,7 @@ impl<'m> Emitter<'m, '_> {
 
     fn local_id(&mut self) -> [Number; 3] {
         let [x, y, _] = self.module.entry_points[0].workgroup_size;
-        if x as usize % self.lanes == 0 {
+        if (x as usize).is_multiple_of(self.lanes) {
             let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
             let row = self.b.ins().udiv_imm_u(first, i64::from(x));
             let column = self.b.ins().urem_imm_u(first, i64::from(x));

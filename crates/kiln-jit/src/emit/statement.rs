@@ -95,7 +95,7 @@ impl<'m> Emitter<'m, '_> {
                 self.store(&pointer, &value, span)?;
             }
             Statement::Atomic { pointer, fun, value, result } => {
-                self.atomic(id, *pointer, fun, *value, *result, span)?
+                self.atomic(id, *pointer, fun, *value, *result, span)?;
             }
             Statement::Call { arguments, result, .. } => self.call(id, statement, arguments, *result, span)?,
             Statement::SubgroupBallot { result, predicate } => self.ballot(id, *result, *predicate)?,
@@ -626,7 +626,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Zeros from an address on; whole registers where there are some.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
-        let step = if bytes % 16 == 0 { 16 } else { 4 };
+        let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
         let zero = |e: &mut Self| if step == 16 { e.vector_constant([0; 4]) } else { e.i32(0) };
         if bytes <= 8 * step {
             let zero = zero(self);
