@@ -4,7 +4,7 @@ use crate::cache_dir::{CacheDir, CacheDirState};
 use crate::watch::watched;
 use crate::{Fallible, settings, terminal};
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
-use kiln::{Device, DiskTier, DiskTierState, KernelCacheOptions};
+use kiln::{Device, DeviceKind, DiskTier, DiskTierState, KernelCacheOptions};
 use std::path::{Path, PathBuf};
 
 /// The directory of compiled kernels, in the cache directory of the environment.
@@ -49,21 +49,41 @@ impl KernelDir {
     }
 }
 
-/// The device with this name and the settings of the environment, with compiled kernels kept where `kiln cache` looks for them.
-/// Without such a place it works all the same.
-pub(crate) fn open_device(name: &str) -> Fallible<Device> {
-    // It keeps no kernels.
-    if name == "cpu" {
-        return Ok(settings::open_cpu()?);
-    }
-    let options = match KernelDir::of_environment() {
-        Ok(dir) => dir.options(),
-        Err(fault) => {
-            warn_not_kept(&fault);
-            KernelCacheOptions::new().without_disk()
-        }
+/// The device with this name, or the best one, with the settings of the environment and compiled kernels kept where `kiln cache`
+/// looks for them. Without such a place it works all the same.
+pub(crate) fn open_device(name: Option<&str>) -> Fallible<Device> {
+    // The CPU device runs tensors without kernels that could be kept.
+    open(name, |device| device.info().kind != DeviceKind::Cpu)
+}
+
+/// As [`open_device`], for kernels: says on any device where they are not kept.
+pub(crate) fn open_for_kernels(name: Option<&str>) -> Fallible<Device> {
+    open(name, |_| true)
+}
+
+fn open(name: Option<&str>, has_kernels: impl Fn(&Device) -> bool) -> Fallible<Device> {
+    let (options, fault) = match KernelDir::of_environment() {
+        Ok(dir) => (dir.options(), None),
+        Err(fault) => (KernelCacheOptions::new().without_disk(), Some(fault)),
     };
-    Ok(watched(Device::by_name_with(name, options)?)?)
+    let device = open_with(name, options)?;
+    if let Some(fault) = fault.filter(|_| has_kernels(&device)) {
+        warn_not_kept(&fault);
+    }
+    Ok(watched(device)?)
+}
+
+/// The device with this name, or the best one, with the settings of the environment and this kernel cache.
+pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions) -> Fallible<Device> {
+    let best = match name {
+        Some(_) => None,
+        // Opened once more, with these settings.
+        None => Some(Device::best()?.info().id.clone()),
+    };
+    Ok(match name.or(best.as_deref()) {
+        None | Some("cpu") => Device::cpu_with(settings::cpu_options()?.kernels(kernels))?,
+        Some(name) => Device::by_name_with(name, kernels)?,
+    })
 }
 
 /// Says why a compiled kernel is not there the next time.

@@ -40,9 +40,6 @@ use std::process::ExitCode;
 /// What a command returns: a value, or what to tell the user.
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// The device that kernels run on where the command line names none. The CPU device runs no WGSL.
-const DEFAULT_DEVICE: &str = "gpu";
-
 const EXAMPLES: &str = "\
 Examples:
   kiln doctor                                what there is on this machine, and what is missing

@@ -1,14 +1,17 @@
 //! What the environment says about the CPU device.
 
+use crate::kernel_dir::KernelDir;
 use crate::watch::watched;
-use kiln::{CpuOptions, Device, Result};
+use kiln::{CpuOptions, Device, KernelCacheOptions, Result};
 
-/// The settings of the CPU device.
+/// The settings of the CPU device, with compiled kernels kept where `kiln cache` looks for them.
 ///
 /// # Errors
 /// `InvalidArgument` where a variable has a value that it cannot have.
 pub(crate) fn cpu_options() -> Result<CpuOptions> {
-    CpuOptions::from_settings(variable)
+    let kernels = KernelDir::of_environment();
+    let kernels = kernels.map_or_else(|_| KernelCacheOptions::new().without_disk(), |dir| dir.options());
+    Ok(CpuOptions::from_settings(variable)?.kernels(kernels))
 }
 
 /// The CPU device with these settings, watched where the environment asks for it.

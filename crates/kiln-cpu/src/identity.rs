@@ -29,7 +29,7 @@ pub(crate) fn describe(
         driver: "native".into(),
         driver_version: driver_version.into(),
         compiler: compiler.map(|compiler| compiler_name(compiler, simd)),
-        limits: limits(threads, simd, total_bytes),
+        limits: limits(threads, compiler.map(|_| simd), total_bytes),
         features: crate::simd::features(simd).iter().copied().chain(wgsl_features(compiler)).collect(),
         memory: DeviceMemory {
             total_bytes,
@@ -57,20 +57,22 @@ fn wgsl_features(compiler: Option<&Compiler>) -> impl Iterator<Item = Feature> {
 }
 
 /// Memory and threads set the real limits. The limits of a workgroup are those that WebGPU adapters commonly have, so
-/// that a kernel written for one runs here as it is.
-fn limits(threads: usize, simd: SimdLevel, total_bytes: Option<u64>) -> DeviceLimits {
+/// that a kernel written for one runs here as it is. `kernels` is the level of those in WGSL, where there can be some.
+fn limits(threads: usize, kernels: Option<SimdLevel>, total_bytes: Option<u64>) -> DeviceLimits {
     // No slice is longer than `isize::MAX`, and a buffer beyond the system's memory can never be filled.
     let max_buffer_bytes = total_bytes.unwrap_or(u64::MAX).min(isize::MAX as u64);
     DeviceLimits {
         max_buffer_bytes,
         max_binding_bytes: max_buffer_bytes,
-        binding_alignment_bytes: 1,
+        // What any type of WGSL is aligned to.
+        binding_alignment_bytes: 16,
         max_workgroups_per_axis: 65_535,
         max_value_bytes: 64 << 10,
         max_workgroup_size: [1024, 1024, 64],
         max_workgroup_invocations: 1024,
         max_workgroup_bytes: 32 << 10,
-        subgroup_size: Some((simd.lanes(), simd.lanes())),
+        // A vector of invocations; a work-group of one has no more.
+        subgroup_size: kernels.map(|simd| (1, if runs_one_by_one(simd) { 1 } else { kiln_jit::LANES as u32 })),
         threads: Some(u32::try_from(threads).unwrap_or(u32::MAX)),
     }
 }
@@ -107,6 +109,22 @@ fn one_line(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// R2.2: the version in the key is the one that is built in.
+    #[test]
+    fn the_version_is_that_of_the_lock_file() {
+        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
+        assert!(lock.contains(&format!("name = \"naga\"\nversion = \"{NAGA_VERSION}\"\n")), "{NAGA_VERSION}");
+    }
+
+    /// R4.1: no kernel counts on subgroups that are larger than those it gets.
+    #[test]
+    fn subgroups_are_vectors_of_invocations() {
+        let size = |kernels| limits(1, kernels, None).subgroup_size;
+        assert_eq!(size(Some(SimdLevel::Avx512)), Some((1, 8)));
+        assert_eq!(size(Some(SimdLevel::Scalar)), Some((1, 1)));
+        assert_eq!(size(None), None, "where no kernel runs there are none");
+    }
+
     #[test]
     fn the_words_of_a_model_are_one_line() {
         assert_eq!(one_line("  AMD  EPYC 7B13\tProcessor   ").as_deref(), Some("AMD EPYC 7B13 Processor"));
@@ -120,7 +138,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap();
         let expected = one_line(line.trim_start_matches([' ', '\t', ':'])).unwrap();
-        assert_eq!(describe(1, SimdLevel::detect(), Usage::Shared).name, expected);
+        assert_eq!(describe(1, SimdLevel::detect(), Usage::Shared, None).name, expected);
     }
 
     #[cfg(target_os = "linux")]
@@ -129,7 +147,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
         let total: u64 = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;
-        let memory = describe(1, SimdLevel::detect(), Usage::Shared).memory;
+        let memory = describe(1, SimdLevel::detect(), Usage::Shared, None).memory;
         let found = memory.total_bytes.unwrap();
         assert!(found > 0 && found <= total, "{found} of {total}");
         assert_eq!(memory.default_budget_bytes, found / 4 * 3);
@@ -137,7 +155,7 @@ mod tests {
 
     #[test]
     fn no_buffer_is_longer_than_memory_or_than_a_slice() {
-        let max = |total| limits(1, SimdLevel::Scalar, total).max_buffer_bytes;
+        let max = |total| limits(1, None, total).max_buffer_bytes;
         assert_eq!(max(Some(1 << 30)), 1 << 30);
         assert_eq!(max(Some(u64::MAX)), isize::MAX as u64);
         assert_eq!(max(None), isize::MAX as u64);

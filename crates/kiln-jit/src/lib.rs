@@ -16,6 +16,7 @@ mod types;
 
 pub use abi::{Bound, Call, MAX_BOUND_BYTES};
 pub use code::{Code, Compiled, Outcome, Run, Scratch};
+pub use emit::LANES;
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -145,4 +146,19 @@ impl fmt::Debug for Compiler {
 /// As [`Compiler::new`] and [`Compiler::compile`].
 pub fn compile(module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
     Compiler::new()?.compile(module, info, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R2.2: the version in the key is the one that is built in.
+    #[test]
+    fn the_version_is_that_of_the_lock_file() {
+        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
+        for name in ["cranelift-codegen", "cranelift-frontend", "cranelift-native"] {
+            let entry = format!("name = \"{name}\"\nversion = \"{CRANELIFT_VERSION}\"\n");
+            assert!(lock.contains(&entry), "{name} {CRANELIFT_VERSION}");
+        }
+    }
 }

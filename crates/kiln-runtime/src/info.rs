@@ -91,8 +91,8 @@ pub struct DeviceLimits {
     pub max_workgroup_invocations: u32,
     /// Memory that a workgroup shares.
     pub max_workgroup_bytes: u32,
-    /// Smallest and largest number of invocations in a subgroup, where the device has subgroups; on the CPU the lanes of
-    /// an `f32` vector.
+    /// Smallest and largest number of invocations in a subgroup, where the device has subgroups; on the CPU they
+    /// are invocations that run together.
     pub subgroup_size: Option<(u32, u32)>,
     /// Threads that run kernels: the threads of the CPU device, unknown on a GPU.
     pub threads: Option<u32>,

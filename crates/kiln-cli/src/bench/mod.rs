@@ -148,7 +148,7 @@ fn open(name: &str, threads: Option<usize>) -> Fallible<Device> {
     match (name, threads) {
         ("cpu", Some(count)) => Ok(settings::open_cpu_with(settings::cpu_options()?.threads(count))?),
         (_, Some(_)) => Err(format!("`--threads` expected the device `cpu`, found `{name}`").into()),
-        (_, None) => open_device(name),
+        (_, None) => open_device(Some(name)),
     }
 }
 

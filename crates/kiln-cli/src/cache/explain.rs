@@ -1,10 +1,10 @@
 //! `kiln cache explain`.
 
-use crate::kernel_dir::KernelDir;
+use crate::Fallible;
+use crate::kernel_dir::{KernelDir, open_with};
 use crate::source_args::SourceArgs;
 use crate::terminal::{Report, plain, table};
-use crate::{DEFAULT_DEVICE, Fallible};
-use kiln::{Change, Device, Explanation};
+use kiln::{Change, Explanation};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -25,9 +25,9 @@ pub(super) struct Args {
     /// The file with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]
     kernel: PathBuf,
-    /// The device: `gpu`, `gpu:1`; `kiln doctor` shows what there is.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_DEVICE)]
-    device: String,
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -47,7 +47,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Explained> {
     let source = args.source.read(&args.kernel)?;
     // A device would open the directory without a word where that fails.
     dir.open_existing()?;
-    let device = Device::by_name_with(&args.device, dir.options())?;
+    let device = open_with(args.device.as_deref(), dir.options())?;
     let explanation = device.explain_kernel(&source)?;
     let (directory, device) = (dir.path().display().to_string(), device.info().id.clone());
     Ok(Explained { directory, device, sentence: explanation.to_string(), explanation })

@@ -1,10 +1,10 @@
 //! `kiln cache warm`.
 
 use super::stored::field;
-use crate::kernel_dir::{KernelDir, lost};
+use crate::Fallible;
+use crate::kernel_dir::{KernelDir, lost, open_with};
 use crate::source_args::SourceArgs;
 use crate::terminal::{Report, count, micros, plain, time};
-use crate::{DEFAULT_DEVICE, Fallible};
 use kiln::store::DiskStore;
 use kiln::{Device, KernelKey, KernelSource, KernelWarmReport};
 use serde::Serialize;
@@ -47,9 +47,9 @@ pub(super) struct Args {
     /// driver, or of Kiln.
     #[arg(long)]
     stale: bool,
-    /// The device: `gpu`, `gpu:1`; `kiln doctor` shows what there is.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_DEVICE)]
-    device: String,
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
     /// How many kernels compile at once. Default: as many as the processor has threads.
@@ -85,7 +85,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
     args.source.check()?;
     // Kernels that cannot be kept need no warming.
     drop(dir.open()?);
-    let device = Device::by_name_with(&args.device, dir.options())?;
+    let device = open_with(args.device.as_deref(), dir.options())?;
     let (sources, mut failed) = sources(&device, args)?;
     let report = warm(&device, &sources, args.threads);
     let errors = report.failed.iter();

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     };
     let program = parse::parse(expression).map_err(|fault| fault.render(expression))?;
     check_names(&args.inputs)?;
-    let device = open(args.device.as_deref())?;
+    let device = open_device(args.device.as_deref())?;
     device.set_seed(args.seed);
     let inputs = read(&args.inputs, &device)?;
     let tensor = evaluate::evaluate(&program, inputs, &device).map_err(|fault| fault.render(expression))?;
@@ -141,15 +141,6 @@ fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
             Err(format!("`--in` expected a name of letters, digits and `_`, found `{}`", terminal::plain(name)))
         }
         None => Ok(()),
-    }
-}
-
-/// The device with this name, or the best one.
-fn open(name: Option<&str>) -> Fallible<Device> {
-    match name {
-        Some(name) => open_device(name),
-        // Once more, with the settings of the environment.
-        None => open_device(&Device::best()?.info().id),
     }
 }
 

@@ -12,10 +12,10 @@ mod plan;
 mod report;
 mod value;
 
-use crate::kernel_dir::{lost, open_device, warn_not_kept};
+use crate::Fallible;
+use crate::kernel_dir::{lost, open_for_kernels, warn_not_kept};
 use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, micros};
-use crate::{DEFAULT_DEVICE, Fallible};
 use arrays::Bound;
 pub(crate) use dims::Dims;
 use dims::Workgroups;
@@ -49,9 +49,9 @@ pub(crate) struct Args {
     /// The file with the kernel.
     #[arg(value_name = "KERNEL.wgsl")]
     kernel: PathBuf,
-    /// The device: `gpu`, `gpu:1`; `kiln doctor` shows what there is.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_DEVICE)]
-    device: String,
+    /// The device: `cpu`, `gpu`, `gpu:1`; `kiln doctor` shows what there is. Default: the best one.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
     /// The array that a buffer begins with: f16, f32, i32 or u32, as the kernel has it. May be given several times.
@@ -85,7 +85,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let source = args.source.read(&args.kernel)?;
-    let device = open_device(&args.device)?;
+    let device = open_for_kernels(args.device.as_deref())?;
     let began = Instant::now();
     let kernel = device.kernel(source)?;
     let load_time = began.elapsed();

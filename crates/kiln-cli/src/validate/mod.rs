@@ -189,16 +189,16 @@ fn devices(name: Option<&str>) -> Fallible<Vec<Device>> {
         Some("all") => {
             let mut devices = vec![settings::open_cpu()?];
             if Device::list().iter().any(|info| info.kind != DeviceKind::Cpu) {
-                devices.push(open_device("gpu")?);
+                devices.push(open_device(Some("gpu"))?);
             } else {
                 terminal::warn("there is no GPU here; `kiln doctor` says what is missing");
             }
             Ok(devices)
         }
-        Some(name) => Ok(vec![open_device(name)?]),
+        Some(name) => Ok(vec![open_device(Some(name))?]),
         None => {
             let id = Device::choose()?.device.info().id.clone();
-            Ok(vec![open_device(&id)?])
+            Ok(vec![open_device(Some(&id))?])
         }
     }
 }

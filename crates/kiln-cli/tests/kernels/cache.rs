@@ -9,14 +9,14 @@ use std::time::{Duration, SystemTime};
 
 const RUN: &str = "run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=out.npy --value alpha=2 --size 100";
 
-/// A place whose cache has the kernel of [`RUN`] and both of `index.wgsl`.
-fn warm_place() -> Option<Place> {
-    let place = Place::with_gpu()?;
-    ["saxpy.wgsl", "index.wgsl", "x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
-    fs::write(place.path("list"), "# all\nsaxpy.wgsl\nindex.wgsl plane\nindex.wgsl vectors\n").unwrap();
-    let report = place.json("cache warm --list list");
-    assert_eq!((&report["compiled"], &report["failed"]), (&3.into(), &serde_json::json!([])), "{report:#}");
-    Some(place)
+/// For each device, a place whose cache has the kernel of [`RUN`] and both of `index.wgsl`.
+fn warm_places() -> impl Iterator<Item = Place> {
+    Place::on_each_device().inspect(|place| {
+        ["saxpy.wgsl", "index.wgsl", "x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
+        fs::write(place.path("list"), "# all\nsaxpy.wgsl\nindex.wgsl plane\nindex.wgsl vectors\n").unwrap();
+        let report = place.json("cache warm --list list");
+        assert_eq!((&report["compiled"], &report["failed"]), (&3.into(), &serde_json::json!([])), "{report:#}");
+    })
 }
 
 fn open(place: &Place) -> DiskStore {
@@ -60,160 +60,168 @@ fn add_others(place: &Place) {
 /// R2.7: list and stats say what is there, without running anything.
 #[test]
 fn list_and_stats_tell_current_stale_elsewhere_and_foreign() {
-    let Some(place) = warm_place() else { return };
-    assert_eq!(origin(&place), "disk");
-    add_others(&place);
-    let list = place.json("cache list");
-    let kernels = list["kernels"].as_array().unwrap();
-    let told: Vec<(&str, &str, &str)> = (kernels.iter())
-        .map(|kernel| (&kernel["name"], &kernel["entry"], &kernel["state"]))
-        .map(|(name, entry, state)| {
-            (name.as_str().unwrap_or("-"), entry.as_str().unwrap_or("-"), state.as_str().unwrap())
-        })
-        .collect();
-    let count = |state: &str| told.iter().filter(|kernel| kernel.2 == state).count();
-    assert_eq!((count("current"), count("stale"), count("elsewhere"), count("foreign")), (3, 2, 1, 1), "{list:#}");
-    assert!(told.contains(&("index.wgsl", "plane", "current")) && told.contains(&("saxpy.wgsl", "-", "current")));
-    assert!(told.is_sorted_by_key(|kernel| kernel.0), "{told:?}");
-    let saxpy = kernels.iter().find(|kernel| kernel["name"] == "saxpy.wgsl" && kernel["state"] == "current").unwrap();
-    assert_eq!((saxpy["uses"].as_u64(), saxpy["hash"].as_str().unwrap().len()), (Some(1), 64));
-    let text = place.text("cache list");
-    assert_eq!(text.lines().count(), 9, "{text}");
-    assert!(text.contains("Imaginary GPU") && text.contains("elsewhere"), "{text}");
-    let stats = place.json("cache stats");
-    assert_eq!((&stats["entries"], &stats["max_entries"], &stats["uses"]), (&7.into(), &20_000.into(), &1.into()));
-    let bytes: u64 = kernels.iter().map(|kernel| kernel["bytes"].as_u64().unwrap()).sum();
-    assert_eq!((stats["bytes"].as_u64(), stats["max_bytes"].as_u64()), (Some(bytes), Some(512 << 20)));
-    assert!(place.text("cache stats").contains("stale      2 kernels ("));
+    for place in warm_places() {
+        assert_eq!(origin(&place), "disk");
+        add_others(&place);
+        let list = place.json("cache list");
+        let kernels = list["kernels"].as_array().unwrap();
+        let told: Vec<(&str, &str, &str)> = (kernels.iter())
+            .map(|kernel| (&kernel["name"], &kernel["entry"], &kernel["state"]))
+            .map(|(name, entry, state)| {
+                (name.as_str().unwrap_or("-"), entry.as_str().unwrap_or("-"), state.as_str().unwrap())
+            })
+            .collect();
+        let count = |state: &str| told.iter().filter(|kernel| kernel.2 == state).count();
+        assert_eq!((count("current"), count("stale"), count("elsewhere"), count("foreign")), (3, 2, 1, 1), "{list:#}");
+        assert!(told.contains(&("index.wgsl", "plane", "current")) && told.contains(&("saxpy.wgsl", "-", "current")));
+        assert!(told.is_sorted_by_key(|kernel| kernel.0), "{told:?}");
+        let saxpy =
+            kernels.iter().find(|kernel| kernel["name"] == "saxpy.wgsl" && kernel["state"] == "current").unwrap();
+        assert_eq!((saxpy["uses"].as_u64(), saxpy["hash"].as_str().unwrap().len()), (Some(1), 64));
+        let text = place.text("cache list");
+        assert_eq!(text.lines().count(), 9, "{text}");
+        assert!(text.contains("Imaginary GPU") && text.contains("elsewhere"), "{text}");
+        let stats = place.json("cache stats");
+        assert_eq!((&stats["entries"], &stats["max_entries"], &stats["uses"]), (&7.into(), &20_000.into(), &1.into()));
+        let bytes: u64 = kernels.iter().map(|kernel| kernel["bytes"].as_u64().unwrap()).sum();
+        assert_eq!((stats["bytes"].as_u64(), stats["max_bytes"].as_u64()), (Some(bytes), Some(512 << 20)));
+        assert!(place.text("cache stats").contains("stale      2 kernels ("));
+    }
 }
 
 /// R2.7: prune by staleness, number, age and size.
 #[test]
 fn prune_removes_what_it_is_told_to() {
-    let Some(place) = warm_place() else { return };
-    add_others(&place);
-    let prune = |arguments: &str| {
-        let report = place.json(&format!("cache prune {arguments}"));
-        (report["removed"].as_u64().unwrap(), report["kept"].as_u64().unwrap())
-    };
-    assert_eq!(prune("--stale"), (2, 5));
-    assert_eq!(prune("--stale"), (0, 5));
-    assert_eq!(prune("--unused-for 1d"), (0, 5));
-    let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
-    fs::File::open(&entry_files(&place)[0]).unwrap().set_modified(old).unwrap();
-    assert_eq!(prune("--unused-for 1d --max-size 1G"), (1, 4));
-    assert_eq!(prune("--max-entries 2"), (2, 2));
-    assert_eq!(prune("--max-size 0"), (2, 0));
-    let ran = place.kiln("cache prune");
-    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    for place in warm_places() {
+        add_others(&place);
+        let prune = |arguments: &str| {
+            let report = place.json(&format!("cache prune {arguments}"));
+            (report["removed"].as_u64().unwrap(), report["kept"].as_u64().unwrap())
+        };
+        assert_eq!(prune("--stale"), (2, 5));
+        assert_eq!(prune("--stale"), (0, 5));
+        assert_eq!(prune("--unused-for 1d"), (0, 5));
+        let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+        fs::File::open(&entry_files(&place)[0]).unwrap().set_modified(old).unwrap();
+        assert_eq!(prune("--unused-for 1d --max-size 1G"), (1, 4));
+        assert_eq!(prune("--max-entries 2"), (2, 2));
+        assert_eq!(prune("--max-size 0"), (2, 0));
+        let ran = place.kiln("cache prune");
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+    }
 }
 
 /// R2.6: why a kernel misses, with what changed.
 #[test]
 fn explain_names_what_changed() {
-    let Some(place) = warm_place() else { return };
-    let hit = place.json("cache explain saxpy.wgsl");
-    assert_eq!(
-        (&hit["outcome"], &hit["changes"], &hit["device"]),
-        (&"disk-hit".into(), &serde_json::json!([]), &"gpu:0".into())
-    );
-    let miss = place.json("cache explain saxpy.wgsl --constant SCALE=2.5");
-    assert_eq!(miss["outcome"], "miss");
-    let change = serde_json::json!([{ "field": "constants", "stored": "", "wanted": "SCALE=2.5" }]);
-    assert_eq!(miss["changes"], change, "{miss:#}");
-    let text = place.text("cache explain saxpy.wgsl --constant SCALE=2.5");
-    assert!(text.contains(" misses because `constants` changed from nothing to `SCALE=2.5`\n"), "{text}");
-    let source = fs::read_to_string(place.path("saxpy.wgsl")).unwrap();
-    fs::write(place.path("saxpy.wgsl"), source.replace("+=", "=")).unwrap();
-    let text = place.text("cache explain saxpy.wgsl");
-    assert!(text.contains("line 10: y[id.x] += SCALE"), "{text}");
-    assert_eq!(place.json("cache clear")["removed"], 3);
-    assert!(place.text("cache explain saxpy.wgsl").ends_with(" misses because nothing is on disk\n"));
+    for place in warm_places() {
+        let hit = place.json("cache explain saxpy.wgsl");
+        assert_eq!(
+            (&hit["outcome"], &hit["changes"], &hit["device"]),
+            (&"disk-hit".into(), &serde_json::json!([]), &place.device().into())
+        );
+        let miss = place.json("cache explain saxpy.wgsl --constant SCALE=2.5");
+        assert_eq!(miss["outcome"], "miss");
+        let change = serde_json::json!([{ "field": "constants", "stored": "", "wanted": "SCALE=2.5" }]);
+        assert_eq!(miss["changes"], change, "{miss:#}");
+        let text = place.text("cache explain saxpy.wgsl --constant SCALE=2.5");
+        assert!(text.contains(" misses because `constants` changed from nothing to `SCALE=2.5`\n"), "{text}");
+        let source = fs::read_to_string(place.path("saxpy.wgsl")).unwrap();
+        fs::write(place.path("saxpy.wgsl"), source.replace("+=", "=")).unwrap();
+        let text = place.text("cache explain saxpy.wgsl");
+        assert!(text.contains("line 10: y[id.x] += SCALE"), "{text}");
+        assert_eq!(place.json("cache clear")["removed"], 3);
+        assert!(place.text("cache explain saxpy.wgsl").ends_with(" misses because nothing is on disk\n"));
+    }
 }
 
 /// R2.4, R2.7: a damaged entry is named, is never used, and can be removed.
 #[test]
 fn verify_names_a_damaged_entry_and_repairs() {
-    let Some(place) = warm_place() else { return };
-    assert_eq!(place.json("cache verify")["entries"], 3);
-    let hash = place.json(RUN)["kernel"]["hash"].as_str().unwrap().to_string();
-    let file = entry_files(&place).into_iter().find(|file| file.ends_with(&hash)).unwrap();
-    let flip = || {
-        let mut bytes = fs::read(&file).unwrap();
-        *bytes.last_mut().unwrap() ^= 1;
-        fs::write(&file, bytes).unwrap();
-    };
-    flip();
-    let ran = place.kiln("cache verify");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{}", ran.out);
-    assert!(ran.out.starts_with(&format!("bad  {hash}  saxpy.wgsl  wrong checksum\n")), "{}", ran.out);
-    let ran = place.kiln("cache verify --json");
-    assert_eq!((ran.code, &ran.json()["bad"][0]["name"]), (Some(1), &hash.as_str().into()));
-    let repaired = place.json("cache verify --repair");
-    assert_eq!((&repaired["repaired"], &repaired["entries"]), (&true.into(), &2.into()));
-    assert!(!file.exists());
-    assert_eq!(origin(&place), "compiled");
-    flip();
-    assert_eq!(origin(&place), "compiled", "a damaged entry is a miss");
-    assert_eq!(origin(&place), "disk");
+    for place in warm_places() {
+        assert_eq!(place.json("cache verify")["entries"], 3);
+        let hash = place.json(RUN)["kernel"]["hash"].as_str().unwrap().to_string();
+        let file = entry_files(&place).into_iter().find(|file| file.ends_with(&hash)).unwrap();
+        let flip = || {
+            let mut bytes = fs::read(&file).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs::write(&file, bytes).unwrap();
+        };
+        flip();
+        let ran = place.kiln("cache verify");
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{}", ran.out);
+        assert!(ran.out.starts_with(&format!("bad  {hash}  saxpy.wgsl  wrong checksum\n")), "{}", ran.out);
+        let ran = place.kiln("cache verify --json");
+        assert_eq!((ran.code, &ran.json()["bad"][0]["name"]), (Some(1), &hash.as_str().into()));
+        let repaired = place.json("cache verify --repair");
+        assert_eq!((&repaired["repaired"], &repaired["entries"]), (&true.into(), &2.into()));
+        assert!(!file.exists());
+        assert_eq!(origin(&place), "compiled");
+        flip();
+        assert_eq!(origin(&place), "compiled", "a damaged entry is a miss");
+        assert_eq!(origin(&place), "disk");
+    }
 }
 
 /// R2.7: a warm cache is carried to another machine.
 #[test]
 fn export_and_import_carry_kernels() {
-    let Some(place) = warm_place() else { return };
-    let exported = place.json("cache export all.kiln");
-    assert_eq!((&exported["entries"], &exported["skipped"]), (&3.into(), &0.into()));
-    let Some(other) = Place::with_gpu() else { return };
-    ["saxpy.wgsl", "x.npy", "y.npy"].iter().for_each(|name| other.fixture(name));
-    fs::copy(place.path("all.kiln"), other.path("all.kiln")).unwrap();
-    assert_eq!(other.json("cache import all.kiln")["imported"], 3);
-    assert_eq!(origin(&other), "disk");
-    other.text("cache clear");
-    let mut bytes = fs::read(other.path("all.kiln")).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(other.path("all.kiln"), bytes).unwrap();
-    let ran = other.kiln("cache import all.kiln --json");
-    let report = ran.json();
-    assert_eq!((ran.code, &report["imported"], &report["damaged"]), (Some(1), &2.into(), &1.into()), "{report:#}");
-    let error = other.error("cache import x.npy");
-    assert!(error.starts_with("error: x.npy: expected an archive of a store"), "{error}");
-    let error = other.error("cache import nowhere");
-    assert!(error.starts_with("error: cannot read nowhere: "), "{error}");
+    for place in warm_places() {
+        let exported = place.json("cache export all.kiln");
+        assert_eq!((&exported["entries"], &exported["skipped"]), (&3.into(), &0.into()));
+        let other = place.another();
+        ["saxpy.wgsl", "x.npy", "y.npy"].iter().for_each(|name| other.fixture(name));
+        fs::copy(place.path("all.kiln"), other.path("all.kiln")).unwrap();
+        assert_eq!(other.json("cache import all.kiln")["imported"], 3);
+        assert_eq!(origin(&other), "disk");
+        other.text("cache clear");
+        let mut bytes = fs::read(other.path("all.kiln")).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(other.path("all.kiln"), bytes).unwrap();
+        let ran = other.kiln("cache import all.kiln --json");
+        let report = ran.json();
+        assert_eq!((ran.code, &report["imported"], &report["damaged"]), (Some(1), &2.into(), &1.into()), "{report:#}");
+        let error = other.error("cache import x.npy");
+        assert!(error.starts_with("error: x.npy: expected an archive of a store"), "{error}");
+        let error = other.error("cache import nowhere");
+        assert!(error.starts_with("error: cannot read nowhere: "), "{error}");
+    }
 }
 
 /// R2.6: warm-up in parallel, of what is named and of what an update made stale.
 #[test]
 fn warm_compiles_in_parallel_and_says_what_failed() {
-    let Some(place) = Place::with_gpu() else { return };
-    place.fixture("bad.wgsl");
-    let names: Vec<String> = (0..8).map(|n| format!("k{n}.wgsl")).collect();
-    for name in &names {
-        let source = format!("@compute @workgroup_size(1) fn main() {{ }} // {name}");
-        fs::write(place.path(name), source).unwrap();
+    for place in Place::on_each_device() {
+        place.fixture("bad.wgsl");
+        let names: Vec<String> = (0..8).map(|n| format!("k{n}.wgsl")).collect();
+        for name in &names {
+            let source = format!("@compute @workgroup_size(1) fn main() {{ }} // {name}");
+            fs::write(place.path(name), source).unwrap();
+        }
+        let all = names.join(" ");
+        let report = place.json(&format!("cache warm {all} k0.wgsl --threads 2"));
+        assert_eq!((&report["compiled"], &report["loaded"], &report["repeated"]), (&8.into(), &0.into(), &1.into()));
+        let text = place.text(&format!("cache warm {all}"));
+        assert!(
+            text.starts_with(&format!("compiled 0 kernels for {} in ", place.device()))
+                && text.ends_with("; 8 were on disk, 0 failed\n"),
+            "{text}"
+        );
+        let ran = place.kiln("cache warm k0.wgsl bad.wgsl nowhere.wgsl --json");
+        let report = ran.json();
+        assert_eq!((ran.code, &report["loaded"]), (Some(1), &1.into()), "{report:#}");
+        let failed: Vec<&str> =
+            report["failed"].as_array().unwrap().iter().map(|f| f["kernel"].as_str().unwrap()).collect();
+        assert_eq!(failed, ["nowhere.wgsl", "bad.wgsl"]);
+        let store = open(&place);
+        let entry = &store.entries().unwrap()[0];
+        let key = KernelKey::decode(&entry.key).unwrap();
+        assert!(store.remove(&entry.key).unwrap());
+        store.put(&with_field(&key, "driver_version", "0.1"), b"old").unwrap();
+        assert_eq!(place.json("cache warm --stale")["compiled"], 1);
+        assert_eq!(place.json("cache list")["kernels"].as_array().unwrap().len(), 9);
     }
-    let all = names.join(" ");
-    let report = place.json(&format!("cache warm {all} k0.wgsl --threads 2"));
-    assert_eq!((&report["compiled"], &report["loaded"], &report["repeated"]), (&8.into(), &0.into(), &1.into()));
-    let text = place.text(&format!("cache warm {all}"));
-    assert!(
-        text.starts_with("compiled 0 kernels for gpu:0 in ") && text.ends_with("; 8 were on disk, 0 failed\n"),
-        "{text}"
-    );
-    let ran = place.kiln("cache warm k0.wgsl bad.wgsl nowhere.wgsl --json");
-    let report = ran.json();
-    assert_eq!((ran.code, &report["loaded"]), (Some(1), &1.into()), "{report:#}");
-    let failed: Vec<&str> =
-        report["failed"].as_array().unwrap().iter().map(|f| f["kernel"].as_str().unwrap()).collect();
-    assert_eq!(failed, ["nowhere.wgsl", "bad.wgsl"]);
-    let store = open(&place);
-    let entry = &store.entries().unwrap()[0];
-    let key = KernelKey::decode(&entry.key).unwrap();
-    assert!(store.remove(&entry.key).unwrap());
-    store.put(&with_field(&key, "driver_version", "0.1"), b"old").unwrap();
-    assert_eq!(place.json("cache warm --stale")["compiled"], 1);
-    assert_eq!(place.json("cache list")["kernels"].as_array().unwrap().len(), 9);
 }
 
 /// A cache that does not exist is empty, and looking at it does not make it. This needs no GPU.

@@ -7,7 +7,7 @@ const README: &str = include_str!("../../../../README.md");
 
 #[test]
 fn commands_of_the_readme_work_in_their_order() {
-    let Some(place) = Place::with_gpu() else { return };
+    let place = Place::new();
     ["x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
     let (_, rest) = README.split_once("```wgsl\n").unwrap();
     fs::write(place.path("saxpy.wgsl"), rest.split_once("```").unwrap().0).unwrap();

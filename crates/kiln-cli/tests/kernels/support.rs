@@ -10,6 +10,8 @@ use tempfile::TempDir;
 /// A folder to work in, and a kernel cache, which the first use makes.
 pub(crate) struct Place {
     root: TempDir,
+    /// The device that kernels run on; the program chooses where there is none.
+    device: Option<&'static str>,
 }
 
 /// What a command line came to.
@@ -21,20 +23,34 @@ pub(crate) struct Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
+        Self::on(None)
     }
 
-    /// As [`new`](Self::new), for a test that runs kernels. `None` where there is no GPU, not even a software one.
+    fn on(device: Option<&'static str>) -> Self {
+        Self { root: tempfile::tempdir().unwrap(), device }
+    }
+
+    /// A place for each device that runs kernels: the CPU device, and a GPU where there is one, be it in software.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-    pub(crate) fn with_gpu() -> Option<Self> {
+    pub(crate) fn on_each_device() -> impl Iterator<Item = Self> {
         static HAS_GPU: OnceLock<bool> = OnceLock::new();
         let has_gpu = *HAS_GPU.get_or_init(|| kiln::Device::list().len() > 1);
         let must_be_there = std::env::var_os("CI").is_some() && cfg!(feature = "gpu");
         assert!(has_gpu || !must_be_there, "no GPU although `CI` is set");
         if !has_gpu {
-            println!("skipped: there is no GPU");
+            println!("skipped on the GPU: there is none");
         }
-        has_gpu.then(Self::new)
+        ["cpu", "gpu:0"].into_iter().filter(move |id| has_gpu || *id == "cpu").map(|id| Self::on(Some(id)))
+    }
+
+    /// Another place for the same device.
+    pub(crate) fn another(&self) -> Self {
+        Self::on(self.device)
+    }
+
+    /// The id of the device.
+    pub(crate) fn device(&self) -> &'static str {
+        self.device.expect("a place for a device")
     }
 
     /// A path in the folder.
@@ -52,10 +68,16 @@ impl Place {
         self.path("cache")
     }
 
-    /// The program, in the folder.
+    /// The program, in the folder, on the device of the place.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
-        command.args(line.split_whitespace()).current_dir(self.root.path()).env("KILN_CACHE_DIR", self.cache_dir());
+        let takes_device = ["run ", "cache warm ", "cache explain "].iter().any(|start| line.starts_with(start));
+        let device = self.device.filter(|_| takes_device).map(|device| ["--device", device]);
+        command
+            .args(line.split_whitespace())
+            .args(device.iter().flatten())
+            .current_dir(self.root.path())
+            .env("KILN_CACHE_DIR", self.cache_dir());
         command.env_remove("CLICOLOR_FORCE").env_remove("XDG_RUNTIME_DIR");
         command
     }

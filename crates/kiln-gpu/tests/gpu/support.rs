@@ -1,5 +1,6 @@
 //! Devices that the tests share, and small things they all need.
 
+use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_gpu::{GpuOptions, HostAccess};
 use kiln_runtime::{Buffer, BufferOptions, Device, Usage};
 use std::future::Future;
@@ -39,6 +40,12 @@ pub(crate) fn staged() -> Option<Device> {
 /// Both shared devices; none where there is no adapter.
 pub(crate) fn both() -> impl Iterator<Item = Device> {
     [in_place(), staged()].into_iter().flatten()
+}
+
+/// CPU devices, which run the same kernels: eight invocations together, and one after the other.
+pub(crate) fn cpus() -> [Device; 2] {
+    let open = |options: CpuOptions| kiln_cpu::open(options.threads(2)).unwrap();
+    [open(CpuOptions::new()), open(CpuOptions::new().simd(SimdLevel::Scalar))]
 }
 
 /// A buffer with these bytes.

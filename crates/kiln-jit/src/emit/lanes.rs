@@ -11,8 +11,8 @@ use cranelift_codegen::ir::{
 pub(crate) const PART: usize = 4;
 /// Registers of a vector of invocations.
 pub(crate) const PARTS: usize = 2;
-/// Invocations of a vector.
-pub(crate) const LANES: usize = PART * PARTS;
+/// Invocations that run together, where they do not run one by one: a subgroup.
+pub const LANES: usize = PART * PARTS;
 
 /// What the invocations of a vector have in a scalar.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ mod region;
 mod statement;
 mod subgroup;
 
-pub(crate) use lanes::LANES;
+pub use lanes::LANES;
 
 use crate::abi;
 use crate::analysis::{ActivationId, Analysis, Variable};

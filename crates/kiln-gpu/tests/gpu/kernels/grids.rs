@@ -1,38 +1,39 @@
 //! Grids of every size compute everything, once (R2.1, R4.4).
 
 use super::{numbers, saxpy, targets};
-use crate::support;
 use kiln_runtime::{Grid, KernelSource};
 
 /// The lesson of a grid that computed 0.4 % of a matrix: every item is computed, whatever the length.
 #[test]
 fn a_grid_from_the_problem_computes_every_item() {
-    let Some(device) = support::in_place() else { return };
-    let kernel = device.kernel(saxpy()).unwrap();
-    for count in [1usize, 63, 64, 65, 1000, 4096, 100_003] {
-        let (x, mut y) = (device.buffer_from(&numbers(count)).unwrap(), device.buffer_of::<f32>(count).unwrap());
-        y.zero().unwrap();
-        kernel.launch().bind("x", &x).bind("y", &mut y).value("n", count as u32).over(count).unwrap();
-        let expected: Vec<f32> = numbers(count).iter().map(|x| 2.0 * x).collect();
-        assert!(y.read().unwrap() == expected, "{count}");
+    for device in targets() {
+        let kernel = device.kernel(saxpy()).unwrap();
+        for count in [1usize, 63, 64, 65, 1000, 4096, 100_003] {
+            let (x, mut y) = (device.buffer_from(&numbers(count)).unwrap(), device.buffer_of::<f32>(count).unwrap());
+            y.zero().unwrap();
+            kernel.launch().bind("x", &x).bind("y", &mut y).value("n", count as u32).over(count).unwrap();
+            let expected: Vec<f32> = numbers(count).iter().map(|x| 2.0 * x).collect();
+            assert!(y.read().unwrap() == expected, "{count}");
+        }
     }
 }
 
 #[test]
 fn an_empty_grid_runs_nothing_and_is_no_error() {
-    let Some(device) = support::in_place() else { return };
-    let kernel = device.kernel(saxpy()).unwrap();
-    let (x, mut y) = (device.buffer_of::<f32>(1).unwrap(), device.buffer_from(&[3.0f32]).unwrap());
-    kernel.launch().bind("x", &x).bind("y", &mut y).value("n", 1u32).over(0).unwrap();
-    kernel
-        .launch()
-        .bind("x", &x)
-        .bind("y", &mut y)
-        .value("n", 1u32)
-        .grid(Grid::workgroups([5, 0, 1]))
-        .submit()
-        .unwrap();
-    assert_eq!(y.read().unwrap(), [3.0]);
+    for device in targets() {
+        let kernel = device.kernel(saxpy()).unwrap();
+        let (x, mut y) = (device.buffer_of::<f32>(1).unwrap(), device.buffer_from(&[3.0f32]).unwrap());
+        kernel.launch().bind("x", &x).bind("y", &mut y).value("n", 1u32).over(0).unwrap();
+        kernel
+            .launch()
+            .bind("x", &x)
+            .bind("y", &mut y)
+            .value("n", 1u32)
+            .grid(Grid::workgroups([5, 0, 1]))
+            .submit()
+            .unwrap();
+        assert_eq!(y.read().unwrap(), [3.0]);
+    }
 }
 
 /// Every invocation counts itself and writes what it was told of its place.

@@ -1,4 +1,4 @@
-//! Kernels that a user brings: compiled, checked, launched, on both ways from a program to the driver.
+//! Kernels that a user brings: compiled, checked, launched, on both ways from a program to the driver, and on the CPU device.
 
 mod arguments;
 mod grids;
@@ -26,8 +26,13 @@ pub(super) fn saxpy() -> KernelSource {
     KernelSource::wgsl(SAXPY).named("saxpy.wgsl").entry("main").constant("ALPHA", 2.0)
 }
 
-/// A device that takes SPIR-V as it is, and one that gets WGSL.
+/// A device that takes SPIR-V as it is, one that gets WGSL, and the CPU devices.
 pub(super) fn targets() -> Vec<Device> {
+    gpu_targets().into_iter().chain(support::cpus()).collect()
+}
+
+/// The GPU devices of [`targets`].
+pub(super) fn gpu_targets() -> Vec<Device> {
     let Some(spirv) = support::in_place() else { return Vec::new() };
     let wgsl = kiln_gpu::open(0, GpuOptions::new().without(Feature::PassthroughShaders)).unwrap();
     assert_ne!(spirv.info().compiler, wgsl.info().compiler, "this adapter has both ways");

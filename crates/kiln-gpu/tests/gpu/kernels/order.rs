@@ -14,7 +14,7 @@ const ADD: &str = "
 /// A host write recorded between two dispatches lands between them.
 #[test]
 fn a_host_write_lands_between_the_dispatches_around_it() {
-    for device in support::both() {
+    for device in support::both().chain(support::cpus()) {
         let kernel = device.kernel(KernelSource::wgsl(ADD)).unwrap();
         let (amount, mut sum) = (device.buffer_from(&[1u32]).unwrap(), device.buffer_from(&[0u32]).unwrap());
         let mut commands = device.commands();
@@ -47,15 +47,16 @@ fn every_dispatch_sees_its_own_values() {
 /// Submissions that overlap in time do not overwrite each other's values.
 #[test]
 fn values_of_many_submissions_stay_apart() {
-    let Some(device) = support::in_place() else { return };
-    let kernel = device.kernel(KernelSource::wgsl(ADD)).unwrap();
-    let (amount, mut sum) = (device.buffer_from(&[1u32]).unwrap(), device.buffer_from(&[0u32]).unwrap());
-    let mut expected = 0u32;
-    for round in 0..300u32 {
-        kernel.launch().bind("amount", &amount).bind("sum", &mut sum).value("factor", round).over(1).unwrap();
-        expected = expected.wrapping_mul(10).wrapping_add(round);
+    for device in targets() {
+        let kernel = device.kernel(KernelSource::wgsl(ADD)).unwrap();
+        let (amount, mut sum) = (device.buffer_from(&[1u32]).unwrap(), device.buffer_from(&[0u32]).unwrap());
+        let mut expected = 0u32;
+        for round in 0..300u32 {
+            kernel.launch().bind("amount", &amount).bind("sum", &mut sum).value("factor", round).over(1).unwrap();
+            expected = expected.wrapping_mul(10).wrapping_add(round);
+        }
+        assert_eq!(sum.read().unwrap(), [expected]);
     }
-    assert_eq!(sum.read().unwrap(), [expected]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Kernels that the IR renders, run on this machine's adapter against loops over `f64`.
+//! Kernels that the IR renders, run on this machine's adapter and on the CPU device against loops over `f64`.
 
 mod builder;
 mod casts;
@@ -15,13 +15,15 @@ use kiln_ir::{Class, DType, Layout, Shape, op};
 use kiln_runtime::{Device, Feature, Grid, KernelSource, Value};
 use std::sync::OnceLock;
 
-/// A device with all that the adapter has, and one without what kernels can do without.
+/// A device with all that the adapter has, one without what kernels can do without, and the CPU devices.
 pub(super) fn devices() -> Vec<Device> {
     static LESS: OnceLock<Device> = OnceLock::new();
-    let Some(all) = support::in_place() else { return Vec::new() };
+    static CPUS: OnceLock<[Device; 2]> = OnceLock::new();
+    let cpus = CPUS.get_or_init(support::cpus).clone();
+    let Some(all) = support::in_place() else { return cpus.into() };
     let less = GpuOptions::new().without(Feature::ShaderF16).without(Feature::Subgroups);
     let less = LESS.get_or_init(|| kiln_gpu::open(0, less).unwrap());
-    vec![all, less.clone()]
+    [all, less.clone()].into_iter().chain(cpus).collect()
 }
 
 /// The elements of a dtype as they are in memory, and something behind them, in a multiple of 16 bytes that is not empty.
