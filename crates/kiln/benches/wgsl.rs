@@ -87,13 +87,16 @@ struct Arm {
     compile: Duration,
 }
 
+/// Ends the benchmark where an output is wrong.
+type Check = Box<dyn Fn(&[u32])>;
+
 struct Case {
     name: &'static str,
     source: KernelSource,
     inputs: Vec<(&'static str, Vec<u32>)>,
     output: (&'static str, usize),
     grid: [u32; 3],
-    check: Box<dyn Fn(&[u32])>,
+    check: Check,
 }
 
 impl Arm {
@@ -119,7 +122,7 @@ impl Arm {
         for ((name, _), buffer) in case.inputs.iter().zip(&self.inputs) {
             launch = launch.bind(*name, buffer);
         }
-        launch.bind(case.output.0, &mut self.output).grid(self.grid.clone()).submit().unwrap();
+        launch.bind(case.output.0, &mut self.output).grid(self.grid).submit().unwrap();
         self.device.synchronize().unwrap();
         began.elapsed()
     }
