@@ -39,6 +39,7 @@ pub struct CpuDevice {
     /// `None` where Cranelift does not know the processor; then kernels in WGSL are refused.
     compiler: Option<Compiler>,
     kernel_time: Option<Duration>,
+    plans_as_wgsl: bool,
 }
 
 impl CpuDevice {
@@ -53,13 +54,31 @@ impl CpuDevice {
         let compiler = Compiler::new().ok();
         let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref());
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
-        let (recorder, kernel_time) = (Recorder::new(), options.kernel_time());
-        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault, recorder, compiler, kernel_time })
+        let recorder = Recorder::new();
+        let (kernel_time, plans_as_wgsl) = (options.kernel_time(), options.has_plans_as_wgsl());
+        Ok(Self {
+            info,
+            default_usage,
+            threads,
+            simd,
+            submissions,
+            heap,
+            fault,
+            recorder,
+            compiler,
+            kernel_time,
+            plans_as_wgsl,
+        })
     }
 
     /// The vector instructions that its kernels use.
     pub fn simd(&self) -> SimdLevel {
         self.simd
+    }
+
+    /// Whether plans are to run natively; otherwise as kernels in WGSL, because the [options](CpuOptions::plans_as_wgsl) say so.
+    pub fn runs_plans(&self) -> bool {
+        !self.plans_as_wgsl
     }
 
     fn check_fault(&self) -> Result<()> {

@@ -67,8 +67,17 @@ pub fn program(device: &Device, plan: &Arc<Plan>) -> Result<Arc<NativeProgram>> 
 
 /// The vector instructions that the kernels of a device use; `None` where it is not one of this crate.
 pub fn simd_level(device: &Device) -> Option<SimdLevel> {
+    cpu_device(device).map(CpuDevice::simd)
+}
+
+/// Whether a device runs plans natively: one of this crate does, unless its [options](CpuOptions::plans_as_wgsl) say otherwise.
+pub fn runs_plans(device: &Device) -> bool {
+    cpu_device(device).is_some_and(CpuDevice::runs_plans)
+}
+
+fn cpu_device(device: &Device) -> Option<&CpuDevice> {
     let api: &dyn Any = &**device.api();
-    api.downcast_ref::<CpuDevice>().map(CpuDevice::simd)
+    api.downcast_ref()
 }
 
 /// What [`open`] would give with default options, without opening anything.

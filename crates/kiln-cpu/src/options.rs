@@ -23,6 +23,7 @@ pub struct CpuOptions {
     pool: PoolOptions,
     kernels: KernelCacheOptions,
     time_limit: TimeLimit,
+    plans_as_wgsl: bool,
 }
 
 /// How long a dispatch may take.
@@ -116,6 +117,18 @@ impl CpuOptions {
     pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
         self.time_limit = TimeLimit(limit);
         self
+    }
+
+    /// Runs plans as the kernels in WGSL that a GPU is given, instead of natively. Default: off. It is there to check those kernels
+    /// and their compiler where there is no GPU; natively is faster.
+    #[must_use]
+    pub fn plans_as_wgsl(mut self, yes: bool) -> Self {
+        self.plans_as_wgsl = yes;
+        self
+    }
+
+    pub(crate) fn has_plans_as_wgsl(&self) -> bool {
+        self.plans_as_wgsl
     }
 
     pub(crate) fn kernel_time(&self) -> Option<Duration> {

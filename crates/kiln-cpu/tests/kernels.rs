@@ -4,7 +4,9 @@
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Device, DiskTier, Grid, KernelCacheOptions, KernelSource, Origin};
+use kiln_runtime::{
+    Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Origin, Program,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -179,6 +181,64 @@ fn invocations_go_different_ways() {
         let mut y = device.buffer_of::<u32>(96).unwrap();
         kernel.launch().bind("y", &mut y).over(96).unwrap();
         assert_eq!(y.read().unwrap(), expected);
+    }
+}
+
+/// Who returns inside of a branch leaves those alone who take the other one.
+#[test]
+fn others_go_on_where_all_of_a_branch_return() {
+    const RETURNS: &str = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            let v = y[id.x];
+            if (v % 2u == 0u) { if (v < 100u) { y[id.x] = 1u; return; } } else { y[id.x] = 2u; }
+            y[id.x] += 10u;
+        }";
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(RETURNS)).unwrap();
+        let mut y = device.buffer_from(&[0u32, 3, 2, 5, 4, 7, 6, 9, 0, 100, 1, 102, 2, 3, 104, 5]).unwrap();
+        kernel.launch().bind("y", &mut y).over(16).unwrap();
+        assert_eq!(y.read().unwrap(), [1, 12, 1, 12, 1, 12, 1, 12, 1, 110, 12, 112, 1, 12, 114, 12]);
+    }
+}
+
+/// What nobody runs touches no memory, also where nothing checks the index.
+#[test]
+fn an_index_of_nobody_is_not_followed() {
+    const GONE: &str = "
+        @group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            for (var k = 0u; k < 9u; k++) {
+                if (id.x < 1000u) { y[id.x] = 5u; return; }
+                y[id.x] = x[x[0]];
+            }
+        }";
+    for device in devices() {
+        let options = KernelOptions { bounds_checks: false, ..KernelOptions::default() };
+        let kernel = device.kernel(KernelSource::wgsl(GONE).options(options)).unwrap();
+        let (x, mut y) = (device.buffer_from(&[0x1fff_ffffu32]).unwrap(), device.buffer_of::<u32>(16).unwrap());
+        kernel.launch().bind("x", &x).bind("y", &mut y).over(16).unwrap();
+        assert_eq!(y.read().unwrap(), [5; 16]);
+    }
+}
+
+/// R2.2: equal programs are equal code, so that what is stored does not depend on when it was compiled.
+#[test]
+fn code_is_the_same_every_time() {
+    const PRIVATES: &str = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        var<private> a: u32; var<private> b: vec2<u32>; var<private> c: vec3<u32>; var<private> d: vec4<u32>;
+        @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+            a = i; b.y = i * 2u; c.z = i * 3u; d.w = i * 4u;
+            workgroupBarrier();
+            y[i] = a + b.y + c.z + d.w;
+        }";
+    for device in devices() {
+        let key = KernelKey::new(&KernelSource::wgsl(PRIVATES), device.info()).unwrap();
+        let program = Program::new(&key, device.info()).unwrap();
+        let codes: Vec<_> = (0..8).map(|_| device.api().translate(&program).unwrap().code).collect();
+        assert!(codes.iter().all(|code| *code == codes[0]));
     }
 }
 

@@ -126,13 +126,15 @@ impl Emitter<'_, '_> {
             return index.number.with_kind(Kind::U32);
         }
         if !self.options.bounds_checks {
-            // Who does not take part may have any index.
+            // Who does not take part may have any index, also where nobody does.
             let number = index.number.with_kind(Kind::U32);
-            if let (Active::Some(_), false) = (self.active, number.is_same()) {
-                let mask = self.active_mask();
+            let Active::Some(_) = self.active else { return number };
+            let mask = self.active_mask();
+            if !number.is_same() {
                 return self.and(Number::each(Kind::U32, mask), number);
             }
-            return number;
+            let (any, zero) = (self.any(mask), self.u32_same(0));
+            return self.select(Number::same(Kind::Bool, any), number, zero);
         }
         let last = Number::same(Kind::U32, last);
         self.map2(Kind::U32, index.number, last, |e, x, y| e.b.ins().umin(x, y))

@@ -111,6 +111,8 @@ pub(crate) struct Emitter<'m, 'b> {
     /// Where decisions of the whole work-group are: bytes behind the start of the scratch memory.
     decisions: HashMap<Place, u32>,
     active: Active,
+    /// How many branches that only some take are around, in the running activation.
+    branches: u32,
     targets: Vec<Target>,
     call: Value,
     helpers: Value,
@@ -214,6 +216,7 @@ pub(crate) fn emit(
         step_targets: Vec::new(),
         decisions: HashMap::new(),
         active: Active::All,
+        branches: 0,
         targets: Vec::new(),
         call,
         helpers,

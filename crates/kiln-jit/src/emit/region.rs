@@ -140,11 +140,12 @@ impl<'m> Emitter<'m, '_> {
             return Err(Refusal::new(Span::UNDEFINED, message));
         }
         self.kept_places = regions.kept.clone();
-        for home in self.homes.values_mut() {
-            if home.word.is_none() {
-                home.word = Some(self.words);
-                self.words += home.kinds.len() as u32;
-            }
+        // In their order, so that equal programs are equal code.
+        let mut homes: Vec<_> = self.homes.iter_mut().filter(|(_, home)| home.word.is_none()).collect();
+        homes.sort_by_key(|(variable, _)| **variable);
+        for (_, home) in homes {
+            home.word = Some(self.words);
+            self.words += home.kinds.len() as u32;
         }
         let end = self.b.create_block();
         self.begin_steps(0, None, gangs)?;

@@ -171,9 +171,9 @@ impl<'m> Emitter<'m, '_> {
             self.b.ins().bor(left[part], right)
         });
         self.set_mask(registers, joined);
-        // Often nobody is left: the rest of the function is for others.
-        let is_outermost = self.targets.is_empty() && matches!(before, Active::All);
-        if let (true, Some(returned)) = (is_outermost, self.known[id].returned) {
+        // Often nobody is left, and nobody waits at the end of a branch or loop around: the rest of the function is for others.
+        let is_alone = self.targets.is_empty() && self.branches == 0;
+        if let (true, Some(returned)) = (is_alone, self.known[id].returned) {
             let (any, rest) = (self.any(joined), self.b.create_block());
             self.b.ins().brif(any, rest, &[], returned, &[]);
             self.b.switch_to_block(rest);
@@ -189,9 +189,11 @@ impl<'m> Emitter<'m, '_> {
         let any = self.any(mask);
         self.b.ins().brif(any, inside, &[], after, &[]);
         self.b.switch_to_block(inside);
+        self.branches += 1;
         if self.block(id, body)? != Flow::Gone {
             self.b.ins().jump(after, &[]);
         }
+        self.branches -= 1;
         self.active = Active::Some(registers);
         self.b.switch_to_block(after);
         Ok(())
@@ -531,7 +533,7 @@ impl<'m> Emitter<'m, '_> {
         self.start_locals(callee)?;
         let returned = self.b.create_block();
         self.known[callee].returned = Some(returned);
-        let targets = std::mem::take(&mut self.targets);
+        let (targets, branches) = (std::mem::take(&mut self.targets), std::mem::take(&mut self.branches));
         let before = self.active;
         let narrows = self.analysis.activations[callee].divergent_return;
         let saved = narrows.then(|| (self.active_mask(), self.spread_active()));
@@ -539,7 +541,7 @@ impl<'m> Emitter<'m, '_> {
             self.b.ins().jump(returned, &[]);
         }
         self.b.switch_to_block(returned);
-        self.targets = targets;
+        (self.targets, self.branches) = (targets, branches);
         if let Some((mask, registers)) = saved {
             self.set_mask(registers, mask);
         }

@@ -4,7 +4,7 @@ use super::Tensor;
 use super::check::{self, Axis, invalid, mismatch, names};
 use super::node::Storage;
 use super::run::allocate_elements;
-use crate::{Device, DeviceKind, Result};
+use crate::{Device, Result};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{Layout, Shape};
 use kiln_kernels::cat::Cat;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// How many tensors one kernel joins; more are joined in several steps. A kernel on a GPU has few places for buffers.
 fn most_joined(device: &Device) -> usize {
-    if device.info().kind == DeviceKind::Cpu { 32 } else { Cat::MAX_GPU_INPUTS }
+    if kiln_cpu::runs_plans(device) { 32 } else { Cat::MAX_GPU_INPUTS }
 }
 
 impl Tensor {

@@ -1,6 +1,6 @@
 //! The devices that the tests share.
 
-use kiln::{CpuOptions, Device, SimdLevel};
+use kiln::{CpuOptions, Device, DeviceKind, KernelCacheOptions, SimdLevel};
 use std::sync::LazyLock;
 
 /// A device under test.
@@ -8,8 +8,8 @@ pub(crate) struct Subject {
     /// For messages.
     pub(crate) name: &'static str,
     pub(crate) device: Device,
-    /// On a GPU every new kernel is compiled, so tests choose fewer of them, and small numbers may become 0.
-    pub(crate) is_gpu: bool,
+    /// Where plans run as WGSL every new kernel is compiled, so tests choose fewer of them, and small numbers may become 0.
+    pub(crate) takes_wgsl: bool,
     /// Whether it is a GPU that was opened without what makes kernels of `f16` and of reductions different ones.
     pub(crate) lacks_f16: bool,
 }
@@ -21,24 +21,31 @@ pub(crate) fn cpu_options() -> CpuOptions {
 }
 
 static SUBJECTS: LazyLock<Vec<Subject>> = LazyLock::new(|| {
-    let cpu =
-        |name, options| Subject { name, device: Device::cpu_with(options).unwrap(), is_gpu: false, lacks_f16: false };
+    let cpu = |name, options| Subject {
+        name,
+        device: Device::cpu_with(options).unwrap(),
+        takes_wgsl: false,
+        lacks_f16: false,
+    };
+    // Kernels of an older build must not take the place of those under test.
+    let as_wgsl = cpu_options().threads(2).plans_as_wgsl(true).kernels(KernelCacheOptions::new().without_disk());
     let mut subjects = vec![
         cpu("cpu", cpu_options().threads(2)),
         cpu("cpu without vectors", CpuOptions::new().threads(2).simd(SimdLevel::Scalar)),
+        Subject { takes_wgsl: true, ..cpu("cpu with plans as WGSL", as_wgsl) },
     ];
     subjects.extend(gpus());
     subjects
 });
 
-/// All devices: the CPU device, the CPU device without vector instructions, the GPU, the GPU without `f16` and subgroups.
+/// All devices: the CPU device, without vector instructions, with plans as WGSL; the GPU, without `f16` and subgroups.
 pub(crate) fn all() -> &'static [Subject] {
     &SUBJECTS
 }
 
-/// The CPU devices.
+/// The CPU devices that run plans natively.
 pub(crate) fn cpus() -> impl Iterator<Item = &'static Subject> {
-    all().iter().filter(|subject| !subject.is_gpu)
+    all().iter().filter(|subject| !subject.takes_wgsl)
 }
 
 /// The CPU device.
@@ -48,24 +55,23 @@ pub(crate) fn cpu() -> &'static Device {
 
 /// The first GPU as it is.
 pub(crate) fn gpu() -> Option<&'static Device> {
-    all().iter().find(|subject| subject.is_gpu).map(|subject| &subject.device)
+    all().iter().map(|subject| &subject.device).find(|device| device.info().kind != DeviceKind::Cpu)
 }
 
 #[cfg(feature = "gpu")]
 fn gpus() -> Vec<Subject> {
-    use kiln::{Feature, GpuOptions, KernelCacheOptions};
+    use kiln::{Feature, GpuOptions};
 
     if Device::list().len() < 2 {
         assert!(std::env::var_os("CI").is_none(), "no GPU although `CI` is set");
         println!("skipped on the GPU: there is none");
         return Vec::new();
     }
-    // Kernels of an older build must not take the place of those under test.
     let options = || GpuOptions::new().kernels(KernelCacheOptions::new().without_disk());
     let poor = options().without(Feature::ShaderF16).without(Feature::Subgroups);
     let open = |name, options, lacks_f16| {
         let device = Device::gpu_with(0, options).unwrap();
-        Subject { name, device, is_gpu: true, lacks_f16 }
+        Subject { name, device, takes_wgsl: true, lacks_f16 }
     };
     vec![open("gpu", options(), false), open("gpu without f16 and subgroups", poor, true)]
 }

@@ -113,10 +113,10 @@ fn layouts_and_ranks() {
         for (number, (op, types)) in cases(subject).into_iter().enumerate() {
             // How elements are found does not depend on the op: on a GPU, each op has its turn with one shape.
             let own = [shapes[number % shapes.len()]];
-            for shape in if subject.is_gpu { &own[..] } else { &shapes } {
+            for shape in if subject.takes_wgsl { &own[..] } else { &shapes } {
                 let args = sample(op, &types, shape, &mut rng);
                 let placed: Vec<Vec<Placed>> = args.iter().map(layouts).collect();
-                let count = if subject.is_gpu { 2 } else { placed[0].len() };
+                let count = if subject.takes_wgsl { 2 } else { placed[0].len() };
                 for turn in 0..count {
                     let of = |(index, layouts): (usize, &Vec<Placed>)| {
                         data::placed(

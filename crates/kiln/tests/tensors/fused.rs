@@ -105,7 +105,7 @@ fn every_form_is_one_kernel_and_right() {
                 let result = (form.run)(&tensors).unwrap_or_else(|error| panic!("{what}: {error:?}"));
                 let explanation = result.explain().unwrap();
                 // A kernel with a core stores single elements, so on a GPU the packing of 16 bits is a kernel of its own.
-                let most = if subject.is_gpu && dtype != DType::F32 { 2 } else { 1 };
+                let most = if subject.takes_wgsl && dtype != DType::F32 { 2 } else { 1 };
                 assert!(explanation.kernels() <= most, "{what}: {explanation}");
                 data::check(&what, &result, dtype, &(form.reference)(&given), within(1.0, 1e-5));
             }

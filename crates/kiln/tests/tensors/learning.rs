@@ -328,7 +328,7 @@ fn convolutions() {
             wanted.push(sum);
         }
         near(subject.name, &found.contiguous().unwrap().to_vec::<f32>().unwrap(), &wanted, 1e-5);
-        if !subject.is_gpu {
+        if !subject.takes_wgsl {
             check_parameters("conv2d", &layer, &images);
             let report =
                 check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&images], GradientCheck::new())
@@ -531,7 +531,7 @@ fn mixed_precision_learns() {
         let x = Tensor::from_slice(&[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], (4, 2), device).unwrap();
         let (x, target) = (x.to_dtype(DType::F16).unwrap(), Tensor::from_slice(&[0u32, 1, 1, 0], 4, device).unwrap());
         let mut last = f32::INFINITY;
-        let steps = if subject.is_gpu { 60 } else { 200 };
+        let steps = if subject.takes_wgsl { 60 } else { 200 };
         let mut first = None;
         for step in 0..steps {
             let output = net.forward(&x, &Mode::training(step)).unwrap();

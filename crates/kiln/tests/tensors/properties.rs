@@ -115,7 +115,7 @@ fn fused_is_what_op_by_op_gives() {
 /// The GPU computes what the CPU does. Every computation is a few kernels of its own, so there are few.
 #[test]
 fn the_gpu_gives_what_the_cpu_gives() {
-    for subject in devices::all().iter().filter(|subject| subject.is_gpu) {
+    for subject in devices::all().iter().filter(|subject| subject.takes_wgsl) {
         for seed in 100..106 {
             let lazy = run(seed, 5, 33, &subject.device, Mode::Lazy);
             assert_close(&format!("seed {seed}"), &lazy, &run(seed, 5, 33, devices::cpu(), Mode::Lazy));
@@ -189,7 +189,7 @@ fn in_place_is_what_a_new_tensor_would_be() {
 #[test]
 fn checked_evaluation_finds_nothing_to_report() {
     for subject in devices::all() {
-        for seed in if subject.is_gpu { 400..402 } else { 400..408 } {
+        for seed in if subject.takes_wgsl { 400..402 } else { 400..408 } {
             let mut rng = Rng::new(seed);
             let array = Array::from_fn(&[5, 12], |_| rng.uniform(-1.0, 1.0));
             let mut tensors = vec![crate::data::tensor(&array, DType::F32, &subject.device)];

@@ -118,8 +118,8 @@ fn axes_and_layouts() {
     for subject in devices::all() {
         let mut rng = Rng::new(12);
         let sets: &[&[usize]] =
-            if subject.is_gpu { &[&[1], &[0, 2]] } else { &[&[0], &[1], &[2], &[0, 2], &[1, 2], &[0, 1, 2]] };
-        for dtype in if subject.is_gpu { &[DType::F32, DType::F16][..] } else { &DType::ALL } {
+            if subject.takes_wgsl { &[&[1], &[0, 2]] } else { &[&[0], &[1], &[2], &[0, 2], &[1, 2], &[0, 1, 2]] };
+        for dtype in if subject.takes_wgsl { &[DType::F32, DType::F16][..] } else { &DType::ALL } {
             for reduction in REDUCTIONS.iter().filter(|reduction| (reduction.takes)(*dtype)) {
                 let array = numbers(&mut rng, &[3, 5, 4], *dtype);
                 for layout in layouts(&array) {

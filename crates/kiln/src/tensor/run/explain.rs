@@ -51,7 +51,8 @@ impl Explanation {
         self.program.as_ref().map(|program| &**program.plan())
     }
 
-    /// The name and the WGSL of each kernel; nothing on the CPU device, which runs plans as they are.
+    /// The name and the WGSL of each kernel; nothing on the CPU device, which runs plans as they are,
+    /// unless it was [told](crate::CpuOptions::plans_as_wgsl) otherwise.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.program.iter().flat_map(|program| program.sources())
     }

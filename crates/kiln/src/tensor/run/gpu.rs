@@ -1,4 +1,4 @@
-//! Plans on a device that takes WGSL: one command list for all steps.
+//! Plans as kernels in WGSL: one command list for all steps.
 
 use kiln_ir::kernel::Core;
 use kiln_ir::plan::{Place, Plan, Source, Step};

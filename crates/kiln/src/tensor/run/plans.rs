@@ -9,7 +9,7 @@ use kiln_cpu::NativeProgram;
 use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, NodeId};
 use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Target, Value};
-use kiln_runtime::{Buffer, DeviceKind, Feature, Recorder};
+use kiln_runtime::{Buffer, Feature, Recorder};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -110,9 +110,9 @@ impl PlanCache {
 
 /// What plans for a device have to mind.
 pub(super) fn target(device: &Device) -> Target {
-    match device.info().kind {
-        DeviceKind::Cpu => Target::CPU,
-        _ => Target::gpu(STORAGE_BUFFERS, device.info().features.contains(&Feature::ShaderF16)),
+    match kiln_cpu::runs_plans(device) {
+        true => Target::CPU,
+        false => Target::gpu(STORAGE_BUFFERS, device.info().features.contains(&Feature::ShaderF16)),
     }
 }
 
@@ -145,11 +145,13 @@ impl Program {
             let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
             deliver(Source::Value(value), Receiver::Held(node), layout)?;
         }
-        let is_divisible = device.api().properties().divisible;
-        let packing = Packing::new(own.iter().map(|value| &value.ty), is_divisible);
-        let code = match device.info().kind {
-            DeviceKind::Cpu => Code::Native(kiln_cpu::program(device, &plan)?),
-            _ => Code::Gpu(GpuPlan::new(device, &plan)?),
+        let is_native = kiln_cpu::runs_plans(device);
+        // A kernel in WGSL does not write and read slices of one block.
+        let may_share = is_native && device.api().properties().divisible;
+        let packing = Packing::new(own.iter().map(|value| &value.ty), may_share);
+        let code = match is_native {
+            true => Code::Native(kiln_cpu::program(device, &plan)?),
+            false => Code::Gpu(GpuPlan::new(device, &plan)?),
         };
         Ok(Self { plan, code, deliveries, passed, packing, variant: 1 })
     }
