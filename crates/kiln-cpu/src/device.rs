@@ -5,14 +5,14 @@ use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::native::Laps;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity, kernel};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::Compiler;
+use kiln_jit::{Compiler, Finding};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_runtime::{
     Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub struct CpuDevice {
     /// `None` where Cranelift does not know the processor; then kernels in WGSL are refused.
     compiler: Option<Compiler>,
     kernel_time: Option<Duration>,
+    /// What the sanitizer found; `None` where it is off.
+    findings: Option<Mutex<Vec<Finding>>>,
 }
 
 impl CpuDevice {
@@ -51,15 +53,34 @@ impl CpuDevice {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
         let simd = options.simd_level()?;
         let compiler = Compiler::new().ok();
-        let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref());
+        let mode = identity::mode(simd, options.is_sanitized());
+        let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref(), mode);
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
         let (recorder, kernel_time) = (Recorder::new(), options.kernel_time());
-        Ok(Self { info, default_usage, threads, simd, submissions, heap, fault, recorder, compiler, kernel_time })
+        let findings = options.is_sanitized().then(Mutex::default);
+        Ok(Self {
+            info,
+            default_usage,
+            threads,
+            simd,
+            submissions,
+            heap,
+            fault,
+            recorder,
+            compiler,
+            kernel_time,
+            findings,
+        })
     }
 
     /// The vector instructions that its kernels use.
     pub fn simd(&self) -> SimdLevel {
         self.simd
+    }
+
+    /// Takes what the sanitizer found since the last time; nothing where it is off.
+    pub fn take_findings(&self) -> Vec<Finding> {
+        self.findings.as_ref().map(|findings| std::mem::take(&mut *kernel::lock(findings))).unwrap_or_default()
     }
 
     fn check_fault(&self) -> Result<()> {
@@ -131,7 +152,7 @@ impl CpuDevice {
     fn run_kernel(&self, dispatch: &Dispatch, laps: Option<&mut Laps>) -> Result<()> {
         let began = laps.is_some().then(Instant::now);
         let name = dispatch.kernel().name();
-        let is_done = kernel::run(dispatch, &self.threads, self.kernel_time)
+        let is_done = kernel::run(dispatch, &self.threads, self.kernel_time, self.findings.as_ref())
             .map_err(|error| error.context(format!("kernel `{name}`")))?;
         if !is_done {
             let limit = self.kernel_time.unwrap_or_default();
@@ -191,7 +212,7 @@ impl DeviceApi for CpuDevice {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
         })?;
-        kernel::translate(compiler, program, identity::runs_one_by_one(self.simd))
+        kernel::translate(compiler, program, identity::mode(self.simd, self.findings.is_some()))
     }
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {

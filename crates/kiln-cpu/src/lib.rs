@@ -31,6 +31,7 @@ mod threads;
 
 pub use device::CpuDevice;
 pub use kiln_ir::SimdLevel;
+pub use kiln_jit::{Finding, FindingKind, Invocation};
 pub use kiln_runtime::HostAccess;
 pub use native::NativeProgram;
 pub use options::CpuOptions;
@@ -67,13 +68,40 @@ pub fn program(device: &Device, plan: &Arc<Plan>) -> Result<Arc<NativeProgram>> 
 
 /// The vector instructions that the kernels of a device use; `None` where it is not one of this crate.
 pub fn simd_level(device: &Device) -> Option<SimdLevel> {
+    cpu(device).map(CpuDevice::simd)
+}
+
+/// Takes what a [sanitized](CpuOptions::sanitized) device found since the last time; nothing of any other.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_cpu::{CpuOptions, FindingKind};
+/// use kiln_runtime::KernelSource;
+///
+/// let device = kiln_cpu::open(CpuOptions::new().sanitized(true))?;
+/// let kernel = device.kernel(KernelSource::wgsl(
+///     "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+///     @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x + 1u] = 0.0; }",
+/// ))?;
+/// let mut y = device.buffer_of::<f32>(4)?;
+/// kernel.launch().bind("y", &mut y).over(4)?;
+/// let findings = kiln_cpu::take_findings(&device);
+/// assert_eq!((findings.len(), findings[0].kind, findings[0].line), (1, FindingKind::OutOfBounds, 2));
+/// # Ok(())
+/// # }
+/// ```
+pub fn take_findings(device: &Device) -> Vec<Finding> {
+    cpu(device).map(CpuDevice::take_findings).unwrap_or_default()
+}
+
+fn cpu(device: &Device) -> Option<&CpuDevice> {
     let api: &dyn Any = &**device.api();
-    api.downcast_ref::<CpuDevice>().map(CpuDevice::simd)
+    api.downcast_ref()
 }
 
 /// What [`open`] would give with default options, without opening anything.
 pub fn info() -> DeviceInfo {
     let compiler = kiln_jit::Compiler::new().ok();
     let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
-    identity::describe(kiln_runtime::cores(), simd, usage, compiler.as_ref())
+    identity::describe(kiln_runtime::cores(), simd, usage, compiler.as_ref(), identity::mode(simd, false))
 }

@@ -1,4 +1,6 @@
 //! R2: kernels in WGSL on the CPU device, against loops in Rust.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::ErrorKind;
