@@ -1,7 +1,7 @@
 //! Expressions: constants, composites, operators, conversions.
 
 use super::lanes::{Lanes, Number};
-use super::memory::Pointer;
+use super::memory::{Index, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
@@ -25,6 +25,7 @@ impl<'m> Emitter<'m, '_> {
     pub(crate) fn compute(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<()> {
         self.spend(self.span(id, expression))?;
         let operand = self.evaluate(id, expression)?;
+        let operand = self.check_number(id, expression, operand)?;
         self.define(id, expression, operand)
     }
 
@@ -222,6 +223,8 @@ impl<'m> Emitter<'m, '_> {
     /// An element of a value by a computed index, kept in bounds.
     fn element_of(&mut self, inner: &TypeInner, numbers: &[Number], index: Number, span: Span) -> Result<Vec<Number>> {
         let found = element(self.module, inner).ok_or_else(|| Refusal::new(span, "expected elements"))?;
+        let length = self.i32((numbers.len() / found.leaves.max(1) as usize) as i32);
+        self.check_index(None, Some(Index { number: index, length, stride: 1 }), span)?;
         let (width, index) = (found.leaves as usize, index.with_kind(Kind::U32));
         let mut picked = numbers[numbers.len() - width..].to_vec();
         // From the last one down: an index beyond it gives the last.

@@ -47,8 +47,11 @@ impl<'m> Emitter<'m, '_> {
         id: ActivationId,
         statements: impl Iterator<Item = (&'m Statement, Span)>,
     ) -> Result<Flow> {
-        for (statement, span) in statements {
+        let all: Vec<_> = statements.collect();
+        for (place, (statement, span)) in all.iter().copied().enumerate() {
             self.spend(span)?;
+            let known = all[place..].iter().map(|(_, span)| *span).find(Span::is_defined);
+            self.here = known.unwrap_or(self.here);
             let flow = self.statement(id, statement, span)?;
             if flow != Flow::On {
                 return Ok(flow);
@@ -600,6 +603,9 @@ impl<'m> Emitter<'m, '_> {
     /// Zeros, unless there are other numbers.
     fn start_variable(&mut self, variable: Variable, numbers: Option<&[Number]>) {
         let home = self.homes[&variable].clone();
+        if numbers.is_none() {
+            self.forget(variable, home.kinds.len());
+        }
         let Some(word) = home.word.filter(|_| home.registers.is_empty()) else {
             for (place, register) in home.registers.iter().enumerate() {
                 let number = match numbers {
