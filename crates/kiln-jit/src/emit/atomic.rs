@@ -1,7 +1,7 @@
 //! Atomics: one invocation after the other. A work-group runs on one thread, so its own memory needs no locked instruction.
 
 use super::lanes::{Number, flags};
-use super::memory::Base;
+use super::pointer::Base;
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::ActivationId;

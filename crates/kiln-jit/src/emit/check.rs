@@ -1,7 +1,7 @@
 //! Calls of the sanitizer, where a program is compiled with it: one invocation at a time, so that each has its own.
 
 use super::lanes::{Number, flags};
-use super::memory::{Base, Index, Pointer};
+use super::pointer::{Base, Index, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::analysis::{ActivationId, Variable, operands_of};
 use crate::sanitize::site::{Object, Site, Use};

@@ -3,251 +3,18 @@
 //! Buffers, values and work-groups have the layout of WGSL. The memory of a vector of invocations has the words of all of them
 //! side by side, so that equal indices are one access.
 
-use super::lanes::{LANES, Lanes, Number, PART, PARTS, flags, scalar_type, vector_type};
-use super::{Active, Emitter, Operand, Result};
+use super::lanes::{LANES, Number, PART, PARTS, flags, scalar_type, vector_type};
+use super::pointer::{Base, Pointer, Site};
+use super::{Active, Emitter, Result};
 use crate::Refusal;
-use crate::abi;
 use crate::analysis::Variable;
 use crate::sanitize::site::Use;
-use crate::types::{Kind, Leaf, element, leaves, member};
+use crate::types::{Kind, Leaf, leaves};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
-use naga::{GlobalVariable, Handle, Span, TypeInner};
-
-/// Where a pointer begins.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Base {
-    Variable(Variable),
-    /// A buffer or value, by its place among the bindings.
-    Bound(u32),
-    /// The memory of the work-group.
-    Shared,
-}
-
-/// A pointer. Offsets are bytes, but words in variables of an invocation.
-#[derive(Clone, Debug)]
-pub(crate) struct Pointer {
-    pub(crate) base: Base,
-    /// What it points to.
-    pub(crate) inner: TypeInner,
-    pub(crate) offset: u32,
-    /// What indices before the last one add, in bounds.
-    pub(crate) moved: Option<Number>,
-    /// The last index, not yet checked.
-    pub(crate) index: Option<Index>,
-}
-
-/// An index into an array, vector or matrix.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Index {
-    pub(crate) number: Number,
-    /// How many elements there are, the same for all.
-    pub(crate) length: Value,
-    /// Bytes or words from one to the next.
-    pub(crate) stride: u32,
-}
-
-/// Where the scalars of a pointer are.
-enum Site {
-    /// In one place, at this address.
-    One(Value),
-    /// From this address on, each so many bytes behind the one before; only where the byte is not zero. Otherwise at these offsets.
-    Row { address: Value, stride: i32, holds: Value, base: Value, offsets: [Value; PARTS] },
-    /// At these offsets of bytes from an address.
-    Each { base: Value, offsets: [Value; PARTS] },
-}
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use naga::Span;
 
 impl Emitter<'_, '_> {
-    /// The pointer to a global variable.
-    pub(crate) fn global(&mut self, handle: Handle<GlobalVariable>) -> Operand {
-        let inner = self.module.types[self.module.global_variables[handle].ty].inner.clone();
-        let (base, offset) = match (self.bindings.get(&handle), self.shared.get(&handle)) {
-            (Some(place), _) => (Base::Bound(*place), 0),
-            (_, Some(offset)) => (Base::Shared, *offset),
-            _ => (Base::Variable(Variable::Private(handle)), 0),
-        };
-        Operand::Pointer(Pointer { base, inner, offset, moved: None, index: None })
-    }
-
-    /// The pointer to a member or to an element with a known index.
-    pub(crate) fn point_to_member(&mut self, pointer: &Pointer, index: u32, span: Span) -> Result<Pointer> {
-        let found = member(self.module, &pointer.inner, index);
-        let (inner, bytes, words) = found.ok_or_else(|| Refusal::new(span, "expected a member of 16 or 32 bits"))?;
-        let is_variable = matches!(pointer.base, Base::Variable(_));
-        let offset = pointer.offset + if is_variable { words } else { bytes };
-        let mut next = Pointer { inner, offset, ..pointer.clone() };
-        // A known index into an array whose length the buffer decides is checked like any other.
-        if let (TypeInner::Array { size: naga::ArraySize::Dynamic, .. }, true) = (&pointer.inner, index > 0) {
-            let number = self.u32_same(index);
-            next = self.point_to_element(pointer, number, span)?;
-        }
-        Ok(next)
-    }
-
-    /// The pointer to an element with a computed index.
-    pub(crate) fn point_to_element(&mut self, pointer: &Pointer, number: Number, span: Span) -> Result<Pointer> {
-        let found = element(self.module, &pointer.inner);
-        let found = found.ok_or_else(|| Refusal::new(span, "expected elements of 16 or 32 bits"))?;
-        let is_variable = matches!(pointer.base, Base::Variable(_));
-        let stride = if is_variable { found.leaves } else { found.bytes };
-        let length = match found.length {
-            Some(length) => self.i32(length.cast_signed()),
-            None => self.array_length(pointer, found.bytes),
-        };
-        self.check_index(Some(pointer), pointer.index, span)?;
-        let moved = self.moved(pointer);
-        Ok(Pointer { inner: found.inner, moved, index: Some(Index { number, length, stride }), ..pointer.clone() })
-    }
-
-    /// How many elements of so many bytes a buffer has from the pointer on.
-    pub(crate) fn array_length(&mut self, pointer: &Pointer, stride: u32) -> Value {
-        let Base::Bound(place) = pointer.base else { return self.i32(0) };
-        let (_, bytes) = self.bound(place);
-        let bytes = self.b.ins().ireduce(types::I32, bytes);
-        let bytes = self.b.ins().iadd_imm_s(bytes, -i64::from(pointer.offset));
-        self.b.ins().udiv_imm_u(bytes, i64::from(stride))
-    }
-
-    /// Address and length in bytes of a buffer or value.
-    fn bound(&mut self, place: u32) -> (Value, Value) {
-        let pointer = self.b.func.dfg.value_type(self.call);
-        let readonly = flags().with_readonly().with_can_move();
-        let table = self.b.ins().load(pointer, readonly, self.call, abi::BOUND);
-        let at = place.cast_signed() * abi::BOUND_STRIDE;
-        let data = self.b.ins().load(pointer, readonly, table, at);
-        let bytes = self.b.ins().load(types::I64, readonly, table, at + abi::BOUND_BYTES);
-        (data, bytes)
-    }
-
-    /// The index, kept inside of its array.
-    fn checked(&mut self, index: Index) -> Number {
-        let last = self.b.ins().iadd_imm_s(index.length, -1);
-        if let (Lanes::Same(value), Some(last)) = (index.number.lanes, self.known(last))
-            && self.known(value).is_some_and(|value| (value as u32) <= last as u32)
-        {
-            return index.number.with_kind(Kind::U32);
-        }
-        if !self.options.bounds_checks {
-            // Who does not take part may have any index, also where nobody does.
-            let number = index.number.with_kind(Kind::U32);
-            let Active::Some(_) = self.active else { return number };
-            let mask = self.active_mask();
-            if !number.is_same() {
-                return self.and(Number::each(Kind::U32, mask), number);
-            }
-            let (any, zero) = (self.any(mask), self.u32_same(0));
-            return self.select(Number::same(Kind::Bool, any), number, zero);
-        }
-        let last = Number::same(Kind::U32, last);
-        self.map2(Kind::U32, index.number, last, |e, x, y| e.b.ins().umin(x, y))
-    }
-
-    /// What the indices of a pointer add to its offset, in bounds.
-    pub(crate) fn moved(&mut self, pointer: &Pointer) -> Option<Number> {
-        let Some(index) = pointer.index else { return pointer.moved };
-        let number = self.checked(index);
-        let step = self.u32_same(index.stride);
-        let product = self.multiply_int(number, step);
-        Some(match pointer.moved {
-            Some(moved) => self.add_int(moved, product),
-            None => product,
-        })
-    }
-
-    /// Where the first scalar of what a pointer leads to is.
-    fn site(&mut self, pointer: &Pointer) -> Site {
-        let address_type = self.b.func.dfg.value_type(self.call);
-        let (start, scale) = match pointer.base {
-            Base::Variable(variable) => {
-                let word = self.homes[&variable].word.unwrap_or_default();
-                let offset = (word + pointer.offset) * (self.lanes * 4) as u32;
-                (self.b.ins().iadd_imm_s(self.frame, i64::from(offset)), (self.lanes * 4) as i32)
-            }
-            Base::Bound(place) => {
-                let (data, _) = self.bound(place);
-                (self.b.ins().iadd_imm_s(data, i64::from(pointer.offset)), 1)
-            }
-            Base::Shared => (self.b.ins().iadd_imm_s(self.scratch, i64::from(pointer.offset)), 1),
-        };
-        let widen = |e: &mut Self, offset: Value| {
-            if address_type == types::I64 { e.b.ins().uextend(types::I64, offset) } else { offset }
-        };
-        // A row of elements side by side.
-        if let (Some(Index { number: Number { lanes: Lanes::Steps(first, step @ 1..=16), .. }, length, stride }), 1) =
-            (pointer.index, scale)
-            && pointer.moved.is_none_or(|moved| moved.is_same())
-        {
-            let (wide_first, wide_length) =
-                (self.b.ins().uextend(types::I64, first), self.b.ins().uextend(types::I64, length));
-            let last = self.b.ins().iadd_imm_s(wide_first, i64::from(step) * (LANES as i64 - 1));
-            let holds = self.b.ins().icmp(IntCC::UnsignedLessThan, last, wide_length);
-            let base = match pointer.moved {
-                Some(Number { lanes: Lanes::Same(moved), .. }) => {
-                    let moved = widen(self, moved);
-                    self.b.ins().iadd(start, moved)
-                }
-                _ => start,
-            };
-            let bytes = self.b.ins().imul_imm_s(wide_first, i64::from(stride));
-            let bytes = if address_type == types::I64 { bytes } else { self.b.ins().ireduce(address_type, bytes) };
-            let address = self.b.ins().iadd(base, bytes);
-            let number = self.checked(Index {
-                number: Number { kind: Kind::U32, lanes: Lanes::Steps(first, step) },
-                length,
-                stride,
-            });
-            let step_bytes = self.u32_same(stride);
-            let offsets = self.multiply_int(number, step_bytes);
-            let offsets = self.parts(offsets);
-            return Site::Row { address, stride: step * stride.cast_signed(), holds, base, offsets };
-        }
-        let mut moved = self.moved(pointer);
-        if let Base::Variable(variable) = pointer.base
-            && self.homes[&variable].varies
-        {
-            // Words of one invocation are as far apart as there are lanes; each begins at its own.
-            let words = moved.unwrap_or_else(|| self.u32_same(0));
-            let scale = self.u32_same(scale.cast_unsigned());
-            let bytes = self.multiply_int(words, scale);
-            if bytes.is_same() {
-                let Lanes::Same(bytes) = bytes.lanes else { return Site::One(start) };
-                let bytes = widen(self, bytes);
-                return Site::One(self.b.ins().iadd(start, bytes));
-            }
-            let zero = self.i32(0);
-            let own = Number { kind: Kind::U32, lanes: Lanes::Steps(zero, 4) };
-            let offsets = self.map2(Kind::U32, bytes, own, |e, x, y| e.b.ins().iadd(x, y));
-            let offsets = self.parts(offsets);
-            return Site::Each { base: start, offsets };
-        }
-        if let (Some(number), true) = (moved, scale != 1) {
-            let scale = self.u32_same(scale.cast_unsigned());
-            moved = Some(self.multiply_int(number, scale));
-        }
-        match moved {
-            None => Site::One(start),
-            Some(Number { lanes: Lanes::Same(offset), .. }) => {
-                let offset = widen(self, offset);
-                Site::One(self.b.ins().iadd(start, offset))
-            }
-            Some(offsets) => {
-                let offsets = self.parts(offsets);
-                Site::Each { base: start, offsets }
-            }
-        }
-    }
-
-    /// The address of one invocation.
-    fn address(&mut self, base: Value, offsets: [Value; PARTS], lane: usize) -> Value {
-        let offset = self.b.ins().extractlane(offsets[lane / PART], (lane % PART) as u8);
-        let offset = if self.b.func.dfg.value_type(base) == types::I64 {
-            self.b.ins().uextend(types::I64, offset)
-        } else {
-            offset
-        };
-        self.b.ins().iadd(base, offset)
-    }
-
     /// The scalars of what a pointer leads to, with their offsets in its memory: bytes, or words in variables.
     pub(crate) fn leaves_of(&self, pointer: &Pointer, span: Span) -> Result<Vec<Leaf>> {
         let refuse = || Refusal::new(span, "expected a value of at most some thousand scalars of 16 or 32 bits");
@@ -647,16 +414,6 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// The address of what a pointer leads to, for one invocation.
-    pub(crate) fn addresses(&mut self, pointer: &Pointer) -> Vec<Value> {
-        match self.site(pointer) {
-            Site::One(address) => vec![address; self.lanes],
-            Site::Each { base, offsets } | Site::Row { base, offsets, .. } => {
-                (0..LANES).map(|lane| self.address(base, offsets, lane)).collect()
-            }
-        }
-    }
-
     /// The address of a word of the running vector of invocations.
     pub(crate) fn word_address(&mut self, word: u32) -> Value {
         self.b.ins().iadd_imm_s(self.frame, i64::from(word) * (self.lanes * 4) as i64)
@@ -678,11 +435,6 @@ impl Emitter<'_, '_> {
         }
         let value = self.lane(number, 0);
         self.store_scalar(address, leaf, value, true);
-    }
-
-    /// The type of addresses.
-    pub(crate) fn address_type(&self) -> Type {
-        self.b.func.dfg.value_type(self.call)
     }
 }
 

@@ -4,15 +4,20 @@
 //! `memory` loads and stores · `atomic` and `subgroup` · `statement` control · `region` work-groups · `check` the sanitizer.
 
 mod atomic;
+mod builtin;
 mod check;
 mod expression;
 mod half;
+mod kept;
 mod lanes;
 mod math;
 mod memory;
+mod operator;
+mod pointer;
 mod region;
 mod statement;
 mod subgroup;
+mod variable;
 
 pub use lanes::LANES;
 
@@ -27,11 +32,12 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, SigRef, Signature, StackSlot, Value, types};
 use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, Variable as Register};
+use kept::Kept;
 use lanes::{Number, PARTS, flags, scalar_type, vector_type};
-use memory::Pointer;
 use naga::valid::ModuleInfo;
 use naga::{Expression, GlobalVariable, Handle, Module, Span, Statement, TypeInner};
-use region::{Kept, Stepping};
+use pointer::Pointer;
+use region::Stepping;
 use std::collections::{BTreeSet, HashMap};
 
 /// What an expression is.

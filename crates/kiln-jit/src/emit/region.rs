@@ -1,10 +1,10 @@
 //! Work-groups: one after the other on the thread that runs the code, each as vectors of invocations between barriers.
 
-use super::lanes::{LANES, Lanes, Number, PART, PARTS, flags};
-use super::memory::{Index, Pointer};
+use super::kept::{Form, Kept};
+use super::lanes::{LANES, Lanes, Number, flags};
 use super::statement::{Flow, case_value, has_return};
 use super::{Active, Emitter, Operand, Result};
-use crate::analysis::{ActivationId, Variable};
+use crate::analysis::ActivationId;
 use crate::regions::{Place, Regions, Step, has_barrier};
 use crate::sanitize::Event;
 use crate::sanitize::site::Use;
@@ -12,30 +12,15 @@ use crate::types::Kind;
 use crate::{Refusal, abi};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use naga::{Barrier, Binding, BuiltIn, Expression, Handle, Span, SwitchValue, TypeInner};
-
-/// How a number is kept between regions.
-#[derive(Clone, Copy, Debug)]
-enum Form {
-    Same,
-    Steps(i32),
-    Each,
-}
-
-/// Where an operand is kept between regions.
-#[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    numbers: Vec<(Kind, Form, u32)>,
-    pointer: Option<Pointer>,
-}
+use naga::{Barrier, Expression, Handle, Span, SwitchValue};
 
 /// An activation that has barriers in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stepping {
     /// The word that says who has not returned; `None` where nobody returns before the end.
-    live: Option<u32>,
+    pub(crate) live: Option<u32>,
     /// Where its result is kept.
-    result: Option<Vec<(Kind, bool, u32)>>,
+    pub(crate) result: Option<Vec<(Kind, bool, u32)>>,
 }
 
 impl<'m> Emitter<'m, '_> {
@@ -89,13 +74,6 @@ impl<'m> Emitter<'m, '_> {
         let code = self.b.ins().iconst(types::I32, i64::from(abi::DONE));
         self.b.ins().return_(&[code]);
         Ok(())
-    }
-
-    fn workgroup_counts(&mut self) -> [Value; 3] {
-        let readonly = flags().with_readonly().with_can_move();
-        std::array::from_fn(|axis| {
-            self.b.ins().load(types::I32, readonly, self.call, abi::WORKGROUPS + 4 * axis as i32)
-        })
     }
 
     /// Emits something for every vector of invocations of a work-group.
@@ -439,111 +417,8 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
-    /// Takes what earlier regions left: variables, and what was computed.
-    fn fetch(&mut self, needs: &std::collections::BTreeSet<Place>) -> Result<()> {
-        let mut variables: Vec<Variable> = (self.homes.keys().copied())
-            .filter(|variable| match variable {
-                Variable::Private(_) => true,
-                Variable::Local(id, _) => self.chain.contains(id),
-            })
-            .collect();
-        variables.sort();
-        for variable in variables {
-            let home = self.homes[&variable].clone();
-            let Some(word) = home.word else { continue };
-            for (place, register) in home.registers.iter().enumerate() {
-                let number = self.load_word(word + place as u32, home.kinds[place], home.varies);
-                self.set_register(*register, home.varies, number);
-            }
-        }
-        for (id, expression) in needs {
-            let kept = self.kept.get(&(*id, *expression)).cloned();
-            let kept =
-                kept.ok_or_else(|| Refusal::new(self.span(*id, *expression), "expected a kept value, found none"))?;
-            let load = |e: &mut Self, (kind, form, word): &(Kind, Form, u32)| match form {
-                Form::Same => e.load_word(*word, *kind, false),
-                Form::Each => e.load_word(*word, *kind, true),
-                Form::Steps(step) => {
-                    let base = e.load_word(*word, *kind, false);
-                    let base = e.lane(base, 0);
-                    Number { kind: *kind, lanes: Lanes::Steps(base, *step) }
-                }
-            };
-            let mut numbers: Vec<Number> = kept.numbers.iter().map(|number| load(self, number)).collect();
-            let operand = match kept.pointer {
-                None => Operand::Numbers(numbers),
-                Some(mut pointer) => {
-                    let mut next = || numbers.remove(0);
-                    if let Some(moved) = &mut pointer.moved {
-                        *moved = next();
-                    }
-                    if let Some(index) = &mut pointer.index {
-                        let (number, length) = (next(), next());
-                        *index = Index { number, length: self.lane(length, 0), ..*index };
-                    }
-                    Operand::Pointer(pointer)
-                }
-            };
-            self.known[*id].expressions.insert(*expression, operand);
-        }
-        Ok(())
-    }
-
-    /// Puts variables that changed back to where the next region finds them.
-    fn save_written(&mut self) {
-        for variable in std::mem::take(&mut self.written) {
-            let home = self.homes[&variable].clone();
-            let Some(word) = home.word else { continue };
-            for (place, register) in home.registers.iter().enumerate() {
-                let number = self.get_register(*register, home.varies, home.kinds[place]);
-                self.store_word(word + place as u32, number, home.varies);
-            }
-        }
-    }
-
-    /// Makes an operand known, and keeps it where another region needs it or the work-group decides by it.
-    pub(crate) fn define(&mut self, id: ActivationId, expression: Handle<Expression>, operand: Operand) -> Result<()> {
-        if let (Some(at), Operand::Numbers(numbers)) = (self.decisions.get(&(id, expression)).copied(), &operand) {
-            self.check_decision(numbers[0], self.span(id, expression));
-            self.decide(at, numbers[0]);
-        }
-        if self.kept_places.contains(&(id, expression)) {
-            self.keep((id, expression), &operand);
-        }
-        self.known[id].expressions.insert(expression, operand);
-        Ok(())
-    }
-
-    fn keep(&mut self, place: Place, operand: &Operand) {
-        let (numbers, pointer) = match operand {
-            Operand::Numbers(numbers) => (numbers.clone(), None),
-            Operand::Pointer(pointer) => {
-                let lengths = pointer.index.map(|index| [index.number, Number::same(Kind::U32, index.length)]);
-                let numbers = pointer.moved.into_iter().chain(lengths.into_iter().flatten()).collect();
-                (numbers, Some(pointer.clone()))
-            }
-        };
-        let mut kept = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let word = self.words;
-            self.words += 1;
-            let form = match number.lanes {
-                Lanes::Same(_) => Form::Same,
-                Lanes::Steps(_, step) => Form::Steps(step),
-                Lanes::Each(_) => Form::Each,
-            };
-            let number = match number.lanes {
-                Lanes::Steps(base, _) => Number::same(number.kind, base),
-                _ => number,
-            };
-            self.store_word(word, number, matches!(form, Form::Each));
-            kept.push((number.kind, form, word));
-        }
-        self.kept.insert(place, Kept { numbers: kept, pointer });
-    }
-
     /// Writes down what the work-group will go by: what anybody says who takes part.
-    fn decide(&mut self, at: u32, number: Number) {
+    pub(crate) fn decide(&mut self, at: u32, number: Number) {
         let at = self.b.ins().iadd_imm_s(self.scratch, i64::from(self.shared_bytes + at));
         let mut write = |e: &mut Self, lane: usize| {
             let value = e.lane(number, lane);
@@ -592,126 +467,6 @@ impl<'m> Emitter<'m, '_> {
             let gone = self.constant(Kind::Bool, 0.0);
             self.store_word(live, gone, false);
         }
-    }
-
-    /// Keeps the result of a function with barriers; false where it has none.
-    pub(crate) fn keep_result(&mut self, id: ActivationId, numbers: &[Number]) -> bool {
-        let Some(stepping) = self.stepping.get(&id).cloned() else { return false };
-        for ((kind, varies, word), number) in stepping.result.iter().flatten().zip(numbers) {
-            let mut number = *number;
-            if let (true, Active::Some(_)) = (*varies, self.active) {
-                let mask = self.active_mask();
-                let old = self.load_word(*word, *kind, true);
-                number = self.select(Number::each(Kind::Bool, mask), number, old);
-            }
-            self.store_word(*word, number, *varies);
-        }
-        true
-    }
-
-    /// What an argument is: a builtin of the entry point, or what the caller gives.
-    pub(crate) fn argument(&mut self, id: ActivationId, index: u32) -> Result<Operand> {
-        let activation = &self.analysis.activations[id];
-        if let Some((caller, arguments)) = activation.caller {
-            if self.in_steps(id) {
-                return self.operand(caller, arguments[index as usize]);
-            }
-            return Ok(self.known[id].arguments[index as usize].clone());
-        }
-        let argument = &activation.function.arguments[index as usize];
-        let refuse = |binding: Option<&Binding>| {
-            Refusal::new(Span::UNDEFINED, format!("expected a builtin of a compute kernel, found {binding:?}"))
-        };
-        let bindings: Vec<Option<&Binding>> = match &self.module.types[argument.ty].inner {
-            TypeInner::Struct { members, .. } => members.iter().map(|member| member.binding.as_ref()).collect(),
-            _ => vec![argument.binding.as_ref()],
-        };
-        let mut numbers = Vec::new();
-        for binding in bindings {
-            let Some(Binding::BuiltIn(builtin)) = binding else { return Err(refuse(binding)) };
-            numbers.extend(self.builtin(*builtin).ok_or_else(|| refuse(binding))?);
-        }
-        Ok(Operand::Numbers(numbers))
-    }
-
-    fn builtin(&mut self, builtin: BuiltIn) -> Option<Vec<Number>> {
-        let size = self.module.entry_points[0].workgroup_size;
-        let same = |value| Number::same(Kind::U32, value);
-        Some(match builtin {
-            BuiltIn::LocalInvocationIndex => vec![self.local_index()],
-            BuiltIn::LocalInvocationId => self.local_id().to_vec(),
-            BuiltIn::GlobalInvocationId => {
-                let local = self.local_id();
-                let component = |axis: usize| {
-                    let first = self.b.ins().imul_imm_s(self.workgroup[axis], i64::from(size[axis]));
-                    self.add_int(same(first), local[axis])
-                };
-                [0, 1, 2].map(component).to_vec()
-            }
-            BuiltIn::WorkGroupId => self.workgroup.map(same).to_vec(),
-            BuiltIn::NumWorkGroups => self.workgroup_counts().map(same).to_vec(),
-            BuiltIn::WorkGroupSize => size.map(|size| self.u32_same(size)).to_vec(),
-            BuiltIn::SubgroupSize => vec![self.u32_same(self.lanes as u32)],
-            BuiltIn::SubgroupId => vec![same(self.gang)],
-            BuiltIn::NumSubgroups => {
-                let invocations = size.iter().product::<u32>();
-                vec![self.u32_same(invocations.div_ceil(self.lanes as u32))]
-            }
-            BuiltIn::SubgroupInvocationId => {
-                let zero = self.i32(0);
-                vec![self.lane_numbers(zero)]
-            }
-            _ => return None,
-        })
-    }
-
-    /// From `first` on, one more in each lane.
-    fn lane_numbers(&mut self, first: Value) -> Number {
-        let lanes = if self.lanes == 1 { Lanes::Same(first) } else { Lanes::Steps(first, 1) };
-        Number { kind: Kind::U32, lanes }
-    }
-
-    /// The number of an invocation in its work-group.
-    fn local_index(&mut self) -> Number {
-        let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
-        self.lane_numbers(first)
-    }
-
-    fn local_id(&mut self) -> [Number; 3] {
-        let [x, y, _] = self.module.entry_points[0].workgroup_size;
-        if (x as usize).is_multiple_of(self.lanes) {
-            let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
-            let row = self.b.ins().udiv_imm_u(first, i64::from(x));
-            let column = self.b.ins().urem_imm_u(first, i64::from(x));
-            let (layer, row) = (self.b.ins().udiv_imm_u(row, i64::from(y)), self.b.ins().urem_imm_u(row, i64::from(y)));
-            return [self.lane_numbers(column), Number::same(Kind::U32, row), Number::same(Kind::U32, layer)];
-        }
-        let index = self.local_index();
-        let (row, column) = self.divide_small(index, x);
-        let (layer, row) = self.divide_small(row, y);
-        [column, row, layer]
-    }
-
-    /// Quotient and rest of numbers of invocations, which singles hold exactly.
-    fn divide_small(&mut self, number: Number, by: u32) -> (Number, Number) {
-        let quotient = self.map(Kind::U32, number, |e, x| {
-            let ty = if e.is_vector(x) { types::F32X4 } else { types::F32 };
-            let float = e.b.ins().fcvt_from_sint(ty, x);
-            let (half, share) = (e.float_like(float, 0.5), e.float_like(float, 1.0 / by as f32));
-            // In the middle of the step, so that rounding does not matter.
-            let middle = e.b.ins().fadd(float, half);
-            let quotient = e.b.ins().fmul(middle, share);
-            let ty = if e.is_vector(quotient) { types::I32X4 } else { types::I32 };
-            e.b.ins().fcvt_to_sint_sat(ty, quotient)
-        });
-        let by = self.u32_same(by);
-        let product = self.multiply_int(quotient, by);
-        (quotient, self.subtract(number, product))
-    }
-
-    /// The lanes of the first four and the last four invocations, counted from zero.
-    pub(crate) fn lane_indices(&mut self) -> [Value; PARTS] {
-        std::array::from_fn(|part| self.vector_constant(std::array::from_fn(|lane| (part * PART + lane) as i32)))
     }
 }
 

@@ -6,11 +6,11 @@
 use super::lanes::{Number, PARTS};
 use super::{Active, Emitter, Operand, Result, Target};
 use crate::Refusal;
-use crate::analysis::{ActivationId, Variable};
+use crate::analysis::ActivationId;
 use crate::regions::leaves;
-use crate::types::{Kind, Leaf};
+use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_codegen::ir::{InstBuilder, Value};
 use naga::{Block, Expression, Handle, Span, Statement, SwitchCase, SwitchValue};
 
 /// What became of control behind a statement.
@@ -557,109 +557,6 @@ impl<'m> Emitter<'m, '_> {
             self.define(id, result, Operand::Numbers(numbers))?;
         }
         Ok(())
-    }
-
-    /// Gives the variables of an activation their homes.
-    pub(crate) fn declare_locals(&mut self, id: ActivationId, outlive: bool) -> Result<()> {
-        let function = self.analysis.activations[id].function;
-        for (handle, local) in function.local_variables.iter() {
-            let inner = &self.module.types[local.ty].inner;
-            let span = function.local_variables.get_span(handle);
-            self.declare(Variable::Local(id, handle), inner, span, outlive)?;
-        }
-        Ok(())
-    }
-
-    /// Gives the variables of an activation their first values.
-    pub(crate) fn start_locals(&mut self, id: ActivationId) -> Result<()> {
-        let function = self.analysis.activations[id].function;
-        for (handle, local) in function.local_variables.iter() {
-            let span = function.local_variables.get_span(handle);
-            let numbers = match local.init {
-                Some(init) => Some(self.constant_numbers(&function.expressions, init, span)?),
-                None => None,
-            };
-            self.start_variable(Variable::Local(id, handle), numbers.as_deref());
-        }
-        Ok(())
-    }
-
-    /// Gives the private variables of the module their first values.
-    pub(crate) fn start_privates(&mut self) -> Result<()> {
-        let module = self.module;
-        for (handle, variable) in module.global_variables.iter() {
-            if self.homes.contains_key(&Variable::Private(handle)) {
-                let span = module.global_variables.get_span(handle);
-                let numbers = match variable.init {
-                    Some(init) => Some(self.constant_numbers(&module.global_expressions, init, span)?),
-                    None => None,
-                };
-                self.start_variable(Variable::Private(handle), numbers.as_deref());
-            }
-        }
-        Ok(())
-    }
-
-    /// Zeros, unless there are other numbers.
-    fn start_variable(&mut self, variable: Variable, numbers: Option<&[Number]>) {
-        let home = self.homes[&variable].clone();
-        if numbers.is_none() {
-            self.forget(variable, home.kinds.len());
-        }
-        let Some(word) = home.word.filter(|_| home.registers.is_empty()) else {
-            for (place, register) in home.registers.iter().enumerate() {
-                let number = match numbers {
-                    Some(numbers) => numbers[place],
-                    None => self.constant(home.kinds[place], 0.0),
-                };
-                self.set_register(*register, home.varies, number);
-            }
-            if home.word.is_some() && !self.written.contains(&variable) {
-                self.written.push(variable);
-            }
-            return;
-        };
-        match numbers {
-            Some(numbers) => {
-                for (place, number) in numbers.iter().enumerate() {
-                    self.store_word(word + place as u32, *number, home.varies);
-                }
-            }
-            None => {
-                let address = self.word_address(word);
-                self.clear(address, home.kinds.len() as u32 * (self.lanes * 4) as u32);
-            }
-        }
-    }
-
-    /// Zeros from an address on; whole registers where there are some.
-    pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
-        let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
-        let zero = |e: &mut Self| if step == 16 { e.vector_constant([0; 4]) } else { e.i32(0) };
-        if bytes <= 8 * step {
-            let zero = zero(self);
-            for at in (0..bytes).step_by(step as usize) {
-                let leaf = Leaf { kind: Kind::U32, offset: at };
-                self.b.ins().store(super::lanes::flags(), zero, address, leaf.offset.cast_signed());
-            }
-            return;
-        }
-        let at = self.b.declare_var(types::I64);
-        let start = self.b.ins().iconst(types::I64, 0);
-        self.b.def_var(at, start);
-        let (header, after) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().jump(header, &[]);
-        self.b.switch_to_block(header);
-        let offset = self.b.use_var(at);
-        let wide = if self.address_type() == types::I64 { offset } else { self.b.ins().ireduce(types::I32, offset) };
-        let place = self.b.ins().iadd(address, wide);
-        let zero = zero(self);
-        self.b.ins().store(super::lanes::flags(), zero, place, 0);
-        let next = self.b.ins().iadd_imm_s(offset, i64::from(step));
-        self.b.def_var(at, next);
-        let goes_on = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, next, i64::from(bytes));
-        self.b.ins().brif(goes_on, header, &[], after, &[]);
-        self.b.switch_to_block(after);
     }
 }
 

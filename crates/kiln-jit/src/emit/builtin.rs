@@ -1,0 +1,123 @@
+//! Builtins and arguments: who an invocation is.
+
+use super::lanes::{Lanes, Number, PART, PARTS, flags};
+use super::{Emitter, Operand, Result};
+use crate::analysis::ActivationId;
+use crate::types::Kind;
+use crate::{Refusal, abi};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use naga::{Binding, BuiltIn, Span, TypeInner};
+
+impl Emitter<'_, '_> {
+    /// What an argument is: a builtin of the entry point, or what the caller gives.
+    pub(crate) fn argument(&mut self, id: ActivationId, index: u32) -> Result<Operand> {
+        let activation = &self.analysis.activations[id];
+        if let Some((caller, arguments)) = activation.caller {
+            if self.in_steps(id) {
+                return self.operand(caller, arguments[index as usize]);
+            }
+            return Ok(self.known[id].arguments[index as usize].clone());
+        }
+        let argument = &activation.function.arguments[index as usize];
+        let refuse = |binding: Option<&Binding>| {
+            Refusal::new(Span::UNDEFINED, format!("expected a builtin of a compute kernel, found {binding:?}"))
+        };
+        let bindings: Vec<Option<&Binding>> = match &self.module.types[argument.ty].inner {
+            TypeInner::Struct { members, .. } => members.iter().map(|member| member.binding.as_ref()).collect(),
+            _ => vec![argument.binding.as_ref()],
+        };
+        let mut numbers = Vec::new();
+        for binding in bindings {
+            let Some(Binding::BuiltIn(builtin)) = binding else { return Err(refuse(binding)) };
+            numbers.extend(self.builtin(*builtin).ok_or_else(|| refuse(binding))?);
+        }
+        Ok(Operand::Numbers(numbers))
+    }
+
+    fn builtin(&mut self, builtin: BuiltIn) -> Option<Vec<Number>> {
+        let size = self.module.entry_points[0].workgroup_size;
+        let same = |value| Number::same(Kind::U32, value);
+        Some(match builtin {
+            BuiltIn::LocalInvocationIndex => vec![self.local_index()],
+            BuiltIn::LocalInvocationId => self.local_id().to_vec(),
+            BuiltIn::GlobalInvocationId => {
+                let local = self.local_id();
+                let component = |axis: usize| {
+                    let first = self.b.ins().imul_imm_s(self.workgroup[axis], i64::from(size[axis]));
+                    self.add_int(same(first), local[axis])
+                };
+                [0, 1, 2].map(component).to_vec()
+            }
+            BuiltIn::WorkGroupId => self.workgroup.map(same).to_vec(),
+            BuiltIn::NumWorkGroups => self.workgroup_counts().map(same).to_vec(),
+            BuiltIn::WorkGroupSize => size.map(|size| self.u32_same(size)).to_vec(),
+            BuiltIn::SubgroupSize => vec![self.u32_same(self.lanes as u32)],
+            BuiltIn::SubgroupId => vec![same(self.gang)],
+            BuiltIn::NumSubgroups => {
+                let invocations = size.iter().product::<u32>();
+                vec![self.u32_same(invocations.div_ceil(self.lanes as u32))]
+            }
+            BuiltIn::SubgroupInvocationId => {
+                let zero = self.i32(0);
+                vec![self.lane_numbers(zero)]
+            }
+            _ => return None,
+        })
+    }
+
+    /// From `first` on, one more in each lane.
+    fn lane_numbers(&mut self, first: Value) -> Number {
+        let lanes = if self.lanes == 1 { Lanes::Same(first) } else { Lanes::Steps(first, 1) };
+        Number { kind: Kind::U32, lanes }
+    }
+
+    /// The number of an invocation in its work-group.
+    pub(crate) fn local_index(&mut self) -> Number {
+        let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
+        self.lane_numbers(first)
+    }
+
+    fn local_id(&mut self) -> [Number; 3] {
+        let [x, y, _] = self.module.entry_points[0].workgroup_size;
+        if (x as usize).is_multiple_of(self.lanes) {
+            let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
+            let row = self.b.ins().udiv_imm_u(first, i64::from(x));
+            let column = self.b.ins().urem_imm_u(first, i64::from(x));
+            let (layer, row) = (self.b.ins().udiv_imm_u(row, i64::from(y)), self.b.ins().urem_imm_u(row, i64::from(y)));
+            return [self.lane_numbers(column), Number::same(Kind::U32, row), Number::same(Kind::U32, layer)];
+        }
+        let index = self.local_index();
+        let (row, column) = self.divide_small(index, x);
+        let (layer, row) = self.divide_small(row, y);
+        [column, row, layer]
+    }
+
+    /// Quotient and rest of numbers of invocations, which singles hold exactly.
+    fn divide_small(&mut self, number: Number, by: u32) -> (Number, Number) {
+        let quotient = self.map(Kind::U32, number, |e, x| {
+            let ty = if e.is_vector(x) { types::F32X4 } else { types::F32 };
+            let float = e.b.ins().fcvt_from_sint(ty, x);
+            let (half, share) = (e.float_like(float, 0.5), e.float_like(float, 1.0 / by as f32));
+            // In the middle of the step, so that rounding does not matter.
+            let middle = e.b.ins().fadd(float, half);
+            let quotient = e.b.ins().fmul(middle, share);
+            let ty = if e.is_vector(quotient) { types::I32X4 } else { types::I32 };
+            e.b.ins().fcvt_to_sint_sat(ty, quotient)
+        });
+        let by = self.u32_same(by);
+        let product = self.multiply_int(quotient, by);
+        (quotient, self.subtract(number, product))
+    }
+
+    /// The lanes of the first four and the last four invocations, counted from zero.
+    pub(crate) fn lane_indices(&mut self) -> [Value; PARTS] {
+        std::array::from_fn(|part| self.vector_constant(std::array::from_fn(|lane| (part * PART + lane) as i32)))
+    }
+
+    pub(crate) fn workgroup_counts(&mut self) -> [Value; 3] {
+        let readonly = flags().with_readonly().with_can_move();
+        std::array::from_fn(|axis| {
+            self.b.ins().load(types::I32, readonly, self.call, abi::WORKGROUPS + 4 * axis as i32)
+        })
+    }
+}

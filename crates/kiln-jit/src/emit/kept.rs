@@ -1,0 +1,145 @@
+//! What outlives a region: values that were computed, and variables.
+
+use super::lanes::{Lanes, Number};
+use super::pointer::{Index, Pointer};
+use super::{Active, Emitter, Operand, Result};
+use crate::Refusal;
+use crate::analysis::{ActivationId, Variable};
+use crate::regions::Place;
+use crate::types::Kind;
+use naga::{Expression, Handle};
+
+/// How a number is kept between regions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    Same,
+    Steps(i32),
+    Each,
+}
+
+/// Where an operand is kept between regions.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) numbers: Vec<(Kind, Form, u32)>,
+    pub(crate) pointer: Option<Pointer>,
+}
+
+impl Emitter<'_, '_> {
+    /// Takes what earlier regions left: variables, and what was computed.
+    pub(crate) fn fetch(&mut self, needs: &std::collections::BTreeSet<Place>) -> Result<()> {
+        let mut variables: Vec<Variable> = (self.homes.keys().copied())
+            .filter(|variable| match variable {
+                Variable::Private(_) => true,
+                Variable::Local(id, _) => self.chain.contains(id),
+            })
+            .collect();
+        variables.sort();
+        for variable in variables {
+            let home = self.homes[&variable].clone();
+            let Some(word) = home.word else { continue };
+            for (place, register) in home.registers.iter().enumerate() {
+                let number = self.load_word(word + place as u32, home.kinds[place], home.varies);
+                self.set_register(*register, home.varies, number);
+            }
+        }
+        for (id, expression) in needs {
+            let kept = self.kept.get(&(*id, *expression)).cloned();
+            let kept =
+                kept.ok_or_else(|| Refusal::new(self.span(*id, *expression), "expected a kept value, found none"))?;
+            let load = |e: &mut Self, (kind, form, word): &(Kind, Form, u32)| match form {
+                Form::Same => e.load_word(*word, *kind, false),
+                Form::Each => e.load_word(*word, *kind, true),
+                Form::Steps(step) => {
+                    let base = e.load_word(*word, *kind, false);
+                    let base = e.lane(base, 0);
+                    Number { kind: *kind, lanes: Lanes::Steps(base, *step) }
+                }
+            };
+            let mut numbers: Vec<Number> = kept.numbers.iter().map(|number| load(self, number)).collect();
+            let operand = match kept.pointer {
+                None => Operand::Numbers(numbers),
+                Some(mut pointer) => {
+                    let mut next = || numbers.remove(0);
+                    if let Some(moved) = &mut pointer.moved {
+                        *moved = next();
+                    }
+                    if let Some(index) = &mut pointer.index {
+                        let (number, length) = (next(), next());
+                        *index = Index { number, length: self.lane(length, 0), ..*index };
+                    }
+                    Operand::Pointer(pointer)
+                }
+            };
+            self.known[*id].expressions.insert(*expression, operand);
+        }
+        Ok(())
+    }
+
+    /// Puts variables that changed back to where the next region finds them.
+    pub(crate) fn save_written(&mut self) {
+        for variable in std::mem::take(&mut self.written) {
+            let home = self.homes[&variable].clone();
+            let Some(word) = home.word else { continue };
+            for (place, register) in home.registers.iter().enumerate() {
+                let number = self.get_register(*register, home.varies, home.kinds[place]);
+                self.store_word(word + place as u32, number, home.varies);
+            }
+        }
+    }
+
+    /// Makes an operand known, and keeps it where another region needs it or the work-group decides by it.
+    pub(crate) fn define(&mut self, id: ActivationId, expression: Handle<Expression>, operand: Operand) -> Result<()> {
+        if let (Some(at), Operand::Numbers(numbers)) = (self.decisions.get(&(id, expression)).copied(), &operand) {
+            self.check_decision(numbers[0], self.span(id, expression));
+            self.decide(at, numbers[0]);
+        }
+        if self.kept_places.contains(&(id, expression)) {
+            self.keep((id, expression), &operand);
+        }
+        self.known[id].expressions.insert(expression, operand);
+        Ok(())
+    }
+
+    fn keep(&mut self, place: Place, operand: &Operand) {
+        let (numbers, pointer) = match operand {
+            Operand::Numbers(numbers) => (numbers.clone(), None),
+            Operand::Pointer(pointer) => {
+                let lengths = pointer.index.map(|index| [index.number, Number::same(Kind::U32, index.length)]);
+                let numbers = pointer.moved.into_iter().chain(lengths.into_iter().flatten()).collect();
+                (numbers, Some(pointer.clone()))
+            }
+        };
+        let mut kept = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let word = self.words;
+            self.words += 1;
+            let form = match number.lanes {
+                Lanes::Same(_) => Form::Same,
+                Lanes::Steps(_, step) => Form::Steps(step),
+                Lanes::Each(_) => Form::Each,
+            };
+            let number = match number.lanes {
+                Lanes::Steps(base, _) => Number::same(number.kind, base),
+                _ => number,
+            };
+            self.store_word(word, number, matches!(form, Form::Each));
+            kept.push((number.kind, form, word));
+        }
+        self.kept.insert(place, Kept { numbers: kept, pointer });
+    }
+
+    /// Keeps the result of a function with barriers; false where it has none.
+    pub(crate) fn keep_result(&mut self, id: ActivationId, numbers: &[Number]) -> bool {
+        let Some(stepping) = self.stepping.get(&id).cloned() else { return false };
+        for ((kind, varies, word), number) in stepping.result.iter().flatten().zip(numbers) {
+            let mut number = *number;
+            if let (true, Active::Some(_)) = (*varies, self.active) {
+                let mask = self.active_mask();
+                let old = self.load_word(*word, *kind, true);
+                number = self.select(Number::each(Kind::Bool, mask), number, old);
+            }
+            self.store_word(*word, number, *varies);
+        }
+        true
+    }
+}
