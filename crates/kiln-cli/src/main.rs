@@ -3,8 +3,8 @@
 //! Owns the command line: parsing, the environment, the terminal and the exit status, which libraries leave alone.
 //! Refuses to compute: what a command tells comes from the `kiln` crate.
 //!
-//! Exit status: 0 done and all well, 1 something is broken or could not be done, 2 the command line was not understood; `validate` keeps 1
-//! for claims that failed, and returns 2 where nothing could be validated. The help of each command says what that means for it.
+//! Exit status: 0 done and all well, 1 something is broken or could not be done, 2 the command line was not understood; `validate` and
+//! `check` keep 1 for what they found, and return 2 where nothing could be run. The help of each command says what that means for it.
 
 #![deny(unsafe_code)]
 
@@ -69,6 +69,7 @@ enum Command {
     Validate(Box<validate::Args>),
     Doctor(doctor::Args),
     Run(Box<run::Args>),
+    Check(Box<run::check::Args>),
     Eval(Box<eval::Args>),
     Cache(Box<cache::Args>),
     Bench(bench::Args),
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Doctor(args) => doctor::run(&args).map_err(Into::into),
         Command::Run(args) => run::run(&args),
+        Command::Check(args) => run::check::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Bench(args) => bench::run(&args),

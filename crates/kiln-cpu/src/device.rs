@@ -5,14 +5,14 @@ use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::native::Laps;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity, kernel};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::Compiler;
+use kiln_jit::{Compiler, Finding};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_runtime::{
     Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub struct CpuDevice {
     compiler: Option<Compiler>,
     kernel_time: Option<Duration>,
     plans_as_wgsl: bool,
+    /// What the sanitizer found; `None` where it is off.
+    findings: Option<Mutex<Vec<Finding>>>,
 }
 
 impl CpuDevice {
@@ -52,10 +54,12 @@ impl CpuDevice {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
         let simd = options.simd_level()?;
         let compiler = Compiler::new().ok();
-        let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref());
+        let mode = identity::mode(simd, options.is_sanitized());
+        let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref(), mode);
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
         let recorder = Recorder::new();
         let (kernel_time, plans_as_wgsl) = (options.kernel_time(), options.has_plans_as_wgsl());
+        let findings = options.is_sanitized().then(Mutex::default);
         Ok(Self {
             info,
             default_usage,
@@ -68,6 +72,7 @@ impl CpuDevice {
             compiler,
             kernel_time,
             plans_as_wgsl,
+            findings,
         })
     }
 
@@ -79,6 +84,11 @@ impl CpuDevice {
     /// Whether plans are to run natively; otherwise as kernels in WGSL, because the [options](CpuOptions::plans_as_wgsl) say so.
     pub fn runs_plans(&self) -> bool {
         !self.plans_as_wgsl
+    }
+
+    /// Takes what the sanitizer found since the last time; nothing where it is off.
+    pub fn take_findings(&self) -> Vec<Finding> {
+        self.findings.as_ref().map(|findings| std::mem::take(&mut *kernel::lock(findings))).unwrap_or_default()
     }
 
     fn check_fault(&self) -> Result<()> {
@@ -150,7 +160,7 @@ impl CpuDevice {
     fn run_kernel(&self, dispatch: &Dispatch, laps: Option<&mut Laps>) -> Result<()> {
         let began = laps.is_some().then(Instant::now);
         let name = dispatch.kernel().name();
-        let is_done = kernel::run(dispatch, &self.threads, self.kernel_time)
+        let is_done = kernel::run(dispatch, &self.threads, self.kernel_time, self.findings.as_ref())
             .map_err(|error| error.context(format!("kernel `{name}`")))?;
         if !is_done {
             let limit = self.kernel_time.unwrap_or_default();
@@ -210,7 +220,7 @@ impl DeviceApi for CpuDevice {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
         })?;
-        kernel::translate(compiler, program, identity::runs_one_by_one(self.simd))
+        kernel::translate(compiler, program, identity::mode(self.simd, self.findings.is_some()))
     }
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {

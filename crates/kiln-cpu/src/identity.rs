@@ -1,6 +1,7 @@
 //! What the CPU device says about itself: model, limits, memory.
 
 use crate::SimdLevel;
+use crate::kernel::Mode;
 use kiln_jit::Compiler;
 use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 use std::env::consts::{ARCH, OS};
@@ -17,6 +18,7 @@ pub(crate) fn describe(
     simd: SimdLevel,
     default_usage: Usage,
     compiler: Option<&Compiler>,
+    mode: Mode,
 ) -> DeviceInfo {
     let name = model().unwrap_or_else(|| ARCH.into());
     let total_bytes = kiln_runtime::memory_bytes();
@@ -28,8 +30,8 @@ pub(crate) fn describe(
         kind: DeviceKind::Cpu,
         driver: "native".into(),
         driver_version: driver_version.into(),
-        compiler: compiler.map(|compiler| compiler_name(compiler, simd)),
-        limits: limits(threads, compiler.map(|_| simd), total_bytes),
+        compiler: compiler.map(|compiler| compiler_name(compiler, mode)),
+        limits: limits(threads, compiler.map(|_| if mode.one_by_one { SimdLevel::Scalar } else { simd }), total_bytes),
         features: crate::simd::features(simd).iter().copied().chain(wgsl_features(compiler)).collect(),
         memory: DeviceMemory {
             total_bytes,
@@ -41,14 +43,18 @@ pub(crate) fn describe(
 }
 
 /// What compiles kernels, with everything that changes their code.
-fn compiler_name(compiler: &Compiler, simd: SimdLevel) -> String {
-    let lanes = if runs_one_by_one(simd) { "one by one" } else { "in vectors" };
+fn compiler_name(compiler: &Compiler, mode: Mode) -> String {
+    let lanes = match mode {
+        Mode { sanitize: true, .. } => "watched",
+        Mode { one_by_one: true, .. } => "one by one",
+        _ => "in vectors",
+    };
     format!("naga {NAGA_VERSION}, {}, invocations {lanes}", compiler.name())
 }
 
-/// Whether invocations of a kernel run one after the other, because vectors are not wanted.
-pub(crate) fn runs_one_by_one(simd: SimdLevel) -> bool {
-    simd == SimdLevel::Scalar
+/// How kernels run: one invocation after the other where vectors are not wanted, or where each of them is watched.
+pub(crate) fn mode(simd: SimdLevel, sanitize: bool) -> Mode {
+    Mode { one_by_one: sanitize || simd == SimdLevel::Scalar, sanitize }
 }
 
 /// What kernels in WGSL can use here.
@@ -72,7 +78,7 @@ fn limits(threads: usize, kernels: Option<SimdLevel>, total_bytes: Option<u64>) 
         max_workgroup_invocations: 1024,
         max_workgroup_bytes: 32 << 10,
         // A vector of invocations; a work-group of one has no more.
-        subgroup_size: kernels.map(|simd| (1, if runs_one_by_one(simd) { 1 } else { kiln_jit::LANES as u32 })),
+        subgroup_size: kernels.map(|simd| (1, if simd == SimdLevel::Scalar { 1 } else { kiln_jit::LANES as u32 })),
         threads: Some(u32::try_from(threads).unwrap_or(u32::MAX)),
     }
 }
@@ -125,6 +131,11 @@ mod tests {
         assert_eq!(size(None), None, "where no kernel runs there are none");
     }
 
+    #[cfg(target_os = "linux")]
+    fn described() -> DeviceInfo {
+        describe(1, SimdLevel::detect(), Usage::Shared, None, mode(SimdLevel::detect(), false))
+    }
+
     #[test]
     fn the_words_of_a_model_are_one_line() {
         assert_eq!(one_line("  AMD  EPYC 7B13\tProcessor   ").as_deref(), Some("AMD EPYC 7B13 Processor"));
@@ -138,7 +149,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap();
         let expected = one_line(line.trim_start_matches([' ', '\t', ':'])).unwrap();
-        assert_eq!(describe(1, SimdLevel::detect(), Usage::Shared, None).name, expected);
+        assert_eq!(described().name, expected);
     }
 
     #[cfg(target_os = "linux")]
@@ -147,7 +158,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
         let total: u64 = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;
-        let memory = describe(1, SimdLevel::detect(), Usage::Shared, None).memory;
+        let memory = described().memory;
         let found = memory.total_bytes.unwrap();
         assert!(found > 0 && found <= total, "{found} of {total}");
         assert_eq!(memory.default_budget_bytes, found / 4 * 3);

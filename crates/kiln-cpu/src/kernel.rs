@@ -3,11 +3,12 @@
 use crate::Threads;
 use crate::map::{bytes_of, bytes_of_mut};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::{Bound, Compiled, Compiler, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
+use kiln_jit::{Bound, Compiled, Compiler, Finding, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch, Watched};
 use kiln_runtime::{
-    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Program, RawKernel, RuntimeChecks,
+    Artifact, BindingKind, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Program, RawKernel, RuntimeChecks,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Dispatches of fewer invocations run on the thread that submits them: they are over before another one is awake.
@@ -20,10 +21,20 @@ const PARTS_PER_THREAD: u64 = 8;
 struct CpuKernel {
     code: kiln_jit::Code,
     invocations: u64,
+    zero_workgroup: bool,
 }
 
-/// Compiles a program. With `one_by_one`, invocations do not run as vectors.
-pub(crate) fn translate(compiler: &Compiler, program: &Program, one_by_one: bool) -> Result<Artifact> {
+/// How kernels of a device run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    /// Invocations do not run as vectors.
+    pub(crate) one_by_one: bool,
+    /// What they do is watched.
+    pub(crate) sanitize: bool,
+}
+
+/// Compiles a program.
+pub(crate) fn translate(compiler: &Compiler, program: &Program, mode: Mode) -> Result<Artifact> {
     let options = program.key.options();
     let checks = RuntimeChecks {
         bounds: options.bounds_checks,
@@ -35,10 +46,12 @@ pub(crate) fn translate(compiler: &Compiler, program: &Program, one_by_one: bool
         fast_math: options.fast_math,
         bounded_loops: checks.loops,
         zero_workgroup: checks.zero_workgroup,
-        one_by_one,
+        one_by_one: mode.one_by_one,
+        sanitize: mode.sanitize,
     };
     let compiled = compiler.compile(&program.module, &program.info, &options);
     let compiled = compiled.map_err(|refusal| refused(program, &refusal))?;
+    let compiled = if mode.sanitize { compiled.with_lines_of(program.key.to_source().text()) } else { compiled };
     Ok(Artifact {
         reflection: program.reflection.clone(),
         code: Code::Machine(compiled.to_bytes()),
@@ -74,11 +87,18 @@ pub(crate) fn load(artifact: &Artifact) -> Result<Loaded> {
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })?;
     let invocations = artifact.reflection.workgroup_size.iter().map(|size| u64::from(*size)).product();
-    Ok(Loaded { kernel: RawKernel::new(CpuKernel { code, invocations }), driver_blob: None })
+    let kernel = CpuKernel { code, invocations, zero_workgroup: artifact.checks.zero_workgroup };
+    Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob: None })
 }
 
-/// Runs a dispatch. `false`: it took longer than the limit, and what it should have written is not there.
-pub(crate) fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>) -> Result<bool> {
+/// Runs a dispatch, watched where there is a place for what is found. `false`: it took longer than the limit, and what it should have
+/// written is not there.
+pub(crate) fn run(
+    dispatch: &Dispatch,
+    threads: &Threads,
+    limit: Option<Duration>,
+    findings: Option<&Mutex<Vec<Finding>>>,
+) -> Result<bool> {
     let kernel: &CpuKernel = dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
         Error::new(ErrorKind::InvalidArgument, "CPU device expected a kernel of its own, found one of another device")
     })?;
@@ -108,6 +128,14 @@ pub(crate) fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration
     let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let given = Run { bound: &bound, workgroups, deadline };
+    if let Some(findings) = findings {
+        let mut sanitizer = kernel.code.watch(watched(dispatch, kernel));
+        // SAFETY: as below.
+        let outcome = unsafe { kernel.code.run_watched(&given, &mut sanitizer) };
+        let mut findings = lock(findings);
+        sanitizer.into_findings().into_iter().for_each(|finding| Finding::add(&mut findings, finding));
+        return Ok(outcome == Outcome::Done);
+    }
     let stopped = AtomicBool::new(false);
     let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
         1
@@ -129,6 +157,31 @@ pub(crate) fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration
         }
     })?;
     Ok(!stopped.into_inner())
+}
+
+/// The findings, whatever became of a thread that held them.
+pub(crate) fn lock(findings: &Mutex<Vec<Finding>>) -> MutexGuard<'_, Vec<Finding>> {
+    findings.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the sanitizer knows about a dispatch.
+fn watched(dispatch: &Dispatch, kernel: &CpuKernel) -> Watched {
+    let (loaded, reflection) = (dispatch.kernel(), dispatch.kernel().reflection());
+    let is_grid =
+        |slot: u32| reflection.bindings.get(slot as usize).is_some_and(|bound| bound.kind == BindingKind::Grid);
+    let grid = dispatch.values().iter().find(|value| is_grid(value.slot));
+    // The first work-group of a part of a wide grid comes first in it.
+    let word = |axis: usize| {
+        let bytes = grid.and_then(|grid| grid.bytes.get(4 * axis..)?.first_chunk::<4>());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    };
+    Watched {
+        kernel: loaded.name().to_string(),
+        workgroup_size: reflection.workgroup_size,
+        workgroups: dispatch.workgroups(),
+        first_workgroup: std::array::from_fn(word),
+        zero_workgroup: kernel.zero_workgroup,
+    }
 }
 
 /// What all threads of a dispatch are given.

@@ -31,6 +31,7 @@ mod threads;
 
 pub use device::CpuDevice;
 pub use kiln_ir::SimdLevel;
+pub use kiln_jit::{Finding, FindingKind, Invocation};
 pub use kiln_runtime::HostAccess;
 pub use native::NativeProgram;
 pub use options::CpuOptions;
@@ -75,6 +76,29 @@ pub fn runs_plans(device: &Device) -> bool {
     cpu_device(device).is_some_and(CpuDevice::runs_plans)
 }
 
+/// Takes what a [sanitized](CpuOptions::sanitized) device found since the last time; nothing of any other.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_cpu::{CpuOptions, FindingKind};
+/// use kiln_runtime::KernelSource;
+///
+/// let device = kiln_cpu::open(CpuOptions::new().sanitized(true))?;
+/// let kernel = device.kernel(KernelSource::wgsl(
+///     "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+///     @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x + 1u] = 0.0; }",
+/// ))?;
+/// let mut y = device.buffer_of::<f32>(4)?;
+/// kernel.launch().bind("y", &mut y).over(4)?;
+/// let findings = kiln_cpu::take_findings(&device);
+/// assert_eq!((findings.len(), findings[0].kind, findings[0].line), (1, FindingKind::OutOfBounds, 2));
+/// # Ok(())
+/// # }
+/// ```
+pub fn take_findings(device: &Device) -> Vec<Finding> {
+    cpu_device(device).map(CpuDevice::take_findings).unwrap_or_default()
+}
+
 fn cpu_device(device: &Device) -> Option<&CpuDevice> {
     let api: &dyn Any = &**device.api();
     api.downcast_ref()
@@ -84,5 +108,5 @@ fn cpu_device(device: &Device) -> Option<&CpuDevice> {
 pub fn info() -> DeviceInfo {
     let compiler = kiln_jit::Compiler::new().ok();
     let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
-    identity::describe(kiln_runtime::cores(), simd, usage, compiler.as_ref())
+    identity::describe(kiln_runtime::cores(), simd, usage, compiler.as_ref(), identity::mode(simd, false))
 }

@@ -24,6 +24,7 @@ pub struct CpuOptions {
     kernels: KernelCacheOptions,
     time_limit: TimeLimit,
     plans_as_wgsl: bool,
+    is_sanitized: bool,
 }
 
 /// How long a dispatch may take.
@@ -131,6 +132,20 @@ impl CpuOptions {
         self.plans_as_wgsl
     }
 
+    /// Watches kernels in WGSL while they run, and keeps what is wrong with them for [`take_findings`](crate::take_findings): indices out
+    /// of bounds, races, reads of memory that nothing was written to, barriers that not all invocations reach, NaN made of numbers. They
+    /// run one invocation at a time, on one thread, and are not kept on disk: this is for debugging. For each byte of a buffer that
+    /// they write, it takes a dozen more. Plans of tensors run as always.
+    #[must_use]
+    pub fn sanitized(mut self, on: bool) -> Self {
+        self.is_sanitized = on;
+        self
+    }
+
+    pub(crate) fn is_sanitized(&self) -> bool {
+        self.is_sanitized
+    }
+
     pub(crate) fn kernel_time(&self) -> Option<Duration> {
         self.time_limit.0
     }
@@ -153,7 +168,8 @@ impl CpuOptions {
     }
 
     pub(crate) fn into_parts(self) -> (PoolOptions, KernelCacheOptions) {
-        (self.pool, self.kernels)
+        let kernels = if self.is_sanitized { self.kernels.without_disk() } else { self.kernels };
+        (self.pool, kernels)
     }
 }
 

@@ -1,8 +1,13 @@
 //! R2: kernels in WGSL on the CPU device, against loops in Rust.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Device, Grid, KernelKey, KernelOptions, KernelSource, Program};
+use kiln_runtime::{
+    Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Origin, Program,
+};
+use std::path::Path;
 use std::time::Duration;
 
 /// Eight invocations together, and one after the other.
@@ -251,4 +256,63 @@ fn a_loop_without_end_is_stopped() {
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
     assert!(error.to_string().contains("`endless.wgsl` expected to end within 20ms"), "{error}");
     assert_eq!(y.read().unwrap_err().to_string(), error.to_string());
+}
+
+fn double(device: &Device) -> Origin {
+    let source = KernelSource::wgsl(SAXPY).named("saxpy.wgsl");
+    let kernel = device.kernel(source).unwrap();
+    let (x, mut y) = (device.buffer_from(&[1.0f32, 2.0]).unwrap(), device.buffer_from(&[0.0f32; 2]).unwrap());
+    kernel.launch().bind("x", &x).bind("y", &mut y).value("alpha", 2.0f32).over(2).unwrap();
+    assert_eq!(y.read().unwrap(), [2.0, 4.0]);
+    kernel.origin()
+}
+
+fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// R2.4, R2.5: machine code from disk runs without compiling; damaged bytes are a miss, and never run. Code for other vector
+/// instructions is other code.
+#[test]
+fn machine_code_is_kept_on_disk_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |options: CpuOptions| {
+        let disk = DiskTier::new(directory.path().join("kernels"));
+        kiln_cpu::open(options.kernels(KernelCacheOptions::new().disk(disk))).unwrap()
+    };
+    assert_eq!(double(&open(CpuOptions::new())), Origin::Compiled);
+    let device = open(CpuOptions::new());
+    assert_eq!(double(&device), Origin::Disk);
+    assert_eq!(double(&open(CpuOptions::new().simd(SimdLevel::Scalar))), Origin::Compiled);
+    drop(device);
+
+    let mut damaged = 0;
+    for path in files(directory.path()) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if bytes.windows(8).any(|window| window == b"kilnjit1") {
+            let last = bytes.len() - 20;
+            bytes[last] ^= 0x10;
+            std::fs::write(&path, bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 2, "one file for each kernel");
+    assert_eq!(double(&open(CpuOptions::new())), Origin::Compiled);
+    assert_eq!(double(&open(CpuOptions::new())), Origin::Disk);
+}
+
+/// R2.1: what the processor cannot do is refused with its line.
+#[test]
+fn what_is_not_supported_is_refused_with_its_line() {
+    let source = "
+        @group(0) @binding(0) var<storage, read_write> y: array<f32>;
+        fn twice(table: array<f32, 5000>) -> f32 { return table[3] * 2.0; }
+        @compute @workgroup_size(1) fn main() {
+            var table: array<f32, 5000>;
+            y[0] = twice(table);
+        }";
+    let error = devices()[0].kernel(KernelSource::wgsl(source).named("large.wgsl")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("large.wgsl:5:"), "{error}");
 }

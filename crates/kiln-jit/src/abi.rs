@@ -31,6 +31,8 @@ pub struct Call {
     pub frame_bytes: u64,
     /// Work-groups along each axis.
     pub workgroups: [u32; 3],
+    /// What watches the run; null where nothing does.
+    pub(crate) sanitizer: *mut c_void,
 }
 
 /// Bytes between the memory of the work-group and that of its invocations: what the work-group decided.
@@ -45,6 +47,7 @@ pub(crate) const HELPERS: i32 = std::mem::offset_of!(Call, helpers) as i32;
 pub(crate) const WATCH: i32 = std::mem::offset_of!(Call, watch) as i32;
 pub(crate) const FRAME_BYTES: i32 = std::mem::offset_of!(Call, frame_bytes) as i32;
 pub(crate) const WORKGROUPS: i32 = std::mem::offset_of!(Call, workgroups) as i32;
+pub(crate) const SANITIZER: i32 = std::mem::offset_of!(Call, sanitizer) as i32;
 pub(crate) const BOUND_STRIDE: i32 = size_of::<Bound>() as i32;
 pub(crate) const BOUND_BYTES: i32 = std::mem::offset_of!(Bound, bytes) as i32;
 

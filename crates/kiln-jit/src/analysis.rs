@@ -91,7 +91,7 @@ impl<'m> Analysis<'m> {
         let mut analysis = Self {
             module,
             info,
-            rows_are_whole: point.workgroup_size[0] as usize % lanes == 0,
+            rows_are_whole: (point.workgroup_size[0] as usize).is_multiple_of(lanes),
             is_vector: lanes > 1,
             activations: Vec::new(),
             varying_variables: HashSet::new(),
@@ -282,7 +282,7 @@ impl<'m> Analysis<'m> {
                 self.set(id, *result, varies);
             }
             Statement::Call { function, arguments, result } => {
-                self.visit_call(id, statement, (*function, arguments, *result), flow)
+                self.visit_call(id, statement, (*function, arguments, *result), flow);
             }
             _ => {}
         }

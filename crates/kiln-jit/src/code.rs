@@ -3,30 +3,46 @@
 use crate::abi::{Bound, Call, DONE, Entry, HEAD_BYTES, MAX_BOUND_BYTES};
 use crate::emit::{Emitted, LANES};
 use crate::helpers::{self, Watch};
+use crate::sanitize::site::{self, Site};
+use crate::sanitize::{Sanitizer, Watched};
 use memmap2::{Mmap, MmapMut};
+use std::ffi::c_void;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Machine code of a program. It has no addresses in it, so it runs wherever it is.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub struct Compiled {
     code: Vec<u8>,
     shared_bytes: u32,
     /// Words of a vector of invocations, and how many vectors a work-group has.
     words: u32,
     gangs: u32,
+    /// The places that are checked; none without the sanitizer.
+    sites: Arc<[Site]>,
 }
 
 /// What a stored form begins with.
-const MAGIC: &[u8; 8] = b"kilnjit1";
+const MAGIC: &[u8; 8] = b"kilnjit2";
 /// More than any program that is compiled here.
 const MAX_CODE_BYTES: usize = 256 << 20;
 /// More memory than a thread is given.
 const MAX_SCRATCH_BYTES: u64 = 1 << 30;
 
 impl Compiled {
-    pub(crate) fn new(code: &[u8], emitted: &Emitted, _alignment: u32) -> Self {
-        Self { code: code.to_vec(), shared_bytes: emitted.shared_bytes, words: emitted.words, gangs: emitted.gangs }
+    pub(crate) fn new(code: &[u8], emitted: Emitted) -> Self {
+        let Emitted { shared_bytes, words, gangs, sites } = emitted;
+        Self { code: code.to_vec(), shared_bytes, words, gangs, sites: sites.into() }
+    }
+
+    /// Finds the lines of what the sanitizer tells in the source that was compiled.
+    #[must_use]
+    pub fn with_lines_of(mut self, source: &str) -> Self {
+        let mut sites = self.sites.to_vec();
+        site::locate(&mut sites, source);
+        self.sites = sites.into();
+        self
     }
 
     /// The machine code alone.
@@ -36,18 +52,20 @@ impl Compiled {
 
     /// The stored form.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let numbers = [self.shared_bytes, self.words, self.gangs].map(u32::to_le_bytes);
-        [&MAGIC[..], numbers.as_flattened(), &self.code].concat()
+        let sites = site::encode(&self.sites);
+        let numbers = [self.shared_bytes, self.words, self.gangs, sites.len() as u32].map(u32::to_le_bytes);
+        [&MAGIC[..], numbers.as_flattened(), sites.as_bytes(), &self.code].concat()
     }
 
     /// The code of a stored form; `None` where it is none.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
-        let (numbers, code) = rest.split_at_checked(12)?;
+        let (numbers, rest) = rest.split_at_checked(16)?;
         let mut numbers =
             numbers.chunks_exact(4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        let compiled =
-            Self { shared_bytes: numbers.next()?, words: numbers.next()?, gangs: numbers.next()?, code: code.to_vec() };
+        let (shared_bytes, words, gangs) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (sites, code) = rest.split_at_checked(numbers.next()? as usize)?;
+        let compiled = Self { code: code.to_vec(), shared_bytes, words, gangs, sites: site::decode(sites)?.into() };
         let is_sound = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.gangs > 0;
         (is_sound && compiled.scratch_bytes() <= MAX_SCRATCH_BYTES).then_some(compiled)
     }
@@ -131,6 +149,34 @@ impl Code {
     /// multiples of four, and for buffers that it writes, nobody else touches them other than runs of this kind. The code is
     /// what [`Compiler::compile`](crate::Compiler::compile) gave for this processor.
     pub unsafe fn run(&self, run: &Run<'_>, range: std::ops::Range<u64>, scratch: &mut Scratch) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { self.enter(run, range, scratch, std::ptr::null_mut()) }
+    }
+
+    /// Runs all work-groups, watched by a sanitizer of [`watch`](Self::watch).
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    pub unsafe fn run_watched(&self, run: &Run<'_>, sanitizer: &mut Sanitizer) -> Outcome {
+        let groups = run.workgroups.iter().map(|count| u64::from(*count)).product();
+        // SAFETY: the caller's promise.
+        unsafe { self.enter(run, 0..groups, &mut Scratch::default(), (&raw mut *sanitizer).cast()) }
+    }
+
+    /// A sanitizer for one run. It sees nothing where the code was compiled without.
+    pub fn watch(&self, watched: Watched) -> Sanitizer {
+        Sanitizer::new(watched, &self.compiled.sites)
+    }
+
+    /// # Safety
+    /// As [`run`](Self::run); the sanitizer is null, or points to one that nobody else uses.
+    unsafe fn enter(
+        &self,
+        run: &Run<'_>,
+        range: std::ops::Range<u64>,
+        scratch: &mut Scratch,
+        sanitizer: *mut c_void,
+    ) -> Outcome {
         debug_assert!(run.bound.iter().all(|bound| bound.bytes < MAX_BOUND_BYTES));
         scratch.reserve(self.compiled.scratch_bytes());
         let mut watch = Watch { deadline: run.deadline };
@@ -141,6 +187,7 @@ impl Code {
             watch: (&raw mut watch).cast(),
             frame_bytes: self.compiled.frame_bytes(),
             workgroups: run.workgroups,
+            sanitizer,
         };
         // SAFETY: the map holds code with this signature.
         let entry: Entry = unsafe { std::mem::transmute(self.map.as_ptr()) };

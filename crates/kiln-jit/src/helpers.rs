@@ -1,6 +1,7 @@
 //! Functions that machine code calls: what has no instruction. Their places in the table are part of stored code.
 
 use crate::abi::Helper;
+use crate::sanitize::{self, Event};
 use std::ffi::c_void;
 use std::time::Instant;
 
@@ -72,6 +73,11 @@ impl Function {
 pub(crate) const REFUEL: i32 = 0;
 const FIRST_FUNCTION: i32 = 1;
 
+/// The place of a function of the sanitizer.
+pub(crate) fn event_place(event: Event) -> i32 {
+    FIRST_FUNCTION + ON_FLOATS.len() as i32 + event as i32
+}
+
 /// Rounds of loops between two looks at the clock.
 pub(crate) const FUEL: i64 = 1 << 16;
 
@@ -95,5 +101,6 @@ unsafe extern "C" fn refuel(watch: *mut c_void) -> i64 {
 /// The table, as code takes it.
 pub(crate) fn table() -> Vec<Helper> {
     let refuel: unsafe extern "C" fn(*mut c_void) -> i64 = refuel;
-    std::iter::once(refuel as Helper).chain(ON_FLOATS.iter().map(|function| *function as Helper)).collect()
+    let on_floats = ON_FLOATS.iter().map(|function| *function as Helper);
+    std::iter::once(refuel as Helper).chain(on_floats).chain(sanitize::table()).collect()
 }

@@ -4,7 +4,7 @@
 //! or one at a time. A work-group runs on one thread, so a barrier is the end of a loop over its invocations. Refuses devices,
 //! threads and memory, which are `kiln-cpu`'s, and everything that is not compute.
 //!
-//! Types to know: [`Options`] for [`compile`], [`Compiled`] which can be stored, [`Code`] which runs.
+//! Types to know: [`Options`] for [`compile`], [`Compiled`] which can be stored, [`Code`] which runs, [`Sanitizer`] which watches.
 
 mod abi;
 mod analysis;
@@ -12,11 +12,13 @@ mod code;
 mod emit;
 mod helpers;
 mod regions;
+mod sanitize;
 mod types;
 
 pub use abi::{Bound, Call, MAX_BOUND_BYTES};
 pub use code::{Code, Compiled, Outcome, Run, Scratch};
 pub use emit::LANES;
+pub use sanitize::{Finding, FindingKind, Invocation, Sanitizer, Watched};
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -41,11 +43,20 @@ pub struct Options {
     pub zero_workgroup: bool,
     /// Runs one invocation after the other instead of eight together.
     pub one_by_one: bool,
+    /// Watches the run: see [`Code::run_watched`]. Then invocations run one by one, each operation rounds, and indices are checked.
+    pub sanitize: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { bounds_checks: true, fast_math: true, bounded_loops: true, zero_workgroup: true, one_by_one: false }
+        Self {
+            bounds_checks: true,
+            fast_math: true,
+            bounded_loops: true,
+            zero_workgroup: true,
+            one_by_one: false,
+            sanitize: false,
+        }
     }
 }
 
@@ -118,19 +129,23 @@ impl Compiler {
     /// # Errors
     /// Where the program wants what a processor cannot do here, with the place in its source.
     pub fn compile(&self, module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
+        let mut options = options.clone();
+        if options.sanitize {
+            options = Options { bounds_checks: true, fast_math: false, one_by_one: true, ..options };
+        }
         let isa = &*self.isa;
         let signature = emit::signature(isa.default_call_conv(), isa.pointer_type());
         let mut context = Context::for_function(Function::with_name_signature(UserFuncName::user(0, 0), signature));
         let mut builders = FunctionBuilderContext::new();
         let builder = FunctionBuilder::new(&mut context.func, &mut builders);
-        let emitted = emit::emit(builder, module, info, options, isa)?;
+        let emitted = emit::emit(builder, module, info, &options, isa)?;
         let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
             Refusal::new(Span::UNDEFINED, format!("expected code of Cranelift, found: {}", error.inner))
         })?;
         if !compiled.buffer.relocs().is_empty() {
             return Err(Refusal::new(Span::UNDEFINED, "expected code without relocations, found some"));
         }
-        Ok(Compiled::new(compiled.code_buffer(), &emitted, compiled.buffer.alignment))
+        Ok(Compiled::new(compiled.code_buffer(), emitted))
     }
 }
 

@@ -2,7 +2,7 @@
 //! control between them, which is the same for the whole work-group.
 
 use crate::analysis::{ActivationId, Analysis, operands_of, uses_of};
-use naga::{Barrier, Block, Expression, Function, Handle, Module, Statement, SwitchValue};
+use naga::{Barrier, Block, Expression, Function, Handle, Module, Span, Statement, SwitchValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An expression of an activation.
@@ -13,7 +13,7 @@ pub(crate) enum Step<'m> {
     /// Statements that each vector of invocations runs to their end before the next one begins.
     Region {
         number: usize,
-        statements: Vec<&'m Statement>,
+        statements: Vec<(&'m Statement, Span)>,
     },
     If {
         condition: Handle<Expression>,
@@ -32,12 +32,16 @@ pub(crate) enum Step<'m> {
     Break,
     Continue,
     /// Where all invocations have arrived.
-    Barrier,
+    Barrier {
+        barrier: Barrier,
+        span: Span,
+    },
     /// A value that all invocations read behind a barrier.
     UniformLoad {
         number: usize,
         pointer: Handle<Expression>,
         result: Handle<Expression>,
+        span: Span,
     },
     /// A function with barriers in it.
     Call {
@@ -120,10 +124,11 @@ struct Builder<'a, 'm> {
 impl<'m> Builder<'_, 'm> {
     fn steps(&mut self, id: ActivationId, block: &'m Block) -> Vec<Step<'m>> {
         let (mut steps, mut statements) = (Vec::new(), Vec::new());
-        for statement in block {
+        for (statement, span) in block.span_iter() {
+            let span = *span;
             let is_whole = !self.is_common(statement);
             if is_whole {
-                statements.push(statement);
+                statements.push((statement, span));
                 continue;
             }
             self.close(id, &mut statements, &mut steps);
@@ -153,12 +158,12 @@ impl<'m> Builder<'_, 'm> {
                 }
                 Statement::Break => steps.push(Step::Break),
                 Statement::Continue => steps.push(Step::Continue),
-                Statement::ControlBarrier(_) => steps.push(Step::Barrier),
+                Statement::ControlBarrier(barrier) => steps.push(Step::Barrier { barrier: *barrier, span }),
                 Statement::WorkGroupUniformLoad { pointer, result } => {
                     let number = self.open();
                     self.need(id, *pointer, number);
                     self.regions.defined.insert((id, *result), number);
-                    steps.push(Step::UniformLoad { number, pointer: *pointer, result: *result });
+                    steps.push(Step::UniformLoad { number, pointer: *pointer, result: *result, span });
                 }
                 Statement::Call { function, result, .. } => {
                     let Some(callee) = self.analysis.callee(id, statement) else { continue };
@@ -202,12 +207,12 @@ impl<'m> Builder<'_, 'm> {
         self.regions.needs.len() - 1
     }
 
-    fn close(&mut self, id: ActivationId, statements: &mut Vec<&'m Statement>, steps: &mut Vec<Step<'m>>) {
+    fn close(&mut self, id: ActivationId, statements: &mut Vec<(&'m Statement, Span)>, steps: &mut Vec<Step<'m>>) {
         if statements.is_empty() {
             return;
         }
         let number = self.open();
-        statements.iter().for_each(|statement| self.visit(id, statement, number));
+        statements.iter().for_each(|(statement, _)| self.visit(id, statement, number));
         steps.push(Step::Region { number, statements: std::mem::take(statements) });
     }
 

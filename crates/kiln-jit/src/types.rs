@@ -72,7 +72,7 @@ pub(crate) fn leaf_count(module: &Module, inner: &TypeInner) -> Option<u32> {
 fn collect(module: &Module, inner: &TypeInner, at: u32, leaves: &mut Vec<Leaf>) -> Option<()> {
     match *inner {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
-            leaves.push(Leaf { kind: Kind::of(scalar)?, offset: at })
+            leaves.push(Leaf { kind: Kind::of(scalar)?, offset: at });
         }
         TypeInner::Vector { size, scalar } => {
             let kind = Kind::of(scalar)?;

@@ -1,7 +1,8 @@
 //! What tests of tensors share. No library and no program depends on it.
 //!
 //! It owns the independent references ([`Array`]: `f64` and plain loops), the layouts that every op must take
-//! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]) and seeded numbers ([`Rng`]).
+//! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]), random kernels ([`wgsl`]) and seeded numbers
+//! ([`Rng`]).
 //! It knows no device and no tensor: a layout is [steps](View) that a test applies through the interface that it tests.
 //!
 //! ```
@@ -24,6 +25,7 @@ pub mod npz;
 mod rng;
 pub mod tolerance;
 mod view;
+pub mod wgsl;
 
 pub use array::Array;
 pub use elements::{decode, encode, rounded};

@@ -127,6 +127,15 @@ impl Device {
         kiln_cpu::open(options.or_disk(cache_dir::default_disk)).map(Self::from)
     }
 
+    /// The CPU device, which watches kernels in WGSL while they run, and keeps what is wrong with them for
+    /// [`take_findings`](Self::take_findings). This is for debugging: see [`CpuOptions::sanitized`].
+    ///
+    /// # Errors
+    /// As [`cpu`](Self::cpu).
+    pub fn sanitized() -> Result<Self> {
+        Self::cpu_with(CpuOptions::new().sanitized(true))
+    }
+
     /// The GPU with this place among the GPUs of [`list`](Self::list), a software GPU too. Compiled kernels are kept between
     /// runs, in [`kernel_cache_dir`](crate::kernel_cache_dir).
     ///
@@ -200,6 +209,28 @@ impl Device {
     /// ```
     pub fn simd_level(&self) -> Option<SimdLevel> {
         kiln_cpu::simd_level(&self.0.runtime)
+    }
+
+    /// Takes what a [sanitized](Self::sanitized) device found since the last time; nothing of any other.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::{Device, FindingKind, KernelSource};
+    ///
+    /// let device = Device::sanitized()?;
+    /// let kernel = device.kernel(KernelSource::wgsl(
+    ///     "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+    ///     @compute @workgroup_size(4) fn main() { y[0] += 1.0; }",
+    /// ))?;
+    /// let mut y = device.buffer_from(&[0.0f32])?;
+    /// kernel.launch().bind("y", &mut y).over(4)?;
+    /// let findings = device.take_findings();
+    /// assert_eq!((findings[0].kind, findings[0].index), (FindingKind::Race, Some(0)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_findings(&self) -> Vec<kiln_cpu::Finding> {
+        kiln_cpu::take_findings(&self.0.runtime)
     }
 
     /// Begins the sequence of random tensors anew: those made from here on are the same after the same seed. On another device they are made

@@ -60,7 +60,7 @@ pub use choice::{Choice, Rejection};
 pub use device::Device;
 pub use half::{bf16, f16};
 pub use kiln_cache::CacheMetrics;
-pub use kiln_cpu::{CpuOptions, SimdLevel};
+pub use kiln_cpu::{CpuOptions, Finding, FindingKind, Invocation, SimdLevel};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;
 /// What ops and kernels of one's own are made of, and plans.

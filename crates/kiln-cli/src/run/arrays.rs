@@ -33,6 +33,9 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, place: &Place<'a>) -> Fallib
     let binding = place.binding;
     let in_context = |error: String| format!("binding {binding}: {error}");
     let element = Element::of(binding);
+    if let (None, Some(count)) = (place.input, plan.fill) {
+        return filled(device, place, element, count).map_err(|error| in_context(error.to_string()).into());
+    }
     let (scalar, shape, data) = match place.input {
         Some(path) => {
             let (scalar, array) = read(path).map_err(in_context)?;
@@ -54,6 +57,40 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, place: &Place<'a>) -> Fallib
         None => buffer.zero()?,
     }
     Ok(Bound { place: *place, buffer, element, scalar, shape, bytes, file })
+}
+
+/// A buffer with numbers in it that count up, as long as `--shape` says, or as it must be for so many elements.
+fn filled<'a>(device: &Device, place: &Place<'a>, element: Element, count: u64) -> Fallible<Bound<'a>> {
+    let binding = place.binding;
+    let count =
+        place.shape.map_or(Some(count), |shape| shape.0.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis)));
+    let bytes = match binding.stride_bytes {
+        // The fewest bytes have one element.
+        Some(stride) => count
+            .and_then(|count| count.max(1).checked_sub(1)?.checked_mul(stride))
+            .and_then(|bytes| bytes.checked_add(binding.min_bytes)),
+        None => Some(binding.min_bytes),
+    };
+    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(4));
+    let bytes = bytes.ok_or("expected a shape of less than 2^64 bytes, found more")?;
+    let buffer = device.buffer(bytes)?;
+    let scalar = binding.scalar.unwrap_or(Scalar::U32);
+    match binding.scalar {
+        // Counters begin as zeros, and so do structs, whose bytes may be anything.
+        Some(scalar) if !binding.type_name.contains("atomic") => buffer.write(&numbers(scalar, bytes))?,
+        _ => buffer.zero()?,
+    }
+    Ok(Bound { place: *place, buffer, element, scalar, shape: Vec::new(), bytes, file: None })
+}
+
+/// So many bytes of numbers: 0, 1, 2 where they may be indices, 1, 2, 3 where one may divide by them.
+fn numbers(scalar: Scalar, bytes: u64) -> Vec<u8> {
+    let number = |number: u64| match scalar {
+        Scalar::F16 => half::f16::from_f32((number % 1024 + 1) as f32).to_le_bytes().to_vec(),
+        Scalar::F32 => ((number + 1) as f32).to_le_bytes().to_vec(),
+        Scalar::I32 | Scalar::U32 => (number as u32).to_le_bytes().to_vec(),
+    };
+    (0..bytes / scalar.bytes()).flat_map(number).collect()
 }
 
 fn read(path: &Path) -> Result<(Scalar, Array), String> {

@@ -2,9 +2,10 @@
 //!
 //! `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `files` keeps them
 //! from being lost, `arrays` moves data between files and the device and `element` knows how each of them has it, `report`
-//! tells what happened.
+//! tells what happened. `check` is `kiln check`, which gives a kernel the same, and makes up what is missing.
 
 mod arrays;
+pub(crate) mod check;
 mod dims;
 mod element;
 mod files;
@@ -80,6 +81,9 @@ pub(crate) struct Args {
     /// Write one JSON object with the fields `format`, `kernel`, `device`, `run_us` and `outputs`.
     #[arg(long)]
     json: bool,
+    /// How many elements buffers get that are given none, where they are filled and not refused.
+    #[arg(skip)]
+    fill: Option<u64>,
 }
 
 /// Runs the command.

@@ -15,6 +15,8 @@ pub(super) struct Plan<'a> {
     pub(super) grid: Grid,
     /// The problem, where it was given and not the workgroups.
     pub(super) size: Option<&'a Dims>,
+    /// How many elements a buffer without an input is filled with, where it is not of zeros.
+    pub(super) fill: Option<u64>,
 }
 
 /// A buffer of the kernel, and what is done with it.
@@ -53,7 +55,9 @@ impl<'a> Plan<'a> {
             missing.push(["the problem", "--size ITEMS, or --workgroups X,Y,Z"].map(str::to_string).to_vec());
         }
         match grid {
-            Some(grid) if missing.is_empty() => Ok(Self { buffers: places, values, grid, size: args.size.as_ref() }),
+            Some(grid) if missing.is_empty() => {
+                Ok(Self { buffers: places, values, grid, size: args.size.as_ref(), fill: args.fill })
+            }
             _ => Err(format!("kernel `{name}` wants more than it was given:\n{}", indented(&missing)).into()),
         }
     }
@@ -137,7 +141,7 @@ fn missing_of_buffer(place: &Place<'_>, args: &Args) -> Option<Vec<String>> {
     let Place { binding, input, output, shape } = place;
     let name = &binding.name;
     let hint = match binding.kind {
-        _ if input.is_some() => return None,
+        _ if input.is_some() || args.fill.is_some() => return None,
         BindingKind::Read => format!("--in {name}=FILE.npy"),
         // Its elements are structs, which no array file has.
         _ if binding.scalar.is_none() => format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy"),

@@ -28,6 +28,17 @@ pub(super) fn placeholder(type_name: &str) -> Option<String> {
     shape_of(type_name).map(|(_, count)| vec!["NUMBER"; count].join(","))
 }
 
+/// A value for a uniform that is given none: the length of the problem along x, y and z where it is whole, and 1 where not; `None` as
+/// [`placeholder`].
+pub(super) fn make_up(type_name: &str, extent: [u64; 3]) -> Option<String> {
+    let (scalar, count) = shape_of(type_name)?;
+    let number = |place: usize| match scalar {
+        "i32" | "u32" => extent.get(place).copied().unwrap_or(1).min(i32::MAX as u64).to_string(),
+        _ => "1".to_string(),
+    };
+    Some((0..count).map(number).collect::<Vec<_>>().join(","))
+}
+
 /// The scalar of a type, and how many of them it is; `None` for matrices, arrays and structs.
 fn shape_of(type_name: &str) -> Option<(&str, usize)> {
     let (count, scalar) = match type_name.strip_prefix("vec").and_then(|rest| rest.split_once('<')) {
@@ -93,5 +104,9 @@ mod tests {
         assert_eq!(placeholder("u32").as_deref(), Some("NUMBER"));
         assert_eq!(placeholder("vec2<f32>").as_deref(), Some("NUMBER,NUMBER"));
         assert_eq!(placeholder("mat2x2<f32>"), None);
+        assert_eq!(make_up("u32", [8, 4, 1]).as_deref(), Some("8"));
+        assert_eq!(make_up("vec4<i32>", [8, 4, 2]).as_deref(), Some("8,4,2,1"));
+        assert_eq!(make_up("vec2<f32>", [8, 4, 1]).as_deref(), Some("1,1"));
+        assert_eq!(make_up("Params", [8, 4, 1]), None);
     }
 }

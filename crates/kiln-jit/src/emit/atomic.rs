@@ -5,6 +5,7 @@ use super::memory::Base;
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::ActivationId;
+use crate::sanitize::site::Use;
 use crate::types::{Kind, pointee};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value, types};
@@ -32,6 +33,7 @@ impl Emitter<'_, '_> {
             AtomicFunction::Exchange { compare: Some(compare) } => Some(self.number(id, *compare)?),
             _ => None,
         };
+        self.check_access(&pointer, Use::Atomic, span)?;
         let is_shared = matches!(pointer.base, Base::Shared);
         let addresses = self.addresses(&pointer);
         // What each saw there before; in registers of its own, since not all take part.

@@ -1,7 +1,7 @@
 //! Expressions: constants, composites, operators, conversions.
 
 use super::lanes::{Lanes, Number};
-use super::memory::Pointer;
+use super::memory::{Index, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
@@ -25,6 +25,7 @@ impl<'m> Emitter<'m, '_> {
     pub(crate) fn compute(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<()> {
         self.spend(self.span(id, expression))?;
         let operand = self.evaluate(id, expression)?;
+        let operand = self.check_number(id, expression, operand)?;
         self.define(id, expression, operand)
     }
 
@@ -222,6 +223,8 @@ impl<'m> Emitter<'m, '_> {
     /// An element of a value by a computed index, kept in bounds.
     fn element_of(&mut self, inner: &TypeInner, numbers: &[Number], index: Number, span: Span) -> Result<Vec<Number>> {
         let found = element(self.module, inner).ok_or_else(|| Refusal::new(span, "expected elements"))?;
+        let length = self.i32((numbers.len() / found.leaves.max(1) as usize) as i32);
+        self.check_index(None, Some(Index { number: index, length, stride: 1 }), span)?;
         let (width, index) = (found.leaves as usize, index.with_kind(Kind::U32));
         let mut picked = numbers[numbers.len() - width..].to_vec();
         // From the last one down: an index beyond it gives the last.
@@ -403,7 +406,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// A result of arithmetic as its kind holds it.
     pub(crate) fn rounded(&mut self, x: Number) -> Number {
-        if x.kind == Kind::F16 { self.map(Kind::F16, x, |e, x| e.round_to_half(x)) } else { x }
+        if x.kind == Kind::F16 { self.map(Kind::F16, x, Self::round_to_half) } else { x }
     }
 
     fn stepped(&mut self, kind: Kind, base: cranelift_codegen::ir::Value, step: i32) -> Number {
@@ -578,15 +581,15 @@ impl<'m> Emitter<'m, '_> {
                 return Err(Refusal::new(span, "expected a bitcast of 32 bits, found one of another width"));
             }
             return Ok(match (x.kind.is_float(), target.is_float()) {
-                (true, false) => self.map(target, x, |e, x| e.bits_of(x)),
-                (false, true) => self.map(target, x, |e, x| e.float_of(x)),
+                (true, false) => self.map(target, x, Self::bits_of),
+                (false, true) => self.map(target, x, Self::float_of),
                 _ => x.with_kind(target),
             });
         }
         Ok(match (x.kind, target) {
             (from, to) if from == to => x,
             (Kind::F16, Kind::F32) | (Kind::I32, Kind::U32) | (Kind::U32, Kind::I32) => x.with_kind(target),
-            (Kind::F32, Kind::F16) => self.map(Kind::F16, x, |e, x| e.round_to_half(x)),
+            (Kind::F32, Kind::F16) => self.map(Kind::F16, x, Self::round_to_half),
             (Kind::Bool, _) => {
                 let (one, zero) = (self.constant(target, 1.0), self.constant(target, 0.0));
                 self.select(x, one, zero)

@@ -104,7 +104,7 @@ impl Emitter<'_, '_> {
             Math::Unpack2x16snorm => self.unpack_normalised(x[0], 16, true),
             Math::Unpack2x16unorm => self.unpack_normalised(x[0], 16, false),
             Math::Unpack2x16float => (self.unpack(x[0], 16, false).into_iter())
-                .map(|bits| self.map(Kind::F32, bits, |e, bits| e.half_value(bits)))
+                .map(|bits| self.map(Kind::F32, bits, Self::half_value))
                 .collect(),
             Math::Unpack4xI8 | Math::Unpack4xU8 => self.unpack_bytes(x[0], fun == Math::Unpack4xI8),
             _ => {
@@ -224,7 +224,7 @@ impl Emitter<'_, '_> {
                 let one = self.constant(kind, 1.0);
                 self.divide(one, root)
             }
-            Math::QuantizeToF16 => self.map(Kind::F32, x, |e, x| e.round_to_half(x)),
+            Math::QuantizeToF16 => self.map(Kind::F32, x, Self::round_to_half),
             Math::CountOneBits => self.map_lanes(kind, &[x], |e, x| e.b.ins().popcnt(x[0])),
             Math::ReverseBits => self.map_lanes(kind, &[x], |e, x| e.b.ins().bitrev(x[0])),
             Math::CountLeadingZeros => self.map_lanes(kind, &[x], |e, x| e.b.ins().clz(x[0])),
@@ -401,7 +401,7 @@ impl Emitter<'_, '_> {
         let is_subnormal = self.compare_float(FloatCC::LessThan, magnitude, least);
         let scaled = self.multiply(wide, scale);
         let value = self.select(is_subnormal, scaled, wide);
-        let bits = self.map(Kind::I32, value, |e, x| e.bits_of(x));
+        let bits = self.map(Kind::I32, value, Self::bits_of);
         let exponent = self.map(Kind::I32, bits, |e, bits| {
             let exponent = e.shift_right(bits, 23);
             let (mask, bias) = (e.word_like(exponent, 0xff), e.word_like(exponent, 126));

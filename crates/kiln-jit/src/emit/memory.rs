@@ -8,6 +8,7 @@ use super::{Active, Emitter, Operand, Result};
 use crate::Refusal;
 use crate::abi;
 use crate::analysis::Variable;
+use crate::sanitize::site::Use;
 use crate::types::{Kind, Leaf, element, leaves, member};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
@@ -93,6 +94,7 @@ impl Emitter<'_, '_> {
             Some(length) => self.i32(length.cast_signed()),
             None => self.array_length(pointer, found.bytes),
         };
+        self.check_index(Some(pointer), pointer.index, span)?;
         let moved = self.moved(pointer);
         Ok(Pointer { inner: found.inner, moved, index: Some(Index { number, length, stride }), ..pointer.clone() })
     }
@@ -141,7 +143,7 @@ impl Emitter<'_, '_> {
     }
 
     /// What the indices of a pointer add to its offset, in bounds.
-    fn moved(&mut self, pointer: &Pointer) -> Option<Number> {
+    pub(crate) fn moved(&mut self, pointer: &Pointer) -> Option<Number> {
         let Some(index) = pointer.index else { return pointer.moved };
         let number = self.checked(index);
         let step = self.u32_same(index.stride);
@@ -247,7 +249,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The scalars of what a pointer leads to, with their offsets in its memory: bytes, or words in variables.
-    fn leaves_of(&self, pointer: &Pointer, span: Span) -> Result<Vec<Leaf>> {
+    pub(crate) fn leaves_of(&self, pointer: &Pointer, span: Span) -> Result<Vec<Leaf>> {
         let refuse = || Refusal::new(span, "expected a value of at most some thousand scalars of 16 or 32 bits");
         let mut found = leaves(self.module, &pointer.inner).ok_or_else(refuse)?;
         if let Base::Variable(_) = pointer.base {
@@ -258,6 +260,7 @@ impl Emitter<'_, '_> {
     }
 
     pub(crate) fn load(&mut self, pointer: &Pointer, span: Span) -> Result<Vec<Number>> {
+        self.check_access(pointer, Use::Read, span)?;
         if let Base::Variable(variable) = pointer.base
             && let Some(found) = self.load_registers(variable, pointer, span)?
         {
@@ -350,7 +353,7 @@ impl Emitter<'_, '_> {
             };
             if leaf.kind == Kind::F16 && !in_word {
                 let bits = self.of_lanes(Kind::U32, &values);
-                numbers.push(self.map(Kind::F16, bits, |e, bits| e.half_value(bits)));
+                numbers.push(self.map(Kind::F16, bits, Self::half_value));
             } else {
                 numbers.push(self.of_lanes(leaf.kind, &values));
             }
@@ -437,6 +440,8 @@ impl Emitter<'_, '_> {
     }
 
     pub(crate) fn store(&mut self, pointer: &Pointer, values: &[Number], span: Span) -> Result<()> {
+        self.check_access(pointer, Use::Write, span)?;
+        self.check_stored(pointer, values, span)?;
         if let Base::Variable(variable) = pointer.base {
             if self.store_registers(variable, pointer, values) {
                 return Ok(());
@@ -466,7 +471,7 @@ impl Emitter<'_, '_> {
             }
             Site::One(address) => self.scatter(&|_, _| address, &found, values, in_word),
             Site::Each { base, offsets } => {
-                self.scatter(&|e, lane| e.address(base, offsets, lane), &found, values, in_word)
+                self.scatter(&|e, lane| e.address(base, offsets, lane), &found, values, in_word);
             }
             Site::Row { address, stride, holds, base, offsets } => {
                 let holds = match self.active {
@@ -594,8 +599,11 @@ impl Emitter<'_, '_> {
     fn store_fours(&mut self, address: Value, values: &[Number]) {
         let columns: Vec<[Value; PARTS]> = values.iter().map(|number| self.parts(*number)).collect();
         for part in 0..PARTS {
-            let rows =
-                std::array::from_fn(|place| self.b.ins().bitcast(types::I8X16, flags_little(), columns[place][part]));
+            let mut columns = columns.iter().map(|column| column[part]);
+            let rows = std::array::from_fn(|_| {
+                let column = columns.next().unwrap_or(address);
+                self.b.ins().bitcast(types::I8X16, flags_little(), column)
+            });
             for (row, value) in self.transpose(rows).into_iter().enumerate() {
                 self.b.ins().store(flags(), value, address, ((part * PART + row) * 16) as i32);
             }

@@ -1,9 +1,10 @@
 //! From a program to Cranelift's instructions.
 //!
 //! In the order of a reading: `lanes` scalars of a vector of invocations · `half` · `expression` and `math` what is computed ·
-//! `memory` loads and stores · `atomic` and `subgroup` · `statement` control · `region` work-groups.
+//! `memory` loads and stores · `atomic` and `subgroup` · `statement` control · `region` work-groups · `check` the sanitizer.
 
 mod atomic;
+mod check;
 mod expression;
 mod half;
 mod lanes;
@@ -19,6 +20,7 @@ use crate::abi;
 use crate::analysis::{ActivationId, Analysis, Variable};
 use crate::helpers::{self, FUEL};
 use crate::regions::Place;
+use crate::sanitize::site::Site;
 use crate::types::{Kind, leaf_count, leaves};
 use crate::{Options, Refusal};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -126,10 +128,18 @@ pub(crate) struct Emitter<'m, 'b> {
     stopped: Block,
     on_floats: SigRef,
     on_watch: SigRef,
+    on_event: SigRef,
     slot: StackSlot,
     pointer_bytes: u8,
     /// Instructions so far are counted by these: the budget of a program.
     emitted: usize,
+    /// Where in the source the running statement is, or the next one that is known.
+    here: Span,
+    /// Places that the sanitizer knows by their numbers here.
+    sites: Vec<Site>,
+    /// Variables that begin without a value, by the number of their first scalar among all of them.
+    unwritten: HashMap<Variable, u32>,
+    unwritten_count: u32,
 }
 
 /// What was emitted, beside the instructions.
@@ -137,6 +147,7 @@ pub(crate) struct Emitted {
     pub(crate) shared_bytes: u32,
     pub(crate) words: u32,
     pub(crate) gangs: u32,
+    pub(crate) sites: Vec<Site>,
 }
 
 /// Statements and expressions that a program may become, functions counted where they are called.
@@ -178,7 +189,10 @@ pub(crate) fn emit(
     let mut on_watch = Signature::new(convention);
     on_watch.params.push(AbiParam::new(pointer));
     on_watch.returns.push(AbiParam::new(types::I64));
+    let mut on_event = Signature::new(convention);
+    on_event.params.extend([pointer, types::I32, types::I32, types::I64, types::I64].map(AbiParam::new));
     let (on_floats, on_watch) = (b.import_signature(on_floats), b.import_signature(on_watch));
+    let on_event = b.import_signature(on_event);
     let slot = cranelift_codegen::ir::StackSlotData::new(
         cranelift_codegen::ir::StackSlotKind::ExplicitSlot,
         (2 * LANES * size_of::<f32>()) as u32,
@@ -228,22 +242,27 @@ pub(crate) fn emit(
         stopped,
         on_floats,
         on_watch,
+        on_event,
         slot,
         pointer_bytes: pointer.bytes() as u8,
         emitted: 0,
+        here: Span::UNDEFINED,
+        sites: Vec::new(),
+        unwritten: HashMap::new(),
+        unwritten_count: 0,
         b,
     };
     emitter.place_globals(info)?;
     emitter.known.resize_with(emitter.analysis.activations.len(), Known::default);
     let gangs = invocations.div_ceil(lanes as u32);
     emitter.workgroups(first, end, gangs)?;
-    let Emitter { mut b, shared_bytes, words, .. } = emitter;
+    let Emitter { mut b, shared_bytes, words, sites, .. } = emitter;
     b.switch_to_block(stopped);
     let code = b.ins().iconst(types::I32, i64::from(abi::STOPPED));
     b.ins().return_(&[code]);
     b.seal_all_blocks();
     b.finalize(isa.frontend_config());
-    Ok(Emitted { shared_bytes, words, gangs })
+    Ok(Emitted { shared_bytes, words, gangs, sites })
 }
 
 impl<'m> Emitter<'m, '_> {

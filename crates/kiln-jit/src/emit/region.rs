@@ -6,11 +6,13 @@ use super::statement::{Flow, case_value, has_return};
 use super::{Active, Emitter, Operand, Result};
 use crate::analysis::{ActivationId, Variable};
 use crate::regions::{Place, Regions, Step, has_barrier};
+use crate::sanitize::Event;
+use crate::sanitize::site::Use;
 use crate::types::Kind;
 use crate::{Refusal, abi};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use naga::{Binding, BuiltIn, Expression, Handle, Span, SwitchValue, TypeInner};
+use naga::{Barrier, Binding, BuiltIn, Expression, Handle, Span, SwitchValue, TypeInner};
 
 /// How a number is kept between regions.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,10 @@ impl<'m> Emitter<'m, '_> {
         let (rows, x) = (self.b.ins().udiv(number, x_groups), self.b.ins().urem(number, x_groups));
         let (z, y) = (self.b.ins().udiv(rows, y_groups), self.b.ins().urem(rows, y_groups));
         self.workgroup = [x, y, z].map(|number| self.b.ins().ireduce(types::I32, number));
+        if self.options.sanitize {
+            let (nobody, zero) = (self.i32(0), self.wide(0));
+            self.event(Event::Group, 0, nobody, [number, zero]);
+        }
         if self.options.zero_workgroup && self.shared_bytes > 0 {
             self.clear(self.scratch, self.shared_bytes);
         }
@@ -112,7 +118,7 @@ impl<'m> Emitter<'m, '_> {
         self.frame = self.b.ins().iadd(self.scratch, at);
         self.active = Active::All;
         let invocations = self.module.entry_points[0].workgroup_size.iter().product::<u32>();
-        if self.lanes > 1 && invocations % LANES as u32 != 0 {
+        if self.lanes > 1 && !invocations.is_multiple_of(LANES as u32) {
             let (index, limit) = (self.local_index(), self.u32_same(invocations));
             let inside = self.compare_int(IntCC::UnsignedLessThan, index, limit);
             let mask = self.parts(inside);
@@ -203,11 +209,10 @@ impl<'m> Emitter<'m, '_> {
             match step {
                 Step::Region { number, statements } => {
                     let statements = statements.clone();
-                    self.region(id, &regions.needs[*number], gangs, end, |e| {
-                        e.statements(id, statements.into_iter().map(|statement| (statement, Span::UNDEFINED)))
-                    })?;
+                    self.region(id, &regions.needs[*number], gangs, end, |e| e.statements(id, statements.into_iter()))?;
                 }
-                Step::UniformLoad { number, pointer, result } => {
+                Step::UniformLoad { number, pointer, result, span } => {
+                    self.check_barrier(id, Barrier::WORK_GROUP, *span, gangs)?;
                     self.region(id, &regions.needs[*number], gangs, end, |e| {
                         let span = e.span(id, *pointer);
                         let pointer = e.pointer(id, *pointer)?;
@@ -215,8 +220,9 @@ impl<'m> Emitter<'m, '_> {
                         e.define(id, *result, Operand::Numbers(numbers))?;
                         Ok(Flow::On)
                     })?;
+                    self.check_barrier(id, Barrier::WORK_GROUP, *span, gangs)?;
                 }
-                Step::Barrier => {}
+                Step::Barrier { barrier, span } => self.check_barrier(id, *barrier, *span, gangs)?,
                 Step::If { condition, accept, reject } => {
                     let condition = self.decision(id, *condition)?;
                     let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
@@ -265,6 +271,28 @@ impl<'m> Emitter<'m, '_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Notes who is at a barrier, and that all later accesses come behind it.
+    fn check_barrier(&mut self, id: ActivationId, barrier: Barrier, span: Span, gangs: u32) -> Result<()> {
+        if !self.options.sanitize {
+            return Ok(());
+        }
+        let site = self.plain_site(Use::Control, span);
+        if let Some(live) = self.stepping[&id].live {
+            self.for_gangs(gangs, |e| {
+                let here = e.load_word(live, Kind::Bool, false);
+                let here = e.lane(here, 0);
+                let numbers = [e.b.ins().uextend(types::I64, here), e.wide(0)];
+                e.event(Event::Arrive, site, e.gang, numbers);
+                Ok(())
+            })?;
+        }
+        let orders = |kind| i64::from(barrier.contains(kind));
+        let numbers = [self.wide(orders(Barrier::STORAGE)), self.wide(orders(Barrier::WORK_GROUP))];
+        let nobody = self.i32(0);
+        self.event(Event::Barrier, site, nobody, numbers);
         Ok(())
     }
 
@@ -476,6 +504,7 @@ impl<'m> Emitter<'m, '_> {
     /// Makes an operand known, and keeps it where another region needs it or the work-group decides by it.
     pub(crate) fn define(&mut self, id: ActivationId, expression: Handle<Expression>, operand: Operand) -> Result<()> {
         if let (Some(at), Operand::Numbers(numbers)) = (self.decisions.get(&(id, expression)).copied(), &operand) {
+            self.check_decision(numbers[0], self.span(id, expression));
             self.decide(at, numbers[0]);
         }
         if self.kept_places.contains(&(id, expression)) {
@@ -650,7 +679,7 @@ impl<'m> Emitter<'m, '_> {
 
     fn local_id(&mut self) -> [Number; 3] {
         let [x, y, _] = self.module.entry_points[0].workgroup_size;
-        if x as usize % self.lanes == 0 {
+        if (x as usize).is_multiple_of(self.lanes) {
             let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
             let row = self.b.ins().udiv_imm_u(first, i64::from(x));
             let column = self.b.ins().urem_imm_u(first, i64::from(x));

@@ -47,8 +47,11 @@ impl<'m> Emitter<'m, '_> {
         id: ActivationId,
         statements: impl Iterator<Item = (&'m Statement, Span)>,
     ) -> Result<Flow> {
-        for (statement, span) in statements {
+        let all: Vec<_> = statements.collect();
+        for (place, (statement, span)) in all.iter().copied().enumerate() {
             self.spend(span)?;
+            let known = all[place..].iter().map(|(_, span)| *span).find(Span::is_defined);
+            self.here = known.unwrap_or(self.here);
             let flow = self.statement(id, statement, span)?;
             if flow != Flow::On {
                 return Ok(flow);
@@ -95,7 +98,7 @@ impl<'m> Emitter<'m, '_> {
                 self.store(&pointer, &value, span)?;
             }
             Statement::Atomic { pointer, fun, value, result } => {
-                self.atomic(id, *pointer, fun, *value, *result, span)?
+                self.atomic(id, *pointer, fun, *value, *result, span)?;
             }
             Statement::Call { arguments, result, .. } => self.call(id, statement, arguments, *result, span)?,
             Statement::SubgroupBallot { result, predicate } => self.ballot(id, *result, *predicate)?,
@@ -600,6 +603,9 @@ impl<'m> Emitter<'m, '_> {
     /// Zeros, unless there are other numbers.
     fn start_variable(&mut self, variable: Variable, numbers: Option<&[Number]>) {
         let home = self.homes[&variable].clone();
+        if numbers.is_none() {
+            self.forget(variable, home.kinds.len());
+        }
         let Some(word) = home.word.filter(|_| home.registers.is_empty()) else {
             for (place, register) in home.registers.iter().enumerate() {
                 let number = match numbers {
@@ -628,7 +634,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Zeros from an address on; whole registers where there are some.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
-        let step = if bytes % 16 == 0 { 16 } else { 4 };
+        let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
         let zero = |e: &mut Self| if step == 16 { e.vector_constant([0; 4]) } else { e.i32(0) };
         if bytes <= 8 * step {
             let zero = zero(self);

@@ -1,0 +1,59 @@
+//! `kiln check`.
+
+use crate::support::Place;
+use std::fs;
+
+const RACE: &str = "struct Params { n: u32, scale: f32 }
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+var<workgroup> part: array<f32, 4>;
+@compute @workgroup_size(4)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    part[l] = x[id.x] * params.scale;
+    workgroupBarrier();
+    if (l > 0u) { part[l] += part[l - 1u]; }
+    if (id.x < params.n) { y[id.x] = part[l]; }
+}
+";
+
+/// R2.1: a fault is told with its place, and by the exit status; what is not given is made up.
+#[test]
+fn a_race_is_told_as_text_and_as_json() {
+    let place = Place::new();
+    fs::write(place.path("race.wgsl"), RACE).unwrap();
+    let ran = place.kiln("check race.wgsl");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert_eq!(
+        ran.out,
+        "race.wgsl:10:30: race: invocation (2, 0, 0) of work-group (0, 0, 0) reads `part[1]`, which invocation (1, 0, 0) of work-group \
+         (0, 0, 0) wrote in line 10, and no `workgroupBarrier` is in between (4 times)\n    if (l > 0u) { part[l] += part[l - 1u]; }\n\
+         kernel race.wgsl: 1 fault found; made up: 2x1x1 workgroups of 4x1x1, params.n = 8, params.scale = 1, x of 32 bytes, y of 32 \
+         bytes\n"
+    );
+    let ran = place.kiln("check race.wgsl --size 8 --value params.scale=2 --json");
+    assert_eq!(ran.code, Some(1));
+    let report = ran.json();
+    let finding = &report["findings"][0];
+    assert_eq!((&finding["kind"], &finding["line"], &finding["index"]), (&"race".into(), &10.into(), &1.into()));
+    assert_eq!(finding["other"]["global_id"], serde_json::json!([1, 0, 0]));
+    assert_eq!(report["made_up"], serde_json::json!(["params.n = 8", "x of 32 bytes", "y of 32 bytes"]));
+}
+
+#[test]
+fn a_sound_kernel_is_told_to_be_one_and_a_broken_one_does_not_run() {
+    let place = Place::new();
+    ["saxpy.wgsl", "bad.wgsl", "x.npy"].iter().for_each(|name| place.fixture(name));
+    let report = place.json("check saxpy.wgsl --in x=x.npy --size 100 --value alpha=2");
+    assert_eq!(report["findings"], serde_json::json!([]));
+    assert_eq!(report["made_up"], serde_json::json!(["y of 400 bytes"]));
+    // One more in `y` than there is in `x`.
+    let ran = place.kiln("check saxpy.wgsl --in x=x.npy --shape y=101 --size 100");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("invocation (100, 0, 0) of work-group (1, 0, 0) reads index 100 of `x`"), "{}", ran.out);
+    for line in ["check bad.wgsl", "check none.wgsl", "check saxpy.wgsl --value beta=1", "check"] {
+        let ran = place.kiln(line);
+        assert_eq!(ran.code, Some(2), "{line}: {}", ran.out);
+        assert!(ran.err.starts_with("error: "), "{line}: {}", ran.err);
+    }
+}

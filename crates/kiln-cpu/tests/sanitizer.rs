@@ -1,0 +1,421 @@
+//! R2: the sanitizer finds each kind of planted fault where it is, and nothing in kernels that are sound.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use kiln_cpu::{CpuOptions, Finding, FindingKind};
+use kiln_runtime::{Device, Grid, KernelFlag, KernelOptions, KernelSource};
+
+fn open() -> Device {
+    kiln_cpu::open(CpuOptions::new().sanitized(true)).unwrap()
+}
+
+/// What is found in a kernel that writes `y`, of `len` words, with a read-only `x` beside it where it has one.
+fn found(text: &str, len: u32, workgroups: u32) -> Vec<Finding> {
+    found_with(text, len, workgroups, KernelOptions::default())
+}
+
+fn found_with(text: &str, len: u32, workgroups: u32, options: KernelOptions) -> Vec<Finding> {
+    let device = open();
+    let source = KernelSource::wgsl(format!("{DECLARED}{text}")).named("k.wgsl").options(options);
+    let kernel = device.kernel(source).unwrap();
+    let x = device.buffer_from(&(0..len).collect::<Vec<u32>>()).unwrap();
+    let mut y = device.buffer(4 * u64::from(len)).unwrap();
+    y.zero().unwrap();
+    let mut launch = kernel.launch().bind("y", &mut y).grid(Grid::workgroups([workgroups, 1, 1]));
+    if kernel.reflection().bindings.iter().any(|binding| binding.name == "x") {
+        launch = launch.bind("x", &x);
+    }
+    launch.submit().unwrap();
+    kiln_cpu::take_findings(&device)
+}
+
+/// One line, so that line 2 is the first of a test.
+const DECLARED: &str = "alias Id = vec3<u32>;\n";
+const Y: &str = "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n";
+const X_Y: &str = "@group(0) @binding(0) var<storage, read> x: array<u32>; @group(0) @binding(1) var<storage, read_write> y: array<u32>;\n";
+
+/// Kind, line, variable, index, and the first numbers of both invocations.
+type Row<'a> = (FindingKind, u32, Option<&'a str>, Option<u64>, u32, Option<u32>);
+
+fn row(finding: &Finding) -> Row<'_> {
+    let Finding { kind, line, variable, index, invocation, other, .. } = finding;
+    (*kind, *line, variable.as_deref(), *index, invocation.global_id[0], other.map(|other| other.global_id[0]))
+}
+
+#[track_caller]
+fn expect(found: &[Finding], expected: &[Row<'_>]) {
+    let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(found.iter().map(row).collect::<Vec<_>>(), expected, "{}", all.join("\n"));
+}
+
+#[test]
+fn an_index_beyond_a_buffer() {
+    let kernel = format!(
+        "{X_Y}@compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: Id) {{
+            let value = x[id.x * 2u];
+            if (id.x == 1u) {{
+                y[i32(id.x) - 2] = value;
+            }}
+        }}"
+    );
+    let found = found(&kernel, 10, 2);
+    expect(
+        &found,
+        &[
+            (FindingKind::OutOfBounds, 6, Some("y"), Some(u64::from(u32::MAX)), 1, None),
+            (FindingKind::OutOfBounds, 4, Some("x"), Some(10), 5, None),
+        ],
+    );
+    assert_eq!(
+        found.iter().map(|finding| (finding.length, finding.count)).collect::<Vec<_>>(),
+        [(Some(10), 1), (Some(10), 3)]
+    );
+    assert_eq!(found[1].column, 25);
+    assert_eq!(
+        found[0].to_string(),
+        "k.wgsl:6:17: out-of-bounds: invocation (1, 0, 0) of work-group (0, 0, 0) writes index 4294967295 (-1) of `y`, which has 10 \
+         elements"
+    );
+    let second = found[1].invocation;
+    assert_eq!((second.global_id, second.local_index, second.workgroup_id), ([5, 0, 0], 1, [1, 0, 0]));
+}
+
+#[test]
+fn an_index_beyond_arrays_of_known_lengths() {
+    let kernel = format!(
+        "{Y}var<workgroup> tile: array<array<u32, 3>, 2>;
+        @compute @workgroup_size(1) fn main(@builtin(num_workgroups) n: Id, @builtin(workgroup_id) g: Id) {{
+            var own = array<u32, 4>(1, 2, 3, 4);
+            tile[n.x][0] = 5u;
+            tile[1][n.x + 1u] = own[n.x + 2u];
+            let value = array<u32, 2>(1, 2);
+            y[g.x] = value[n.x];
+            atomicAdd(&counts[n.x], 1u);
+        }}
+        var<workgroup> counts: array<atomic<u32>, 2>;"
+    );
+    let found = found(&kernel, 2, 2);
+    let kind = FindingKind::OutOfBounds;
+    expect(
+        &found,
+        &[
+            (kind, 6, Some("tile"), Some(2), 0, None),
+            (kind, 7, Some("own"), Some(4), 0, None),
+            (kind, 7, Some("tile"), Some(3), 0, None),
+            (kind, 9, None, Some(2), 0, None),
+            (kind, 10, Some("counts"), Some(2), 0, None),
+        ],
+    );
+    assert_eq!(found.iter().map(|finding| finding.length.unwrap()).collect::<Vec<_>>(), [2, 4, 3, 2, 2]);
+}
+
+#[test]
+fn a_race_inside_of_a_work_group() {
+    let kernel = |barrier: &str| {
+        format!(
+            "{Y}var<workgroup> part: array<u32, 8>;
+            @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{
+                part[l] = l;
+                {barrier}
+                y[l] = part[(l + 1u) % 8u];
+            }}"
+        )
+    };
+    let found_without = found(&kernel(""), 8, 1);
+    // The first one reads before the second one writes, which nothing was written to then.
+    let (race, unwritten) = (FindingKind::Race, FindingKind::Uninitialised);
+    expect(
+        &found_without,
+        &[(unwritten, 7, Some("part"), Some(1), 0, None), (race, 5, Some("part"), Some(1), 1, Some(0))],
+    );
+    assert_eq!(
+        found_without[1].message,
+        "invocation (1, 0, 0) of work-group (0, 0, 0) writes `part[1]`, which invocation (0, 0, 0) of work-group (0, 0, 0) read in \
+         line 7, and no `workgroupBarrier` is in between"
+    );
+    assert_eq!((found_without[1].other_line, found_without[1].count), (Some(7), 8));
+    expect(&found(&kernel("workgroupBarrier();"), 8, 1), &[]);
+    // It orders buffers, and not the memory of the work-group.
+    assert!(found(&kernel("storageBarrier();"), 8, 1).iter().any(|finding| finding.kind == race));
+}
+
+#[test]
+fn a_race_in_a_buffer_needs_the_barrier_of_buffers() {
+    let kernel = |barrier: &str| {
+        format!(
+            "{Y}@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{
+                y[l] = l;
+                {barrier}();
+                y[l + 8u] = y[7u - l];
+            }}"
+        )
+    };
+    let found_other = found(&kernel("workgroupBarrier"), 16, 1);
+    expect(&found_other, &[(FindingKind::Race, 6, Some("y"), Some(7), 0, Some(7))]);
+    assert!(
+        found_other[0].message.ends_with("wrote in line 4, and no `storageBarrier` is in between"),
+        "{}",
+        found_other[0]
+    );
+    expect(&found(&kernel("storageBarrier"), 16, 1), &[]);
+}
+
+#[test]
+fn a_race_between_work_groups() {
+    let kernel = format!(
+        "{X_Y}@compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: Id) {{
+            y[id.x / 2u] += x[id.x];
+        }}"
+    );
+    let found_inside = found(&kernel, 4, 2);
+    expect(&found_inside, &[(FindingKind::Race, 4, Some("y"), Some(0), 1, Some(0))]);
+    let kernel = format!(
+        "{Y}@compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: Id) {{
+            y[id.x % 2u] = 1u;
+        }}"
+    );
+    let found_between = found(&kernel, 4, 2);
+    expect(&found_between, &[(FindingKind::Race, 4, Some("y"), Some(0), 2, Some(0))]);
+    assert!(
+        found_between[0].message.ends_with("and work-groups of a dispatch run in no order"),
+        "{}",
+        found_between[0]
+    );
+    assert_eq!(found_between[0].count, 2);
+}
+
+#[test]
+fn members_of_structs_and_halves_of_words_are_memory_of_their_own() {
+    let kernel = "enable f16;
+        struct All { total: u32, pairs: array<vec2<f16>> }
+        @group(0) @binding(1) var<storage, read_write> y: All;
+        @compute @workgroup_size(2) fn main(@builtin(local_invocation_index) l: u32) {
+            y.pairs[0][l] = f16(l);
+            if (l == 0u) { y.total = 1u; }
+        }";
+    let device = open();
+    let run = |text: &str| {
+        let kernel = device.kernel(KernelSource::wgsl(text)).unwrap();
+        let mut y = device.buffer_from(&[0u32; 4]).unwrap();
+        kernel.launch().bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
+        kiln_cpu::take_findings(&device)
+    };
+    expect(&run(kernel), &[]);
+    let found = run(&kernel.replace("pairs[0][l]", "pairs[2][0]"));
+    expect(&found, &[(FindingKind::Race, 5, Some("y"), Some(2), 1, Some(0))]);
+    expect(&run(&kernel.replace("if (l == 0u) ", "")), &[(FindingKind::Race, 6, Some("y"), None, 1, Some(0))]);
+}
+
+#[test]
+fn memory_of_a_work_group_that_nothing_was_written_to() {
+    let kernel = format!(
+        "{Y}var<workgroup> part: array<vec4<u32>, 4>;
+        @compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: Id, @builtin(local_invocation_index) l: u32) {{
+            part[l].x = l;
+            workgroupBarrier();
+            let first = part[0].xy;
+            y[id.x] = first.x + part[3].y;
+        }}"
+    );
+    // All of them begin anew with each work-group. A vector of which a part was written is no fault.
+    let found = found(&kernel, 4, 2);
+    expect(&found, &[(FindingKind::Uninitialised, 8, Some("part"), Some(3), 0, None)]);
+    assert_eq!(found[0].count, 4);
+}
+
+#[test]
+fn atomics_begin_as_zeros_unless_the_kernel_does_without() {
+    let kernel = format!(
+        "{Y}var<workgroup> count: atomic<u32>;
+        @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) l: u32) {{
+            y[l] = atomicAdd(&count, 1u);
+        }}"
+    );
+    expect(&found(&kernel, 4, 1), &[]);
+    let options = KernelOptions { flags: [KernelFlag::UninitialisedWorkgroup].into(), ..KernelOptions::default() };
+    let found = found_with(&kernel, 4, 1, options);
+    expect(&found, &[(FindingKind::Uninitialised, 5, Some("count"), None, 0, None)]);
+}
+
+#[test]
+fn a_variable_that_nothing_was_written_to() {
+    let kernel = format!(
+        "{X_Y}var<private> last: u32;
+        @compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: Id) {{
+            var sums: array<u32, 4>;
+            var found: u32;
+            for (var i = 0u; i < 3u; i++) {{ sums[i] = x[i]; }}
+            if (id.x == 0u) {{ found = 7u; last = 1u; }}
+            y[id.x] = sums[2] + sums[3 * id.x];
+            y[id.x] += found;
+            y[id.x] += last;
+        }}"
+    );
+    let kind = FindingKind::Uninitialised;
+    expect(
+        &found(&kernel, 4, 1),
+        &[
+            (kind, 9, Some("sums"), None, 1, None),
+            (kind, 10, Some("found"), None, 1, None),
+            (kind, 11, Some("last"), None, 1, None),
+        ],
+    );
+}
+
+#[test]
+fn a_barrier_that_not_all_reach() {
+    let kernel = |body: &str| {
+        format!(
+            "{X_Y}var<workgroup> part: array<u32, 8>;
+            @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{
+                part[l] = x[l];
+                {body}
+                y[l] = part[7u - l];
+            }}"
+        )
+    };
+    let kind = FindingKind::DivergentBarrier;
+    let found_if = found(&kernel("if (l < 4u) { workgroupBarrier(); }"), 8, 2);
+    expect(&found_if, &[(kind, 6, None, None, 4, Some(3))]);
+    assert!(found_if[0].message.contains("which is 0 for invocation (4, 0, 0)"), "{}", found_if[0]);
+    assert_eq!((found_if[0].column, found_if[0].count), (21, 2));
+
+    let found_return = found(&kernel("if (l == 5u) { return; }\n workgroupBarrier();"), 8, 1);
+    expect(&found_return, &[(kind, 7, None, None, 0, Some(5))]);
+    assert!(
+        found_return[0]
+            .message
+            .ends_with("waits at a barrier, and invocation (5, 0, 0) of work-group (0, 0, 0) has returned")
+    );
+
+    let found_loop = found(&kernel("for (var i = 0u; i < 4u + l / 7u; i++) { workgroupBarrier(); }"), 8, 1);
+    expect(&found_loop, &[(kind, 6, None, None, 7, Some(6))]);
+
+    let clean = "for (var i = 0u; i < 4u; i++) { if (x[0] == 0u) { workgroupBarrier(); } }\nif (l == 9u) { return; }";
+    expect(&found(&kernel(&format!("{clean}\nworkgroupBarrier();")), 8, 1), &[]);
+}
+
+#[test]
+fn nan_made_of_numbers_that_reaches_memory() {
+    let kernel = |value: &str| {
+        format!(
+            "@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+            @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: Id) {{
+                let f = f32(id.x);
+                let value = {value};
+                y[id.x] = value + 1.0;
+            }}"
+        )
+    };
+    let kind = FindingKind::NotANumber;
+    let found_sqrt = found(&kernel("sqrt(1.0 - f)"), 4, 1);
+    expect(&found_sqrt, &[(kind, 5, Some("y"), None, 2, None)]);
+    assert_eq!(
+        found_sqrt[0].message,
+        "invocation (2, 0, 0) of work-group (0, 0, 0) makes NaN of -1, which line 6 writes to `y`"
+    );
+    assert_eq!(found_sqrt[0].count, 2);
+    let found_quotient = found(&kernel("exp(f * 1000.0) / exp(f * 1000.0)"), 4, 1);
+    expect(&found_quotient, &[(kind, 5, Some("y"), None, 1, None)]);
+    assert!(found_quotient[0].message.contains("makes NaN of inf and inf"), "{}", found_quotient[0]);
+    // Nobody sees the one that is not selected, and what comes in as NaN was not made here.
+    expect(&found(&kernel("select(f / f, 0.0, f == 0.0)"), 4, 1), &[]);
+    expect(&found(&kernel("bitcast<f32>(0x7fc00001u + id.x) * 2.0"), 4, 1), &[]);
+}
+
+/// Kernels as people write them, without a fault: nothing is found.
+#[test]
+fn sound_kernels_are_silent() {
+    let saxpy = "y[id.x] = y[id.x] + 3u * x[id.x];";
+    let reduce = "part[l] = x[id.x]; workgroupBarrier();
+        for (var step = 32u; step > 0u; step >>= 1u) { if (l < step) { part[l] += part[l + step]; } workgroupBarrier(); }
+        if (l == 0u) { y[g.x] = part[0]; }";
+    let scan = "part[l] = x[id.x]; workgroupBarrier();
+        for (var step = 1u; step < 64u; step <<= 1u) {
+            var value = part[l]; if (l >= step) { value += part[l - step]; }
+            workgroupBarrier(); part[l] = value; workgroupBarrier();
+        }
+        y[id.x] = part[l];";
+    let uniform = "if (l == 0u) { part[0] = x[g.x]; } let value = workgroupUniformLoad(&part[0]);
+        if (value > 0u) { workgroupBarrier(); } part[l] = value; y[id.x] = part[l];";
+    let neighbours = "var sum = x[id.x]; if (id.x > 0u) { sum += x[id.x - 1u]; } y[id.x] = sum;";
+    for body in [saxpy, reduce, scan, uniform, neighbours] {
+        let kernel = format!(
+            "{X_Y}var<workgroup> part: array<u32, 64>;
+            @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: Id, @builtin(workgroup_id) g: Id,
+                @builtin(local_invocation_index) l: u32) {{ {body} }}"
+        );
+        expect(&found(&kernel, 256, 4), &[]);
+    }
+    let histogram = "@group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<atomic<u32>>;
+        var<workgroup> bins: array<atomic<u32>, 16>;
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: Id, @builtin(local_invocation_index) l: u32) {
+            if (l < 16u) { atomicStore(&bins[l], 0u); }
+            workgroupBarrier();
+            atomicAdd(&bins[x[id.x] % 16u], 1u);
+            workgroupBarrier();
+            if (l < 16u) { atomicAdd(&y[l], atomicLoad(&bins[l])); }
+        }";
+    expect(&found(histogram, 256, 4), &[]);
+}
+
+/// The tiled product of the README of many a library, on sizes that are no multiple of the tile.
+#[test]
+fn a_tiled_product_is_silent() {
+    const MATMUL: &str = "
+        @group(0) @binding(0) var<storage, read> a: array<f32>;
+        @group(0) @binding(1) var<storage, read> b: array<f32>;
+        @group(0) @binding(2) var<storage, read_write> c: array<f32>;
+        @group(0) @binding(3) var<uniform> n: u32;
+        var<workgroup> ta: array<array<f32, 8>, 8>;
+        var<workgroup> tb: array<array<f32, 8>, 8>;
+        fn at(row: u32, column: u32, wants_a: bool) -> f32 {
+            if (row >= n || column >= n) { return 0.0; }
+            if (wants_a) { return a[row * n + column]; }
+            return b[row * n + column];
+        }
+        @compute @workgroup_size(8, 8)
+        fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_id) l: vec3<u32>) {
+            var sum = 0.0;
+            for (var k = 0u; k < n; k += 8u) {
+                ta[l.y][l.x] = at(id.y, k + l.x, true);
+                tb[l.y][l.x] = at(k + l.y, id.x, false);
+                workgroupBarrier();
+                for (var i = 0u; i < 8u; i++) { sum += ta[l.y][i] * tb[i][l.x]; }
+                workgroupBarrier();
+            }
+            if (id.x < n && id.y < n) { c[id.y * n + id.x] = sum; }
+        }";
+    let device = open();
+    let run = |text: &str| {
+        let kernel = device.kernel(KernelSource::wgsl(text)).unwrap();
+        let n = 20usize;
+        let (a, b) =
+            (device.buffer_from(&vec![2.0f32; n * n]).unwrap(), device.buffer_from(&vec![0.5f32; n * n]).unwrap());
+        let mut c = device.buffer_of::<f32>(n * n).unwrap();
+        let launch = kernel.launch().bind("a", &a).bind("b", &b).bind("c", &mut c).value("n", n as u32);
+        launch.grid(Grid::workgroups([3, 3, 1])).submit().unwrap();
+        assert_eq!(c.read().unwrap(), vec![n as f32; n * n]);
+        kiln_cpu::take_findings(&device)
+    };
+    expect(&run(MATMUL), &[]);
+    // Without the second barrier, the next round's tiles are written while others still read.
+    let second = MATMUL.rfind("workgroupBarrier();").unwrap();
+    let without = format!("{}{}", &MATMUL[..second], &MATMUL[second + "workgroupBarrier();".len()..]);
+    let found = run(&without);
+    assert!(!found.is_empty() && found.iter().all(|finding| finding.kind == FindingKind::Race), "{found:?}");
+}
+
+/// R7: a device that is not sanitized finds nothing, and one that is runs what others compiled with other code.
+#[test]
+fn only_a_sanitized_device_finds_anything() {
+    let plain = kiln_cpu::open(CpuOptions::new()).unwrap();
+    assert_ne!(plain.info().compiler, open().info().compiler);
+    let source = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(4) fn main() { y[9] = 1u; }";
+    let kernel = plain.kernel(KernelSource::wgsl(source)).unwrap();
+    let mut y = plain.buffer_of::<u32>(4).unwrap();
+    kernel.launch().bind("y", &mut y).over(4).unwrap();
+    assert!(kiln_cpu::take_findings(&plain).is_empty());
+}

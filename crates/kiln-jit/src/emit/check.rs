@@ -1,0 +1,309 @@
+//! Calls of the sanitizer, where a program is compiled with it: one invocation at a time, so that each has its own.
+
+use super::lanes::{Number, flags};
+use super::memory::{Base, Index, Pointer};
+use super::{Emitter, Operand, Result};
+use crate::analysis::{ActivationId, Variable, operands_of};
+use crate::sanitize::site::{Object, Site, Use};
+use crate::sanitize::{Event, NAN_SITE};
+use crate::types::Kind;
+use crate::{abi, helpers};
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use naga::{AddressSpace, BinaryOperator, Expression, Handle, Module, Span, StorageAccess, Type, TypeInner};
+
+impl Emitter<'_, '_> {
+    /// The number of a place that belongs to no variable.
+    pub(crate) fn plain_site(&mut self, what: Use, span: Span) -> u32 {
+        let object = Object::Own;
+        self.add_site(Site {
+            what,
+            object,
+            bytes: 0,
+            grain: 4,
+            first: 0,
+            stride: 0,
+            line: 0,
+            column: 0,
+            name: String::new(),
+            span,
+        })
+    }
+
+    /// Not every expression knows where it is; its statement does.
+    fn add_site(&mut self, mut site: Site) -> u32 {
+        if !site.span.is_defined() {
+            site.span = self.here;
+        }
+        self.sites.push(site);
+        self.sites.len() as u32 - 1
+    }
+
+    /// The number of a place that takes what a pointer leads to.
+    fn pointer_site(&mut self, pointer: &Pointer, what: Use, span: Span) -> Result<u32> {
+        let (mut bytes, mut grain) = (0, 4);
+        if !matches!(pointer.base, Base::Variable(_)) {
+            let found = self.leaves_of(pointer, span)?;
+            bytes = found.last().map_or(0, |leaf| leaf.offset + leaf.kind.bytes());
+            grain = found.iter().map(|leaf| leaf.kind.bytes()).min().unwrap_or(4);
+        }
+        let globals = &self.module.global_variables;
+        let (name, ty, object, start) = match pointer.base {
+            Base::Bound(place) => {
+                let found = self.bindings.iter().find(|(_, bound)| **bound == place);
+                let variable = found.map(|(handle, _)| &globals[*handle]);
+                let is_written = variable.is_some_and(|variable| match variable.space {
+                    AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
+                    _ => false,
+                });
+                let object = if is_written { Object::Bound(place) } else { Object::Own };
+                (variable.and_then(|variable| variable.name.clone()), variable.map(|variable| variable.ty), object, 0)
+            }
+            Base::Shared => {
+                let before = self.shared.iter().filter(|(_, start)| **start <= pointer.offset);
+                let found = before.max_by_key(|(_, start)| **start);
+                let variable = found.map(|(handle, _)| &globals[*handle]);
+                let start = found.map_or(0, |(_, start)| *start);
+                let name = variable.and_then(|variable| variable.name.clone());
+                (name, variable.map(|variable| variable.ty), Object::Shared, start)
+            }
+            Base::Variable(Variable::Private(handle)) => (globals[handle].name.clone(), None, Object::Own, 0),
+            Base::Variable(Variable::Local(id, handle)) => {
+                let function = self.analysis.activations[id].function;
+                (function.local_variables[handle].name.clone(), None, Object::Own, 0)
+            }
+        };
+        let (first, stride) = ty.map_or((0, 0), |ty| elements(self.module, ty));
+        let (first, name) = (first + start, name.unwrap_or_default());
+        Ok(self.add_site(Site { what, object, bytes, grain, first, stride, line: 0, column: 0, name, span }))
+    }
+
+    /// Calls the sanitizer.
+    pub(crate) fn event(&mut self, event: Event, site: u32, local: Value, numbers: [Value; 2]) {
+        let address_type = self.address_type();
+        let state = self.b.ins().load(address_type, flags().with_readonly().with_can_move(), self.call, abi::SANITIZER);
+        let helper = self.helper(helpers::event_place(event));
+        let site = self.i32(site.cast_signed());
+        self.b.ins().call_indirect(self.on_event, helper, &[state, site, local, numbers[0], numbers[1]]);
+    }
+
+    pub(crate) fn wide(&mut self, value: impl Into<i64>) -> Value {
+        self.b.ins().iconst(types::I64, value.into())
+    }
+
+    /// Whether an index is beyond the end; `None` where it is known not to be.
+    fn is_outside(&mut self, index: Index) -> Option<(Value, Value)> {
+        let number = self.lane(index.number, 0);
+        if let (Some(number), Some(length)) = (self.known(number), self.known(index.length))
+            && (number as u32) < length as u32
+        {
+            return None;
+        }
+        Some((self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, number, index.length), number))
+    }
+
+    fn report_outside(&mut self, site: u32, number: Value, length: Value) {
+        let numbers = [number, length].map(|value| self.b.ins().uextend(types::I64, value));
+        self.event(Event::OutOfBounds, site, self.gang, numbers);
+    }
+
+    /// Checks an index that is followed by another one, or that is into a value.
+    pub(crate) fn check_index(&mut self, pointer: Option<&Pointer>, index: Option<Index>, span: Span) -> Result<()> {
+        if !self.options.sanitize {
+            return Ok(());
+        }
+        let Some((index, (is_outside, number))) = index.and_then(|index| Some((index, self.is_outside(index)?))) else {
+            return Ok(());
+        };
+        let site = match pointer {
+            Some(pointer) => self.pointer_site(pointer, Use::Compute, span)?,
+            None => self.plain_site(Use::Compute, span),
+        };
+        self.when(is_outside, |e| e.report_outside(site, number, index.length));
+        Ok(())
+    }
+
+    /// Checks an access before it happens. One beyond the end is no other access.
+    pub(crate) fn check_access(&mut self, pointer: &Pointer, what: Use, span: Span) -> Result<()> {
+        if !self.options.sanitize {
+            return Ok(());
+        }
+        let what = if matches!(pointer.inner, TypeInner::Atomic(_)) { Use::Atomic } else { what };
+        let site = self.pointer_site(pointer, what, span)?;
+        let count = self.leaves_of(pointer, span)?.len();
+        let is_outside = pointer.index.and_then(|index| Some((index, self.is_outside(index)?)));
+        let Some((index, (is_outside, number))) = is_outside else {
+            self.note_access(pointer, site, count);
+            return Ok(());
+        };
+        self.either(
+            is_outside,
+            |e| {
+                e.report_outside(site, number, index.length);
+                Vec::new()
+            },
+            |e| {
+                e.note_access(pointer, site, count);
+                Vec::new()
+            },
+        );
+        Ok(())
+    }
+
+    fn note_access(&mut self, pointer: &Pointer, site: u32, count: usize) {
+        let zero = self.wide(0);
+        match pointer.base {
+            Base::Variable(variable) => {
+                let Some(first) = self.unwritten.get(&variable).copied() else { return };
+                let mut place = self.wide(first + pointer.offset);
+                if let Some(moved) = self.moved(pointer) {
+                    let moved = self.lane(moved, 0);
+                    let moved = self.b.ins().uextend(types::I64, moved);
+                    place = self.b.ins().iadd(place, moved);
+                }
+                let is_write = self.sites[site as usize].what == Use::Write;
+                let (event, count) = (if is_write { Event::Write } else { Event::Check }, self.wide(count as i64));
+                self.event(event, site, self.gang, [place, count]);
+            }
+            Base::Bound(_) | Base::Shared if self.sites[site as usize].object == Object::Own => {}
+            Base::Bound(_) | Base::Shared => {
+                let offset = match self.moved(pointer) {
+                    Some(moved) => {
+                        let moved = self.lane(moved, 0);
+                        let moved = self.b.ins().uextend(types::I64, moved);
+                        self.b.ins().iadd_imm_s(moved, i64::from(pointer.offset))
+                    }
+                    None => self.wide(pointer.offset),
+                };
+                self.event(Event::Access, site, self.gang, [offset, zero]);
+            }
+        }
+    }
+
+    /// Tells of NaN among numbers that are written to memory which outlives the invocation.
+    pub(crate) fn check_stored(&mut self, pointer: &Pointer, values: &[Number], span: Span) -> Result<()> {
+        if !self.options.sanitize || matches!(pointer.base, Base::Variable(_)) {
+            return Ok(());
+        }
+        let floats: Vec<Number> = values.iter().copied().filter(|number| number.kind.is_float()).collect();
+        if floats.is_empty() {
+            return Ok(());
+        }
+        let site = self.pointer_site(pointer, Use::Compute, span)?;
+        for number in floats {
+            let value = self.lane(number, 0);
+            let is_nan = self.b.ins().fcmp(FloatCC::NotEqual, value, value);
+            self.when(is_nan, |e| {
+                let bits = e.bits_of(value);
+                let (bits, zero) = (e.b.ins().uextend(types::I64, bits), e.wide(0));
+                e.event(Event::StoreNotANumber, site, e.gang, [bits, zero]);
+            });
+        }
+        Ok(())
+    }
+
+    /// Marks NaN that arithmetic made of numbers with the place where it did.
+    pub(crate) fn check_number(
+        &mut self,
+        id: ActivationId,
+        expression: Handle<Expression>,
+        operand: Operand,
+    ) -> Result<Operand> {
+        use BinaryOperator as Op;
+        let given = &self.analysis.activations[id].function.expressions[expression];
+        let is_arithmetic = match given {
+            Expression::Binary { op, .. } => {
+                matches!(op, Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Modulo)
+            }
+            Expression::Math { .. } => true,
+            _ => false,
+        };
+        let Operand::Numbers(mut numbers) = operand else { return Ok(operand) };
+        if !self.options.sanitize || !is_arithmetic || !numbers.iter().any(|number| number.kind.is_float()) {
+            return Ok(Operand::Numbers(numbers));
+        }
+        let mut operands = Vec::new();
+        operands_of(given, &mut |operand| operands.push(operand));
+        let mut inputs = Vec::new();
+        for operand in operands {
+            inputs.extend(self.numbers(id, operand)?.into_iter().filter(|number| number.kind.is_float()));
+        }
+        if inputs.is_empty() {
+            return Ok(Operand::Numbers(numbers));
+        }
+        let inputs: Vec<Value> = inputs.into_iter().map(|number| self.lane(number, 0)).collect();
+        let mut is_clean = self.b.ins().iconst(types::I8, 1);
+        for input in &inputs {
+            let is_number = self.b.ins().fcmp(FloatCC::Equal, *input, *input);
+            is_clean = self.b.ins().band(is_clean, is_number);
+        }
+        let site = self.plain_site(Use::Compute, self.span(id, expression));
+        let mark = f32::from_bits(0x7fc0_0000 | ((site + 1) & NAN_SITE));
+        let shown = if numbers.len() == 1 && inputs.len() <= 2 { inputs } else { Vec::new() };
+        for number in numbers.iter_mut().filter(|number| number.kind.is_float()) {
+            let value = self.lane(*number, 0);
+            let is_nan = self.b.ins().fcmp(FloatCC::NotEqual, value, value);
+            let is_made = self.b.ins().band(is_nan, is_clean);
+            self.when(is_made, |e| e.report_nan(site, &shown));
+            let mark = self.b.ins().f32const(mark);
+            let value = self.b.ins().select(is_made, mark, value);
+            *number = Number::same(number.kind, value);
+        }
+        Ok(Operand::Numbers(numbers))
+    }
+
+    fn report_nan(&mut self, site: u32, operands: &[Value]) {
+        let mut bits = self.wide(0);
+        for (place, operand) in operands.iter().enumerate() {
+            let word = self.bits_of(*operand);
+            let word = self.b.ins().uextend(types::I64, word);
+            let word = self.b.ins().ishl_imm_u(word, 32 * place as i64);
+            bits = self.b.ins().bor(bits, word);
+        }
+        let count = self.wide(operands.len() as i64);
+        self.event(Event::NotANumber, site, self.gang, [bits, count]);
+    }
+
+    /// Notes what the running invocation says about the way of the work-group.
+    pub(crate) fn check_decision(&mut self, number: Number, span: Span) {
+        if !self.options.sanitize {
+            return;
+        }
+        let value = self.lane(number, 0);
+        let value = match number.kind {
+            Kind::I32 => self.b.ins().sextend(types::I64, value),
+            _ => self.b.ins().uextend(types::I64, value),
+        };
+        let (site, zero) = (self.plain_site(Use::Control, span), self.wide(0));
+        self.event(Event::Decide, site, self.gang, [value, zero]);
+    }
+
+    /// Notes that a variable of the running invocation begins without a value.
+    pub(crate) fn forget(&mut self, variable: Variable, count: usize) {
+        if !self.options.sanitize {
+            return;
+        }
+        let next = self.unwritten_count;
+        let first = *self.unwritten.entry(variable).or_insert(next);
+        if first == next {
+            self.unwritten_count += count as u32;
+        }
+        let numbers = [self.wide(first), self.wide(count as i64)];
+        self.event(Event::Forget, 0, self.gang, numbers);
+    }
+}
+
+/// Where the elements of a variable begin, and the bytes from one to the next; 0 where it has none.
+fn elements(module: &Module, ty: Handle<Type>) -> (u32, u32) {
+    match &module.types[ty].inner {
+        TypeInner::Array { stride, .. } => (0, *stride),
+        TypeInner::Struct { members, .. } => match members.last() {
+            Some(last) => match module.types[last.ty].inner {
+                TypeInner::Array { stride, .. } => (last.offset, stride),
+                _ => (0, 0),
+            },
+            None => (0, 0),
+        },
+        _ => (0, 0),
+    }
+}

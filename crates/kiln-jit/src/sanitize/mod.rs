@@ -1,0 +1,405 @@
+//! Watches a kernel while it runs, one invocation after the other, and says what is wrong with it.
+//!
+//! The code calls the functions at the end of this file at each access, barrier and decision of a work-group, with the number of the
+//! place in the program. `shadow` remembers who touched what, `site` knows the places, `finding` is what comes out.
+
+mod finding;
+pub(crate) mod shadow;
+pub(crate) mod site;
+
+pub use finding::{Finding, FindingKind, Invocation};
+
+use crate::abi::Helper;
+use shadow::{Access, Shadow, invocation, place_of};
+use site::{Object, Site, Use};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A dispatch that is watched: its size, and what is known about it.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// The kernel, as findings name it.
+    pub kernel: String,
+    /// Invocations of a work-group along each axis.
+    pub workgroup_size: [u32; 3],
+    /// Work-groups along each axis.
+    pub workgroups: [u32; 3],
+    /// The number of the first work-group, where the dispatch is a part of a larger grid.
+    pub first_workgroup: [u32; 3],
+    /// Whether the memory of a work-group begins as zeros, which atomics may rely on.
+    pub zero_workgroup: bool,
+}
+
+/// What is known about a running dispatch.
+#[derive(Debug)]
+pub struct Sanitizer {
+    watched: Watched,
+    sites: Arc<[Site]>,
+    group: u64,
+    /// Whether the work-group went a way that it cannot go, so that nothing it does later is to be trusted.
+    is_astray: bool,
+    /// Barriers that order accesses to buffers, and to the memory of the work-group.
+    buffer_epoch: u32,
+    shared_epoch: u32,
+    buffers: Vec<Shadow>,
+    shared: Shadow,
+    /// What the invocation before said about a decision: its place in the work-group, and the value.
+    decisions: HashMap<u32, (u32, i64)>,
+    /// The first invocation that is at the barrier, and the first that will never be.
+    arrived: Option<u32>,
+    returned: Option<u32>,
+    /// Scalars of the variables of each invocation that nothing was written to.
+    unwritten: Vec<Vec<bool>>,
+    /// Where NaN was made last at a site: by whom, and of what.
+    births: HashMap<u32, (u64, Vec<f32>)>,
+    findings: Vec<Finding>,
+}
+
+impl Sanitizer {
+    pub(crate) fn new(watched: Watched, sites: &Arc<[Site]>) -> Self {
+        let grain = |object: Object| {
+            sites.iter().filter(|site| site.object == object).map(|site| site.grain).min().unwrap_or(4)
+        };
+        let places = sites.iter().filter_map(|site| match site.object {
+            Object::Bound(place) => Some(place + 1),
+            _ => None,
+        });
+        let count = places.max().unwrap_or(0);
+        Self {
+            buffers: (0..count).map(|place| Shadow::new(grain(Object::Bound(place)), false)).collect(),
+            shared: Shadow::new(grain(Object::Shared), true),
+            watched,
+            sites: Arc::clone(sites),
+            group: 0,
+            is_astray: false,
+            buffer_epoch: 0,
+            shared_epoch: 0,
+            decisions: HashMap::new(),
+            arrived: None,
+            returned: None,
+            unwritten: Vec::new(),
+            births: HashMap::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// What was found, the first thing first.
+    pub fn into_findings(self) -> Vec<Finding> {
+        self.findings
+    }
+
+    fn invocation(&self, who: u64) -> Invocation {
+        let (group, local_index) = place_of(who);
+        let split = |number: u64, [x, y, _]: [u32; 3]| {
+            let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
+            [number % x, number / x % y, number / x / y].map(|number| number as u32)
+        };
+        let (group, local) =
+            (split(group, self.watched.workgroups), split(local_index.into(), self.watched.workgroup_size));
+        let workgroup_id = std::array::from_fn(|axis| group[axis] + self.watched.first_workgroup[axis]);
+        let global_id = std::array::from_fn(|axis| {
+            let first: u32 = workgroup_id[axis];
+            first.wrapping_mul(self.watched.workgroup_size[axis]).wrapping_add(local[axis])
+        });
+        Invocation { global_id, local_index, workgroup_id }
+    }
+
+    fn who(&self, local: u32) -> u64 {
+        invocation(self.group, local)
+    }
+
+    /// The element that a byte of an object is in, and the variable with it.
+    fn element(site: &Site, offset: u64) -> (Option<u64>, String) {
+        let index = (site.stride > 0)
+            .then(|| offset.checked_sub(site.first.into()).map(|offset| offset / u64::from(site.stride)))
+            .flatten();
+        let name = match index {
+            Some(index) => format!("`{}[{index}]`", site.name),
+            None => format!("`{}`", site.name),
+        };
+        (index, name)
+    }
+
+    /// Tells a finding, or that it was seen again.
+    fn report(&mut self, mut finding: Finding) {
+        if self.is_astray {
+            return;
+        }
+        finding.kernel.clone_from(&self.watched.kernel);
+        Finding::add(&mut self.findings, finding);
+    }
+
+    fn finding(&self, kind: FindingKind, site: &Site, who: u64, message: String) -> Finding {
+        Finding {
+            kind,
+            kernel: String::new(),
+            line: site.line,
+            column: site.column,
+            variable: Some(site.name.clone()).filter(|name| !name.is_empty()),
+            index: None,
+            length: None,
+            invocation: self.invocation(who),
+            other: None,
+            other_line: None,
+            message,
+            count: 1,
+        }
+    }
+
+    fn begin_group(&mut self, number: u64) {
+        self.group = number;
+        self.is_astray = false;
+        self.decisions.clear();
+        self.births.clear();
+    }
+
+    fn access(&mut self, number: u32, local: u32, offset: u64) {
+        let sites = Arc::clone(&self.sites);
+        let Some(site) = sites.get(number as usize) else { return };
+        let (who, group) = (self.who(local), self.group);
+        let (shadow, epoch) = match site.object {
+            Object::Bound(place) => match self.buffers.get_mut(place as usize) {
+                Some(shadow) => (shadow, self.buffer_epoch),
+                None => return,
+            },
+            Object::Shared => (&mut self.shared, self.shared_epoch),
+            Object::Own => return,
+        };
+        let access = Access { who, epoch, site: number };
+        let may_begin_as_zeros = site.what == Use::Atomic && self.watched.zero_workgroup;
+        let is_unwritten = site.object == Object::Shared
+            && site.what != Use::Write
+            && !may_begin_as_zeros
+            && shadow.is_untouched(offset, site.bytes, group);
+        let race = match site.what {
+            Use::Read => shadow.read(offset, site.bytes, access),
+            Use::Write => shadow.write(offset, site.bytes, access),
+            _ => {
+                shadow.set(offset, site.bytes, access);
+                None
+            }
+        };
+        if is_unwritten {
+            self.report_unwritten(site, who, Some(offset));
+        }
+        if let Some((byte, earlier)) = race {
+            self.report_race(site, byte, access, earlier, &sites);
+        }
+    }
+
+    fn report_race(&mut self, site: &Site, byte: u64, access: Access, earlier: Access, sites: &[Site]) {
+        let Some(other) = sites.get(earlier.site as usize) else { return };
+        let (index, name) = Self::element(site, byte);
+        let (present, past) = match (site.what, other.what) {
+            (Use::Write, Use::Write) => ("writes", "wrote"),
+            (Use::Write, _) => ("writes", "read"),
+            _ => ("reads", "wrote"),
+        };
+        let between = match (access.who >> 16 == earlier.who >> 16, site.object) {
+            (false, _) => "and work-groups of a dispatch run in no order",
+            (true, Object::Shared) => "and no `workgroupBarrier` is in between",
+            (true, _) => "and no `storageBarrier` is in between",
+        };
+        let (second, first) = (self.invocation(access.who), self.invocation(earlier.who));
+        let message = format!("{second} {present} {name}, which {first} {past} in line {}, {between}", other.line);
+        let finding = Finding {
+            index,
+            other: Some(first),
+            other_line: Some(other.line),
+            ..self.finding(FindingKind::Race, site, access.who, message)
+        };
+        self.report(finding);
+    }
+
+    fn report_unwritten(&mut self, site: &Site, who: u64, offset: Option<u64>) {
+        let (index, name) = offset.map_or_else(|| (None, format!("`{}`", site.name)), |at| Self::element(site, at));
+        let message = format!("{} reads {name}, which nothing was written to", self.invocation(who));
+        let finding = Finding { index, ..self.finding(FindingKind::Uninitialised, site, who, message) };
+        self.report(finding);
+    }
+
+    fn out_of_bounds(&mut self, number: u32, local: u32, index: u64, length: u64) {
+        let sites = Arc::clone(&self.sites);
+        let Some(site) = sites.get(number as usize) else { return };
+        let who = self.who(local);
+        let verb = match site.what {
+            Use::Read => "reads",
+            Use::Write => "writes",
+            Use::Atomic => "changes",
+            Use::Control | Use::Compute => "uses",
+        };
+        let name = if site.name.is_empty() { "a value".to_string() } else { format!("`{}`", site.name) };
+        // An index below zero is a large one.
+        let shown = match u32::try_from(index) {
+            Ok(index) if index > i32::MAX.cast_unsigned() => format!("{index} ({})", index.cast_signed()),
+            _ => index.to_string(),
+        };
+        let message = format!("{} {verb} index {shown} of {name}, which has {length} elements", self.invocation(who));
+        let finding = Finding {
+            index: Some(index),
+            length: Some(length),
+            ..self.finding(FindingKind::OutOfBounds, site, who, message)
+        };
+        self.report(finding);
+    }
+
+    fn arrive(&mut self, local: u32, is_here: bool) {
+        let first = if is_here { &mut self.arrived } else { &mut self.returned };
+        first.get_or_insert(local);
+    }
+
+    fn barrier(&mut self, number: u32, orders_buffers: bool, orders_shared: bool) {
+        self.buffer_epoch += u32::from(orders_buffers);
+        self.shared_epoch += u32::from(orders_shared);
+        let (arrived, returned) = (self.arrived.take(), self.returned.take());
+        if let (Some(here), Some(gone)) = (arrived, returned) {
+            let gone = self.invocation(self.who(gone));
+            let here_text = self.invocation(self.who(here));
+            self.report_divergence(
+                number,
+                here,
+                gone,
+                format!("{here_text} waits at a barrier, and {gone} has returned"),
+            );
+        }
+    }
+
+    fn decide(&mut self, number: u32, local: u32, value: i64) {
+        let before = self.decisions.insert(number, (local, value));
+        // In order: with a number that is not larger, the next round has begun.
+        if let Some((other, said)) = before.filter(|(other, said)| *other < local && *said != value) {
+            let (second, first) = (self.invocation(self.who(local)), self.invocation(self.who(other)));
+            let message =
+                format!("a barrier depends on this condition, which is {value} for {second} and {said} for {first}");
+            self.report_divergence(number, local, first, message);
+        }
+    }
+
+    fn report_divergence(&mut self, number: u32, local: u32, other: Invocation, message: String) {
+        let sites = Arc::clone(&self.sites);
+        let Some(site) = sites.get(number as usize) else { return };
+        let finding = self.finding(FindingKind::DivergentBarrier, site, self.who(local), message);
+        self.report(Finding { other: Some(other), ..finding });
+        self.is_astray = true;
+    }
+
+    /// The scalars of an invocation's variables.
+    fn own(&mut self, local: u32, first: u32, count: u32) -> &mut [bool] {
+        let (local, first, end) = (local as usize, first as usize, (first + count) as usize);
+        if self.unwritten.len() <= local {
+            self.unwritten.resize(local + 1, Vec::new());
+        }
+        let own = &mut self.unwritten[local];
+        if own.len() < end {
+            own.resize(end, false);
+        }
+        &mut own[first..end]
+    }
+
+    fn check_own(&mut self, number: u32, local: u32, first: u32, count: u32) {
+        if self.own(local, first, count).contains(&false) {
+            return;
+        }
+        let sites = Arc::clone(&self.sites);
+        let Some(site) = sites.get(number as usize) else { return };
+        self.report_unwritten(site, self.who(local), None);
+    }
+
+    fn not_a_number(&mut self, number: u32, local: u32, operands: Vec<f32>) {
+        let who = self.who(local);
+        self.births.insert(number, (who, operands));
+    }
+
+    fn store_not_a_number(&mut self, stored: u32, bits: u32) {
+        let sites = Arc::clone(&self.sites);
+        let Some(number) = (bits & NAN_SITE).checked_sub(1) else { return };
+        let Some((who, operands)) = self.births.get(&number).cloned() else { return };
+        let (Some(site), Some(stored)) = (sites.get(number as usize), sites.get(stored as usize)) else { return };
+        let of = match &operands[..] {
+            [] => "of numbers".to_string(),
+            operands => {
+                format!("of {}", operands.iter().map(|number| number.to_string()).collect::<Vec<_>>().join(" and "))
+            }
+        };
+        let (name, line) = (&stored.name, stored.line);
+        let message = format!("{} makes NaN {of}, which line {line} writes to `{name}`", self.invocation(who));
+        let finding = Finding {
+            variable: Some(name.clone()),
+            other_line: Some(line),
+            ..self.finding(FindingKind::NotANumber, site, who, message)
+        };
+        self.report(finding);
+    }
+}
+
+/// The bits of a NaN that name the site where it was made, counted from 1: arithmetic hands them on.
+pub(crate) const NAN_SITE: u32 = (1 << 22) - 1;
+
+/// What the code calls, by its place behind the other functions of the table. All of them take the sanitizer, the number of a site, the
+/// place of the invocation in its work-group, and two numbers more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A work-group begins: its number.
+    Group,
+    /// An access: the byte in its object.
+    Access,
+    /// An index that is beyond the end: the index, the length.
+    OutOfBounds,
+    /// An invocation is at a barrier, or has returned before: whether it is here.
+    Arrive,
+    /// All are at a barrier: whether it orders buffers, whether the memory of the work-group.
+    Barrier,
+    /// What an invocation says about the way of the work-group: the value.
+    Decide,
+    /// A variable of an invocation begins without a value, is written, is read: the first scalar, and how many.
+    Forget,
+    Write,
+    Check,
+    /// Arithmetic made NaN: the bits of two operands, and how many there are.
+    NotANumber,
+    /// NaN reaches memory: its bits.
+    StoreNotANumber,
+}
+
+/// A function that code calls.
+pub(crate) type OnEvent = unsafe extern "C" fn(*mut c_void, u32, u32, u64, u64);
+
+macro_rules! events {
+    ($($event:ident: |$state:ident, $site:ident, $local:ident, $a:ident, $b:ident| $body:expr;)+) => {
+        $(
+            /// # Safety
+            /// `state` is null, or points to a [`Sanitizer`] that nobody else uses.
+            #[allow(non_snake_case, unused_variables)]
+            unsafe extern "C" fn $event(state: *mut c_void, $site: u32, $local: u32, $a: u64, $b: u64) {
+                // SAFETY: the caller's promise.
+                if let Some($state) = unsafe { state.cast::<Sanitizer>().as_mut() } {
+                    $body
+                }
+            }
+        )+
+
+        /// The functions, in the order of [`Event`].
+        pub(crate) fn table() -> impl Iterator<Item = Helper> {
+            let functions: [(Event, OnEvent); 11] = [$((Event::$event, $event)),+];
+            functions.into_iter().map(|(_, function)| function as Helper)
+        }
+    };
+}
+
+events! {
+    Group: |state, _site, _local, number, _b| state.begin_group(number);
+    Access: |state, site, local, offset, _b| state.access(site, local, offset);
+    OutOfBounds: |state, site, local, index, length| state.out_of_bounds(site, local, index, length);
+    Arrive: |state, _site, local, is_here, _b| state.arrive(local, is_here != 0);
+    Barrier: |state, site, _local, buffers, shared| state.barrier(site, buffers != 0, shared != 0);
+    Decide: |state, site, local, value, _b| state.decide(site, local, value.cast_signed());
+    Forget: |state, _site, local, first, count| state.own(local, first as u32, count as u32).fill(true);
+    Write: |state, _site, local, first, count| state.own(local, first as u32, count as u32).fill(false);
+    Check: |state, site, local, first, count| state.check_own(site, local, first as u32, count as u32);
+    NotANumber: |state, site, local, operands, count| {
+        let both = [operands as u32, (operands >> 32) as u32].map(f32::from_bits);
+        state.not_a_number(site, local, both[..count.min(2) as usize].to_vec());
+    };
+    StoreNotANumber: |state, site, _local, bits, _b| state.store_not_a_number(site, bits as u32);
+}

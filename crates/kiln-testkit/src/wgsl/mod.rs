@@ -1,0 +1,97 @@
+//! Random WGSL: kernels of which every device has to make the same, or nearly the same where WGSL leaves room.
+//!
+//! [`generate`] writes a program with what it runs on as text, [`Case::parse`] reads it, [`compare`] judges two
+//! results, and [`shrink`] makes a program small that shows a difference. What a program computes is determined by
+//! construction: loops end, invocations do not race, floats stay where arithmetic is exact or rounded correctly, and
+//! what is approximate decides nothing. Indices out of bounds are read at times; Kiln then takes the last element.
+
+mod approximate;
+mod body;
+mod case;
+mod compare;
+mod exact;
+mod operations;
+mod phases;
+mod program;
+mod scope;
+mod shrink;
+mod types;
+
+pub use case::{Binding, Case};
+pub use compare::{Difference, compare};
+pub use program::generate;
+pub use shrink::shrink;
+
+/// What programs may use beyond the core of WGSL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// `f16`, in a third of the programs.
+    pub f16: bool,
+    /// Operations of subgroups of eight invocations, in all programs.
+    pub subgroups: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+    use std::collections::BTreeSet;
+
+    fn check(seed: u64, features: Features) -> Result<(), String> {
+        let text = generate(seed, features);
+        let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text) + &text)?;
+        let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+        validator.validate(&module).map_err(|error| error.emit_to_string(&text) + &text)?;
+        Case::parse(&text).map(drop)
+    }
+
+    #[test]
+    fn programs_are_valid() {
+        let all = [
+            Features { f16: false, subgroups: false },
+            Features { f16: true, subgroups: false },
+            Features { f16: true, subgroups: true },
+        ];
+        for seed in 0..300 {
+            for features in all {
+                if let Err(error) = check(seed, features) {
+                    panic!("{features:?}, seed {seed}:\n{error}");
+                }
+            }
+        }
+    }
+
+    /// What no program uses is not tested.
+    #[test]
+    fn programs_use_the_language() {
+        const WORDS: &str = "abs acos acosh all any arrayLength asin asinh atan atan2 atanh atomicAdd atomicAnd \
+            atomicCompareExchangeWeak atomicOr atomicExchange atomicLoad atomicMax atomicMin atomicStore atomicSub \
+            atomicXor bitcast break ceil clamp const continue continuing cos cosh countLeadingZeros countOneBits \
+            countTrailingZeros cross default degrees determinant distance dot dot4I8Packed dot4U8Packed exp exp2 \
+            extractBits faceForward firstLeadingBit firstTrailingBit floor fma for fract frexp insertBits inverseSqrt \
+            ldexp length let log log2 loop max min mix modf normalize override pack2x16float pack2x16snorm \
+            pack2x16unorm pack4x8snorm pack4x8unorm pack4xI8 pack4xI8Clamp pack4xU8 pack4xU8Clamp pow ptr \
+            quadSwapDiagonal quadSwapX quadSwapY quantizeToF16 radians reflect refract return reverseBits round \
+            saturate select sign sin sinh smoothstep sqrt step storageBarrier struct subgroupAdd subgroupAll \
+            subgroupAnd subgroupAny subgroupBallot subgroupBroadcast subgroupBroadcastFirst subgroupExclusiveAdd \
+            subgroupExclusiveMul subgroupInclusiveAdd subgroupInclusiveMul subgroupMax subgroupMin subgroupMul \
+            subgroupOr subgroupShuffle subgroupShuffleXor subgroupXor switch tan tanh transpose trunc \
+            unpack2x16float unpack2x16snorm unpack2x16unorm unpack4x8snorm unpack4x8unorm unpack4xI8 unpack4xU8 var \
+            while workgroupBarrier workgroupUniformLoad f16 mat2x3 mat4x4 vec2 vec3 vec4 bool";
+        let mut missing: BTreeSet<&str> = WORDS.split_whitespace().collect();
+        for seed in 0..1500 {
+            let text = generate(seed, Features { f16: true, subgroups: seed % 3 == 0 });
+            for word in text.split(|letter: char| !letter.is_alphanumeric()) {
+                missing.remove(word);
+            }
+        }
+        assert_eq!(missing, BTreeSet::new());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_program() {
+        let features = Features { f16: true, subgroups: false };
+        assert_eq!(generate(3, features), generate(3, features));
+        assert_ne!(generate(3, features), generate(4, features));
+    }
+}

@@ -1,0 +1,235 @@
+//! What a program in the making knows: its variables, the functions so far, and the lines.
+
+use super::types::{Scalar, Step, Type};
+use crate::Rng;
+use std::collections::BTreeSet;
+
+/// What may be done with a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The compiler knows its value: it is no operand of arithmetic, because what overflows there is an error.
+    Constant,
+    Read,
+    Write,
+    /// As `Write`, and pointers to it can be given away.
+    Local,
+}
+
+/// A variable that is in scope.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) ty: Type,
+    pub(super) access: Access,
+    /// Whether its value may differ a little between devices. It then decides nothing.
+    pub(super) is_approximate: bool,
+}
+
+/// A function that can be called.
+#[derive(Clone, Debug)]
+pub(super) struct Function {
+    pub(super) name: String,
+    /// The types of its parameters, and which are pointers.
+    pub(super) parameters: Vec<(Type, bool)>,
+    pub(super) result: Option<Type>,
+    /// About how many statements a call runs.
+    pub(super) cost: usize,
+}
+
+/// What surrounds the statement in the making.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    /// How many loops.
+    pub(super) loops: usize,
+    /// Whether `break` and `continue` belong to a loop or to a `switch` in one.
+    pub(super) can_continue: bool,
+    pub(super) can_break: bool,
+    /// Whether `return` may come here, and with what.
+    pub(super) result: Option<Option<Type>>,
+    /// How often it runs, at most.
+    pub(super) rounds: usize,
+}
+
+/// A program in the making.
+pub(super) struct Generator {
+    pub(super) rng: Rng,
+    pub(super) has_f16: bool,
+    /// Lines of `//:`.
+    pub(super) header: Vec<String>,
+    /// Declarations outside of functions.
+    pub(super) items: Vec<String>,
+    pub(super) lines: Vec<String>,
+    pub(super) structs: Vec<Type>,
+    pub(super) functions: Vec<Function>,
+    /// Variables in scope, those of the module first.
+    pub(super) variables: Vec<Variable>,
+    /// Functions of the text that bring floats into range, as `(f32, width, small)`.
+    pub(super) quantizers: BTreeSet<(bool, usize, bool)>,
+    pub(super) place: Place,
+    /// What a run of the function in the making costs so far.
+    pub(super) cost: usize,
+    /// What workgroups share so far.
+    pub(super) shared_bytes: usize,
+    pub(super) next_name: usize,
+    pub(super) next_binding: usize,
+}
+
+/// The most statements that an invocation runs.
+pub(super) const MAX_COST: usize = 3000;
+
+impl Generator {
+    pub(super) fn new(seed: u64, has_f16: bool) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            has_f16,
+            header: Vec::new(),
+            items: Vec::new(),
+            lines: Vec::new(),
+            structs: Vec::new(),
+            functions: Vec::new(),
+            variables: Vec::new(),
+            quantizers: BTreeSet::new(),
+            place: Place { rounds: 1, ..Place::default() },
+            cost: 0,
+            shared_bytes: 0,
+            next_name: 0,
+            next_binding: 0,
+        }
+    }
+
+    /// True `percent` times of a hundred.
+    pub(super) fn chance(&mut self, percent: usize) -> bool {
+        self.rng.below(100) < percent
+    }
+
+    pub(super) fn choose<T: Clone>(&mut self, choices: &[T]) -> T {
+        self.rng.pick(choices).clone()
+    }
+
+    pub(super) fn name(&mut self, prefix: &str) -> String {
+        self.next_name += 1;
+        format!("{prefix}{}", self.next_name)
+    }
+
+    pub(super) fn line(&mut self, text: impl Into<String>) {
+        self.lines.push(text.into());
+        self.cost += self.place.rounds;
+    }
+
+    /// The lines of `body` in braces, and the variables that it declares gone at the end. In scope are those of `with`
+    /// too.
+    pub(super) fn block(&mut self, head: &str, with: &[Variable], body: impl FnOnce(&mut Self)) {
+        let (scope, place) = (self.variables.len(), self.place.clone());
+        self.variables.extend_from_slice(with);
+        self.line(format!("{head} {{").trim_start());
+        body(self);
+        self.lines.push("}".to_string());
+        self.variables.truncate(scope);
+        self.place = place;
+    }
+
+    pub(super) fn declare(&mut self, name: &str, ty: Type, access: Access) {
+        self.variables.push(Variable { name: name.to_string(), ty, access, is_approximate: false });
+    }
+
+    /// A number type at random.
+    pub(super) fn number(&mut self) -> Scalar {
+        let scalar =
+            self.choose(&[Scalar::I32, Scalar::I32, Scalar::U32, Scalar::U32, Scalar::F32, Scalar::F32, Scalar::F16]);
+        if scalar == Scalar::F16 && !self.has_f16 { Scalar::F32 } else { scalar }
+    }
+
+    fn width(&mut self) -> usize {
+        self.choose(&[1, 1, 1, 2, 3, 4])
+    }
+
+    fn float_type(&mut self) -> Scalar {
+        if self.has_f16 && self.chance(40) { Scalar::F16 } else { Scalar::F32 }
+    }
+
+    /// A type at random: numbers and vectors that buffers can hold.
+    pub(super) fn plain_type(&mut self) -> Type {
+        let (scalar, width) = (self.number(), self.width());
+        Type::wide(scalar, width)
+    }
+
+    /// Any type at random that buffers can hold, up to some levels deep.
+    pub(super) fn shared_type(&mut self, depth: usize) -> Type {
+        match self.rng.below(10) {
+            0 => {
+                let (scalar, columns, rows) = (self.float_type(), 2 + self.rng.below(3), 2 + self.rng.below(3));
+                Type::Matrix(scalar, columns, rows)
+            }
+            1 | 2 if depth > 0 => {
+                let (of, len) = (self.shared_type(depth - 1), 2 + self.rng.below(4));
+                Type::array(of, len)
+            }
+            3 | 4 if depth > 0 && !self.structs.is_empty() => {
+                let structs = self.structs.clone();
+                self.choose(&structs)
+            }
+            _ => self.plain_type(),
+        }
+    }
+
+    /// Any type at random for a variable of a function.
+    pub(super) fn any_type(&mut self) -> Type {
+        if self.chance(12) { Type::wide(Scalar::Bool, self.width()) } else { self.shared_type(1) }
+    }
+
+    /// A part of a variable that has the wanted type, and whether it is a part of a matrix. Indices are any expressions
+    /// where there is depth left for one, and may be out of bounds where the part is only read.
+    pub(super) fn part(
+        &mut self,
+        depth: usize,
+        wanted: &Type,
+        is_written: bool,
+        fits: impl Fn(&Variable) -> bool,
+    ) -> Option<(String, bool)> {
+        let fitting: Vec<usize> = (self.variables.iter().enumerate())
+            .filter(|(_, variable)| fits(variable) && variable.ty.contains(wanted))
+            .map(|(index, _)| index)
+            .collect();
+        if fitting.is_empty() {
+            return None;
+        }
+        // The newest as often as all others: programs in which things depend on each other.
+        let recent = &fitting[fitting.len().saturating_sub(4)..];
+        let index = if self.chance(50) { self.choose(recent) } else { self.choose(&fitting) };
+        let Variable { name, ty, .. } = self.variables[index].clone();
+        Some(self.descend(name, ty, depth, wanted, is_written))
+    }
+
+    fn descend(&mut self, path: String, ty: Type, depth: usize, wanted: &Type, is_written: bool) -> (String, bool) {
+        let (mut path, mut ty, mut in_matrix) = (path, ty, false);
+        while ty != *wanted {
+            in_matrix |= matches!(ty, Type::Matrix(..));
+            let steps: Vec<_> = ty.inner().into_iter().filter(|(_, inner)| inner.contains(wanted)).collect();
+            let (step, inner) = self.choose(&steps);
+            match step {
+                Step::Member(number) => path = format!("{path}.m{number}"),
+                Step::Index(len) if matches!(ty, Type::Vector(..)) && self.chance(75) => {
+                    path = format!("{path}.{}", ["x", "y", "z", "w"][self.rng.below(len)]);
+                }
+                Step::Index(len) => path = format!("{path}[{}]", self.index(len, depth, is_written)),
+            }
+            ty = inner;
+        }
+        in_matrix |= matches!(ty, Type::Matrix(..));
+        (path, in_matrix)
+    }
+
+    /// An index below a length; beyond it at times, where that is allowed. Both devices then take the last element.
+    fn index(&mut self, len: usize, depth: usize, is_written: bool) -> String {
+        if depth == 0 || self.chance(25) {
+            return self.rng.below(len).to_string();
+        }
+        let scalar = self.choose(&[Scalar::I32, Scalar::U32]);
+        let index = self.dynamic(&Type::Scalar(scalar), depth - 1);
+        match scalar {
+            _ if !is_written && self.chance(20) => index,
+            Scalar::I32 => format!("({index} & {})", (len + 1).next_power_of_two() / 2 - 1),
+            _ => format!("({index} % {len}u)"),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The types of generated programs, and how memory holds them.
+
+use std::fmt;
+use std::rc::Rc;
+
+/// A scalar type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scalar {
+    Bool,
+    I32,
+    U32,
+    F32,
+    F16,
+}
+
+impl Scalar {
+    pub(super) fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16)
+    }
+
+    /// Its letter in the pattern of a binding, and its bytes.
+    fn letter(self) -> (char, usize) {
+        match self {
+            Self::I32 => ('i', 4),
+            Self::U32 | Self::Bool => ('u', 4),
+            Self::F32 => ('f', 4),
+            Self::F16 => ('h', 2),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool => "bool",
+            Self::I32 => "i32",
+            Self::U32 => "u32",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+/// A type of WGSL.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Type {
+    Scalar(Scalar),
+    Vector(Scalar, usize),
+    /// Of floats; columns, then rows.
+    Matrix(Scalar, usize, usize),
+    Array(Rc<Type>, usize),
+    Struct(Rc<Struct>),
+}
+
+/// A struct, whose members are `m0`, `m1` and so on.
+#[derive(Debug, PartialEq)]
+pub(super) struct Struct {
+    pub(super) name: String,
+    pub(super) members: Vec<Type>,
+}
+
+impl Type {
+    /// A vector, or a scalar where its width is 1.
+    pub(super) fn wide(scalar: Scalar, width: usize) -> Self {
+        if width == 1 { Self::Scalar(scalar) } else { Self::Vector(scalar, width) }
+    }
+
+    pub(super) fn array(of: Self, len: usize) -> Self {
+        Self::Array(Rc::new(of), len)
+    }
+
+    /// What is one step inside, with how it is reached: a member by its name, the rest by an index below a length.
+    pub(super) fn inner(&self) -> Vec<(Step, Type)> {
+        match self {
+            Self::Scalar(_) => Vec::new(),
+            Self::Vector(scalar, width) => vec![(Step::Index(*width), Self::Scalar(*scalar))],
+            Self::Matrix(scalar, columns, rows) => vec![(Step::Index(*columns), Self::Vector(*scalar, *rows))],
+            Self::Array(of, len) => vec![(Step::Index(*len), (**of).clone())],
+            Self::Struct(of) => {
+                (of.members.iter().enumerate()).map(|(at, ty)| (Step::Member(at), ty.clone())).collect()
+            }
+        }
+    }
+
+    /// Whether it is `wanted` or has one inside.
+    pub(super) fn contains(&self, wanted: &Self) -> bool {
+        self == wanted || self.inner().iter().any(|(_, inner)| inner.contains(wanted))
+    }
+
+    fn align(&self) -> usize {
+        match self {
+            Self::Scalar(scalar) => scalar.letter().1,
+            Self::Vector(scalar, width) | Self::Matrix(scalar, _, width) => {
+                scalar.letter().1 * width.next_power_of_two()
+            }
+            Self::Array(of, _) => of.align(),
+            Self::Struct(of) => of.members.iter().map(Self::align).max().unwrap_or(4),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let mut memory = Memory::default();
+        self.place(&mut memory);
+        memory.pad(self.align());
+        memory.bytes
+    }
+
+    /// How a buffer holds it, as letters of a [pattern](super::Binding::pattern), with what pads it to its alignment.
+    pub(super) fn pattern(&self) -> String {
+        let mut memory = Memory::default();
+        self.place(&mut memory);
+        memory.pad(self.align());
+        memory.letters
+    }
+
+    fn place(&self, memory: &mut Memory) {
+        memory.pad(self.align());
+        match self {
+            Self::Scalar(scalar) => memory.push(*scalar),
+            Self::Vector(scalar, width) => (0..*width).for_each(|_| memory.push(*scalar)),
+            Self::Struct(of) => {
+                of.members.iter().for_each(|member| member.place(memory));
+                memory.pad(self.align());
+            }
+            Self::Matrix(..) | Self::Array(..) => {
+                for (step, inner) in self.inner() {
+                    let Step::Index(len) = step else { continue };
+                    for _ in 0..len {
+                        inner.place(memory);
+                        memory.pad(inner.align());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scalar(scalar) => write!(f, "{scalar}"),
+            Self::Vector(scalar, width) => write!(f, "vec{width}<{scalar}>"),
+            Self::Matrix(scalar, columns, rows) => write!(f, "mat{columns}x{rows}<{scalar}>"),
+            Self::Array(of, len) => write!(f, "array<{of}, {len}>"),
+            Self::Struct(of) => f.write_str(&of.name),
+        }
+    }
+}
+
+/// One step from a value to a part of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// An index below this.
+    Index(usize),
+    /// The member with this number.
+    Member(usize),
+}
+
+#[derive(Default)]
+struct Memory {
+    letters: String,
+    bytes: usize,
+}
+
+impl Memory {
+    fn push(&mut self, scalar: Scalar) {
+        let (letter, bytes) = scalar.letter();
+        self.letters.push(letter);
+        self.bytes += bytes;
+    }
+
+    fn pad(&mut self, align: usize) {
+        while !self.bytes.is_multiple_of(align) {
+            self.letters.push('_');
+            self.bytes += 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_as_the_specification_of_wgsl_lays_it_out() {
+        use Scalar::{F16, F32, I32, U32};
+        let inner = Struct { name: "A".into(), members: vec![Type::Scalar(U32), Type::Vector(F32, 3)] };
+        let inner = Type::Struct(Rc::new(inner));
+        let outer = vec![Type::Vector(I32, 3), Type::Scalar(I32), inner.clone(), Type::Scalar(F16)];
+        let table = [
+            (Type::Vector(I32, 2), "ii"),
+            (Type::Vector(F32, 3), "fff__"),
+            (Type::Vector(F16, 3), "hhh_"),
+            (Type::Matrix(F32, 2, 3), "fff__fff__"),
+            (Type::Matrix(F32, 3, 2), "ffffff"),
+            (Type::array(Type::Vector(U32, 3), 2), "uuu__uuu__"),
+            (inner, "u______fff__"),
+            (Type::Struct(Rc::new(Struct { name: "B".into(), members: outer })), "iiiiu______fff__h_______"),
+        ];
+        for (ty, expected) in table {
+            assert_eq!(ty.pattern(), expected, "{ty}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Kernels in WGSL on the CPU device beside the GPU device, which is the software driver where there is no GPU: the same text,
+//! the same buffers, in turns. `cargo bench -p kiln --bench wgsl`
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a benchmark prints and ends where it cannot go on"
+)]
+
+use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelSource};
+use std::time::{Duration, Instant};
+
+const LEN: usize = 1 << 20;
+const BINS: usize = 256;
+const ROUNDS: usize = 15;
+
+const SAXPY: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < arrayLength(&y)) { y[id.x] = 2.0 * x[id.x] + y[id.x]; }
+}";
+
+const CHAIN: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= arrayLength(&y)) { return; }
+    let a = x[id.x] * 1.5 + 0.25;
+    let b = max(a, 0.0) - 0.5;
+    let c = b * b;
+    let d = min(c, 4.0) * 0.125;
+    y[id.x] = sqrt(d + 1.0);
+}";
+
+const MATMUL: &str = "
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> c: array<f32>;
+override n: u32;
+var<workgroup> ta: array<f32, 256>;
+var<workgroup> tb: array<f32, 256>;
+@compute @workgroup_size(16, 16) fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_id) l: vec3<u32>) {
+    var sum = 0.0;
+    for (var k = 0u; k < n; k += 16u) {
+        ta[l.y * 16u + l.x] = a[id.y * n + k + l.x];
+        tb[l.y * 16u + l.x] = b[(k + l.y) * n + id.x];
+        workgroupBarrier();
+        for (var i = 0u; i < 16u; i++) { sum += ta[l.y * 16u + i] * tb[i * 16u + l.x]; }
+        workgroupBarrier();
+    }
+    c[id.y * n + id.x] = sum;
+}";
+
+const REDUCE: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+var<workgroup> part: array<f32, 256>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    part[l] = x[id.x];
+    workgroupBarrier();
+    for (var step = 128u; step > 0u; step >>= 1u) {
+        if (l < step) { part[l] += part[l + step]; }
+        workgroupBarrier();
+    }
+    if (l == 0u) { y[group.x] = part[0]; }
+}";
+
+const HISTOGRAM: &str = "
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> bins: array<atomic<u32>, 256>;
+var<workgroup> local: array<atomic<u32>, 256>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    for (var i = 0u; i < 16u; i++) { atomicAdd(&local[x[id.x * 16u + i] & 255u], 1u); }
+    workgroupBarrier();
+    atomicAdd(&bins[l], atomicLoad(&local[l]));
+}";
+
+/// A kernel on a device, with its buffers.
+struct Arm {
+    device: Device,
+    kernel: Kernel,
+    inputs: Vec<Buffer>,
+    output: Buffer,
+    grid: Grid,
+    compile: Duration,
+}
+
+/// Ends the benchmark where an output is wrong.
+type Check = Box<dyn Fn(&[u32])>;
+
+struct Case {
+    name: &'static str,
+    source: KernelSource,
+    inputs: Vec<(&'static str, Vec<u32>)>,
+    output: (&'static str, usize),
+    grid: [u32; 3],
+    check: Check,
+}
+
+impl Arm {
+    fn new(device: &Device, case: &Case) -> Self {
+        let began = Instant::now();
+        let kernel = device.kernel(&case.source).unwrap();
+        let compile = began.elapsed();
+        let inputs = case.inputs.iter().map(|(_, data)| device.buffer_from(data).unwrap().as_bytes().clone()).collect();
+        let output = device.buffer(4 * case.output.1 as u64).unwrap();
+        let (device, grid) = (device.clone(), Grid::workgroups(case.grid));
+        Self { device, kernel, inputs, output, grid, compile }
+    }
+
+    fn result(&self) -> Vec<u32> {
+        self.output.clone().typed().unwrap().read().unwrap()
+    }
+
+    fn run(&mut self, case: &Case) -> Duration {
+        self.output.zero().unwrap();
+        self.device.synchronize().unwrap();
+        let began = Instant::now();
+        let mut launch = self.kernel.launch();
+        for ((name, _), buffer) in case.inputs.iter().zip(&self.inputs) {
+            launch = launch.bind(*name, buffer);
+        }
+        launch.bind(case.output.0, &mut self.output).grid(self.grid).submit().unwrap();
+        self.device.synchronize().unwrap();
+        began.elapsed()
+    }
+}
+
+fn floats(len: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 37) % 101) as f32 * 0.01 - 0.5).collect()
+}
+
+fn words(floats: &[f32]) -> Vec<u32> {
+    floats.iter().map(|x| x.to_bits()).collect()
+}
+
+fn cases() -> Vec<Case> {
+    let x = floats(LEN);
+    let near = |found: u32, expected: f64| {
+        let found = f64::from(f32::from_bits(found));
+        assert!((found - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{found} {expected}");
+    };
+    let groups = (LEN / 64) as u32;
+    let mut cases = vec![
+        Case {
+            name: "saxpy 1M",
+            source: KernelSource::wgsl(SAXPY),
+            inputs: vec![("x", words(&x))],
+            output: ("y", LEN),
+            grid: [groups, 1, 1],
+            check: {
+                let x = x.clone();
+                Box::new(move |found| x.iter().zip(found).for_each(|(x, found)| near(*found, f64::from(*x) * 2.0)))
+            },
+        },
+        Case {
+            name: "chain of 8 ops 1M",
+            source: KernelSource::wgsl(CHAIN),
+            inputs: vec![("x", words(&x))],
+            output: ("y", LEN),
+            grid: [groups, 1, 1],
+            check: {
+                let x = x.clone();
+                Box::new(move |found| {
+                    for (x, found) in x.iter().zip(found) {
+                        let b = (f64::from(*x) * 1.5 + 0.25).max(0.0) - 0.5;
+                        near(*found, ((b * b).min(4.0) * 0.125 + 1.0).sqrt());
+                    }
+                })
+            },
+        },
+        Case {
+            name: "tree reduction 1M",
+            source: KernelSource::wgsl(REDUCE),
+            inputs: vec![("x", words(&x))],
+            output: ("y", LEN / 256),
+            grid: [(LEN / 256) as u32, 1, 1],
+            check: {
+                let x = x.clone();
+                Box::new(move |found| {
+                    for (part, found) in x.chunks(256).zip(found) {
+                        near(*found, part.iter().map(|x| f64::from(*x)).sum());
+                    }
+                })
+            },
+        },
+        Case {
+            name: "histogram 1M",
+            source: KernelSource::wgsl(HISTOGRAM),
+            inputs: vec![("x", (0..LEN as u32).map(|i| i.wrapping_mul(2_654_435_761) >> 16).collect())],
+            output: ("bins", BINS),
+            grid: [(LEN / 4096) as u32, 1, 1],
+            check: Box::new(|found| {
+                let mut bins = [0; BINS];
+                (0..LEN as u32).for_each(|i| bins[(i.wrapping_mul(2_654_435_761) >> 16 & 255) as usize] += 1);
+                assert_eq!(found, bins);
+            }),
+        },
+    ];
+    for (name, n) in [("tiled matmul 256", 256usize), ("tiled matmul 512", 512)] {
+        let (a, b) = (floats(n * n), floats(n * n + 5)[5..].to_vec());
+        cases.push(Case {
+            name,
+            source: KernelSource::wgsl(MATMUL).constant("n", n as f64),
+            inputs: vec![("a", words(&a)), ("b", words(&b))],
+            output: ("c", n * n),
+            grid: [(n / 16) as u32, (n / 16) as u32, 1],
+            check: Box::new(move |found| {
+                for row in (0..n).step_by(17) {
+                    for column in 0..n {
+                        near(
+                            found[row * n + column],
+                            (0..n).map(|k| f64::from(a[row * n + k]) * f64::from(b[k * n + column])).sum(),
+                        );
+                    }
+                }
+            }),
+        });
+    }
+    cases
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn main() {
+    let open = |name: &str| {
+        let began = Instant::now();
+        let kernels = KernelCacheOptions::new().without_disk();
+        let device = if name == "cpu" {
+            Device::cpu_with(CpuOptions::new().kernels(kernels))
+        } else {
+            Device::by_name_with(name, kernels)
+        };
+        device.map(|device| (device, began.elapsed()))
+    };
+    let starts: Vec<Duration> = (0..9).map(|_| open("cpu").unwrap().1).collect();
+    let (cpu, _) = open("cpu").unwrap();
+    let (gpu, gpu_start) = match open("gpu") {
+        Ok(opened) => opened,
+        Err(error) => return println!("no GPU device to compare with: {error}"),
+    };
+    println!("cpu: {}\ngpu: {}", cpu.info().name, gpu.info().name);
+    let start = median(starts);
+    println!("start: cpu {start:.1?}, gpu {gpu_start:.1?}, ratio {:.0}", gpu_start.as_secs_f64() / start.as_secs_f64());
+    for case in cases() {
+        let mut arms = [Arm::new(&cpu, &case), Arm::new(&gpu, &case)];
+        let first: Vec<Duration> = arms.iter_mut().map(|arm| arm.run(&case)).collect();
+        for arm in &arms {
+            (case.check)(&arm.result());
+        }
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 0..ROUNDS {
+            for place in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+                times[place].push(arms[place].run(&case));
+            }
+        }
+        for arm in &arms {
+            (case.check)(&arm.result());
+        }
+        let [cpu_time, gpu_time] = times.map(median);
+        let ready = |place: usize| arms[place].compile + first[place];
+        println!(
+            "{:<20} cpu {:>9.1?}  gpu {:>9.1?}  ratio {:>6.2}   compile cpu {:>8.1?}  compile and first launch gpu {:>8.1?}  ratio {:>5.2}",
+            case.name,
+            cpu_time,
+            gpu_time,
+            gpu_time.as_secs_f64() / cpu_time.as_secs_f64(),
+            arms[0].compile,
+            ready(1),
+            ready(1).as_secs_f64() / arms[0].compile.as_secs_f64(),
+        );
+    }
+}

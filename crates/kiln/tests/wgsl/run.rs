@@ -1,0 +1,120 @@
+//! A case on two devices.
+
+use kiln::{
+    CpuOptions, Device, ErrorKind, Feature, GpuOptions, Grid, KernelCacheOptions, KernelOptions, KernelSource,
+    Optimisation, Result, Value,
+};
+use kiln_testkit::wgsl::{Case, compare};
+use std::sync::OnceLock;
+
+/// What is compared with the GPU.
+pub(crate) struct Pair {
+    gpu: Device,
+    other: Device,
+    other_options: KernelOptions,
+    pub(crate) has_f16: bool,
+    pub(crate) has_subgroups: bool,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Finding {
+    /// The results differ, as said.
+    Differs(String),
+    /// A device does not take the program, and says this.
+    Refused(String),
+}
+
+impl Finding {
+    /// Whether it may be the same fault.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Differs(_), Self::Differs(_)) => true,
+            (Self::Refused(one), Self::Refused(other)) => one.get(..40) == other.get(..40),
+            _ => false,
+        }
+    }
+}
+
+/// The GPU and the CPU device; where the latter runs no WGSL, the GPU with other options. `None` where there is no GPU.
+pub(crate) fn pair() -> Option<&'static Pair> {
+    static PAIR: OnceLock<Option<Pair>> = OnceLock::new();
+    PAIR.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<Pair> {
+    if Device::list().len() < 2 {
+        assert!(std::env::var_os("CI").is_none(), "no GPU although `CI` is set");
+        println!("skipped: there is no GPU");
+        return None;
+    }
+    // Each program is new, and those of an older build must not take the place of those under test.
+    let kernels = KernelCacheOptions::new().without_disk().max_entries(16);
+    let gpu = Device::gpu_with(0, GpuOptions::new().kernels(kernels.clone())).unwrap();
+    // `KILN_SIMD=scalar` runs one invocation after the other.
+    let options = CpuOptions::from_settings(|name| std::env::var(name).ok()).unwrap();
+    let cpu = Device::cpu_with(options.kernels(kernels)).unwrap();
+    let probe = cpu.kernel(KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}"));
+    let is_unsupported = probe.is_err_and(|error| error.kind() == ErrorKind::Unsupported);
+    let (other, other_options) = if is_unsupported {
+        println!("the CPU device runs no WGSL: the GPU is compared with itself, with other options");
+        (gpu.clone(), KernelOptions { optimisation: Optimisation::None, ..exact_options() })
+    } else {
+        (cpu, exact_options())
+    };
+    let has = |feature| [&gpu, &other].iter().all(|device| device.info().features.contains(&feature));
+    let of_eight = [&gpu, &other].iter().all(|device| device.info().limits.subgroup_size == Some((8, 8)));
+    let (has_f16, has_subgroups) = (has(Feature::ShaderF16), has(Feature::Subgroups) && of_eight);
+    Some(Pair { gpu, other, other_options, has_f16, has_subgroups })
+}
+
+/// Every operation is rounded by itself. Loops are counted: without that, lavapipe leaves out rounds of some.
+fn exact_options() -> KernelOptions {
+    KernelOptions { fast_math: false, ..KernelOptions::default() }
+}
+
+impl Pair {
+    /// Runs a case on both devices. `None` where they agree.
+    pub(crate) fn check(&self, case: &Case) -> Option<Finding> {
+        let refused = |device: &Device| {
+            let id = device.info().id.clone();
+            move |error| Finding::Refused(format!("{id}: {error}"))
+        };
+        let expected = run(&self.gpu, case, exact_options()).map_err(refused(&self.gpu));
+        let found = run(&self.other, case, self.other_options.clone()).map_err(refused(&self.other));
+        let (expected, found) = match (expected, found) {
+            (Ok(expected), Ok(found)) => (expected, found),
+            (Err(finding), _) | (_, Err(finding)) => return Some(finding),
+        };
+        let buffers = case.bindings.iter().filter(|binding| !binding.is_value);
+        let differences = buffers.zip(expected.iter().zip(&found)).filter_map(|(binding, (expected, found))| {
+            compare(binding, expected, found).map(|difference| difference.to_string())
+        });
+        let differences: Vec<String> = differences.collect();
+        (!differences.is_empty()).then(|| Finding::Differs(differences.join("\n")))
+    }
+}
+
+/// What is in the buffers of a case after it ran.
+fn run(device: &Device, case: &Case, options: KernelOptions) -> Result<Vec<Vec<u8>>> {
+    let source = KernelSource::wgsl(case.text.as_str()).options(options);
+    let source = case.constants.iter().fold(source, |source, (name, value)| source.constant(name, *value));
+    let kernel = device.kernel(source)?;
+    let mut buffers = Vec::new();
+    for binding in case.bindings.iter().filter(|binding| !binding.is_value) {
+        let contents = binding.contents(case.seed);
+        let buffer = device.buffer(contents.len() as u64)?;
+        buffer.write(&contents)?;
+        buffers.push((binding.name.as_str(), buffer));
+    }
+    let is_used = |name: &str| kernel.reflection().bindings.iter().any(|binding| binding.name == name);
+    let mut launch = kernel.launch().grid(Grid::workgroups(case.grid));
+    for (name, buffer) in buffers.iter_mut().filter(|(name, _)| is_used(name)) {
+        launch = launch.bind(*name, buffer);
+    }
+    for binding in case.bindings.iter().filter(|binding| binding.is_value && is_used(&binding.name)) {
+        launch = launch.value(binding.name.as_str(), Value::slice(&binding.contents(case.seed)));
+    }
+    launch.submit()?;
+    buffers.iter().map(|(_, buffer)| buffer.read()).collect()
+}
