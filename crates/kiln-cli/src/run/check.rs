@@ -4,7 +4,7 @@ use super::dims::{Dims, Workgroups};
 use super::{arrays, launch, plan::Plan, value};
 use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, Report, count, plain};
-use crate::{DEFAULT_DEVICE, Fallible, settings};
+use crate::{Fallible, settings};
 use kiln::{BindingKind, Finding, Invocation, Reflection};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -132,7 +132,7 @@ impl Args {
         let items = extent.iter().fold(1u64, |items, length| items.saturating_mul(*length));
         let problem = super::Args {
             kernel: self.kernel.clone(),
-            device: DEFAULT_DEVICE.to_string(),
+            device: None,
             source: self.source.clone(),
             inputs: self.inputs.clone(),
             outputs: Vec::new(),
