@@ -1,5 +1,6 @@
 //! Kernels that a user brings: compiled, checked, launched, on both ways from a program to the driver, and on the CPU device.
 
+mod agree;
 mod arguments;
 mod grids;
 mod options;
