@@ -16,6 +16,9 @@ const MIN_PARALLEL_INVOCATIONS: u64 = 1024;
 /// Parts of a dispatch for each thread, so that one which comes late still finds some.
 const PARTS_PER_THREAD: u64 = 8;
 
+/// Bytes of buffers that a watched dispatch may write: to know who touched them takes a dozen times as many.
+const MAX_WATCHED_BYTES: u64 = 128 << 20;
+
 /// What a [`RawKernel`] of the CPU device holds.
 #[derive(Debug)]
 struct CpuKernel {
@@ -129,6 +132,7 @@ pub(crate) fn run(
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let given = Run { bound: &bound, workgroups, deadline };
     if let Some(findings) = findings {
+        check_watched(dispatch)?;
         let mut sanitizer = kernel.code.watch(watched(dispatch, kernel));
         // SAFETY: as below.
         let outcome = unsafe { kernel.code.run_watched(&given, &mut sanitizer) };
@@ -162,6 +166,19 @@ pub(crate) fn run(
 /// The findings, whatever became of a thread that held them.
 pub(crate) fn lock(findings: &Mutex<Vec<Finding>>) -> MutexGuard<'_, Vec<Finding>> {
     findings.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there is memory to watch what a dispatch writes.
+fn check_watched(dispatch: &Dispatch) -> Result<()> {
+    let written = dispatch.buffers().iter().filter(|bound| bound.access.is_write());
+    let bytes: u64 = written.map(|bound| bound.buffer.bytes()).sum();
+    if bytes > MAX_WATCHED_BYTES {
+        let message = format!(
+            "sanitizer expected a kernel that writes buffers of at most {MAX_WATCHED_BYTES} bytes, found {bytes}"
+        );
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    Ok(())
 }
 
 /// What the sanitizer knows about a dispatch.

@@ -260,6 +260,21 @@ fn a_variable_that_nothing_was_written_to() {
             (kind, 11, Some("last"), None, 1, None),
         ],
     );
+    // In a loop it begins anew with each round.
+    let kernel = format!(
+        "{Y}@compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: Id) {{
+            for (var i = 0u; i < 2u; i++) {{
+                var sum: u32;
+                var zero = u32();
+                if (i == id.x) {{ sum = 5u; }}
+                y[id.x] = zero;
+                y[id.x] += sum;
+            }}
+        }}"
+    );
+    let found = found(&kernel, 4, 1);
+    expect(&found, &[(kind, 9, Some("sum"), None, 0, None)]);
+    assert_eq!(found[0].count, 2);
 }
 
 #[test]
@@ -358,6 +373,13 @@ fn sound_kernels_are_silent() {
             if (l < 16u) { atomicAdd(&y[l], atomicLoad(&bins[l])); }
         }";
     expect(&found(histogram, 256, 4), &[]);
+    let options = KernelOptions { flags: [KernelFlag::UninitialisedWorkgroup].into(), ..KernelOptions::default() };
+    expect(&found_with(histogram, 256, 4, options), &[]);
+    let mailbox = "@group(0) @binding(1) var<storage, read_write> y: array<atomic<u32>>;
+        @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: Id) {
+            if (id.x % 2u == 0u) { atomicStore(&y[0], id.x); } else { atomicMax(&y[1], atomicLoad(&y[0])); }
+        }";
+    expect(&found(mailbox, 4, 2), &[]);
 }
 
 /// The tiled product of the README of many a library, on sizes that are no multiple of the tile.
@@ -405,6 +427,19 @@ fn a_tiled_product_is_silent() {
     let without = format!("{}{}", &MATMUL[..second], &MATMUL[second + "workgroupBarrier();".len()..]);
     let found = run(&without);
     assert!(!found.is_empty() && found.iter().all(|finding| finding.kind == FindingKind::Race), "{found:?}");
+}
+
+/// R4.6: what it takes to watch a kernel is bounded.
+#[test]
+fn buffers_that_are_too_large_to_watch_are_refused() {
+    let device = open();
+    let source = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(4) fn main() { y[0] = 1u; }";
+    let kernel = device.kernel(KernelSource::wgsl(source)).unwrap();
+    let mut y = device.buffer((128 << 20) + 4).unwrap();
+    let error = kernel.launch().bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap_err();
+    assert_eq!(error.kind(), kiln_ir::ErrorKind::TooLarge);
+    assert!(error.to_string().contains("at most 134217728 bytes, found 134217732"), "{error}");
 }
 
 /// R7: a device that is not sanitized finds nothing, and one that is runs what others compiled with other code.

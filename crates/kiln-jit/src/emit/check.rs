@@ -128,7 +128,11 @@ impl Emitter<'_, '_> {
         if !self.options.sanitize {
             return Ok(());
         }
-        let what = if matches!(pointer.inner, TypeInner::Atomic(_)) { Use::Atomic } else { what };
+        let what = match (&pointer.inner, what) {
+            (TypeInner::Atomic(_), Use::Write) => Use::AtomicWrite,
+            (TypeInner::Atomic(_), _) => Use::Atomic,
+            _ => what,
+        };
         let site = self.pointer_site(pointer, what, span)?;
         let count = self.leaves_of(pointer, span)?.len();
         let is_outside = pointer.index.and_then(|index| Some((index, self.is_outside(index)?)));
@@ -276,6 +280,24 @@ impl Emitter<'_, '_> {
         };
         let (site, zero) = (self.plain_site(Use::Control, span), self.wide(0));
         self.event(Event::Decide, site, self.gang, [value, zero]);
+    }
+
+    /// The variable that a store begins anew, as naga writes it for one without a value in a loop: the zeros are where the variable is.
+    pub(crate) fn begins_anew(
+        &self,
+        id: ActivationId,
+        pointer: Handle<Expression>,
+        value: Handle<Expression>,
+    ) -> Option<Variable> {
+        let function = self.analysis.activations[id].function;
+        match (&function.expressions[pointer], &function.expressions[value]) {
+            (Expression::LocalVariable(local), Expression::ZeroValue(_)) => {
+                let span = function.expressions.get_span(value);
+                let is_implied = span.is_defined() && span == function.local_variables.get_span(*local);
+                is_implied.then_some(Variable::Local(id, *local))
+            }
+            _ => None,
+        }
     }
 
     /// Notes that a variable of the running invocation begins without a value.

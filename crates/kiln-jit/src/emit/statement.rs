@@ -94,8 +94,12 @@ impl<'m> Emitter<'m, '_> {
             }
             Statement::ControlBarrier(_) | Statement::MemoryBarrier(_) => {}
             Statement::Store { pointer, value } => {
+                let begins = self.begins_anew(id, *pointer, *value);
                 let (pointer, value) = (self.pointer(id, *pointer)?, self.numbers(id, *value)?);
                 self.store(&pointer, &value, span)?;
+                if let Some(variable) = begins {
+                    self.forget(variable, value.len());
+                }
             }
             Statement::Atomic { pointer, fun, value, result } => {
                 self.atomic(id, *pointer, fun, *value, *result, span)?;

@@ -169,7 +169,7 @@ impl Sanitizer {
         let access = Access { who, epoch, site: number };
         let may_begin_as_zeros = site.what == Use::Atomic && self.watched.zero_workgroup;
         let is_unwritten = site.object == Object::Shared
-            && site.what != Use::Write
+            && !matches!(site.what, Use::Write | Use::AtomicWrite)
             && !may_begin_as_zeros
             && shadow.is_untouched(offset, site.bytes, group);
         let race = match site.what {
@@ -225,7 +225,7 @@ impl Sanitizer {
         let who = self.who(local);
         let verb = match site.what {
             Use::Read => "reads",
-            Use::Write => "writes",
+            Use::Write | Use::AtomicWrite => "writes",
             Use::Atomic => "changes",
             Use::Control | Use::Compute => "uses",
         };
@@ -319,7 +319,7 @@ impl Sanitizer {
         let of = match &operands[..] {
             [] => "of numbers".to_string(),
             operands => {
-                format!("of {}", operands.iter().map(|number| number.to_string()).collect::<Vec<_>>().join(" and "))
+                format!("of {}", operands.iter().map(f32::to_string).collect::<Vec<_>>().join(" and "))
             }
         };
         let (name, line) = (&stored.name, stored.line);

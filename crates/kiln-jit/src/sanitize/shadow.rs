@@ -124,10 +124,13 @@ mod tests {
         Access { who: invocation(group, local), epoch, site: local }
     }
 
+    /// Read or write, work-group, place in it, barriers before.
+    type Step = (char, u64, u32, u32);
+
     /// Who races with whom: each step is a write or a read by an invocation of a work-group behind some barriers.
     #[test]
     fn races_need_two_invocations_and_no_barrier_in_between() {
-        let table: [(&str, bool, &[(char, u64, u32, u32)], bool); 11] = [
+        let table: [(&str, bool, &[Step], bool); 11] = [
             ("own data", false, &[('w', 0, 1, 0), ('r', 0, 1, 0), ('w', 0, 1, 0)], false),
             ("write, read", false, &[('w', 0, 1, 0), ('r', 0, 2, 0)], true),
             ("write, write", false, &[('w', 0, 1, 0), ('w', 0, 2, 0)], true),

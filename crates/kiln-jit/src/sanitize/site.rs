@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 pub(crate) enum Use {
     Read,
     Write,
-    /// Reads, writes or both at once, which others may do at the same time.
+    /// A read, or a change of what is there, while others may do the same.
     Atomic,
+    /// A write, while others may do the same.
+    AtomicWrite,
     /// Control of the whole work-group, or a barrier.
     Control,
     /// Arithmetic.
@@ -64,6 +66,7 @@ pub(crate) fn encode(sites: &[Site]) -> String {
             Use::Read => 'r',
             Use::Write => 'w',
             Use::Atomic => 'a',
+            Use::AtomicWrite => 's',
             Use::Control => 'c',
             Use::Compute => 'f',
         };
@@ -90,6 +93,7 @@ fn decode_line(line: &str) -> Option<Site> {
         "r" => Use::Read,
         "w" => Use::Write,
         "a" => Use::Atomic,
+        "s" => Use::AtomicWrite,
         "c" => Use::Control,
         "f" => Use::Compute,
         _ => return None,
@@ -130,6 +134,7 @@ mod tests {
             site(Use::Read, Object::Bound(3), "x"),
             site(Use::Write, Object::Shared, "tile"),
             site(Use::Atomic, Object::Own, ""),
+            site(Use::AtomicWrite, Object::Bound(0), "count"),
             site(Use::Control, Object::Own, ""),
             site(Use::Compute, Object::Own, "π"),
         ];
