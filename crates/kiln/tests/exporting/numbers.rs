@@ -3,7 +3,7 @@
 use crate::devices::open;
 use crate::{cpu, value, work};
 use kiln::metrics::Watch;
-use kiln::{BufferOptions, CpuOptions, Device, ErrorKind, KernelSource, PoolConfig, PoolOptions};
+use kiln::{BufferOptions, CpuOptions, Device, ErrorKind, Grid, KernelSource, PoolConfig, PoolOptions};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every metric with its labels, without values and without what differs between machines.
@@ -126,7 +126,10 @@ fn kernels_move(watch: &Watch, device: &Device) {
     assert_moves(watch, device, &compiled, || drop(device.kernel(KernelSource::wgsl(GOOD)).unwrap()));
     assert_moves(watch, device, &[&request("memory_hit")], || drop(device.kernel(KernelSource::wgsl(GOOD)).unwrap()));
     assert_moves(watch, device, &[&request("failure")], || drop(device.kernel(KernelSource::wgsl("fn")).unwrap_err()));
-    assert_moves(watch, device, &["kiln_dispatches_total{DEVICE}"], || work(device).unwrap());
+    let kernel = device.kernel(KernelSource::wgsl(GOOD)).unwrap();
+    assert_moves(watch, device, &["kiln_dispatches_total{DEVICE}"], || {
+        kernel.launch().grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
+    });
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! The devices that a test opens.
 
-use kiln::{CpuOptions, Device};
+use kiln::{CpuOptions, Device, KernelCacheOptions};
 
 /// A CPU device, and the first GPU where there is one, opened for the caller alone.
 pub(crate) fn open() -> Vec<Device> {
-    let mut devices = vec![Device::cpu_with(CpuOptions::new().threads(2)).unwrap()];
+    let options = CpuOptions::new().threads(2).kernels(KernelCacheOptions::new().without_disk());
+    let mut devices = vec![Device::cpu_with(options).unwrap()];
     devices.extend(gpu());
     devices
 }
 
 #[cfg(feature = "gpu")]
 fn gpu() -> Option<Device> {
-    use kiln::{GpuOptions, KernelCacheOptions};
+    use kiln::GpuOptions;
 
     if Device::list().len() < 2 {
         assert!(std::env::var_os("CI").is_none(), "no GPU although `CI` is set");
