@@ -1,5 +1,4 @@
 //! The sanitizer on programs that are sound: it finds nothing, and changes nothing.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kiln::{
     CpuOptions, DType, Device, Finding, FindingKind, Grid, KernelOptions, KernelSource, Result, SimdLevel, Tensor,
@@ -41,7 +40,7 @@ fn kernels_of_tensors_have_no_faults() {
 fn random_programs_compute_the_same_while_they_are_watched() {
     let device = Device::sanitized().unwrap();
     let plain = Device::cpu_with(CpuOptions::new().simd(SimdLevel::Scalar)).unwrap();
-    for seed in 0..100 {
+    for seed in 0..40 {
         let case = Case::parse(&generate(seed, Features { f16: true, subgroups: false })).unwrap();
         let (expected, found) = (run(&plain, &case).unwrap(), run(&device, &case).unwrap());
         let buffers = case.bindings.iter().filter(|binding| !binding.is_value);
