@@ -290,7 +290,7 @@ fn machine_code_is_kept_on_disk_and_checked() {
     let mut damaged = 0;
     for path in files(directory.path()) {
         let mut bytes = std::fs::read(&path).unwrap();
-        if bytes.windows(8).any(|window| window == b"kilnjit1") {
+        if bytes.windows(7).any(|window| window == b"kilnjit") {
             let last = bytes.len() - 20;
             bytes[last] ^= 0x10;
             std::fs::write(&path, bytes).unwrap();
