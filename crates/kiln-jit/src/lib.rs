@@ -155,14 +155,6 @@ impl fmt::Debug for Compiler {
     }
 }
 
-/// Compiles the only entry point of a program for this processor; see [`Compiler::compile`].
-///
-/// # Errors
-/// As [`Compiler::new`] and [`Compiler::compile`].
-pub fn compile(module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
-    Compiler::new()?.compile(module, info, options)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,7 +115,7 @@ impl<'m> Emitter<'m, '_> {
                 let operands = self.numbers(id, *expr)?;
                 operands.into_iter().map(|x| self.unary(*op, x)).collect()
             }
-            Expression::Binary { op, left, right } => self.binary(id, *op, *left, *right, span)?,
+            Expression::Binary { op, left, right } => self.binary(id, *op, *left, *right)?,
             Expression::Select { condition, accept, reject } => {
                 let condition = self.numbers(id, *condition)?;
                 let (accept, reject) = (self.numbers(id, *accept)?, self.numbers(id, *reject)?);
@@ -260,7 +260,6 @@ impl<'m> Emitter<'m, '_> {
         op: BinaryOperator,
         left: Handle<Expression>,
         right: Handle<Expression>,
-        span: Span,
     ) -> Result<Vec<Number>> {
         let (left_inner, right_inner) = (self.inner(id, left), self.inner(id, right));
         if op == BinaryOperator::Multiply {
@@ -279,7 +278,7 @@ impl<'m> Emitter<'m, '_> {
         let mut results = Vec::with_capacity(count);
         for place in 0..count {
             let (x, y) = (x[place.min(x.len() - 1)], y[place.min(y.len() - 1)]);
-            results.push(self.operator(op, x, y, span)?);
+            results.push(self.operator(op, x, y));
         }
         Ok(results)
     }

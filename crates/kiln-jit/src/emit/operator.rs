@@ -95,10 +95,10 @@ impl Emitter<'_, '_> {
         self.map2(x.kind, x, y, |e, x, y| e.b.ins().imul(x, y))
     }
 
-    pub(crate) fn operator(&mut self, op: BinaryOperator, x: Number, y: Number, span: Span) -> Result<Number> {
+    pub(crate) fn operator(&mut self, op: BinaryOperator, x: Number, y: Number) -> Number {
         use BinaryOperator as Op;
         let is_signed = x.kind == Kind::I32;
-        Ok(match (op, x.kind) {
+        match (op, x.kind) {
             (Op::Add, _) => self.add(x, y),
             (Op::Subtract, _) => self.subtract(x, y),
             (Op::Multiply, _) => self.multiply(x, y),
@@ -142,9 +142,7 @@ impl Emitter<'_, '_> {
                     self.compare_int(how, x, y)
                 }
             }
-            #[allow(unreachable_patterns)]
-            (op, kind) => return Err(Refusal::new(span, format!("expected an operator for {kind:?}, found {op:?}"))),
-        })
+        }
     }
 
     /// What is left of a quotient that is rounded towards zero.
