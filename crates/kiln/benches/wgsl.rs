@@ -8,7 +8,7 @@
     reason = "a benchmark prints and ends where it cannot go on"
 )]
 
-use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelSource};
+use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelSource, SimdLevel};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 1 << 20;
@@ -228,51 +228,51 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 fn main() {
-    let open = |name: &str| {
+    let kernels = || KernelCacheOptions::new().without_disk();
+    let timed = |open: &dyn Fn() -> kiln::Result<Device>| {
         let began = Instant::now();
-        let kernels = KernelCacheOptions::new().without_disk();
-        let device = if name == "cpu" {
-            Device::cpu_with(CpuOptions::new().kernels(kernels))
-        } else {
-            Device::by_name_with(name, kernels)
-        };
-        device.map(|device| (device, began.elapsed()))
+        open().map(|device| (device, began.elapsed()))
     };
-    let starts: Vec<Duration> = (0..9).map(|_| open("cpu").unwrap().1).collect();
-    let (cpu, _) = open("cpu").unwrap();
-    let (gpu, gpu_start) = match open("gpu") {
+    let open_cpu = || Device::cpu_with(CpuOptions::new().kernels(kernels()));
+    let starts: Vec<Duration> = (0..9).map(|_| timed(&open_cpu).unwrap().1).collect();
+    let cpu = open_cpu().unwrap();
+    let single = Device::cpu_with(CpuOptions::new().simd(SimdLevel::Scalar).kernels(kernels())).unwrap();
+    let (gpu, gpu_start) = match timed(&|| Device::by_name_with("gpu", kernels())) {
         Ok(opened) => opened,
         Err(error) => return println!("no GPU device to compare with: {error}"),
     };
     println!("cpu: {}\ngpu: {}", cpu.info().name, gpu.info().name);
     let start = median(starts);
-    println!("start: cpu {start:.1?}, gpu {gpu_start:.1?}, ratio {:.0}", gpu_start.as_secs_f64() / start.as_secs_f64());
+    println!("start: cpu {start:.1?}, gpu {gpu_start:.1?}, {:.0} times", gpu_start.as_secs_f64() / start.as_secs_f64());
+    println!(
+        "{:<20} {:>10} {:>10} {:>10} {:>10}   {:>10} {:>12} {:>9}",
+        "kernel", "cpu", "one by one", "gpu", "gpu / cpu", "compile", "gpu's first", "ratio"
+    );
     for case in cases() {
-        let mut arms = [Arm::new(&cpu, &case), Arm::new(&gpu, &case)];
+        let mut arms = [&cpu, &single, &gpu].map(|device| Arm::new(device, &case));
         let first: Vec<Duration> = arms.iter_mut().map(|arm| arm.run(&case)).collect();
         for arm in &arms {
             (case.check)(&arm.result());
         }
-        let mut times = [Vec::new(), Vec::new()];
+        let mut times = [const { Vec::new() }; 3];
         for round in 0..ROUNDS {
-            for place in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            for turn in 0..arms.len() {
+                let place = (round + turn) % arms.len();
                 times[place].push(arms[place].run(&case));
             }
         }
         for arm in &arms {
             (case.check)(&arm.result());
         }
-        let [cpu_time, gpu_time] = times.map(median);
-        let ready = |place: usize| arms[place].compile + first[place];
+        let [cpu_time, single_time, gpu_time] = times.map(median);
+        // What a user waits for before the first result.
+        let (compile, ready) = (arms[0].compile, arms[2].compile + first[2]);
+        let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
         println!(
-            "{:<20} cpu {:>9.1?}  gpu {:>9.1?}  ratio {:>6.2}   compile cpu {:>8.1?}  compile and first launch gpu {:>8.1?}  ratio {:>5.2}",
+            "{:<20} {cpu_time:>10.1?} {single_time:>10.1?} {gpu_time:>10.1?} {:>10.2}   {compile:>10.1?} {ready:>12.1?} {:>9.2}",
             case.name,
-            cpu_time,
-            gpu_time,
-            gpu_time.as_secs_f64() / cpu_time.as_secs_f64(),
-            arms[0].compile,
-            ready(1),
-            ready(1).as_secs_f64() / arms[0].compile.as_secs_f64(),
+            ratio(gpu_time, cpu_time),
+            ratio(ready, compile),
         );
     }
 }

@@ -4,7 +4,7 @@ use crate::claim::{Context, Evidence, counts};
 use crate::report::{Check, Tier};
 use crate::subject::{Inputs, Referee, Subject};
 use crate::trial::{Arm, Measured};
-use kiln::{Device, DiskTier, Grid, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelSource};
+use kiln::{CpuOptions, Device, DiskTier, Grid, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelSource};
 use kiln_bench::Fault;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -137,7 +137,14 @@ fn against_compiling(context: &mut Context<'_>, from: From) -> Result<Evidence, 
     // Numbers that no process before had: drivers keep code too. Below what an `f32` counts exactly.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let (dir, number) = (tempfile::tempdir()?, Rc::new(Cell::new(since % (1 << 23))));
-    let open = |options: KernelCacheOptions| Device::by_name_with(&context.device.info().id, options);
+    let device = context.device;
+    let open = |options: KernelCacheOptions| match device.simd_level() {
+        Some(level) => {
+            let threads = device.info().limits.threads.unwrap_or(1) as usize;
+            Device::cpu_with(CpuOptions::new().threads(threads).simd(level).kernels(options))
+        }
+        None => Device::by_name_with(&device.info().id, options),
+    };
     // A device for each arm, so that what one counts is that of the arm; the one that compiles keeps nothing.
     let own = open(KernelCacheOptions::new().disk(DiskTier::new(dir.path())))?;
     let other = open(KernelCacheOptions::new().without_disk())?;
