@@ -132,8 +132,11 @@ impl Code {
         map[..compiled.code.len()].copy_from_slice(&compiled.code);
         let map = map.make_exec()?;
         // SAFETY: the range is that of the map.
-        unsafe { wasmtime_internal_jit_icache_coherence::clear_cache(map.as_ptr().cast(), map.len()) }?;
-        wasmtime_internal_jit_icache_coherence::pipeline_flush_mt()?;
+        let cleared = unsafe { wasmtime_internal_jit_icache_coherence::clear_cache(map.as_ptr().cast(), map.len()) };
+        // The error's type is not the same on every system.
+        cleared.map_err(|error| std::io::Error::other(error.to_string()))?;
+        let flushed = wasmtime_internal_jit_icache_coherence::pipeline_flush_mt();
+        flushed.map_err(|error| std::io::Error::other(error.to_string()))?;
         Ok(Self { map, compiled, helpers: helpers::table() })
     }
 
