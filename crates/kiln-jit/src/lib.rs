@@ -4,7 +4,7 @@
 //! or one at a time. A work-group runs on one thread, so a barrier is the end of a loop over its invocations. Refuses devices,
 //! threads and memory, which are `kiln-cpu`'s, and everything that is not compute.
 //!
-//! Types to know: [`Options`] for [`compile`], [`Compiled`] which can be stored, [`Code`] which runs, [`Sanitizer`] which watches.
+//! Types to know: [`Compiler`] with its [`Options`], [`Compiled`] which can be stored, [`Code`] which runs, [`Sanitizer`] which watches it.
 
 mod abi;
 mod analysis;
