@@ -28,7 +28,7 @@ pub(super) fn figure(report: &Report) -> Figure {
             rows: report.plots.tiers.iter().map(row).collect(),
         },
         claims: &["kernel-hit", "kernel-disk-hit"],
-        device: Some("gpu"),
+        device: None,
     }
 }
 
