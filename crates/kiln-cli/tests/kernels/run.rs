@@ -99,8 +99,8 @@ fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
 #[test]
 fn halves_are_two_bytes_each() {
     for place in Place::on_each_device() {
-        if !kiln::Device::list()[1].features.contains(&kiln::Feature::ShaderF16) {
-            println!("skipped: the GPU has no f16");
+        if kiln::Device::list().iter().any(|info| !info.features.contains(&kiln::Feature::ShaderF16)) {
+            println!("skipped: a device has no f16");
             return;
         }
         place.fixture("halves.npy");
