@@ -1,9 +1,9 @@
 //! The sanitizer on programs that are sound: it finds nothing, and changes nothing.
 
-use kiln::{
-    CpuOptions, DType, Device, Finding, FindingKind, Grid, KernelOptions, KernelSource, Result, SimdLevel, Tensor,
-    Value,
-};
+#[path = "wgsl/launch.rs"]
+mod launch;
+
+use kiln::{CpuOptions, DType, Device, Finding, FindingKind, KernelOptions, Result, SimdLevel, Tensor};
 use kiln_testkit::wgsl::{Case, Features, compare, generate};
 
 /// R2: the kernels that Kiln renders for tensors are sound: matrix products with tiles, reductions, norms.
@@ -42,7 +42,11 @@ fn random_programs_compute_the_same_while_they_are_watched() {
     let plain = Device::cpu_with(CpuOptions::new().simd(SimdLevel::Scalar)).unwrap();
     for seed in 0..40 {
         let case = Case::parse(&generate(seed, Features { f16: true, subgroups: false })).unwrap();
-        let (expected, found) = (run(&plain, &case).unwrap(), run(&device, &case).unwrap());
+        let run = |device| {
+            let options = KernelOptions { fast_math: false, ..KernelOptions::default() };
+            launch::run(device, &case, options).unwrap()
+        };
+        let (expected, found) = (run(&plain), run(&device));
         let buffers = case.bindings.iter().filter(|binding| !binding.is_value);
         for (binding, (expected, found)) in buffers.zip(expected.iter().zip(&found)) {
             let difference = compare(binding, expected, found).map(|difference| difference.to_string());
@@ -54,29 +58,4 @@ fn random_programs_compute_the_same_while_they_are_watched() {
             .collect();
         assert!(faults.is_empty(), "{seed}: {}\n{}", faults.join("\n"), case.text);
     }
-}
-
-/// What is in the buffers of a case after it ran.
-fn run(device: &Device, case: &Case) -> Result<Vec<Vec<u8>>> {
-    let options = KernelOptions { fast_math: false, ..KernelOptions::default() };
-    let source = KernelSource::wgsl(case.text.as_str()).options(options);
-    let source = case.constants.iter().fold(source, |source, (name, value)| source.constant(name, *value));
-    let kernel = device.kernel(source)?;
-    let mut buffers = Vec::new();
-    for binding in case.bindings.iter().filter(|binding| !binding.is_value) {
-        let contents = binding.contents(case.seed);
-        let buffer = device.buffer(contents.len() as u64)?;
-        buffer.write(&contents)?;
-        buffers.push((binding.name.as_str(), buffer));
-    }
-    let is_used = |name: &str| kernel.reflection().bindings.iter().any(|binding| binding.name == name);
-    let mut launch = kernel.launch().grid(Grid::workgroups(case.grid));
-    for (name, buffer) in buffers.iter_mut().filter(|(name, _)| is_used(name)) {
-        launch = launch.bind(*name, buffer);
-    }
-    for binding in case.bindings.iter().filter(|binding| binding.is_value && is_used(&binding.name)) {
-        launch = launch.value(binding.name.as_str(), Value::slice(&binding.contents(case.seed)));
-    }
-    launch.submit()?;
-    buffers.iter().map(|(_, buffer)| buffer.read()).collect()
 }

@@ -7,4 +7,5 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails or is skipped says so")]
 
 mod fuzz;
+mod launch;
 mod run;
