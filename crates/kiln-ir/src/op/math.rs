@@ -86,6 +86,16 @@ pub(super) fn exp<T: Float>(x: T) -> T {
     T::select(x.lt(T::lit(-87.336_54)), T::lit(0.0), value)
 }
 
+/// `2^x`; exact where x is an integer. What would be subnormal is 0.
+#[inline(always)]
+pub(super) fn exp2<T: Float>(x: T) -> T {
+    let (n, integer) = x.nearest();
+    let value = exp_near_zero((x - n) * T::lit(std::f32::consts::LN_2));
+    let value = T::from_bits(value.to_bits() + (integer.to_bits() << T::Bits::lit(23)));
+    let value = T::select(x.lt(T::lit(128.0)), value, x + T::lit(f32::INFINITY));
+    T::select(x.lt(T::lit(-126.0)), T::lit(0.0), value)
+}
+
 /// The exponential where it is neither too large nor too small: from -87 to 88. From 88.5 to 89 it is infinite.
 #[inline(always)]
 fn exp_in_range<T: Float>(x: T) -> T {
@@ -115,12 +125,9 @@ pub(super) fn split<T: Float>(x: T) -> (T, T) {
     (m, n - T::select(subnormal, T::lit(23.0), T::lit(0.0)))
 }
 
-/// The natural logarithm.
+/// What the logarithm of `1 + f` has beyond `f - f^2 / 2`, for f from about -0.3 to 0.4.
 #[inline(always)]
-pub(super) fn log<T: Float>(x: T) -> T {
-    let (m, n) = split(x);
-    let f = m - T::lit(1.0);
-    let square = f * f;
+fn log_rest<T: Float>(f: T, square: T) -> T {
     let p = polynomial(
         f,
         [
@@ -135,14 +142,37 @@ pub(super) fn log<T: Float>(x: T) -> T {
             0.333_333_3,
         ],
     );
-    let small = n.mul_add(T::lit(-2.121_944_4e-4), f * square * p);
-    let small = square.mul_add(T::lit(-0.5), small);
-    let value = n.mul_add(T::lit(0.693_359_4), f + small);
-    // What the bits cannot say: infinity and NaN are as they are.
+    f * square * p
+}
+
+/// A logarithm of `x`, with what the bits cannot say: infinity and NaN are as they are.
+#[inline(always)]
+fn log_or_limit<T: Float>(x: T, value: T) -> T {
     let finite = x.lt(T::lit(f32::INFINITY));
     let value = T::select(finite, value, x);
     let value = T::select(x.eq(T::lit(0.0)), T::lit(f32::NEG_INFINITY), value);
     T::select(x.lt(T::lit(0.0)), T::lit(f32::NAN), value)
+}
+
+/// The natural logarithm.
+#[inline(always)]
+pub(super) fn log<T: Float>(x: T) -> T {
+    let (m, n) = split(x);
+    let f = m - T::lit(1.0);
+    let square = f * f;
+    let small = n.mul_add(T::lit(-2.121_944_4e-4), log_rest(f, square));
+    let small = square.mul_add(T::lit(-0.5), small);
+    log_or_limit(x, n.mul_add(T::lit(0.693_359_4), f + small))
+}
+
+/// The logarithm to base 2; an integer of a power of two.
+#[inline(always)]
+pub(super) fn log2<T: Float>(x: T) -> T {
+    let (m, n) = split(x);
+    let f = m - T::lit(1.0);
+    let square = f * f;
+    let small = square.mul_add(T::lit(-0.5), log_rest(f, square));
+    log_or_limit(x, (f + small).mul_add(T::lit(std::f32::consts::LOG2_E), n))
 }
 
 /// The largest angle that is divided into turns.

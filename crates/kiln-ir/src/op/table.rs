@@ -171,11 +171,21 @@ table! { $
     /// What would be subnormal is 0.
     float EXP exp(x in (-87.0, 88.0)) = math::exp(x); |x| x[0].exp(), ulps(2.0),
         gradient(|_, y, g| each([g * y]));
+    /// `2^x`; exact where `x` is an integer.
+    ///
+    /// What would be subnormal is 0.
+    float EXP2 exp2(x in (-126.0, 127.0)) = math::exp2(x); |x| x[0].exp2(), ulps(2.0),
+        gradient(|_, y, g| each([g * y * std::f64::consts::LN_2]));
     /// The natural logarithm.
     ///
     /// NaN of negative numbers; minus infinity of zero.
     float LOG log(x in (0.0, 1e4)) = math::log(x); |x| x[0].ln(), ulps(2.0),
         gradient(|x, _, g| each([g / x[0]]));
+    /// The logarithm to base 2; an integer of a power of two.
+    ///
+    /// NaN of negative numbers; minus infinity of zero.
+    float LOG2 log2(x in (0.0, 1e4)) = math::log2(x); |x| x[0].log2(), ulps(3.0),
+        gradient(|x, _, g| each([g * std::f64::consts::LOG2_E / x[0]]));
     /// `a^b`.
     ///
     /// As IEEE 754 says: 1 where `b` is 0 or `a` is 1, also with a NaN; NaN where `a` is negative and `b` not an integer.
