@@ -4,6 +4,7 @@
 //! workgroup is 8 by 8 invocations, each of which has one or two groups of four lines of each operand: group `local.x` or `local.y`, and the
 //! one 8 further on, so that neighbours read neighbours.
 
+use kiln_ir::Layout;
 use std::fmt::Write as _;
 
 /// Steps that are in a tile at once.
@@ -71,8 +72,9 @@ pub(crate) struct Load<'a> {
     pub(crate) tile: Tile,
     /// The operand's number.
     pub(crate) operand: usize,
-    /// Where the operand begins.
+    /// Where the operand begins, and the last element that it reaches: what is beyond its lines and steps is read from there, or before.
     pub(crate) start: &'a str,
+    pub(crate) last: &'a str,
     /// The first line, and how far apart neighbours are. What is loaded beyond the last one is in no result that is stored.
     pub(crate) lines: [&'a str; 2],
     /// The same of steps, and where they end: what is beyond counts as 0.
@@ -105,7 +107,7 @@ impl Load<'_> {
             (format!("{place} % {groups}u"), format!("{place} / {groups}u"))
         };
         let numbers = (0..4).map(|lane| {
-            let loaded = format!("load_{}(at + {lane}u * {next_line})", self.operand);
+            let loaded = format!("load_{}(min(at + {lane}u * {next_line}, {}))", self.operand, self.last);
             format!("select(0.0, {loaded}, inside)")
         });
         let numbers = numbers.collect::<Vec<_>>().join(", ");
@@ -120,6 +122,11 @@ impl Load<'_> {
             self.tile.place(&step, &group),
         )
     }
+}
+
+/// The last element that a layout reaches, for [`Load::last`].
+pub(crate) fn last_element(layout: &Layout) -> u32 {
+    layout.reach().end.saturating_sub(1) as u32
 }
 
 /// Statements for one step of the sums `{sum}{row}_{four}`: line `row` of the invocation in `rows` times its group `four` in `columns`.

@@ -1,7 +1,7 @@
 //! The WGSL of attention: the text beside this file, and the mask where there is one.
 
 use super::Attention;
-use crate::tiles::{Load, SIDE, STEPS, Tile, products, store, sums};
+use crate::tiles::{Load, SIDE, STEPS, Tile, last_element, products, store, sums};
 use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 
@@ -26,7 +26,8 @@ pub(super) const MOST_ELEMENTS: usize = 4 * V.lines();
 const MASK: &str = "
 fn is_attended(b: u32, h: u32, query: u32, key: u32) -> bool {
     let place = p_mask_offset() + b * p_mask_stride0() + h * p_mask_stride1();
-    let unmasked = load_3(place + query * p_mask_stride2() + key * p_mask_stride3()) != 0u;
+    let at = min(place + query * p_mask_stride2() + key * p_mask_stride3(), p_mask_last());
+    let unmasked = load_3(at) != 0u;
     return unmasked && is_inside(query, key);
 }
 ";
@@ -66,6 +67,7 @@ pub(super) fn render(op: &Attention, call: &WgslCall<'_>) -> Result<WgslKernel> 
     builder.param("causal", u32::from(op.causal));
     for (name, operand) in ["q", "k", "v", "mask"].into_iter().zip(call.operands) {
         builder.strides(name, &operand.layout);
+        builder.param(&format!("{name}_last"), last_element(&operand.layout));
     }
     let blocks = queries[0] * queries[1] * queries[2].div_ceil(Q.lines());
     let blocks = u32::try_from(blocks).map_err(|_| {
@@ -135,6 +137,7 @@ impl Form {
             tile: Q,
             operand: 0,
             start: "start_q",
+            last: "p_q_last()",
             lines: ["first_query", "p_q_stride2()"],
             steps: ["first", "p_q_stride3()", "p_d()"],
             along_steps: true,
@@ -143,6 +146,7 @@ impl Form {
             tile: K,
             operand: 1,
             start: "start_k",
+            last: "p_k_last()",
             lines: ["first_key", "p_k_stride2()"],
             steps: ["first", "p_k_stride3()", "p_d()"],
             along_steps: true,
@@ -156,6 +160,7 @@ impl Form {
             tile: V,
             operand: 2,
             start: "start_v",
+            last: "p_v_last()",
             lines: [&format!("{}u", tile * V.lines()), "p_v_stride3()"],
             steps: ["first_key + first", "p_v_stride2()", "p_n()"],
             along_steps: false,

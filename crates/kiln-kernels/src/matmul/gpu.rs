@@ -1,6 +1,6 @@
 //! The WGSL of the matrix product: the text beside this file, and where the matrices of a batch begin.
 
-use crate::tiles::{Load, STEPS, Tile, products, store, sums};
+use crate::tiles::{Load, STEPS, Tile, last_element, products, store, sums};
 use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt::Write as _;
@@ -28,6 +28,7 @@ pub(super) fn render(call: &WgslCall<'_>) -> Result<WgslKernel> {
     let mut text = String::new();
     for (name, layout) in [("a", &a.layout), ("b", &b.layout)] {
         builder.strides(name, layout);
+        builder.param(&format!("{name}_last"), last_element(layout));
         builder.param(&format!("{name}_row"), layout.strides()[batch] as u32);
         builder.param(&format!("{name}_column"), layout.strides()[batch + 1] as u32);
         text += &batch_function(name, batch);
@@ -59,6 +60,7 @@ fn loads() -> String {
         tile: A,
         operand: 0,
         start: "start_a",
+        last: "p_a_last()",
         lines: ["first_row", "p_a_row()"],
         steps: ["first", "p_a_column()", "p_k()"],
         along_steps: true,
@@ -67,6 +69,7 @@ fn loads() -> String {
         tile: B,
         operand: 1,
         start: "start_b",
+        last: "p_b_last()",
         lines: ["first_column", "p_b_column()"],
         steps: ["first", "p_b_row()", "p_k()"],
         along_steps: false,
