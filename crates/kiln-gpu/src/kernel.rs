@@ -88,6 +88,7 @@ impl Kernels {
         // A pipeline that the driver refuses can lose the device.
         self.timeline.poll(wgpu::PollType::Poll)?;
         self.timeline.fault.check()?;
+        let kernel = kernel?;
         let blob = || cache.and_then(|cache| self.blob_of(&cache));
         let driver_blob = if artifact.driver_blob.is_none() { blob() } else { None };
         Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob })
@@ -123,8 +124,9 @@ impl Kernels {
         }
     }
 
-    fn create(&self, artifact: &Artifact, cache: Option<&wgpu::PipelineCache>) -> GpuKernel {
+    fn create(&self, artifact: &Artifact, cache: Option<&wgpu::PipelineCache>) -> Result<GpuKernel> {
         let device = &self.timeline.device;
+        let module = shader_module(device, artifact)?;
         let reflection = &artifact.reflection;
         let buffers = layout(device, reflection.bindings.iter().filter(|binding| binding.kind.is_buffer()));
         // Whole vectors: some drivers read a smaller range as zeros.
@@ -140,7 +142,7 @@ impl Kernels {
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,
             layout: Some(&layout),
-            module: &shader_module(device, artifact),
+            module: &module,
             // The only one, whatever the translation calls it.
             entry_point: None,
             compilation_options: wgpu::PipelineCompilationOptions {
@@ -150,7 +152,7 @@ impl Kernels {
             cache,
         });
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        GpuKernel { id, pipeline, buffers, values, value_bytes, value_groups: Mutex::default() }
+        Ok(GpuKernel { id, pipeline, buffers, values, value_bytes, value_groups: Mutex::default() })
     }
 
     /// The buffers of a dispatch, found and bound: by the bind group of an earlier dispatch with the same, or a new one.
@@ -259,8 +261,8 @@ fn entry(binding: usize, buffer: &wgpu::Buffer, offset: u64, size: Option<NonZer
     wgpu::BindGroupEntry { binding: binding as u32, resource }
 }
 
-fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModule {
-    match &artifact.code {
+fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::ShaderModule> {
+    Ok(match &artifact.code {
         Code::Spirv(words) => {
             let [x, y, z] = artifact.reflection.workgroup_size;
             let entry_point = wgpu::PassthroughShaderEntryPoint {
@@ -277,11 +279,10 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
             // imports an archive into the store vouches for it, as for any code.
             unsafe { device.create_shader_module_passthrough(descriptor) }
         }
-        // Never of this device; an empty module is refused like any other bad one.
-        Code::Machine(_) => device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label: None,
-            source: wgpu::ShaderSource::Wgsl("".into()),
-        }),
+        Code::Machine(_) => {
+            let message = "GPU device expected SPIR-V or WGSL, found machine code of another device";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         Code::Wgsl(text) => {
             let source = wgpu::ShaderSource::Wgsl(text.into());
             let mut checks = wgpu::ShaderRuntimeChecks::checked();
@@ -290,13 +291,30 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> wgpu::ShaderModu
             // SAFETY: only what the author of the kernel asked for in its options is left out.
             unsafe { device.create_shader_module_trusted(wgpu::ShaderModuleDescriptor { label: None, source }, checks) }
         }
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{GpuDevice, GpuOptions};
-    use kiln_runtime::KernelSource;
+    use kiln_runtime::{Artifact, Code, KernelKey, KernelSource, Program};
+
+    /// Machine code of the CPU device is not for this one.
+    #[test]
+    fn machine_code_is_refused() {
+        if crate::probe().is_err() {
+            // Said by the test below.
+            return;
+        }
+        let device = crate::open(0, GpuOptions::new()).unwrap();
+        let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+        let key = KernelKey::new(&source, device.info()).unwrap();
+        let artifact = device.api().translate(&Program::new(&key, device.info()).unwrap()).unwrap();
+        let error = device.api().load(&Artifact { code: Code::Machine(vec![0xc3]), ..artifact }).unwrap_err();
+        assert_eq!(error.kind(), kiln_ir::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("found machine code of another device"), "{error}");
+        device.synchronize().unwrap();
+    }
 
     /// R4.4: launches with the same buffers share a bind group, others do not.
     #[test]

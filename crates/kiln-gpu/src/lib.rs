@@ -38,6 +38,7 @@
 //! wakes futures, `fault` keeps what ended the device, `scope` turns wgpu's error scopes into results.
 
 mod adapter;
+mod arguments;
 mod block;
 mod capacity;
 mod device;

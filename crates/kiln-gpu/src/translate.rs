@@ -1,6 +1,6 @@
 //! Programs as code that the driver takes: SPIR-V where it takes that as it is, WGSL elsewhere.
 
-use crate::precise;
+use crate::{arguments, precise};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{Artifact, Code, Feature, KernelFlag, Program, RuntimeChecks};
 use naga::back::{spv, wgsl};
@@ -51,6 +51,7 @@ impl Target {
     }
 
     pub(crate) fn translate(self, program: &Program) -> Result<Artifact> {
+        arguments::check(program)?;
         let options = program.key.options();
         let checks = RuntimeChecks {
             bounds: options.bounds_checks,

@@ -1,7 +1,7 @@
 //! Command lists: what a device is asked to do at once.
 
 use crate::buffer::Buffer;
-use crate::kernel::{LoadedKernel, check_bound};
+use crate::kernel::{GridPart, LoadedKernel, check_bound};
 use crate::memory::Usage;
 use crate::native::NativeCall;
 use crate::observe::KernelCost;
@@ -117,7 +117,7 @@ pub struct Dispatch {
     kernel: Arc<LoadedKernel>,
     buffers: Vec<BoundBuffer>,
     values: Vec<BoundValue>,
-    workgroups: [u32; 3],
+    part: GridPart,
     cost: Option<KernelCost>,
     prepared: Prepared,
 }
@@ -150,10 +150,10 @@ impl Dispatch {
         kernel: Arc<LoadedKernel>,
         buffers: Vec<BoundBuffer>,
         values: Vec<BoundValue>,
-        workgroups: [u32; 3],
+        part: GridPart,
         cost: Option<KernelCost>,
     ) -> Self {
-        Self { kernel, buffers, values, workgroups, cost, prepared: Prepared::default() }
+        Self { kernel, buffers, values, part, cost, prepared: Prepared::default() }
     }
 
     /// The kernel.
@@ -173,7 +173,12 @@ impl Dispatch {
 
     /// Workgroups along each axis; none of them zero, none above the device's limit.
     pub fn workgroups(&self) -> [u32; 3] {
-        self.workgroups
+        self.part.workgroups
+    }
+
+    /// What it runs of the grid of its launch.
+    pub fn part(&self) -> GridPart {
+        self.part
     }
 
     /// What it costs: as its launch says, otherwise all bytes of its buffers.
@@ -215,7 +220,7 @@ impl fmt::Debug for Dispatch {
             .field("kernel", &self.kernel.name())
             .field("buffers", &self.buffers)
             .field("values", &self.values)
-            .field("workgroups", &self.workgroups)
+            .field("workgroups", &self.workgroups())
             .finish_non_exhaustive()
     }
 }

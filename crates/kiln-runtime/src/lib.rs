@@ -55,9 +55,9 @@ pub use host::{cores, memory_bytes};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
 pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,
-    Grid, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey, KernelOptions,
-    KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Optimisation, Origin, Outcome,
-    Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar, Value,
+    Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey,
+    KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Optimisation,
+    Origin, Outcome, Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar, Value,
 };
 pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};

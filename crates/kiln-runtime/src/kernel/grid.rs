@@ -103,14 +103,31 @@ impl From<(i32, i32, i32)> for Extent {
     }
 }
 
+/// What a dispatch runs of the grid of its launch: all of it, or a part where the grid is above the device's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridPart {
+    /// The number of its first workgroup along each axis.
+    pub first: [u32; 3],
+    /// Its workgroups along each axis: none of them zero, none above the device's limit.
+    pub workgroups: [u32; 3],
+    /// Workgroups of the whole grid.
+    pub total: [u32; 3],
+}
+
+impl GridPart {
+    pub(super) fn whole(total: [u32; 3]) -> Self {
+        Self { first: [0; 3], workgroups: total, total }
+    }
+}
+
 /// The most dispatches that one launch becomes: each is recorded, and takes its time to start.
 const MAX_PARTS: u64 = 1 << 16;
 
-/// A grid in parts that each fit the device: the first workgroup and the count of each part.
+/// A grid in parts that each fit the device.
 ///
 /// # Errors
 /// `TooLarge` where these are too many.
-pub(super) fn split(total: [u32; 3], limit: u32) -> Result<impl Iterator<Item = ([u32; 3], [u32; 3])>> {
+pub(super) fn split(total: [u32; 3], limit: u32) -> Result<impl Iterator<Item = GridPart>> {
     let parts = total.iter().map(|count| u64::from(count.div_ceil(limit.max(1)))).try_fold(1, u64::checked_mul);
     if parts.is_none_or(|parts| parts > MAX_PARTS) {
         let message = format!(
@@ -121,8 +138,9 @@ pub(super) fn split(total: [u32; 3], limit: u32) -> Result<impl Iterator<Item = 
     let along = move |axis: usize| {
         (0..total[axis]).step_by(limit.max(1) as usize).map(move |first| (first, limit.min(total[axis] - first)))
     };
-    Ok(along(2)
-        .flat_map(move |z| along(1).flat_map(move |y| along(0).map(move |x| ([x.0, y.0, z.0], [x.1, y.1, z.1])))))
+    Ok(along(2).flat_map(move |z| along(1).flat_map(move |y| along(0).map(move |x| [x, y, z]))).map(move |axes| {
+        GridPart { first: axes.map(|(first, _)| first), workgroups: axes.map(|(_, count)| count), total }
+    }))
 }
 
 #[cfg(test)]
@@ -155,7 +173,7 @@ mod tests {
     fn parts_cover_the_grid_once() {
         for (total, limit) in [([7, 1, 1], 3), ([7, 5, 4], 3), ([3, 3, 3], 3), ([1, 10, 1], 4), ([0, 1, 1], 3)] {
             let mut seen = vec![0; (total[0] * total[1] * total[2]) as usize];
-            for (first, count) in split(total, limit).unwrap() {
+            for GridPart { first, workgroups: count, .. } in split(total, limit).unwrap() {
                 assert!(count.iter().all(|count| (1..=limit).contains(count)), "{count:?}");
                 for z in 0..count[2] {
                     for y in 0..count[1] {

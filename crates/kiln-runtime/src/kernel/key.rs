@@ -2,7 +2,7 @@
 
 use super::artifact::take_part;
 use super::source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
-use crate::info::DeviceInfo;
+use crate::info::{DeviceInfo, DeviceKind};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,8 +80,12 @@ impl KernelKey {
     /// `Unsupported` where the device runs no kernels of that language; `InvalidArgument` where a constant has no proper name.
     pub fn new(source: &KernelSource, device: &DeviceInfo) -> Result<Self> {
         let Some(compiler) = &device.compiler else {
+            let advice = match device.kind {
+                DeviceKind::Cpu => "; it needs the feature `wgsl`, and a processor that Cranelift knows",
+                _ => "; use a GPU device",
+            };
             let message = format!(
-                "kernel `{}` expected a device that runs WGSL, found `{}` ({}), which does not; use a GPU device",
+                "kernel `{}` expected a device that runs WGSL, found `{}` ({}), which does not{advice}",
                 source.name, device.id, device.name
             );
             return Err(Error::new(ErrorKind::Unsupported, message));

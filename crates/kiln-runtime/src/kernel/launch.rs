@@ -1,6 +1,6 @@
 //! A launch: a kernel with its arguments and its grid, checked before anything is submitted (R2.1).
 
-use super::grid::{Extent, Grid, split};
+use super::grid::{Extent, Grid, GridPart, split};
 use super::reflect::{Binding, BindingKind, BindingName, Reflection};
 use super::value::{Number, Value};
 use super::{Kernel, wide};
@@ -248,7 +248,8 @@ impl<'k> Launch<'k> {
         check_bound(reflection, &buffers)?;
         let limit = self.kernel.device().info().limits.max_workgroups_per_axis;
         if total.iter().all(|count| *count <= limit) {
-            return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, total, self.cost)]);
+            let part = GridPart::whole(total);
+            return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, part, self.cost)]);
         }
         let parts = split(total, limit)?;
         let kernel = self.kernel.widened()?;
@@ -256,12 +257,12 @@ impl<'k> Launch<'k> {
         let slot = slot.ok_or_else(|| Error::new(ErrorKind::Internal, "expected a wide kernel to take its grid"))?;
         // The first part stands for the cost of all.
         let mut cost = self.cost;
-        let part = |(first, count)| {
+        let dispatch = |part| {
             let mut values = values.clone();
-            values.push(BoundValue { slot: slot as u32, bytes: wide::encode(first, total) });
-            Dispatch::new(kernel.loaded().clone(), buffers.clone(), values, count, cost.replace(KernelCost::default()))
+            values.push(BoundValue { slot: slot as u32, bytes: wide::encode(part) });
+            Dispatch::new(kernel.loaded().clone(), buffers.clone(), values, part, cost.replace(KernelCost::default()))
         };
-        Ok(parts.map(part).collect())
+        Ok(parts.map(dispatch).collect())
     }
 }
 

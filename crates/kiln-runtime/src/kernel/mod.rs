@@ -23,7 +23,7 @@ pub use artifact::{Artifact, Code, RuntimeChecks};
 pub(crate) use cache::KernelCache;
 pub(crate) use explain::explain;
 pub use explain::{Change, Explanation, Outcome};
-pub use grid::{Extent, Grid};
+pub use grid::{Extent, Grid, GridPart};
 pub use key::{KernelHash, KernelKey};
 pub(crate) use launch::check_bound;
 pub use launch::{Argument, Launch};

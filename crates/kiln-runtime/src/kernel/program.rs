@@ -6,8 +6,8 @@ use super::source::Optimisation;
 use super::wide;
 use crate::info::{DeviceInfo, Feature};
 use kiln_ir::{Error, ErrorKind, Result};
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
-use naga::{AddressSpace, ArraySize, Handle, Module, ShaderStage, StorageAccess, Type, TypeInner};
+use naga::valid::{Capabilities, ModuleInfo, ValidationError, ValidationFlags, Validator};
+use naga::{AddressSpace, ArraySize, Handle, Module, ShaderStage, Span, StorageAccess, Type, TypeInner};
 
 /// A kernel's program, for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
 /// group 1, numbered from zero in the order of the [reflection](Self::reflection).
@@ -30,7 +30,8 @@ impl Program {
     /// `CompileFailed` with file, line, column and text where the source is at fault; `Unsupported` where it wants what
     /// the device, or Kiln, does not have.
     pub fn new(key: &KernelKey, device: &DeviceInfo) -> Result<Self> {
-        let module = parse(key)?;
+        let mut module = parse(key)?;
+        name_lengths(&mut module);
         let info = validate(&module, device, key)?;
         let entry = find_entry(&module, key)?;
         let (mut module, _) = specialise(&module, &info, &entry, key)?;
@@ -56,9 +57,33 @@ fn parse(key: &KernelKey) -> Result<Module> {
 fn validate(module: &Module, device: &DeviceInfo, key: &KernelKey) -> Result<ModuleInfo> {
     let mut validator = Validator::new(ValidationFlags::all(), capabilities(device));
     validator.validate(module).map_err(|error| {
-        let place = error.location(&key.source);
+        let declared = || Some(declaration(module, error.as_inner())?.location(&key.source));
+        let place = error.location(&key.source).or_else(declared);
         compile_error(key, place, &error.emit_to_string_with_path(&key.source, &key.name))
     })
+}
+
+/// Where a variable has the type that is at fault: naga does not know where types are.
+fn declaration(module: &Module, error: &ValidationError) -> Option<Span> {
+    let ValidationError::Type { handle, .. } = error else { return None };
+    let functions = module.functions.iter().map(|(_, function)| function);
+    let functions = functions.chain(module.entry_points.iter().map(|point| &point.function));
+    let locals = functions.flat_map(|function| {
+        let variables = &function.local_variables;
+        variables.iter().map(|(local, variable)| (variable.ty, variables.get_span(local)))
+    });
+    let globals = &module.global_variables;
+    let mut variables = globals.iter().map(|(global, variable)| (variable.ty, globals.get_span(global))).chain(locals);
+    variables.find(|(ty, _)| has_part(module, *ty, *handle)).map(|(_, span)| span)
+}
+
+fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
+    ty == part
+        || match &module.types[ty].inner {
+            TypeInner::Array { base, .. } => has_part(module, *base, part),
+            TypeInner::Struct { members, .. } => members.iter().any(|member| has_part(module, member.ty, part)),
+            _ => false,
+        }
 }
 
 fn capabilities(device: &DeviceInfo) -> Capabilities {
@@ -72,16 +97,20 @@ fn capabilities(device: &DeviceInfo) -> Capabilities {
 
 /// The picture of naga below a line of Kiln.
 fn compile_error(key: &KernelKey, place: Option<naga::SourceLocation>, picture: &str) -> Error {
+    let message = format!("expected a valid kernel, found an error\n{}", picture.trim_end());
+    refuse_at(key, place, ErrorKind::CompileFailed, &message)
+}
+
+fn refuse(key: &KernelKey, kind: ErrorKind, message: &str) -> Error {
+    refuse_at(key, None, kind, message)
+}
+
+fn refuse_at(key: &KernelKey, place: Option<naga::SourceLocation>, kind: ErrorKind, message: &str) -> Error {
     let place = place.map_or_else(
         || key.name.clone(),
         |place| format!("{}:{}:{}", key.name, place.line_number, place.line_position),
     );
-    let message = format!("{place}: expected a valid kernel, found an error\n{}", picture.trim_end());
-    Error::new(ErrorKind::CompileFailed, message)
-}
-
-fn refuse(key: &KernelKey, kind: ErrorKind, message: &str) -> Error {
-    Error::new(kind, format!("{}: {message}", key.name))
+    Error::new(kind, format!("{place}: {message}"))
 }
 
 fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
@@ -123,6 +152,15 @@ fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) 
             let message = format!("expected values for the constants of the kernel ({names}), found: {error}");
             Err(refuse(key, ErrorKind::CompileFailed, &message))
         }
+    }
+}
+
+/// Names the constants that stand for an expression as the length of an array: naga panics where another constant comes
+/// after one that has neither name nor number. No caller can give a name with a space.
+fn name_lengths(module: &mut Module) {
+    let unnamed = module.overrides.iter_mut().filter(|(_, constant)| constant.name.is_none() && constant.id.is_none());
+    for (handle, constant) in unnamed {
+        constant.name = Some(format!("length {}", handle.index()));
     }
 }
 
@@ -177,7 +215,8 @@ fn number_bindings(
                 let message = format!(
                     "variable `{name}` expected a storage buffer, a uniform, workgroup or private memory, found {space:?}"
                 );
-                return Err(refuse(key, ErrorKind::Unsupported, &message));
+                let place = module.global_variables.get_span(handle).location(&key.source);
+                return Err(refuse_at(key, Some(place), ErrorKind::Unsupported, &message));
             }
         }
     }

@@ -79,15 +79,16 @@ impl KernelSource {
 /// How a kernel is compiled. Every field is a part of the [key](super::KernelKey).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelOptions {
-    /// What is done to the program before the device translates it.
+    /// What is done to the program before the device translates it, and on the CPU device while it does.
     pub optimisation: Optimisation,
     /// Names and source lines in the translated code, for tools that show them. Off by default. A device that takes WGSL
-    /// has the names in any case.
+    /// has the names in any case. The machine code of the CPU device has none: there it changes nothing but the key.
     pub debug_info: bool,
     /// Lets the driver join a product and a sum into one rounding, as WGSL allows. On by default. Without it each product,
     /// sum and difference is rounded by itself. Only devices that take translated code can turn it off.
     pub fast_math: bool,
-    /// Keeps indices inside of arrays and buffers. On by default. Without it an index out of bounds is undefined.
+    /// Keeps indices inside of arrays and buffers. On by default. Without it an index out of bounds is undefined on a GPU. The CPU
+    /// device keeps the checks that it cannot prove needless: out of bounds is memory of the process.
     pub bounds_checks: bool,
     /// Rarely needed switches. None by default.
     pub flags: BTreeSet<KernelFlag>,
@@ -105,14 +106,16 @@ impl Default for KernelOptions {
     }
 }
 
-/// What is done to a program before the device translates it. Optimisation of the machine code is the driver's.
+/// What is done to a program before the device translates it. Optimisation of the machine code is the driver's on a GPU; on the CPU
+/// device it follows this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Optimisation {
     /// Nothing: the driver gets everything that the source declares, unless it has constants to fill in, which leaves out
-    /// the rest as well.
+    /// the rest as well. The CPU device compiles faster, to code that runs slower.
     None,
     /// What the entry point does not need is left out: a kernel that includes a library gets no slower to load by it.
+    /// The CPU device leaves out checks of indices that it proves needless.
     #[default]
     Full,
 }

@@ -4,6 +4,7 @@
 //! each dispatch. So a grid beyond the limit runs as several dispatches of a variant of the kernel: its entry point
 //! becomes an ordinary function, and a new entry point calls it with the workgroup's number in the whole grid.
 
+use super::grid::GridPart;
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::{
     AddressSpace, ArraySize, BinaryOperator, Binding, Block, BuiltIn, Expression, Function, FunctionArgument,
@@ -16,7 +17,7 @@ use std::num::NonZeroU32;
 const VARIABLE: &str = "kiln_grid";
 
 /// The bytes of the uniform for a part of a grid.
-pub(super) fn encode(first: [u32; 3], total: [u32; 3]) -> Vec<u8> {
+pub(super) fn encode(GridPart { first, total, .. }: GridPart) -> Vec<u8> {
     let words = [first[0], first[1], first[2], 0, total[0], total[1], total[2], 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

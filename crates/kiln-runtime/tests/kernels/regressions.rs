@@ -119,6 +119,16 @@ fn a_zero_and_a_negative_zero_are_two_constants() {
     assert_eq!(device.explain_kernel(&scale().constant("ALPHA", -0.0)).unwrap().outcome, Outcome::Miss);
 }
 
+/// An expression as the length of an array is a constant without a name: naga panicked where another constant came after it.
+#[test]
+fn the_length_of_an_array_may_be_computed_from_constants() {
+    let text = "override n: u32; var<workgroup> x: array<u32, n / 2u + 1u>;
+        override m: u32 = 3u; var<workgroup> y: array<u32, m * 2u>;
+        @compute @workgroup_size(1) fn main() { x[0] = 1u; y[0] = 1u; }";
+    let kernel = device().kernel(KernelSource::wgsl(text).constant("n", 14.0)).unwrap();
+    assert_eq!(kernel.reflection().workgroup_bytes, (8 + 6) * 4);
+}
+
 #[test]
 fn limits_of_values_and_axes_are_checked_at_compile_time() {
     let value = "@group(0) @binding(0) var<uniform> v: array<vec4<f32>, 5000>;

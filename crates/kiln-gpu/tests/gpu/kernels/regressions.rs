@@ -1,8 +1,9 @@
 //! Faults that were found once.
 
-use super::{saxpy, targets};
+use super::{gpu_targets, saxpy, targets};
 use crate::support;
 use kiln_gpu::GpuOptions;
+use kiln_ir::ErrorKind;
 use kiln_runtime::{Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelSource, Origin, Program};
 
 /// Runs a kernel that writes `y`, over one item.
@@ -26,6 +27,31 @@ fn a_half_as_a_value_arrives() {
         let mut y = device.buffer_of::<f32>(1).unwrap();
         kernel.launch().bind("y", &mut y).value("h", half::f16::from_f32(0.5)).over(1).unwrap();
         assert_eq!(y.read().unwrap(), [0.5]);
+    }
+}
+
+/// naga validates pointers to parts as arguments, and panics where it writes them.
+#[test]
+fn pointers_to_parts_are_refused_as_arguments() {
+    let source = |argument: &str| {
+        format!(
+            "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+fn add(to: ptr<function, f32>, x: f32) {{ *to += x; }}
+@compute @workgroup_size(1) fn main() {{
+    var whole = 1.0;
+    var parts = array<f32, 2>(2.0, 3.0);
+    for (var i = 0u; i < 2u; i++) {{ add({argument}, parts[i]); }}
+    y[0] = whole;
+}}"
+        )
+    };
+    for device in gpu_targets() {
+        assert_eq!(run_one(&device, &source("&whole"), "main")[0], 6.0);
+        for argument in ["&parts[i]", "&parts[1]"] {
+            let error = device.kernel(KernelSource::wgsl(source(argument)).named("parts.wgsl")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("parts.wgsl:6:"), "{error}");
+        }
     }
 }
 
