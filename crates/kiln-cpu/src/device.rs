@@ -1,18 +1,18 @@
 //! The CPU device: memory maps as memory, commands run by the caller with the help of the device's threads.
 
 use crate::heap::Heap;
+use crate::kernel::Kernels;
 use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::native::Laps;
-use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity, kernel};
+use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::{Compiler, Finding};
 use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_runtime::{
     Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -36,12 +36,9 @@ pub struct CpuDevice {
     heap: Heap,
     fault: OnceLock<Error>,
     recorder: Recorder,
-    /// `None` where Cranelift does not know the processor; then kernels in WGSL are refused.
-    compiler: Option<Compiler>,
+    kernels: Kernels,
     kernel_time: Option<Duration>,
     plans_as_wgsl: bool,
-    /// What the sanitizer found; `None` where it is off.
-    findings: Option<Mutex<Vec<Finding>>>,
 }
 
 impl CpuDevice {
@@ -53,13 +50,11 @@ impl CpuDevice {
     pub fn new(options: &CpuOptions) -> Result<Self> {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
         let simd = options.simd_level()?;
-        let compiler = Compiler::new().ok();
-        let mode = identity::mode(simd, options.is_sanitized());
-        let info = identity::describe(threads.count(), simd, default_usage, compiler.as_ref(), mode);
+        let kernels = Kernels::new(simd, options.is_sanitized());
+        let info = identity::describe(threads.count(), simd, default_usage, &kernels);
         let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
         let recorder = Recorder::new();
         let (kernel_time, plans_as_wgsl) = (options.kernel_time(), options.has_plans_as_wgsl());
-        let findings = options.is_sanitized().then(Mutex::default);
         Ok(Self {
             info,
             default_usage,
@@ -69,10 +64,9 @@ impl CpuDevice {
             heap,
             fault,
             recorder,
-            compiler,
+            kernels,
             kernel_time,
             plans_as_wgsl,
-            findings,
         })
     }
 
@@ -87,8 +81,9 @@ impl CpuDevice {
     }
 
     /// Takes what the sanitizer found since the last time; nothing where it is off.
-    pub fn take_findings(&self) -> Vec<Finding> {
-        self.findings.as_ref().map(|findings| std::mem::take(&mut *kernel::lock(findings))).unwrap_or_default()
+    #[cfg(feature = "wgsl")]
+    pub fn take_findings(&self) -> Vec<crate::Finding> {
+        self.kernels.take_findings()
     }
 
     fn check_fault(&self) -> Result<()> {
@@ -160,8 +155,8 @@ impl CpuDevice {
     fn run_kernel(&self, dispatch: &Dispatch, laps: Option<&mut Laps>) -> Result<()> {
         let began = laps.is_some().then(Instant::now);
         let name = dispatch.kernel().name();
-        let is_done = kernel::run(dispatch, &self.threads, self.kernel_time, self.findings.as_ref())
-            .map_err(|error| error.context(format!("kernel `{name}`")))?;
+        let is_done = self.kernels.run(dispatch, &self.threads, self.kernel_time);
+        let is_done = is_done.map_err(|error| error.context(format!("kernel `{name}`")))?;
         if !is_done {
             let limit = self.kernel_time.unwrap_or_default();
             let message = format!("CPU device: kernel `{name}` expected to end within {limit:?}, found it in a loop");
@@ -217,15 +212,12 @@ impl DeviceApi for CpuDevice {
     }
 
     fn translate(&self, program: &Program) -> Result<Artifact> {
-        let compiler = self.compiler.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
-        })?;
-        kernel::translate(compiler, program, identity::mode(self.simd, self.findings.is_some()))
+        self.kernels.translate(program)
     }
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         self.check_fault()?;
-        kernel::load(artifact)
+        self.kernels.load(artifact)
     }
 
     fn notify(&self, _: u64, waker: Waker) {

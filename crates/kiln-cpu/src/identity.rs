@@ -1,38 +1,41 @@
 //! What the CPU device says about itself: model, limits, memory.
 
 use crate::SimdLevel;
-use crate::kernel::Mode;
-use kiln_jit::Compiler;
+use crate::kernel::Kernels;
 use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 use std::env::consts::{ARCH, OS};
 
-/// The version of naga, which changes the programs that are compiled. A test compares it with the lock file.
-const NAGA_VERSION: &str = "30.0.1";
+/// What a device says about kernels in WGSL, where it runs some.
+#[derive(Debug)]
+pub(crate) struct KernelInfo {
+    /// What compiles them, with everything that changes their code.
+    pub(crate) compiler: String,
+    pub(crate) max_subgroup_size: u32,
+    pub(crate) max_binding_bytes: u64,
+}
+
+/// What the CPU device calls its driver, in the keys of its kernels too: those are machine code.
+pub const NATIVE_DRIVER: &str = "native";
 
 /// The budget where the system does not tell how much memory it has.
 const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 
 /// Describes a device with `threads` threads, without starting any, and with kernels for `simd`.
-pub(crate) fn describe(
-    threads: usize,
-    simd: SimdLevel,
-    default_usage: Usage,
-    compiler: Option<&Compiler>,
-    mode: Mode,
-) -> DeviceInfo {
+pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, kernels: &Kernels) -> DeviceInfo {
+    let kernels = kernels.describe();
     let name = model().unwrap_or_else(|| ARCH.into());
     let total_bytes = kiln_runtime::memory_bytes();
     let driver_version = env!("CARGO_PKG_VERSION");
     DeviceInfo {
         id: "cpu".into(),
-        fingerprint: fingerprint(&["cpu", "native", driver_version, ARCH, OS, &name, simd.name()]),
+        fingerprint: fingerprint(&["cpu", NATIVE_DRIVER, driver_version, ARCH, OS, &name, simd.name()]),
         name,
         kind: DeviceKind::Cpu,
-        driver: "native".into(),
+        driver: NATIVE_DRIVER.into(),
         driver_version: driver_version.into(),
-        compiler: compiler.map(|compiler| compiler_name(compiler, mode)),
-        limits: limits(threads, compiler.map(|_| if mode.one_by_one { SimdLevel::Scalar } else { simd }), total_bytes),
-        features: crate::simd::features(simd).iter().copied().chain(wgsl_features(compiler)).collect(),
+        limits: limits(threads, kernels.as_ref(), total_bytes),
+        features: crate::simd::features(simd).iter().copied().chain(wgsl_features(kernels.as_ref())).collect(),
+        compiler: kernels.map(|kernels| kernels.compiler),
         memory: DeviceMemory {
             total_bytes,
             // The rest is for the program itself and for its neighbours.
@@ -42,34 +45,19 @@ pub(crate) fn describe(
     }
 }
 
-/// What compiles kernels, with everything that changes their code.
-fn compiler_name(compiler: &Compiler, mode: Mode) -> String {
-    let lanes = match mode {
-        Mode { sanitize: true, .. } => "watched",
-        Mode { one_by_one: true, .. } => "one by one",
-        _ => "in vectors",
-    };
-    format!("naga {NAGA_VERSION}, {}, invocations {lanes}", compiler.name())
-}
-
-/// How kernels run: one invocation after the other where vectors are not wanted, or where each of them is watched.
-pub(crate) fn mode(simd: SimdLevel, sanitize: bool) -> Mode {
-    Mode { one_by_one: sanitize || simd == SimdLevel::Scalar, sanitize }
-}
-
 /// What kernels in WGSL can use here.
-fn wgsl_features(compiler: Option<&Compiler>) -> impl Iterator<Item = Feature> {
-    compiler.into_iter().flat_map(|_| [Feature::ShaderF16, Feature::Subgroups])
+fn wgsl_features(kernels: Option<&KernelInfo>) -> impl Iterator<Item = Feature> {
+    kernels.into_iter().flat_map(|_| [Feature::ShaderF16, Feature::Subgroups])
 }
 
 /// Memory and threads set the real limits. The limits of a workgroup are those that WebGPU adapters commonly have, so
-/// that a kernel written for one runs here as it is. `kernels` is the level of those in WGSL, where there can be some.
-fn limits(threads: usize, kernels: Option<SimdLevel>, total_bytes: Option<u64>) -> DeviceLimits {
+/// that a kernel written for one runs here as it is.
+fn limits(threads: usize, kernels: Option<&KernelInfo>, total_bytes: Option<u64>) -> DeviceLimits {
     // No slice is longer than `isize::MAX`, and a buffer beyond the system's memory can never be filled.
     let max_buffer_bytes = total_bytes.unwrap_or(u64::MAX).min(isize::MAX as u64);
     DeviceLimits {
         max_buffer_bytes,
-        max_binding_bytes: max_buffer_bytes,
+        max_binding_bytes: kernels.map_or(u64::MAX, |kernels| kernels.max_binding_bytes).min(max_buffer_bytes),
         // What any type of WGSL is aligned to.
         binding_alignment_bytes: 16,
         max_workgroups_per_axis: 65_535,
@@ -78,7 +66,7 @@ fn limits(threads: usize, kernels: Option<SimdLevel>, total_bytes: Option<u64>) 
         max_workgroup_invocations: 1024,
         max_workgroup_bytes: 32 << 10,
         // A vector of invocations; a work-group of one has no more.
-        subgroup_size: kernels.map(|simd| (1, if simd == SimdLevel::Scalar { 1 } else { kiln_jit::LANES as u32 })),
+        subgroup_size: kernels.map(|kernels| (1, kernels.max_subgroup_size)),
         threads: Some(u32::try_from(threads).unwrap_or(u32::MAX)),
     }
 }
@@ -115,25 +103,23 @@ fn one_line(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// R2.2: the version in the key is the one that is built in.
+    /// R4.1: the launch refuses what kernels cannot take. Where none run, there is nothing that they cannot.
     #[test]
-    fn the_version_is_that_of_the_lock_file() {
-        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
-        assert!(lock.contains(&format!("name = \"naga\"\nversion = \"{NAGA_VERSION}\"\n")), "{NAGA_VERSION}");
-    }
-
-    /// R4.1: no kernel counts on subgroups that are larger than those it gets.
-    #[test]
-    fn subgroups_are_vectors_of_invocations() {
-        let size = |kernels| limits(1, kernels, None).subgroup_size;
-        assert_eq!(size(Some(SimdLevel::Avx512)), Some((1, 8)));
-        assert_eq!(size(Some(SimdLevel::Scalar)), Some((1, 1)));
-        assert_eq!(size(None), None, "where no kernel runs there are none");
+    fn limits_of_kernels_are_those_of_their_compiler() {
+        let kernels = KernelInfo { compiler: String::new(), max_subgroup_size: 8, max_binding_bytes: 1 << 31 };
+        let of = |kernels, total| {
+            let limits = limits(1, kernels, Some(total));
+            (limits.subgroup_size, limits.max_binding_bytes, limits.max_buffer_bytes)
+        };
+        assert_eq!(of(Some(&kernels), 1 << 33), (Some((1, 8)), 1 << 31, 1 << 33));
+        assert_eq!(of(Some(&kernels), 1 << 30), (Some((1, 8)), 1 << 30, 1 << 30));
+        assert_eq!(of(None, 1 << 33), (None, 1 << 33, 1 << 33));
     }
 
     #[cfg(target_os = "linux")]
     fn described() -> DeviceInfo {
-        describe(1, SimdLevel::detect(), Usage::Shared, None, mode(SimdLevel::detect(), false))
+        let simd = SimdLevel::detect();
+        describe(1, simd, Usage::Shared, &Kernels::new(simd, false))
     }
 
     #[test]

@@ -1,66 +1,115 @@
 //! Kernels in WGSL: compiled by `kiln-jit`, run by the threads of the device.
 
-use crate::Threads;
+use crate::identity::KernelInfo;
 use crate::map::{bytes_of, bytes_of_mut};
+use crate::watching::Watching;
+use crate::{SimdLevel, Threads};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::{Bound, Compiled, Compiler, Finding, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch, Watched};
+use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
 use kiln_runtime::{
-    Artifact, BindingKind, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Program, RawKernel, RuntimeChecks,
+    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, Program, RawKernel, RuntimeChecks,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The version of naga, which changes the programs that are compiled. A test compares it with the lock file.
+const NAGA_VERSION: &str = "30.0.1";
 
 /// Dispatches of fewer invocations run on the thread that submits them: they are over before another one is awake.
 const MIN_PARALLEL_INVOCATIONS: u64 = 1024;
 /// Parts of a dispatch for each thread, so that one which comes late still finds some.
 const PARTS_PER_THREAD: u64 = 8;
 
-/// Bytes of buffers that a watched dispatch may write: to know who touched them takes a dozen times as many.
-const MAX_WATCHED_BYTES: u64 = 128 << 20;
-
 /// What a [`RawKernel`] of the CPU device holds.
 #[derive(Debug)]
-struct CpuKernel {
-    code: kiln_jit::Code,
+pub(crate) struct CpuKernel {
+    pub(crate) code: kiln_jit::Code,
     invocations: u64,
-    zero_workgroup: bool,
+    pub(crate) zero_workgroup: bool,
 }
 
-/// How kernels of a device run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mode {
-    /// Invocations do not run as vectors.
-    pub(crate) one_by_one: bool,
-    /// What they do is watched.
-    pub(crate) sanitize: bool,
+/// What compiles and runs the kernels of a device.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    /// `None` where Cranelift does not know the processor; then kernels are refused.
+    compiler: Option<Compiler>,
+    /// Invocations do not run as vectors: they are not wanted, or each of them is watched.
+    one_by_one: bool,
+    /// The sanitizer; `None` where it is off.
+    watching: Option<Watching>,
 }
 
-/// Compiles a program.
-pub(crate) fn translate(compiler: &Compiler, program: &Program, mode: Mode) -> Result<Artifact> {
-    let options = program.key.options();
-    let checks = RuntimeChecks {
-        bounds: options.bounds_checks,
-        loops: !options.flags.contains(&KernelFlag::UnboundedLoops),
-        zero_workgroup: !options.flags.contains(&KernelFlag::UninitialisedWorkgroup),
-    };
-    let options = Options {
-        bounds_checks: checks.bounds,
-        fast_math: options.fast_math,
-        bounded_loops: checks.loops,
-        zero_workgroup: checks.zero_workgroup,
-        one_by_one: mode.one_by_one,
-        sanitize: mode.sanitize,
-    };
-    let compiled = compiler.compile(&program.module, &program.info, &options);
-    let compiled = compiled.map_err(|refusal| refused(program, &refusal))?;
-    let compiled = if mode.sanitize { compiled.with_lines_of(program.key.to_source().text()) } else { compiled };
-    Ok(Artifact {
-        reflection: program.reflection.clone(),
-        code: Code::Machine(compiled.to_bytes()),
-        driver_blob: None,
-        checks,
-    })
+impl Kernels {
+    pub(crate) fn new(simd: SimdLevel, is_sanitized: bool) -> Self {
+        Self {
+            compiler: Compiler::new().ok(),
+            one_by_one: is_sanitized || simd == SimdLevel::Scalar,
+            watching: is_sanitized.then(Watching::default),
+        }
+    }
+
+    /// What a device says about its kernels; `None` where it runs none.
+    pub(crate) fn describe(&self) -> Option<KernelInfo> {
+        let lanes = match (self.watching.is_some(), self.one_by_one) {
+            (true, _) => "watched",
+            (false, true) => "one by one",
+            (false, false) => "in vectors",
+        };
+        let compiler = self.compiler.as_ref()?.name();
+        Some(KernelInfo {
+            // Everything that changes code is in it.
+            compiler: format!("naga {NAGA_VERSION}, {compiler}, invocations {lanes}"),
+            max_subgroup_size: if self.one_by_one { 1 } else { LANES as u32 },
+            max_binding_bytes: MAX_BOUND_BYTES,
+        })
+    }
+
+    /// Compiles a program.
+    pub(crate) fn translate(&self, program: &Program) -> Result<Artifact> {
+        let compiler = self.compiler.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
+        })?;
+        let options = program.key.options();
+        let checks = RuntimeChecks {
+            // What is not proven is checked: out of bounds is memory of this process.
+            bounds: true,
+            loops: !options.flags.contains(&KernelFlag::UnboundedLoops),
+            zero_workgroup: !options.flags.contains(&KernelFlag::UninitialisedWorkgroup),
+        };
+        let options = Options {
+            optimise: options.optimisation == Optimisation::Full,
+            fast_math: options.fast_math,
+            bounded_loops: checks.loops,
+            zero_workgroup: checks.zero_workgroup,
+            one_by_one: self.one_by_one,
+            sanitize: self.watching.is_some(),
+        };
+        let compiled = compiler.compile(&program.module, &program.info, &options);
+        let compiled = compiled.map_err(|refusal| refused(program, &refusal))?;
+        let compiled = if options.sanitize { compiled.with_lines_of(program.key.to_source().text()) } else { compiled };
+        Ok(Artifact {
+            reflection: program.reflection.clone(),
+            code: Code::Machine(compiled.to_bytes()),
+            driver_blob: None,
+            checks,
+        })
+    }
+
+    /// Makes code that runs of compiled code.
+    pub(crate) fn load(&self, artifact: &Artifact) -> Result<Loaded> {
+        load(artifact)
+    }
+
+    /// Runs a dispatch. `false`: it took longer than the limit, and what it should have written is not there.
+    pub(crate) fn run(&self, dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>) -> Result<bool> {
+        run(dispatch, threads, limit, self.watching.as_ref())
+    }
+
+    /// Takes what the sanitizer found since the last time; nothing where it is off.
+    pub(crate) fn take_findings(&self) -> Vec<Finding> {
+        self.watching.as_ref().map(Watching::take_findings).unwrap_or_default()
+    }
 }
 
 /// The refusal with its place in the source.
@@ -76,8 +125,7 @@ fn refused(program: &Program, refusal: &Refusal) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{place}: {refusal}"))
 }
 
-/// Makes code that runs of compiled code.
-pub(crate) fn load(artifact: &Artifact) -> Result<Loaded> {
+fn load(artifact: &Artifact) -> Result<Loaded> {
     let Code::Machine(bytes) = &artifact.code else {
         let message = format!("CPU device expected machine code, found {artifact:?}");
         return Err(Error::new(ErrorKind::Unsupported, message));
@@ -94,14 +142,8 @@ pub(crate) fn load(artifact: &Artifact) -> Result<Loaded> {
     Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob: None })
 }
 
-/// Runs a dispatch, watched where there is a place for what is found. `false`: it took longer than the limit, and what it should have
-/// written is not there.
-pub(crate) fn run(
-    dispatch: &Dispatch,
-    threads: &Threads,
-    limit: Option<Duration>,
-    findings: Option<&Mutex<Vec<Finding>>>,
-) -> Result<bool> {
+/// Runs a dispatch, watched where somebody does.
+fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching: Option<&Watching>) -> Result<bool> {
     let kernel: &CpuKernel = dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
         Error::new(ErrorKind::InvalidArgument, "CPU device expected a kernel of its own, found one of another device")
     })?;
@@ -116,28 +158,25 @@ pub(crate) fn run(
             BufferUse::Read => bytes_of(&access.region(place))?.as_ptr().cast_mut(),
             BufferUse::Write | BufferUse::ReadWrite => bytes_of_mut(&mut access.region_mut(place))?.as_mut_ptr(),
         };
-        let bytes = buffer.buffer.bytes();
-        if bytes >= MAX_BOUND_BYTES || !(data as usize).is_multiple_of(4) {
-            let wants = format!("less than {MAX_BOUND_BYTES} bytes at a multiple of four");
-            let message = format!("kernel `{name}` expected {wants} for each buffer, found {bytes} at {data:?}");
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        bound.push(Bound { data, bytes });
+        bound.push(Bound { data, bytes: buffer.buffer.bytes() });
     }
     let values = dispatch.values().iter();
     bound.extend(values.map(|value| Bound { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }));
+    // The launch saw to both; code that trusts them wants to be sure.
+    let is_wrong = |bound: &&Bound| bound.bytes > MAX_BOUND_BYTES || !(bound.data as usize).is_multiple_of(4);
+    if let Some(Bound { data, bytes }) = bound.iter().find(is_wrong) {
+        let wants = format!("at most {MAX_BOUND_BYTES} bytes at a multiple of four");
+        let message = format!("kernel `{name}` expected {wants} for each argument, found {bytes} at {data:?}");
+        return Err(Error::new(ErrorKind::Internal, message));
+    }
 
     let workgroups = dispatch.workgroups();
     let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let given = Run { bound: &bound, workgroups, deadline };
-    if let Some(findings) = findings {
-        check_watched(dispatch)?;
-        let mut sanitizer = kernel.code.watch(watched(dispatch, kernel));
+    if let Some(watching) = watching {
         // SAFETY: as below.
-        let outcome = unsafe { kernel.code.run_watched(&given, &mut sanitizer) };
-        let mut findings = lock(findings);
-        sanitizer.into_findings().into_iter().for_each(|finding| Finding::add(&mut findings, finding));
+        let outcome = unsafe { watching.run(dispatch, kernel, &given) }?;
         return Ok(outcome == Outcome::Done);
     }
     let stopped = AtomicBool::new(false);
@@ -147,58 +186,29 @@ pub(crate) fn run(
         groups.min(threads.count() as u64 * PARTS_PER_THREAD)
     };
     let shared = Shared(&given);
+    // One for each thread at most, whatever the number of parts.
+    let scratches: Mutex<Vec<Scratch>> = Mutex::default();
     threads.run(parts as usize, &|part| {
         let part = part as u64;
         let range = groups * part / parts..groups * (part + 1) / parts;
         if stopped.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: the launch checked the arguments against what the program declares, and the loop above their places. The
+        let mut scratch = lock(&scratches).pop().unwrap_or_default();
+        // SAFETY: the launch checked the arguments against what the program declares, and what is above their places. The
         // locks are held, so nobody else touches them. The code was compiled here, or comes from a store that only this user
         // can write, under a key that names this processor and compiler, with a checksum over both.
-        if unsafe { kernel.code.run(shared.get(), range, &mut Scratch::default()) } == Outcome::Stopped {
+        if unsafe { kernel.code.run(shared.get(), range, &mut scratch) } == Outcome::Stopped {
             stopped.store(true, Ordering::Relaxed);
         }
+        lock(&scratches).push(scratch);
     })?;
     Ok(!stopped.into_inner())
 }
 
-/// The findings, whatever became of a thread that held them.
-pub(crate) fn lock(findings: &Mutex<Vec<Finding>>) -> MutexGuard<'_, Vec<Finding>> {
-    findings.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether there is memory to watch what a dispatch writes.
-fn check_watched(dispatch: &Dispatch) -> Result<()> {
-    let written = dispatch.buffers().iter().filter(|bound| bound.access.is_write());
-    let bytes: u64 = written.map(|bound| bound.buffer.bytes()).sum();
-    if bytes > MAX_WATCHED_BYTES {
-        let message = format!(
-            "sanitizer expected a kernel that writes buffers of at most {MAX_WATCHED_BYTES} bytes, found {bytes}"
-        );
-        return Err(Error::new(ErrorKind::TooLarge, message));
-    }
-    Ok(())
-}
-
-/// What the sanitizer knows about a dispatch.
-fn watched(dispatch: &Dispatch, kernel: &CpuKernel) -> Watched {
-    let (loaded, reflection) = (dispatch.kernel(), dispatch.kernel().reflection());
-    let is_grid =
-        |slot: u32| reflection.bindings.get(slot as usize).is_some_and(|bound| bound.kind == BindingKind::Grid);
-    let grid = dispatch.values().iter().find(|value| is_grid(value.slot));
-    // The first work-group of a part of a wide grid comes first in it.
-    let word = |axis: usize| {
-        let bytes = grid.and_then(|grid| grid.bytes.get(4 * axis..)?.first_chunk::<4>());
-        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
-    };
-    Watched {
-        kernel: loaded.name().to_string(),
-        workgroup_size: reflection.workgroup_size,
-        workgroups: dispatch.workgroups(),
-        first_workgroup: std::array::from_fn(word),
-        zero_workgroup: kernel.zero_workgroup,
-    }
+/// What is in a list, whatever became of a thread that held it.
+fn lock<T>(list: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What all threads of a dispatch are given.
@@ -213,3 +223,24 @@ impl<'a> Shared<'a> {
 // SAFETY: the pointers lead to memory that is locked for the dispatch, and the code on all threads keeps to the rules of WGSL:
 // what two invocations write and read without an atomic in between is the program's fault, and stays inside of that memory.
 unsafe impl Sync for Shared<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R2.2: the version in the key is the one that is built in.
+    #[test]
+    fn the_version_is_that_of_the_lock_file() {
+        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
+        assert!(lock.contains(&format!("name = \"naga\"\nversion = \"{NAGA_VERSION}\"\n")), "{NAGA_VERSION}");
+    }
+
+    /// R4.1: no kernel counts on subgroups that are larger than those it gets.
+    #[test]
+    fn subgroups_are_vectors_of_invocations() {
+        let size = |simd, is_sanitized| Kernels::new(simd, is_sanitized).describe().unwrap().max_subgroup_size;
+        assert_eq!(size(SimdLevel::Avx512, false), 8);
+        assert_eq!(size(SimdLevel::Scalar, false), 1);
+        assert_eq!(size(SimdLevel::Avx512, true), 1, "who is watched runs alone");
+    }
+}

@@ -26,6 +26,7 @@ mod heap;
 #[cfg(not(loom))]
 mod identity;
 #[cfg(not(loom))]
+#[cfg_attr(not(feature = "wgsl"), path = "no_kernel.rs")]
 mod kernel;
 #[cfg(not(loom))]
 mod map;
@@ -39,15 +40,22 @@ mod options;
 mod simd;
 mod sync;
 mod threads;
+#[cfg(all(not(loom), feature = "wgsl"))]
+mod watching;
 
 pub use kiln_ir::SimdLevel;
 pub use threads::Threads;
 #[cfg(not(loom))]
 pub use {
     device::CpuDevice,
-    kiln_jit::{Finding, FindingKind, Invocation},
+    identity::NATIVE_DRIVER,
     kiln_runtime::HostAccess,
     native::NativeProgram,
-    open::{info, open, program, runs_plans, simd_level, take_findings},
+    open::{info, open, program, runs_plans, simd_level},
     options::CpuOptions,
+};
+#[cfg(all(not(loom), feature = "wgsl"))]
+pub use {
+    kiln_jit::{Finding, FindingKind, Invocation},
+    open::take_findings,
 };

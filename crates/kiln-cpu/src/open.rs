@@ -1,7 +1,8 @@
 //! How the CPU device is opened, and what can be asked of one.
 
 use crate::device::CpuDevice;
-use crate::{CpuOptions, Finding, NativeProgram, SimdLevel, identity};
+use crate::kernel::Kernels;
+use crate::{CpuOptions, NativeProgram, SimdLevel, identity};
 use kiln_ir::plan::Plan;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_runtime::{Device, DeviceInfo};
@@ -60,7 +61,8 @@ pub fn runs_plans(device: &Device) -> bool {
 /// # Ok(())
 /// # }
 /// ```
-pub fn take_findings(device: &Device) -> Vec<Finding> {
+#[cfg(feature = "wgsl")]
+pub fn take_findings(device: &Device) -> Vec<crate::Finding> {
     cpu_device(device).map(CpuDevice::take_findings).unwrap_or_default()
 }
 
@@ -71,7 +73,6 @@ fn cpu_device(device: &Device) -> Option<&CpuDevice> {
 
 /// What [`open`] would give with default options, without opening anything.
 pub fn info() -> DeviceInfo {
-    let compiler = kiln_jit::Compiler::new().ok();
     let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
-    identity::describe(kiln_runtime::cores(), simd, usage, compiler.as_ref(), identity::mode(simd, false))
+    identity::describe(kiln_runtime::cores(), simd, usage, &Kernels::new(simd, false))
 }

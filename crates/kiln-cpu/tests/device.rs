@@ -211,7 +211,8 @@ fn info_tells_what_open_gives() {
     assert!(!info.name.is_empty());
     assert_eq!(info.fingerprint.len(), 32);
     let simd = SimdLevel::detect();
-    assert_eq!(info.limits.subgroup_size, Some((1, if simd == SimdLevel::Scalar { 1 } else { 8 })));
+    let subgroup = (1, if simd == SimdLevel::Scalar { 1 } else { 8 });
+    assert_eq!(info.limits.subgroup_size, cfg!(feature = "wgsl").then_some(subgroup));
     assert_eq!(info.features.contains(&Feature::Avx2), matches!(simd, SimdLevel::Avx2 | SimdLevel::Avx512));
     assert_eq!(info.limits.threads, Some(std::thread::available_parallelism().unwrap().get() as u32));
     let properties = device.api().properties();
@@ -227,4 +228,17 @@ fn no_thread_is_a_wrong_argument() {
     let (a, b) = (device.buffer_from(&[7u8; 2 << 20]).unwrap(), device.buffer_of::<u8>(2 << 20).unwrap());
     a.copy_to(&b).unwrap();
     assert_eq!(b.read().unwrap(), [7; 2 << 20], "one thread does all");
+}
+
+/// A build without the compiler for kernels says what it lacks.
+#[cfg(not(feature = "wgsl"))]
+#[test]
+fn kernels_need_the_feature_wgsl() {
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let limits = &device.info().limits;
+    assert_eq!((device.info().compiler.as_deref(), limits.max_binding_bytes), (None, limits.max_buffer_bytes));
+    let source = kiln_runtime::KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+    let error = device.kernel(source).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("it needs the feature `wgsl`"), "{error}");
 }

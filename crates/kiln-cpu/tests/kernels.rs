@@ -1,11 +1,11 @@
 //! R2: kernels in WGSL on the CPU device, against loops in Rust.
-#![cfg(not(loom))]
+#![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::ErrorKind;
 use kiln_runtime::{
-    Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Origin, Program,
+    Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Optimisation, Origin, Program,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -185,6 +185,43 @@ fn invocations_go_different_ways() {
 }
 
 /// Who returns inside of a branch leaves those alone who take the other one.
+const PARTS: &str = "
+struct Pair { first: i32, second: vec2<i32> }
+@group(0) @binding(0) var<storage, read_write> y: array<i32>;
+var<private> shared_by_all: array<i32, 3>;
+fn add(to: ptr<function, i32>, x: i32) { *to += x; }
+fn put(to: ptr<function, vec2<i32>>, i: i32, x: i32) { (*to)[i] = x; }
+fn keep(to: ptr<private, i32>, x: i32) { *to = *to * 10 + x; }
+@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) lid: u32) {
+    let i = i32(lid);
+    var pairs = array<Pair, 2>(Pair(1, vec2(2, 3)), Pair(4, vec2(5, 6)));
+    var numbers = array<i32, 4>();
+    add(&pairs[i % 2].first, 100 * i);
+    put(&pairs[1].second, i, 7 * i);
+    add(&numbers[i], 1);
+    keep(&shared_by_all[i % 3], i);
+    keep(&shared_by_all[i % 3], i);
+    y[i] = pairs[0].first + pairs[1].first + 10000 * pairs[1].second.x + 1000000 * pairs[1].second.y
+        + 100000000 * numbers[3] + shared_by_all[i % 3];
+}";
+
+/// Pointers to parts, with indices of which some are beyond the end.
+#[test]
+fn functions_get_pointers_to_parts() {
+    for device in devices() {
+        let mut y = device.buffer_of::<i32>(8).unwrap();
+        device.kernel(KernelSource::wgsl(PARTS)).unwrap().launch().bind("y", &mut y).over(8).unwrap();
+        let expected: Vec<i32> = (0..8)
+            .map(|i| {
+                let second = if i == 0 { [0, 6] } else { [5, 7 * i] };
+                let last = i32::from(i >= 3);
+                5 + 100 * i + 10_000 * second[0] + 1_000_000 * second[1] + 100_000_000 * last + 11 * i
+            })
+            .collect();
+        assert_eq!(y.read().unwrap(), expected);
+    }
+}
+
 #[test]
 fn others_go_on_where_all_of_a_branch_return() {
     const RETURNS: &str = "
@@ -202,7 +239,7 @@ fn others_go_on_where_all_of_a_branch_return() {
     }
 }
 
-/// What nobody runs touches no memory, also where nothing checks the index.
+/// What nobody runs touches no memory, also where nobody is left in a loop.
 #[test]
 fn an_index_of_nobody_is_not_followed() {
     const GONE: &str = "
@@ -215,8 +252,7 @@ fn an_index_of_nobody_is_not_followed() {
             }
         }";
     for device in devices() {
-        let options = KernelOptions { bounds_checks: false, ..KernelOptions::default() };
-        let kernel = device.kernel(KernelSource::wgsl(GONE).options(options)).unwrap();
+        let kernel = device.kernel(KernelSource::wgsl(GONE)).unwrap();
         let (x, mut y) = (device.buffer_from(&[0x1fff_ffffu32]).unwrap(), device.buffer_of::<u32>(16).unwrap());
         kernel.launch().bind("x", &x).bind("y", &mut y).over(16).unwrap();
         assert_eq!(y.read().unwrap(), [5; 16]);
@@ -302,17 +338,80 @@ fn machine_code_is_kept_on_disk_and_checked() {
     assert_eq!(double(&open(CpuOptions::new())), Origin::Disk);
 }
 
-/// R2.1: what the processor cannot do is refused with its line.
+/// What naga takes for a bitcast of halves and of booleans: to their own type.
 #[test]
-fn what_is_not_supported_is_refused_with_its_line() {
-    let source = "
+fn bitcasts_of_halves_keep_them() {
+    const BITCASTS: &str = "enable f16;
         @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-        fn twice(table: array<f32, 5000>) -> f32 { return table[3] * 2.0; }
-        @compute @workgroup_size(1) fn main() {
-            var table: array<f32, 5000>;
-            y[0] = twice(table);
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            let halves = bitcast<vec2<f16>>(vec2<f16>(f16(y[id.x]), 0.5h));
+            let is_large = bitcast<vec2<bool>>(halves > vec2<f16>(2.0h));
+            y[id.x] = f32(bitcast<f16>(halves.x) + halves.y) + select(0.0, 100.0, is_large.x);
         }";
-    let error = devices()[0].kernel(KernelSource::wgsl(source).named("large.wgsl")).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("large.wgsl:5:"), "{error}");
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(BITCASTS)).unwrap();
+        let mut y = device.buffer_from(&[0.0f32, 1.0, 2.0, 3.0, -4.0, 5.0, 6.0, 7.0]).unwrap();
+        kernel.launch().bind("y", &mut y).over(8).unwrap();
+        assert_eq!(y.read().unwrap(), [0.5, 1.5, 2.5, 103.5, -3.5, 105.5, 106.5, 107.5]);
+    }
+}
+
+/// A program with more decisions around barriers than a page of them holds.
+#[test]
+fn decisions_around_barriers_are_as_many_as_the_program_has() {
+    let branch = |place: u32| format!("if (n > {place}u) {{ y[i] += 1u; storageBarrier(); }}\n");
+    let branches: String = (0..260).map(branch).collect();
+    let program = format!(
+        "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @group(0) @binding(1) var<uniform> n: u32;
+        @compute @workgroup_size(16) fn main(@builtin(local_invocation_index) i: u32) {{ {branches} }}"
+    );
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(program.as_str())).unwrap();
+        let mut y = device.buffer_of::<u32>(16).unwrap();
+        kernel.launch().bind("y", &mut y).value("n", 255u32).over(16).unwrap();
+        assert_eq!(y.read().unwrap(), [255; 16]);
+    }
+}
+
+/// What the options say is what is compiled: other code, for the same numbers.
+#[test]
+fn optimisation_changes_the_code_and_not_the_results() {
+    let n = 33usize;
+    let a: Vec<f32> = (0..n * n).map(|i| (i % 7) as f32 - 3.0).collect();
+    for device in devices() {
+        let mut codes = Vec::new();
+        for optimisation in [Optimisation::None, Optimisation::Full] {
+            let options = KernelOptions { optimisation, ..KernelOptions::default() };
+            let source = KernelSource::wgsl(MATMUL).options(options);
+            let key = KernelKey::new(&source, device.info()).unwrap();
+            let program = Program::new(&key, device.info()).unwrap();
+            codes.push(device.api().translate(&program).unwrap().code);
+            let kernel = device.kernel(source).unwrap();
+            let (buffer, mut c) = (device.buffer_from(&a).unwrap(), device.buffer_of::<f32>(n * n).unwrap());
+            let launch = kernel.launch().bind("a", &buffer).bind("b", &buffer).bind("c", &mut c).value("n", n as u32);
+            launch.grid(Grid::workgroups([3, 3, 1])).submit().unwrap();
+            let expected = |at: usize| (0..n).map(|k| a[at / n * n + k] * a[k * n + at % n]).sum::<f32>();
+            assert_eq!(c.read().unwrap(), (0..n * n).map(expected).collect::<Vec<f32>>());
+        }
+        assert!(codes[0] != codes[1], "the same code");
+    }
+}
+
+/// R4.1: a buffer beyond what code can reach is refused by the launch, as on any other device.
+#[test]
+fn a_buffer_beyond_the_limit_of_bindings_is_refused() {
+    let [device, _] = devices();
+    let limits = &device.info().limits;
+    assert_eq!(limits.max_binding_bytes, limits.max_buffer_bytes.min((1 << 31) - 16));
+    if limits.max_binding_bytes == limits.max_buffer_bytes {
+        // There is no memory for such a buffer.
+        return;
+    }
+    let mut y = device.buffer(limits.max_binding_bytes + 16).unwrap();
+    let kernel = device.kernel(KernelSource::wgsl(REDUCE)).unwrap();
+    let mut total = device.buffer_from(&[0u32]).unwrap();
+    let error = kernel.launch().bind("x", &mut y).bind("total", &mut total).over(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("expected at most 2147483632 bytes, found 2147483648"), "{error}");
 }

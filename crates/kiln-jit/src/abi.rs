@@ -8,12 +8,12 @@ use std::ffi::c_void;
 pub struct Bound {
     /// Where it begins.
     pub data: *mut u8,
-    /// How long it is, below [`MAX_BOUND_BYTES`].
+    /// How long it is, at most [`MAX_BOUND_BYTES`].
     pub bytes: u64,
 }
 
-/// What is bound is shorter: offsets in it fit into 31 bits.
-pub const MAX_BOUND_BYTES: u64 = 1 << 31;
+/// The most that is bound: offsets in it, and that of its end, fit into 31 bits.
+pub const MAX_BOUND_BYTES: u64 = (1 << 31) - 16;
 
 /// What a call of machine code is given. The places of the fields are part of the stored code.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub const MAX_BOUND_BYTES: u64 = 1 << 31;
 pub struct Call {
     /// What is bound, in the order of the kernel's bindings: buffers, then values.
     pub bound: *const Bound,
-    /// Memory of the running thread: that of the work-group, then that of its invocations.
+    /// Memory of the running thread: that of the work-group with what it decided, then that of its invocations.
     pub scratch: *mut u8,
     /// Functions that the code calls.
     pub(crate) helpers: *const Helper,
@@ -34,9 +34,6 @@ pub struct Call {
     /// What watches the run; null where nothing does.
     pub(crate) sanitizer: *mut c_void,
 }
-
-/// Bytes between the memory of the work-group and that of its invocations: what the work-group decided.
-pub(crate) const HEAD_BYTES: u32 = 1024;
 
 /// A function that code calls by its place in a table.
 pub(crate) type Helper = *const c_void;

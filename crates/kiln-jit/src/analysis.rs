@@ -20,6 +20,8 @@ pub(crate) type ActivationId = usize;
 pub(crate) enum Variable {
     Local(ActivationId, Handle<LocalVariable>),
     Private(Handle<GlobalVariable>),
+    /// What an expression was, where that is too much for registers.
+    Value(ActivationId, Handle<Expression>),
 }
 
 /// What a pointer leads to.
@@ -44,6 +46,15 @@ pub(crate) struct Activation<'m> {
     calls: HashMap<*const Statement, ActivationId>,
 }
 
+/// Who is compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// So many invocations, which run as one.
+    Vector(usize),
+    /// All of a work-group, which run at different times.
+    WorkGroup,
+}
+
 /// All activations of a program, the entry point's first.
 pub(crate) struct Analysis<'m> {
     module: &'m Module,
@@ -52,6 +63,8 @@ pub(crate) struct Analysis<'m> {
     rows_are_whole: bool,
     /// Whether there is more than one invocation in a vector.
     is_vector: bool,
+    /// Whether it is about all invocations of a work-group.
+    is_whole: bool,
     pub(crate) activations: Vec<Activation<'m>>,
     varying_variables: HashSet<Variable>,
     /// Variables that are indexed by computed numbers, which registers are not.
@@ -86,13 +99,17 @@ pub(crate) fn block_of(statement: &Statement) -> *const Block {
 }
 
 impl<'m> Analysis<'m> {
-    pub(crate) fn new(module: &'m Module, info: &'m ModuleInfo, lanes: usize) -> Self {
+    pub(crate) fn new(module: &'m Module, info: &'m ModuleInfo, together: Together) -> Self {
         let point = &module.entry_points[0];
         let mut analysis = Self {
             module,
             info,
-            rows_are_whole: (point.workgroup_size[0] as usize).is_multiple_of(lanes),
-            is_vector: lanes > 1,
+            rows_are_whole: match together {
+                Together::Vector(lanes) => (point.workgroup_size[0] as usize).is_multiple_of(lanes),
+                Together::WorkGroup => false,
+            },
+            is_vector: together != Together::Vector(1),
+            is_whole: together == Together::WorkGroup,
             activations: Vec::new(),
             varying_variables: HashSet::new(),
             indexed: HashSet::new(),
@@ -126,7 +143,10 @@ impl<'m> Analysis<'m> {
 
     /// Whether the variable's value may differ between invocations of a vector.
     pub(crate) fn is_varying(&self, variable: Variable) -> bool {
-        self.varying_variables.contains(&variable)
+        match variable {
+            Variable::Value(id, expression) => self.varies(id, expression),
+            _ => self.varying_variables.contains(&variable),
+        }
     }
 
     /// Whether invocations may leave the loop or switch at different times.
@@ -161,7 +181,7 @@ impl<'m> Analysis<'m> {
         }
     }
 
-    fn varies(&self, id: ActivationId, expression: Handle<Expression>) -> bool {
+    pub(crate) fn varies(&self, id: ActivationId, expression: Handle<Expression>) -> bool {
         self.activations[id].varying[expression.index()]
     }
 
@@ -269,12 +289,13 @@ impl<'m> Analysis<'m> {
                 }
             }
             Statement::Atomic { result: Some(result), .. } => self.set(id, *result, true),
+            Statement::SubgroupBallot { result, .. } => self.set(id, *result, self.is_whole),
             Statement::SubgroupGather { mode, result, .. } => {
                 let is_same = matches!(mode, GatherMode::BroadcastFirst | GatherMode::Broadcast(_));
-                self.set(id, *result, !is_same);
+                self.set(id, *result, self.is_whole || !is_same);
             }
             Statement::SubgroupCollectiveOperation { collective_op, result, .. } => {
-                self.set(id, *result, *collective_op != CollectiveOperation::Reduce);
+                self.set(id, *result, self.is_whole || *collective_op != CollectiveOperation::Reduce);
             }
             Statement::WorkGroupUniformLoad { pointer, result } => {
                 self.emit(id, *pointer);
@@ -338,7 +359,11 @@ impl<'m> Analysis<'m> {
                 self.emit_if_given(id, *pointer);
                 let of_variable = match self.root(id, *pointer) {
                     Some(Root::Variable(variable)) => self.is_varying(variable),
-                    _ => false,
+                    // Others may write in between.
+                    Some(Root::Global(global)) => {
+                        self.is_whole && self.module.global_variables[global].space != AddressSpace::Uniform
+                    }
+                    None => self.is_whole,
                 };
                 of_variable || self.varies(id, *pointer)
             }

@@ -1,7 +1,7 @@
 //! Machine code: as bytes that can be stored, and in memory that can be executed.
 
-use crate::abi::{Bound, Call, DONE, Entry, HEAD_BYTES, MAX_BOUND_BYTES};
-use crate::emit::{Emitted, LANES};
+use crate::abi::{Bound, Call, DONE, Entry, MAX_BOUND_BYTES};
+use crate::emit::{Emitted, MAX_FRAMES_BYTES};
 use crate::helpers::{self, Watch};
 use crate::sanitize::site::{self, Site};
 use crate::sanitize::{Sanitizer, Watched};
@@ -15,25 +15,26 @@ use std::time::Instant;
 #[derive(Clone, PartialEq)]
 pub struct Compiled {
     code: Vec<u8>,
-    shared_bytes: u32,
-    /// Words of a vector of invocations, and how many vectors a work-group has.
-    words: u32,
-    gangs: u32,
+    /// Bytes that the invocations of a work-group share.
+    group_bytes: u32,
+    /// Bytes of a vector of invocations, and how many of them have theirs at the same time.
+    frame_bytes: u32,
+    frames: u32,
     /// The places that are checked; none without the sanitizer.
     sites: Arc<[Site]>,
 }
 
 /// What a stored form begins with.
-const MAGIC: &[u8; 8] = b"kilnjit2";
+const MAGIC: &[u8; 8] = b"kilnjit3";
 /// More than any program that is compiled here.
 const MAX_CODE_BYTES: usize = 256 << 20;
-/// More memory than a thread is given.
-const MAX_SCRATCH_BYTES: u64 = 1 << 30;
+/// More memory than work-groups share.
+const MAX_GROUP_BYTES: u32 = 1 << 20;
 
 impl Compiled {
     pub(crate) fn new(code: &[u8], emitted: Emitted) -> Self {
-        let Emitted { shared_bytes, words, gangs, sites } = emitted;
-        Self { code: code.to_vec(), shared_bytes, words, gangs, sites: sites.into() }
+        let Emitted { group_bytes, frame_bytes, frames, sites } = emitted;
+        Self { code: code.to_vec(), group_bytes, frame_bytes, frames, sites: sites.into() }
     }
 
     /// Finds the lines of what the sanitizer tells in the source that was compiled.
@@ -53,7 +54,7 @@ impl Compiled {
     /// The stored form.
     pub fn to_bytes(&self) -> Vec<u8> {
         let sites = site::encode(&self.sites);
-        let numbers = [self.shared_bytes, self.words, self.gangs, sites.len() as u32].map(u32::to_le_bytes);
+        let numbers = [self.group_bytes, self.frame_bytes, self.frames, sites.len() as u32].map(u32::to_le_bytes);
         [&MAGIC[..], numbers.as_flattened(), sites.as_bytes(), &self.code].concat()
     }
 
@@ -63,20 +64,19 @@ impl Compiled {
         let (numbers, rest) = rest.split_at_checked(16)?;
         let mut numbers =
             numbers.chunks_exact(4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        let (shared_bytes, words, gangs) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (group_bytes, frame_bytes, frames) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (sites, code) = rest.split_at_checked(numbers.next()? as usize)?;
-        let compiled = Self { code: code.to_vec(), shared_bytes, words, gangs, sites: site::decode(sites)?.into() };
-        let is_sound = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.gangs > 0;
-        (is_sound && compiled.scratch_bytes() <= MAX_SCRATCH_BYTES).then_some(compiled)
+        let compiled =
+            Self { code: code.to_vec(), group_bytes, frame_bytes, frames, sites: site::decode(sites)?.into() };
+        let is_sound = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.frames > 0;
+        let fits = compiled.group_bytes <= MAX_GROUP_BYTES
+            && u64::from(compiled.frame_bytes) * u64::from(compiled.frames) <= MAX_FRAMES_BYTES;
+        (is_sound && fits).then_some(compiled)
     }
 
     /// Bytes of memory that a running thread needs.
     pub fn scratch_bytes(&self) -> u64 {
-        u64::from(self.shared_bytes) + u64::from(HEAD_BYTES) + self.frame_bytes() * u64::from(self.gangs)
-    }
-
-    fn frame_bytes(&self) -> u64 {
-        u64::from(self.words) * (LANES * 4) as u64
+        u64::from(self.group_bytes) + u64::from(self.frame_bytes) * u64::from(self.frames)
     }
 }
 
@@ -156,17 +156,18 @@ impl Code {
         unsafe { self.enter(run, range, scratch, std::ptr::null_mut()) }
     }
 
-    /// Runs all work-groups, watched by a sanitizer of [`watch`](Self::watch).
+    /// Runs all work-groups, watched by a sanitizer of [`watch`](Self::watch): all of the launch, or a part that begins with this one.
     ///
     /// # Safety
     /// As [`run`](Self::run).
-    pub unsafe fn run_watched(&self, run: &Run<'_>, sanitizer: &mut Sanitizer) -> Outcome {
+    pub unsafe fn run_watched(&self, run: &Run<'_>, first: [u32; 3], sanitizer: &mut Sanitizer) -> Outcome {
+        sanitizer.begin_part(first, run.workgroups);
         let groups = run.workgroups.iter().map(|count| u64::from(*count)).product();
         // SAFETY: the caller's promise.
         unsafe { self.enter(run, 0..groups, &mut Scratch::default(), (&raw mut *sanitizer).cast()) }
     }
 
-    /// A sanitizer for one run. It sees nothing where the code was compiled without.
+    /// A sanitizer for one launch. It sees nothing where the code was compiled without.
     pub fn watch(&self, watched: Watched) -> Sanitizer {
         Sanitizer::new(watched, &self.compiled.sites)
     }
@@ -180,7 +181,7 @@ impl Code {
         scratch: &mut Scratch,
         sanitizer: *mut c_void,
     ) -> Outcome {
-        debug_assert!(run.bound.iter().all(|bound| bound.bytes < MAX_BOUND_BYTES));
+        debug_assert!(run.bound.iter().all(|bound| bound.bytes <= MAX_BOUND_BYTES));
         scratch.reserve(self.compiled.scratch_bytes());
         let mut watch = Watch { deadline: run.deadline };
         let call = Call {
@@ -188,7 +189,8 @@ impl Code {
             scratch: scratch.start(),
             helpers: self.helpers.as_ptr(),
             watch: (&raw mut watch).cast(),
-            frame_bytes: self.compiled.frame_bytes(),
+            // Without a barrier, the next one may have the memory of the one before.
+            frame_bytes: if self.compiled.frames > 1 { self.compiled.frame_bytes.into() } else { 0 },
             workgroups: run.workgroups,
             sanitizer,
         };
@@ -216,7 +218,8 @@ impl Scratch {
     fn reserve(&mut self, bytes: u64) {
         let words = bytes.div_ceil(16) as usize;
         if self.words.len() < words {
-            self.words.resize(words, 0);
+            // Anew rather than longer: the system gives zeros, and only those that are touched take memory.
+            self.words = vec![0; words];
         }
     }
 

@@ -11,6 +11,8 @@ mod analysis;
 mod code;
 mod emit;
 mod helpers;
+mod ranges;
+mod refuse;
 mod regions;
 mod sanitize;
 mod types;
@@ -33,8 +35,9 @@ use std::fmt;
 /// How a program is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Keeps indices inside of arrays and buffers.
-    pub bounds_checks: bool,
+    /// Takes longer to compile what runs faster, and leaves out checks of indices that are inside of their arrays for certain. All
+    /// others stay in any case.
+    pub optimise: bool,
     /// Joins a product and a sum into one rounding.
     pub fast_math: bool,
     /// Lets loops end when their time is over.
@@ -43,14 +46,14 @@ pub struct Options {
     pub zero_workgroup: bool,
     /// Runs one invocation after the other instead of eight together.
     pub one_by_one: bool,
-    /// Watches the run: see [`Code::run_watched`]. Then invocations run one by one, each operation rounds, and indices are checked.
+    /// Watches the run: see [`Code::run_watched`]. Then invocations run one by one, each operation rounds, and all indices are checked.
     pub sanitize: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            bounds_checks: true,
+            optimise: true,
             fast_math: true,
             bounded_loops: true,
             zero_workgroup: true,
@@ -73,6 +76,11 @@ impl Refusal {
     fn new(span: Span, message: impl Into<String>) -> Self {
         Self { span, message: message.into() }
     }
+
+    /// With this place where it has none: not every expression knows where it is, its statement does.
+    fn or_at(self, span: Span) -> Self {
+        if self.span.is_defined() { self } else { Self { span, ..self } }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -86,11 +94,13 @@ impl std::error::Error for Refusal {}
 /// The version of Cranelift, which changes the code that it writes. A test compares it with the lock file.
 const CRANELIFT_VERSION: &str = "0.135.8";
 /// Counts changes of this crate that change the code it writes, or what the code expects.
-const REVISION: u32 = 2;
+const REVISION: u32 = 6;
 
 /// The compiler for this processor.
 pub struct Compiler {
-    isa: OwnedTargetIsa,
+    /// With optimisation, and without.
+    optimising: OwnedTargetIsa,
+    plain: OwnedTargetIsa,
     name: String,
 }
 
@@ -100,23 +110,12 @@ impl Compiler {
     /// # Errors
     /// Where Cranelift has no code for it.
     pub fn new() -> Result<Self, Refusal> {
-        let refuse = |error: &dyn fmt::Display| {
-            Refusal::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
-        };
-        let mut flags = settings::builder();
-        for (name, value) in [
-            ("opt_level", "speed"),
-            ("is_pic", "true"),
-            ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
-        ] {
-            flags.set(name, value).map_err(|error| refuse(&error))?;
-        }
-        let isa = cranelift_native::builder().map_err(|error| refuse(&error))?;
-        let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| refuse(&error))?;
+        let (optimising, plain) = (processor("speed")?, processor("none")?);
+        let flags = optimising.isa_flags();
         let features: Vec<&str> =
-            isa.isa_flags().iter().filter(|flag| flag.as_bool() == Some(true)).map(|flag| flag.name).collect();
+            flags.iter().filter(|flag| flag.as_bool() == Some(true)).map(|flag| flag.name).collect();
         let name = format!("cranelift {CRANELIFT_VERSION}, {}, revision {REVISION}", features.join(" "));
-        Ok(Self { isa, name })
+        Ok(Self { optimising, plain, name })
     }
 
     /// What the compiler is, with everything of it and of the processor that changes its code.
@@ -131,9 +130,10 @@ impl Compiler {
     pub fn compile(&self, module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
         let mut options = options.clone();
         if options.sanitize {
-            options = Options { bounds_checks: true, fast_math: false, one_by_one: true, ..options };
+            options = Options { optimise: false, fast_math: false, one_by_one: true, ..options };
         }
-        let isa = &*self.isa;
+        refuse::check(module)?;
+        let isa = if options.optimise { &*self.optimising } else { &*self.plain };
         let signature = emit::signature(isa.default_call_conv(), isa.pointer_type());
         let mut context = Context::for_function(Function::with_name_signature(UserFuncName::user(0, 0), signature));
         let mut builders = FunctionBuilderContext::new();
@@ -147,6 +147,23 @@ impl Compiler {
         }
         Ok(Compiled::new(compiled.code_buffer(), emitted))
     }
+}
+
+/// This processor, as Cranelift writes code for it.
+fn processor(opt_level: &str) -> Result<OwnedTargetIsa, Refusal> {
+    let refuse = |error: &dyn fmt::Display| {
+        Refusal::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
+    };
+    let mut flags = settings::builder();
+    for (name, value) in [
+        ("opt_level", opt_level),
+        ("is_pic", "true"),
+        ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+    ] {
+        flags.set(name, value).map_err(|error| refuse(&error))?;
+    }
+    let isa = cranelift_native::builder().map_err(|error| refuse(&error))?;
+    isa.finish(settings::Flags::new(flags)).map_err(|error| refuse(&error))
 }
 
 impl fmt::Debug for Compiler {

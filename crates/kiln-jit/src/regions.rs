@@ -92,6 +92,24 @@ pub(crate) fn leaves(statement: &Statement, in_loop: bool, in_switch: bool) -> b
     }
 }
 
+/// Whether the whole work-group decides about the statement, where it decides about the block around.
+pub(crate) fn is_common(module: &Module, statement: &Statement) -> bool {
+    match statement {
+        Statement::Break | Statement::Continue | Statement::WorkGroupUniformLoad { .. } => true,
+        Statement::ControlBarrier(barrier) => !(*barrier & !Barrier::SUB_GROUP).is_empty(),
+        Statement::Call { function, .. } => has_barrier(module, &module.functions[*function].body),
+        Statement::Block(block) => block.iter().any(|statement| is_common(module, statement)),
+        Statement::If { accept, reject, .. } => {
+            [accept, reject].iter().any(|block| has_barrier(module, block)) || leaves(statement, false, false)
+        }
+        Statement::Switch { cases, .. } => {
+            cases.iter().any(|case| has_barrier(module, &case.body)) || leaves(statement, false, false)
+        }
+        Statement::Loop { body, continuing, .. } => [body, continuing].iter().any(|block| has_barrier(module, block)),
+        _ => false,
+    }
+}
+
 impl<'m> Regions<'m> {
     pub(crate) fn new(module: &'m Module, analysis: &Analysis<'m>) -> Self {
         let mut regions = Self {
@@ -126,7 +144,7 @@ impl<'m> Builder<'_, 'm> {
         let (mut steps, mut statements) = (Vec::new(), Vec::new());
         for (statement, span) in block.span_iter() {
             let span = *span;
-            let is_whole = !self.is_common(statement);
+            let is_whole = !is_common(self.module, statement);
             if is_whole {
                 statements.push((statement, span));
                 continue;
@@ -180,26 +198,6 @@ impl<'m> Builder<'_, 'm> {
         }
         self.close(id, &mut statements, &mut steps);
         steps
-    }
-
-    /// Whether the whole work-group decides about the statement.
-    fn is_common(&self, statement: &Statement) -> bool {
-        match statement {
-            Statement::Break | Statement::Continue | Statement::WorkGroupUniformLoad { .. } => true,
-            Statement::ControlBarrier(barrier) => !(*barrier & !Barrier::SUB_GROUP).is_empty(),
-            Statement::Call { function, .. } => has_barrier(self.module, &self.module.functions[*function].body),
-            Statement::Block(block) => block.iter().any(|statement| self.is_common(statement)),
-            Statement::If { accept, reject, .. } => {
-                [accept, reject].iter().any(|block| has_barrier(self.module, block)) || leaves(statement, false, false)
-            }
-            Statement::Switch { cases, .. } => {
-                cases.iter().any(|case| has_barrier(self.module, &case.body)) || leaves(statement, false, false)
-            }
-            Statement::Loop { body, continuing, .. } => {
-                [body, continuing].iter().any(|block| has_barrier(self.module, block))
-            }
-            _ => false,
-        }
     }
 
     fn open(&mut self) -> usize {

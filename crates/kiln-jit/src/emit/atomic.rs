@@ -28,6 +28,7 @@ impl Emitter<'_, '_> {
         };
         let kind = kind.ok_or_else(|| Refusal::new(span, "expected an atomic integer of 32 bits"))?;
         let pointer = self.pointer(id, pointer)?;
+        self.trace_store(id, &pointer, value, span)?;
         let value = self.number(id, value)?;
         let compare = match fun {
             AtomicFunction::Exchange { compare: Some(compare) } => Some(self.number(id, *compare)?),

@@ -40,7 +40,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The number of a place that takes what a pointer leads to.
-    fn pointer_site(&mut self, pointer: &Pointer, what: Use, span: Span) -> Result<u32> {
+    pub(crate) fn pointer_site(&mut self, pointer: &Pointer, what: Use, span: Span) -> Result<u32> {
         let (mut bytes, mut grain) = (0, 4);
         if !matches!(pointer.base, Base::Variable(_)) {
             let found = self.leaves_of(pointer, span)?;
@@ -72,6 +72,7 @@ impl Emitter<'_, '_> {
                 let function = self.analysis.activations[id].function;
                 (function.local_variables[handle].name.clone(), None, Object::Own, 0)
             }
+            Base::Variable(Variable::Value(..)) => (None, None, Object::Own, 0),
         };
         let (first, stride) = ty.map_or((0, 0), |ty| elements(self.module, ty));
         let (first, name) = (first + start, name.unwrap_or_default());
@@ -278,8 +279,8 @@ impl Emitter<'_, '_> {
             Kind::I32 => self.b.ins().sextend(types::I64, value),
             _ => self.b.ins().uextend(types::I64, value),
         };
-        let (site, zero) = (self.plain_site(Use::Control, span), self.wide(0));
-        self.event(Event::Decide, site, self.gang, [value, zero]);
+        let (site, is_bool) = (self.plain_site(Use::Control, span), self.wide(number.kind == Kind::Bool));
+        self.event(Event::Decide, site, self.gang, [value, is_bool]);
     }
 
     /// The variable that a store begins anew, as naga writes it for one without a value in a loop: the zeros are where the variable is.

@@ -5,7 +5,7 @@ use super::pointer::{Index, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
-use crate::types::{Kind, element, leaf_count, leaves, member};
+use crate::types::{Kind, element, member};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
 use naga::{Arena, BinaryOperator, Expression, Handle, Literal, RelationalFunction, Span, TypeInner, UnaryOperator};
@@ -24,6 +24,7 @@ impl<'m> Emitter<'m, '_> {
         self.spend(self.span(id, expression))?;
         let operand = self.evaluate(id, expression)?;
         let operand = self.check_number(id, expression, operand)?;
+        self.trace(id, expression, &operand)?;
         self.define(id, expression, operand)
     }
 
@@ -44,6 +45,7 @@ impl<'m> Emitter<'m, '_> {
         match self.operand(id, expression)? {
             Operand::Numbers(numbers) => Ok(numbers),
             Operand::Pointer(_) => Err(Refusal::new(self.span(id, expression), "expected a value, found a pointer")),
+            Operand::Stored(pointer) => Err(self.too_large("a value", &pointer.inner, self.span(id, expression))),
         }
     }
 
@@ -54,13 +56,14 @@ impl<'m> Emitter<'m, '_> {
     pub(crate) fn pointer(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Pointer> {
         match self.operand(id, expression)? {
             Operand::Pointer(pointer) => Ok(pointer),
-            Operand::Numbers(_) => Err(Refusal::new(self.span(id, expression), "expected a pointer, found a value")),
+            _ => Err(Refusal::new(self.span(id, expression), "expected a pointer, found a value")),
         }
     }
 
     fn evaluate(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Operand> {
         let function = self.analysis.activations[id].function;
         let span = self.span(id, expression);
+        let is_proven = self.proven.contains(&(id, expression));
         let numbers = match &function.expressions[expression] {
             Expression::Literal(_) | Expression::Constant(_) | Expression::ZeroValue(_) => {
                 self.constant_numbers(&function.expressions, expression, span)?
@@ -73,13 +76,17 @@ impl<'m> Emitter<'m, '_> {
             }
             Expression::AccessIndex { base, index } => match self.operand(id, *base)? {
                 Operand::Pointer(pointer) => {
-                    return Ok(Operand::Pointer(self.point_to_member(&pointer, *index, span)?));
+                    return Ok(Operand::Pointer(self.point_to_member(&pointer, *index, is_proven, span)?));
+                }
+                Operand::Stored(pointer) => {
+                    let part = self.point_to_member(&pointer, *index, is_proven, span)?;
+                    return self.part(part, span);
                 }
                 Operand::Numbers(numbers) => {
                     let inner = self.inner(id, *base);
                     let found = member(self.module, &inner, *index);
                     let (inner, _, first) = found.ok_or_else(|| Refusal::new(span, "expected a member"))?;
-                    let count = self.count(&inner, span)?;
+                    let count = self.scalars("a value", &inner, span)?.len();
                     numbers[first as usize..][..count].to_vec()
                 }
             },
@@ -87,7 +94,11 @@ impl<'m> Emitter<'m, '_> {
                 let index = self.number(id, *index)?;
                 match self.operand(id, *base)? {
                     Operand::Pointer(pointer) => {
-                        return Ok(Operand::Pointer(self.point_to_element(&pointer, index, span)?));
+                        return Ok(Operand::Pointer(self.point_to_element(&pointer, index, is_proven, span)?));
+                    }
+                    Operand::Stored(pointer) => {
+                        let part = self.point_to_element(&pointer, index, is_proven, span)?;
+                        return self.part(part, span);
                     }
                     Operand::Numbers(numbers) => {
                         let inner = self.inner(id, *base);
@@ -109,7 +120,7 @@ impl<'m> Emitter<'m, '_> {
             }
             Expression::Load { pointer } => {
                 let pointer = self.pointer(id, *pointer)?;
-                self.load(&pointer, span)?
+                return self.load_value(id, expression, &pointer, span);
             }
             Expression::Unary { op, expr } => {
                 let operands = self.numbers(id, *expr)?;
@@ -160,13 +171,6 @@ impl<'m> Emitter<'m, '_> {
         Ok(Operand::Numbers(numbers))
     }
 
-    pub(crate) fn count(&self, inner: &TypeInner, span: Span) -> Result<usize> {
-        let count = leaf_count(self.module, inner).filter(|count| *count as usize <= crate::types::MAX_LEAVES);
-        count
-            .map(|count| count as usize)
-            .ok_or_else(|| Refusal::new(span, "expected a value of at most some thousand scalars of 16 or 32 bits"))
-    }
-
     /// The scalars of an expression that is known before the program runs.
     pub(crate) fn constant_numbers(
         &mut self,
@@ -180,12 +184,7 @@ impl<'m> Emitter<'m, '_> {
             Expression::Constant(constant) => {
                 self.constant_numbers(&module.global_expressions, module.constants[*constant].init, span)?
             }
-            Expression::ZeroValue(ty) => {
-                let found = leaves(module, &module.types[*ty].inner);
-                let found =
-                    found.ok_or_else(|| Refusal::new(span, "expected a value of at most some thousand scalars"))?;
-                found.iter().map(|leaf| self.constant(leaf.kind, 0.0)).collect()
-            }
+            Expression::ZeroValue(ty) => self.zeros(&module.types[*ty].inner, span)?,
             Expression::Compose { components, .. } => {
                 let mut all = Vec::new();
                 for component in components {
@@ -222,7 +221,7 @@ impl<'m> Emitter<'m, '_> {
     fn element_of(&mut self, inner: &TypeInner, numbers: &[Number], index: Number, span: Span) -> Result<Vec<Number>> {
         let found = element(self.module, inner).ok_or_else(|| Refusal::new(span, "expected elements"))?;
         let length = self.i32((numbers.len() / found.leaves.max(1) as usize) as i32);
-        self.check_index(None, Some(Index { number: index, length, stride: 1 }), span)?;
+        self.check_index(None, Some(Index { number: index, length, stride: 1, is_proven: false }), span)?;
         let (width, index) = (found.leaves as usize, index.with_kind(Kind::U32));
         let mut picked = numbers[numbers.len() - width..].to_vec();
         // From the last one down: an index beyond it gives the last.

@@ -22,15 +22,18 @@ pub(crate) enum Form {
 pub(crate) struct Kept {
     pub(crate) numbers: Vec<(Kind, Form, u32)>,
     pub(crate) pointer: Option<Pointer>,
+    /// Whether the operand is what the pointer leads to.
+    pub(crate) is_stored: bool,
 }
 
 impl Emitter<'_, '_> {
     /// Takes what earlier regions left: variables, and what was computed.
     pub(crate) fn fetch(&mut self, needs: &std::collections::BTreeSet<Place>) -> Result<()> {
+        self.forget_traces();
         let mut variables: Vec<Variable> = (self.homes.keys().copied())
             .filter(|variable| match variable {
                 Variable::Private(_) => true,
-                Variable::Local(id, _) => self.chain.contains(id),
+                Variable::Local(id, _) | Variable::Value(id, _) => self.chain.contains(id),
             })
             .collect();
         variables.sort();
@@ -67,7 +70,7 @@ impl Emitter<'_, '_> {
                         let (number, length) = (next(), next());
                         *index = Index { number, length: self.lane(length, 0), ..*index };
                     }
-                    Operand::Pointer(pointer)
+                    if kept.is_stored { Operand::Stored(pointer) } else { Operand::Pointer(pointer) }
                 }
             };
             self.known[*id].expressions.insert(*expression, operand);
@@ -91,28 +94,28 @@ impl Emitter<'_, '_> {
     pub(crate) fn define(&mut self, id: ActivationId, expression: Handle<Expression>, operand: Operand) -> Result<()> {
         if let (Some(at), Operand::Numbers(numbers)) = (self.decisions.get(&(id, expression)).copied(), &operand) {
             self.check_decision(numbers[0], self.span(id, expression));
+            self.check_way(id, expression);
             self.decide(at, numbers[0]);
         }
         if self.kept_places.contains(&(id, expression)) {
-            self.keep((id, expression), &operand);
+            self.keep((id, expression), &operand)?;
         }
         self.known[id].expressions.insert(expression, operand);
         Ok(())
     }
 
-    fn keep(&mut self, place: Place, operand: &Operand) {
+    fn keep(&mut self, place: Place, operand: &Operand) -> Result<()> {
         let (numbers, pointer) = match operand {
             Operand::Numbers(numbers) => (numbers.clone(), None),
-            Operand::Pointer(pointer) => {
+            Operand::Pointer(pointer) | Operand::Stored(pointer) => {
                 let lengths = pointer.index.map(|index| [index.number, Number::same(Kind::U32, index.length)]);
                 let numbers = pointer.moved.into_iter().chain(lengths.into_iter().flatten()).collect();
                 (numbers, Some(pointer.clone()))
             }
         };
+        let first = self.reserve(numbers.len(), self.span(place.0, place.1))?;
         let mut kept = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let word = self.words;
-            self.words += 1;
+        for (number, word) in numbers.into_iter().zip(first..) {
             let form = match number.lanes {
                 Lanes::Same(_) => Form::Same,
                 Lanes::Steps(_, step) => Form::Steps(step),
@@ -125,7 +128,9 @@ impl Emitter<'_, '_> {
             self.store_word(word, number, matches!(form, Form::Each));
             kept.push((number.kind, form, word));
         }
-        self.kept.insert(place, Kept { numbers: kept, pointer });
+        let is_stored = matches!(operand, Operand::Stored(_));
+        self.kept.insert(place, Kept { numbers: kept, pointer, is_stored });
+        Ok(())
     }
 
     /// Keeps the result of a function with barriers; false where it has none.

@@ -1,6 +1,7 @@
 //! The functions of WGSL on numbers.
 
 use super::lanes::{LANES, Number, PART, flags};
+use super::op::op_of;
 use super::{Emitter, Result};
 use crate::Refusal;
 use crate::helpers::Function;
@@ -126,24 +127,18 @@ impl Emitter<'_, '_> {
         let kind = x.kind;
         let second = || numbers.get(1).copied().unwrap_or(x);
         let third = || numbers.get(2).copied().unwrap_or(x);
+        if let Some(op) = op_of(fun) {
+            return self.element_op(op, numbers, span);
+        }
         let helper = match fun {
-            Math::Sin => Some(Function::Sin),
-            Math::Cos => Some(Function::Cos),
-            Math::Tan => Some(Function::Tan),
             Math::Asin => Some(Function::Asin),
             Math::Acos => Some(Function::Acos),
             Math::Atan => Some(Function::Atan),
             Math::Sinh => Some(Function::Sinh),
             Math::Cosh => Some(Function::Cosh),
-            Math::Tanh => Some(Function::Tanh),
             Math::Asinh => Some(Function::Asinh),
             Math::Acosh => Some(Function::Acosh),
             Math::Atanh => Some(Function::Atanh),
-            Math::Exp => Some(Function::Exp),
-            Math::Exp2 => Some(Function::Exp2),
-            Math::Log => Some(Function::Log),
-            Math::Log2 => Some(Function::Log2),
-            Math::Pow => Some(Function::Pow),
             Math::Atan2 => Some(Function::Atan2),
             _ => None,
         };
@@ -187,12 +182,9 @@ impl Emitter<'_, '_> {
             Math::Sign => self.sign(x),
             Math::Fma => {
                 let numbers = [x, second(), third()];
-                if kind == Kind::F32 && self.has_fma {
-                    self.map3(kind, numbers, |e, x, y, z| e.b.ins().fma(x, y, z))
-                } else {
-                    let product = self.map2(kind, x, second(), |e, x, y| e.b.ins().fmul(x, y));
-                    self.add(product, third())
-                }
+                // The product of two halves is exact.
+                let sum = self.mul_add(numbers.map(|number| number.with_kind(Kind::F32)));
+                self.rounded(sum.with_kind(kind))
             }
             Math::Mix => {
                 let one = self.constant(kind, 1.0);

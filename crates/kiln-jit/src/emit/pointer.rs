@@ -40,14 +40,24 @@ pub(crate) struct Index {
     pub(crate) length: Value,
     /// Bytes or words from one to the next.
     pub(crate) stride: u32,
+    /// Whether it is below the length for who takes part.
+    pub(crate) is_proven: bool,
+}
+
+/// Where elements are that may be no row: only where the byte is zero, at these offsets.
+#[derive(Clone, Copy)]
+pub(crate) struct Unless {
+    pub(crate) holds: Value,
+    pub(crate) base: Value,
+    pub(crate) offsets: [Value; PARTS],
 }
 
 /// Where the scalars of a pointer are.
 pub(crate) enum Site {
     /// In one place, at this address.
     One(Value),
-    /// From this address on, each so many bytes behind the one before; only where the byte is not zero. Otherwise at these offsets.
-    Row { address: Value, stride: i32, holds: Value, base: Value, offsets: [Value; PARTS] },
+    /// From this address on, each so many bytes behind the one before; unless that is not certain.
+    Row { address: Value, stride: i32, unless: Option<Unless> },
     /// At these offsets of bytes from an address.
     Each { base: Value, offsets: [Value; PARTS] },
 }
@@ -65,7 +75,13 @@ impl Emitter<'_, '_> {
     }
 
     /// The pointer to a member or to an element with a known index.
-    pub(crate) fn point_to_member(&mut self, pointer: &Pointer, index: u32, span: Span) -> Result<Pointer> {
+    pub(crate) fn point_to_member(
+        &mut self,
+        pointer: &Pointer,
+        index: u32,
+        is_proven: bool,
+        span: Span,
+    ) -> Result<Pointer> {
         let found = member(self.module, &pointer.inner, index);
         let (inner, bytes, words) = found.ok_or_else(|| Refusal::new(span, "expected a member of 16 or 32 bits"))?;
         let is_variable = matches!(pointer.base, Base::Variable(_));
@@ -74,13 +90,19 @@ impl Emitter<'_, '_> {
         // A known index into an array whose length the buffer decides is checked like any other.
         if let (TypeInner::Array { size: naga::ArraySize::Dynamic, .. }, true) = (&pointer.inner, index > 0) {
             let number = self.u32_same(index);
-            next = self.point_to_element(pointer, number, span)?;
+            next = self.point_to_element(pointer, number, is_proven, span)?;
         }
         Ok(next)
     }
 
     /// The pointer to an element with a computed index.
-    pub(crate) fn point_to_element(&mut self, pointer: &Pointer, number: Number, span: Span) -> Result<Pointer> {
+    pub(crate) fn point_to_element(
+        &mut self,
+        pointer: &Pointer,
+        number: Number,
+        is_proven: bool,
+        span: Span,
+    ) -> Result<Pointer> {
         let found = element(self.module, &pointer.inner);
         let found = found.ok_or_else(|| Refusal::new(span, "expected elements of 16 or 32 bits"))?;
         let is_variable = matches!(pointer.base, Base::Variable(_));
@@ -91,7 +113,8 @@ impl Emitter<'_, '_> {
         };
         self.check_index(Some(pointer), pointer.index, span)?;
         let moved = self.moved(pointer);
-        Ok(Pointer { inner: found.inner, moved, index: Some(Index { number, length, stride }), ..pointer.clone() })
+        let index = Some(Index { number, length, stride, is_proven });
+        Ok(Pointer { inner: found.inner, moved, index, ..pointer.clone() })
     }
 
     /// How many elements of so many bytes a buffer has from the pointer on.
@@ -114,24 +137,21 @@ impl Emitter<'_, '_> {
         (data, bytes)
     }
 
+    /// Whether the index is below the length in every lane. What is proven says nothing about who does not take part.
+    fn is_safe(&self, index: Index) -> bool {
+        index.is_proven && matches!(self.active, Active::All)
+    }
+
     /// The index, kept inside of its array.
     pub(crate) fn checked(&mut self, index: Index) -> Number {
+        if self.is_safe(index) {
+            return index.number.with_kind(Kind::U32);
+        }
         let last = self.b.ins().iadd_imm_s(index.length, -1);
         if let (Lanes::Same(value), Some(last)) = (index.number.lanes, self.known(last))
             && self.known(value).is_some_and(|value| (value as u32) <= last as u32)
         {
             return index.number.with_kind(Kind::U32);
-        }
-        if !self.options.bounds_checks {
-            // Who does not take part may have any index, also where nobody does.
-            let number = index.number.with_kind(Kind::U32);
-            let Active::Some(_) = self.active else { return number };
-            let mask = self.active_mask();
-            if !number.is_same() {
-                return self.and(Number::each(Kind::U32, mask), number);
-            }
-            let (any, zero) = (self.any(mask), self.u32_same(0));
-            return self.select(Number::same(Kind::Bool, any), number, zero);
         }
         let last = Number::same(Kind::U32, last);
         self.map2(Kind::U32, index.number, last, |e, x, y| e.b.ins().umin(x, y))
@@ -168,14 +188,11 @@ impl Emitter<'_, '_> {
             if address_type == types::I64 { e.b.ins().uextend(types::I64, offset) } else { offset }
         };
         // A row of elements side by side.
-        if let (Some(Index { number: Number { lanes: Lanes::Steps(first, step @ 1..=16), .. }, length, stride }), 1) =
-            (pointer.index, scale)
+        if let (Some(index), 1) = (pointer.index, scale)
+            && let Lanes::Steps(first, step @ 1..=16) = index.number.lanes
             && pointer.moved.is_none_or(|moved| moved.is_same())
         {
-            let (wide_first, wide_length) =
-                (self.b.ins().uextend(types::I64, first), self.b.ins().uextend(types::I64, length));
-            let last = self.b.ins().iadd_imm_s(wide_first, i64::from(step) * (LANES as i64 - 1));
-            let holds = self.b.ins().icmp(IntCC::UnsignedLessThan, last, wide_length);
+            let wide_first = self.b.ins().uextend(types::I64, first);
             let base = match pointer.moved {
                 Some(Number { lanes: Lanes::Same(moved), .. }) => {
                     let moved = widen(self, moved);
@@ -183,18 +200,21 @@ impl Emitter<'_, '_> {
                 }
                 _ => start,
             };
-            let bytes = self.b.ins().imul_imm_s(wide_first, i64::from(stride));
+            let bytes = self.b.ins().imul_imm_s(wide_first, i64::from(index.stride));
             let bytes = if address_type == types::I64 { bytes } else { self.b.ins().ireduce(address_type, bytes) };
             let address = self.b.ins().iadd(base, bytes);
-            let number = self.checked(Index {
-                number: Number { kind: Kind::U32, lanes: Lanes::Steps(first, step) },
-                length,
-                stride,
-            });
-            let step_bytes = self.u32_same(stride);
+            let stride = step * index.stride.cast_signed();
+            if self.is_safe(index) {
+                return Site::Row { address, stride, unless: None };
+            }
+            let last = self.b.ins().iadd_imm_s(wide_first, i64::from(step) * (LANES as i64 - 1));
+            let length = self.b.ins().uextend(types::I64, index.length);
+            let holds = self.b.ins().icmp(IntCC::UnsignedLessThan, last, length);
+            let number = self.checked(index);
+            let step_bytes = self.u32_same(index.stride);
             let offsets = self.multiply_int(number, step_bytes);
             let offsets = self.parts(offsets);
-            return Site::Row { address, stride: step * stride.cast_signed(), holds, base, offsets };
+            return Site::Row { address, stride, unless: Some(Unless { holds, base, offsets }) };
         }
         let mut moved = self.moved(pointer);
         if let Base::Variable(variable) = pointer.base
@@ -243,11 +263,17 @@ impl Emitter<'_, '_> {
         self.b.ins().iadd(base, offset)
     }
 
+    /// The addresses of elements that begin so many bytes apart.
+    pub(crate) fn row_addresses(&mut self, address: Value, stride: i32) -> Vec<Value> {
+        (0..LANES as i64).map(|lane| self.b.ins().iadd_imm_s(address, lane * i64::from(stride))).collect()
+    }
+
     /// The address of what a pointer leads to, for one invocation.
     pub(crate) fn addresses(&mut self, pointer: &Pointer) -> Vec<Value> {
         match self.site(pointer) {
             Site::One(address) => vec![address; self.lanes],
-            Site::Each { base, offsets } | Site::Row { base, offsets, .. } => {
+            Site::Row { address, stride, unless: None } => self.row_addresses(address, stride),
+            Site::Each { base, offsets } | Site::Row { unless: Some(Unless { base, offsets, .. }), .. } => {
                 (0..LANES).map(|lane| self.address(base, offsets, lane)).collect()
             }
         }

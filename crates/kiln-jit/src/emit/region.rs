@@ -3,13 +3,13 @@
 use super::kept::{Form, Kept};
 use super::lanes::{LANES, Lanes, Number, flags};
 use super::statement::{Flow, case_value, has_return};
-use super::{Active, Emitter, Operand, Result};
-use crate::analysis::ActivationId;
+use super::{Active, Emitter, Result};
+use crate::abi;
+use crate::analysis::{ActivationId, Variable};
 use crate::regions::{Place, Regions, Step, has_barrier};
 use crate::sanitize::Event;
 use crate::sanitize::site::Use;
 use crate::types::Kind;
-use crate::{Refusal, abi};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{Barrier, Expression, Handle, Span, SwitchValue};
@@ -78,20 +78,22 @@ impl<'m> Emitter<'m, '_> {
 
     /// Emits something for every vector of invocations of a work-group.
     fn for_gangs(&mut self, gangs: u32, emit: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let count = self.b.declare_var(types::I32);
-        let zero = self.i32(0);
-        self.b.def_var(count, zero);
-        let (header, after) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().jump(header, &[]);
-        self.b.switch_to_block(header);
-        self.gang = self.b.use_var(count);
+        self.times(gangs, |e, gang| {
+            e.begin_gang(gang);
+            emit(e)?;
+            e.active = Active::All;
+            Ok(())
+        })
+    }
+
+    /// From here on, the running vector of invocations is this one.
+    fn begin_gang(&mut self, gang: Value) {
+        self.gang = gang;
         let address_type = self.address_type();
         let bytes = self.b.ins().load(types::I64, flags().with_readonly().with_can_move(), self.call, abi::FRAME_BYTES);
         let gang = self.b.ins().uextend(types::I64, self.gang);
         let at = self.b.ins().imul(gang, bytes);
-        // Behind the memory of the work-group and the decisions.
-        let at = self.b.ins().iadd_imm_s(at, i64::from(abi::HEAD_BYTES));
-        let at = self.b.ins().iadd_imm_s(at, i64::from(self.shared_bytes));
+        let at = self.b.ins().iadd_imm_s(at, i64::from(self.group_bytes));
         let at = if address_type == types::I64 { at } else { self.b.ins().ireduce(address_type, at) };
         self.frame = self.b.ins().iadd(self.scratch, at);
         self.active = Active::All;
@@ -103,33 +105,21 @@ impl<'m> Emitter<'m, '_> {
             let registers = self.new_mask(mask);
             self.active = Active::Some(registers);
         }
-        emit(self)?;
-        self.active = Active::All;
-        let number = self.b.use_var(count);
-        let next = self.b.ins().iadd_imm_s(number, 1);
-        self.b.def_var(count, next);
-        let goes_on = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, next, i64::from(gangs));
-        self.b.ins().brif(goes_on, header, &[], after, &[]);
-        self.b.switch_to_block(after);
-        Ok(())
     }
 
     fn run_steps(&mut self, gangs: u32) -> Result<()> {
         let regions = Regions::new(self.module, &self.analysis);
-        for (place, number) in regions.decisions.iter().zip(0..) {
-            self.decisions.insert(*place, 4 * number);
+        for place in &regions.decisions {
+            self.decisions.insert(*place, self.group_bytes);
+            self.group_bytes += 4;
         }
-        if self.decisions.len() * 4 > abi::HEAD_BYTES as usize {
-            let message = format!("expected at most {} decisions around barriers, found more", abi::HEAD_BYTES / 4);
-            return Err(Refusal::new(Span::UNDEFINED, message));
-        }
+        self.group_bytes = self.group_bytes.next_multiple_of(16);
         self.kept_places = regions.kept.clone();
-        // In their order, so that equal programs are equal code.
-        let mut homes: Vec<_> = self.homes.iter_mut().filter(|(_, home)| home.word.is_none()).collect();
-        homes.sort_by_key(|(variable, _)| **variable);
-        for (_, home) in homes {
-            home.word = Some(self.words);
-            self.words += home.kinds.len() as u32;
+        for (handle, _) in self.module.global_variables.iter() {
+            let variable = Variable::Private(handle);
+            let Some(home) = self.homes.get(&variable).filter(|home| home.word.is_none()) else { continue };
+            let word = self.reserve(home.kinds.len(), self.module.global_variables.get_span(handle))?;
+            self.homes.entry(variable).and_modify(|home| home.word = Some(word));
         }
         let end = self.b.create_block();
         self.begin_steps(0, None, gangs)?;
@@ -146,10 +136,7 @@ impl<'m> Emitter<'m, '_> {
         let returns_early = (body.iter().enumerate())
             .any(|(place, statement)| has_return(statement) && !(place + 1 == body.len() && is_return(statement)));
         let caller_live = caller.and_then(|caller| self.stepping[&caller].live);
-        let live = (returns_early || caller_live.is_some()).then(|| {
-            self.words += 1;
-            self.words - 1
-        });
+        let live = if returns_early || caller_live.is_some() { Some(self.reserve(1, self.here)?) } else { None };
         self.stepping.entry(id).or_default().live = live;
         self.chain.push(id);
         self.for_gangs(gangs, |e| {
@@ -190,12 +177,13 @@ impl<'m> Emitter<'m, '_> {
                     self.region(id, &regions.needs[*number], gangs, end, |e| e.statements(id, statements.into_iter()))?;
                 }
                 Step::UniformLoad { number, pointer, result, span } => {
+                    self.here = *span;
                     self.check_barrier(id, Barrier::WORK_GROUP, *span, gangs)?;
                     self.region(id, &regions.needs[*number], gangs, end, |e| {
                         let span = e.span(id, *pointer);
                         let pointer = e.pointer(id, *pointer)?;
-                        let numbers = e.load(&pointer, span)?;
-                        e.define(id, *result, Operand::Numbers(numbers))?;
+                        let value = e.load_value(id, *result, &pointer, span)?;
+                        e.define(id, *result, value)?;
                         Ok(Flow::On)
                     })?;
                     self.check_barrier(id, Barrier::WORK_GROUP, *span, gangs)?;
@@ -237,8 +225,7 @@ impl<'m> Emitter<'m, '_> {
                         Step::Break => self.step_targets.last().map(|(exit, _)| *exit),
                         _ => self.step_targets.iter().rev().find_map(|(_, next)| *next),
                     };
-                    let target =
-                        target.ok_or_else(|| Refusal::new(Span::UNDEFINED, "expected a loop around `break`"))?;
+                    let target = target.expect("validation saw a loop or switch around it");
                     self.b.ins().jump(target, &[]);
                     // What follows is never reached.
                     let rest = self.b.create_block();
@@ -323,16 +310,14 @@ impl<'m> Emitter<'m, '_> {
         let function = self.analysis.activations[callee].function;
         if let (Some(result), Some(declared)) = (result, &function.result) {
             let span = self.span(id, result);
-            let found = crate::types::leaves(self.module, &self.module.types[declared.ty].inner);
-            let found =
-                found.ok_or_else(|| Refusal::new(span, "expected a result of at most some thousand scalars"))?;
+            let found = self.scalars("a result", &self.module.types[declared.ty].inner, span)?;
             let varies = self.analysis.returns_varying(callee);
+            let first = self.reserve(found.len(), span)?;
             let words: Vec<(Kind, bool, u32)> =
-                found.iter().zip(self.words..).map(|(leaf, word)| (leaf.kind, varies, word)).collect();
-            self.words += words.len() as u32;
+                found.iter().zip(first..).map(|(leaf, word)| (leaf.kind, varies, word)).collect();
             let form = if varies { Form::Each } else { Form::Same };
             let numbers = words.iter().map(|(kind, _, word)| (*kind, form, *word)).collect();
-            self.kept.insert((id, result), Kept { numbers, pointer: None });
+            self.kept.insert((id, result), Kept { numbers, pointer: None, is_stored: false });
             self.stepping.entry(callee).or_default().result = Some(words);
         }
         self.begin_steps(callee, Some(id), gangs)?;
@@ -419,7 +404,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Writes down what the work-group will go by: what anybody says who takes part.
     pub(crate) fn decide(&mut self, at: u32, number: Number) {
-        let at = self.b.ins().iadd_imm_s(self.scratch, i64::from(self.shared_bytes + at));
+        let at = self.b.ins().iadd_imm_s(self.scratch, i64::from(at));
         let mut write = |e: &mut Self, lane: usize| {
             let value = e.lane(number, lane);
             let value = if number.kind == Kind::Bool { e.b.ins().uextend(types::I32, value) } else { value };
@@ -445,10 +430,7 @@ impl<'m> Emitter<'m, '_> {
             return self.decision(caller, arguments[*index as usize]);
         }
         match self.decisions.get(&(id, expression)) {
-            Some(at) => {
-                let at = (self.shared_bytes + *at).cast_signed();
-                Ok(self.b.ins().load(types::I32, flags(), self.scratch, at))
-            }
+            Some(at) => Ok(self.b.ins().load(types::I32, flags(), self.scratch, at.cast_signed())),
             None => {
                 let number = self.number(id, expression)?;
                 Ok(self.lane(number, 0))

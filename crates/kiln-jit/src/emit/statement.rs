@@ -52,6 +52,12 @@ impl<'m> Emitter<'m, '_> {
             self.spend(span)?;
             let known = all[place..].iter().map(|(_, span)| *span).find(Span::is_defined);
             self.here = known.unwrap_or(self.here);
+            let rest = &all[place + 1..];
+            if let Some(condition) = self.may_leave_some(id, statement)
+                && self.is_worth_twice(id, rest.iter().map(|(next, _)| *next))
+            {
+                return self.with_rest(id, condition, (statement, span), rest);
+            }
             let flow = self.statement(id, statement, span)?;
             if flow != Flow::On {
                 return Ok(flow);
@@ -60,7 +66,7 @@ impl<'m> Emitter<'m, '_> {
         Ok(Flow::On)
     }
 
-    fn statement(&mut self, id: ActivationId, statement: &'m Statement, span: Span) -> Result<Flow> {
+    pub(crate) fn statement(&mut self, id: ActivationId, statement: &'m Statement, span: Span) -> Result<Flow> {
         match statement {
             Statement::Emit(range) => {
                 for expression in range.clone() {
@@ -69,18 +75,20 @@ impl<'m> Emitter<'m, '_> {
             }
             Statement::Block(block) => return self.block(id, block),
             Statement::If { condition, accept, reject } => {
+                self.check_way(id, *condition);
                 let condition = self.number(id, *condition)?;
                 return self.branch(id, statement, condition, accept, reject);
             }
             Statement::Switch { selector, cases } => {
+                self.check_way(id, *selector);
                 let selector = self.number(id, *selector)?;
                 return self.switch(id, statement, selector, cases, span);
             }
             Statement::Loop { body, continuing, break_if } => {
                 return self.repeat(id, statement, body, continuing, *break_if);
             }
-            Statement::Break => return self.leave(true, span),
-            Statement::Continue => return self.leave(false, span),
+            Statement::Break => return Ok(self.leave(true)),
+            Statement::Continue => return Ok(self.leave(false)),
             Statement::Return { value } => {
                 let body = &self.analysis.activations[id].function.body;
                 if self.in_steps(id) && body.last().is_some_and(|last| std::ptr::eq(last, statement)) {
@@ -95,10 +103,11 @@ impl<'m> Emitter<'m, '_> {
             Statement::ControlBarrier(_) | Statement::MemoryBarrier(_) => {}
             Statement::Store { pointer, value } => {
                 let begins = self.begins_anew(id, *pointer, *value);
-                let (pointer, value) = (self.pointer(id, *pointer)?, self.numbers(id, *value)?);
-                self.store(&pointer, &value, span)?;
+                let pointer = self.pointer(id, *pointer)?;
+                self.store_value(&pointer, id, *value, span)?;
+                self.trace_store(id, &pointer, *value, span)?;
                 if let Some(variable) = begins {
-                    self.forget(variable, value.len());
+                    self.forget(variable, self.homes[&variable].kinds.len());
                 }
             }
             Statement::Atomic { pointer, fun, value, result } => {
@@ -147,12 +156,7 @@ impl<'m> Emitter<'m, '_> {
                 self.active = active;
             }
             self.b.switch_to_block(after);
-            if !goes_on {
-                // Nothing leads here.
-                self.b.ins().trap(cranelift_codegen::ir::TrapCode::unwrap_user(1));
-                return Ok(Flow::Gone);
-            }
-            return Ok(Flow::On);
+            return Ok(if goes_on { Flow::On } else { self.nothing_leads_here() });
         }
         let exits = leaves(statement, false, false) || has_return(statement);
         let before = self.active;
@@ -188,6 +192,12 @@ impl<'m> Emitter<'m, '_> {
         Ok(Flow::On)
     }
 
+    /// Ends a block that is never reached.
+    pub(crate) fn nothing_leads_here(&mut self) -> Flow {
+        self.b.ins().trap(cranelift_codegen::ir::TrapCode::unwrap_user(1));
+        Flow::Gone
+    }
+
     /// Emits a block for those in the mask, to be run where there is one.
     fn masked(&mut self, id: ActivationId, mask: [Value; PARTS], body: &'m Block) -> Result<()> {
         let registers = self.spread_active();
@@ -197,7 +207,13 @@ impl<'m> Emitter<'m, '_> {
         self.b.ins().brif(any, inside, &[], after, &[]);
         self.b.switch_to_block(inside);
         self.branches += 1;
-        if self.block(id, body)? != Flow::Gone {
+        let flow = if self.is_worth_twice(id, body.iter()) {
+            let all = self.all(mask);
+            self.twice(all, registers, self.active, |e, _| e.block(id, body))?
+        } else {
+            self.block(id, body)?
+        };
+        if flow != Flow::Gone {
             self.b.ins().jump(after, &[]);
         }
         self.branches -= 1;
@@ -276,6 +292,7 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<()> {
         let broke = self.targets.last().and_then(|target| target.broke);
         if let Some(condition) = break_if {
+            self.check_way(id, condition);
             let condition = self.number(id, condition)?;
             match (registers, broke, condition.lanes) {
                 (Some(registers), Some(broke), _) => {
@@ -317,22 +334,22 @@ impl<'m> Emitter<'m, '_> {
         self.set_mask(to, mask);
     }
 
-    fn leave(&mut self, is_break: bool, span: Span) -> Result<Flow> {
+    fn leave(&mut self, is_break: bool) -> Flow {
         let target =
             if is_break { self.targets.last() } else { self.targets.iter().rev().find(|target| target.is_loop) };
-        let target = target.ok_or_else(|| Refusal::new(span, "expected a loop or switch around, found none"))?;
+        let target = target.expect("validation saw a loop or switch around it");
         let (mask, block) =
             if is_break { (target.broke, target.on_break) } else { (target.continued, target.on_continue) };
         match mask {
             None => {
                 self.b.ins().jump(block, &[]);
-                Ok(Flow::Gone)
+                Flow::Gone
             }
             Some(gone) => {
                 let registers = self.spread_active();
                 self.join(gone, registers);
                 self.nobody(registers);
-                Ok(Flow::Empty)
+                Flow::Empty
             }
         }
     }
@@ -346,6 +363,7 @@ impl<'m> Emitter<'m, '_> {
         if let Some(value) = value {
             let numbers = self.numbers(id, value)?;
             self.set_result(id, &numbers);
+            self.trace_return(id, value)?;
         }
         let in_steps = self.in_steps(id);
         if self.lanes > 1 && (in_steps || self.analysis.activations[id].divergent_return) {
@@ -514,8 +532,7 @@ impl<'m> Emitter<'m, '_> {
         result: Option<Handle<Expression>>,
         span: Span,
     ) -> Result<()> {
-        let callee = self.analysis.callee(id, statement);
-        let callee = callee.ok_or_else(|| Refusal::new(span, "expected a function that was analysed"))?;
+        let callee = self.analysis.callee(id, statement).expect("every call was analysed");
         let function = self.analysis.activations[callee].function;
         let mut operands = Vec::with_capacity(arguments.len());
         for argument in arguments {
@@ -524,9 +541,7 @@ impl<'m> Emitter<'m, '_> {
         self.known[callee].arguments = operands;
         if let Some(result) = &function.result {
             let inner = &self.module.types[result.ty].inner;
-            let found = crate::types::leaves(self.module, inner);
-            let found =
-                found.ok_or_else(|| Refusal::new(span, "expected a result of at most some thousand scalars"))?;
+            let found = self.scalars("a result", inner, span)?;
             let varies = self.analysis.returns_varying(callee);
             let kinds: Vec<Kind> = found.iter().map(|leaf| leaf.kind).collect();
             let registers: Vec<_> = kinds.iter().map(|kind| self.register(*kind, varies)).collect();
@@ -534,6 +549,7 @@ impl<'m> Emitter<'m, '_> {
                 let zero = self.constant(*kind, 0.0);
                 self.set_register(*register, varies, zero);
             }
+            self.start_result(callee, kinds.len());
             (self.known[callee].result, self.known[callee].result_kinds) = (registers, kinds);
         }
         self.declare_locals(callee, false)?;
@@ -554,6 +570,7 @@ impl<'m> Emitter<'m, '_> {
         }
         self.active = before;
         if let Some(result) = result {
+            self.trace_result(callee, id, result);
             let varies = self.analysis.returns_varying(callee);
             let pairs: Vec<_> =
                 self.known[callee].result.iter().copied().zip(self.known[callee].result_kinds.clone()).collect();

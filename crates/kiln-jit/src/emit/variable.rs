@@ -1,12 +1,13 @@
 //! Variables of an invocation: their homes, and their first values.
 
-use super::lanes::{Number, flags};
+use super::lanes::flags;
 use super::{Emitter, Result};
 use crate::analysis::{ActivationId, Variable};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
+use naga::{Arena, Expression, Handle, Span};
 
-impl Emitter<'_, '_> {
+impl<'m> Emitter<'m, '_> {
     /// Gives the variables of an activation their homes.
     pub(crate) fn declare_locals(&mut self, id: ActivationId, outlive: bool) -> Result<()> {
         let function = self.analysis.activations[id].function;
@@ -23,11 +24,7 @@ impl Emitter<'_, '_> {
         let function = self.analysis.activations[id].function;
         for (handle, local) in function.local_variables.iter() {
             let span = function.local_variables.get_span(handle);
-            let numbers = match local.init {
-                Some(init) => Some(self.constant_numbers(&function.expressions, init, span)?),
-                None => None,
-            };
-            self.start_variable(Variable::Local(id, handle), numbers.as_deref());
+            self.start_variable(Variable::Local(id, handle), &function.expressions, local.init, span)?;
         }
         Ok(())
     }
@@ -38,25 +35,32 @@ impl Emitter<'_, '_> {
         for (handle, variable) in module.global_variables.iter() {
             if self.homes.contains_key(&Variable::Private(handle)) {
                 let span = module.global_variables.get_span(handle);
-                let numbers = match variable.init {
-                    Some(init) => Some(self.constant_numbers(&module.global_expressions, init, span)?),
-                    None => None,
-                };
-                self.start_variable(Variable::Private(handle), numbers.as_deref());
+                self.start_variable(Variable::Private(handle), &module.global_expressions, variable.init, span)?;
             }
         }
         Ok(())
     }
 
     /// Zeros, unless there are other numbers.
-    fn start_variable(&mut self, variable: Variable, numbers: Option<&[Number]>) {
+    fn start_variable(
+        &mut self,
+        variable: Variable,
+        arena: &'m Arena<Expression>,
+        init: Option<Handle<Expression>>,
+        span: Span,
+    ) -> Result<()> {
         let home = self.homes[&variable].clone();
-        if numbers.is_none() {
+        self.start_traces(variable);
+        if init.is_none() {
             self.forget(variable, home.kinds.len());
         }
+        let numbers = match init {
+            Some(init) if !self.is_zero(arena, init) => Some(self.constant_numbers(arena, init, span)?),
+            _ => None,
+        };
         let Some(word) = home.word.filter(|_| home.registers.is_empty()) else {
             for (place, register) in home.registers.iter().enumerate() {
-                let number = match numbers {
+                let number = match &numbers {
                     Some(numbers) => numbers[place],
                     None => self.constant(home.kinds[place], 0.0),
                 };
@@ -65,7 +69,7 @@ impl Emitter<'_, '_> {
             if home.word.is_some() && !self.written.contains(&variable) {
                 self.written.push(variable);
             }
-            return;
+            return Ok(());
         };
         match numbers {
             Some(numbers) => {
@@ -77,6 +81,17 @@ impl Emitter<'_, '_> {
                 let address = self.word_address(word);
                 self.clear(address, home.kinds.len() as u32 * (self.lanes * 4) as u32);
             }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_zero(&self, arena: &Arena<Expression>, expression: Handle<Expression>) -> bool {
+        match arena[expression] {
+            Expression::ZeroValue(_) => true,
+            Expression::Constant(constant) => {
+                self.is_zero(&self.module.global_expressions, self.module.constants[constant].init)
+            }
+            _ => false,
         }
     }
 

@@ -16,7 +16,7 @@ pub enum FindingKind {
     Uninitialised,
     /// Invocations of a work-group go different ways around a barrier.
     DivergentBarrier,
-    /// Arithmetic that made NaN of numbers, and the NaN reached memory.
+    /// Arithmetic that made NaN of numbers, and the NaN reached memory, or decided a branch, an index or what was written.
     NotANumber,
 }
 

@@ -16,26 +16,27 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A dispatch that is watched: its size, and what is known about it.
+/// A launch that is watched: its size, and what is known about it.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// The kernel, as findings name it.
     pub kernel: String,
     /// Invocations of a work-group along each axis.
     pub workgroup_size: [u32; 3],
-    /// Work-groups along each axis.
+    /// Work-groups along each axis, of all its parts.
     pub workgroups: [u32; 3],
-    /// The number of the first work-group, where the dispatch is a part of a larger grid.
-    pub first_workgroup: [u32; 3],
     /// Whether the memory of a work-group begins as zeros, which atomics may rely on.
     pub zero_workgroup: bool,
 }
 
-/// What is known about a running dispatch.
+/// What is known about a running launch, which may run in parts.
 #[derive(Debug)]
 pub struct Sanitizer {
     watched: Watched,
     sites: Arc<[Site]>,
+    /// The running part: its first work-group, and how many it has along each axis.
+    part: [[u32; 3]; 2],
+    /// The running work-group, by its number in the whole grid.
     group: u64,
     /// Whether the work-group went a way that it cannot go, so that nothing it does later is to be trusted.
     is_astray: bool,
@@ -71,6 +72,7 @@ impl Sanitizer {
             shared: Shadow::new(grain(Object::Shared), true),
             watched,
             sites: Arc::clone(sites),
+            part: [[0; 3]; 2],
             group: 0,
             is_astray: false,
             buffer_epoch: 0,
@@ -84,23 +86,22 @@ impl Sanitizer {
         }
     }
 
-    /// What was found, the first thing first.
-    pub fn into_findings(self) -> Vec<Finding> {
-        self.findings
+    /// Takes what was found since the last time, the first thing first.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// A part of the grid begins. It runs beside the others, so what they did is still known.
+    pub(crate) fn begin_part(&mut self, first: [u32; 3], workgroups: [u32; 3]) {
+        self.part = [first, workgroups];
     }
 
     fn invocation(&self, who: u64) -> Invocation {
         let (group, local_index) = place_of(who);
-        let split = |number: u64, [x, y, _]: [u32; 3]| {
-            let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
-            [number % x, number / x % y, number / x / y].map(|number| number as u32)
-        };
-        let (group, local) =
-            (split(group, self.watched.workgroups), split(local_index.into(), self.watched.workgroup_size));
-        let workgroup_id = std::array::from_fn(|axis| group[axis] + self.watched.first_workgroup[axis]);
+        let workgroup_id = split(group, self.watched.workgroups);
+        let local = split(local_index.into(), self.watched.workgroup_size);
         let global_id = std::array::from_fn(|axis| {
-            let first: u32 = workgroup_id[axis];
-            first.wrapping_mul(self.watched.workgroup_size[axis]).wrapping_add(local[axis])
+            workgroup_id[axis].wrapping_mul(self.watched.workgroup_size[axis]).wrapping_add(local[axis])
         });
         Invocation { global_id, local_index, workgroup_id }
     }
@@ -148,7 +149,10 @@ impl Sanitizer {
     }
 
     fn begin_group(&mut self, number: u64) {
-        self.group = number;
+        let ([first, workgroups], [x, y, _]) = (self.part, self.watched.workgroups);
+        let inside = split(number, workgroups);
+        let place: [u64; 3] = std::array::from_fn(|axis| u64::from(first[axis]) + u64::from(inside[axis]));
+        self.group = (place[2] * u64::from(y) + place[1]) * u64::from(x) + place[0];
         self.is_astray = false;
         self.decisions.clear();
         self.births.clear();
@@ -201,8 +205,11 @@ impl Sanitizer {
             (true, Object::Shared) => "and no `workgroupBarrier` is in between",
             (true, _) => "and no `storageBarrier` is in between",
         };
+        // What many change in one place is most often to be an atomic.
+        let remedy = if site.line == other.line { ", nor are these accesses atomic" } else { "" };
         let (second, first) = (self.invocation(access.who), self.invocation(earlier.who));
-        let message = format!("{second} {present} {name}, which {first} {past} in line {}, {between}", other.line);
+        let message =
+            format!("{second} {present} {name}, which {first} {past} in line {}, {between}{remedy}", other.line);
         let finding = Finding {
             index,
             other: Some(first),
@@ -265,11 +272,13 @@ impl Sanitizer {
         }
     }
 
-    fn decide(&mut self, number: u32, local: u32, value: i64) {
+    fn decide(&mut self, number: u32, local: u32, value: i64, is_bool: bool) {
         let before = self.decisions.insert(number, (local, value));
         // In order: with a number that is not larger, the next round has begun.
         if let Some((other, said)) = before.filter(|(other, said)| *other < local && *said != value) {
             let (second, first) = (self.invocation(self.who(local)), self.invocation(self.who(other)));
+            let [value, said] =
+                [value, said].map(|value| if is_bool { (value != 0).to_string() } else { value.to_string() });
             let message =
                 format!("a barrier depends on this condition, which is {value} for {second} and {said} for {first}");
             self.report_divergence(number, local, first, message);
@@ -311,26 +320,39 @@ impl Sanitizer {
         self.births.insert(number, (who, operands));
     }
 
-    fn store_not_a_number(&mut self, stored: u32, bits: u32) {
+    /// NaN of a place, counted from 1, or what follows from it, is seen at another place.
+    fn see_not_a_number(&mut self, seen: u32, number: u32, is_itself: bool) {
         let sites = Arc::clone(&self.sites);
-        let Some(number) = (bits & NAN_SITE).checked_sub(1) else { return };
+        let Some(number) = number.checked_sub(1) else { return };
         let Some((who, operands)) = self.births.get(&number).cloned() else { return };
-        let (Some(site), Some(stored)) = (sites.get(number as usize), sites.get(stored as usize)) else { return };
+        let (Some(site), Some(seen)) = (sites.get(number as usize), sites.get(seen as usize)) else { return };
         let of = match &operands[..] {
             [] => "of numbers".to_string(),
             operands => {
                 format!("of {}", operands.iter().map(f32::to_string).collect::<Vec<_>>().join(" and "))
             }
         };
-        let (name, line) = (&stored.name, stored.line);
-        let message = format!("{} makes NaN {of}, which line {line} writes to `{name}`", self.invocation(who));
+        let Site { name, line, .. } = seen;
+        let what = match seen.what {
+            _ if is_itself => format!("line {line} writes to `{name}`"),
+            Use::Control => format!("decides the way that line {line} goes"),
+            Use::Compute => format!("decides the index of `{name}` in line {line}"),
+            _ => format!("decides what line {line} writes to `{name}`"),
+        };
+        let message = format!("{} makes NaN {of}, which {what}", self.invocation(who));
         let finding = Finding {
-            variable: Some(name.clone()),
-            other_line: Some(line),
+            variable: Some(name.clone()).filter(|name| !name.is_empty()),
+            other_line: Some(*line),
             ..self.finding(FindingKind::NotANumber, site, who, message)
         };
         self.report(finding);
     }
+}
+
+/// A number along x, then y, then z, as its place along each.
+fn split(number: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
+    let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
+    [number % x, number / x % y, number / x / y].map(|number| number as u32)
 }
 
 /// The bits of a NaN that name the site where it was made, counted from 1: arithmetic hands them on.
@@ -350,7 +372,7 @@ pub(crate) enum Event {
     Arrive,
     /// All are at a barrier: whether it orders buffers, whether the memory of the work-group.
     Barrier,
-    /// What an invocation says about the way of the work-group: the value.
+    /// What an invocation says about the way of the work-group: the value, and whether it is true or false.
     Decide,
     /// A variable of an invocation begins without a value, is written, is read: the first scalar, and how many.
     Forget,
@@ -360,6 +382,8 @@ pub(crate) enum Event {
     NotANumber,
     /// NaN reaches memory: its bits.
     StoreNotANumber,
+    /// What follows from NaN decides something: its trace.
+    FollowNotANumber,
 }
 
 /// A function that code calls.
@@ -381,7 +405,7 @@ macro_rules! events {
 
         /// The functions, in the order of [`Event`].
         pub(crate) fn table() -> impl Iterator<Item = Helper> {
-            let functions: [(Event, OnEvent); 11] = [$((Event::$event, $event)),+];
+            let functions: [(Event, OnEvent); 12] = [$((Event::$event, $event)),+];
             functions.into_iter().map(|(_, function)| function as Helper)
         }
     };
@@ -393,7 +417,7 @@ events! {
     OutOfBounds: |state, site, local, index, length| state.out_of_bounds(site, local, index, length);
     Arrive: |state, _site, local, is_here, _b| state.arrive(local, is_here != 0);
     Barrier: |state, site, _local, buffers, shared| state.barrier(site, buffers != 0, shared != 0);
-    Decide: |state, site, local, value, _b| state.decide(site, local, value.cast_signed());
+    Decide: |state, site, local, value, is_bool| state.decide(site, local, value.cast_signed(), is_bool != 0);
     Forget: |state, _site, local, first, count| state.own(local, first as u32, count as u32).fill(true);
     Write: |state, _site, local, first, count| state.own(local, first as u32, count as u32).fill(false);
     Check: |state, site, local, first, count| state.check_own(site, local, first as u32, count as u32);
@@ -401,5 +425,6 @@ events! {
         let both = [operands as u32, (operands >> 32) as u32].map(f32::from_bits);
         state.not_a_number(site, local, both[..count.min(2) as usize].to_vec());
     };
-    StoreNotANumber: |state, site, _local, bits, _b| state.store_not_a_number(site, bits as u32);
+    StoreNotANumber: |state, site, _local, bits, _b| state.see_not_a_number(site, bits as u32 & NAN_SITE, true);
+    FollowNotANumber: |state, site, _local, trace, _b| state.see_not_a_number(site, trace as u32, false);
 }

@@ -1,0 +1,39 @@
+//! Kernels in WGSL in a build without the compiler for them: all are refused.
+
+use crate::identity::KernelInfo;
+use crate::{SimdLevel, Threads};
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_runtime::{Artifact, Dispatch, Loaded, Program};
+use std::time::Duration;
+
+/// As in a build with the compiler.
+#[derive(Debug)]
+pub(crate) struct Kernels;
+
+impl Kernels {
+    pub(crate) fn new(_: SimdLevel, _: bool) -> Self {
+        Self
+    }
+
+    pub(crate) fn describe(&self) -> Option<KernelInfo> {
+        None
+    }
+
+    pub(crate) fn translate(&self, _: &Program) -> Result<Artifact> {
+        Err(refused())
+    }
+
+    pub(crate) fn load(&self, _: &Artifact) -> Result<Loaded> {
+        Err(refused())
+    }
+
+    pub(crate) fn run(&self, _: &Dispatch, _: &Threads, _: Option<Duration>) -> Result<bool> {
+        Err(refused())
+    }
+}
+
+fn refused() -> Error {
+    let message =
+        "CPU device expected a build with the feature `wgsl`, which has the compiler for kernels, found one without";
+    Error::new(ErrorKind::Unsupported, message)
+}

@@ -1,0 +1,171 @@
+//! R2: values and variables of more scalars than there are registers for, on the CPU device.
+#![cfg(all(not(loom), feature = "wgsl"))]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_runtime::KernelSource;
+
+const INVOCATIONS: usize = 24;
+const LEN: usize = 5000;
+
+/// Runs a program on `LEN` words of input, with eight invocations together and with one after the other, watched and not.
+fn run(program: &str) -> Vec<Vec<u32>> {
+    let source = format!(
+        "struct Row {{ scale: u32, table: array<u32, {LEN}> }}
+        @group(0) @binding(0) var<storage, read> x: Row;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        {program}"
+    );
+    let options = || CpuOptions::new().threads(2);
+    let devices = [options(), options().simd(SimdLevel::Scalar), options().sanitized(true)];
+    let words: Vec<u32> = (0..=LEN as u32).map(|word| word * 3 + 1).collect();
+    let run = |options: CpuOptions| {
+        let device = kiln_cpu::open(options).unwrap();
+        let kernel = device.kernel(KernelSource::wgsl(source.as_str())).unwrap();
+        let (x, mut y) = (device.buffer_from(&words).unwrap(), device.buffer_of::<u32>(INVOCATIONS).unwrap());
+        kernel.launch().bind("x", &x).bind("y", &mut y).over(INVOCATIONS as u32).unwrap();
+        assert_eq!(kiln_cpu::take_findings(&device), []);
+        y.read().unwrap()
+    };
+    devices.map(run).to_vec()
+}
+
+/// Element `i` of the table in `x`.
+fn table(i: usize) -> u32 {
+    (i as u32 + 1) * 3 + 1
+}
+
+fn check(program: &str, expected: impl Fn(usize) -> u32) {
+    let expected: Vec<u32> = (0..INVOCATIONS).map(expected).collect();
+    for found in run(program) {
+        assert_eq!(found, expected, "{program}");
+    }
+}
+
+/// A copy keeps what was there, however the original changes: each invocation has its own.
+#[test]
+fn copies_are_of_their_moment() {
+    check(
+        "@compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            var mine = x.table;
+            mine[id.x] = 7u;
+            let then = mine;
+            mine[id.x + 1u] = 1000u;
+            var other: array<u32, 5000>;
+            other = mine;
+            y[id.x] = then[id.x] + then[id.x + 1u] + other[id.x + 1u] + other[4999u - id.x] + then[4999];
+        }",
+        |i| 7 + table(i + 1) + 1000 + table(4999 - i) + table(4999),
+    );
+}
+
+/// Who does not take part in an assignment keeps what it has.
+#[test]
+fn copies_are_for_those_who_take_part() {
+    check(
+        "@compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            var mine: array<u32, 5000>;
+            mine[17] = id.x;
+            if (id.x % 3u == 0u) { mine = x.table; }
+            if (id.x % 3u == 1u) { mine = array<u32, 5000>(); }
+            y[id.x] = mine[17];
+        }",
+        |i| [table(17), 0, i as u32][i % 3],
+    );
+}
+
+/// Variables begin as zeros, with the value and without, and again in each round of a loop.
+#[test]
+fn variables_begin_as_zeros() {
+    check(
+        "var<private> shared_by_calls: array<u32, 9000> = array<u32, 9000>();
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            var sum = 0u;
+            var said: array<u32, 9000> = array<u32, 9000>();
+            for (var round = 0u; round < 3u; round++) {
+                var fresh = array<u32, 9000>();
+                fresh[id.x * 300u] += 1u + round;
+                said[id.x * 300u] += 10u;
+                shared_by_calls[id.x * 300u + round] = 100u;
+                sum += fresh[id.x * 300u] + said[id.x * 300u] + shared_by_calls[id.x * 300u];
+            }
+            y[id.x] = sum * x.scale;
+        }",
+        |_| 1 + 2 + 3 + 10 + 20 + 30 + 300,
+    );
+}
+
+/// Only known indices: no register is taken for what nobody uses.
+#[test]
+fn variables_that_are_never_indexed_by_a_number_that_is_computed() {
+    check(
+        "@compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            var table: array<vec2<u32>, 20000>;
+            table[3].x = 4u * x.scale;
+            table[19999].y = id.x;
+            y[id.x] = table[19999].y + table[3].x;
+        }",
+        |i| i as u32 + 4,
+    );
+}
+
+/// Functions take them, also inside of a struct, and parts of them are values too.
+#[test]
+fn functions_take_them() {
+    check(
+        "fn pick(row: Row, i: u32) -> u32 { return row.scale * row.table[i] + pick_of(row.table, i); }
+        fn pick_of(table: array<u32, 5000>, i: u32) -> u32 { return table[4999u - i]; }
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            let row = x;
+            var mine = x.table;
+            mine[4999u - id.x] = 5u;
+            y[id.x] = pick(row, id.x) + pick_of(mine, id.x);
+        }",
+        |i| table(i) + table(4999 - i) + 5,
+    );
+}
+
+/// Across barriers, and in the memory of the work-group.
+#[test]
+fn they_outlive_barriers() {
+    check(
+        "var<workgroup> ours: array<u32, 5000>;
+        @compute @workgroup_size(8) fn main(
+            @builtin(global_invocation_id) id: vec3<u32>,
+            @builtin(local_invocation_index) l: u32,
+        ) {
+            var mine = x.table;
+            mine[l] = 1000u * id.x;
+            let before = mine;
+            if (l == 3u) { ours = mine; }
+            workgroupBarrier();
+            mine[l] = 1u;
+            let all = workgroupUniformLoad(&ours);
+            if (l == 0u) { ours = array<u32, 5000>(); }
+            workgroupBarrier();
+            y[id.x] = before[l] + mine[l] + all[3] + all[l + 8u] + ours[l];
+        }",
+        |i| {
+            let (id, l) = (i as u32, i % 8);
+            1000 * id + 1 + 1000 * (id - l as u32 + 3) + table(l + 8)
+        },
+    );
+}
+
+/// Without barriers one vector of invocations follows the other in the same place. All of them together would have a quarter of a
+/// gigabyte, for which the compiler refuses the program.
+#[test]
+fn a_large_private_variable_takes_little_memory() {
+    let program = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        var<private> table: array<u32, 65536>;
+        @compute @workgroup_size(1024) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            table[id.x] = id.x;
+            y[id.x] = table[id.x] + table[(id.x + 1u) % 65536u];
+        }";
+    let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
+    let kernel = device.kernel(KernelSource::wgsl(program)).unwrap();
+    let mut y = device.buffer_of::<u32>(1024).unwrap();
+    kernel.launch().bind("y", &mut y).over(1024).unwrap();
+    assert_eq!(y.read().unwrap(), (0..1024).collect::<Vec<u32>>());
+}

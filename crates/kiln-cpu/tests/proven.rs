@@ -1,0 +1,210 @@
+//! Checks that are left out: programs whose indices look as if they were inside, on memory that ends where the buffer does.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_runtime::{Device, Grid, KernelOptions, KernelSource, Optimisation};
+
+/// What lies around the buffer that a kernel writes.
+const CANARY: u32 = 0xdead_beef;
+/// Words before the buffer: a multiple of what its place has to be a multiple of.
+const BEFORE: usize = 64;
+
+/// Runs a kernel in every way: with checks and without those that are proven, eight invocations together and one by one. Its buffer
+/// `y` is a part of a larger one, whose rest stays as it is. Each way gives `expected` for each number of an element.
+#[track_caller]
+fn check(body: &str, size: &str, len: usize, groups: [u32; 3], expected: impl Fn(u32) -> u32) {
+    let text = format!(
+        "@group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @group(0) @binding(2) var<uniform> n: u32;
+        var<workgroup> tile: array<u32, 64>;
+        var<workgroup> after: array<u32, 64>;
+        @compute @workgroup_size({size}) fn main(
+            @builtin(global_invocation_id) id: vec3<u32>,
+            @builtin(local_invocation_id) l: vec3<u32>,
+            @builtin(local_invocation_index) i: u32,
+            @builtin(workgroup_id) g: vec3<u32>,
+        ) {{ {body} }}"
+    );
+    let expected: Vec<u32> = (0..len as u32).map(expected).collect();
+    let open = |simd: Option<SimdLevel>| {
+        let options = CpuOptions::new().threads(2);
+        kiln_cpu::open(simd.into_iter().fold(options, CpuOptions::simd)).unwrap()
+    };
+    for device in [open(None), open(Some(SimdLevel::Scalar))] {
+        for optimisation in [Optimisation::None, Optimisation::Full] {
+            for bounds_checks in [true, false] {
+                let options = KernelOptions { optimisation, bounds_checks, ..KernelOptions::default() };
+                let found = run(&device, KernelSource::wgsl(&*text).options(options), len, groups);
+                assert_eq!(found, expected, "{optimisation:?} {body}");
+            }
+        }
+    }
+}
+
+fn run(device: &Device, source: KernelSource, len: usize, groups: [u32; 3]) -> Vec<u32> {
+    let kernel = device.kernel(source).unwrap();
+    let bindings = kernel.reflection().bindings.clone();
+    let uses = |name: &str| bindings.iter().any(|binding| binding.name == name);
+    let x = device.buffer_from(&(0..len as u32).map(|i| i * 3).collect::<Vec<u32>>()).unwrap();
+    let all = device.buffer_from(&vec![CANARY; BEFORE + len + 64]).unwrap();
+    let mut y = all.slice(BEFORE..BEFORE + len).unwrap();
+    y.write(&vec![7; len]).unwrap();
+    let mut launch = kernel.launch().bind("y", &mut y).grid(Grid::workgroups(groups));
+    if uses("x") {
+        launch = launch.bind("x", &x);
+    }
+    if uses("n") {
+        launch = launch.value("n", 1_000_000u32);
+    }
+    launch.submit().unwrap();
+    let found = all.read().unwrap();
+    let around = found[..BEFORE].iter().chain(&found[BEFORE + len..]);
+    assert!(around.copied().all(|word| word == CANARY), "memory around the buffer was written");
+    found[BEFORE..][..len].to_vec()
+}
+
+/// Lengths around a vector and a work-group, guarded in each way.
+#[test]
+fn guards_of_lengths_that_fill_no_vector() {
+    for len in [1, 3, 7, 8, 9, 15, 16, 63, 64, 65, 100] {
+        let tripled = |i: u32| i * 3 + 7;
+        check("if (id.x < arrayLength(&y)) { y[id.x] += x[id.x]; }", "64", len, [2, 1, 1], tripled);
+        check("if (id.x >= arrayLength(&y)) { return; } y[id.x] += x[id.x];", "64", len, [2, 1, 1], tripled);
+        check(
+            "let k = id.x; if (k < arrayLength(&y) && k < arrayLength(&x)) { y[k] += x[k]; }",
+            "20",
+            len,
+            [5, 1, 1],
+            tripled,
+        );
+        // The last of each row of a vector is another's first.
+        check("if (id.x < arrayLength(&y)) { y[id.x] += x[id.x]; }", "12", len, [9, 1, 1], tripled);
+        check("for (var k = id.x; k < arrayLength(&y); k += 16u) { y[k] += x[k]; }", "16", len, [1, 1, 1], tripled);
+        check(
+            "for (var k = 0u; k < arrayLength(&y); k++) { if (k == id.x) { y[k] = k; } }",
+            "10",
+            len,
+            [10, 1, 1],
+            |i| i,
+        );
+        // Half of a vector is beyond, in one with a branch inside.
+        let odd = |i: u32| if i % 2 == 1 { 1 } else { 9 };
+        check(
+            "if (id.x < arrayLength(&y)) { if (id.x % 2u == 1u) { y[id.x] = 1u; } else { y[id.x] = 9u; } }",
+            "32",
+            len,
+            [4, 1, 1],
+            odd,
+        );
+        let returned = |i: u32| if i.is_multiple_of(3) { 1 } else { 2 };
+        let body =
+            "if (id.x >= arrayLength(&y)) { return; } if (id.x % 3u == 0u) { y[id.x] = 1u; return; } y[id.x] = 2u;";
+        check(body, "8", len, [13, 1, 1], returned);
+    }
+}
+
+/// What looks like a guard and is none: the last element takes what is beyond, as with every check.
+#[test]
+fn what_is_beyond_is_still_kept_inside() {
+    let last_is = |value: u32| move |i: u32| if i == 9 { value } else { 7 };
+    // Wraps around: 0, then 2^32 - 1 and down.
+    check("y[id.x * 4294967295u] = 1u;", "8", 10, [1, 1, 1], |i| if i == 0 || i == 9 { 1 } else { 7 });
+    check("let k = id.x * 4294967295u; if (id.x < arrayLength(&y)) { y[k] = 1u; }", "8", 10, [1, 1, 1], |i| {
+        if i == 0 || i == 9 { 1 } else { 7 }
+    });
+    // One too far.
+    check("if (id.x <= arrayLength(&y)) { y[id.x] = 1u; }", "8", 10, [8, 1, 1], |_| 1);
+    check("if (id.x + 9u < arrayLength(&y) * 2u) { y[id.x + 9u] = id.x * 0u + 3u; }", "8", 10, [8, 1, 1], last_is(3));
+    // Below zero.
+    check("let k = i32(id.x) - 8; if (k < 3) { y[k] = 4u; }", "16", 10, [1, 1, 1], |i| match i {
+        0..=2 | 9 => 4,
+        _ => 7,
+    });
+    // The length of another buffer, and a number.
+    check("if (id.x < n) { y[id.x + 9u] = 5u; }", "8", 10, [8, 1, 1], last_is(5));
+    check("if (id.x < arrayLength(&x) + 40u) { y[id.x + 9u] = 5u; }", "8", 10, [8, 1, 1], last_is(5));
+    // Written between the guard and the access, in the branch or in one inside of it.
+    check("var k = id.x; if (k < arrayLength(&y)) { k += 9u; y[k] = 6u; }", "8", 10, [8, 1, 1], last_is(6));
+    check(
+        "var k = id.x; if (k < arrayLength(&y)) { if (k < 100u) { k = 4000000000u; } y[k] = 6u; }",
+        "8",
+        10,
+        [8, 1, 1],
+        last_is(6),
+    );
+    // Behind where ways meet.
+    check("var k = id.x + 9u; if (k < arrayLength(&y)) { } y[k] = 8u;", "8", 10, [8, 1, 1], last_is(8));
+    check("var k = 0u; if (id.x < 100u) { k = 4000000000u; } y[k + 3u] = 8u;", "8", 10, [8, 1, 1], last_is(8));
+}
+
+#[test]
+fn counters_that_leave_their_loop() {
+    let last_is = |value: u32| move |i: u32| if i == 9 { value } else { 7 };
+    check("for (var k = 0u; k < arrayLength(&y); k++) { k += 9u; y[k] = 1u; }", "8", 10, [1, 1, 1], last_is(1));
+    check(
+        "for (var k = 0u; k < 10u; k++) { let j = k; k += 20u; if (id.x == 0u) { continue; } y[j + k] = 2u; }",
+        "8",
+        10,
+        [1, 1, 1],
+        last_is(2),
+    );
+    // Over the end and around: 0, 2^31, 0 ... until the round is counted.
+    let body =
+        "var c = 0u; for (var k = 5u; k < 4294967295u; k += 2147483648u) { y[k] = 3u; c++; if (c > 9u) { break; } }";
+    check(body, "8", 10, [1, 1, 1], |i| if i == 5 || i == 9 { 3 } else { 7 });
+    check(
+        "var k = 0u; loop { y[k] = 4u; if (k > 4000000000u) { break; } k += 800000000u; }",
+        "8",
+        10,
+        [1, 1, 1],
+        |i| {
+            if i == 0 || i == 9 { 4 } else { 7 }
+        },
+    );
+    check("for (var k = 9; k > -5; k--) { y[k] = 5u; }", "8", 10, [1, 1, 1], |_| 5);
+    // A counter of its own for each, some of which are out of the loop while others go on.
+    check("for (var k = id.x; k < 10u; k += 3u) { y[k] = 6u; }", "24", 10, [3, 1, 1], |_| 6);
+}
+
+/// Memory of a work-group: what is beyond one variable is another.
+#[test]
+fn tiles_of_work_groups() {
+    let body = "tile[i] = i; after[i] = 1000u; workgroupBarrier();
+        for (var s = 32u; s > 0u; s >>= 1u) { if (i < s) { tile[i] += tile[i + s]; } workgroupBarrier(); }
+        if (i < 10u) { y[i] = tile[0] + after[i]; }";
+    check(body, "64", 10, [1, 1, 1], |_| 64 * 63 / 2 + 1000);
+    // Not half, but as many: the last one is beyond.
+    let body = "tile[i] = 1u; after[i] = 1000u; workgroupBarrier();
+        for (var s = 64u; s > 0u; s >>= 1u) { if (i < s) { tile[i] += tile[i + s]; } workgroupBarrier(); }
+        if (i < 10u) { y[i] = after[i] + tile[63]; }";
+    check(body, "64", 10, [1, 1, 1], |_| 1002);
+    for size in ["8, 8", "4, 16", "16, 4", "3, 21", "61", "1, 64", "5, 5, 2"] {
+        let body = "tile[i] = i; after[i] = i + 100u; workgroupBarrier();
+            if (id.x >= arrayLength(&y)) { return; }
+            y[i % 10u] = tile[i % 10u] + after[i % 10u];";
+        check(body, size, 10, [1, 1, 1], |i| 2 * i + 100);
+    }
+    // Sums of all before, in a work-group whose last vector is not full.
+    let body = "tile[i] = 1u; after[i] = 1000u; workgroupBarrier();
+        for (var s = 1u; s < 64u; s *= 2u) {
+            var add = 0u; if (i >= s) { add = tile[i - s]; } workgroupBarrier(); tile[i] += add; workgroupBarrier();
+        }
+        if (i < 10u) { y[i] = tile[i] + after[i]; }";
+    check(body, "61", 10, [1, 1, 1], |i| i + 1001);
+}
+
+/// What one invocation decides for its work-group, though others would not.
+#[test]
+fn a_decision_of_another_invocation() {
+    let body = "let k = x[i] * 1000u; if (k < arrayLength(&y)) { workgroupBarrier(); y[k] = 1u; }";
+    let text = format!(
+        "@group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(32) fn main(@builtin(local_invocation_index) i: u32) {{ {body} }}"
+    );
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    // Nothing is said about what is inside: the program is not sound. It stays inside of its buffer.
+    run(&device, KernelSource::wgsl(&*text), 10, [1, 1, 1]);
+}

@@ -1,0 +1,197 @@
+//! R2.1: what the CPU device does not compile is refused with its place in the source.
+#![cfg(all(not(loom), feature = "wgsl"))]
+
+use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_ir::ErrorKind::{self, CompileFailed, Unsupported};
+use kiln_runtime::KernelSource;
+
+/// What comes before each program; its own lines begin with 10.
+const HEAD: &str = "enable f16; enable wgpu_cooperative_matrix;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+struct Large { scale: f32, table: array<f32, 5000> }
+@group(0) @binding(1) var<storage, read_write> large: Large;
+fn five_thousand() -> array<f32, 5000> { var table: array<f32, 5000>; return table; }
+fn first(table: array<f32, 5000>) -> f32 { return table[0]; }
+
+
+
+";
+
+/// A program, the line that is at fault, and what is said about it.
+type Row = (&'static str, u32, ErrorKind, &'static str);
+
+const TABLE: &[Row] = &[
+    // Values that do not fit into registers.
+    (
+        "@compute @workgroup_size(1) fn main() {
+            let table = five_thousand();
+            y[0] = table[1];
+        }",
+        11,
+        Unsupported,
+        "expected a result of at most 4096 scalars, found 5000",
+    ),
+    (
+        "@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+            var copy = Large(y[i],
+                large.table);
+            y[i] = copy.table[i];
+        }",
+        12,
+        Unsupported,
+        "expected a value of at most 4096 scalars, found 5000",
+    ),
+    (
+        "@compute @workgroup_size(1) fn main() {
+            y[0] =
+                first(array<f32, 5000>());
+        }",
+        12,
+        Unsupported,
+        "expected a value of at most 4096 scalars, found 5000",
+    ),
+    // The same in programs with barriers, and in functions that are called there, with barriers and without.
+    (
+        "@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+            y[i] = 1.0;
+            storageBarrier();
+            if (y[0] > 0.5) {
+                let table = five_thousand();
+                y[i] = table[i];
+            }
+        }",
+        14,
+        Unsupported,
+        "expected a result of at most 4096 scalars, found 5000",
+    ),
+    (
+        "fn both(i: u32) -> array<f32, 5000> {
+            storageBarrier();
+            var table: array<f32, 5000>;
+            return table;
+        }
+        @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+            y[i] = 1.0;
+            let table = both(i);
+            y[i] = table[i];
+        }",
+        17,
+        Unsupported,
+        "expected a result of at most 4096 scalars, found 5000",
+    ),
+    (
+        "fn inner(i: u32) -> f32 {
+            storageBarrier();
+            let table = five_thousand();
+            return table[i];
+        }
+        @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+            for (var round = 0; round < 3; round++) {
+                y[i] = 2.0 * inner(i);
+            }
+        }",
+        12,
+        Unsupported,
+        "expected a result of at most 4096 scalars, found 5000",
+    ),
+    // Variables that no thread has memory for.
+    (
+        "@compute @workgroup_size(1) fn main() {
+            var table: array<f32, 70000>;
+            table[u32(y[0])] = 1.0;
+            y[1] = table[u32(y[2])];
+        }",
+        11,
+        Unsupported,
+        "expected a variable of at most 65536 scalars, found 70000",
+    ),
+    (
+        "var<private> one: array<f32, 65536>;
+        var<private> two: array<f32, 65536>;
+        @compute @workgroup_size(256) fn main(@builtin(local_invocation_index) i: u32) {
+            one[i] = y[i];
+            two[i] = y[i];
+            workgroupBarrier();
+            y[i] = one[i] + two[i];
+        }",
+        11,
+        Unsupported,
+        "expected at most 67108864 bytes of variables for the invocations of a work-group, found 134217728",
+    ),
+    // Arguments and variables that are not of compute.
+    (
+        "@compute @workgroup_size(8) fn main(@location(0) i: u32) {
+            y[0] = 1.0;
+            storageBarrier();
+            y[i] = 2.0;
+        }",
+        13,
+        Unsupported,
+        "expected a builtin of a compute kernel, found Some(Location",
+    ),
+    (
+        "
+        @group(0) @binding(2) var image: texture_2d<f32>;
+        @compute @workgroup_size(1) fn main() { y[0] = textureLoad(image, vec2(0), 0).x; }",
+        11,
+        Unsupported,
+        "variable `image` expected a storage buffer, a uniform, workgroup or private memory, found Handle",
+    ),
+    (
+        "@group(0) @binding(2) var image: texture_storage_2d<r32float, write>;
+        @compute @workgroup_size(1) fn main() { workgroupBarrier(); textureStore(image, vec2(0), vec4(0.0)); }",
+        10,
+        Unsupported,
+        "variable `image` expected a storage buffer",
+    ),
+    (
+        "@compute @workgroup_size(8) fn main() {
+            workgroupBarrier();
+            let tile = coopLoad<coop_mat8x8<f32, A>>(&y[0]);
+        }",
+        12,
+        Unsupported,
+        "expected what a processor can compute, found `CooperativeLoad`",
+    ),
+    // What the device does not say it has, and so naga does not let in.
+    ("@compute @workgroup_size(1) fn main() {\n y[0] = f32(f64(y[0]));\n}", 11, CompileFailed, "f64(y[0])"),
+    ("@compute @workgroup_size(1) fn main() {\n y[0] = f32(i64(y[0]));\n}", 11, CompileFailed, "i64(y[0])"),
+    (
+        "@compute @workgroup_size(1) fn main() {
+            let halves = vec2<f16>(1.0h);
+            y[0] = f32(bitcast<u32>(halves));
+        }",
+        12,
+        CompileFailed,
+        "u16",
+    ),
+    (
+        "@group(0) @binding(2) var<storage, read_write> sum: atomic<f32>;
+        @compute @workgroup_size(1) fn main() { }",
+        10,
+        CompileFailed,
+        "SHADER_FLOAT32_ATOMIC",
+    ),
+    (
+        "struct Sums { count: u32, sums: array<atomic<u64>> }
+        @group(0) @binding(2) var<storage, read_write> sums: Sums;
+        @compute @workgroup_size(1) fn main() { }",
+        11,
+        CompileFailed,
+        "SHADER_INT64_ATOMIC_ALL_OPS",
+    ),
+];
+
+#[test]
+fn what_is_not_compiled_is_refused_with_its_line() {
+    for simd in [SimdLevel::detect(), SimdLevel::Scalar] {
+        let device = kiln_cpu::open(CpuOptions::new().threads(1).simd(simd)).unwrap();
+        for (program, line, kind, message) in TABLE {
+            let error = device.kernel(KernelSource::wgsl(format!("{HEAD}{program}")).named("no.wgsl")).unwrap_err();
+            assert_eq!(error.kind(), *kind, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("no.wgsl:{line}:")), "expected line {line} of\n{program}\nfound {text}");
+            assert!(text.contains(message), "{text}");
+        }
+    }
+}

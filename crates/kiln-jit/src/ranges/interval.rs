@@ -1,0 +1,213 @@
+//! Intervals of integers, and what operators make of them. What may wrap around may be anything.
+
+use crate::types::Kind;
+use naga::{BinaryOperator, MathFunction};
+
+/// The integers from `low` to `high`, both included: as they are, not as their bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub(crate) low: i64,
+    pub(crate) high: i64,
+}
+
+impl Interval {
+    pub(crate) fn new(low: i64, high: i64) -> Self {
+        Self { low, high }
+    }
+
+    pub(crate) fn exactly(value: i64) -> Self {
+        Self::new(value, value)
+    }
+
+    /// Everything that a kind holds; for what is no integer of 32 bits, everything.
+    pub(crate) fn full(kind: Kind) -> Self {
+        match kind {
+            Kind::I32 => Self::new(i32::MIN.into(), i32::MAX.into()),
+            Kind::U32 => Self::new(0, u32::MAX.into()),
+            Kind::Bool => Self::new(0, 1),
+            _ => Self::new(i64::MIN, i64::MAX),
+        }
+    }
+
+    /// What both hold; `None` where that is nothing.
+    pub(crate) fn meet(self, other: Self) -> Option<Self> {
+        let met = Self::new(self.low.max(other.low), self.high.min(other.high));
+        (met.low <= met.high).then_some(met)
+    }
+
+    /// From the least to the greatest of both.
+    pub(crate) fn join(self, other: Self) -> Self {
+        Self::new(self.low.min(other.low), self.high.max(other.high))
+    }
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.low <= other.low && other.high <= self.high
+    }
+
+    /// This one with each side that `next` is beyond moved as far as the kind goes, so that it moves at most once.
+    pub(crate) fn widened(self, next: Self, kind: Kind) -> Self {
+        let full = Self::full(kind);
+        let low = if next.low < self.low { full.low } else { self.low };
+        let high = if next.high > self.high { full.high } else { self.high };
+        Self::new(low, high)
+    }
+
+    /// The same numbers as another kind, or all of that kind where not all of them are in it.
+    pub(crate) fn converted(self, from: Kind, to: Kind) -> Self {
+        let full = Self::full(to);
+        let is_exact = matches!(from, Kind::I32 | Kind::U32 | Kind::Bool) && matches!(to, Kind::I32 | Kind::U32);
+        if is_exact && full.contains(self) { self } else { full }
+    }
+
+    fn fitted(kind: Kind, bounds: [i128; 4]) -> Self {
+        let full = Self::full(kind);
+        let (low, high) = bounds.iter().fold((i128::MAX, i128::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
+        if low < full.low.into() || high > full.high.into() { full } else { Self::new(low as i64, high as i64) }
+    }
+
+    /// The results of an operator on operands of a kind, as compiled code computes them.
+    pub(crate) fn binary(op: BinaryOperator, kind: Kind, x: Self, y: Self) -> Self {
+        use BinaryOperator as Op;
+        if !matches!(kind, Kind::I32 | Kind::U32) {
+            return Self::full(kind);
+        }
+        let corners = |apply: fn(i128, i128) -> i128| {
+            let (low, high) = ((x.low.into(), x.high.into()), (y.low.into(), y.high.into()));
+            Self::fitted(kind, [apply(low.0, high.0), apply(low.0, high.1), apply(low.1, high.0), apply(low.1, high.1)])
+        };
+        let is_natural = x.low >= 0 && y.low >= 0;
+        match op {
+            Op::Add => corners(|x, y| x + y),
+            Op::Subtract => corners(|x, y| x - y),
+            Op::Multiply => corners(|x, y| x * y),
+            Op::Divide if x.low >= 0 && y.low > 0 => Self::new(x.low / y.high, x.high / y.low),
+            Op::Modulo if x.low >= 0 && y.low > x.high => x,
+            Op::Modulo if x.low >= 0 && y.low > 0 => Self::new(0, x.high.min(y.high - 1)),
+            Op::And if is_natural => Self::new(0, x.high.min(y.high)),
+            Op::And if x.low >= 0 => Self::new(0, x.high),
+            Op::And if y.low >= 0 => Self::new(0, y.high),
+            Op::InclusiveOr | Op::ExclusiveOr if is_natural => {
+                let bits = 64 - x.high.max(y.high).leading_zeros();
+                let low = if op == Op::InclusiveOr { x.low.max(y.low) } else { 0 };
+                Self::new(low, (1 << bits) - 1)
+            }
+            Op::ShiftLeft if is_natural && y.high < 32 => corners(|x, y| x << y),
+            Op::ShiftRight if is_natural && y.high < 32 => Self::new(x.low >> y.high, x.high >> y.low),
+            _ => Self::full(kind),
+        }
+    }
+
+    /// The results of a function on operands of a kind.
+    pub(crate) fn math(fun: MathFunction, kind: Kind, operands: &[Self]) -> Self {
+        let minimum = |x: Self, y: Self| Self::new(x.low.min(y.low), x.high.min(y.high));
+        let maximum = |x: Self, y: Self| Self::new(x.low.max(y.low), x.high.max(y.high));
+        match (fun, operands) {
+            _ if !matches!(kind, Kind::I32 | Kind::U32) => Self::full(kind),
+            (MathFunction::Min, [x, y]) => minimum(*x, *y),
+            (MathFunction::Max, [x, y]) => maximum(*x, *y),
+            (MathFunction::Clamp, [x, low, high]) => minimum(maximum(*x, *low), *high),
+            (MathFunction::Abs, [x]) if x.low >= 0 => *x,
+            _ => Self::full(kind),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BinaryOperator as Op;
+
+    /// What compiled code computes for two numbers of a kind, as the number that its bits are.
+    fn computed(op: Op, kind: Kind, x: i64, y: i64) -> i64 {
+        let (x, y) = (x as u32, y as u32);
+        let bits = match (op, kind) {
+            (Op::Add, _) => x.wrapping_add(y),
+            (Op::Subtract, _) => x.wrapping_sub(y),
+            (Op::Multiply, _) => x.wrapping_mul(y),
+            (Op::Divide, Kind::I32) => x.cast_signed().checked_div(y.cast_signed()).map_or(x, i32::cast_unsigned),
+            (Op::Divide, _) => x.checked_div(y).unwrap_or(x),
+            (Op::Modulo, Kind::I32) => x.cast_signed().checked_rem(y.cast_signed()).map_or(0, i32::cast_unsigned),
+            (Op::Modulo, _) => x.checked_rem(y).unwrap_or(0),
+            (Op::And, _) => x & y,
+            (Op::InclusiveOr, _) => x | y,
+            (Op::ExclusiveOr, _) => x ^ y,
+            (Op::ShiftLeft, _) => x.wrapping_shl(y),
+            (_, Kind::I32) => x.cast_signed().wrapping_shr(y).cast_unsigned(),
+            _ => x.wrapping_shr(y),
+        };
+        if kind == Kind::I32 { bits.cast_signed().into() } else { bits.into() }
+    }
+
+    /// Every result of two numbers is in the interval of the results, also where it wraps.
+    #[test]
+    fn results_are_inside() {
+        let ops = [
+            Op::Add,
+            Op::Subtract,
+            Op::Multiply,
+            Op::Divide,
+            Op::Modulo,
+            Op::And,
+            Op::InclusiveOr,
+            Op::ExclusiveOr,
+            Op::ShiftLeft,
+            Op::ShiftRight,
+        ];
+        let near = |center: i64| (center - 3..=center + 3).collect::<Vec<i64>>();
+        for kind in [Kind::U32, Kind::I32] {
+            let full = Interval::full(kind);
+            let points: Vec<i64> = [0, 6, 16, 31, 1 << 16, i32::MAX.into(), full.low, full.high]
+                .into_iter()
+                .flat_map(near)
+                .filter(|point| full.contains(Interval::exactly(*point)))
+                .collect();
+            for (place, low) in points.iter().enumerate() {
+                for x in points[place..].iter().map(|high| Interval::new(*low, *high.max(low))) {
+                    for y in [x, Interval::new(0, 7), Interval::new(1, 40), Interval::new(16, 16), full] {
+                        for op in ops {
+                            let results = Interval::binary(op, kind, x, y);
+                            let inside = |side: Interval| {
+                                points.iter().copied().filter(move |point| side.contains(Interval::exactly(*point)))
+                            };
+                            for (a, b) in inside(x).flat_map(|a| inside(y).map(move |b| (a, b))) {
+                                let found = computed(op, kind, a, b);
+                                assert!(
+                                    results.contains(Interval::exactly(found)),
+                                    "{kind:?} {a} {op:?} {b} is {found}, of {x:?} and {y:?}: {results:?}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn results_are_close() {
+        let of = |low, high| Interval::new(low, high);
+        let cases = [
+            (Op::Add, of(0, 15), of(0, 240), of(0, 255)),
+            (Op::Subtract, of(8, 9), of(1, 8), of(0, 8)),
+            (Op::Subtract, of(0, 9), of(1, 8), Interval::full(Kind::U32)),
+            (Op::Multiply, of(0, 15), of(16, 16), of(0, 240)),
+            (Op::Multiply, of(0, 1), of(u32::MAX.into(), u32::MAX.into()), of(0, u32::MAX.into())),
+            (Op::Multiply, of(0, 2), of(u32::MAX.into(), u32::MAX.into()), Interval::full(Kind::U32)),
+            (Op::Divide, of(10, 21), of(2, 5), of(2, 10)),
+            (Op::Modulo, Interval::full(Kind::U32), of(16, 16), of(0, 15)),
+            (Op::And, Interval::full(Kind::U32), of(7, 7), of(0, 7)),
+            (Op::InclusiveOr, of(0, 8), of(3, 3), of(3, 15)),
+            (Op::ShiftLeft, of(1, 3), of(0, 4), of(1, 48)),
+            (Op::ShiftRight, of(0, 128), of(1, 1), of(0, 64)),
+        ];
+        for (op, x, y, expected) in cases {
+            assert_eq!(Interval::binary(op, Kind::U32, x, y), expected, "{op:?} {x:?} {y:?}");
+        }
+        assert_eq!(Interval::binary(Op::And, Kind::I32, Interval::full(Kind::I32), of(7, 7)), of(0, 7));
+        assert_eq!(of(-1, 4).converted(Kind::I32, Kind::U32), Interval::full(Kind::U32));
+        assert_eq!(of(0, 4).converted(Kind::I32, Kind::U32), of(0, 4));
+        assert_eq!(of(0, 9).widened(of(1, 10), Kind::U32), of(0, u32::MAX.into()));
+        let clamped = Interval::math(MathFunction::Clamp, Kind::I32, &[Interval::full(Kind::I32), of(0, 0), of(7, 7)]);
+        assert_eq!(clamped, of(0, 7));
+    }
+}
