@@ -14,27 +14,36 @@ const F32_UNARY: [Unary; 18] = [
     ("tan", -1.0, 1.0),
     ("asin", -0.9, 0.9),
     ("acos", -0.9, 0.9),
-    ("atan", -50.0, 50.0),
+    ("atan", -999.0, 999.0),
     ("sinh", -3.0, 3.0),
     ("cosh", -3.0, 3.0),
-    ("tanh", -9.0, 9.0),
-    ("asinh", -20.0, 20.0),
-    ("acosh", 1.5, 20.0),
+    ("tanh", -90.0, 90.0),
+    ("asinh", -900.0, 900.0),
+    ("acosh", 1.5, 900.0),
     ("atanh", -0.8, 0.8),
-    ("exp", -4.0, 4.0),
-    ("exp2", -5.0, 5.0),
-    ("log", 0.0625, 500.0),
-    ("log2", 0.0625, 500.0),
+    ("exp", -80.0, 4.0),
+    ("exp2", -120.0, 6.0),
+    ("log", 0.0625, 999.0),
+    ("log2", 0.0625, 999.0),
     ("sqrt", 0.0625, 900.0),
     ("inverseSqrt", 0.0625, 900.0),
 ];
-const F16_UNARY: [Unary; 9] = [
+const F16_UNARY: [Unary; 18] = [
     ("sin", -3.0, 3.0),
     ("cos", -3.0, 3.0),
+    ("tan", -1.0, 1.0),
+    ("asin", -0.75, 0.75),
+    ("acos", -0.75, 0.75),
     ("atan", -8.0, 8.0),
+    ("sinh", -2.0, 2.0),
+    ("cosh", -2.0, 2.0),
     ("tanh", -4.0, 4.0),
+    ("asinh", -8.0, 8.0),
+    ("acosh", 1.5, 8.0),
+    ("atanh", -0.75, 0.75),
     ("exp", -2.0, 2.0),
     ("exp2", -3.0, 3.0),
+    ("log", 0.25, 8.0),
     ("log2", 0.25, 8.0),
     ("sqrt", 0.25, 8.0),
     ("inverseSqrt", 0.25, 8.0),
@@ -98,11 +107,14 @@ impl Generator {
                 self.within(F32, width, depth, 0.125, 4.0),
                 self.within(F32, width, depth, -2.0, 2.0)
             ),
-            7 => format!(
-                "atan2({}, {})",
-                self.within(F32, width, depth, -20.0, 20.0),
-                self.within(F32, width, depth, 0.5, 20.0)
-            ),
+            7 => {
+                let sides = self.dynamic(&Type::wide(Bool, width), depth);
+                format!(
+                    "atan2({} + 0.03f, select({ty}(-1.0f), {ty}(1.0f), {sides}) * {})",
+                    self.within(F32, width, depth, -20.0, 20.0),
+                    self.within(F32, width, depth, 0.5, 20.0)
+                )
+            }
             8 => {
                 let (low, high) = (self.choose(&["-4.0f", "0.0f", "0.5f"]), self.choose(&["1.0f", "3.0f", "16.0f"]));
                 format!("smoothstep({ty}({low}), {ty}({high}), {})", self.dynamic(&ty, depth))
@@ -120,9 +132,10 @@ impl Generator {
                 let (name, low, high) = self.choose(&F16_UNARY);
                 format!("{name}({})", self.within(F16, width, depth, low, high))
             }
-            4 | 5 => {
+            4 => {
                 format!("({} / (abs({}) + 0.5h))", self.within(F16, width, depth, -4.0, 4.0), self.dynamic(&ty, depth))
             }
+            5 => format!("smoothstep({ty}(-1.0h), {ty}(2.0h), {})", self.dynamic(&ty, depth)),
             _ if width == 1 => self.length(F16, depth),
             _ => self.direction(F16, width, depth),
         }

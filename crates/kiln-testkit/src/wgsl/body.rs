@@ -1,8 +1,9 @@
 //! Statements.
 
-use super::scope::{Access, Generator, MAX_COST, Variable};
+use super::program::INPUT_LEN;
+use super::scope::{Access, Generator, MAX_COST, Place, Space, Variable};
 use super::types::{Scalar, Type};
-use Scalar::{Bool, I32, U32};
+use Scalar::{Bool, F32, I32, U32};
 
 impl Generator {
     /// Some statements.
@@ -17,15 +18,17 @@ impl Generator {
 
     fn statement(&mut self, depth: usize) {
         match self.rng.below(100) {
-            0..16 => self.local(),
-            16..32 => self.assignment(),
-            32..42 => self.compound(),
-            42..50 => self.approximate_assignment(),
-            50..56 => self.call_statement(),
-            56..60 => self.pointer(),
-            60..64 => self.atomic(),
-            64..68 => self.jump(),
-            68..82 if depth > 0 => self.branch(depth - 1),
+            0..14 => self.local(),
+            14..28 => self.assignment(),
+            28..36 => self.compound(),
+            36..43 => self.approximate_assignment(),
+            43..50 => self.call_statement(),
+            50..54 => self.pointer(),
+            54..58 => self.atomic(),
+            58..62 => self.jump(),
+            62..67 if self.place.loops < 2 => self.walk(depth.saturating_sub(1)),
+            67..71 => self.guarded(depth.saturating_sub(1)),
+            71..82 if depth > 0 => self.branch(depth - 1),
             82..88 if depth > 0 => self.switch(depth - 1),
             88..99 if depth > 0 && self.place.loops < 2 => self.repeat(depth - 1),
             99 if depth > 0 => self.block("", &[], |this| this.statements(2, depth - 1)),
@@ -34,6 +37,15 @@ impl Generator {
     }
 
     fn local(&mut self) {
+        if self.chance(8) {
+            let (name, ty) = (self.name("c"), self.any_type());
+            let value = self.literal(&ty);
+            self.line(format!("const {name} = {value};"));
+            return self.declare(&name, ty, Access::Constant);
+        }
+        if self.chance(6) {
+            return self.split();
+        }
         let ty = self.any_type();
         let (name, value) = (self.name("v"), self.stored(&ty, 2));
         if self.chance(35) {
@@ -46,17 +58,30 @@ impl Generator {
             1 => self.line(format!("var {name} = {value};")),
             _ => self.line(format!("var {name}: {ty} = {value};")),
         }
-        self.declare(&name, ty, Access::Local);
+        self.declare(&name, ty, Access::Given(Space::Function));
+    }
+
+    /// What a function returns that has two results.
+    fn split(&mut self) {
+        let (name, function) = (self.name("v"), self.choose(&["modf", "frexp"]));
+        let width = 1 + self.rng.below(4);
+        let ty = Type::wide(F32, width);
+        let value = self.stored(&ty, 2);
+        // Without zero, whose exponent is any.
+        self.line(format!("let {name} = {function}(abs({value}) + 0.0625f);"));
+        self.declare(&format!("{name}.fract"), ty.clone(), Access::Read);
+        match function {
+            "modf" => self.declare(&format!("{name}.whole"), ty, Access::Read),
+            _ => self.declare(&format!("{name}.exp"), Type::wide(I32, width), Access::Read),
+        }
     }
 
     /// A place that can be written: all of a variable or a part.
     fn target(&mut self, ty: &Type, depth: usize) -> Option<(String, bool)> {
-        let fits =
-            |variable: &Variable| matches!(variable.access, Access::Write | Access::Local) && !variable.is_approximate;
-        self.part(depth, ty, true, fits)
+        self.part(depth, ty, false, |variable| variable.access.can_write() && !variable.is_approximate)
     }
 
-    fn assignment(&mut self) {
+    pub(super) fn assignment(&mut self) {
         let ty = if self.chance(75) { self.plain_type() } else { self.any_type() };
         let Some((target, in_matrix)) = self.target(&ty, 2) else { return self.local() };
         let depth = if matches!(ty, Type::Matrix(..)) { 1 } else { 2 + usize::from(self.chance(30)) };
@@ -77,7 +102,11 @@ impl Generator {
         let Some((target, in_matrix)) = self.target(&ty, depth) else { return self.local() };
         if scalar.is_float() {
             // Into range again before anybody sees it; in one block, which goes or stays as a whole.
-            let (operator, value) = (self.choose(&["+=", "-=", "*="]), self.dynamic(&ty, 1));
+            let (operator, value) = match self.rng.below(8) {
+                0 if width > 1 => ("*=", self.dynamic(&Type::Matrix(scalar, width, width), 1)),
+                1 => (self.choose(&["+=", "-=", "*="]), self.dynamic(&Type::Scalar(scalar), 1)),
+                _ => (self.choose(&["+=", "-=", "*="]), self.dynamic(&ty, 1)),
+            };
             let range = self.in_range(&ty, in_matrix, &target);
             return self.block("", &[], |this| {
                 this.line(format!("{target} {operator} {value}; // keep"));
@@ -95,7 +124,11 @@ impl Generator {
                 self.line(format!("{target} {operator} ({amount} & {}(31u));", Type::wide(U32, width)));
             }
             2 => {
-                let (operator, value) = (self.choose(&["/=", "%="]), self.dynamic(&ty, 2));
+                let (operator, value) = (self.choose(&["/=", "%="]), self.divisor(scalar, width, 1));
+                self.line(format!("{target} {operator} {value};"));
+            }
+            3 => {
+                let (operator, value) = (self.choose(&["+=", "-=", "*="]), self.dynamic(&Type::Scalar(scalar), 2));
                 self.line(format!("{target} {operator} {value};"));
             }
             _ => {
@@ -118,70 +151,25 @@ impl Generator {
             _ => return,
         };
         if width > 1 && self.chance(40) {
-            let (component, value) = (self.choose(&["x", "y"]), self.approximate(scalar, 1, 1));
-            return self.line(format!("{}.{component} = {value};", variable.name));
+            let (index, value) = (self.index(width, 2), self.approximate(scalar, 1, 1));
+            return self.line(format!("{}[{index}] = {value};", variable.name));
         }
         let value = self.approximate(scalar, width, 1);
         self.line(format!("{} = {value};", variable.name));
     }
 
-    /// A call for what it does, with pointers to local variables, no variable twice.
-    fn call_statement(&mut self) {
-        let budget = MAX_COST.saturating_sub(self.cost) / self.place.rounds;
-        let functions: Vec<_> = self.functions.iter().filter(|function| function.cost < budget).cloned().collect();
-        if functions.is_empty() {
-            return self.assignment();
-        }
-        let function = self.choose(&functions);
-        let mut arguments: Vec<String> = Vec::new();
-        for (ty, is_pointer) in &function.parameters {
-            if !is_pointer {
-                let value = self.stored(ty, 2);
-                arguments.push(value);
-                continue;
-            }
-            let free: Vec<String> = (self.variables.iter())
-                .filter(|variable| variable.access == Access::Local && variable.ty == *ty)
-                .map(|variable| format!("&{}", variable.name))
-                .filter(|pointer| !arguments.contains(pointer))
-                .collect();
-            if free.is_empty() {
-                let (name, value) = (self.name("v"), self.stored(ty, 1));
-                self.line(format!("var {name} = {value};"));
-                self.declare(&name, ty.clone(), Access::Local);
-                arguments.push(format!("&{name}"));
-            } else {
-                arguments.push(self.choose(&free));
-            }
-        }
-        self.cost += function.cost * self.place.rounds;
-        let call = format!("{}({})", function.name, arguments.join(", "));
-        match function.result {
-            Some(ty) if self.chance(80) => {
-                let name = self.name("v");
-                self.line(format!("let {name} = {call};"));
-                self.declare(&name, ty, Access::Read);
-            }
-            Some(_) => self.line(format!("_ = {call};")),
-            None => self.line(format!("{call};")),
-        }
-    }
-
     /// A pointer to a part of a variable, read and written through.
     fn pointer(&mut self) {
         let ty = self.plain_type();
-        let Some((target, in_matrix)) = self.target(&ty, 2) else { return self.local() };
-        // A component of a vector has no address.
-        let is_component = target.ends_with(['x', 'y', 'z', 'w']) || target.ends_with(']');
-        if is_component && matches!(ty, Type::Scalar(_)) {
-            return self.assignment();
-        }
+        let fits = |variable: &Variable| variable.access.can_write() && !variable.is_approximate;
+        let Some((target, in_matrix)) = self.part(2, &ty, true, fits) else { return self.local() };
         let (name, value) = (self.name("p"), self.dynamic(&ty, 2));
         let value = self.in_range(&ty, in_matrix, &value);
         self.block("", &[], |this| {
             this.line(format!("let {name} = &{target};"));
             this.line(format!("*{name} = {value};"));
-            this.declare(&format!("(*{name})"), ty, Access::Read);
+            // Other statements would not keep what is in a matrix in its range.
+            this.declare(&format!("(*{name})"), ty, if in_matrix { Access::Read } else { Access::Write });
             this.statements(1, 0);
         });
     }
@@ -240,15 +228,15 @@ impl Generator {
         let suffix = if scalar == I32 { "i" } else { "u" };
         let selector = self.dynamic(&Type::Scalar(scalar), 2);
         let selector = if self.chance(70) { format!("({selector} & 3{suffix})") } else { selector };
-        let (cases, mut value) = (1 + self.rng.below(3), 0);
+        let (cases, mut value) = (1 + self.rng.below(3), if scalar == I32 { -(self.rng.below(3) as i32) } else { 0 });
         let default = self.rng.below(cases + 1);
         self.block(&format!("switch {selector}"), &[], |this| {
             this.place.can_break = true;
             for case in 0..=cases {
                 let mut values = Vec::new();
-                for _ in 0..=this.rng.below(2) {
+                for _ in 0..=this.rng.below(3) {
                     values.push(format!("{value}{suffix}"));
-                    value += 1 + this.rng.below(2);
+                    value += 1 + this.rng.below(2) as i32;
                 }
                 let head = match case {
                     _ if case != default => format!("case {}:", values.join(", ")),
@@ -264,13 +252,14 @@ impl Generator {
     /// A loop of at most a few rounds, of any kind.
     fn repeat(&mut self, depth: usize) {
         let (name, rounds, count) = (self.name("k"), 1 + self.rng.below(5), 1 + self.some());
-        let limit = if self.chance(50) {
-            format!("{rounds}u")
-        } else {
-            format!("({} % {}u)", self.dynamic(&Type::Scalar(U32), 2), rounds + 1)
+        let limit = match self.rng.below(10) {
+            0..4 => format!("{rounds}u"),
+            // The same for all invocations.
+            4..6 => format!("(params.m1 % {}u)", rounds + 1),
+            6 => format!("(u32(in_i[{}]) % {}u)", self.rng.below(INPUT_LEN), rounds + 1),
+            _ => format!("({} % {}u)", self.dynamic(&Type::Scalar(U32), 2), rounds + 1),
         };
-        let counter =
-            Variable { name: name.clone(), ty: Type::Scalar(U32), access: Access::Read, is_approximate: false };
+        let counter = Variable::read(&name, &Type::Scalar(U32));
         let kind = self.rng.below(4);
         let head = match kind {
             0 if self.chance(30) => format!("for (var {name} = {limit}; {name} > 0u; {name}--)"),
@@ -302,9 +291,11 @@ impl Generator {
                 }
                 _ => this.cost += 1,
             }
-            // What follows `continuing` must see what is declared here, so no `continue` may jump over it.
+            let outer = this.variables.len();
             this.statements(count, depth);
             if kind == 3 {
+                // What is declared in the loop is not known there: a `continue` may jump over it.
+                this.variables.truncate(outer);
                 this.continuing(&name, &limit);
             }
         });
@@ -312,6 +303,12 @@ impl Generator {
 
     fn continuing(&mut self, name: &str, limit: &str) {
         self.lines.push("continuing {".to_string());
+        if self.chance(40) {
+            let place = std::mem::take(&mut self.place);
+            self.place = Place { loops: 2, rounds: place.rounds, ..Place::default() };
+            self.statements(1, 1);
+            self.place = place;
+        }
         self.line(format!("{name} += 1u; // keep"));
         self.line(format!("break if ({name} >= {limit}); // keep"));
         self.lines.push("}".to_string());

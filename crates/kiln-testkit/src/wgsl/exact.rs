@@ -5,7 +5,7 @@
 //! sums of products are exact in whatever order. Operands of deeper expressions are rounded, by operations that WGSL
 //! wants rounded correctly.
 
-use super::scope::{Access, Generator, MAX_COST};
+use super::scope::{Access, Generator, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 
@@ -87,7 +87,7 @@ impl Generator {
     /// A variable or a part of one.
     fn leaf(&mut self, ty: &Type) -> String {
         let depth = usize::from(self.chance(40));
-        let fits = |variable: &super::scope::Variable| variable.access != Access::Constant && !variable.is_approximate;
+        let fits = |variable: &Variable| variable.access != Access::Constant && !variable.is_approximate;
         if let Type::Vector(scalar, width) = ty
             && self.chance(20)
         {
@@ -102,7 +102,7 @@ impl Generator {
     /// Components of a vector that is in scope, in any order.
     fn swizzle(&mut self, scalar: Scalar, width: usize) -> String {
         let from = 2 + self.rng.below(3);
-        let fits = |variable: &super::scope::Variable| variable.access != Access::Constant && !variable.is_approximate;
+        let fits = |variable: &Variable| variable.access != Access::Constant && !variable.is_approximate;
         let Some((path, _)) = self.part(0, &Type::Vector(scalar, from), false, fits) else {
             return self.fallback(&Type::Vector(scalar, width));
         };
@@ -133,7 +133,11 @@ impl Generator {
                 if let Some(product) = self.transposed(*scalar, *columns, *rows) {
                     return product;
                 }
-                (0..*columns).map(|_| self.small(*scalar, *rows, depth)).collect()
+                if *scalar == F32 && self.has_f16 && self.chance(30) {
+                    return format!("{ty}({})", self.dynamic(&Type::Matrix(F16, *columns, *rows), depth));
+                }
+                let (count, width) = if self.chance(20) { (columns * rows, 1) } else { (*columns, *rows) };
+                (0..count).map(|_| self.small(*scalar, width, depth.min(width))).collect()
             }
             Type::Array(of, len) => (0..*len).map(|_| self.stored(of, depth)).collect(),
             Type::Struct(of) => of.members.iter().map(|member| self.stored(member, depth)).collect(),
@@ -146,15 +150,20 @@ impl Generator {
         if !self.chance(30) {
             return None;
         }
-        let fits = |variable: &super::scope::Variable| variable.access != Access::Constant;
+        let fits = |variable: &Variable| variable.access != Access::Constant;
         let (path, _) = self.part(0, &Type::Matrix(scalar, rows, columns), false, fits)?;
         Some(format!("transpose({path})"))
     }
 
     /// A vector of shorter ones and scalars.
     fn assembled(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
+        let name = match self.rng.below(4) {
+            0 => format!("vec{width}"),
+            1 if scalar != Bool => format!("vec{width}{}", ["i", "u", "f", "h"][scalar as usize - 1]),
+            _ => format!("vec{width}<{scalar}>"),
+        };
         if self.chance(25) {
-            return format!("vec{width}<{scalar}>({})", self.dynamic(&Type::Scalar(scalar), depth));
+            return format!("{name}({})", self.dynamic(&Type::Scalar(scalar), depth));
         }
         let (mut left, mut parts) = (width, Vec::new());
         while left > 0 {
@@ -162,25 +171,7 @@ impl Generator {
             parts.push(self.dynamic(&Type::wide(scalar, part), depth.min(1)));
             left -= part;
         }
-        format!("vec{width}<{scalar}>({})", parts.join(", "))
-    }
-
-    /// A call of a function that only takes values.
-    fn call(&mut self, ty: &Type, depth: usize) -> Option<String> {
-        let budget = MAX_COST.saturating_sub(self.cost) / self.place.rounds;
-        let functions: Vec<_> = (self.functions.iter())
-            .filter(|function| function.result.as_ref() == Some(ty) && function.cost < budget)
-            .filter(|function| function.parameters.iter().all(|(_, is_pointer)| !is_pointer))
-            .cloned()
-            .collect();
-        if functions.is_empty() {
-            return None;
-        }
-        let function = self.choose(&functions);
-        self.cost += function.cost * self.place.rounds;
-        let arguments: Vec<String> =
-            (function.parameters.iter()).map(|(ty, _)| self.stored(ty, depth.min(1))).collect();
-        Some(format!("{}({})", function.name, arguments.join(", ")))
+        format!("{name}({})", parts.join(", "))
     }
 
     /// A literal, or what is made of literals.

@@ -3,19 +3,22 @@
 //! [`generate`] writes a program with what it runs on as text, [`Case::parse`] reads it, [`compare`] judges two
 //! results, and [`shrink`] makes a program small that shows a difference. What a program computes is determined by
 //! construction: loops end, invocations do not race, floats stay where arithmetic is exact or rounded correctly, and
-//! what is approximate decides nothing. Indices out of bounds are read at times; Kiln then takes the last element.
+//! what is approximate decides nothing. Indices are out of bounds at times; Kiln then takes the last element.
 
 mod approximate;
 mod body;
 mod case;
 mod compare;
 mod exact;
+mod functions;
 mod operations;
 mod phases;
 mod program;
 mod scope;
 mod shrink;
+mod subgroups;
 mod types;
+mod walks;
 
 pub use case::{Binding, Case};
 pub use compare::{Difference, compare};
@@ -65,25 +68,59 @@ mod tests {
     #[test]
     fn programs_use_the_language() {
         const WORDS: &str = "abs acos acosh all any arrayLength asin asinh atan atan2 atanh atomicAdd atomicAnd \
-            atomicCompareExchangeWeak atomicOr atomicExchange atomicLoad atomicMax atomicMin atomicStore atomicSub \
-            atomicXor bitcast break ceil clamp const continue continuing cos cosh countLeadingZeros countOneBits \
-            countTrailingZeros cross default degrees determinant distance dot dot4I8Packed dot4U8Packed exp exp2 \
-            extractBits faceForward firstLeadingBit firstTrailingBit floor fma for fract frexp insertBits inverseSqrt \
-            ldexp length let log log2 loop max min mix modf normalize override pack2x16float pack2x16snorm \
-            pack2x16unorm pack4x8snorm pack4x8unorm pack4xI8 pack4xI8Clamp pack4xU8 pack4xU8Clamp pow ptr \
-            quadSwapDiagonal quadSwapX quadSwapY quantizeToF16 radians reflect refract return reverseBits round \
-            saturate select sign sin sinh smoothstep sqrt step storageBarrier struct subgroupAdd subgroupAll \
-            subgroupAnd subgroupAny subgroupBallot subgroupBroadcast subgroupBroadcastFirst subgroupExclusiveAdd \
-            subgroupExclusiveMul subgroupInclusiveAdd subgroupInclusiveMul subgroupMax subgroupMin subgroupMul \
-            subgroupOr subgroupShuffle subgroupShuffleXor subgroupXor switch tan tanh transpose trunc \
-            unpack2x16float unpack2x16snorm unpack2x16unorm unpack4x8snorm unpack4x8unorm unpack4xI8 unpack4xU8 var \
-            while workgroupBarrier workgroupUniformLoad f16 mat2x3 mat4x4 vec2 vec3 vec4 bool";
-        let mut missing: BTreeSet<&str> = WORDS.split_whitespace().collect();
+            atomicCompareExchangeWeak atomicExchange atomicLoad atomicMax atomicMin atomicOr atomicStore \
+            atomicSub atomicXor bitcast bool break ceil clamp const continue continuing cos cosh \
+            countLeadingZeros countOneBits countTrailingZeros cross default degrees determinant distance dot \
+            dot4I8Packed dot4U8Packed exp exp2 extractBits f16 faceForward firstLeadingBit firstTrailingBit \
+            floor fma for fract frexp global_invocation_id insertBits inverseSqrt ldexp length let \
+            local_invocation_id log log2 loop mat2x3 mat4x4 max min mix modf normalize num_subgroups \
+            num_workgroups override pack2x16float pack2x16snorm pack2x16unorm pack4x8snorm pack4x8unorm pack4xI8 \
+            pack4xI8Clamp pack4xU8 pack4xU8Clamp pow ptr quadBroadcast quadSwapDiagonal quadSwapX \
+            quadSwapY quantizeToF16 radians reflect refract return reverseBits round saturate select sign sin \
+            sinh smoothstep sqrt step storageBarrier struct subgroup_id subgroup_invocation_id \
+            subgroup_size subgroupAdd subgroupAll subgroupAnd subgroupAny subgroupBallot subgroupBroadcast \
+            subgroupBroadcastFirst subgroupExclusiveAdd subgroupExclusiveMul subgroupInclusiveAdd \
+            subgroupInclusiveMul subgroupMax subgroupMin subgroupMul subgroupOr subgroupShuffle \
+            subgroupShuffleDown subgroupShuffleUp subgroupShuffleXor subgroupXor switch tan tanh transpose trunc \
+            unpack2x16float unpack2x16snorm unpack2x16unorm unpack4x8snorm unpack4x8unorm unpack4xI8 unpack4xU8 \
+            var vec2 vec2i vec2u vec3 vec3f vec4 vec4h while workgroup_id workgroupBarrier workgroupUniformLoad";
+        const FORMS: [&str; 28] = [
+            "ptr<function, ",
+            "ptr<private, ",
+            "(&v",
+            "(p0, ",
+            " p0.m",
+            "@align(",
+            "@size(",
+            "(ids: Ids)",
+            "@workgroup_size(axis",
+            " / 2u>",
+            "arrayLength(&in_t.m1)",
+            "fn together",
+            "own[me].m",
+            "i32(-2147483648))",
+            " * 1e30f)",
+            " /= ",
+            " %= ",
+            " <<= ",
+            " >>= ",
+            " &= ",
+            " |= ",
+            " ^= ",
+            " *= mat",
+            "case -",
+            ", default:",
+            "array<array<",
+            "array<bool, ",
+            "array<mat",
+        ];
+        let mut missing: BTreeSet<&str> = WORDS.split_whitespace().chain(FORMS).collect();
         for seed in 0..1500 {
             let text = generate(seed, Features { f16: true, subgroups: seed % 3 == 0 });
-            for word in text.split(|letter: char| !letter.is_alphanumeric()) {
+            for word in text.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
                 missing.remove(word);
             }
+            missing.retain(|form| !FORMS.contains(form) || !text.contains(form));
         }
         assert_eq!(missing, BTreeSet::new());
     }

@@ -56,8 +56,8 @@ impl Generator {
                 format!("({one} {} {other})", self.choose(&["+", "-", "*"]))
             }
             5..7 => {
-                let divisor = self.divisor(scalar, width, depth);
-                format!("({} {} {divisor})", self.dynamic(&ty, depth), self.choose(&["/", "%"]))
+                let (dividend, divisor) = (self.dividend(scalar, width, depth), self.divisor(scalar, width, depth));
+                format!("({dividend} {} {divisor})", self.choose(&["/", "%"]))
             }
             7..9 => {
                 let (one, other) = self.pair(scalar, width, depth, false);
@@ -101,10 +101,26 @@ impl Generator {
         }
     }
 
+    /// Anything, and the number at times that has no quotient by minus one.
+    fn dividend(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
+        let ty = Type::wide(scalar, width);
+        let value = self.dynamic(&ty, depth);
+        if scalar == U32 || self.chance(75) {
+            return value;
+        }
+        format!("select({value}, {ty}(i32(-2147483648)), {})", self.dynamic(&Type::Scalar(Bool), depth))
+    }
+
     /// Anything, zero and minus one too, but no constant that is zero.
-    fn divisor(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
+    pub(super) fn divisor(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
+        let ty = Type::wide(scalar, width);
+        if self.chance(20) {
+            let end = if scalar == I32 { self.choose(&["-1i", "0i"]) } else { "0u" };
+            let (value, condition) = (self.dynamic(&ty, depth), self.dynamic(&Type::wide(Bool, width), depth));
+            return format!("select({value}, {ty}({end}), {condition})");
+        }
         if self.chance(60) {
-            return self.dynamic(&Type::wide(scalar, width), depth);
+            return self.dynamic(&ty, depth);
         }
         let suffix = if scalar == I32 { "i" } else { "u" };
         format!("{}{suffix}", self.choose(&[1, 2, 3, 5, 7, 8, 10, 255, 65536, 2_147_483_647]))
@@ -139,8 +155,14 @@ impl Generator {
     fn integer_from(&mut self, scalar: Scalar, width: usize, depth: usize) -> String {
         let ty = Type::wide(scalar, width);
         let other = if scalar == I32 { U32 } else { I32 };
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 => format!("bitcast<{ty}>({})", self.dynamic(&Type::wide(other, width), depth)),
+            // Up to far outside of what integers there are; the product is exact.
+            6 => format!(
+                "{ty}({} * {}f)",
+                self.small(F32, width, depth),
+                self.choose(&["134217728.0", "268435456.0", "1e30"])
+            ),
             1 => format!("{ty}({})", self.dynamic(&Type::wide(Bool, width), depth)),
             2 => format!("{ty}({})", self.dynamic(&Type::wide(F32, width), depth)),
             3 if self.has_f16 => format!("{ty}({})", self.dynamic(&Type::wide(F16, width), depth)),
@@ -181,21 +203,27 @@ impl Generator {
             // The factor keeps away from the middle between two integers.
             3 => {
                 let name = self.choose(&["pack4x8snorm", "pack4x8unorm"]);
-                format!("{name}({} * 0.29f)", self.small(F32, 4, depth))
+                format!("{name}({} * 0.29f)", self.unknown(4, depth))
             }
             4 => {
                 let name = self.choose(&["pack2x16snorm", "pack2x16unorm"]);
-                format!("{name}({} * 0.29f)", self.small(F32, 2, depth))
+                format!("{name}({} * 0.29f)", self.unknown(2, depth))
             }
             5 => format!("(pack2x16float({}) & 0x7fff7fffu)", self.loaded_pair()),
-            6 => "arrayLength(&in_i)".to_string(),
+            6 => format!("arrayLength(&{})", self.choose(&["in_i", "in_s", "in_v", "in_t.m1"])),
             _ => {
                 format!("select({}, 3u, {})", self.dynamic(&unsigned, depth), self.dynamic(&Type::Scalar(Bool), depth))
             }
         }
     }
 
-    /// Two floats that no compiler knows: lavapipe packs some constants wrongly.
+    /// A small vector that no compiler knows: lavapipe packs constants with the bits of a negative one in all others.
+    fn unknown(&mut self, width: usize, depth: usize) -> String {
+        let ty = Type::wide(F32, width);
+        format!("min({}, {ty}(in_f[{}] + 99.0f))", self.small(F32, width, depth), self.rng.below(48))
+    }
+
+    /// Two floats that no compiler knows, for the same reason.
     fn loaded_pair(&mut self) -> String {
         format!("vec2<f32>(in_f[{}], in_f[{}])", self.rng.below(48), self.rng.below(48))
     }

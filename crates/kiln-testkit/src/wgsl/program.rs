@@ -3,7 +3,7 @@
 use super::Features;
 use super::case::Binding;
 use super::exact::quantizer_text;
-use super::scope::{Access, Function, Generator, Place, Variable};
+use super::scope::{Access, Generator, Place, Variable};
 use super::types::{Scalar, Step, Struct, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ const SIZES: [[usize; 3]; 9] =
     [[1, 1, 1], [8, 1, 1], [64, 1, 1], [7, 1, 1], [4, 4, 1], [3, 5, 2], [256, 1, 1], [16, 1, 1], [1, 1, 33]];
 const GRIDS: [[usize; 3]; 5] = [[1, 1, 1], [2, 1, 1], [1, 3, 1], [2, 1, 2], [4, 1, 1]];
 /// Elements of each input.
-const INPUT_LEN: usize = 48;
+pub(super) const INPUT_LEN: usize = 48;
 
 /// The most numbers of a variable that a program tells in the end.
 const MAX_TERMS: usize = 5;
@@ -63,7 +63,10 @@ impl Generator {
         self.buffer("sum_i", "array<atomic<i32>, 6>", "i", 6);
         self.buffer("sum_u", "array<atomic<u32>, 6>", "u", 6);
         self.buffer("scratch", "array<u32>", "u", all);
-        for _ in 0..self.rng.below(3) {
+        self.buffer("own_i32", "array<atomic<i32>>", "i", all);
+        self.buffer("own_u32", "array<atomic<u32>>", "u", all);
+        self.module_variables = self.variables.len();
+        for _ in 0..self.rng.below(4) {
             self.function();
         }
         self.kernel(size, count, all, has_subgroups);
@@ -72,11 +75,25 @@ impl Generator {
     fn structs(&mut self) {
         for number in 0..1 + self.rng.below(3) {
             let members = (0..1 + self.rng.below(4)).map(|_| self.shared_type(1)).collect::<Vec<_>>();
-            let name = format!("S{number}");
-            let texts: Vec<String> =
-                members.iter().enumerate().map(|(number, ty)| format!("m{number}: {ty}")).collect();
-            self.items.push(format!("struct {name} {{ {} }}", texts.join(", ")));
-            self.structs.push(Type::Struct(Rc::new(Struct { name, members })));
+            let attributes = members.iter().map(|member| self.attributes(member)).collect();
+            let structure = Struct { name: format!("S{number}"), members, attributes };
+            self.items.push(structure.declaration());
+            self.structs.push(Type::Struct(Rc::new(structure)));
+        }
+        if self.chance(40) {
+            let members = (0..1 + self.rng.below(4)).map(|_| self.any_type()).collect::<Vec<_>>();
+            let structure = Struct { name: "Local".into(), attributes: vec![(0, 0); members.len()], members };
+            self.items.push(structure.declaration());
+            self.local_structs.push(Type::Struct(Rc::new(structure)));
+        }
+    }
+
+    /// The alignment and the bytes that are asked for, of few members.
+    fn attributes(&mut self, member: &Type) -> (usize, usize) {
+        match self.rng.below(12) {
+            0 => (member.align() * self.choose(&[1, 2]), 0),
+            1 => (0, member.bytes() + 4 * self.rng.below(4)),
+            _ => (0, 0),
         }
     }
 
@@ -98,16 +115,26 @@ impl Generator {
         let (structure, vector) = (self.structs[0].clone(), self.plain_type());
         self.input("in_s", structure);
         self.input("in_v", vector);
+        self.tail();
         // Every program has the first members of these.
         let mut members = vec![Type::Scalar(I32), Type::Scalar(U32), Type::Scalar(F32)];
         members.extend((0..self.rng.below(3)).map(|_| self.plain_type()));
         members.push(Type::Matrix(F32, 2 + self.rng.below(3), 2 + self.rng.below(3)));
         members.push(Type::array(Type::Vector(self.choose(&[I32, U32, F32]), 4), 1 + self.rng.below(4)));
-        let texts: Vec<String> = members.iter().enumerate().map(|(number, ty)| format!("m{number}: {ty}")).collect();
-        self.items.push(format!("struct Params {{ {} }}", texts.join(", ")));
-        let params = Type::Struct(Rc::new(Struct { name: "Params".into(), members }));
+        let params = Struct { name: "Params".into(), attributes: vec![(0, 0); members.len()], members };
+        self.items.push(params.declaration());
+        let params = Type::Struct(Rc::new(params));
         self.bind("uniform", "params", "Params", &params.pattern(), 1);
         self.declare("params", params, Access::Read);
+    }
+
+    /// A struct that ends with an array whose length the buffer decides.
+    fn tail(&mut self) {
+        let (first, of) = (self.plain_type(), self.plain_type());
+        self.items.push(format!("struct Tail {{ m0: {first}, m1: array<{of}> }}"));
+        let tail = Type::structure("Tail", vec![first, Type::array(of, INPUT_LEN)]);
+        self.bind("storage, read", "in_t", "Tail", &tail.pattern(), 1);
+        self.declare("in_t", tail, Access::Read);
     }
 
     fn input(&mut self, name: &str, ty: Type) {
@@ -130,6 +157,11 @@ impl Generator {
                     _ => self.rng.below(1 << 32) as f64,
                 };
                 self.header.push(format!("//: constant {name} {value}"));
+            }
+            if scalar == U32 && self.chance(40) {
+                let other = self.name("o");
+                self.items.push(format!("override {other} = ({name} >> 3u) ^ 5u;"));
+                self.declare(&other, ty.clone(), Access::Constant);
             }
             self.declare(&name, ty, Access::Constant);
         }
@@ -159,62 +191,45 @@ impl Generator {
         }
     }
 
-    fn function(&mut self) {
-        let name = self.name("fun");
-        let result = if self.chance(85) {
-            Some(if self.chance(70) { self.plain_type() } else { self.any_type() })
-        } else {
-            None
-        };
-        let parameters: Vec<(Type, bool)> =
-            (0..1 + self.rng.below(3)).map(|_| (self.any_type(), self.chance(25))).collect();
-        let (mut texts, mut locals) = (Vec::new(), Vec::new());
-        for (number, (ty, is_pointer)) in parameters.iter().enumerate() {
-            let parameter = format!("p{number}");
-            let written = if *is_pointer { format!("ptr<function, {ty}>") } else { ty.to_string() };
-            texts.push(format!("{parameter}: {written}"));
-            let (name, access) =
-                if *is_pointer { (format!("(*{parameter})"), Access::Write) } else { (parameter, Access::Read) };
-            locals.push(Variable { name, ty: ty.clone(), access, is_approximate: false });
-        }
-        let arrow = result.as_ref().map_or(String::new(), |ty| format!(" -> {ty}"));
-        self.place = Place { rounds: 1, result: Some(result.clone()), ..Place::default() };
-        self.cost = 1;
-        let count = 1 + self.rng.below(3);
-        self.block(&format!("fn {name}({}){arrow}", texts.join(", ")), &locals, |this| {
-            this.statements(count, 1);
-            if let Some(ty) = &result {
-                let value = this.stored(ty, 2);
-                this.line(format!("return {value}; // keep"));
-            }
-        });
-        self.functions.push(Function { name, parameters, result, cost: self.cost });
-    }
-
     fn kernel(&mut self, size: [usize; 3], count: usize, all: usize, has_subgroups: bool) {
-        let [x, y, z] = size;
-        let subgroup = if has_subgroups { ", @builtin(subgroup_invocation_id) lane: u32" } else { "" };
         self.place = Place { rounds: 1, ..Place::default() };
         self.cost = 0;
-        let locals: Vec<Variable> = [
-            ("gid", Type::Vector(U32, 3)),
-            ("pos", Type::Vector(U32, 3)),
-            ("lid", Type::Scalar(U32)),
-            ("me", Type::Scalar(U32)),
-        ]
-        .into_iter()
-        .chain(has_subgroups.then_some(("lane", Type::Scalar(U32))))
-        .map(|(name, ty)| Variable { name: name.into(), ty, access: Access::Read, is_approximate: false })
-        .collect();
-        let head = format!(
-            "@compute @workgroup_size({x}, {y}, {z}) fn main(@builtin(global_invocation_id) gid: vec3<u32>, \
-             @builtin(local_invocation_id) pos: vec3<u32>, @builtin(local_invocation_index) lid: u32, \
-             @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>{subgroup})"
-        );
+        let mut builtins = vec![
+            ("global_invocation_id", "gid", Type::Vector(U32, 3)),
+            ("local_invocation_id", "pos", Type::Vector(U32, 3)),
+            ("local_invocation_index", "lid", Type::Scalar(U32)),
+            ("workgroup_id", "group", Type::Vector(U32, 3)),
+            ("num_workgroups", "groups", Type::Vector(U32, 3)),
+        ];
+        if has_subgroups {
+            builtins.extend([
+                ("subgroup_invocation_id", "lane", Type::Scalar(U32)),
+                ("subgroup_id", "subgroup", Type::Scalar(U32)),
+                ("subgroup_size", "lanes", Type::Scalar(U32)),
+                ("num_subgroups", "subgroups", Type::Scalar(U32)),
+            ]);
+        }
+        let size = size.map(|size| self.axis(size)).join(", ");
+        let texts: Vec<String> =
+            builtins.iter().map(|(builtin, name, ty)| format!("@builtin({builtin}) {name}: {ty}")).collect();
+        let is_struct = self.chance(25);
+        let parameters = if is_struct {
+            self.items.push(format!("struct Ids {{ {} }}", texts.join(", ")));
+            "ids: Ids".to_string()
+        } else {
+            texts.join(", ")
+        };
+        let mut locals: Vec<Variable> = builtins.iter().map(|(_, name, ty)| Variable::read(name, ty)).collect();
+        locals.push(Variable::read("me", &Type::Scalar(U32)));
+        let head = format!("@compute @workgroup_size({size}) fn main({parameters})");
         self.block(&head, &locals, |this| {
+            for (_, name, _) in builtins.iter().filter(|_| is_struct) {
+                this.line(format!("let {name} = ids.{name}; // keep"));
+            }
             this.line(format!(
                 "let me = ((group.z * groups.y + group.y) * groups.x + group.x) * {count}u + lid; // keep"
             ));
+            this.own_element(all);
             this.statements(2, 1);
             for _ in 0..this.rng.below(2) + usize::from(has_subgroups) {
                 this.phase(count, has_subgroups);
@@ -228,14 +243,32 @@ impl Generator {
         });
     }
 
+    /// How many invocations there are along an axis: as a number, or as one that the caller may set.
+    fn axis(&mut self, size: usize) -> String {
+        if !self.chance(10) {
+            return size.to_string();
+        }
+        let name = self.name("axis");
+        self.items.push(format!("override {name}: u32 = 2u;"));
+        self.header.push(format!("//: constant {name} {size}"));
+        name
+    }
+
+    /// An element of a buffer that only this invocation knows.
+    fn own_element(&mut self, all: usize) {
+        if self.chance(50) {
+            let ty = self.shared_type(1);
+            self.buffer("own", &format!("array<{ty}>"), &ty.pattern(), all);
+            self.declare("own[me]", ty, Access::Write);
+        }
+    }
+
     /// Everything that is in scope, in the end.
     fn outputs(&mut self, all: usize) {
         let visible = self.variables.clone();
         self.buffer("out_sum", "array<u32>", "u", all);
         self.line("var sum = 0u; // keep");
-        let is_made = |variable: &&Variable| {
-            matches!(variable.access, Access::Write | Access::Local) || variable.name.starts_with('v')
-        };
+        let is_made = |variable: &&Variable| variable.access.can_write() || variable.name.starts_with('v');
         for variable in visible.iter().filter(is_made).filter(|variable| !variable.is_approximate) {
             let mut terms = Vec::new();
             terms_of(&variable.name, &variable.ty, &mut terms);
@@ -268,7 +301,7 @@ impl Generator {
 }
 
 /// The numbers of a variable as integers.
-fn terms_of(path: &str, ty: &Type, terms: &mut Vec<String>) {
+pub(super) fn terms_of(path: &str, ty: &Type, terms: &mut Vec<String>) {
     let Type::Scalar(scalar) = ty else {
         for (step, inner) in ty.inner() {
             match step {

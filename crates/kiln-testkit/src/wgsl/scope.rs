@@ -3,6 +3,7 @@
 use super::types::{Scalar, Step, Type};
 use crate::Rng;
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// What may be done with a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +12,30 @@ pub(super) enum Access {
     Constant,
     Read,
     Write,
-    /// As `Write`, and pointers to it can be given away.
-    Local,
+    /// As `Write`, and pointers to it can be given to functions, which do not know it by name.
+    Given(Space),
+}
+
+impl Access {
+    pub(super) fn can_write(self) -> bool {
+        matches!(self, Self::Write | Self::Given(_))
+    }
+}
+
+/// Where a variable lives that functions get pointers to. naga takes no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Function,
+    Private,
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Function => "function",
+            Self::Private => "private",
+        })
+    }
 }
 
 /// A variable that is in scope.
@@ -25,12 +48,19 @@ pub(super) struct Variable {
     pub(super) is_approximate: bool,
 }
 
+impl Variable {
+    /// One that can be read.
+    pub(super) fn read(name: &str, ty: &Type) -> Self {
+        Self { name: name.to_string(), ty: ty.clone(), access: Access::Read, is_approximate: false }
+    }
+}
+
 /// A function that can be called.
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     pub(super) name: String,
-    /// The types of its parameters, and which are pointers.
-    pub(super) parameters: Vec<(Type, bool)>,
+    /// The types of its parameters, and of those that are pointers the space.
+    pub(super) parameters: Vec<(Type, Option<Space>)>,
     pub(super) result: Option<Type>,
     /// About how many statements a call runs.
     pub(super) cost: usize,
@@ -48,6 +78,8 @@ pub(super) struct Place {
     pub(super) result: Option<Option<Type>>,
     /// How often it runs, at most.
     pub(super) rounds: usize,
+    /// Whether it is in a function in which invocations wait for each other.
+    pub(super) in_phase_function: bool,
 }
 
 /// A program in the making.
@@ -59,10 +91,13 @@ pub(super) struct Generator {
     /// Declarations outside of functions.
     pub(super) items: Vec<String>,
     pub(super) lines: Vec<String>,
+    /// Structs that buffers can hold, and those that only variables can.
     pub(super) structs: Vec<Type>,
+    pub(super) local_structs: Vec<Type>,
     pub(super) functions: Vec<Function>,
-    /// Variables in scope, those of the module first.
+    /// Variables in scope, those of the module first, which are as many as said.
     pub(super) variables: Vec<Variable>,
+    pub(super) module_variables: usize,
     /// Functions of the text that bring floats into range, as `(f32, width, small)`.
     pub(super) quantizers: BTreeSet<(bool, usize, bool)>,
     pub(super) place: Place,
@@ -86,8 +121,10 @@ impl Generator {
             items: Vec::new(),
             lines: Vec::new(),
             structs: Vec::new(),
+            local_structs: Vec::new(),
             functions: Vec::new(),
             variables: Vec::new(),
+            module_variables: 0,
             quantizers: BTreeSet::new(),
             place: Place { rounds: 1, ..Place::default() },
             cost: 0,
@@ -174,20 +211,29 @@ impl Generator {
 
     /// Any type at random for a variable of a function.
     pub(super) fn any_type(&mut self) -> Type {
-        if self.chance(12) { Type::wide(Scalar::Bool, self.width()) } else { self.shared_type(1) }
+        match self.rng.below(20) {
+            0..2 => Type::wide(Scalar::Bool, self.width()),
+            2 => Type::array(Type::wide(Scalar::Bool, self.width()), 2 + self.rng.below(4)),
+            3 if !self.local_structs.is_empty() => {
+                let structs = self.local_structs.clone();
+                self.choose(&structs)
+            }
+            4 => self.shared_type(2),
+            _ => self.shared_type(1),
+        }
     }
 
     /// A part of a variable that has the wanted type, and whether it is a part of a matrix. Indices are any expressions
-    /// where there is depth left for one, and may be out of bounds where the part is only read.
+    /// where there is depth left for one, and may be out of bounds. The part has an address where that is asked for.
     pub(super) fn part(
         &mut self,
         depth: usize,
         wanted: &Type,
-        is_written: bool,
+        is_addressed: bool,
         fits: impl Fn(&Variable) -> bool,
     ) -> Option<(String, bool)> {
         let fitting: Vec<usize> = (self.variables.iter().enumerate())
-            .filter(|(_, variable)| fits(variable) && variable.ty.contains(wanted))
+            .filter(|(_, variable)| fits(variable) && variable.ty.contains(wanted, is_addressed))
             .map(|(index, _)| index)
             .collect();
         if fitting.is_empty() {
@@ -197,21 +243,27 @@ impl Generator {
         let recent = &fitting[fitting.len().saturating_sub(4)..];
         let index = if self.chance(50) { self.choose(recent) } else { self.choose(&fitting) };
         let Variable { name, ty, .. } = self.variables[index].clone();
-        Some(self.descend(name, ty, depth, wanted, is_written))
+        Some(self.descend(name, ty, depth, wanted, is_addressed))
     }
 
-    fn descend(&mut self, path: String, ty: Type, depth: usize, wanted: &Type, is_written: bool) -> (String, bool) {
+    fn descend(&mut self, path: String, ty: Type, depth: usize, wanted: &Type, is_addressed: bool) -> (String, bool) {
         let (mut path, mut ty, mut in_matrix) = (path, ty, false);
         while ty != *wanted {
+            // What a pointer leads to has its parts without `*` as well.
+            if self.chance(30)
+                && let Some(pointer) = path.strip_prefix("(*").and_then(|path| path.strip_suffix(')'))
+            {
+                path = pointer.to_string();
+            }
             in_matrix |= matches!(ty, Type::Matrix(..));
-            let steps: Vec<_> = ty.inner().into_iter().filter(|(_, inner)| inner.contains(wanted)).collect();
+            let steps: Vec<_> = ty.steps_to(wanted, is_addressed).collect();
             let (step, inner) = self.choose(&steps);
             match step {
                 Step::Member(number) => path = format!("{path}.m{number}"),
-                Step::Index(len) if matches!(ty, Type::Vector(..)) && self.chance(75) => {
+                Step::Index(len) if matches!(ty, Type::Vector(..)) && self.chance(50) => {
                     path = format!("{path}.{}", ["x", "y", "z", "w"][self.rng.below(len)]);
                 }
-                Step::Index(len) => path = format!("{path}[{}]", self.index(len, depth, is_written)),
+                Step::Index(len) => path = format!("{path}[{}]", self.index(len, depth)),
             }
             ty = inner;
         }
@@ -219,16 +271,23 @@ impl Generator {
         (path, in_matrix)
     }
 
-    /// An index below a length; beyond it at times, where that is allowed. Both devices then take the last element.
-    fn index(&mut self, len: usize, depth: usize, is_written: bool) -> String {
+    /// An index below a length; beyond it at times. Both devices then take the last element, to read and to write.
+    pub(super) fn index(&mut self, len: usize, depth: usize) -> String {
         if depth == 0 || self.chance(25) {
             return self.rng.below(len).to_string();
         }
+        if self.chance(25)
+            && let Some(index) = self.counted_index(len)
+        {
+            return index;
+        }
         let scalar = self.choose(&[Scalar::I32, Scalar::U32]);
         let index = self.dynamic(&Type::Scalar(scalar), depth - 1);
-        match scalar {
-            _ if !is_written && self.chance(20) => index,
-            Scalar::I32 => format!("({index} & {})", (len + 1).next_power_of_two() / 2 - 1),
+        match (self.rng.below(10), scalar) {
+            (0..2, _) => index,
+            (2, Scalar::I32) => format!("clamp({index}, 0i, {}i)", len - 1),
+            (2, _) => format!("min({index}, {}u)", len - 1),
+            (_, Scalar::I32) => format!("({index} & {})", (len + 1).next_power_of_two() / 2 - 1),
             _ => format!("({index} % {len}u)"),
         }
     }

@@ -55,7 +55,8 @@ fn candidates(lines: &[String], at: usize) -> Vec<Vec<String>> {
     smaller
 }
 
-/// The line with an argument of a call instead of the call, in every way. What keeps floats in range stays.
+/// The line with an argument of a call instead of the call, in every way. What keeps floats in range stays, and what takes
+/// the place of lanes beyond the ends of a subgroup.
 fn simpler(line: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (open, _) in line.match_indices('(') {
@@ -74,6 +75,9 @@ fn simpler(line: &str) -> Vec<String> {
             }
             if depth == 0 {
                 let rest = &line[at + 1..];
+                if name == "select" && arguments.iter().any(|argument| argument.starts_with("subgroupShuffle")) {
+                    break;
+                }
                 lines.extend(arguments.iter().map(|argument| format!("{}{argument}{rest}", &line[..begin])));
                 break;
             }
@@ -116,6 +120,7 @@ mod tests {
             ["x = a[1, 2];", "x = vec2<f32>(b);", "x = f(a[1, 2], b);"]
         );
         assert_eq!(simpler("x = (a + qf1(b));"), Vec::<String>::new());
+        assert_eq!(simpler("x = select(0u, subgroupShuffleUp(a), lane > 0u);"), ["x = select(0u, a, lane > 0u);"]);
         assert_eq!(shrink("x = min(max(bug, 1), 2);", |text| text.contains("bug")), "x = bug;\n");
     }
 }

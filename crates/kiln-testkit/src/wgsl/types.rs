@@ -57,6 +57,20 @@ pub(super) enum Type {
 pub(super) struct Struct {
     pub(super) name: String,
     pub(super) members: Vec<Type>,
+    /// What is asked for beyond the alignment and the bytes of each member, at least: 0 where nothing is.
+    pub(super) attributes: Vec<(usize, usize)>,
+}
+
+impl Struct {
+    /// As WGSL declares it.
+    pub(super) fn declaration(&self) -> String {
+        let texts = self.members.iter().zip(&self.attributes).enumerate().map(|(number, (ty, (align, size)))| {
+            let align = if *align > 0 { format!("@align({align}) ") } else { String::new() };
+            let size = if *size > 0 { format!("@size({size}) ") } else { String::new() };
+            format!("{align}{size}m{number}: {ty}")
+        });
+        format!("struct {} {{ {} }}", self.name, texts.collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl Type {
@@ -82,19 +96,35 @@ impl Type {
         }
     }
 
-    /// Whether it is `wanted` or has one inside.
-    pub(super) fn contains(&self, wanted: &Self) -> bool {
-        self == wanted || self.inner().iter().any(|(_, inner)| inner.contains(wanted))
+    /// A struct without attributes.
+    pub(super) fn structure(name: impl Into<String>, members: Vec<Self>) -> Self {
+        let attributes = vec![(0, 0); members.len()];
+        Self::Struct(Rc::new(Struct { name: name.into(), members, attributes }))
     }
 
-    fn align(&self) -> usize {
+    /// Whether it is `wanted` or has one inside; one that has an address, where that is asked for.
+    pub(super) fn contains(&self, wanted: &Self, is_addressed: bool) -> bool {
+        self == wanted || self.steps_to(wanted, is_addressed).next().is_some()
+    }
+
+    /// The steps that lead on to `wanted`. Components of vectors have no address.
+    pub(super) fn steps_to(&self, wanted: &Self, is_addressed: bool) -> impl Iterator<Item = (Step, Self)> {
+        let inner = if is_addressed && matches!(self, Self::Vector(..)) { Vec::new() } else { self.inner() };
+        inner.into_iter().filter(move |(_, inner)| inner.contains(wanted, is_addressed))
+    }
+
+    pub(super) fn align(&self) -> usize {
         match self {
             Self::Scalar(scalar) => scalar.letter().1,
             Self::Vector(scalar, width) | Self::Matrix(scalar, _, width) => {
                 scalar.letter().1 * width.next_power_of_two()
             }
             Self::Array(of, _) => of.align(),
-            Self::Struct(of) => of.members.iter().map(Self::align).max().unwrap_or(4),
+            Self::Struct(of) => {
+                let aligns =
+                    of.members.iter().zip(&of.attributes).map(|(member, (align, _))| member.align().max(*align));
+                aligns.max().unwrap_or(4)
+            }
         }
     }
 
@@ -119,7 +149,12 @@ impl Type {
             Self::Scalar(scalar) => memory.push(*scalar),
             Self::Vector(scalar, width) => (0..*width).for_each(|_| memory.push(*scalar)),
             Self::Struct(of) => {
-                of.members.iter().for_each(|member| member.place(memory));
+                for (member, (align, size)) in of.members.iter().zip(&of.attributes) {
+                    memory.pad(member.align().max(*align));
+                    let end = memory.bytes + size;
+                    member.place(memory);
+                    memory.pad_to(end);
+                }
                 memory.pad(self.align());
             }
             Self::Matrix(..) | Self::Array(..) => {
@@ -170,7 +205,11 @@ impl Memory {
     }
 
     fn pad(&mut self, align: usize) {
-        while !self.bytes.is_multiple_of(align) {
+        self.pad_to(self.bytes.next_multiple_of(align));
+    }
+
+    fn pad_to(&mut self, bytes: usize) {
+        while self.bytes < bytes {
             self.letters.push('_');
             self.bytes += 2;
         }
@@ -184,9 +223,11 @@ mod tests {
     #[test]
     fn memory_is_as_the_specification_of_wgsl_lays_it_out() {
         use Scalar::{F16, F32, I32, U32};
-        let inner = Struct { name: "A".into(), members: vec![Type::Scalar(U32), Type::Vector(F32, 3)] };
-        let inner = Type::Struct(Rc::new(inner));
+        let inner = Type::structure("A", vec![Type::Scalar(U32), Type::Vector(F32, 3)]);
         let outer = vec![Type::Vector(I32, 3), Type::Scalar(I32), inner.clone(), Type::Scalar(F16)];
+        let members = vec![Type::Scalar(U32), Type::Scalar(I32)];
+        let wide = Struct { name: "C".into(), members, attributes: vec![(0, 12), (16, 0)] };
+        assert_eq!(wide.declaration(), "struct C { @size(12) m0: u32, @align(16) m1: i32 }");
         let table = [
             (Type::Vector(I32, 2), "ii"),
             (Type::Vector(F32, 3), "fff__"),
@@ -195,7 +236,8 @@ mod tests {
             (Type::Matrix(F32, 3, 2), "ffffff"),
             (Type::array(Type::Vector(U32, 3), 2), "uuu__uuu__"),
             (inner, "u______fff__"),
-            (Type::Struct(Rc::new(Struct { name: "B".into(), members: outer })), "iiiiu______fff__h_______"),
+            (Type::structure("B", outer), "iiiiu______fff__h_______"),
+            (Type::Struct(Rc::new(wide)), "u______i______"),
         ];
         for (ty, expected) in table {
             assert_eq!(ty.pattern(), expected, "{ty}");

@@ -63,7 +63,8 @@ fn open() -> Option<Pair> {
         (cpu, exact_options())
     };
     let has = |feature| [&gpu, &other].iter().all(|device| device.info().features.contains(&feature));
-    let of_eight = [&gpu, &other].iter().all(|device| device.info().limits.subgroup_size == Some((8, 8)));
+    // A work-group of one has a subgroup of one; programs with subgroups have more.
+    let of_eight = [&gpu, &other].iter().all(|device| matches!(device.info().limits.subgroup_size, Some((_, 8))));
     let (has_f16, has_subgroups) = (has(Feature::ShaderF16), has(Feature::Subgroups) && of_eight);
     Some(Pair { gpu, other, other_options, has_f16, has_subgroups })
 }

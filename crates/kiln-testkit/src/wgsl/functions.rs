@@ -1,0 +1,120 @@
+//! Functions and their calls: with values, and with pointers to variables.
+
+use super::scope::{Access, Function, Generator, MAX_COST, Place, Space, Variable};
+use super::types::Type;
+
+impl Generator {
+    /// A function, which may call those before it.
+    pub(super) fn function(&mut self) {
+        let name = self.name("fun");
+        let result = if self.chance(85) {
+            Some(if self.chance(70) { self.plain_type() } else { self.any_type() })
+        } else {
+            None
+        };
+        let mut parameters = Vec::new();
+        for _ in 0..1 + self.rng.below(3) {
+            let space = self.choose(&[None, None, None, Some(Space::Function), Some(Space::Private)]);
+            parameters.push((self.any_type(), space));
+        }
+        let (mut texts, mut locals) = (Vec::new(), Vec::new());
+        for (number, (ty, space)) in parameters.iter().enumerate() {
+            let parameter = format!("p{number}");
+            let (written, name, access) = match space {
+                Some(space) => (format!("ptr<{space}, {ty}>"), format!("(*{parameter})"), Access::Given(*space)),
+                None => (ty.to_string(), parameter.clone(), Access::Read),
+            };
+            texts.push(format!("{parameter}: {written}"));
+            locals.push(Variable { access, ..Variable::read(&name, ty) });
+        }
+        let arrow = result.as_ref().map_or(String::new(), |ty| format!(" -> {ty}"));
+        self.place = Place { rounds: 1, result: Some(result.clone()), ..Place::default() };
+        self.cost = 1;
+        let count = 1 + self.rng.below(3);
+        self.block(&format!("fn {name}({}){arrow}", texts.join(", ")), &locals, |this| {
+            if this.chance(40) {
+                this.call_statement();
+            }
+            this.statements(count, 1);
+            if let Some(ty) = &result {
+                let value = this.stored(ty, 2);
+                this.line(format!("return {value}; // keep"));
+            }
+        });
+        self.functions.push(Function { name, parameters, result, cost: self.cost });
+    }
+
+    fn affordable(&self) -> Vec<Function> {
+        let budget = MAX_COST.saturating_sub(self.cost) / self.place.rounds;
+        self.functions.iter().filter(|function| function.cost < budget).cloned().collect()
+    }
+
+    /// A call of a function that only takes values.
+    pub(super) fn call(&mut self, ty: &Type, depth: usize) -> Option<String> {
+        let mut functions = self.affordable();
+        functions.retain(|function| {
+            function.result.as_ref() == Some(ty) && function.parameters.iter().all(|(_, space)| space.is_none())
+        });
+        if functions.is_empty() {
+            return None;
+        }
+        let function = self.choose(&functions);
+        self.cost += function.cost * self.place.rounds;
+        let arguments: Vec<String> =
+            (function.parameters.iter()).map(|(ty, _)| self.stored(ty, depth.min(1))).collect();
+        Some(format!("{}({})", function.name, arguments.join(", ")))
+    }
+
+    /// A call for what it does, with pointers to variables, none of them twice.
+    pub(super) fn call_statement(&mut self) {
+        let functions = self.affordable();
+        if functions.is_empty() {
+            return self.assignment();
+        }
+        let function = self.choose(&functions);
+        let (mut arguments, mut taken) = (Vec::new(), Vec::new());
+        for (ty, space) in &function.parameters {
+            arguments.push(match space {
+                Some(space) => self.pointer_argument(ty, *space, &mut taken),
+                None => self.stored(ty, 2),
+            });
+        }
+        self.cost += function.cost * self.place.rounds;
+        let call = format!("{}({})", function.name, arguments.join(", "));
+        match function.result {
+            Some(ty) if self.chance(80) => {
+                let name = self.name("v");
+                self.line(format!("let {name} = {call};"));
+                self.declare(&name, ty, Access::Read);
+            }
+            Some(_) => self.line(format!("_ = {call};")),
+            None => self.line(format!("{call};")),
+        }
+    }
+
+    /// A pointer to a variable that is not taken yet. Not into one: naga validates that, and its writer of SPIR-V panics.
+    fn pointer_argument(&mut self, ty: &Type, space: Space, taken: &mut Vec<String>) -> String {
+        let free: Vec<String> = (self.variables.iter())
+            .filter(|variable| variable.access == Access::Given(space) && variable.ty == *ty)
+            .map(|variable| variable.name.clone())
+            .filter(|name| !taken.contains(name))
+            .collect();
+        if !free.is_empty() {
+            let name = self.choose(&free);
+            taken.push(name.clone());
+            let pointer = name.strip_prefix("(*").and_then(|name| name.strip_suffix(')'));
+            return pointer.map_or_else(|| format!("&{name}"), str::to_string);
+        }
+        let name = self.name("v");
+        match space {
+            Space::Function => {
+                let value = self.stored(ty, 1);
+                self.line(format!("var {name} = {value};"));
+            }
+            Space::Private => self.items.push(format!("var<private> {name}: {ty};")),
+        }
+        self.declare(&name, ty.clone(), Access::Given(space));
+        taken.push(name.clone());
+        format!("&{name}")
+    }
+}

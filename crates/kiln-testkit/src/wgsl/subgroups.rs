@@ -1,0 +1,88 @@
+//! Operations of subgroups of eight invocations, all of which take part. `lane` is the place of an invocation in its own.
+
+use super::program::terms_of;
+use super::scope::{Access, Generator};
+use super::types::{Scalar, Type};
+use Scalar::{Bool, F32, I32, U32};
+
+impl Generator {
+    /// An operation of a subgroup; in a branch at times, which all of a subgroup take or none.
+    pub(super) fn subgroup(&mut self) {
+        if self.chance(15) {
+            let condition = self.dynamic(&Type::Scalar(Bool), 2);
+            let vote = self.choose(&["subgroupAny", "subgroupAll"]);
+            return self.block(&format!("if {vote}({condition})"), &[], |this| {
+                this.subgroup_operation();
+                this.statements(2, 1);
+            });
+        }
+        self.subgroup_operation();
+    }
+
+    fn subgroup_operation(&mut self) {
+        let name = self.name("v");
+        let (ty, text) = match self.rng.below(12) {
+            0..5 => self.collected(),
+            5 => {
+                let condition = self.dynamic(&Type::Scalar(Bool), 2);
+                (Type::Scalar(Bool), format!("subgroup{}({condition})", self.choose(&["All", "Any"])))
+            }
+            6 => (Type::Vector(U32, 4), format!("subgroupBallot({})", self.dynamic(&Type::Scalar(Bool), 2))),
+            _ => self.gathered(),
+        };
+        self.line(format!("let {name} = {text};"));
+        let mut terms = Vec::new();
+        terms_of(&name, &ty, &mut terms);
+        // Seen even where nothing else is made of it, and by whom it was got.
+        self.line(format!("atomicAdd(&sum_u[0], ({}) * (me + 1u));", terms.join(" * 7u + ")));
+        self.declare(&name, ty, Access::Read);
+    }
+
+    /// A value that is not the same for all of a subgroup, mostly.
+    fn varied(&mut self, ty: &Type) -> String {
+        let value = self.stored(ty, 2);
+        if self.chance(30) {
+            return value;
+        }
+        let other = self.stored(ty, 1);
+        format!("select({value}, {other}, (lane & {}u) == 0u)", 1 << self.rng.below(3))
+    }
+
+    /// What all have, together.
+    fn collected(&mut self) -> (Type, String) {
+        const SUMS: [&str; 6] = ["Add", "Mul", "ExclusiveAdd", "InclusiveAdd", "ExclusiveMul", "InclusiveMul"];
+        let width = self.choose(&[1, 1, 1, 2, 3, 4]);
+        if self.chance(25) {
+            let operation = self.choose(&["Min", "Max", "Add", "InclusiveAdd", "ExclusiveAdd"]);
+            return (Type::wide(F32, width), format!("subgroup{operation}({})", self.small(F32, width, 2)));
+        }
+        let ty = Type::wide(self.choose(&[I32, U32]), width);
+        let operation =
+            if self.chance(60) { self.choose(&SUMS) } else { self.choose(&["Min", "Max", "And", "Or", "Xor"]) };
+        let value = self.varied(&ty);
+        (ty, format!("subgroup{operation}({value})"))
+    }
+
+    /// What another one has.
+    fn gathered(&mut self) -> (Type, String) {
+        if self.chance(10) {
+            // Of integers: LLVM ends the process ("cannot select") for some floats of lavapipe.
+            let ty = Type::wide(self.choose(&[I32, U32]), 1 + self.rng.below(4));
+            let value = self.varied(&ty);
+            return (ty, format!("subgroupBroadcastFirst({value})"));
+        }
+        let ty = self.plain_type();
+        let (value, by) = (self.varied(&ty), self.rng.below(8));
+        let text = match self.rng.below(9) {
+            0 | 1 => format!("subgroupBroadcast({value}, {by}u)"),
+            2 => format!("subgroupShuffleXor({value}, {by}u)"),
+            // Beyond the ends of the subgroup is nothing that WGSL knows.
+            3 => format!("select({ty}(), subgroupShuffleUp({value}, {by}u), lane >= {by}u)"),
+            4 => format!("select({ty}(), subgroupShuffleDown({value}, {by}u), lane + {by}u < 8u)"),
+            5 => format!("quadBroadcast({value}, {}u)", by % 4),
+            6 => format!("{}({value})", self.choose(&["quadSwapX", "quadSwapY", "quadSwapDiagonal"])),
+            _ => format!("subgroupShuffle({value}, {} & 7u)", self.dynamic(&Type::Scalar(U32), 1)),
+        };
+        (ty, text)
+    }
+}
