@@ -36,6 +36,8 @@ pub struct ImportReport {
     pub damaged: u64,
     /// Entries that this store is too small for, and were skipped.
     pub too_large: u64,
+    /// Entries that the filter did not choose.
+    pub refused: u64,
     /// Whether the archive was read to its end. If not, it is cut or damaged between entries, and the rest is lost.
     pub complete: bool,
 }
@@ -72,11 +74,16 @@ impl DiskStore {
         Ok(report)
     }
 
-    /// Stores the entries of an archive, over those with the same keys. A damaged entry is skipped and counted. What
-    /// does not begin like an archive is an error, as is a store that cannot be written; what was stored before stays.
+    /// Stores the entries of an archive that the filter chooses, by key, over those with the same keys. A damaged entry is
+    /// skipped and counted. What does not begin like an archive is an error, as is a store that cannot be written; what was
+    /// stored before stays.
     ///
-    /// Checksums show damage, not intent: import archives only from those you would take programs from.
-    pub fn import(&self, mut reader: impl Read) -> Result<ImportReport, StoreError> {
+    /// Checksums show damage, not intent: what an entry does to who loads it is for the filter to know.
+    pub fn import(
+        &self,
+        mut reader: impl Read,
+        mut filter: impl FnMut(&[u8]) -> bool,
+    ) -> Result<ImportReport, StoreError> {
         let fault = |error: io::Error| StoreError::new(StoreErrorKind::Io, format!("cannot read the archive: {error}"));
         read_start(&mut reader)?;
         let mut report = ImportReport::default();
@@ -90,6 +97,7 @@ impl DiskStore {
             items += 1;
             let mut item = reader.by_ref().take(len);
             match read_item(&mut item, len, self.options.max_bytes()) {
+                Ok((head, _)) if !filter(&head.key) => report.refused += 1,
                 Ok((head, payload)) => match self.put_entry(&head, &payload)? {
                     PutOutcome::Stored => drop(stored.insert(EntryId::of_key(&head.key))),
                     PutOutcome::TooLarge => report.too_large += 1,

@@ -34,7 +34,7 @@ fn round_trip_is_byte_for_byte() {
     let (from, to) = (filled(), Fixture::new());
     let archive = archive_of(&from.store);
     assert_eq!(archive, archive_of(&from.reopen()), "one store has one archive");
-    let report = to.store.import(archive.as_slice()).unwrap();
+    let report = to.store.import(archive.as_slice(), |_| true).unwrap();
     assert_eq!(report, ImportReport { imported: 3, complete: true, ..ImportReport::default() });
     for key in KEYS {
         assert_eq!(fs::read(from.file_of(key)).unwrap(), fs::read(to.file_of(key)).unwrap());
@@ -53,8 +53,17 @@ fn export_takes_what_the_filter_chooses_and_skips_what_is_bad() {
     let report = from.store.export(&mut archive, |entry| entry.key.starts_with(b"t")).unwrap();
     assert_eq!((report.entries, report.skipped), (1, 1));
     let to = Fixture::new();
-    to.store.import(archive.as_slice()).unwrap();
+    to.store.import(archive.as_slice(), |_| true).unwrap();
     assert_eq!((to.store.get(b"three"), on_disk(&to.dir).0), (hit(&payload_of(b"three", 40)), 1));
+}
+
+#[test]
+fn import_takes_what_the_filter_chooses() {
+    let to = Fixture::new();
+    let archive = archive_of(&filled().store);
+    let report = to.store.import(archive.as_slice(), |key| key != b"two").unwrap();
+    assert_eq!((report.imported, report.refused, report.damaged, report.complete), (2, 1, 0, true));
+    assert_eq!((to.store.get(b"two"), to.store.get(b"three")), (Lookup::Miss, hit(&payload_of(b"three", 40))));
 }
 
 /// Never a wrong payload, whatever byte is flipped: an entry less, or an error.
@@ -65,7 +74,7 @@ fn every_flipped_byte_of_an_archive_is_noticed() {
     for index in 0..archive.len() {
         let mut bytes = archive.clone();
         bytes[index] ^= 0x21;
-        match to.store.import(bytes.as_slice()) {
+        match to.store.import(bytes.as_slice(), |_| true) {
             Ok(report) => {
                 let is_noticed = report.imported < 3 || !report.complete;
                 assert!(
@@ -85,7 +94,7 @@ fn cut_archive_gives_what_is_whole() {
     let archive = archive_of(&filled().store);
     let to = Fixture::new();
     for len in 0..archive.len() {
-        match to.store.import(&archive[..len]) {
+        match to.store.import(&archive[..len], |_| true) {
             Ok(report) => {
                 assert!(len >= 12 && !report.complete, "{len}: {report:?}");
                 assert_eq!(right_entries(&to.store), report.imported);
@@ -103,7 +112,7 @@ fn garbage_and_other_versions_are_errors() {
     for (bytes, found) in
         [(b"{\"not\": \"an archive\"}".as_slice(), "found `{\\\"not\\\": `"), (&newer, "found version 2")]
     {
-        let error = Fixture::new().store.import(bytes).unwrap_err();
+        let error = Fixture::new().store.import(bytes, |_| true).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Corrupt);
         assert!(error.to_string().ends_with(found), "{error}");
     }
@@ -116,7 +125,7 @@ fn entries_that_are_too_large_are_skipped() {
     lengths.sort_unstable();
     assert!(lengths[0] < lengths[1] && lengths[1] < lengths[2], "{lengths:?}");
     let to = Fixture::with(StoreOptions::new().with_max_bytes(lengths[1]));
-    let report = to.store.import(archive_of(&filled().store).as_slice()).unwrap();
+    let report = to.store.import(archive_of(&filled().store).as_slice(), |_| true).unwrap();
     assert_eq!(report, ImportReport { imported: 1, too_large: 1, complete: true, ..ImportReport::default() });
     assert_eq!(on_disk(&to.dir).0, 1, "the second one took the place of the first");
 }
@@ -125,7 +134,7 @@ fn entries_that_are_too_large_are_skipped() {
 #[test]
 fn entries_that_are_evicted_again_are_not_counted() {
     let to = Fixture::with(StoreOptions::new().with_max_entries(2));
-    let report = to.store.import(archive_of(&filled().store).as_slice()).unwrap();
+    let report = to.store.import(archive_of(&filled().store).as_slice(), |_| true).unwrap();
     assert_eq!(report, ImportReport { imported: 2, complete: true, ..ImportReport::default() });
     assert_eq!((on_disk(&to.dir).0, right_entries(&to.store)), (2, 2));
 }

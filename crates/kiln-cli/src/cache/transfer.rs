@@ -1,11 +1,12 @@
 //! `kiln cache export` and `kiln cache import`.
 
+use super::stored::field;
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
 use crate::new_file::NewFile;
 use crate::terminal::{Report, count, plain};
-use kiln::Bytes;
 use kiln::store::{ExportReport, ImportReport};
+use kiln::{Bytes, KernelKey, NATIVE_DRIVER};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -20,7 +21,7 @@ Exit status:
   1  the cache cannot be read, or the file not written
   2  the command line was not understood";
 
-/// Writes all stored kernels into one file.
+/// Writes stored kernels into one file: those for drivers. Machine code of the CPU device stays here, and is compiled again elsewhere.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXPORT_EXAMPLES)]
 pub(super) struct ExportArgs {
@@ -37,7 +38,8 @@ Exit status:
   1  the file is damaged, or something could not be stored
   2  the command line was not understood";
 
-/// Stores the kernels of a file.
+/// Stores the kernels of a file: those for drivers. Machine code of the CPU device is left out, whoever put it in: it would run in
+/// your processes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = IMPORT_EXAMPLES)]
 pub(super) struct ImportArgs {
@@ -51,6 +53,8 @@ pub(super) struct Exported {
     file: String,
     #[serde(flatten)]
     report: ExportReport,
+    /// Kernels of the CPU device, which stay here.
+    refused: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,16 +69,33 @@ pub(super) fn export(dir: &KernelDir, args: &ExportArgs) -> Fallible<Exported> {
     // An archive of nothing is one too.
     let store = dir.open()?;
     let mut file = NewFile::create(&args.file)?;
-    let report = store.export(BufWriter::new(&mut file), |_| true)?;
+    let mut refused = 0;
+    let report = store.export(BufWriter::new(&mut file), |entry| {
+        let stays = is_machine_code(&entry.key);
+        refused += u64::from(stays);
+        !stays
+    })?;
     file.commit()?;
-    Ok(Exported { directory: dir.path().display().to_string(), file: args.file.display().to_string(), report })
+    let (directory, file) = (dir.path().display().to_string(), args.file.display().to_string());
+    Ok(Exported { directory, file, report, refused })
 }
 
 pub(super) fn import(dir: &KernelDir, args: &ImportArgs) -> Fallible<Imported> {
     let file = args.file.display().to_string();
     let reader = File::open(&args.file).map_err(|error| format!("cannot read {file}: {error}"))?;
-    let report = dir.open()?.import(BufReader::new(reader)).map_err(|error| format!("{file}: {error}"))?;
+    let report = dir.open()?.import(BufReader::new(reader), |key| !is_machine_code(key));
+    let report = report.map_err(|error| format!("{file}: {error}"))?;
     Ok(Imported { directory: dir.path().display().to_string(), file, report })
+}
+
+/// Whether an entry would be loaded by a CPU device, which runs what it loads as it is.
+fn is_machine_code(key: &[u8]) -> bool {
+    KernelKey::decode(key).is_ok_and(|key| field(&key, "driver") == NATIVE_DRIVER)
+}
+
+/// How many kernels of the CPU device were left out, as reports say it.
+fn machine_code(refused: u64) -> String {
+    if refused == 0 { String::new() } else { format!("; {refused} of machine code, left out") }
 }
 
 impl Imported {
@@ -88,14 +109,19 @@ impl Report for Exported {
     fn text(&self) -> String {
         let ExportReport { entries, bytes, skipped } = self.report;
         let skipped = if skipped == 0 { String::new() } else { format!("; {skipped} bad, left out") };
+        let refused = machine_code(self.refused);
         let (entries, bytes) = (count(entries, "kernel"), Bytes(bytes));
-        format!("wrote {entries} ({bytes}) from {} to {}{skipped}\n", plain(&self.directory), plain(&self.file))
+        format!(
+            "wrote {entries} ({bytes}) from {} to {}{skipped}{refused}\n",
+            plain(&self.directory),
+            plain(&self.file)
+        )
     }
 }
 
 impl Report for Imported {
     fn text(&self) -> String {
-        let ImportReport { imported, damaged, too_large, complete } = self.report;
+        let ImportReport { imported, damaged, too_large, refused, complete } = self.report;
         let imported = count(imported, "kernel");
         let mut out = format!("stored {imported} of {} in {}", plain(&self.file), plain(&self.directory));
         if damaged > 0 {
@@ -104,6 +130,7 @@ impl Report for Imported {
         if too_large > 0 {
             out.push_str(&format!("; {too_large} too large, left out"));
         }
+        out.push_str(&machine_code(refused));
         if !complete {
             out.push_str("; the file is cut or damaged, and what came after is lost");
         }
@@ -124,15 +151,16 @@ mod tests {
         let good = ImportReport { imported: 5, complete: true, ..ImportReport::default() };
         assert_eq!(imported(good).text(), "stored 5 kernels of kernels.kiln in /cache\n");
         assert!(imported(good).is_whole());
-        let bad = ImportReport { imported: 1, damaged: 2, too_large: 3, complete: false };
-        let left_out =
-            "2 damaged, left out; 3 too large, left out; the file is cut or damaged, and what came after is lost";
+        let bad = ImportReport { imported: 1, damaged: 2, too_large: 3, refused: 4, complete: false };
+        let left_out = "2 damaged, left out; 3 too large, left out; 4 of machine code, left out; \
+            the file is cut or damaged, and what came after is lost";
         assert_eq!(imported(bad).text(), format!("stored 1 kernel of kernels.kiln in /cache; {left_out}\n"));
         for report in [bad, ImportReport { damaged: 1, ..good }, ImportReport { complete: false, ..good }] {
             assert!(!imported(report).is_whole());
         }
         let report = ExportReport { entries: 2, bytes: 2048, skipped: 1 };
-        let exported = Exported { directory: "/cache".to_string(), file: "a".to_string(), report };
-        assert_eq!(exported.text(), "wrote 2 kernels (2 KiB) from /cache to a; 1 bad, left out\n");
+        let exported = Exported { directory: "/cache".to_string(), file: "a".to_string(), report, refused: 3 };
+        let left_out = "1 bad, left out; 3 of machine code, left out";
+        assert_eq!(exported.text(), format!("wrote 2 kernels (2 KiB) from /cache to a; {left_out}\n"));
     }
 }
