@@ -24,18 +24,32 @@ pub(super) struct Bound<'a> {
     file: Option<NewFile>,
 }
 
+impl Bound<'_> {
+    /// How many elements of the kernel the array has.
+    fn elements(&self) -> u64 {
+        self.shape[..self.shape.len().saturating_sub(self.element.axes.len())].iter().product()
+    }
+}
+
 /// Makes a buffer for each place: with its array, or with zeros.
 pub(super) fn upload<'a>(device: &Device, plan: &Plan<'a>) -> Fallible<Vec<Bound<'a>>> {
-    plan.buffers.iter().map(|place| upload_one(device, plan, place)).collect()
+    let is_given = |place: &&Place<'a>| place.input.is_some() || plan.fill.is_none();
+    let given = plan.buffers.iter().filter(is_given).map(|place| upload_one(device, plan, place));
+    let mut bound: Vec<Bound<'a>> = given.collect::<Fallible<_>>()?;
+    // Others are most often as long as what is given.
+    let longest = bound.iter().map(Bound::elements).max().unwrap_or(0);
+    for place in plan.buffers.iter().filter(|place| !is_given(place)) {
+        let count = plan.fill.unwrap_or(0).max(longest);
+        let filled = filled(device, place, Element::of(place.binding), count);
+        bound.push(filled.map_err(|error| format!("binding {}: {error}", place.binding))?);
+    }
+    Ok(bound)
 }
 
 fn upload_one<'a>(device: &Device, plan: &Plan<'a>, place: &Place<'a>) -> Fallible<Bound<'a>> {
     let binding = place.binding;
     let in_context = |error: String| format!("binding {binding}: {error}");
     let element = Element::of(binding);
-    if let (None, Some(count)) = (place.input, plan.fill) {
-        return filled(device, place, element, count).map_err(|error| in_context(error.to_string()).into());
-    }
     let (scalar, shape, data) = match place.input {
         Some(path) => {
             let (scalar, array) = read(path).map_err(in_context)?;

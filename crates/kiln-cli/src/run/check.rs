@@ -1,6 +1,7 @@
 //! `kiln check`: one kernel from a file, run by the sanitizer.
 
-use super::dims::{Dims, Workgroups};
+use super::dims::Workgroups;
+use super::problem::{Problem, Request};
 use super::{arrays, launch, plan::Plan, value};
 use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, Report, count, plain};
@@ -13,8 +14,8 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  kiln check reduce.wgsl                                  some work-groups, with numbers made up for what they read
-  kiln check saxpy.wgsl --size 1000 --value alpha=2
+  kiln check reduce.wgsl                                  some workgroups, with numbers made up for what they read
+  kiln check saxpy.wgsl --size 1000 --value alpha=2       the last workgroup is not whole: faults at the edge show
   kiln check blur.wgsl --in from=image.npy --size 640x480 --constant RADIUS=3
   kiln check scan.wgsl --workgroups 4 --shape x=1000 --json
 
@@ -29,9 +30,10 @@ const COULD_NOT_RUN: u8 = 2;
 /// Runs a kernel written in WGSL on the processor, and says what is wrong with it.
 ///
 /// Finds indices out of bounds, races between invocations, reads of workgroup memory and of variables that nothing was written
-/// to, barriers that not all invocations reach, and NaN made of numbers; each with its line, the variable, the index and the
-/// invocations. What the command line does not give is made up: numbers that count up in buffers, as many as there are
-/// invocations, the length of the problem in whole numbers, 1 in others.
+/// to, barriers that not all invocations reach, and NaN made of numbers that is written or decides something; each with its line,
+/// the variable, the index and the invocations. What the command line does not give is made up: two workgroups along each axis
+/// that a workgroup has, numbers that count up in buffers, as many as there are invocations or as the longest array has, the length of the problem in whole
+/// numbers, 1 in others.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,23 +42,8 @@ pub(crate) struct Args {
     kernel: PathBuf,
     #[command(flatten)]
     source: SourceArgs,
-    /// The array that a buffer begins with: f16, f32, i32 or u32, as the kernel has it. May be given several times.
-    #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
-    inputs: Vec<Named<PathBuf>>,
-    /// The shape of a buffer in elements: `y=10x20`. May be given several times.
-    #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
-    shapes: Vec<Named<Dims>>,
-    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. May be given several
-    /// times.
-    #[arg(long = "value", value_name = "UNIFORM=NUMBER", value_parser = Named::<String>::parse)]
-    values: Vec<Named<String>>,
-    /// The problem: 1000, or 64x32 for x and y, or x, y and z. The kernel runs at least once for each item.
-    #[arg(long, value_name = "ITEMS")]
-    size: Option<Dims>,
-    /// Or how many workgroups run, along x, y and z: `4,1,1`. Two along each axis that a workgroup has, unless one of these
-    /// is given.
-    #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
-    workgroups: Option<Workgroups>,
+    #[command(flatten)]
+    problem: Problem,
     /// Write one JSON object with the fields `format`, `kernel`, `entry`, `made_up` and `findings`.
     #[arg(long)]
     json: bool,
@@ -83,8 +70,9 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     let device = settings::open_cpu_with(settings::cpu_options()?.sanitized(true))?;
     let kernel = device.kernel(source)?;
     let wants = kernel.reflection();
-    let (problem, mut made_up) = args.complete(wants);
-    let plan = Plan::new(kernel.name(), wants, &problem)?;
+    let (problem, items, mut made_up) = args.complete(wants);
+    let request = Request { kernel: &args.kernel, problem: &problem, outputs: &[], fill: Some(items) };
+    let plan = Plan::new(kernel.name(), wants, request)?;
     let mut bound = arrays::upload(&device, &plan)?;
     for bound in bound.iter().filter(|bound| bound.place.input.is_none()) {
         made_up.push(format!("{} of {} bytes", bound.place.binding.name, bound.buffer.bytes()));
@@ -92,28 +80,28 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     launch(&kernel, &plan, &mut bound)?;
     let findings = device.take_findings();
     let findings = findings.into_iter().map(|finding| FindingReport::new(finding, &text)).collect();
-    Ok(CheckReport { kernel: kernel.name().to_string(), entry: wants.entry.clone(), made_up, findings })
+    let has_edges = args.problem.grid().is_some();
+    Ok(CheckReport { kernel: kernel.name().to_string(), entry: wants.entry.clone(), made_up, findings, has_edges })
 }
 
 impl Args {
-    /// The command line of `kiln run` for this kernel, with what is not given made up, and what that is.
-    fn complete(&self, kernel: &Reflection) -> (super::Args, Vec<String>) {
+    /// The problem with what is not given made up, how many items it has, and what was made up.
+    fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<String>) {
         let mut made_up = Vec::new();
-        let mut workgroups = self.workgroups;
-        if self.size.is_none() && workgroups.is_none() {
+        let mut problem = self.problem.clone();
+        if problem.grid().is_none() {
             let [x, y, z] = kernel.workgroup_size;
             let count = [2, 1 + u32::from(y > 1), 1 + u32::from(z > 1)];
-            workgroups = Some(Workgroups(count));
+            problem.workgroups = Some(Workgroups(count));
             made_up.push(format!("{}x{}x{} workgroups of {x}x{y}x{z}", count[0], count[1], count[2]));
         }
-        let extent: [u64; 3] = match (&self.size, workgroups) {
+        let extent: [u64; 3] = match (&problem.size, problem.workgroups) {
             (Some(size), _) => size.extent().into(),
             (None, Some(Workgroups(count))) => {
                 std::array::from_fn(|axis| u64::from(count[axis]) * u64::from(kernel.workgroup_size[axis]))
             }
             (None, None) => [1; 3],
         };
-        let mut values = self.values.clone();
         let uniforms = kernel.bindings.iter().filter(|binding| binding.kind == BindingKind::Value);
         let names = uniforms.flat_map(|binding| match &binding.members[..] {
             [] => vec![(binding.name.clone(), &binding.type_name)],
@@ -123,27 +111,14 @@ impl Args {
         });
         for (name, type_name) in names {
             // A struct as a whole is refused where it is given.
-            let is_given = self.values.iter().any(|given| given.name == name);
-            if let (false, Some(value)) = (is_given, value::make_up(type_name, extent)) {
+            let is_given = self.problem.values.iter().any(|given| given.name == name);
+            if let (false, Some(value)) = (is_given, value::make_up(&name, type_name, extent)) {
                 made_up.push(format!("{name} = {value}"));
-                values.push(Named { name, value });
+                problem.values.push(Named { name, value });
             }
         }
         let items = extent.iter().fold(1u64, |items, length| items.saturating_mul(*length));
-        let problem = super::Args {
-            kernel: self.kernel.clone(),
-            device: None,
-            source: self.source.clone(),
-            inputs: self.inputs.clone(),
-            outputs: Vec::new(),
-            shapes: self.shapes.clone(),
-            values,
-            size: self.size.clone(),
-            workgroups,
-            json: self.json,
-            fill: Some(items),
-        };
-        (problem, made_up)
+        (problem, items, made_up)
     }
 }
 
@@ -155,6 +130,9 @@ struct CheckReport {
     /// What the command line did not give.
     made_up: Vec<String>,
     findings: Vec<FindingReport>,
+    /// Whether the problem may end inside of a workgroup; one that is made up does not.
+    #[serde(skip)]
+    has_edges: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -219,6 +197,7 @@ impl Report for CheckReport {
             made_up => format!("; made up: {}", plain(&made_up.join(", "))),
         };
         let found = match self.findings.len() {
+            0 if !self.has_edges => "nothing was found in whole workgroups (`--size` gives others)".to_string(),
             0 => "nothing was found".to_string(),
             number => format!("{} found", count(number as u64, "fault")),
         };
@@ -252,6 +231,7 @@ mod tests {
             entry: "main".to_string(),
             made_up: made_up.iter().map(ToString::to_string).collect(),
             findings: findings.into_iter().map(|finding| FindingReport::new(finding, "a\n  y = x[i];\n")).collect(),
+            has_edges: true,
         };
         assert_eq!(
             report(vec![finding], &["n = 8", "x of 16 bytes"]).text(),

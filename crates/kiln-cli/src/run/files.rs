@@ -1,6 +1,6 @@
 //! Whether the files of a command line keep out of each other's way.
 
-use super::Args;
+use super::problem::Request;
 use crate::Fallible;
 use crate::new_file::resolve;
 use crate::source_args::Named;
@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// Refuses an output in the place of another output, of the kernel, or of an array that only other buffers begin with: one
 /// of the two would be lost. Places are compared, because a place has many names.
-pub(super) fn check(args: &Args) -> Fallible<()> {
-    let (kernel, inputs, outputs) = (place(&args.kernel), places(&args.inputs), places(&args.outputs));
+pub(super) fn check(request: Request<'_>) -> Fallible<()> {
+    let (kernel, inputs) = (place(request.kernel), places(&request.problem.inputs));
+    let outputs = places(request.outputs);
     for (position, (name, here)) in outputs.iter().enumerate() {
         let at = |places: &[(&str, PathBuf)]| {
             places.iter().filter(|(_, there)| there == here).map(|(name, _)| (*name).to_string()).collect::<Vec<_>>()
@@ -21,7 +22,7 @@ pub(super) fn check(args: &Args) -> Fallible<()> {
             (_, [other, ..]) if !readers.iter().any(|reader| reader == name) => format!("the input of `{other}`"),
             _ => continue,
         };
-        let file = args.outputs[position].value.display();
+        let file = request.outputs[position].value.display();
         return Err(format!("output `{name}` expected a file of its own, found {file}, which is {other}").into());
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! `kiln run`: one kernel from a file, on arrays from files, once.
 //!
-//! `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `files` keeps them
+//! `problem`, `dims` and `value` read what the command line says, `plan` holds it against what the kernel wants, `files` keeps them
 //! from being lost, `arrays` moves data between files and the device and `element` knows how each of them has it, `report`
 //! tells what happened. `check` is `kiln check`, which gives a kernel the same, and makes up what is missing.
 
@@ -10,6 +10,7 @@ mod dims;
 mod element;
 mod files;
 mod plan;
+mod problem;
 mod report;
 mod value;
 
@@ -19,9 +20,9 @@ use crate::source_args::{Named, SourceArgs};
 use crate::terminal::{self, micros};
 use arrays::Bound;
 pub(crate) use dims::Dims;
-use dims::Workgroups;
-use kiln::{Grid, Kernel, Origin};
+use kiln::{Kernel, Origin};
 use plan::Plan;
+use problem::{Problem, Request};
 use report::{DeviceReport, KernelReport, RunReport};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,35 +56,16 @@ pub(crate) struct Args {
     device: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
-    /// The array that a buffer begins with: f16, f32, i32 or u32, as the kernel has it. May be given several times.
-    #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
-    inputs: Vec<Named<PathBuf>>,
+    #[command(flatten)]
+    problem: Problem,
     /// The file for what is in a buffer after the run. A buffer without `--in` begins as zeros, with one element for each
     /// item of `--size`. An odd number of f16 is padded with one, which `arrayLength` counts and the file does not have. May
     /// be given several times.
     #[arg(long = "out", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     outputs: Vec<Named<PathBuf>>,
-    /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec3<f32>`)
-    /// adds an axis of its length, a matrix adds its columns and its rows. May be given several times.
-    #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
-    shapes: Vec<Named<Dims>>,
-    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. May be given several
-    /// times.
-    #[arg(long = "value", value_name = "UNIFORM=NUMBER", value_parser = Named::<String>::parse)]
-    values: Vec<Named<String>>,
-    /// The problem: 1000, or 64x32 for x and y, or x, y and z. The kernel runs at least once for each item. x is the last
-    /// axis of an array that gets its shape from this.
-    #[arg(long, value_name = "ITEMS")]
-    size: Option<Dims>,
-    /// Or how many workgroups run, along x, y and z: `4,1,1`.
-    #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
-    workgroups: Option<Workgroups>,
     /// Write one JSON object with the fields `format`, `kernel`, `device`, `run_us` and `outputs`.
     #[arg(long)]
     json: bool,
-    /// How many elements buffers get that are given none, where they are filled and not refused.
-    #[arg(skip)]
-    fill: Option<u64>,
 }
 
 /// Runs the command.
@@ -98,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     {
         warn_not_kept(&fault);
     }
-    let plan = Plan::new(kernel.name(), kernel.reflection(), args)?;
+    let plan = Plan::new(kernel.name(), kernel.reflection(), args.request())?;
     let mut bound = arrays::upload(&device, &plan)?;
     let run_time = launch(&kernel, &plan, &mut bound)?;
     let outputs = arrays::download(bound)?;
@@ -135,12 +117,7 @@ fn launch(kernel: &Kernel, plan: &Plan<'_>, bound: &mut [Bound<'_>]) -> Fallible
 }
 
 impl Args {
-    /// The grid of the command line; `None` where it says nothing.
-    fn grid(&self) -> Option<Grid> {
-        match (&self.size, &self.workgroups) {
-            (Some(size), _) => Some(Grid::over(size.extent())),
-            (None, Some(Workgroups(count))) => Some(Grid::workgroups(*count)),
-            (None, None) => None,
-        }
+    fn request(&self) -> Request<'_> {
+        Request { kernel: &self.kernel, problem: &self.problem, outputs: &self.outputs, fill: None }
     }
 }

@@ -1,6 +1,8 @@
 //! What the command line gives, held against what the kernel wants. Reads no file and opens no device.
 
-use super::{Args, dims::Dims, files, value};
+use super::dims::Dims;
+use super::problem::{Problem, Request};
+use super::{files, value};
 use crate::Fallible;
 use crate::source_args::{Named, repeated};
 use crate::terminal::table;
@@ -33,30 +35,31 @@ pub(super) struct Place<'a> {
 
 impl<'a> Plan<'a> {
     /// Holds the arguments against the kernel. Everything that is missing is in one error.
-    pub(super) fn new(name: &str, kernel: &'a Reflection, args: &'a Args) -> Fallible<Self> {
-        if let Some(size) = &args.size {
+    pub(super) fn new(name: &str, kernel: &'a Reflection, request: Request<'a>) -> Fallible<Self> {
+        let problem = request.problem;
+        if let Some(size) = &problem.size {
             size.check_problem().map_err(|error| format!("`--size`: {error}"))?;
         }
-        check_names(kernel, args)?;
-        files::check(args)?;
-        let values = args.values.iter().map(|given| parse_value(kernel, given)).collect::<Fallible<Vec<_>>>()?;
+        check_names(kernel, request)?;
+        files::check(request)?;
+        let values = problem.values.iter().map(|given| parse_value(kernel, given)).collect::<Fallible<Vec<_>>>()?;
         let visible = || kernel.bindings.iter().filter(|binding| binding.kind != BindingKind::Grid);
         let places: Vec<Place<'_>> =
-            visible().filter(|binding| binding.kind.is_buffer()).map(|b| place(b, args)).collect();
+            visible().filter(|binding| binding.kind.is_buffer()).map(|b| place(b, request)).collect();
         let mut missing: Vec<Vec<String>> = Vec::new();
         for binding in visible() {
             match places.iter().find(|place| place.binding.name == binding.name) {
-                Some(place) => missing.extend(missing_of_buffer(place, args)),
-                None => missing.extend(missing_of_value(binding, args)),
+                Some(place) => missing.extend(missing_of_buffer(place, request)),
+                None => missing.extend(missing_of_value(binding, problem)),
             }
         }
-        let grid = args.grid();
+        let grid = problem.grid();
         if grid.is_none() {
             missing.push(["the problem", "--size ITEMS, or --workgroups X,Y,Z"].map(str::to_string).to_vec());
         }
         match grid {
             Some(grid) if missing.is_empty() => {
-                Ok(Self { buffers: places, values, grid, size: args.size.as_ref(), fill: args.fill })
+                Ok(Self { buffers: places, values, grid, size: problem.size.as_ref(), fill: request.fill })
             }
             _ => Err(format!("kernel `{name}` wants more than it was given:\n{}", indented(&missing)).into()),
         }
@@ -69,10 +72,11 @@ fn indented(rows: &[Vec<String>]) -> String {
 }
 
 /// Whether every name is one of a buffer that takes what it is given, once.
-fn check_names(kernel: &Reflection, args: &Args) -> Fallible<()> {
+fn check_names(kernel: &Reflection, request: Request<'_>) -> Fallible<()> {
+    let Request { problem, outputs, .. } = request;
     let files = |given: &[Named<std::path::PathBuf>]| given.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
-    let shapes = args.shapes.iter().map(|named| named.name.clone()).collect();
-    for (option, names) in [("--in", files(&args.inputs)), ("--out", files(&args.outputs)), ("--shape", shapes)] {
+    let shapes = problem.shapes.iter().map(|named| named.name.clone()).collect();
+    for (option, names) in [("--in", files(&problem.inputs)), ("--out", files(outputs)), ("--shape", shapes)] {
         for name in &names {
             let (_, binding) =
                 kernel.find(name.as_str().into()).map_err(|error| error.context(format!("`{option}`")))?;
@@ -89,7 +93,7 @@ fn check_names(kernel: &Reflection, args: &Args) -> Fallible<()> {
             }
         }
     }
-    if let Some(name) = repeated(args.values.iter().map(|named| &named.name)) {
+    if let Some(name) = repeated(problem.values.iter().map(|named| &named.name)) {
         return Err(format!("value `{name}` expected `--value` once, found it twice").into());
     }
     Ok(())
@@ -123,12 +127,12 @@ fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible
     Ok((name, value))
 }
 
-fn place<'a>(binding: &'a Binding, args: &'a Args) -> Place<'a> {
+fn place<'a>(binding: &'a Binding, request: Request<'a>) -> Place<'a> {
     Place {
         binding,
-        input: find(&args.inputs, &binding.name).map(AsRef::as_ref),
-        output: find(&args.outputs, &binding.name).map(AsRef::as_ref),
-        shape: find(&args.shapes, &binding.name),
+        input: find(&request.problem.inputs, &binding.name).map(AsRef::as_ref),
+        output: find(request.outputs, &binding.name).map(AsRef::as_ref),
+        shape: find(&request.problem.shapes, &binding.name),
     }
 }
 
@@ -137,17 +141,17 @@ fn find<'a, T>(given: &'a [Named<T>], name: &str) -> Option<&'a T> {
 }
 
 /// What a buffer lacks: what it is, and what to write.
-fn missing_of_buffer(place: &Place<'_>, args: &Args) -> Option<Vec<String>> {
+fn missing_of_buffer(place: &Place<'_>, request: Request<'_>) -> Option<Vec<String>> {
     let Place { binding, input, output, shape } = place;
     let name = &binding.name;
     let hint = match binding.kind {
-        _ if input.is_some() || args.fill.is_some() => return None,
+        _ if input.is_some() || request.fill.is_some() => return None,
         BindingKind::Read => format!("--in {name}=FILE.npy"),
         // Its elements are structs, which no array file has.
         _ if binding.scalar.is_none() => format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy"),
         _ if output.is_none() && shape.is_none() => format!("--in {name}=FILE.npy, or --out {name}=FILE.npy, or both"),
         // A length that neither the kernel, nor the problem, nor the user says.
-        _ if binding.stride_bytes.is_some() && shape.is_none() && args.workgroups.is_some() => {
+        _ if binding.stride_bytes.is_some() && shape.is_none() && request.problem.workgroups.is_some() => {
             format!("--shape {name}=LENGTH")
         }
         _ => return None,
@@ -155,8 +159,8 @@ fn missing_of_buffer(place: &Place<'_>, args: &Args) -> Option<Vec<String>> {
     Some(vec![binding.to_string(), hint])
 }
 
-fn missing_of_value(binding: &Binding, args: &Args) -> Vec<Vec<String>> {
-    let is_missing = |name: &str| find(&args.values, name).is_none();
+fn missing_of_value(binding: &Binding, problem: &Problem) -> Vec<Vec<String>> {
+    let is_missing = |name: &str| find(&problem.values, name).is_none();
     let row = |what: String, name: &str, type_name: &str| {
         let hint = value::placeholder(type_name).map(|numbers| format!("--value {name}={numbers}"));
         vec![what, hint.unwrap_or_else(|| "cannot be given here, only numbers and vectors can".to_string())]
@@ -172,6 +176,7 @@ fn missing_of_value(binding: &Binding, args: &Args) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Args;
     use super::*;
     use clap::Parser;
     use kiln::Scalar;
@@ -224,7 +229,7 @@ mod tests {
     /// The error of a command line, or what would be done.
     fn outcome(line: &str) -> String {
         let args = Line::try_parse_from(["kiln", "k.wgsl"].into_iter().chain(line.split_whitespace())).unwrap().args;
-        match Plan::new("k.wgsl", &kernel(), &args) {
+        match Plan::new("k.wgsl", &kernel(), args.request()) {
             Ok(plan) => format!("{:?}", plan.buffers.iter().map(|place| &place.binding.name).collect::<Vec<_>>()),
             Err(error) => error.to_string(),
         }
@@ -269,7 +274,7 @@ mod tests {
         kernel.bindings.retain(|binding| ["y", "n"].contains(&binding.name.as_str()));
         let line = ["kiln", "k.wgsl", "--shape", "y=5", "--value", "n=1", "--size", "8x2"];
         let args = Line::try_parse_from(line).unwrap().args;
-        let plan = Plan::new("k.wgsl", &kernel, &args).unwrap();
+        let plan = Plan::new("k.wgsl", &kernel, args.request()).unwrap();
         assert_eq!((plan.buffers.len(), plan.values.len(), plan.grid), (1, 1, Grid::over((8, 2))));
         assert!(plan.buffers[0].input.is_none() && plan.buffers[0].output.is_none());
     }

@@ -29,11 +29,17 @@ pub(super) fn placeholder(type_name: &str) -> Option<String> {
 }
 
 /// A value for a uniform that is given none: the length of the problem along x, y and z where it is whole, and 1 where not; `None` as
-/// [`placeholder`].
-pub(super) fn make_up(type_name: &str, extent: [u64; 3]) -> Option<String> {
+/// [`placeholder`]. A single number has the axis that its name speaks of.
+pub(super) fn make_up(name: &str, type_name: &str, extent: [u64; 3]) -> Option<String> {
     let (scalar, count) = shape_of(type_name)?;
+    let name = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase();
+    let first = match count {
+        1 if name == "h" || name.contains("height") || name.contains("row") || name.ends_with('y') => 1,
+        1 if name.contains("depth") || name.contains("layer") || name.ends_with('z') => 2,
+        _ => 0,
+    };
     let number = |place: usize| match scalar {
-        "i32" | "u32" => extent.get(place).copied().unwrap_or(1).min(i32::MAX as u64).to_string(),
+        "i32" | "u32" => extent.get(first + place).copied().unwrap_or(1).min(i32::MAX as u64).to_string(),
         _ => "1".to_string(),
     };
     Some((0..count).map(number).collect::<Vec<_>>().join(","))
@@ -104,9 +110,20 @@ mod tests {
         assert_eq!(placeholder("u32").as_deref(), Some("NUMBER"));
         assert_eq!(placeholder("vec2<f32>").as_deref(), Some("NUMBER,NUMBER"));
         assert_eq!(placeholder("mat2x2<f32>"), None);
-        assert_eq!(make_up("u32", [8, 4, 1]).as_deref(), Some("8"));
-        assert_eq!(make_up("vec4<i32>", [8, 4, 2]).as_deref(), Some("8,4,2,1"));
-        assert_eq!(make_up("vec2<f32>", [8, 4, 1]).as_deref(), Some("1,1"));
-        assert_eq!(make_up("Params", [8, 4, 1]), None);
+        let table = [
+            ("n", "u32", Some("8")),
+            ("params.width", "u32", Some("8")),
+            ("params.height", "i32", Some("4")),
+            ("image.size", "vec2<u32>", Some("8,4")),
+            ("rows", "vec2<u32>", Some("8,4")),
+            ("size_z", "u32", Some("2")),
+            ("v", "vec4<i32>", Some("8,4,2,1")),
+            ("height", "f32", Some("1")),
+            ("v", "vec2<f32>", Some("1,1")),
+            ("params", "Params", None),
+        ];
+        for (name, type_name, expected) in table {
+            assert_eq!(make_up(name, type_name, [8, 4, 2]).as_deref(), expected, "{name}");
+        }
     }
 }

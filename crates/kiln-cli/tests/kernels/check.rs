@@ -27,7 +27,7 @@ fn a_race_is_told_as_text_and_as_json() {
     assert_eq!(
         ran.out,
         "race.wgsl:10:30: race: invocation (2, 0, 0) of work-group (0, 0, 0) reads `part[1]`, which invocation (1, 0, 0) of work-group \
-         (0, 0, 0) wrote in line 10, and no `workgroupBarrier` is in between (4 times)\n    if (l > 0u) { part[l] += part[l - 1u]; }\n\
+         (0, 0, 0) wrote in line 10, and no `workgroupBarrier` is in between, nor are these accesses atomic (4 times)\n    if (l > 0u) { part[l] += part[l - 1u]; }\n\
          kernel race.wgsl: 1 fault found; made up: 2x1x1 workgroups of 4x1x1, params.n = 8, params.scale = 1, x of 32 bytes, y of 32 \
          bytes\n"
     );
@@ -56,4 +56,75 @@ fn a_sound_kernel_is_told_to_be_one_and_a_broken_one_does_not_run() {
         assert_eq!(ran.code, Some(2), "{line}: {}", ran.out);
         assert!(ran.err.starts_with("error: "), "{line}: {}", ran.err);
     }
+}
+
+const STENCIL: &str = "struct Params { width: u32, height: u32 }
+@group(0) @binding(0) var<storage, read> image: array<f32>;
+@group(0) @binding(1) var<storage, read_write> blurred: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+@compute @workgroup_size(8, 8)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= params.width || id.y >= params.height) { return; }
+    let y = min(id.y + 1u, params.height);
+    blurred[id.y * params.width + id.x] = image[y * params.width + id.x];
+}
+";
+
+const SOFTMAX: &str = "@group(0) @binding(0) var<storage, read> scores: array<f32>;
+@group(0) @binding(1) var<storage, read_write> weights: array<f32>;
+@group(0) @binding(2) var<uniform> columns: u32;
+@compute @workgroup_size(4)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let first = id.x * columns;
+    if (first + columns > arrayLength(&scores)) { return; }
+    var sum = 0.0;
+    for (var i = 0u; i < columns; i++) { sum += exp(scores[first + i] - 1000.0); }
+    for (var i = 0u; i < columns; i++) { weights[first + i] = exp(scores[first + i] - 1000.0) / sum; }
+}
+";
+
+const EDGE: &str = "@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+var<workgroup> part: array<f32, 32>;
+@compute @workgroup_size(32)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    if (id.x < arrayLength(&x)) {
+        part[l] = x[id.x];
+        workgroupBarrier();
+        y[id.x] = part[l] + part[l ^ 1u];
+    }
+}
+";
+
+/// What is made up does not make faults: the height of a plane is not its width, and a buffer is as long as the array that is given.
+#[test]
+fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
+    let place = Place::new();
+    place.fixture("x.npy");
+    for (name, text) in [("stencil.wgsl", STENCIL), ("softmax.wgsl", SOFTMAX), ("edge.wgsl", EDGE)] {
+        fs::write(place.path(name), text).unwrap();
+    }
+    let table = [
+        ("check stencil.wgsl --size 30x20", vec![("out-of-bounds", 9, "image")]),
+        ("check softmax.wgsl --in scores=x.npy --value columns=10 --size 10", vec![("nan", 10, "weights")]),
+        ("check edge.wgsl --size 100", vec![("divergent-barrier", 6, "")]),
+    ];
+    for (line, expected) in table {
+        let ran = place.kiln(&format!("{line} --json"));
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{line}");
+        let report = ran.json();
+        let found: Vec<_> = (report["findings"].as_array().unwrap().iter())
+            .map(|finding| {
+                let variable = finding["variable"].as_str().unwrap_or_default();
+                (finding["kind"].as_str().unwrap(), finding["line"].as_u64().unwrap(), variable)
+            })
+            .collect();
+        assert_eq!(found, expected, "{line}: {}", ran.out);
+    }
+    // The made-up workgroups are whole, which is said.
+    let text = place.text("check edge.wgsl");
+    assert!(
+        text.starts_with("kernel edge.wgsl: nothing was found in whole workgroups (`--size` gives others); made up"),
+        "{text}"
+    );
 }

@@ -1,0 +1,52 @@
+//! What a kernel is given: the same for `kiln run` and `kiln check`.
+
+use super::dims::{Dims, Workgroups};
+use crate::source_args::Named;
+use kiln::Grid;
+use std::path::{Path, PathBuf};
+
+/// Arrays, numbers, and how often the kernel runs.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Problem {
+    /// The array that a buffer begins with: f16, f32, i32 or u32, as the kernel has it. May be given several times.
+    #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
+    pub(super) inputs: Vec<Named<PathBuf>>,
+    /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec3<f32>`)
+    /// adds an axis of its length, a matrix adds its columns and its rows. May be given several times.
+    #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
+    pub(super) shapes: Vec<Named<Dims>>,
+    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. May be given several
+    /// times.
+    #[arg(long = "value", value_name = "UNIFORM=NUMBER", value_parser = Named::<String>::parse)]
+    pub(super) values: Vec<Named<String>>,
+    /// The problem: 1000, or 64x32 for x and y, or x, y and z. The kernel runs at least once for each item. x is the last
+    /// axis of an array that gets its shape from this.
+    #[arg(long, value_name = "ITEMS")]
+    pub(super) size: Option<Dims>,
+    /// Or how many workgroups run, along x, y and z: `4,1,1`.
+    #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
+    pub(super) workgroups: Option<Workgroups>,
+}
+
+impl Problem {
+    /// The grid of the command line; `None` where it says nothing.
+    pub(super) fn grid(&self) -> Option<Grid> {
+        match (&self.size, &self.workgroups) {
+            (Some(size), _) => Some(Grid::over(size.extent())),
+            (None, Some(Workgroups(count))) => Some(Grid::workgroups(*count)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What is asked for with a problem.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    /// The file with the kernel.
+    pub(super) kernel: &'a Path,
+    pub(super) problem: &'a Problem,
+    /// Where buffers go after the run.
+    pub(super) outputs: &'a [Named<PathBuf>],
+    /// How many elements buffers get that are given none, where they are filled and not refused.
+    pub(super) fill: Option<u64>,
+}
