@@ -113,7 +113,11 @@ impl Samples {
         (arm.run)()?;
         let mut runs = 1;
         loop {
-            let took = timed(arm, runs)?;
+            let mut took = timed(arm, runs)?;
+            if took >= effort.sample {
+                // Once more: a thread that was put aside for a moment looks like long work.
+                took = took.min(timed(arm, runs)?);
+            }
             if took >= effort.sample {
                 let is_rewarmed = took < LONG_RUN;
                 return Ok(Self { runs, is_rewarmed, seconds: Vec::new(), spent: Duration::ZERO });
