@@ -72,6 +72,9 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     if let Some(step) = suite::bare("bare clippy", &["clippy"], &workspace::members(root)?) {
         step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
     }
+    // Alone: beside the program, which has kernels in any case, cargo would join its features.
+    let without_wgsl = ["clippy", "-p", "kiln", "-p", "kiln-cpu", "--no-default-features", "--all-targets"];
+    Step::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
     Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
     if with_tests {
         suite::run(root, &[])?;

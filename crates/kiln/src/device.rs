@@ -229,6 +229,7 @@ impl Device {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "wgsl")]
     pub fn take_findings(&self) -> Vec<kiln_cpu::Finding> {
         kiln_cpu::take_findings(&self.0.runtime)
     }

@@ -35,11 +35,14 @@
 //! loads for each submission while nobody does.
 //!
 //! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
+//!
+//! `wgsl` (on by default): kernels in WGSL on the CPU device, and the sanitizer that watches them. Without it they need a GPU, and
+//! nothing of Cranelift is built, which takes minutes.
 
 #![forbid(unsafe_code)]
 
 /// The examples of the project's README, compiled with the documentation tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "wgsl"))]
 #[doc = include_str!("../../../README.md")]
 struct ReadmeExamples;
 
@@ -60,7 +63,9 @@ pub use choice::{Choice, Rejection};
 pub use device::Device;
 pub use half::{bf16, f16};
 pub use kiln_cache::CacheMetrics;
-pub use kiln_cpu::{CpuOptions, Finding, FindingKind, Invocation, SimdLevel};
+pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
+#[cfg(feature = "wgsl")]
+pub use kiln_cpu::{Finding, FindingKind, Invocation};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;
 /// What ops and kernels of one's own are made of, and plans.

@@ -27,13 +27,15 @@ static SUBJECTS: LazyLock<Vec<Subject>> = LazyLock::new(|| {
         takes_wgsl: false,
         lacks_f16: false,
     };
-    // Kernels of an older build must not take the place of those under test.
-    let as_wgsl = cpu_options().threads(2).plans_as_wgsl(true).kernels(KernelCacheOptions::new().without_disk());
     let mut subjects = vec![
         cpu("cpu", cpu_options().threads(2)),
         cpu("cpu without vectors", CpuOptions::new().threads(2).simd(SimdLevel::Scalar)),
-        Subject { takes_wgsl: true, ..cpu("cpu with plans as WGSL", as_wgsl) },
     ];
+    if cfg!(feature = "wgsl") {
+        // Kernels of an older build must not take the place of those under test.
+        let as_wgsl = cpu_options().threads(2).plans_as_wgsl(true).kernels(KernelCacheOptions::new().without_disk());
+        subjects.push(Subject { takes_wgsl: true, ..cpu("cpu with plans as WGSL", as_wgsl) });
+    }
     subjects.extend(gpus());
     subjects
 });

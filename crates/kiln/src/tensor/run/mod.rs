@@ -137,9 +137,10 @@ pub(super) fn allocate_elements(device: &Device, ty: &TensorType) -> Result<Buff
     allocate(device, ty.bytes())
 }
 
-/// An error where the elements of a tensor are more than a kernel sees of a buffer at once.
+/// An error where the elements of a tensor are more than a kernel sees of a buffer at once; a native one sees all of it.
 fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
-    let (bytes, most) = (ty.bytes(), device.info().limits.max_binding_bytes);
+    let (bytes, limits) = (ty.bytes(), &device.info().limits);
+    let most = if kiln_cpu::runs_plans(device) { limits.max_buffer_bytes } else { limits.max_binding_bytes };
     if bytes <= most {
         return Ok(());
     }
