@@ -193,8 +193,8 @@ mod tests {
         let timings = compare(&mut [arm("a"), arm("b"), arm("c")], &effort());
         assert!(timings.iter().all(|timing| timing.as_ref().is_ok_and(|timing| timing.samples == 20)));
         let log = log.borrow();
-        // Two runs each to warm up; then in each round two runs of each arm.
-        let rounds: Vec<&[&str]> = log[6..].chunks(6).collect();
+        // Three runs each to warm up; then in each round two runs of each arm.
+        let rounds: Vec<&[&str]> = log[9..].chunks(6).collect();
         assert_eq!(rounds.len(), 20);
         for round in &rounds {
             assert!(["a", "b", "c"].iter().all(|name| round.iter().filter(|found| found == &name).count() == 2));
