@@ -159,7 +159,8 @@ impl CpuDevice {
         let is_done = is_done.map_err(|error| error.context(format!("kernel `{name}`")))?;
         if !is_done {
             let limit = self.kernel_time.unwrap_or_default();
-            let message = format!("CPU device: kernel `{name}` expected to end within {limit:?}, found it in a loop");
+            let message =
+                format!("CPU device: kernel `{name}` expected to end within {limit:?}, found it still running");
             return Err(self.fault.get_or_init(|| Error::new(ErrorKind::DeviceLost, message)).clone());
         }
         if let (Some(laps), Some(began)) = (laps, began) {

@@ -80,6 +80,25 @@ fn an_index_beyond_a_buffer() {
     assert_eq!((second.global_id, second.local_index, second.workgroup_id), ([5, 0, 0], 1, [1, 0, 0]));
 }
 
+/// Two faults in one line are two.
+#[test]
+fn two_indices_of_one_line() {
+    let kernel = format!(
+        "{Y}var<workgroup> tile: array<u32, 8>;
+        @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{
+            tile[l] = l;
+            workgroupBarrier();
+            y[l] = tile[l + 1u] + tile[i32(l) - 1];
+        }}"
+    );
+    let kind = FindingKind::OutOfBounds;
+    let minus_one = Some(u64::from(u32::MAX));
+    expect(
+        &found(&kernel, 8, 1),
+        &[(kind, 7, Some("tile"), minus_one, 0, None), (kind, 7, Some("tile"), Some(8), 7, None)],
+    );
+}
+
 #[test]
 fn an_index_beyond_arrays_of_known_lengths() {
     let kernel = format!(
@@ -289,7 +308,7 @@ fn a_variable_that_nothing_was_written_to() {
     expect(
         &found(&kernel, 4, 1),
         &[
-            (kind, 9, Some("sums"), None, 1, None),
+            (kind, 9, Some("sums"), Some(3), 1, None),
             (kind, 10, Some("found"), None, 1, None),
             (kind, 11, Some("last"), None, 1, None),
         ],
@@ -358,18 +377,34 @@ fn nan_made_of_numbers_that_reaches_memory() {
     };
     let kind = FindingKind::NotANumber;
     let found_sqrt = found(&kernel("sqrt(1.0 - f)"), 4, 1);
-    expect(&found_sqrt, &[(kind, 5, Some("y"), None, 2, None)]);
+    expect(&found_sqrt, &[(kind, 5, Some("y"), Some(2), 2, None)]);
     assert_eq!(
         found_sqrt[0].message,
-        "invocation (2, 0, 0) of work-group (0, 0, 0) makes NaN of -1, which line 6 writes to `y`"
+        "invocation (2, 0, 0) of work-group (0, 0, 0) makes NaN of -1, which line 6 writes to `y[2]`"
     );
     assert_eq!(found_sqrt[0].count, 2);
     let found_quotient = found(&kernel("exp(f * 1000.0) / exp(f * 1000.0)"), 4, 1);
-    expect(&found_quotient, &[(kind, 5, Some("y"), None, 1, None)]);
+    expect(&found_quotient, &[(kind, 5, Some("y"), Some(1), 1, None)]);
     assert!(found_quotient[0].message.contains("makes NaN of inf and inf"), "{}", found_quotient[0]);
+    // A number on this processor, and NaN on most GPUs.
+    expect(&found(&kernel("pow(1.0 - f, 2.0)"), 4, 1), &[(kind, 5, Some("y"), Some(2), 2, None)]);
     // Nobody sees the one that is not selected, and what comes in as NaN was not made here.
     expect(&found(&kernel("select(f / f, 0.0, f == 0.0)"), 4, 1), &[]);
     expect(&found(&kernel("bitcast<f32>(0x7fc00001u + id.x) * 2.0"), 4, 1), &[]);
+}
+
+/// All make NaN, and one of them writes: its own, not that of who came last.
+#[test]
+fn nan_is_of_who_made_it() {
+    let kernel = "@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {
+            let root = sqrt(-1.0 - f32(l));
+            workgroupBarrier();
+            if (l == 3u) { y[l] = root; }
+        }";
+    let found = found(kernel, 8, 1);
+    expect(&found, &[(FindingKind::NotANumber, 4, Some("y"), Some(3), 3, None)]);
+    assert!(found[0].message.ends_with("makes NaN of -4, which line 6 writes to `y[3]`"), "{}", found[0]);
 }
 
 /// A kernel with the number of each invocation as a float, 0 first, so that `f / f` is NaN for the first one alone.
@@ -423,7 +458,7 @@ fn nan_made_of_numbers_that_decides_something() {
     let messages = [
         ("if (part > 0.5) { y[l] = 1u; }", "decides the way that line 8 goes"),
         ("y[u32(part) * l] = 1u;", "decides the index of `y` in line 8"),
-        ("y[l] = u32(part);", "decides what line 8 writes to `y`"),
+        ("y[l] = u32(part);", "decides what line 8 writes to `y[0]`"),
     ];
     for (body, message) in messages {
         let found = found(&on_floats(&format!("let part = f / f;\n{body}")), 4, 1);

@@ -6,7 +6,7 @@ use super::{Emitter, Operand, Result};
 use crate::analysis::{ActivationId, Variable, operands_of};
 use crate::sanitize::site::{Object, Site, Use};
 use crate::sanitize::{Event, NAN_SITE};
-use crate::types::Kind;
+use crate::types::{Kind, leaves};
 use crate::{abi, helpers};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
@@ -67,14 +67,23 @@ impl Emitter<'_, '_> {
                 let name = variable.and_then(|variable| variable.name.clone());
                 (name, variable.map(|variable| variable.ty), Object::Shared, start)
             }
-            Base::Variable(Variable::Private(handle)) => (globals[handle].name.clone(), None, Object::Own, 0),
-            Base::Variable(Variable::Local(id, handle)) => {
-                let function = self.analysis.activations[id].function;
-                (function.local_variables[handle].name.clone(), None, Object::Own, 0)
+            Base::Variable(variable) => {
+                let (name, ty) = match variable {
+                    Variable::Private(handle) => (globals[handle].name.clone(), Some(globals[handle].ty)),
+                    Variable::Local(id, handle) => {
+                        let local = &self.analysis.activations[id].function.local_variables[handle];
+                        (local.name.clone(), Some(local.ty))
+                    }
+                    Variable::Value(..) => (None, None),
+                };
+                (name, ty, Object::Own, self.unwritten.get(&variable).copied().unwrap_or(0))
             }
-            Base::Variable(Variable::Value(..)) => (None, None, Object::Own, 0),
         };
-        let (first, stride) = ty.map_or((0, 0), |ty| elements(self.module, ty));
+        let (first, stride) = match (ty, pointer.base) {
+            (Some(ty), Base::Variable(_)) => (0, scalars_of_an_element(self.module, ty)),
+            (Some(ty), _) => elements(self.module, ty),
+            (None, _) => (0, 0),
+        };
         let (first, name) = (first + start, name.unwrap_or_default());
         Ok(self.add_site(Site { what, object, bytes, grain, first, stride, line: 0, column: 0, name, span }))
     }
@@ -160,28 +169,29 @@ impl Emitter<'_, '_> {
         match pointer.base {
             Base::Variable(variable) => {
                 let Some(first) = self.unwritten.get(&variable).copied() else { return };
-                let mut place = self.wide(first + pointer.offset);
-                if let Some(moved) = self.moved(pointer) {
-                    let moved = self.lane(moved, 0);
-                    let moved = self.b.ins().uextend(types::I64, moved);
-                    place = self.b.ins().iadd(place, moved);
-                }
+                let place = self.place_of(pointer, first);
                 let is_write = self.sites[site as usize].what == Use::Write;
                 let (event, count) = (if is_write { Event::Write } else { Event::Check }, self.wide(count as i64));
                 self.event(event, site, self.gang, [place, count]);
             }
             Base::Bound(_) | Base::Shared if self.sites[site as usize].object == Object::Own => {}
             Base::Bound(_) | Base::Shared => {
-                let offset = match self.moved(pointer) {
-                    Some(moved) => {
-                        let moved = self.lane(moved, 0);
-                        let moved = self.b.ins().uextend(types::I64, moved);
-                        self.b.ins().iadd_imm_s(moved, i64::from(pointer.offset))
-                    }
-                    None => self.wide(pointer.offset),
-                };
+                let offset = self.place_of(pointer, 0);
                 self.event(Event::Access, site, self.gang, [offset, zero]);
             }
+        }
+    }
+
+    /// How far what a pointer leads to is from the beginning of its object, and from `first` on.
+    pub(crate) fn place_of(&mut self, pointer: &Pointer, first: u32) -> Value {
+        let start = first + pointer.offset;
+        match self.moved(pointer) {
+            Some(moved) => {
+                let moved = self.lane(moved, 0);
+                let moved = self.b.ins().uextend(types::I64, moved);
+                self.b.ins().iadd_imm_s(moved, i64::from(start))
+            }
+            None => self.wide(start),
         }
     }
 
@@ -200,8 +210,8 @@ impl Emitter<'_, '_> {
             let is_nan = self.b.ins().fcmp(FloatCC::NotEqual, value, value);
             self.when(is_nan, |e| {
                 let bits = e.bits_of(value);
-                let (bits, zero) = (e.b.ins().uextend(types::I64, bits), e.wide(0));
-                e.event(Event::StoreNotANumber, site, e.gang, [bits, zero]);
+                let (bits, byte) = (e.b.ins().uextend(types::I64, bits), e.place_of(pointer, 1));
+                e.event(Event::StoreNotANumber, site, e.gang, [bits, byte]);
             });
         }
         Ok(())
@@ -313,6 +323,16 @@ impl Emitter<'_, '_> {
         }
         let numbers = [self.wide(first), self.wide(count as i64)];
         self.event(Event::Forget, 0, self.gang, numbers);
+    }
+}
+
+/// Scalars from one element of a variable of an invocation to the next; 0 where it has none.
+fn scalars_of_an_element(module: &Module, ty: Handle<Type>) -> u32 {
+    match module.types[ty].inner {
+        TypeInner::Array { base, .. } => {
+            leaves(module, &module.types[base].inner).map_or(0, |leaves| leaves.len() as u32)
+        }
+        _ => 0,
     }
 }
 

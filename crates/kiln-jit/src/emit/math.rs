@@ -128,7 +128,10 @@ impl Emitter<'_, '_> {
         let second = || numbers.get(1).copied().unwrap_or(x);
         let third = || numbers.get(2).copied().unwrap_or(x);
         if let Some(op) = op_of(fun) {
-            return self.element_op(op, numbers, span);
+            let result = self.element_op(op, numbers, span)?;
+            // WGSL leaves it open, and on most GPUs it is NaN: whoever is watched is to know.
+            let is_nan_elsewhere = fun == Math::Pow && self.options.sanitize;
+            return Ok(if is_nan_elsewhere { self.nan_below_zero(x, result) } else { result });
         }
         let helper = match fun {
             Math::Asin => Some(Function::Asin),
@@ -322,13 +325,10 @@ impl Emitter<'_, '_> {
         sum.unwrap_or(x[0])
     }
 
-    /// The second where it is less.
+    /// The second where it is less. Of NaN and a number the number.
     pub(crate) fn minimum(&mut self, x: Number, y: Number) -> Number {
         match x.kind {
-            Kind::F32 | Kind::F16 => self.map2(x.kind, x, y, |e, x, y| {
-                let is_less = e.b.ins().fcmp(FloatCC::LessThan, y, x);
-                e.choose(is_less, y, x)
-            }),
+            Kind::F32 | Kind::F16 => self.choose_second(FloatCC::LessThan, x, y),
             Kind::I32 => self.map2(x.kind, x, y, |e, x, y| e.b.ins().smin(x, y)),
             _ => self.map2(x.kind, x, y, |e, x, y| e.b.ins().umin(x, y)),
         }
@@ -336,13 +336,26 @@ impl Emitter<'_, '_> {
 
     pub(crate) fn maximum(&mut self, x: Number, y: Number) -> Number {
         match x.kind {
-            Kind::F32 | Kind::F16 => self.map2(x.kind, x, y, |e, x, y| {
-                let is_more = e.b.ins().fcmp(FloatCC::GreaterThan, y, x);
-                e.choose(is_more, y, x)
-            }),
+            Kind::F32 | Kind::F16 => self.choose_second(FloatCC::GreaterThan, x, y),
             Kind::I32 => self.map2(x.kind, x, y, |e, x, y| e.b.ins().smax(x, y)),
             _ => self.map2(x.kind, x, y, |e, x, y| e.b.ins().umax(x, y)),
         }
+    }
+
+    /// The second of two floats where it compares so with the first, or the first is NaN.
+    fn choose_second(&mut self, compares: FloatCC, x: Number, y: Number) -> Number {
+        self.map2(x.kind, x, y, |e, x, y| {
+            let (wins, is_nan) = (e.b.ins().fcmp(compares, y, x), e.b.ins().fcmp(FloatCC::Unordered, x, x));
+            let is_second = e.b.ins().bor(wins, is_nan);
+            e.choose(is_second, y, x)
+        })
+    }
+
+    /// NaN where `x` is below zero, and the result elsewhere.
+    fn nan_below_zero(&mut self, x: Number, result: Number) -> Number {
+        let (zero, nan) = (self.constant(x.kind, 0.0), self.constant(x.kind, f64::NAN));
+        let is_below = self.compare_float(FloatCC::LessThan, x, zero);
+        self.select(is_below, nan, result)
     }
 
     fn sign(&mut self, x: Number) -> Number {

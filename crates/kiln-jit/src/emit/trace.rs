@@ -49,7 +49,7 @@ impl Emitter<'_, '_> {
                     && let Some(traces) = self.found_traces(id, *index)
                 {
                     let site = self.pointer_site(pointer, Use::Compute, self.span(id, expression))?;
-                    self.tell(site, &traces);
+                    self.tell(site, None, &traces);
                 }
             }
             // As in memory: none.
@@ -275,7 +275,7 @@ impl Emitter<'_, '_> {
             self.set_traces(&registers, &traces);
         } else if traces.iter().any(Option::is_some) {
             let site = self.pointer_site(pointer, Use::Write, span)?;
-            self.tell(site, &traces);
+            self.tell(site, Some(pointer), &traces);
         }
         Ok(())
     }
@@ -316,15 +316,20 @@ impl Emitter<'_, '_> {
     pub(crate) fn check_way(&mut self, id: ActivationId, condition: Handle<Expression>) {
         if let Some(traces) = self.found_traces(id, condition) {
             let site = self.plain_site(Use::Control, self.span(id, condition));
-            self.tell(site, &traces);
+            self.tell(site, None, &traces);
         }
     }
 
-    fn tell(&mut self, site: u32, traces: &[Trace]) {
+    /// Tells a trace that decides something: what is written to where the pointer leads, where there is one.
+    fn tell(&mut self, site: u32, written: Option<&Pointer>, traces: &[Trace]) {
         let Some(trace) = traces.iter().fold(None, |all, trace| self.first_of(all, *trace)) else { return };
         let is_there = self.b.ins().icmp_imm_s(IntCC::NotEqual, trace, 0);
         self.when(is_there, |e| {
-            let numbers = [e.b.ins().uextend(types::I64, trace), e.wide(0)];
+            let byte = match written {
+                Some(pointer) => e.place_of(pointer, 1),
+                None => e.wide(0),
+            };
+            let numbers = [e.b.ins().uextend(types::I64, trace), byte];
             e.event(Event::FollowNotANumber, site, e.gang, numbers);
         });
     }

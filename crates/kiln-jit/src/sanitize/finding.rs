@@ -12,7 +12,8 @@ pub enum FindingKind {
     OutOfBounds,
     /// Two invocations touch the same memory, one of them writes, and no barrier is in between.
     Race,
-    /// A read of memory that nothing was written to: WGSL says zeros, which is seldom what was meant.
+    /// A read of memory that nothing was written to: WGSL says zeros, which is seldom what was meant. What is read whole, a vector or a
+    /// struct, counts as written when a part of it is.
     Uninitialised,
     /// Invocations of a work-group go different ways around a barrier.
     DivergentBarrier,
@@ -96,14 +97,17 @@ impl Finding {
         }
     }
 
-    /// Whether both are about the same kind of fault in the same lines.
+    /// Whether both are about the same kind of fault in the same place. A race is one fault whichever of its lines came first.
     fn is_same_fault(&self, other: &Self) -> bool {
-        let lines = |finding: &Self| {
+        let place = |finding: &Self| {
             let other = finding.other_line.unwrap_or(finding.line);
-            (finding.line.min(other), finding.line.max(other))
+            match finding.kind {
+                FindingKind::Race => (finding.line.min(other), finding.line.max(other), 0),
+                _ => (finding.line, other, finding.column),
+            }
         };
         (self.kind, &self.kernel, &self.variable) == (other.kind, &other.kernel, &other.variable)
-            && lines(self) == lines(other)
+            && place(self) == place(other)
     }
 }
 

@@ -12,7 +12,7 @@ pub use finding::{Finding, FindingKind, Invocation};
 use crate::abi::Helper;
 use shadow::{Access, Shadow, invocation, place_of};
 use site::{Object, Site, Use};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ pub struct Sanitizer {
     returned: Option<u32>,
     /// Scalars of the variables of each invocation that nothing was written to.
     unwritten: Vec<Vec<bool>>,
-    /// Where NaN was made last at a site: by whom, and of what.
-    births: HashMap<u32, (u64, Vec<f32>)>,
+    /// NaN that was made at a site: by which invocations of the work-group, in order, and of what.
+    births: HashMap<u32, BTreeMap<u32, Vec<f32>>>,
     findings: Vec<Finding>,
 }
 
@@ -185,7 +185,7 @@ impl Sanitizer {
             }
         };
         if is_unwritten {
-            self.report_unwritten(site, who, Some(offset));
+            self.report_unwritten(site, who, offset);
         }
         if let Some((byte, earlier)) = race {
             self.report_race(site, byte, access, earlier, &sites);
@@ -219,8 +219,8 @@ impl Sanitizer {
         self.report(finding);
     }
 
-    fn report_unwritten(&mut self, site: &Site, who: u64, offset: Option<u64>) {
-        let (index, name) = offset.map_or_else(|| (None, format!("`{}`", site.name)), |at| Self::element(site, at));
+    fn report_unwritten(&mut self, site: &Site, who: u64, offset: u64) {
+        let (index, name) = Self::element(site, offset);
         let message = format!("{} reads {name}, which nothing was written to", self.invocation(who));
         let finding = Finding { index, ..self.finding(FindingKind::Uninitialised, site, who, message) };
         self.report(finding);
@@ -312,19 +312,23 @@ impl Sanitizer {
         }
         let sites = Arc::clone(&self.sites);
         let Some(site) = sites.get(number as usize) else { return };
-        self.report_unwritten(site, self.who(local), None);
+        self.report_unwritten(site, self.who(local), first.into());
     }
 
     fn not_a_number(&mut self, number: u32, local: u32, operands: Vec<f32>) {
-        let who = self.who(local);
-        self.births.insert(number, (who, operands));
+        self.births.entry(number).or_default().insert(local, operands);
     }
 
-    /// NaN of a place, counted from 1, or what follows from it, is seen at another place.
-    fn see_not_a_number(&mut self, seen: u32, number: u32, is_itself: bool) {
+    /// NaN of a place, counted from 1, or what follows from it, is seen by an invocation at another place: at a byte, counted from 1, of what
+    /// it writes, or at none.
+    fn see_not_a_number(&mut self, seen: u32, local: u32, number: u32, byte: u64, is_itself: bool) {
         let sites = Arc::clone(&self.sites);
         let Some(number) = number.checked_sub(1) else { return };
-        let Some((who, operands)) = self.births.get(&number).cloned() else { return };
+        let Some(births) = self.births.get(&number) else { return };
+        // Its own, or what another one handed on through memory.
+        let own = births.get_key_value(&local).or_else(|| births.first_key_value());
+        let Some((maker, operands)) = own.map(|(maker, operands)| (*maker, operands.clone())) else { return };
+        let who = self.who(maker);
         let (Some(site), Some(seen)) = (sites.get(number as usize), sites.get(seen as usize)) else { return };
         let of = match &operands[..] {
             [] => "of numbers".to_string(),
@@ -333,15 +337,18 @@ impl Sanitizer {
             }
         };
         let Site { name, line, .. } = seen;
+        let place = byte.checked_sub(1).map(|byte| Self::element(seen, byte));
+        let (index, place) = place.unwrap_or_else(|| (None, format!("`{name}`")));
         let what = match seen.what {
-            _ if is_itself => format!("line {line} writes to `{name}`"),
+            _ if is_itself => format!("line {line} writes to {place}"),
             Use::Control => format!("decides the way that line {line} goes"),
-            Use::Compute => format!("decides the index of `{name}` in line {line}"),
-            _ => format!("decides what line {line} writes to `{name}`"),
+            Use::Compute => format!("decides the index of {place} in line {line}"),
+            _ => format!("decides what line {line} writes to {place}"),
         };
         let message = format!("{} makes NaN {of}, which {what}", self.invocation(who));
         let finding = Finding {
             variable: Some(name.clone()).filter(|name| !name.is_empty()),
+            index,
             other_line: Some(*line),
             ..self.finding(FindingKind::NotANumber, site, who, message)
         };
@@ -380,9 +387,9 @@ pub(crate) enum Event {
     Check,
     /// Arithmetic made NaN: the bits of two operands, and how many there are.
     NotANumber,
-    /// NaN reaches memory: its bits.
+    /// NaN reaches memory: its bits, and the byte in its object, counted from 1.
     StoreNotANumber,
-    /// What follows from NaN decides something: its trace.
+    /// What follows from NaN decides something: its trace, and the byte that is written, counted from 1; 0 where none is.
     FollowNotANumber,
 }
 
@@ -425,6 +432,8 @@ events! {
         let both = [operands as u32, (operands >> 32) as u32].map(f32::from_bits);
         state.not_a_number(site, local, both[..count.min(2) as usize].to_vec());
     };
-    StoreNotANumber: |state, site, _local, bits, _b| state.see_not_a_number(site, bits as u32 & NAN_SITE, true);
-    FollowNotANumber: |state, site, _local, trace, _b| state.see_not_a_number(site, trace as u32, false);
+    StoreNotANumber: |state, site, local, bits, byte| {
+        state.see_not_a_number(site, local, bits as u32 & NAN_SITE, byte, true);
+    };
+    FollowNotANumber: |state, site, local, trace, byte| state.see_not_a_number(site, local, trace as u32, byte, false);
 }

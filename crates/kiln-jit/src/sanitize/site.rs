@@ -37,7 +37,8 @@ pub(crate) struct Site {
     /// Bytes of the access, and of its smallest scalar.
     pub(crate) bytes: u32,
     pub(crate) grain: u32,
-    /// Where the elements of the variable begin in the object, and the bytes from one to the next; 0 where it is no array.
+    /// Where the elements of the variable begin in the object, and how far it is from one to the next: in bytes, or in scalars where it is an
+    /// invocation's own. 0 where it is no array.
     pub(crate) first: u32,
     pub(crate) stride: u32,
     /// In the source, from 1; 0 where that is not known.

@@ -82,6 +82,22 @@ fn each(size: &str, before: &str, body: &str) -> String {
 const SIZES: [&str; 5] = ["64,1,1", "12,1,1", "3,5,2", "8,3,1", "1,1,1"];
 
 /// R2.1
+/// Of NaN and a number, `min`, `max` and `clamp` take the number.
+#[test]
+fn extremes_of_what_is_no_number() {
+    agree(
+        "extremes",
+        "fn float(word: u32) -> f32 { return select(f32(word % 64u) - 32.0, bitcast<f32>(0x7fc00000u), word % 3u == 0u); }
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x >= arrayLength(&y)) { return; }
+            let a = float(x[id.x]); let b = float(x[(id.x + 1u) % arrayLength(&x)]);
+            let is_number = a == a || b == b;
+            let least = select(0.0, min(a, b), is_number); let most = select(0.0, max(a, b), is_number);
+            y[id.x] = u32(least + 100.0) * 1000000u + u32(most + 100.0) * 1000u + u32(clamp(a, -9.0, 9.0) + 100.0);
+        }",
+    );
+}
+
 #[test]
 fn integers() {
     let body = "
