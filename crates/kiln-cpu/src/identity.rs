@@ -10,7 +10,7 @@ use std::env::consts::{ARCH, OS};
 pub(crate) struct KernelInfo {
     /// What compiles them, with everything that changes their code.
     pub(crate) compiler: String,
-    pub(crate) max_subgroup_size: u32,
+    pub(crate) subgroup_size: u32,
     pub(crate) max_binding_bytes: u64,
 }
 
@@ -65,8 +65,7 @@ fn limits(threads: usize, kernels: Option<&KernelInfo>, total_bytes: Option<u64>
         max_workgroup_size: [1024, 1024, 64],
         max_workgroup_invocations: 1024,
         max_workgroup_bytes: 32 << 10,
-        // A vector of invocations; a work-group of one has no more.
-        subgroup_size: kernels.map(|kernels| (1, kernels.max_subgroup_size)),
+        subgroup_size: kernels.map(|kernels| (kernels.subgroup_size, kernels.subgroup_size)),
         threads: Some(u32::try_from(threads).unwrap_or(u32::MAX)),
     }
 }
@@ -106,13 +105,13 @@ mod tests {
     /// R4.1: the launch refuses what kernels cannot take. Where none run, there is nothing that they cannot.
     #[test]
     fn limits_of_kernels_are_those_of_their_compiler() {
-        let kernels = KernelInfo { compiler: String::new(), max_subgroup_size: 8, max_binding_bytes: 1 << 31 };
+        let kernels = KernelInfo { compiler: String::new(), subgroup_size: 8, max_binding_bytes: 1 << 31 };
         let of = |kernels, total| {
             let limits = limits(1, kernels, Some(total));
             (limits.subgroup_size, limits.max_binding_bytes, limits.max_buffer_bytes)
         };
-        assert_eq!(of(Some(&kernels), 1 << 33), (Some((1, 8)), 1 << 31, 1 << 33));
-        assert_eq!(of(Some(&kernels), 1 << 30), (Some((1, 8)), 1 << 30, 1 << 30));
+        assert_eq!(of(Some(&kernels), 1 << 33), (Some((8, 8)), 1 << 31, 1 << 33));
+        assert_eq!(of(Some(&kernels), 1 << 30), (Some((8, 8)), 1 << 30, 1 << 30));
         assert_eq!(of(None, 1 << 33), (None, 1 << 33, 1 << 33));
     }
 

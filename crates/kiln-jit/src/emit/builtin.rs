@@ -1,6 +1,6 @@
 //! Builtins and arguments: who an invocation is.
 
-use super::lanes::{Lanes, Number, PART, PARTS, flags};
+use super::lanes::{LANES, Lanes, Number, PART, PARTS, flags};
 use super::{Emitter, Operand, Result};
 use crate::analysis::ActivationId;
 use crate::types::Kind;
@@ -51,18 +51,26 @@ impl Emitter<'_, '_> {
             BuiltIn::WorkGroupId => self.workgroup.map(same).to_vec(),
             BuiltIn::NumWorkGroups => self.workgroup_counts().map(same).to_vec(),
             BuiltIn::WorkGroupSize => size.map(|size| self.u32_same(size)).to_vec(),
-            BuiltIn::SubgroupSize => vec![self.u32_same(self.lanes as u32)],
-            BuiltIn::SubgroupId => vec![same(self.gang)],
+            BuiltIn::SubgroupSize => vec![self.u32_same(LANES as u32)],
+            BuiltIn::SubgroupId => vec![same(self.subgroup())],
             BuiltIn::NumSubgroups => {
                 let invocations = size.iter().product::<u32>();
-                vec![self.u32_same(invocations.div_ceil(self.lanes as u32))]
+                vec![self.u32_same(invocations.div_ceil(LANES as u32))]
             }
-            BuiltIn::SubgroupInvocationId => {
-                let zero = self.i32(0);
-                vec![self.lane_numbers(zero)]
-            }
+            BuiltIn::SubgroupInvocationId => vec![self.place_in_subgroup()],
             _ => return None,
         })
+    }
+
+    /// The subgroup of the running vector of invocations.
+    fn subgroup(&mut self) -> Value {
+        if self.lanes > 1 { self.gang } else { self.b.ins().ushr_imm_u(self.gang, i64::from(LANES.ilog2())) }
+    }
+
+    /// The lane of an invocation in its subgroup, also where it runs alone.
+    pub(crate) fn place_in_subgroup(&mut self) -> Number {
+        let first = if self.lanes > 1 { self.i32(0) } else { self.b.ins().band_imm_u(self.gang, LANES as i64 - 1) };
+        self.lane_numbers(first)
     }
 
     /// From `first` on, one more in each lane.

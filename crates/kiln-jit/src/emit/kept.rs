@@ -45,6 +45,11 @@ impl Emitter<'_, '_> {
                 self.set_register(*register, home.varies, number);
             }
         }
+        self.fetch_values(needs)
+    }
+
+    /// Takes what earlier regions computed.
+    pub(crate) fn fetch_values(&mut self, needs: &std::collections::BTreeSet<Place>) -> Result<()> {
         for (id, expression) in needs {
             let kept = self.kept.get(&(*id, *expression)).cloned();
             let kept =
@@ -96,6 +101,9 @@ impl Emitter<'_, '_> {
             self.check_decision(numbers[0], self.span(id, expression));
             self.check_way(id, expression);
             self.decide(at, numbers[0]);
+        }
+        if self.conditions.contains(&(id, expression)) {
+            self.check_way(id, expression);
         }
         if self.kept_places.contains(&(id, expression)) {
             self.keep((id, expression), &operand)?;

@@ -1,8 +1,9 @@
 //! From a program to Cranelift's instructions.
 //!
 //! In the order of a reading: `lanes` scalars of a vector of invocations · `half` · `expression`, `math` and `op` what is computed ·
-//! `memory` loads and stores · `atomic` and `subgroup` · `statement` and `twice` control · `region` work-groups · `check` and `trace` the sanitizer.
+//! `memory` loads and stores · `atomic` and `subgroup` · `statement` and `twice` control · `region`, `kept` and `apart` work-groups · `check` and `trace` the sanitizer.
 
+mod apart;
 mod atomic;
 mod builtin;
 mod check;
@@ -29,7 +30,7 @@ use crate::abi;
 use crate::analysis::{ActivationId, Analysis, Together, Variable};
 use crate::helpers::{self, FUEL};
 use crate::ranges;
-use crate::regions::{Place, has_barrier};
+use crate::regions::{Meetings, Place, Regions, has_return};
 use crate::sanitize::site::Site;
 use crate::types::{Kind, leaf_count};
 use crate::{Options, Refusal};
@@ -42,7 +43,7 @@ use lanes::{Number, PARTS, flags, scalar_type, vector_type};
 use naga::valid::ModuleInfo;
 use naga::{Expression, GlobalVariable, Handle, Module, Span, Statement, TypeInner};
 use pointer::Pointer;
-use region::Stepping;
+use region::{StepTarget, Stepping};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What an expression is.
@@ -122,11 +123,13 @@ pub(crate) struct Emitter<'m, 'b> {
     /// Where what regions compute for later ones is kept: the first word, and the form.
     kept: HashMap<Place, Kept>,
     kept_places: BTreeSet<Place>,
+    /// What decides the way of an invocation where subgroups meet.
+    conditions: BTreeSet<Place>,
     /// The activations that run as steps, and those of them that are under way, the innermost last.
     stepping: HashMap<ActivationId, Stepping>,
     chain: Vec<ActivationId>,
     /// Where `break` and `continue` of the whole work-group lead.
-    step_targets: Vec<(Block, Option<Block>)>,
+    step_targets: Vec<StepTarget>,
     /// Where decisions of the whole work-group are, behind its memory.
     decisions: HashMap<Place, u32>,
     /// Bytes of both: then comes the memory of its invocations.
@@ -207,10 +210,13 @@ pub(crate) fn emit(
     let gangs = invocations.div_ceil(lanes as u32);
     let analysis = Analysis::new(module, info, Together::Vector(lanes));
     let proven = if options.optimise {
-        ranges::proven(module, &analysis, &Analysis::new(module, info, Together::WorkGroup), lanes)
+        ranges::proven(module, &analysis, &Analysis::new(module, info, Together::WorkGroup))
     } else {
         HashSet::new()
     };
+    let meetings = Meetings::of_lanes(module, lanes);
+    let has_steps = meetings.are_in(&point.function.body);
+    let regions = has_steps.then(|| Regions::new(meetings, &analysis));
     let pointer = isa.pointer_type();
 
     let start = b.create_block();
@@ -257,11 +263,12 @@ pub(crate) fn emit(
         homes: HashMap::new(),
         written: Vec::new(),
         words: 0,
-        frames: if has_barrier(module, &point.function.body) { gangs } else { 1 },
+        frames: if has_steps { gangs } else { 1 },
         known: Vec::new(),
         needs: BTreeSet::new(),
         kept: HashMap::new(),
         kept_places: BTreeSet::new(),
+        conditions: BTreeSet::new(),
         stepping: HashMap::new(),
         chain: Vec::new(),
         step_targets: Vec::new(),
@@ -296,7 +303,7 @@ pub(crate) fn emit(
     emitter.place_globals(info)?;
     emitter.group_bytes = emitter.shared_bytes;
     emitter.known.resize_with(emitter.analysis.activations.len(), Known::default);
-    let written = emitter.workgroups(first, end, gangs);
+    let written = emitter.workgroups(first, end, gangs, regions.as_ref());
     written.map_err(|refusal| refusal.or_at(emitter.here))?;
     let Emitter { mut b, group_bytes, words, frames, sites, .. } = emitter;
     let frame_bytes = words * (lanes * 4) as u32;
@@ -493,6 +500,6 @@ impl<'m> Emitter<'m, '_> {
 
     /// Whether some who are in the statement may leave its function early, each at its own time.
     fn may_return(&self, id: ActivationId, statement: &Statement) -> bool {
-        self.analysis.activations[id].divergent_return && statement::has_return(statement)
+        self.analysis.activations[id].divergent_return && has_return(statement)
     }
 }

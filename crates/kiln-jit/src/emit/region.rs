@@ -2,30 +2,53 @@
 
 use super::kept::{Form, Kept};
 use super::lanes::{LANES, Lanes, Number, flags};
-use super::statement::{Flow, case_value, has_return};
-use super::{Active, Emitter, Result};
+use super::statement::{Flow, case_value};
+use super::{Active, Emitter, Operand, Result};
 use crate::abi;
 use crate::analysis::{ActivationId, Variable};
-use crate::regions::{Place, Regions, Step, has_barrier};
+use crate::regions::{Place, Regions, Step, has_return};
 use crate::sanitize::Event;
 use crate::sanitize::site::Use;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
 use naga::{Barrier, Expression, Handle, Span, SwitchValue};
 
 /// An activation that has barriers in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stepping {
-    /// The word that says who has not returned; `None` where nobody returns before the end.
-    pub(crate) live: Option<u32>,
+    /// The words that say who takes part: who has not returned, where somebody does so before the end, and one for each branch and loop
+    /// around that invocations go through apart.
+    pub(crate) levels: Vec<u32>,
     /// Where its result is kept.
     pub(crate) result: Option<Vec<(Kind, bool, u32)>>,
 }
 
+impl Stepping {
+    /// The word that says who takes part; `None` where all do.
+    pub(crate) fn live(&self) -> Option<u32> {
+        self.levels.last().copied()
+    }
+}
+
+/// Where a `break` and a `continue` lead; a switch has no `continue`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StepTarget {
+    /// For the whole work-group.
+    Common { exit: Block, next: Option<Block> },
+    /// For each invocation: the first of the levels that it takes part in no more.
+    Apart { exit: usize, next: Option<usize> },
+}
+
 impl<'m> Emitter<'m, '_> {
     /// The loop over work-groups.
-    pub(crate) fn workgroups(&mut self, first: Value, end: Value, gangs: u32) -> Result<()> {
+    pub(crate) fn workgroups(
+        &mut self,
+        first: Value,
+        end: Value,
+        gangs: u32,
+        regions: Option<&Regions<'m>>,
+    ) -> Result<()> {
         let group = self.b.declare_var(types::I64);
         self.b.def_var(group, first);
         let (header, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
@@ -49,8 +72,8 @@ impl<'m> Emitter<'m, '_> {
             self.clear(self.scratch, self.shared_bytes);
         }
         let entry = &self.module.entry_points[0].function;
-        if has_barrier(self.module, &entry.body) {
-            self.run_steps(gangs)?;
+        if let Some(regions) = regions {
+            self.run_steps(regions, gangs)?;
         } else {
             self.declare_locals(0, false)?;
             self.for_gangs(gangs, |e| {
@@ -77,7 +100,7 @@ impl<'m> Emitter<'m, '_> {
     }
 
     /// Emits something for every vector of invocations of a work-group.
-    fn for_gangs(&mut self, gangs: u32, emit: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_gangs(&mut self, gangs: u32, emit: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.times(gangs, |e, gang| {
             e.begin_gang(gang);
             emit(e)?;
@@ -87,7 +110,7 @@ impl<'m> Emitter<'m, '_> {
     }
 
     /// From here on, the running vector of invocations is this one.
-    fn begin_gang(&mut self, gang: Value) {
+    pub(crate) fn begin_gang(&mut self, gang: Value) {
         self.gang = gang;
         let address_type = self.address_type();
         let bytes = self.b.ins().load(types::I64, flags().with_readonly().with_can_move(), self.call, abi::FRAME_BYTES);
@@ -107,14 +130,14 @@ impl<'m> Emitter<'m, '_> {
         }
     }
 
-    fn run_steps(&mut self, gangs: u32) -> Result<()> {
-        let regions = Regions::new(self.module, &self.analysis);
+    fn run_steps(&mut self, regions: &Regions<'m>, gangs: u32) -> Result<()> {
         for place in &regions.decisions {
             self.decisions.insert(*place, self.group_bytes);
             self.group_bytes += 4;
         }
         self.group_bytes = self.group_bytes.next_multiple_of(16);
         self.kept_places = regions.kept.clone();
+        self.conditions = regions.conditions.clone();
         for (handle, _) in self.module.global_variables.iter() {
             let variable = Variable::Private(handle);
             let Some(home) = self.homes.get(&variable).filter(|home| home.word.is_none()) else { continue };
@@ -123,7 +146,7 @@ impl<'m> Emitter<'m, '_> {
         }
         let end = self.b.create_block();
         self.begin_steps(0, None, gangs)?;
-        self.steps(0, &regions.steps, &regions, gangs, end)?;
+        self.steps(0, &regions.steps, regions, gangs, end)?;
         self.b.ins().jump(end, &[]);
         self.b.switch_to_block(end);
         Ok(())
@@ -135,9 +158,9 @@ impl<'m> Emitter<'m, '_> {
         let body = &self.analysis.activations[id].function.body;
         let returns_early = (body.iter().enumerate())
             .any(|(place, statement)| has_return(statement) && !(place + 1 == body.len() && is_return(statement)));
-        let caller_live = caller.and_then(|caller| self.stepping[&caller].live);
+        let caller_live = caller.and_then(|caller| self.stepping[&caller].live());
         let live = if returns_early || caller_live.is_some() { Some(self.reserve(1, self.here)?) } else { None };
-        self.stepping.entry(id).or_default().live = live;
+        self.stepping.entry(id).or_default().levels = live.into_iter().collect();
         self.chain.push(id);
         self.for_gangs(gangs, |e| {
             e.written.clear();
@@ -162,13 +185,13 @@ impl<'m> Emitter<'m, '_> {
         })
     }
 
-    fn steps(
+    pub(crate) fn steps(
         &mut self,
         id: ActivationId,
         steps: &[Step<'m>],
         regions: &Regions<'m>,
         gangs: u32,
-        end: cranelift_codegen::ir::Block,
+        end: Block,
     ) -> Result<()> {
         for step in steps {
             match step {
@@ -189,7 +212,23 @@ impl<'m> Emitter<'m, '_> {
                     self.check_barrier(id, Barrier::WORK_GROUP, *span, gangs)?;
                 }
                 Step::Barrier { barrier, span } => self.check_barrier(id, *barrier, *span, gangs)?,
-                Step::If { condition, accept, reject } => {
+                Step::If { condition, accept, reject, apart: Some(number) } => {
+                    let needs = &regions.needs[*number];
+                    for (steps, goes) in [(accept, true), (reject, false)] {
+                        self.begin_level(id, needs, gangs, |e| {
+                            let takes_part = e.number(id, *condition)?;
+                            Ok(if goes { takes_part } else { e.not(takes_part) })
+                        })?;
+                        self.apart(id, steps, regions, gangs)?;
+                    }
+                }
+                Step::Switch { selector, cases, apart: Some(number) } => {
+                    self.switch_apart_steps(id, *selector, cases, &regions.needs[*number], regions, gangs)?;
+                }
+                Step::Loop { body, continuing, break_if, apart: Some(number) } => {
+                    self.loop_apart(id, body, continuing, *break_if, &regions.needs[*number], regions, gangs)?;
+                }
+                Step::If { condition, accept, reject, apart: None } => {
                     let condition = self.decision(id, *condition)?;
                     let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
                     self.b.ins().brif(condition, yes, &[], no, &[]);
@@ -200,12 +239,23 @@ impl<'m> Emitter<'m, '_> {
                     }
                     self.b.switch_to_block(after);
                 }
-                Step::Switch { selector, cases } => self.step_switch(id, *selector, cases, regions, gangs, end)?,
-                Step::Loop { body, continuing, break_if } => {
+                Step::Subgroup { number, statement, result, span } => {
+                    let needs = &regions.needs[*number];
+                    self.here = *span;
+                    self.region(id, needs, gangs, end, |e| {
+                        let numbers = e.meet(id, statement, *result, *span, needs, gangs)?;
+                        e.define(id, *result, Operand::Numbers(numbers))?;
+                        Ok(Flow::On)
+                    })?;
+                }
+                Step::Switch { selector, cases, apart: None } => {
+                    self.step_switch(id, *selector, cases, regions, gangs, end)?;
+                }
+                Step::Loop { body, continuing, break_if, apart: None } => {
                     let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
                     self.b.ins().jump(header, &[]);
                     self.b.switch_to_block(header);
-                    self.step_targets.push((exit, Some(next)));
+                    self.step_targets.push(StepTarget::Common { exit, next: Some(next) });
                     self.steps(id, body, regions, gangs, end)?;
                     self.b.ins().jump(next, &[]);
                     self.b.switch_to_block(next);
@@ -221,15 +271,7 @@ impl<'m> Emitter<'m, '_> {
                     self.b.switch_to_block(exit);
                 }
                 Step::Break | Step::Continue => {
-                    let target = match step {
-                        Step::Break => self.step_targets.last().map(|(exit, _)| *exit),
-                        _ => self.step_targets.iter().rev().find_map(|(_, next)| *next),
-                    };
-                    let target = target.expect("validation saw a loop or switch around it");
-                    self.b.ins().jump(target, &[]);
-                    // What follows is never reached.
-                    let rest = self.b.create_block();
-                    self.b.switch_to_block(rest);
+                    self.leave_steps(id, matches!(step, Step::Break), gangs)?;
                 }
                 Step::Call { callee, steps, result } => {
                     self.step_call(id, *callee, steps, *result, regions, gangs)?;
@@ -245,7 +287,9 @@ impl<'m> Emitter<'m, '_> {
             return Ok(());
         }
         let site = self.plain_site(Use::Control, span);
-        if let Some(live) = self.stepping[&id].live {
+        // Others than those of a subgroup need not come.
+        let is_for_all = barrier != Barrier::SUB_GROUP;
+        if let Some(live) = self.stepping[&id].live().filter(|_| is_for_all) {
             self.for_gangs(gangs, |e| {
                 let here = e.load_word(live, Kind::Bool, false);
                 let here = e.lane(here, 0);
@@ -254,8 +298,8 @@ impl<'m> Emitter<'m, '_> {
                 Ok(())
             })?;
         }
-        let orders = |kind| i64::from(barrier.contains(kind));
-        let numbers = [self.wide(orders(Barrier::STORAGE)), self.wide(orders(Barrier::WORK_GROUP))];
+        let orders = self.wide(i64::from(barrier.bits()));
+        let numbers = [orders, self.wide(0)];
         let nobody = self.i32(0);
         self.event(Event::Barrier, site, nobody, numbers);
         Ok(())
@@ -268,7 +312,7 @@ impl<'m> Emitter<'m, '_> {
         cases: &[(Vec<SwitchValue>, Vec<Step<'m>>)],
         regions: &Regions<'m>,
         gangs: u32,
-        end: cranelift_codegen::ir::Block,
+        end: Block,
     ) -> Result<()> {
         let selector = self.decision(id, selector)?;
         let after = self.b.create_block();
@@ -287,7 +331,7 @@ impl<'m> Emitter<'m, '_> {
             }
         }
         self.b.ins().jump(default, &[]);
-        self.step_targets.push((after, None));
+        self.step_targets.push(StepTarget::Common { exit: after, next: None });
         for ((_, steps), block) in cases.iter().zip(blocks) {
             self.b.switch_to_block(block);
             self.steps(id, steps, regions, gangs, end)?;
@@ -337,10 +381,10 @@ impl<'m> Emitter<'m, '_> {
         id: ActivationId,
         needs: &std::collections::BTreeSet<Place>,
         gangs: u32,
-        end: cranelift_codegen::ir::Block,
+        end: Block,
         emit: impl FnOnce(&mut Self) -> Result<Flow>,
     ) -> Result<()> {
-        let live = self.stepping[&id].live;
+        let live = self.stepping[&id].live();
         let alive = live.map(|live| {
             let alive = self.b.declare_var(types::I8);
             let none = self.b.ins().iconst(types::I8, 0);
@@ -445,10 +489,8 @@ impl<'m> Emitter<'m, '_> {
 
     /// Notes that the running invocation has returned; for vectors of one.
     pub(crate) fn mark_returned(&mut self, id: ActivationId) {
-        if let Some(live) = self.stepping.get(&id).and_then(|stepping| stepping.live) {
-            let gone = self.constant(Kind::Bool, 0.0);
-            self.store_word(live, gone, false);
-        }
+        let levels = self.stepping.get(&id).map(|stepping| stepping.levels.clone()).unwrap_or_default();
+        self.leave_levels(&levels);
     }
 }
 

@@ -7,7 +7,7 @@ use super::lanes::{Number, PARTS};
 use super::{Active, Emitter, Operand, Result, Target};
 use crate::Refusal;
 use crate::analysis::ActivationId;
-use crate::regions::leaves;
+use crate::regions::{has_return, leaves};
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -22,19 +22,6 @@ pub(crate) enum Flow {
     Empty,
     /// It went somewhere else.
     Gone,
-}
-
-/// Whether a function may end inside of the statement.
-pub(crate) fn has_return(statement: &Statement) -> bool {
-    let any = |block: &Block| block.iter().any(has_return);
-    match statement {
-        Statement::Return { .. } => true,
-        Statement::Block(block) => any(block),
-        Statement::If { accept, reject, .. } => any(accept) || any(reject),
-        Statement::Switch { cases, .. } => cases.iter().any(|case| any(&case.body)),
-        Statement::Loop { body, continuing, .. } => any(body) || any(continuing),
-        _ => false,
-    }
 }
 
 impl<'m> Emitter<'m, '_> {

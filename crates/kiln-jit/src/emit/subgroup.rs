@@ -1,14 +1,17 @@
-//! Subgroups: a vector of invocations is one.
+//! Subgroups: a vector of invocations is one. Where invocations run one by one, as many of them are.
 
 use super::lanes::{LANES, Number};
 use super::{Active, Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::ActivationId;
+use crate::regions::Place;
 use crate::types::Kind;
-use cranelift_codegen::ir::{InstBuilder, Value, types};
-use naga::{CollectiveOperation, Expression, GatherMode, Handle, Span, SubgroupOperation};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use naga::{CollectiveOperation, Expression, GatherMode, Handle, Span, Statement, SubgroupOperation};
+use std::collections::BTreeSet;
 
-impl Emitter<'_, '_> {
+impl<'m> Emitter<'m, '_> {
     pub(crate) fn ballot(
         &mut self,
         id: ActivationId,
@@ -19,14 +22,9 @@ impl Emitter<'_, '_> {
             Some(predicate) => self.number(id, predicate)?,
             None => self.constant(Kind::Bool, 1.0),
         };
-        let bits = if self.lanes == 1 {
-            let value = self.lane(predicate, 0);
-            self.b.ins().uextend(types::I32, value)
-        } else {
-            let (mask, predicate) = (self.active_mask(), self.parts(predicate));
-            let both = std::array::from_fn(|part| self.b.ins().band(mask[part], predicate[part]));
-            self.mask_bits(both)
-        };
+        let (mask, predicate) = (self.active_mask(), self.parts(predicate));
+        let both = std::array::from_fn(|part| self.b.ins().band(mask[part], predicate[part]));
+        let bits = self.mask_bits(both);
         let zero = self.u32_same(0);
         self.define(id, result, Operand::Numbers(vec![Number::same(Kind::U32, bits), zero, zero, zero]))
     }
@@ -56,12 +54,8 @@ impl Emitter<'_, '_> {
 
     /// The lane that each takes its value from.
     fn source_lanes(&mut self, id: ActivationId, mode: &GatherMode) -> Result<Number> {
-        let own = if self.lanes == 1 {
-            self.u32_same(0)
-        } else {
-            let lanes = self.lane_indices();
-            Number::each(Kind::U32, lanes)
-        };
+        let lanes = self.lane_indices();
+        let own = Number::each(Kind::U32, lanes);
         Ok(match mode {
             GatherMode::Shuffle(index) => self.number(id, *index)?.with_kind(Kind::U32),
             GatherMode::ShuffleDown(by) => {
@@ -93,7 +87,7 @@ impl Emitter<'_, '_> {
 
     /// What each finds in the lane that it names, all of which are within the vector.
     fn pick_lanes(&mut self, number: Number, from: Number) -> Number {
-        if number.is_same() || self.lanes == 1 {
+        if number.is_same() {
             return number;
         }
         let last = self.u32_same(LANES as u32 - 1);
@@ -101,7 +95,7 @@ impl Emitter<'_, '_> {
         let mut picked = Number::same(number.kind, self.zero_of(number.kind));
         for lane in 0..LANES {
             let (value, place) = (self.lane(number, lane), self.u32_same(lane as u32));
-            let is_here = self.compare_int(cranelift_codegen::ir::condcodes::IntCC::Equal, from, place);
+            let is_here = self.compare_int(IntCC::Equal, from, place);
             picked = self.select(is_here, Number::same(number.kind, value), picked);
         }
         picked
@@ -159,7 +153,7 @@ impl Emitter<'_, '_> {
             let mut value = Number::same(number.kind, value);
             if let Some(bits) = bits {
                 let bit = self.b.ins().band_imm_s(bits, 1 << lane);
-                let is_here = self.b.ins().icmp_imm_s(cranelift_codegen::ir::condcodes::IntCC::NotEqual, bit, 0);
+                let is_here = self.b.ins().icmp_imm_s(IntCC::NotEqual, bit, 0);
                 value = self.select(Number::same(Kind::Bool, is_here), value, neutral);
             }
             if how == CollectiveOperation::ExclusiveScan {
@@ -186,6 +180,63 @@ impl Emitter<'_, '_> {
             SubgroupOperation::Max => self.maximum(x, y),
             SubgroupOperation::Xor => self.map2(x.kind, x, y, |e, x, y| e.b.ins().bxor(x, y)),
         }
+    }
+
+    /// What an invocation that runs alone has after its subgroup did something together. It computes what all of them would, of what
+    /// all of them have, and takes its own.
+    pub(crate) fn meet(
+        &mut self,
+        id: ActivationId,
+        statement: &'m Statement,
+        result: Handle<Expression>,
+        span: Span,
+        needs: &BTreeSet<Place>,
+        gangs: u32,
+    ) -> Result<Vec<Number>> {
+        let (own, live) = (self.gang, self.stepping[&id].live());
+        let lane = self.place_in_subgroup();
+        let first = self.b.ins().band_imm_u(own, !(LANES as i64 - 1) & 0xffff_ffff);
+        let (mut is_here, mut fetched) = (Vec::new(), Vec::new());
+        for lane in 0..LANES {
+            let number = self.b.ins().iadd_imm_s(first, lane as i64);
+            let (count, last) = (self.i32(gangs.cast_signed()), self.i32(gangs.cast_signed() - 1));
+            let mut takes_part = self.b.ins().icmp(IntCC::UnsignedLessThan, number, count);
+            // The last subgroup may have fewer, who are there.
+            let number = self.b.ins().umin(number, last);
+            self.begin_gang(number);
+            if let Some(live) = live {
+                let is_live = self.load_word(live, Kind::Bool, false);
+                let is_live = self.lane(is_live, 0);
+                takes_part = self.b.ins().band(takes_part, is_live);
+            }
+            is_here.push(takes_part);
+            self.fetch_values(needs)?;
+            fetched
+                .push(needs.iter().map(|(id, expression)| self.numbers(*id, *expression)).collect::<Result<Vec<_>>>()?);
+        }
+        for (place, (id, expression)) in needs.iter().enumerate() {
+            let mut numbers = Vec::new();
+            for scalar in 0..fetched[0][place].len() {
+                let lanes: Vec<Value> = fetched.iter().map(|numbers| self.lane(numbers[place][scalar], 0)).collect();
+                numbers.push(self.of_lanes(fetched[0][place][scalar].kind, &lanes));
+            }
+            self.known[*id].expressions.insert(*expression, Operand::Numbers(numbers));
+        }
+        let mask = self.of_lanes(Kind::Bool, &is_here);
+        let mask = self.parts(mask);
+        let registers = self.new_mask(mask);
+        // As a vector, whose results nobody keeps.
+        let (kept, decisions) = (std::mem::take(&mut self.kept_places), std::mem::take(&mut self.decisions));
+        self.gang = self.b.ins().ushr_imm_u(own, i64::from(LANES.ilog2()));
+        (self.lanes, self.active) = (LANES, Active::Some(registers));
+        self.statement(id, statement, span)?;
+        let together = self.numbers(id, result)?;
+        let taken = together.iter().map(|number| self.pick_lanes(*number, lane)).collect::<Vec<_>>();
+        let taken = taken.into_iter().map(|number| Number::same(number.kind, self.lane(number, 0))).collect();
+        (self.kept_places, self.decisions, self.lanes) = (kept, decisions, 1);
+        self.begin_gang(own);
+        self.fetch_values(needs)?;
+        Ok(taken)
     }
 }
 

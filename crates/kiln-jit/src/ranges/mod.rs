@@ -18,7 +18,7 @@ mod interval;
 mod value;
 
 use crate::analysis::{ActivationId, Analysis, Root, Variable};
-use crate::regions::{Place, has_barrier, is_common};
+use crate::regions::{Meetings, Place};
 use crate::types::{member, pointee};
 use facts::{State, Terms, Value};
 use naga::{Block, Expression, Handle, Module, Statement, SwitchCase, TypeInner};
@@ -30,12 +30,11 @@ const MAX_VISITED: usize = 100_000;
 const MAX_ROUNDS: usize = 4;
 
 /// The pointers whose last index is inside of its array.
-pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<'_>, lanes: usize) -> HashSet<Place> {
+pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<'_>) -> HashSet<Place> {
     let mut ranges = Ranges {
         module,
         analysis,
         whole,
-        lanes: lanes as u32,
         terms: Terms::default(),
         values: vec![HashMap::new(); analysis.activations.len()],
         targets: Vec::new(),
@@ -46,7 +45,7 @@ pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<
     let body = &analysis.activations[0].function.body;
     ranges.returns.push(None);
     let state = ranges.start(0, State::default());
-    ranges.block(0, body, state, has_barrier(module, body));
+    ranges.block(0, body, state, Meetings::barriers(module).are_in(body));
     if ranges.left == 0 { HashSet::new() } else { ranges.proven }
 }
 
@@ -63,7 +62,6 @@ struct Ranges<'a, 'm> {
     analysis: &'a Analysis<'m>,
     /// What is the same for all invocations of a work-group.
     whole: &'a Analysis<'m>,
-    lanes: u32,
     terms: Terms,
     values: Vec<HashMap<Handle<Expression>, Vec<Value>>>,
     targets: Vec<Target>,
@@ -110,7 +108,7 @@ impl<'m> Ranges<'_, 'm> {
         mut state: State,
         in_steps: bool,
     ) -> Option<State> {
-        let in_steps = in_steps && is_common(self.module, statement);
+        let in_steps = in_steps && Meetings::barriers(self.module).is_common(statement);
         match statement {
             Statement::Emit(range) => {
                 for expression in range.clone() {

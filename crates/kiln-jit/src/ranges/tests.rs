@@ -42,7 +42,7 @@ fn checked(body: &str) -> Vec<String> {
     let (module, info) = parse(&text);
     let [analysis, whole] =
         [Together::Vector(8), Together::WorkGroup].map(|together| Analysis::new(&module, &info, together));
-    let proven = proven(&module, &analysis, &whole, 8);
+    let proven = proven(&module, &analysis, &whole);
     let mut checked = Vec::new();
     for (id, activation) in analysis.activations.iter().enumerate() {
         for (handle, expression) in activation.function.expressions.iter() {

@@ -3,6 +3,7 @@
 use super::Ranges;
 use super::facts::{Condition, Facts, Origin, State, Value};
 use super::interval::Interval;
+use crate::LANES;
 use crate::analysis::{ActivationId, Root, operands_of};
 use crate::types::{Kind, element, leaf_count, leaves, member, pointee};
 use naga::{
@@ -122,10 +123,10 @@ impl<'m> Ranges<'_, 'm> {
             BuiltIn::LocalInvocationId => below(size[axis]),
             BuiltIn::LocalInvocationIndex => below(invocations),
             BuiltIn::WorkGroupSize => Interval::exactly(size[axis].into()),
-            BuiltIn::SubgroupInvocationId => below(self.lanes),
-            BuiltIn::SubgroupSize => Interval::exactly(self.lanes.into()),
-            BuiltIn::SubgroupId => below(invocations.div_ceil(self.lanes)),
-            BuiltIn::NumSubgroups => Interval::exactly(invocations.div_ceil(self.lanes).into()),
+            BuiltIn::SubgroupInvocationId => below(LANES as u32),
+            BuiltIn::SubgroupSize => Interval::exactly(LANES as i64),
+            BuiltIn::SubgroupId => below(invocations.div_ceil(LANES as u32)),
+            BuiltIn::NumSubgroups => Interval::exactly(invocations.div_ceil(LANES as u32).into()),
             _ => Interval::full(Kind::U32),
         }
     }

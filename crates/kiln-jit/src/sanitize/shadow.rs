@@ -1,12 +1,15 @@
 //! Who touched which byte of a memory last, and after which barrier.
 
+use crate::LANES;
+
 /// An access that is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     /// The invocation, as [`invocation`] numbers it; 0 for nobody.
     pub(crate) who: u64,
-    /// Barriers that were passed before it.
+    /// Barriers that were passed before it, of the work-group and of subgroups.
     pub(crate) epoch: u32,
+    pub(crate) subgroup_epoch: u32,
     /// The place in the program.
     pub(crate) site: u32,
 }
@@ -108,7 +111,9 @@ impl Shadow {
 fn conflicts(earlier: Access, later: Access, is_shared: bool) -> bool {
     let is_other = earlier.who != 0 && earlier.who != later.who;
     let is_same_group = earlier.who >> 16 == later.who >> 16;
-    is_other && if is_same_group { earlier.epoch == later.epoch } else { !is_shared }
+    let is_same_subgroup = earlier.who / LANES as u64 == later.who / LANES as u64;
+    let is_between = earlier.epoch != later.epoch || is_same_subgroup && earlier.subgroup_epoch != later.subgroup_epoch;
+    is_other && if is_same_group { !is_between } else { !is_shared }
 }
 
 /// Whether a reader need not be remembered any more when there is a later one.
@@ -121,7 +126,7 @@ mod tests {
     use super::*;
 
     fn access(group: u64, local: u32, epoch: u32) -> Access {
-        Access { who: invocation(group, local), epoch, site: local }
+        Access { who: invocation(group, local), epoch, subgroup_epoch: 0, site: local }
     }
 
     /// Read or write, work-group, place in it, barriers before.
