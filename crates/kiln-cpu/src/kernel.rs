@@ -191,6 +191,10 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
     threads.run(parts as usize, &|part| {
         let part = part as u64;
         let range = groups * part / parts..groups * (part + 1) / parts;
+        // Also of code that has no loops: what it takes is the sum of its parts.
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            stopped.store(true, Ordering::Relaxed);
+        }
         if stopped.load(Ordering::Relaxed) {
             return;
         }

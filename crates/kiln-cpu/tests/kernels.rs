@@ -142,7 +142,7 @@ fn subgroups_go_their_own_ways() {
         .collect();
     for device in devices() {
         let kernel = device.kernel(KernelSource::wgsl(SUBGROUPS_APART)).unwrap();
-        let mut y = device.buffer_from(&vec![0u32; 24]).unwrap();
+        let mut y = device.buffer_from(&[0u32; 24]).unwrap();
         kernel.launch().bind("y", &mut y).grid(Grid::workgroups([1, 1, 1])).submit().unwrap();
         assert_eq!(y.read().unwrap(), expected, "{:?}", device.info().compiler);
     }
@@ -395,6 +395,34 @@ fn a_loop_without_end_is_stopped() {
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
     assert!(error.to_string().contains("`endless.wgsl` expected to end within 20ms"), "{error}");
     assert_eq!(y.read().unwrap_err().to_string(), error.to_string());
+}
+
+/// R4.6: so is what takes long without a loop, or in few rounds: work-groups that copy much.
+#[test]
+fn work_without_a_loop_is_stopped_too() {
+    let copies = |rounds: u32| {
+        let copies = "b = a; a = b;".repeat(8);
+        format!(
+            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+            var<private> a: array<u32, 16384>; var<private> b: array<u32, 16384>;
+            @compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
+                a[id.x % 16384u] = id.x;
+                for (var round = 0u; round < {rounds}u; round++) {{ {copies} }}
+                y[0] = a[5];
+            }}"
+        )
+    };
+    // Without a limit it takes minutes.
+    for (rounds, groups) in [(1, 4096), (4096, 1)] {
+        let device = kiln_cpu::open(CpuOptions::new().time_limit(Some(Duration::from_millis(50)))).unwrap();
+        let kernel = device.kernel(KernelSource::wgsl(copies(rounds))).unwrap();
+        let mut y = device.buffer_from(&[0u32]).unwrap();
+        let began = std::time::Instant::now();
+        let error = kernel.launch().bind("y", &mut y).grid(Grid::workgroups([groups, 1, 1])).submit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        // Far from what all of it would take, also on a machine that does something else.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
 }
 
 fn double(device: &Device) -> Origin {

@@ -43,6 +43,26 @@ fn check(program: &str, expected: impl Fn(usize) -> u32) {
 }
 
 /// A copy keeps what was there, however the original changes: each invocation has its own.
+/// Values of registers that a computed index goes into: of memory, of a constructor, of a function, and of two of them.
+#[test]
+fn an_element_of_a_value_by_a_computed_index() {
+    let numbers: Vec<String> = (0..200).map(|i| format!("{}u", i * i)).collect();
+    let program = format!(
+        "fn squares() -> array<u32, 200> {{ return array<u32, 200>({}); }}
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
+            var part: array<u32, 1000>;
+            for (var i = 0u; i < 1000u; i++) {{ part[i] = x.table[i]; }}
+            let all = part;
+            part[id.x * 40u] = 0u;
+            let some = squares();
+            y[id.x] = all[id.x * 40u] + some[id.x * 3u] + squares()[199u - id.x] + all[id.x + 900u];
+        }}",
+        numbers.join(", ")
+    );
+    let square = |i: usize| (i * i) as u32;
+    check(&program, |id| table(id * 40) + square(id * 3) + square(199 - id) + table(id + 900));
+}
+
 #[test]
 fn copies_are_of_their_moment() {
     check(

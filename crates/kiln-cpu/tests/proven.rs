@@ -65,6 +65,38 @@ fn run(device: &Device, source: KernelSource, len: usize, groups: [u32; 3]) -> V
     found[BEFORE..][..len].to_vec()
 }
 
+/// All go one way by their own numbers, so that what is there is emitted without masks, and leave a loop by a number that is the same for all:
+/// what follows is for nobody.
+#[test]
+fn who_left_by_a_guard_of_all_is_gone() {
+    let guard = "k >= arrayLength(&y)";
+    let rest = "y[k] = 1u; y[i] = 2u;";
+    let in_loop = |body: &str| format!("for (var r = 0u; r < 2u; r++) {{ if (x[i] < 1000u) {{ {body} {rest} }} }}");
+    let bodies = [
+        format!("switch (x[i] / 1000u) {{ case 0u: {{ if ({guard}) {{ break; }} {rest} }} default: {{ }} }}"),
+        in_loop(&format!("if ({guard}) {{ break; }}")),
+        in_loop(&format!("if ({guard}) {{ continue; }}")),
+        in_loop("if (k < arrayLength(&y)) { } else { break; }"),
+        in_loop(&format!("if (n > 5u) {{ if ({guard}) {{ break; }} }}")),
+        in_loop(&format!("switch (n) {{ case 5u: {{ }} default: {{ if ({guard}) {{ continue; }} }} }}")),
+        in_loop("switch (k / 16u) { case 0u: { } default: { continue; } }"),
+    ];
+    for body in bodies {
+        check(&format!("let k = n - 999980u; {body}"), "8", 16, [1, 1, 1], |_| 7);
+        // The same with an index that is inside.
+        let inside = format!("let k = n - 999988u; {body}");
+        check(&inside, "8", 16, [1, 1, 1], |at| {
+            if at == 12 {
+                1
+            } else if at < 8 {
+                2
+            } else {
+                7
+            }
+        });
+    }
+}
+
 /// Lengths around a vector and a work-group, guarded in each way.
 #[test]
 fn guards_of_lengths_that_fill_no_vector() {

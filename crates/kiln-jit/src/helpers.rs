@@ -69,8 +69,8 @@ pub(crate) fn event_place(event: Event) -> i32 {
     FIRST_FUNCTION + ON_FLOATS.len() as i32 + event as i32
 }
 
-/// Rounds of loops between two looks at the clock.
-pub(crate) const FUEL: i64 = 1 << 16;
+/// Statements and expressions that run between two looks at the clock, roughly: some milliseconds.
+pub(crate) const FUEL: i64 = 1 << 19;
 
 /// When loops have to end.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub(crate) struct Watch {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Rounds that loops may go on for, or a negative number where their time is over.
+/// What may run before the next look, or a negative number where the time is over.
 ///
 /// # Safety
 /// `watch` points to a [`Watch`].

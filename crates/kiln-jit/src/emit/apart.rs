@@ -117,7 +117,7 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<()> {
         let (none, exit) = (BTreeSet::new(), self.stepping[&id].levels.len());
         self.begin_level(id, &none, gangs, |e| Ok(e.constant(Kind::Bool, 1.0)))?;
-        let (header, after) = (self.b.create_block(), self.b.create_block());
+        let (header, after, cost) = (self.b.create_block(), self.b.create_block(), self.cost);
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(header);
         self.step_targets.push(StepTarget::Apart { exit, next: Some(exit + 1) });
@@ -145,7 +145,7 @@ impl<'m> Emitter<'m, '_> {
             e.b.def_var(any, known);
             Ok(())
         })?;
-        self.spend_round();
+        self.spend_round(cost);
         let any = self.b.use_var(any);
         self.b.ins().brif(any, header, &[], after, &[]);
         self.b.switch_to_block(after);

@@ -18,11 +18,20 @@ fn matrix(inner: &TypeInner) -> Option<(usize, usize)> {
     }
 }
 
+/// The most scalars of a value in registers of which a computed index chooses one after the other.
+const MAX_CHOICES: usize = 64;
+/// Values of more scalars count by these in the size of a program, not as one.
+const MANY_SCALARS: usize = 16;
+
 impl<'m> Emitter<'m, '_> {
     /// Computes an expression where the program says so.
     pub(crate) fn compute(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<()> {
-        self.spend(self.span(id, expression))?;
         let operand = self.evaluate(id, expression)?;
+        let items = match &operand {
+            Operand::Numbers(numbers) if numbers.len() > MANY_SCALARS => numbers.len(),
+            _ => 1,
+        };
+        self.spend(items, self.span(id, expression))?;
         let operand = self.check_number(id, expression, operand)?;
         self.trace(id, expression, &operand)?;
         self.define(id, expression, operand)
@@ -102,7 +111,13 @@ impl<'m> Emitter<'m, '_> {
                     }
                     Operand::Numbers(numbers) => {
                         let inner = self.inner(id, *base);
-                        self.element_of(&inner, &numbers, index, span)?
+                        if numbers.len() <= MAX_CHOICES {
+                            self.element_of(&inner, &numbers, index, span)?
+                        } else {
+                            let stored = self.put_into_memory(Variable::Value(id, *base), inner, &numbers, span)?;
+                            let part = self.point_to_element(&stored, index, is_proven, span)?;
+                            return self.part(part, span);
+                        }
                     }
                 }
             }

@@ -47,6 +47,23 @@ impl Emitter<'_, '_> {
         Ok(Operand::Stored(to))
     }
 
+    /// A value of registers in memory, where it is indexed by computed numbers.
+    pub(crate) fn put_into_memory(
+        &mut self,
+        variable: Variable,
+        inner: TypeInner,
+        numbers: &[Number],
+        span: Span,
+    ) -> Result<Pointer> {
+        if self.analysis.indexed.insert(variable) {
+            self.declare(variable, &inner, span, false)?;
+        }
+        let stored = Pointer { base: Base::Variable(variable), inner, offset: 0, moved: None, index: None };
+        self.cost += numbers.len() as u64;
+        self.store(&stored, numbers, span)?;
+        Ok(stored)
+    }
+
     /// A part of a value in memory, which nobody writes any more.
     pub(crate) fn part(&mut self, from: Pointer, span: Span) -> Result<Operand> {
         Ok(if self.is_large(&from.inner) { Operand::Stored(from) } else { Operand::Numbers(self.load(&from, span)?) })
@@ -112,8 +129,10 @@ impl Emitter<'_, '_> {
         let (body, after) = (self.b.create_block(), self.b.create_block());
         self.b.ins().jump(body, &[]);
         self.b.switch_to_block(body);
-        let number = self.b.use_var(round);
+        let (number, before) = (self.b.use_var(round), self.cost);
         emit(self, number)?;
+        let each = (self.cost - before).max(1);
+        self.cost = before.saturating_add(each.saturating_mul(count.into()));
         let number = self.b.use_var(round);
         let next = self.b.ins().iadd_imm_s(number, 1);
         self.b.def_var(round, next);

@@ -56,7 +56,7 @@ pub(crate) enum Operand {
 }
 
 /// Which invocations of a vector take part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Active {
     All,
     /// Those whose lanes in these registers are ones.
@@ -157,6 +157,8 @@ pub(crate) struct Emitter<'m, 'b> {
     pointer_bytes: u8,
     /// Instructions so far are counted by these: the budget of a program.
     emitted: usize,
+    /// What was emitted so far, as often as it runs in a round of the innermost loop of the program around it.
+    cost: u64,
     /// How many of them are there twice.
     emitted_twice: usize,
     /// Where in the source the running statement is, or the next one that is known.
@@ -292,6 +294,7 @@ pub(crate) fn emit(
         slot,
         pointer_bytes: pointer.bytes() as u8,
         emitted: 0,
+        cost: 0,
         emitted_twice: 0,
         here: Span::UNDEFINED,
         sites: Vec::new(),
@@ -456,24 +459,27 @@ impl<'m> Emitter<'m, '_> {
     }
 
     /// Counts what is emitted: functions inside of functions can double it each time.
-    fn spend(&mut self, span: Span) -> Result<()> {
-        self.emitted += 1;
+    fn spend(&mut self, items: usize, span: Span) -> Result<()> {
+        self.emitted += items;
+        self.cost += items as u64;
         if self.emitted > MAX_EMITTED {
             let message = format!(
-                "expected at most {MAX_EMITTED} statements and expressions with functions put in their place, found more"
+                "expected at most {MAX_EMITTED} statements, expressions and scalars of large values with functions put in their place, found more"
             );
             return Err(Refusal::new(span, message));
         }
         Ok(())
     }
 
-    /// Takes a round of a loop from what is left before the clock is looked at.
-    fn spend_round(&mut self) {
+    /// Takes a round of a loop, with all that was emitted since its cost was so much, from what is left before the clock is looked at.
+    /// Loops inside of it do so themselves.
+    fn spend_round(&mut self, before: u64) {
         if !self.options.bounded_loops {
             return;
         }
         let left = self.b.use_var(self.fuel);
-        let left = self.b.ins().iadd_imm_s(left, -1);
+        let cost = (self.cost - before).clamp(1, i32::MAX as u64);
+        let left = self.b.ins().iadd_imm_s(left, -(cost as i64));
         self.b.def_var(self.fuel, left);
         let is_empty = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
         let (look, after) = (self.b.create_block(), self.b.create_block());

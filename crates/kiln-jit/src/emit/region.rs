@@ -91,7 +91,7 @@ impl<'m> Emitter<'m, '_> {
         let number = self.b.use_var(group);
         let next = self.b.ins().iadd_imm_s(number, 1);
         self.b.def_var(group, next);
-        self.spend_round();
+        self.spend_round(0);
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(done);
         let code = self.b.ins().iconst(types::I32, i64::from(abi::DONE));
@@ -253,6 +253,7 @@ impl<'m> Emitter<'m, '_> {
                 }
                 Step::Loop { body, continuing, break_if, apart: None } => {
                     let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+                    let cost = self.cost;
                     self.b.ins().jump(header, &[]);
                     self.b.switch_to_block(header);
                     self.step_targets.push(StepTarget::Common { exit, next: Some(next) });
@@ -266,7 +267,7 @@ impl<'m> Emitter<'m, '_> {
                         self.b.ins().brif(condition, exit, &[], again, &[]);
                         self.b.switch_to_block(again);
                     }
-                    self.spend_round();
+                    self.spend_round(cost);
                     self.b.ins().jump(header, &[]);
                     self.b.switch_to_block(exit);
                 }

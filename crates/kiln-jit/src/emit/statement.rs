@@ -36,7 +36,7 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         let all: Vec<_> = statements.collect();
         for (place, (statement, span)) in all.iter().copied().enumerate() {
-            self.spend(span)?;
+            self.spend(1, span)?;
             let known = all[place..].iter().map(|(_, span)| *span).find(Span::is_defined);
             self.here = known.unwrap_or(self.here);
             let rest = &all[place + 1..];
@@ -127,9 +127,7 @@ impl<'m> Emitter<'m, '_> {
         reject: &'m Block,
     ) -> Result<Flow> {
         if let super::lanes::Lanes::Same(condition) = condition.lanes {
-            if self.may_return(id, statement) {
-                self.spread_active();
-            }
+            self.spread_before(id, statement);
             let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
             self.b.ins().brif(condition, yes, &[], no, &[]);
             let mut goes_on = false;
@@ -137,6 +135,10 @@ impl<'m> Emitter<'m, '_> {
             for (start, body) in [(yes, accept), (no, reject)] {
                 self.b.switch_to_block(start);
                 if self.block(id, body)? != Flow::Gone {
+                    debug_assert_eq!(
+                        self.active, active,
+                        "who leaves in a branch does so in registers that are known behind it"
+                    );
                     self.b.ins().jump(after, &[]);
                     goes_on = true;
                 }
@@ -222,6 +224,7 @@ impl<'m> Emitter<'m, '_> {
         let before = self.active;
         let registers = (is_divergent || may_return).then(|| self.spread_active());
         let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let cost = self.cost;
         let nobody = [self.vector_constant([0; 4]); PARTS];
         let broke = is_divergent.then(|| self.new_mask(nobody));
         let continued = is_divergent.then(|| self.new_mask(nobody));
@@ -252,7 +255,7 @@ impl<'m> Emitter<'m, '_> {
         }
         let flow = self.block(id, continuing)?;
         if flow != Flow::Gone {
-            self.close_round(id, break_if, registers, header, exit)?;
+            self.close_round(id, break_if, registers, (header, exit), cost)?;
         }
         self.targets.pop();
         self.active = active;
@@ -274,8 +277,8 @@ impl<'m> Emitter<'m, '_> {
         id: ActivationId,
         break_if: Option<Handle<Expression>>,
         registers: Option<[cranelift_frontend::Variable; PARTS]>,
-        header: cranelift_codegen::ir::Block,
-        exit: cranelift_codegen::ir::Block,
+        (header, exit): (cranelift_codegen::ir::Block, cranelift_codegen::ir::Block),
+        cost: u64,
     ) -> Result<()> {
         let broke = self.targets.last().and_then(|target| target.broke);
         if let Some(condition) = break_if {
@@ -301,7 +304,7 @@ impl<'m> Emitter<'m, '_> {
                 _ => return Err(Refusal::new(Span::UNDEFINED, "expected a condition of a loop that was analysed")),
             }
         }
-        self.spend_round();
+        self.spend_round(cost);
         if registers.is_some() {
             let mask = self.active_mask();
             let any = self.any(mask);
@@ -419,9 +422,7 @@ impl<'m> Emitter<'m, '_> {
         selector: Value,
         groups: &[(Vec<SwitchValue>, &'m Block)],
     ) -> Result<Flow> {
-        if self.may_return(id, statement) {
-            self.spread_active();
-        }
+        self.spread_before(id, statement);
         let after = self.b.create_block();
         let blocks: Vec<_> = groups.iter().map(|_| self.b.create_block()).collect();
         let mut default = after;
@@ -444,6 +445,7 @@ impl<'m> Emitter<'m, '_> {
         for ((_, body), block) in groups.iter().zip(blocks) {
             self.b.switch_to_block(block);
             if self.block(id, body)? != Flow::Gone {
+                debug_assert_eq!(self.active, active, "as in a branch");
                 self.b.ins().jump(after, &[]);
             }
             self.active = active;
@@ -451,6 +453,15 @@ impl<'m> Emitter<'m, '_> {
         self.targets.pop();
         self.b.switch_to_block(after);
         Ok(Flow::On)
+    }
+
+    /// Puts who takes part into registers before a branch that all go the same way, if some may leave the function or a loop in it: what is
+    /// behind the branch goes by them, whichever way was gone.
+    fn spread_before(&mut self, id: ActivationId, statement: &Statement) {
+        let has_masks = self.targets.iter().any(|target| target.broke.is_some() || target.continued.is_some());
+        if self.may_return(id, statement) || has_masks && leaves(statement, false, false) {
+            self.spread_active();
+        }
     }
 
     fn switch_apart(
