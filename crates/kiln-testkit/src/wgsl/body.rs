@@ -200,8 +200,26 @@ impl Generator {
         if jumps.is_empty() {
             return self.assignment();
         }
-        let (jump, condition) = (self.choose(&jumps), self.dynamic(&Type::Scalar(Bool), 2));
+        let (jump, condition) = (self.choose(&jumps), self.condition());
         self.block(&format!("if {condition}"), &[], |this| this.line(jump));
+    }
+
+    /// What a branch goes by: what differs between invocations, what is the same for all of them, or what is so without saying it.
+    fn condition(&mut self) -> String {
+        match self.rng.below(10) {
+            0..6 => self.dynamic(&Type::Scalar(Bool), 2),
+            6..8 => format!("({} {} 2u)", self.same_for_all(), self.choose(&["<", ">=", "=="])),
+            _ => format!("(({} | 1u) != 0u)", self.dynamic(&Type::Scalar(U32), 1)),
+        }
+    }
+
+    /// A small number that is the same for all invocations.
+    pub(super) fn same_for_all(&mut self) -> String {
+        let below = 3 + self.rng.below(20);
+        match self.rng.below(3) {
+            0 => format!("(in_u[{}] % {below}u)", self.rng.below(INPUT_LEN)),
+            _ => format!("(params.m1 % {below}u)"),
+        }
     }
 
     fn some(&mut self) -> usize {
@@ -209,10 +227,10 @@ impl Generator {
     }
 
     fn branch(&mut self, depth: usize) {
-        let (condition, count) = (self.dynamic(&Type::Scalar(Bool), 2), self.some());
+        let (condition, count) = (self.condition(), self.some());
         self.block(&format!("if {condition}"), &[], |this| this.statements(count, depth));
         while self.chance(40) {
-            let (condition, count) = (self.dynamic(&Type::Scalar(Bool), 2), self.some());
+            let (condition, count) = (self.condition(), self.some());
             let is_last = self.chance(60);
             let head = if is_last { "} else".to_string() } else { format!("}} else if {condition}") };
             self.lines.pop();

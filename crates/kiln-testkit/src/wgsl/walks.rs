@@ -128,8 +128,9 @@ impl Generator {
         let sequence = self.choose(&sequences);
         let (name, limit, scalar) = (self.name("at"), self.about(&sequence), self.choose(&[I32, U32]));
         let value = self.dynamic(&Type::Scalar(scalar), 2);
-        let value = match self.rng.below(3) {
+        let value = match self.rng.below(4) {
             0 => value,
+            1 => format!("{scalar}({})", self.same_for_all()),
             _ if scalar == I32 => format!("({value} % {}i)", sequence.len + 2),
             _ => format!("({value} % {}u)", sequence.len + 2),
         };
@@ -146,6 +147,13 @@ impl Generator {
         self.block("", &[], |this| {
             this.line(format!("var {name} = {value};"));
             this.declare(&name, Type::Scalar(scalar), Access::Read);
+            if let (Some(jump), true) = (this.place.can_break.then_some("break;"), this.chance(50)) {
+                // Who is beyond leaves.
+                let jump = if this.place.can_continue && this.chance(50) { "continue;" } else { jump };
+                this.block(&format!("if (!({condition}))"), &[], |this| this.line(jump));
+                this.touch(&sequence, &name, scalar);
+                return this.statements(1, depth);
+            }
             this.block(&format!("if ({condition})"), &[], |this| {
                 if this.chance(20) {
                     this.line(format!("{name} += 1{s};"));
