@@ -1,7 +1,7 @@
 //! How the command line names a kernel: the same for `kiln run`, `kiln cache explain` and `kiln cache warm`.
 
 use crate::Fallible;
-use kiln::{KernelFlag, KernelOptions, KernelSource, Optimisation};
+use kiln::{Device, Kernel, KernelFlag, KernelOptions, KernelSource, Optimisation};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -52,6 +52,18 @@ impl SourceArgs {
         }
         Ok(self.constants.iter().fold(source, |source, Named { name, value }| source.constant(name, *value)))
     }
+}
+
+/// The kernel on a device. Where a constant has no value, the error says how to give it.
+pub(crate) fn compile(device: &Device, source: KernelSource) -> Fallible<Kernel> {
+    device.kernel(source).map_err(|error| {
+        let text = error.to_string();
+        let missing = text.split_once("expected a value for the constant `").and_then(|(_, rest)| rest.split_once('`'));
+        match missing {
+            Some((name, _)) => format!("{text}; `--constant {name}=NUMBER` gives it").into(),
+            None => error.into(),
+        }
+    })
 }
 
 /// The first of these names that was there before.

@@ -3,7 +3,7 @@
 use super::dims::Workgroups;
 use super::problem::{Problem, Request};
 use super::{arrays, launch, plan::Plan, value};
-use crate::source_args::{Named, SourceArgs};
+use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, Report, count, plain};
 use crate::{Fallible, settings};
 use kiln::{BindingKind, Finding, Invocation, Reflection};
@@ -68,7 +68,7 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     let source = args.source.read(&args.kernel)?;
     let text = source.text().to_string();
     let device = settings::open_cpu_with(settings::cpu_options()?.sanitized(true))?;
-    let kernel = device.kernel(source)?;
+    let kernel = compile(&device, source)?;
     let wants = kernel.reflection();
     let (problem, items, mut made_up) = args.complete(wants);
     let request = Request { kernel: &args.kernel, problem: &problem, outputs: &[], fill: Some(items) };

@@ -315,3 +315,22 @@ fn an_empty_problem_writes_an_empty_array() {
         assert!(place.path("out.npy").exists());
     }
 }
+
+/// `enable subgroups;` is of the language: a kernel with it runs where there are subgroups.
+#[test]
+fn subgroups_may_be_enabled() {
+    for place in Place::on_each_device() {
+        let device = kiln::Device::by_name(place.device()).unwrap();
+        let text = "enable subgroups;
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) { y[i] = subgroupAdd(0u) + i; }";
+        fs::write(place.path("k.wgsl"), text).unwrap();
+        let line = "run k.wgsl --out y=y.npy --size 4";
+        if device.info().features.contains(&kiln::Feature::Subgroups) {
+            place.text(line);
+            assert_eq!(numbers(&place, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32), [0.0, 1.0, 2.0, 3.0]);
+        } else {
+            assert!(place.error(line).starts_with("error: k.wgsl:1:8: expected a device with subgroups"));
+        }
+    }
+}

@@ -3,7 +3,9 @@
 use crate::{numbered, on_disk, scale};
 use kiln_ir::ErrorKind;
 use kiln_runtime::store::Lookup;
-use kiln_runtime::{BufferOptions, BufferUse, Device, Graph, Grid, KernelSource, NullDevice, Outcome, Record, Usage};
+use kiln_runtime::{
+    BufferOptions, BufferUse, Device, Feature, Graph, Grid, KernelSource, NullDevice, Outcome, Record, Usage,
+};
 use std::sync::Barrier;
 
 fn device() -> Device {
@@ -214,4 +216,27 @@ fn a_panic_that_panics_when_dropped_ends_the_run() {
     graph.host("throws", [(&buffer, BufferUse::Write)], |_| std::panic::panic_any(Twice)).unwrap();
     let error = graph.compile().unwrap().run().unwrap_err();
     assert!(error.to_string().contains("`throws`"), "{error}");
+}
+
+/// `enable subgroups;` is of the language, and naga does not know it: the key keeps the text, and a device without them refuses it.
+#[test]
+fn subgroups_may_be_enabled_where_the_device_has_them() {
+    let text = "// enable f16, subgroups;\nenable\n  subgroups;\n@compute @workgroup_size(1) fn main() { let x = subgroupAdd(1u); }";
+    let source = KernelSource::wgsl(text).named("k.wgsl");
+    let device = |has: bool| {
+        let null = NullDevice::new().with_info(|info| {
+            info.features.retain(|feature| *feature != Feature::Subgroups);
+            info.features.extend(has.then_some(Feature::Subgroups));
+        });
+        null.into_device().unwrap()
+    };
+    assert_eq!(device(true).kernel(source.clone()).unwrap().key().to_source().text(), text);
+    let error = device(false).kernel(source.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let message = "k.wgsl:3:3: expected a device with subgroups, which the kernel enables, found `null`";
+    assert_eq!(error.to_string(), message);
+    // What is wrong further down is where it was.
+    let wrong = KernelSource::wgsl(text.replace("1u", "x")).named("k.wgsl");
+    let error = device(true).kernel(wrong).unwrap_err().to_string();
+    assert!(error.starts_with("k.wgsl:4:61: ") && error.contains("no definition in scope"), "{error}");
 }
