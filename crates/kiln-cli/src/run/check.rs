@@ -2,7 +2,8 @@
 
 use super::dims::Workgroups;
 use super::problem::{Problem, Request};
-use super::{arrays, launch, plan::Plan, value};
+use super::value::{Uniform, in_short};
+use super::{arrays, launch, plan::Plan};
 use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, Report, count, plain};
 use crate::{Fallible, settings};
@@ -103,17 +104,11 @@ impl Args {
             (None, None) => [1; 3],
         };
         let uniforms = kernel.bindings.iter().filter(|binding| binding.kind == BindingKind::Value);
-        let names = uniforms.flat_map(|binding| match &binding.members[..] {
-            [] => vec![(binding.name.clone(), &binding.type_name)],
-            members => {
-                members.iter().map(|member| (format!("{}.{}", binding.name, member.name), &member.type_name)).collect()
-            }
-        });
-        for (name, type_name) in names {
+        for uniform in uniforms.flat_map(Uniform::all) {
             // A struct as a whole is refused where it is given.
-            let is_given = self.problem.values.iter().any(|given| given.name == name);
-            if let (false, Some(value)) = (is_given, value::make_up(&name, type_name, extent)) {
-                made_up.push(format!("{name} = {value}"));
+            if self.problem.values.iter().all(|given| given.name != uniform.name) {
+                let (value, name) = (uniform.make_up(extent), uniform.name);
+                made_up.push(format!("{name} = {}", in_short(&value)));
                 problem.values.push(Named { name, value });
             }
         }

@@ -21,6 +21,11 @@ impl Dims {
         }
     }
 
+    /// How many elements an array of this shape has; `None` where that is no number of 64 bits.
+    pub(super) fn elements(&self) -> Option<u64> {
+        self.0.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis))
+    }
+
     /// The shape of an array with an element for each item of the problem: x is the last axis, which is contiguous.
     pub(super) fn reversed(&self) -> Vec<u64> {
         self.0.iter().rev().copied().collect()

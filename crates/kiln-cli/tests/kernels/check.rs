@@ -128,3 +128,55 @@ fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
         "{text}"
     );
 }
+
+const WORLD: &str = "struct Item { at: vec3<f32>, mass: f32, by: vec3<f32> }
+struct World { count: u32, step: f32, items: array<Item> }
+@group(0) @binding(0) var<storage, read_write> w: World;
+@compute @workgroup_size(32)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    w.items[id.x].at += w.items[id.x].by * w.step;
+}
+";
+
+/// A struct that ends in an array gets as many items as there are invocations, or as it is told.
+#[test]
+fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
+    let place = Place::new();
+    fs::write(place.path("w.wgsl"), WORLD).unwrap();
+    assert_eq!(place.json("check w.wgsl")["made_up"][1], "w of 2064 bytes");
+    assert_eq!(place.json("check w.wgsl --size 96 --shape w=96")["made_up"][0], "w of 3088 bytes");
+    let ran = place.kiln("check w.wgsl --shape w=10");
+    assert_eq!(ran.code, Some(1));
+    let expected = "reads index 10 of `w`, which has 10 elements";
+    assert!(ran.out.contains(expected), "{}", ran.out);
+    let fixed = WORLD.replace("array<Item> }", "array<Item, 64> }");
+    fs::write(place.path("w.wgsl"), fixed).unwrap();
+    place.text("check w.wgsl");
+    let ran = place.kiln("check w.wgsl --shape w=64");
+    let error =
+        "error: binding w: World (read_write) expected a `--shape` of 1 element, as its type has, found (64,)\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(2), error));
+}
+
+/// Uniforms of any type are made up.
+#[test]
+fn matrices_arrays_and_structs_are_made_up() {
+    let place = Place::new();
+    let text = "struct Size { width: u32, height: u32 } struct Params { size: Size, table: array<vec4<f32>, 4> }
+        @group(0) @binding(0) var<uniform> m: mat3x3<f32>;
+        @group(0) @binding(1) var<uniform> p: Params;
+        @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x < p.size.width * p.size.height) { y[id.x] = m[2].z + p.table[id.x].x; }
+        }";
+    fs::write(place.path("k.wgsl"), text).unwrap();
+    let ran = place.kiln("check k.wgsl --size 4x2 --json");
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let report = ran.json();
+    assert_eq!(
+        report["made_up"],
+        serde_json::json!(["m = 1 (9 times)", "p.size = 4,2", "p.table = 1 (16 times)", "y of 32 bytes"])
+    );
+    let finding = &report["findings"][0];
+    assert_eq!((&finding["index"], &finding["line"]), (&4.into(), &6.into()));
+}

@@ -1,7 +1,7 @@
 //! The bindings of a program: their numbers, and what a caller has to know of them.
 
 use super::key::KernelKey;
-use super::reflect::{Binding, BindingKind, Member, Scalar};
+use super::reflect::{Binding, BindingKind, Member, Numbers, Scalar, Tail};
 use super::refusal;
 use kiln_ir::{ErrorKind, Result};
 use naga::valid::ModuleInfo;
@@ -83,6 +83,8 @@ pub(super) fn binding(module: &Module, (handle, number): Numbered, grid: Option<
         scalar: scalar(module, variable.ty),
         min_bytes: size(module, variable.ty).into(),
         stride_bytes,
+        tail: tail(module, variable.ty),
+        numbers: numbers(module, variable.ty),
         members,
     }
 }
@@ -93,8 +95,41 @@ fn reflect_members(module: &Module, members: &[naga::StructMember]) -> Vec<Membe
         type_name: type_name(module, member.ty),
         offset: member.offset,
         bytes: size(module, member.ty),
+        numbers: numbers(module, member.ty),
     };
     members.iter().map(reflect).collect()
+}
+
+/// The array of any length with which a struct ends.
+fn tail(module: &Module, ty: Handle<Type>) -> Option<Tail> {
+    let TypeInner::Struct { members, .. } = &module.types[ty].inner else { return None };
+    let last = members.last()?;
+    let TypeInner::Array { size: ArraySize::Dynamic, stride, .. } = module.types[last.ty].inner else { return None };
+    Some(Tail { offset: last.offset.into(), stride_bytes: stride.into() })
+}
+
+/// Where the numbers of a type are; `None` where it has others than a host has, or any number of them.
+fn numbers(module: &Module, ty: Handle<Type>) -> Option<Numbers> {
+    let number = |scalar: &naga::Scalar| Scalar::of(*scalar).map(Numbers::One);
+    let vector = |size: naga::VectorSize, scalar: &naga::Scalar| {
+        Some(Numbers::repeated(size as u32, scalar.width.into(), number(scalar)?))
+    };
+    match &module.types[ty].inner {
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => number(scalar),
+        TypeInner::Vector { size, scalar } => vector(*size, scalar),
+        TypeInner::Matrix { columns, rows, scalar } => {
+            let stride = naga::proc::Alignment::from(*rows) * u32::from(scalar.width);
+            Some(Numbers::repeated(*columns as u32, stride, vector(*rows, scalar)?))
+        }
+        TypeInner::Array { base, size: ArraySize::Constant(length), stride } => {
+            Some(Numbers::repeated(length.get(), *stride, numbers(module, *base)?))
+        }
+        TypeInner::Struct { members, .. } => {
+            let members = reflect_members(module, members);
+            members.iter().all(|member| member.numbers.is_some()).then_some(Numbers::Struct(members))
+        }
+        _ => None,
+    }
 }
 
 /// The bytes of a type; one element of an array of any length.
