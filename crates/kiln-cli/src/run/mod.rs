@@ -71,7 +71,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let source = args.source.read(&args.kernel)?;
-    let device = open_for_kernels(args.device.as_deref())?;
+    let device = open_for_kernels(args.device.as_deref(), args.problem.time_limit.map(|limit| limit.0))?;
     let began = Instant::now();
     let kernel = compile(&device, source)?;
     let load_time = began.elapsed();

@@ -1,6 +1,6 @@
 //! What a kernel is given: the same for `kiln run` and `kiln check`.
 
-use super::dims::{Dims, Workgroups};
+use super::dims::{Dims, Seconds, Workgroups};
 use crate::source_args::Named;
 use kiln::Grid;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,10 @@ pub(crate) struct Problem {
     /// Or how many workgroups run, along x, y and z: `4,1,1`.
     #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
     pub(super) workgroups: Option<Workgroups>,
+    /// How long the kernel may run on the CPU device before it is stopped, such as 0.5. Default: 60. A GPU device has the limit of
+    /// its driver, whatever is said here.
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) time_limit: Option<Seconds>,
 }
 
 impl Problem {
