@@ -6,6 +6,7 @@ use crate::{Fallible, settings, terminal};
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
 use kiln::{Device, DeviceKind, DiskTier, DiskTierState, KernelCacheOptions};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The directory of compiled kernels, in the cache directory of the environment.
 #[derive(Clone, Debug)]
@@ -53,20 +54,20 @@ impl KernelDir {
 /// looks for them. Without such a place it works all the same.
 pub(crate) fn open_device(name: Option<&str>) -> Fallible<Device> {
     // The CPU device runs tensors without kernels that could be kept.
-    open(name, |device| device.info().kind != DeviceKind::Cpu)
+    open(name, None, |device| device.info().kind != DeviceKind::Cpu)
 }
 
-/// As [`open_device`], for kernels: says on any device where they are not kept.
-pub(crate) fn open_for_kernels(name: Option<&str>) -> Fallible<Device> {
-    open(name, |_| true)
+/// As [`open_device`], for kernels: says on any device where they are not kept. The CPU device has this limit, where there is one.
+pub(crate) fn open_for_kernels(name: Option<&str>, time_limit: Option<Duration>) -> Fallible<Device> {
+    open(name, time_limit, |_| true)
 }
 
-fn open(name: Option<&str>, has_kernels: impl Fn(&Device) -> bool) -> Fallible<Device> {
+fn open(name: Option<&str>, time_limit: Option<Duration>, has_kernels: impl Fn(&Device) -> bool) -> Fallible<Device> {
     let (options, fault) = match KernelDir::of_environment() {
         Ok(dir) => (dir.options(), None),
         Err(fault) => (KernelCacheOptions::new().without_disk(), Some(fault)),
     };
-    let device = open_with(name, options)?;
+    let device = open_limited(name, options, time_limit)?;
     if let Some(fault) = fault.filter(|_| has_kernels(&device)) {
         warn_not_kept(&fault);
     }
@@ -75,13 +76,20 @@ fn open(name: Option<&str>, has_kernels: impl Fn(&Device) -> bool) -> Fallible<D
 
 /// The device with this name, or the best one, with the settings of the environment and this kernel cache.
 pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions) -> Fallible<Device> {
+    open_limited(name, kernels, None)
+}
+
+fn open_limited(name: Option<&str>, kernels: KernelCacheOptions, limit: Option<Duration>) -> Fallible<Device> {
     let best = match name {
         Some(_) => None,
         // Opened once more, with these settings.
         None => Some(Device::best()?.info().id.clone()),
     };
     Ok(match name.or(best.as_deref()) {
-        None | Some("cpu") => Device::cpu_with(settings::cpu_options()?.kernels(kernels))?,
+        None | Some("cpu") => {
+            let options = settings::cpu_options()?.kernels(kernels);
+            Device::cpu_with(if limit.is_some() { options.time_limit(limit) } else { options })?
+        }
         Some(name) => Device::by_name_with(name, kernels)?,
     })
 }

@@ -1,7 +1,7 @@
 //! How the command line names a kernel: the same for `kiln run`, `kiln cache explain` and `kiln cache warm`.
 
 use crate::Fallible;
-use kiln::{KernelFlag, KernelOptions, KernelSource, Optimisation};
+use kiln::{Device, Kernel, KernelFlag, KernelOptions, KernelSource, Optimisation};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -15,7 +15,8 @@ pub(crate) struct SourceArgs {
     #[arg(long = "constant", value_name = "NAME=NUMBER", value_parser = Named::<f64>::parse)]
     constants: Vec<Named<f64>>,
     /// How it is compiled: `bounds-checks`, `fast-math`, `debug-info`, `unbounded-loops` or `uninitialised-workgroup`
-    /// with `on` or `off`; `optimisation` with `full` or `none`. May be given several times.
+    /// with `on` or `off`; `optimisation` with `full` or `none`. `bounds-checks` and `debug-info` change nothing on the CPU device,
+    /// which keeps every index in its array. May be given several times.
     #[arg(long = "option", value_name = "NAME=SETTING", value_parser = Setting::parse)]
     settings: Vec<Setting>,
 }
@@ -52,6 +53,18 @@ impl SourceArgs {
         }
         Ok(self.constants.iter().fold(source, |source, Named { name, value }| source.constant(name, *value)))
     }
+}
+
+/// The kernel on a device. Where a constant has no value, the error says how to give it.
+pub(crate) fn compile(device: &Device, source: KernelSource) -> Fallible<Kernel> {
+    device.kernel(source).map_err(|error| {
+        let text = error.to_string();
+        let missing = text.split_once("expected a value for the constant `").and_then(|(_, rest)| rest.split_once('`'));
+        match missing {
+            Some((name, _)) => format!("{text}; `--constant {name}=NUMBER` gives it").into(),
+            None => error.into(),
+        }
+    })
 }
 
 /// The first of these names that was there before.

@@ -125,9 +125,9 @@ const TABLE: &[Row] = &[
             storageBarrier();
             y[i] = 2.0;
         }",
-        13,
+        10,
         Unsupported,
-        "expected a builtin of a compute kernel, found Some(Location",
+        "argument `i` expected a builtin of a compute kernel, found `@location`",
     ),
     (
         "
@@ -135,7 +135,7 @@ const TABLE: &[Row] = &[
         @compute @workgroup_size(1) fn main() { y[0] = textureLoad(image, vec2(0), 0).x; }",
         11,
         Unsupported,
-        "variable `image` expected a storage buffer, a uniform, workgroup or private memory, found Handle",
+        "variable `image` expected a storage buffer, a uniform, workgroup or private memory, found a texture",
     ),
     (
         "@group(0) @binding(2) var image: texture_storage_2d<r32float, write>;

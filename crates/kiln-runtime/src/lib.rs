@@ -56,8 +56,9 @@ pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fing
 pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,
     Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey,
-    KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Optimisation,
-    Origin, Outcome, Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar, Value,
+    KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Numbers,
+    Optimisation, Origin, Outcome, Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar,
+    Tail, Value,
 };
 pub use kiln_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};

@@ -78,9 +78,9 @@ pub use kiln_runtime::{
     CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,
     Feature, Graph, GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelCost,
     KernelFlag, KernelHash, KernelKey, KernelOptions, KernelSource, KernelStatistics, KernelWarmFailure,
-    KernelWarmReport, Launch, Optimisation, Origin, Outcome, PendingRead, Pool, PoolConfig, PoolOptions,
-    PoolStatistics, Preload, PreparedKernel, Reflection, RunReport, Scalar, TypedBuffer, Usage, Value, graph, pool,
-    store,
+    KernelWarmReport, Launch, Member, Numbers, Optimisation, Origin, Outcome, PendingRead, Pool, PoolConfig,
+    PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection, RunReport, Scalar, Tail, TypedBuffer, Usage,
+    Value, graph, pool, store,
 };
 pub use tensor::{
     Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,

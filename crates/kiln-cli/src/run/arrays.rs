@@ -7,7 +7,7 @@ use super::report::OutputReport;
 use crate::Fallible;
 use crate::new_file::NewFile;
 use crate::npy::{Array, Kind, data_bytes, tuple};
-use kiln::{Buffer, Device, Scalar};
+use kiln::{Binding, Buffer, Device, Scalar};
 use std::path::Path;
 
 /// A buffer of the kernel with its memory.
@@ -31,9 +31,11 @@ impl Bound<'_> {
     }
 }
 
-/// Makes a buffer for each place: with its array, or with zeros.
+/// Makes a buffer for each place: with its array, with zeros, or with what is made up.
 pub(super) fn upload<'a>(device: &Device, plan: &Plan<'a>) -> Fallible<Vec<Bound<'a>>> {
-    let is_given = |place: &&Place<'a>| place.input.is_some() || plan.fill.is_none();
+    // Structs have no shape in a file, and so none that zeros could have.
+    let is_given =
+        |place: &&Place<'a>| place.input.is_some() || (plan.fill.is_none() && place.binding.scalar.is_some());
     let given = plan.buffers.iter().filter(is_given).map(|place| upload_one(device, plan, place));
     let mut bound: Vec<Bound<'a>> = given.collect::<Fallible<_>>()?;
     // Others are most often as long as what is given.
@@ -73,19 +75,11 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, place: &Place<'a>) -> Fallib
     Ok(Bound { place: *place, buffer, element, scalar, shape, bytes, file })
 }
 
-/// A buffer with numbers in it that count up, as long as `--shape` says, or as it must be for so many elements.
+/// A buffer with numbers in it that count up, or zeros, as long as `--shape` says, or as it must be for so many elements.
 fn filled<'a>(device: &Device, place: &Place<'a>, element: Element, count: u64) -> Fallible<Bound<'a>> {
     let binding = place.binding;
-    let count =
-        place.shape.map_or(Some(count), |shape| shape.0.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis)));
-    let bytes = match binding.stride_bytes {
-        // The fewest bytes have one element.
-        Some(stride) => count
-            .and_then(|count| count.max(1).checked_sub(1)?.checked_mul(stride))
-            .and_then(|bytes| bytes.checked_add(binding.min_bytes)),
-        None => Some(binding.min_bytes),
-    };
-    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(4));
+    let count = place.shape.map_or(Some(count), Dims::elements);
+    let bytes = count.and_then(|count| bytes_of(binding, count));
     let bytes = bytes.ok_or("expected a shape of less than 2^64 bytes, found more")?;
     let buffer = device.buffer(bytes)?;
     let scalar = binding.scalar.unwrap_or(Scalar::U32);
@@ -95,6 +89,17 @@ fn filled<'a>(device: &Device, place: &Place<'a>, element: Element, count: u64) 
         _ => buffer.zero()?,
     }
     Ok(Bound { place: *place, buffer, element, scalar, shape: Vec::new(), bytes, file: None })
+}
+
+/// Bytes of a buffer with so many elements, or with so many in the array at its end; `None` where that is no number of 64 bits.
+fn bytes_of(binding: &Binding, count: u64) -> Option<u64> {
+    let bytes = match (binding.stride_bytes, binding.tail) {
+        // The fewest bytes have one element.
+        (Some(stride), _) => count.saturating_sub(1).checked_mul(stride)?.checked_add(binding.min_bytes)?,
+        (None, Some(tail)) => count.checked_mul(tail.stride_bytes)?.checked_add(tail.offset)?.max(binding.min_bytes),
+        (None, None) => binding.min_bytes,
+    };
+    bytes.checked_next_multiple_of(4)
 }
 
 /// So many bytes of numbers: 0, 1, 2 where they may be indices, 1, 2, 3 where one may divide by them.
@@ -159,6 +164,15 @@ fn shape_of_input(
         }
         return Ok(array.shape.clone());
     };
+    if binding.tail.is_some() {
+        let (wanted, bytes) = (shape.elements().and_then(|count| bytes_of(binding, count)), array.data.len() as u64);
+        if wanted != Some(bytes) {
+            let wanted = wanted.map_or_else(|| "more than 2^64".to_string(), |wanted| wanted.to_string());
+            return Err(format!("`--shape` expected as many bytes as {file} has, found {wanted} for {bytes}"));
+        }
+        // Its elements are structs behind others: no shape of numbers.
+        return Ok(array.shape.clone());
+    }
     let axes = match (binding.scalar, binding.stride_bytes.map(|stride| stride / scalar.bytes())) {
         // An element of raw material.
         (None, Some(scalars)) if scalars > 1 => vec![scalars],

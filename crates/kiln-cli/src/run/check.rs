@@ -1,9 +1,10 @@
 //! `kiln check`: one kernel from a file, run by the sanitizer.
 
-use super::dims::Workgroups;
+use super::dims::{Seconds, Workgroups};
 use super::problem::{Problem, Request};
-use super::{arrays, launch, plan::Plan, value};
-use crate::source_args::{Named, SourceArgs};
+use super::value::{Uniform, in_short};
+use super::{arrays, launch, plan::Plan};
+use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, Report, count, plain};
 use crate::{Fallible, settings};
 use kiln::{BindingKind, Finding, Invocation, Reflection};
@@ -22,7 +23,7 @@ Examples:
 Exit status:
   0  the kernel ran, and nothing was found
   1  something was found
-  2  the kernel could not be read, compiled or run, or the command line was not understood";
+  2  the kernel could not be read, compiled or run to its end, whatever was found until then, or the command line was not understood";
 
 /// The exit status where the kernel did not run.
 const COULD_NOT_RUN: u8 = 2;
@@ -34,6 +35,9 @@ const COULD_NOT_RUN: u8 = 2;
 /// the variable, the index and the invocations. What the command line does not give is made up: two workgroups along each axis
 /// that a workgroup has, numbers that count up in buffers, as many as there are invocations or as the longest array has, the length of the problem in whole
 /// numbers, 1 in others.
+///
+/// NaN decides something where it is compared with a number or becomes an index: `!(x >= 0.0)`, as a guard against NaN, counts as
+/// such a decision. `x != x` asks for NaN, and does not.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -44,56 +48,92 @@ pub(crate) struct Args {
     source: SourceArgs,
     #[command(flatten)]
     problem: Problem,
-    /// Write one JSON object with the fields `format`, `kernel`, `entry`, `made_up` and `findings`.
+    /// Write one JSON object with the fields `format`, `kernel`, `entry`, `made_up`, `findings` and `error`.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
-    match check(args) {
+    let error = match check(args) {
         Ok(report) => {
             terminal::show(&report, args.json)?;
-            Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            match report.error {
+                Some(error) => error,
+                None if report.findings.is_empty() => return Ok(ExitCode::SUCCESS),
+                None => return Ok(ExitCode::FAILURE),
+            }
         }
-        Err(error) => {
-            // Where standard error is closed too, the exit status still tells.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            Ok(ExitCode::from(COULD_NOT_RUN))
-        }
-    }
+        Err(error) => error.to_string(),
+    };
+    // Where standard error is closed too, the exit status still tells.
+    let _ = writeln!(io::stderr(), "error: {error}");
+    Ok(ExitCode::from(COULD_NOT_RUN))
 }
 
 fn check(args: &Args) -> Fallible<CheckReport> {
+    args.check_size()?;
     let source = args.source.read(&args.kernel)?;
     let text = source.text().to_string();
-    let device = settings::open_cpu_with(settings::cpu_options()?.sanitized(true))?;
-    let kernel = device.kernel(source)?;
+    let mut options = settings::cpu_options()?.sanitized(true);
+    if let Some(Seconds(limit)) = args.problem.time_limit {
+        options = options.time_limit(Some(limit));
+    }
+    let device = settings::open_cpu_with(options)?;
+    let kernel = compile(&device, source)?;
     let wants = kernel.reflection();
     let (problem, items, mut made_up) = args.complete(wants);
     let request = Request { kernel: &args.kernel, problem: &problem, outputs: &[], fill: Some(items) };
     let plan = Plan::new(kernel.name(), wants, request)?;
     let mut bound = arrays::upload(&device, &plan)?;
     for bound in bound.iter().filter(|bound| bound.place.input.is_none()) {
-        made_up.push(format!("{} of {} bytes", bound.place.binding.name, bound.buffer.bytes()));
+        let name = &bound.place.binding.name;
+        made_up.push(MadeUp { name: name.clone(), text: format!("{name} of {} bytes", bound.buffer.bytes()) });
     }
-    launch(&kernel, &plan, &mut bound)?;
+    let outcome = launch(&kernel, &plan, &mut bound);
+    // What was found until then is true, however the launch ended.
     let findings = device.take_findings();
-    let findings = findings.into_iter().map(|finding| FindingReport::new(finding, &text)).collect();
-    let has_edges = args.problem.grid().is_some();
-    Ok(CheckReport { kernel: kernel.name().to_string(), entry: wants.entry.clone(), made_up, findings, has_edges })
+    let error = match outcome {
+        Err(error) if findings.is_empty() => return Err(error),
+        outcome => outcome.err().map(|error| error.to_string()),
+    };
+    let findings = findings.into_iter().map(|finding| FindingReport::new(finding, &text, &made_up)).collect();
+    let (kernel, entry) = (kernel.name().to_string(), wants.entry.clone());
+    let made_up = made_up.into_iter().map(|made_up| made_up.text).collect();
+    Ok(CheckReport { kernel, entry, made_up, findings, error, has_edges: args.problem.grid().is_some() })
+}
+
+/// Something that the command line did not give.
+#[derive(Debug)]
+struct MadeUp {
+    /// What the kernel calls it; nothing for what it does not name.
+    name: String,
+    /// `n = 8`
+    text: String,
 }
 
 impl Args {
+    /// A problem of no items runs nothing, in which nothing is found.
+    fn check_size(&self) -> Fallible<()> {
+        match &self.problem.size {
+            Some(size) if size.0.contains(&0) => {
+                let lengths: Vec<String> = size.0.iter().map(ToString::to_string).collect();
+                Err(format!("`--size` expected at least one item, found `{}`", lengths.join("x")).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The problem with what is not given made up, how many items it has, and what was made up.
-    fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<String>) {
+    fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<MadeUp>) {
         let mut made_up = Vec::new();
         let mut problem = self.problem.clone();
         if problem.grid().is_none() {
             let [x, y, z] = kernel.workgroup_size;
             let count = [2, 1 + u32::from(y > 1), 1 + u32::from(z > 1)];
             problem.workgroups = Some(Workgroups(count));
-            made_up.push(format!("{}x{}x{} workgroups of {x}x{y}x{z}", count[0], count[1], count[2]));
+            let text = format!("{}x{}x{} workgroups of {x}x{y}x{z}", count[0], count[1], count[2]);
+            made_up.push(MadeUp { name: String::new(), text });
         }
         let extent: [u64; 3] = match (&problem.size, problem.workgroups) {
             (Some(size), _) => size.extent().into(),
@@ -103,17 +143,11 @@ impl Args {
             (None, None) => [1; 3],
         };
         let uniforms = kernel.bindings.iter().filter(|binding| binding.kind == BindingKind::Value);
-        let names = uniforms.flat_map(|binding| match &binding.members[..] {
-            [] => vec![(binding.name.clone(), &binding.type_name)],
-            members => {
-                members.iter().map(|member| (format!("{}.{}", binding.name, member.name), &member.type_name)).collect()
-            }
-        });
-        for (name, type_name) in names {
+        for uniform in uniforms.flat_map(Uniform::all) {
             // A struct as a whole is refused where it is given.
-            let is_given = self.problem.values.iter().any(|given| given.name == name);
-            if let (false, Some(value)) = (is_given, value::make_up(&name, type_name, extent)) {
-                made_up.push(format!("{name} = {value}"));
+            if self.problem.values.iter().all(|given| given.name != uniform.name) {
+                let (value, name) = (uniform.make_up(extent), uniform.name);
+                made_up.push(MadeUp { text: format!("{name} = {}", in_short(&value)), name: name.clone() });
                 problem.values.push(Named { name, value });
             }
         }
@@ -130,6 +164,8 @@ struct CheckReport {
     /// What the command line did not give.
     made_up: Vec<String>,
     findings: Vec<FindingReport>,
+    /// Why the kernel did not run to its end.
+    error: Option<String>,
     /// Whether the problem may end inside of a workgroup; one that is made up does not.
     #[serde(skip)]
     has_edges: bool,
@@ -150,6 +186,8 @@ struct FindingReport {
     count: u64,
     /// The line of the source.
     source: String,
+    /// What was made up and is in that line.
+    made_up: Vec<String>,
     #[serde(skip)]
     text: String,
 }
@@ -168,8 +206,9 @@ impl From<Invocation> for InvocationReport {
 }
 
 impl FindingReport {
-    fn new(finding: Finding, source: &str) -> Self {
-        let line = (finding.line as usize).checked_sub(1).and_then(|line| source.lines().nth(line));
+    fn new(finding: Finding, source: &str, made_up: &[MadeUp]) -> Self {
+        let line = (finding.line as usize).checked_sub(1).and_then(|line| source.lines().nth(line)).unwrap_or_default();
+        let used = made_up.iter().filter(|made_up| mentions(line, &made_up.name));
         Self {
             text: finding.to_string(),
             kind: finding.kind.name(),
@@ -183,23 +222,42 @@ impl FindingReport {
             other_line: finding.other_line,
             message: finding.message,
             count: finding.count,
-            source: line.unwrap_or_default().trim().to_string(),
+            source: line.trim().to_string(),
+            made_up: used.map(|made_up| made_up.text.clone()).collect(),
         }
     }
 }
 
+/// Whether a line of a kernel has this name in it.
+fn mentions(line: &str, name: &str) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || character == '_';
+    let mut places = line.match_indices(name).map(|(begin, _)| (&line[..begin], &line[begin + name.len()..]));
+    // `s.x` is no `x`.
+    !name.is_empty()
+        && places.any(|(before, behind)| !before.ends_with(|c| is_part(c) || c == '.') && !behind.starts_with(is_part))
+}
+
 impl Report for CheckReport {
     fn text(&self) -> String {
-        let finding = |finding: &FindingReport| format!("{}\n    {}\n", plain(&finding.text), plain(&finding.source));
-        let findings: String = self.findings.iter().map(finding).collect();
-        let made_up = match &self.made_up[..] {
-            [] => String::new(),
-            made_up => format!("; made up: {}", plain(&made_up.join(", "))),
+        let finding = |finding: &FindingReport| {
+            let with = match &finding.made_up[..] {
+                [] => String::new(),
+                made_up => format!("    with made-up {}\n", plain(&made_up.join(", "))),
+            };
+            format!("{}\n    {}\n{with}", plain(&finding.text), plain(&finding.source))
         };
-        let found = match self.findings.len() {
+        let findings: String = self.findings.iter().map(finding).collect();
+        let number = self.findings.len() as u64;
+        let made_up = match (&self.made_up[..], number) {
+            ([], _) => String::new(),
+            (made_up, 0) => format!("; made up: {}", plain(&made_up.join(", "))),
+            (made_up, _) => format!("; doubt first what was made up: {}", plain(&made_up.join(", "))),
+        };
+        let found = match number {
             0 if !self.has_edges => "nothing was found in whole workgroups (`--size` gives others)".to_string(),
             0 => "nothing was found".to_string(),
-            number => format!("{} found", count(number as u64, "fault")),
+            number if self.error.is_some() => format!("{} found before the kernel was stopped", count(number, "fault")),
+            number => format!("{} found", count(number, "fault")),
         };
         format!("{findings}kernel {}: {found}{made_up}\n", plain(&self.kernel))
     }
@@ -230,14 +288,33 @@ mod tests {
             kernel: "k.wgsl".to_string(),
             entry: "main".to_string(),
             made_up: made_up.iter().map(ToString::to_string).collect(),
-            findings: findings.into_iter().map(|finding| FindingReport::new(finding, "a\n  y = x[i];\n")).collect(),
+            findings: (findings.into_iter())
+                .map(|finding| {
+                    let made_up = made_up.iter().map(|text| MadeUp {
+                        name: text.split(' ').next().unwrap().to_string(),
+                        text: (*text).to_string(),
+                    });
+                    FindingReport::new(finding, "a\n  y = x[i];\n", &made_up.collect::<Vec<_>>())
+                })
+                .collect(),
+            error: None,
             has_edges: true,
         };
         assert_eq!(
             report(vec![finding], &["n = 8", "x of 16 bytes"]).text(),
             "k.wgsl:2:3: out-of-bounds: invocation (5, 0, 0) of work-group (1, 0, 0) reads index 10 of `x`, which has 4 elements (3 \
-             times)\n    y = x[i];\nkernel k.wgsl: 1 fault found; made up: n = 8, x of 16 bytes\n"
+             times)\n    y = x[i];\n    with made-up x of 16 bytes\nkernel k.wgsl: 1 fault found; doubt first what was made up: n = 8, x of \
+             16 bytes\n"
         );
+        for (line, name, expected) in [
+            ("y[i * cols]", "cols", true),
+            ("y[p.cols]", "p.cols", true),
+            ("y[p.cols]", "cols", false),
+            ("y[p.cols_2]", "p.cols", false),
+            ("y[i]", "", false),
+        ] {
+            assert_eq!(mentions(line, name), expected, "{line} {name}");
+        }
         assert_eq!(report(Vec::new(), &[]).text(), "kernel k.wgsl: nothing was found\n");
     }
 }

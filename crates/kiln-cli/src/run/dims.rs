@@ -1,6 +1,7 @@
-//! Sizes and shapes on the command line: `1000`, `64x32`, `4,1,1`.
+//! Sizes, shapes and times on the command line: `1000`, `64x32`, `4,1,1`, `0.5`.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Lengths with an `x` in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,11 @@ impl Dims {
             1..=3 => Ok(()),
             axes => Err(format!("expected a problem with one to three axes, found {axes}")),
         }
+    }
+
+    /// How many elements an array of this shape has; `None` where that is no number of 64 bits.
+    pub(super) fn elements(&self) -> Option<u64> {
+        self.0.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis))
     }
 
     /// The shape of an array with an element for each item of the problem: x is the last axis, which is contiguous.
@@ -52,6 +58,20 @@ impl FromStr for Workgroups {
             Some([x, y, z]) => Ok(Self([*x, *y, *z])),
             _ => Err(format!("expected one to three counts as in `4,1,1`, found `{text}`")),
         }
+    }
+}
+
+/// A time: more than none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seconds(pub(super) Duration);
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let time = time.filter(|time| !time.is_zero());
+        time.map(Self).ok_or_else(|| format!("expected seconds above 0 as in `10` or `0.5`, found `{text}`"))
     }
 }
 
@@ -91,6 +111,15 @@ mod tests {
             ("4,4,0", None),
         ]) {
             assert_eq!(Workgroups::from_str(text).ok().map(|workgroups| workgroups.0), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_more_than_none() {
+        let table = [("10", Some(10_000)), ("0.5", Some(500)), ("1e1", Some(10_000))];
+        let none = ["0", "-1", "", "inf", "nan", "1e30", "1s"].map(|text| (text, None));
+        for (text, expected) in table.into_iter().chain(none) {
+            assert_eq!(Seconds::from_str(text).ok().map(|seconds| seconds.0.as_millis()), expected, "{text}");
         }
     }
 }

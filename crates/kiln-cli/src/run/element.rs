@@ -105,6 +105,8 @@ mod tests {
             scalar,
             min_bytes: 4,
             stride_bytes: None,
+            tail: None,
+            numbers: None,
             members: Vec::new(),
         })
     }

@@ -16,7 +16,7 @@ mod value;
 
 use crate::Fallible;
 use crate::kernel_dir::{lost, open_for_kernels, warn_not_kept};
-use crate::source_args::{Named, SourceArgs};
+use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, micros};
 use arrays::Bound;
 pub(crate) use dims::Dims;
@@ -71,9 +71,9 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let source = args.source.read(&args.kernel)?;
-    let device = open_for_kernels(args.device.as_deref())?;
+    let device = open_for_kernels(args.device.as_deref(), args.problem.time_limit.map(|limit| limit.0))?;
     let began = Instant::now();
-    let kernel = device.kernel(source)?;
+    let kernel = compile(&device, source)?;
     let load_time = began.elapsed();
     if kernel.origin() == Origin::Compiled
         && let Some(fault) = lost(&device.kernel_cache_stats().disk)

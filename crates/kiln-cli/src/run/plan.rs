@@ -1,9 +1,12 @@
 //! What the command line gives, held against what the kernel wants. Reads no file and opens no device.
 
 use super::dims::Dims;
+use super::element::Element;
+use super::files;
 use super::problem::{Problem, Request};
-use super::{files, value};
+use super::value::Uniform;
 use crate::Fallible;
+use crate::npy::tuple;
 use crate::source_args::{Named, repeated};
 use crate::terminal::table;
 use kiln::{Binding, BindingKind, Grid, Reflection, Value};
@@ -42,6 +45,7 @@ impl<'a> Plan<'a> {
         }
         check_names(kernel, request)?;
         files::check(request)?;
+        kernel.bindings.iter().try_for_each(|binding| check_shape(binding, request))?;
         let values = problem.values.iter().map(|given| parse_value(kernel, given)).collect::<Fallible<Vec<_>>>()?;
         let visible = || kernel.bindings.iter().filter(|binding| binding.kind != BindingKind::Grid);
         let places: Vec<Place<'_>> =
@@ -99,6 +103,21 @@ fn check_names(kernel: &Reflection, request: Request<'_>) -> Fallible<()> {
     Ok(())
 }
 
+/// Refuses a shape that would change nothing: the type says how many elements there are, and no file has to agree with it.
+fn check_shape(binding: &Binding, request: Request<'_>) -> Fallible<()> {
+    let Place { input, shape, .. } = place(binding, request);
+    let Some(shape) = shape.filter(|_| input.is_none() && binding.stride_bytes.is_none() && binding.tail.is_none())
+    else {
+        return Ok(());
+    };
+    let count: u64 = Element::of(binding).count.map_or(1, |count| count.iter().product());
+    if shape.elements() == Some(count) {
+        return Ok(());
+    }
+    let (wanted, found) = (crate::terminal::count(count, "element"), tuple(&shape.0));
+    Err(format!("binding {binding} expected a `--shape` of {wanted}, as its type has, found {found}").into())
+}
+
 /// The value of a uniform, or of a member of one (`params.scale`).
 fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible<(&'a str, Value)> {
     let Named { name, value: text } = given;
@@ -111,19 +130,12 @@ fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible
         .into());
     }
     let members = || binding.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ");
-    let type_name = match member {
-        None if !binding.members.is_empty() => {
-            return Err(format!("value `{name}` expected one of its members ({}), found all at once", members()).into());
-        }
-        None => &binding.type_name,
-        Some(wanted) => {
-            let found = binding.members.iter().find(|member| member.name == wanted);
-            let unknown =
-                || format!("value `{variable}` expected one of its members ({}), found `{wanted}`", members());
-            &found.ok_or_else(unknown)?.type_name
-        }
-    };
-    let value = value::parse(text, type_name).map_err(|error| format!("value `{name}`: {error}"))?;
+    let uniform = Uniform::all(binding).into_iter().find(|uniform| uniform.name == *name);
+    let uniform = uniform.ok_or_else(|| {
+        let found = member.map_or_else(|| "all at once".to_string(), |member| format!("`{member}`"));
+        format!("value `{variable}` expected one of its members ({}), found {found}", members())
+    })?;
+    let value = uniform.parse(text).map_err(|error| format!("value `{name}`: {error}"))?;
     Ok((name, value))
 }
 
@@ -147,8 +159,14 @@ fn missing_of_buffer(place: &Place<'_>, request: Request<'_>) -> Option<Vec<Stri
     let hint = match binding.kind {
         _ if input.is_some() || request.fill.is_some() => return None,
         BindingKind::Read => format!("--in {name}=FILE.npy"),
+        // Scratch memory, of zeros.
+        _ if output.is_none() && shape.is_some() => return None,
         // Its elements are structs, which no array file has.
-        _ if binding.scalar.is_none() => format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy"),
+        _ if binding.scalar.is_none() => {
+            let has_length = binding.stride_bytes.is_some() || binding.tail.is_some();
+            let zeros = if has_length { format!("; or --shape {name}=LENGTH") } else { String::new() };
+            format!("--in {name}=FILE.npy, and perhaps --out {name}=FILE.npy{zeros}")
+        }
         _ if output.is_none() && shape.is_none() => format!("--in {name}=FILE.npy, or --out {name}=FILE.npy, or both"),
         // A length that neither the kernel, nor the problem, nor the user says.
         _ if binding.stride_bytes.is_some() && shape.is_none() && request.problem.workgroups.is_some() => {
@@ -160,18 +178,12 @@ fn missing_of_buffer(place: &Place<'_>, request: Request<'_>) -> Option<Vec<Stri
 }
 
 fn missing_of_value(binding: &Binding, problem: &Problem) -> Vec<Vec<String>> {
-    let is_missing = |name: &str| find(&problem.values, name).is_none();
-    let row = |what: String, name: &str, type_name: &str| {
-        let hint = value::placeholder(type_name).map(|numbers| format!("--value {name}={numbers}"));
-        vec![what, hint.unwrap_or_else(|| "cannot be given here, only numbers and vectors can".to_string())]
+    let missing = Uniform::all(binding).into_iter().filter(|uniform| find(&problem.values, &uniform.name).is_none());
+    let row = |uniform: Uniform<'_>| {
+        let Uniform { name, type_name, .. } = &uniform;
+        vec![format!("{name}: {type_name} (value)"), format!("--value {name}={}", uniform.placeholder())]
     };
-    if binding.members.is_empty() {
-        let is_missing = is_missing(&binding.name);
-        return is_missing.then(|| row(binding.to_string(), &binding.name, &binding.type_name)).into_iter().collect();
-    }
-    let members = binding.members.iter().map(|member| (format!("{}.{}", binding.name, member.name), &member.type_name));
-    let missing = members.filter(|(name, _)| is_missing(name));
-    missing.map(|(name, type_name)| row(format!("{name}: {type_name} (value)"), &name, type_name)).collect()
+    missing.map(row).collect()
 }
 
 #[cfg(test)]
@@ -179,8 +191,7 @@ mod tests {
     use super::super::Args;
     use super::*;
     use clap::Parser;
-    use kiln::Scalar;
-    use kiln_runtime::Member;
+    use kiln::{Member, Numbers, Scalar, Tail};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -198,18 +209,27 @@ mod tests {
             scalar,
             min_bytes: 4,
             stride_bytes: type_name.starts_with("array").then_some(4),
+            tail: None,
+            numbers: scalar.map(Numbers::One),
             members: Vec::new(),
         }
     }
 
     fn kernel() -> Reflection {
-        let member = |name: &str, type_name: &str| Member {
+        let one = |scalar: Scalar| Numbers::One(scalar);
+        let repeated = |count, stride_bytes, of| Numbers::Repeated { count, stride_bytes, of: Box::new(of) };
+        let member = |name: &str, type_name: &str, bytes: u32, numbers: Numbers| Member {
             name: name.to_string(),
             type_name: type_name.to_string(),
             offset: 0,
-            bytes: 4,
+            bytes,
+            numbers: Some(numbers),
         };
-        let members = vec![member("scale", "f32"), member("shift", "vec2<i32>")];
+        let members = vec![
+            member("scale", "f32", 4, one(Scalar::F32)),
+            member("shift", "vec2<i32>", 8, repeated(2, 4, one(Scalar::I32))),
+        ];
+        let matrix = repeated(2, 8, repeated(2, 4, one(Scalar::F32)));
         Reflection {
             entry: "main".to_string(),
             workgroup_size: [64, 1, 1],
@@ -220,7 +240,20 @@ mod tests {
                 binding("points", BindingKind::ReadWrite, "array<Point>", None),
                 binding("n", BindingKind::Value, "u32", Some(Scalar::U32)),
                 Binding { members, ..binding("params", BindingKind::Value, "Params", None) },
-                binding("m", BindingKind::Value, "mat2x2<f32>", Some(Scalar::F32)),
+                Binding {
+                    numbers: Some(matrix),
+                    min_bytes: 16,
+                    ..binding("m", BindingKind::Value, "mat2x2<f32>", Some(Scalar::F32))
+                },
+                Binding {
+                    stride_bytes: None,
+                    tail: Some(Tail { offset: 16, stride_bytes: 32 }),
+                    ..binding("world", BindingKind::ReadWrite, "World", None)
+                },
+                Binding {
+                    stride_bytes: None,
+                    ..binding("four", BindingKind::ReadWrite, "array<f32, 4>", Some(Scalar::F32))
+                },
                 binding("part", BindingKind::Grid, "vec3<u32>", Some(Scalar::U32)),
             ],
         }
@@ -260,9 +293,13 @@ mod tests {
             "--value params=1",
             "--value params.size=1",
             "--value params.shift=1",
-            "--value m=1,2,3,4",
+            "--value m=1,2,3",
             "--value part=1,2,3",
             "--size 2x2x2x2",
+            "--in x=x.npy --shape y=5 --shape points=5 --shape world=5 --shape four=2x2 --value n=1 --value params.scale=2 --value \
+             params.shift=1,1 --value m=1,2,3,4 --size 8",
+            "--out world=w.npy --shape world=5 --shape four=5",
+            "--shape four=3",
         ];
         let outcomes: Vec<String> = lines.iter().map(|line| format!("$ {line}\n{}", outcome(line))).collect();
         insta::assert_snapshot!("refused", outcomes.join("\n\n"));

@@ -1,6 +1,6 @@
 //! What a kernel is given: the same for `kiln run` and `kiln check`.
 
-use super::dims::{Dims, Workgroups};
+use super::dims::{Dims, Seconds, Workgroups};
 use crate::source_args::Named;
 use kiln::Grid;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,13 @@ pub(crate) struct Problem {
     #[arg(long = "in", value_name = "BUFFER=FILE.npy", value_parser = Named::<PathBuf>::parse)]
     pub(super) inputs: Vec<Named<PathBuf>>,
     /// The shape of a buffer in elements, the first axis first, as NumPy has it: `y=10x20`. A vector as element (`vec3<f32>`)
-    /// adds an axis of its length, a matrix adds its columns and its rows. May be given several times.
+    /// adds an axis of its length, a matrix adds its columns and its rows. Of a struct that ends in an array of any length it is the
+    /// length of that array. May be given several times.
     #[arg(long = "shape", value_name = "BUFFER=SHAPE", value_parser = Named::<Dims>::parse)]
     pub(super) shapes: Vec<Named<Dims>>,
-    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. May be given several
-    /// times.
+    /// The number, or the numbers with commas, of a uniform: `n=1000`, `params.scale=0.5`, `v=1,2,3`. A matrix, an array or a struct
+    /// inside of a struct takes all its numbers in the order of memory, without padding: `m=1,0,0,1`, column after column. May be
+    /// given several times.
     #[arg(long = "value", value_name = "UNIFORM=NUMBER", value_parser = Named::<String>::parse)]
     pub(super) values: Vec<Named<String>>,
     /// The problem: 1000, or 64x32 for x and y, or x, y and z. The kernel runs at least once for each item. x is the last
@@ -26,6 +28,10 @@ pub(crate) struct Problem {
     /// Or how many workgroups run, along x, y and z: `4,1,1`.
     #[arg(long, value_name = "X,Y,Z", conflicts_with = "size")]
     pub(super) workgroups: Option<Workgroups>,
+    /// How long the kernel may run on the CPU device before it is stopped, such as 0.5. Default: 60. A GPU device has the limit of
+    /// its driver, whatever is said here.
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) time_limit: Option<Seconds>,
 }
 
 impl Problem {

@@ -1,129 +1,259 @@
 //! Numbers on the command line for the uniforms of a kernel.
 
 use half::f16;
-use kiln::Value;
+use kiln::{Binding, Member, Numbers, Scalar, Value};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// The value that a text stands for, where a kernel wants this type.
-pub(super) fn parse(text: &str, type_name: &str) -> Result<Value, String> {
-    let (scalar, count) = shape_of(type_name)
-        .ok_or_else(|| format!("expected a number or a vector of numbers, found the type {type_name}"))?;
-    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
-    if parts.len() != count {
-        let wanted =
-            if count == 1 { "1 number".to_string() } else { format!("{count} numbers with commas in between") };
-        return Err(format!("expected {wanted} for {type_name}, found {} in `{text}`", parts.len()));
+/// What `--value` gives: a uniform, or a member of one.
+#[derive(Debug)]
+pub(super) struct Uniform<'a> {
+    /// `n`, `params.scale`.
+    pub(super) name: String,
+    pub(super) type_name: &'a str,
+    bytes: u64,
+    numbers: Option<&'a Numbers>,
+}
+
+/// A number of a uniform.
+#[derive(Debug)]
+struct Number {
+    scalar: Scalar,
+    offset: u64,
+    /// The last name on the way to it.
+    name: String,
+    /// Its place in a vector; 0 where it is in none.
+    place: usize,
+    /// Whether it is in a vector.
+    in_vector: bool,
+}
+
+impl<'a> Uniform<'a> {
+    /// Everything that a binding takes by name.
+    pub(super) fn all(binding: &'a Binding) -> Vec<Self> {
+        match &binding.members[..] {
+            [] => vec![Self {
+                name: binding.name.clone(),
+                type_name: &binding.type_name,
+                bytes: binding.min_bytes,
+                numbers: binding.numbers.as_ref(),
+            }],
+            members => members.iter().map(|member| Self::member(binding, member)).collect(),
+        }
     }
-    match scalar {
-        "f32" => numbers::<f32>(&parts, type_name),
-        "i32" => numbers::<i32>(&parts, type_name),
-        "u32" => numbers::<u32>(&parts, type_name),
-        _ => numbers::<f16>(&parts, type_name),
+
+    fn member(binding: &Binding, member: &'a Member) -> Self {
+        Self {
+            name: format!("{}.{}", binding.name, member.name),
+            type_name: &member.type_name,
+            bytes: member.bytes.into(),
+            numbers: member.numbers.as_ref(),
+        }
+    }
+
+    /// The value that a text stands for.
+    pub(super) fn parse(&self, text: &str) -> Result<Value, String> {
+        let (numbers, type_name) = (self.numbers(), self.type_name);
+        let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+        if parts.len() != numbers.len() {
+            let wanted = match numbers.len() {
+                0 => return Err(format!("expected a type of numbers, found {type_name}")),
+                1 => "1 number".to_string(),
+                count => format!("{count} numbers with commas in between"),
+            };
+            return Err(format!("expected {wanted} for {type_name}, found {} in `{text}`", parts.len()));
+        }
+        // What is between numbers is read by nobody.
+        let mut bytes = vec![0; usize::try_from(self.bytes).unwrap_or(usize::MAX)];
+        for (number, part) in numbers.iter().zip(parts) {
+            let (found, begin) = (bytes_of(part, number.scalar)?, number.offset as usize);
+            bytes[begin..begin + found.len()].copy_from_slice(&found);
+        }
+        Ok(Value::slice(&bytes))
+    }
+
+    /// What to write for it: `NUMBER`, or as many as it takes.
+    pub(super) fn placeholder(&self) -> String {
+        match self.numbers().len() {
+            count @ 0..=4 => vec!["NUMBER"; count].join(","),
+            count => format!("NUMBER,NUMBER,… ({count} numbers)"),
+        }
+    }
+
+    /// Numbers where none are given: the length of the problem along x, y and z where they are whole, and 1 where not. A single
+    /// number has the axis that its name speaks of.
+    pub(super) fn make_up(&self, extent: [u64; 3]) -> String {
+        let number = |number: &Number| {
+            let name = number.name.to_ascii_lowercase();
+            let first = match number.in_vector {
+                false if name == "h" || name.contains("height") || name.contains("row") || name.ends_with('y') => 1,
+                false if name.contains("depth") || name.contains("layer") || name.ends_with('z') => 2,
+                _ => 0,
+            };
+            match number.scalar {
+                Scalar::I32 | Scalar::U32 => {
+                    extent.get(first + number.place).copied().unwrap_or(1).min(i32::MAX as u64).to_string()
+                }
+                Scalar::F16 | Scalar::F32 => "1".to_string(),
+            }
+        };
+        self.numbers().iter().map(number).collect::<Vec<_>>().join(",")
+    }
+
+    /// Its numbers in the order of memory.
+    fn numbers(&self) -> Vec<Number> {
+        let mut all = Vec::new();
+        if let Some(numbers) = self.numbers {
+            let name = self.name.rsplit('.').next().unwrap_or(&self.name);
+            add(&mut all, numbers, 0, name);
+        }
+        all
     }
 }
 
-/// What to write for a type: `NUMBER`, or as many as it takes; `None` where nothing can be written for it.
-pub(super) fn placeholder(type_name: &str) -> Option<String> {
-    shape_of(type_name).map(|(_, count)| vec!["NUMBER"; count].join(","))
+fn add(all: &mut Vec<Number>, numbers: &Numbers, offset: u64, name: &str) {
+    match numbers {
+        Numbers::One(scalar) => {
+            all.push(Number { scalar: *scalar, offset, name: name.to_string(), place: 0, in_vector: false });
+        }
+        Numbers::Repeated { count, stride_bytes, of } => {
+            for place in 0..*count {
+                add(all, of, offset + u64::from(place) * u64::from(*stride_bytes), name);
+                // The elements of an array are further apart in a uniform.
+                if let (Numbers::One(scalar), Some(last)) = (&**of, all.last_mut())
+                    && scalar.bytes() == u64::from(*stride_bytes)
+                {
+                    (last.place, last.in_vector) = (place as usize, true);
+                }
+            }
+        }
+        Numbers::Struct(members) => {
+            for member in members {
+                if let Some(numbers) = &member.numbers {
+                    add(all, numbers, offset + u64::from(member.offset), &member.name);
+                }
+            }
+        }
+    }
 }
 
-/// A value for a uniform that is given none: the length of the problem along x, y and z where it is whole, and 1 where not; `None` as
-/// [`placeholder`]. A single number has the axis that its name speaks of.
-pub(super) fn make_up(name: &str, type_name: &str, extent: [u64; 3]) -> Option<String> {
-    let (scalar, count) = shape_of(type_name)?;
-    let name = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase();
-    let first = match count {
-        1 if name == "h" || name.contains("height") || name.contains("row") || name.ends_with('y') => 1,
-        1 if name.contains("depth") || name.contains("layer") || name.ends_with('z') => 2,
-        _ => 0,
-    };
-    let number = |place: usize| match scalar {
-        "i32" | "u32" => extent.get(first + place).copied().unwrap_or(1).min(i32::MAX as u64).to_string(),
-        _ => "1".to_string(),
-    };
-    Some((0..count).map(number).collect::<Vec<_>>().join(","))
-}
-
-/// The scalar of a type, and how many of them it is; `None` for matrices, arrays and structs.
-fn shape_of(type_name: &str) -> Option<(&str, usize)> {
-    let (count, scalar) = match type_name.strip_prefix("vec").and_then(|rest| rest.split_once('<')) {
-        Some((count, rest)) => (count.parse().ok()?, rest.strip_suffix('>')?),
-        None => (1, type_name),
-    };
-    ["f16", "f32", "i32", "u32"].contains(&scalar).then_some((scalar, count))
-}
-
-fn numbers<T>(parts: &[&str], type_name: &str) -> Result<Value, String>
-where
-    T: FromStr + Copy,
-    T::Err: Display,
-    Value: From<T> + From<[T; 2]> + From<[T; 3]> + From<[T; 4]>,
-{
-    let number =
-        |part: &&str| part.parse::<T>().map_err(|error| format!("expected {type_name}, found `{part}`: {error}"));
-    let numbers: Vec<T> = parts.iter().map(number).collect::<Result<_, _>>()?;
+/// Numbers for a message: a few as they are, many in short.
+pub(super) fn in_short(text: &str) -> String {
+    let numbers: Vec<&str> = text.split(',').collect();
     match numbers[..] {
-        [x] => Ok(x.into()),
-        [x, y] => Ok([x, y].into()),
-        [x, y, z] => Ok([x, y, z].into()),
-        [x, y, z, w] => Ok([x, y, z, w].into()),
-        _ => Err(format!("expected one to four numbers for {type_name}, found {}", numbers.len())),
+        [first, _, _, _, _, ..] if numbers.iter().all(|number| *number == first) => {
+            format!("{first} ({} times)", numbers.len())
+        }
+        [a, b, c, d, _, ..] => format!("{a},{b},{c},{d},… ({} numbers)", numbers.len()),
+        _ => text.to_string(),
     }
+}
+
+fn bytes_of(text: &str, scalar: Scalar) -> Result<Vec<u8>, String> {
+    fn number<T: FromStr<Err: Display>>(text: &str, scalar: Scalar) -> Result<T, String> {
+        text.parse().map_err(|error| format!("expected {scalar}, found `{text}`: {error}"))
+    }
+    Ok(match scalar {
+        Scalar::F16 => number::<f16>(text, scalar)?.to_le_bytes().to_vec(),
+        Scalar::F32 => number::<f32>(text, scalar)?.to_le_bytes().to_vec(),
+        Scalar::I32 => number::<i32>(text, scalar)?.to_le_bytes().to_vec(),
+        Scalar::U32 => number::<u32>(text, scalar)?.to_le_bytes().to_vec(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Numbers::One;
+    use Scalar::{F16, F32, I32, U32};
+
+    fn repeated(count: u32, stride_bytes: u32, of: Numbers) -> Numbers {
+        Numbers::Repeated { count, stride_bytes, of: Box::new(of) }
+    }
+
+    fn vector(count: u32, scalar: Scalar) -> Numbers {
+        repeated(count, scalar.bytes() as u32, One(scalar))
+    }
+
+    fn uniform<'a>(name: &str, type_name: &'a str, bytes: u64, numbers: &'a Numbers) -> Uniform<'a> {
+        Uniform { name: name.to_string(), type_name, bytes, numbers: Some(numbers) }
+    }
+
+    /// `struct Inner { a: f32, size: vec2<u32> }`
+    fn inner() -> Numbers {
+        let member = |name: &str, offset, numbers| Member {
+            name: name.to_string(),
+            type_name: String::new(),
+            offset,
+            bytes: 4,
+            numbers: Some(numbers),
+        };
+        Numbers::Struct(vec![member("a", 0, One(F32)), member("size", 8, vector(2, U32))])
+    }
 
     #[test]
     fn text_becomes_the_type_that_the_kernel_wants() {
+        let words = |words: &[u32]| Value::slice(words);
         let table = [
-            ("0.5", "f32", Value::from(0.5f32)),
-            ("-3", "i32", Value::from(-3i32)),
-            ("4294967295", "u32", Value::from(u32::MAX)),
-            ("1.5", "f16", Value::from(f16::from_f32(1.5))),
-            ("1,2", "vec2<f32>", Value::from([1.0f32, 2.0])),
-            ("1, 2, 3", "vec3<u32>", Value::from([1u32, 2, 3])),
-            ("1,2,3,-4", "vec4<i32>", Value::from([1i32, 2, 3, -4])),
-            ("inf", "f32", Value::from(f32::INFINITY)),
+            ("0.5", One(F32), 4, words(&[0.5f32.to_bits()])),
+            ("-3", One(I32), 4, words(&[-3i32 as u32])),
+            ("4294967295", One(U32), 4, words(&[u32::MAX])),
+            ("1.5", One(F16), 2, Value::slice(&f16::from_f32(1.5).to_le_bytes())),
+            ("1, 2, 3", vector(3, U32), 12, words(&[1, 2, 3])),
+            ("inf", One(F32), 4, words(&[f32::INFINITY.to_bits()])),
+            // A column of three takes the room of four, a number of an array too.
+            ("1,2,3,4,5,6", repeated(2, 16, vector(3, U32)), 32, words(&[1, 2, 3, 0, 4, 5, 6, 0])),
+            ("7,8", repeated(2, 16, One(I32)), 32, words(&[7, 0, 0, 0, 8, 0, 0, 0])),
+            ("0.5,1,2", inner(), 16, words(&[0.5f32.to_bits(), 0, 1, 2])),
         ];
-        for (text, type_name, expected) in table {
-            assert_eq!(parse(text, type_name).as_ref(), Ok(&expected), "{text} as {type_name}");
+        for (text, numbers, bytes, expected) in table {
+            let uniform = uniform("x", "T", bytes, &numbers);
+            assert_eq!(uniform.parse(text).as_ref(), Ok(&expected), "{text} as {numbers:?}");
         }
     }
 
     #[test]
     fn text_that_is_no_such_value_says_why() {
         let table = [
-            ("1.5", "u32", "expected u32, found `1.5`: invalid digit found in string"),
-            ("-1", "u32", "expected u32, found `-1`: invalid digit found in string"),
-            ("4294967296", "u32", "expected u32, found `4294967296`: number too large to fit in target type"),
-            ("1,2", "f32", "expected 1 number for f32, found 2 in `1,2`"),
-            ("1,2", "vec3<f32>", "expected 3 numbers with commas in between for vec3<f32>, found 2 in `1,2`"),
-            ("1", "mat2x2<f32>", "expected a number or a vector of numbers, found the type mat2x2<f32>"),
-            ("1", "Params", "expected a number or a vector of numbers, found the type Params"),
+            ("1.5", One(U32), "expected u32, found `1.5`: invalid digit found in string"),
+            ("-1", One(U32), "expected u32, found `-1`: invalid digit found in string"),
+            ("4294967296", One(U32), "expected u32, found `4294967296`: number too large to fit in target type"),
+            ("1,2", One(F32), "expected 1 number for T, found 2 in `1,2`"),
+            ("1,2", vector(3, F32), "expected 3 numbers with commas in between for T, found 2 in `1,2`"),
+            ("1,x,2", inner(), "expected u32, found `x`: invalid digit found in string"),
         ];
-        for (text, type_name, error) in table {
-            assert_eq!(parse(text, type_name), Err(error.to_string()), "{text} as {type_name}");
+        for (text, numbers, error) in table {
+            assert_eq!(uniform("x", "T", 16, &numbers).parse(text), Err(error.to_string()), "{text}");
         }
-        assert_eq!(placeholder("u32").as_deref(), Some("NUMBER"));
-        assert_eq!(placeholder("vec2<f32>").as_deref(), Some("NUMBER,NUMBER"));
-        assert_eq!(placeholder("mat2x2<f32>"), None);
+        let placeholder = |numbers: Numbers| uniform("x", "T", 64, &numbers).placeholder();
+        assert_eq!(placeholder(One(U32)), "NUMBER");
+        assert_eq!(placeholder(vector(2, F32)), "NUMBER,NUMBER");
+        assert_eq!(placeholder(repeated(4, 16, vector(4, F32))), "NUMBER,NUMBER,… (16 numbers)");
+    }
+
+    #[test]
+    fn made_up_numbers_are_those_of_the_problem() {
         let table = [
-            ("n", "u32", Some("8")),
-            ("params.width", "u32", Some("8")),
-            ("params.height", "i32", Some("4")),
-            ("image.size", "vec2<u32>", Some("8,4")),
-            ("rows", "vec2<u32>", Some("8,4")),
-            ("size_z", "u32", Some("2")),
-            ("v", "vec4<i32>", Some("8,4,2,1")),
-            ("height", "f32", Some("1")),
-            ("v", "vec2<f32>", Some("1,1")),
-            ("params", "Params", None),
+            ("n", One(U32), "8"),
+            ("params.width", One(U32), "8"),
+            ("params.height", One(I32), "4"),
+            ("image.size", vector(2, U32), "8,4"),
+            ("rows", vector(2, U32), "8,4"),
+            ("size_z", One(U32), "2"),
+            ("v", vector(4, I32), "8,4,2,1"),
+            ("height", One(F32), "1"),
+            ("v", vector(2, F32), "1,1"),
+            ("inner", inner(), "1,8,4"),
+            ("steps", repeated(3, 16, One(U32)), "8,8,8"),
+            ("m", repeated(2, 8, vector(2, F32)), "1,1,1,1"),
         ];
-        for (name, type_name, expected) in table {
-            assert_eq!(make_up(name, type_name, [8, 4, 2]).as_deref(), expected, "{name}");
+        for (name, numbers, expected) in table {
+            assert_eq!(uniform(name, "T", 64, &numbers).make_up([8, 4, 2]), expected, "{name}");
+        }
+        for (text, short) in
+            [("1,2,3,4", "1,2,3,4"), ("1,1,1,1,1", "1 (5 times)"), ("1,2,3,4,5", "1,2,3,4,… (5 numbers)")]
+        {
+            assert_eq!(in_short(text), short);
         }
     }
 }

@@ -5,5 +5,6 @@
 mod cache;
 mod check;
 mod readme;
+mod refusals;
 mod run;
 mod support;

@@ -315,3 +315,69 @@ fn an_empty_problem_writes_an_empty_array() {
         assert!(place.path("out.npy").exists());
     }
 }
+
+/// Numbers of matrices, arrays and structs in the order of memory, without the gaps that memory has.
+#[test]
+fn uniforms_of_any_type_take_their_numbers_in_order() {
+    for place in Place::on_each_device() {
+        let text = "struct Inner { a: f32, b: vec2<u32> } struct Params { inner: Inner, table: array<vec3<i32>, 2> }
+        @group(0) @binding(0) var<uniform> m: mat2x3<f32>;
+        @group(0) @binding(1) var<uniform> p: Params;
+        @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(1) fn main() {
+            for (var i = 0; i < 6; i++) { y[i] = m[i / 3][i % 3]; y[i + 6] = f32(p.table[i / 3][i % 3]); }
+            y[12] = p.inner.a; y[13] = f32(p.inner.b.x); y[14] = f32(p.inner.b.y);
+        }";
+        fs::write(place.path("k.wgsl"), text).unwrap();
+        let line = "run k.wgsl --out y=y.npy --shape y=15 --workgroups 1 --value m=1,2,3,4,5,6 --value p.inner=0.5,7,8";
+        place.text(&format!("{line} --value p.table=-1,-2,-3,-4,-5,-6"));
+        let expected = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, 0.5, 7.0, 8.0];
+        assert_eq!(numbers(&place, "y.npy", f32::from_le_bytes), expected);
+        let error = place.error(line);
+        assert!(
+            error.contains("p.table: array<vec3<i32>, 2> (value)  --value p.table=NUMBER,NUMBER,… (6 numbers)"),
+            "{error}"
+        );
+    }
+}
+
+/// Structs may be scratch memory too; one that ends in an array has as many items as it is told, or as its file has.
+#[test]
+fn structs_of_any_length_are_made_or_read() {
+    for place in Place::on_each_device() {
+        place.fixture("plane.npy");
+        let text = "struct World { count: u32, items: array<vec2<u32>> }
+        @group(0) @binding(0) var<storage, read_write> w: World;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(1) fn main() { y[0] = arrayLength(&w.items); y[1] = w.items[1].y; }";
+        fs::write(place.path("k.wgsl"), text).unwrap();
+        let run = |more: &str| {
+            place.text(&format!("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 {more}"));
+            numbers(&place, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32)
+        };
+        assert_eq!(run("--shape w=9"), [9.0, 0.0]);
+        assert_eq!(run("--in w=plane.npy"), [2.0, 5.0]);
+        assert_eq!(run("--in w=plane.npy --shape w=2"), [2.0, 5.0]);
+        let error = place.error("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 --in w=plane.npy --shape w=3");
+        assert!(error.ends_with("`--shape` expected as many bytes as plane.npy has, found 32 for 24\n"), "{error}");
+    }
+}
+
+/// `enable subgroups;` is of the language: a kernel with it runs where there are subgroups.
+#[test]
+fn subgroups_may_be_enabled() {
+    for place in Place::on_each_device() {
+        let device = kiln::Device::by_name(place.device()).unwrap();
+        let text = "enable subgroups;
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) { y[i] = subgroupAdd(0u) + i; }";
+        fs::write(place.path("k.wgsl"), text).unwrap();
+        let line = "run k.wgsl --out y=y.npy --size 4";
+        if device.info().features.contains(&kiln::Feature::Subgroups) {
+            place.text(line);
+            assert_eq!(numbers(&place, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32), [0.0, 1.0, 2.0, 3.0]);
+        } else {
+            assert!(place.error(line).starts_with("error: k.wgsl:1:8: expected a device with subgroups"));
+        }
+    }
+}

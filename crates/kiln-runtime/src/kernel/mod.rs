@@ -1,10 +1,11 @@
 //! Kernels: compiled once, found again in memory and on disk, launched with checked arguments.
 //!
 //! In the order of the flow: `source` what a user brings · `key` everything that can change the code · `cache` the two
-//! tiers · `program` and `wide` from text to a checked program · `reflect` what it wants of its caller · `artifact` what
-//! is stored · `launch`, `grid` and `value` a launch · `explain` and `warm` why something missed, and how to avoid it.
+//! tiers · `program`, `text` and `wide` from text to a checked program, `refusal` why there is none · `bindings` and `reflect` what it
+//! wants of its caller · `artifact` what is stored · `launch`, `grid` and `value` a launch · `explain` and `warm` why something missed, and how to avoid it.
 
 mod artifact;
+mod bindings;
 mod cache;
 mod explain;
 mod grid;
@@ -13,8 +14,10 @@ mod launch;
 mod options;
 mod program;
 mod reflect;
+mod refusal;
 mod source;
 mod statistics;
+mod text;
 mod value;
 mod warm;
 mod wide;
@@ -29,7 +32,7 @@ pub(crate) use launch::check_bound;
 pub use launch::{Argument, Launch};
 pub use options::{DiskTier, KernelCacheOptions};
 pub use program::Program;
-pub use reflect::{Binding, BindingKind, BindingName, Member, Reflection, Scalar};
+pub use reflect::{Binding, BindingKind, BindingName, Member, Numbers, Reflection, Scalar, Tail};
 pub use source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
 pub use statistics::{DiskTierState, KernelCacheStatistics};
 pub use value::Value;

@@ -1,13 +1,14 @@
 //! From a key to a program that a device can translate: parsed, checked, specialised, its bindings numbered.
 
 use super::key::KernelKey;
-use super::reflect::{Binding, BindingKind, Member, Reflection, Scalar};
+use super::reflect::Reflection;
 use super::source::Optimisation;
-use super::wide;
+use super::{bindings, refusal, text, wide};
 use crate::info::{DeviceInfo, Feature};
-use kiln_ir::{Error, ErrorKind, Result};
-use naga::valid::{Capabilities, ModuleInfo, ValidationError, ValidationFlags, Validator};
-use naga::{AddressSpace, ArraySize, Handle, Module, ShaderStage, Span, StorageAccess, Type, TypeInner};
+use kiln_ir::{ErrorKind, Result};
+use naga::back::pipeline_constants::{PipelineConstantError, process_overrides};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage, Type, TypeInner};
 
 /// A kernel's program, for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
 /// group 1, numbered from zero in the order of the [reflection](Self::reflection).
@@ -30,60 +31,40 @@ impl Program {
     /// `CompileFailed` with file, line, column and text where the source is at fault; `Unsupported` where it wants what
     /// the device, or Kiln, does not have.
     pub fn new(key: &KernelKey, device: &DeviceInfo) -> Result<Self> {
-        let mut module = parse(key)?;
+        let mut module = parse(key, device)?;
         name_lengths(&mut module);
         let info = validate(&module, device, key)?;
         let entry = find_entry(&module, key)?;
         let (mut module, _) = specialise(&module, &info, &entry, key)?;
         module.entry_points.retain(|point| point.stage == ShaderStage::Compute && point.name == entry);
+        refusal::check_inputs(&module, key)?;
         if key.options.optimisation == Optimisation::Full {
             naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
         }
         let grid = if key.wide_grid { Some(wide::widen(&mut module)?) } else { None };
         let info = validate(&module, device, key)?;
-        let bindings = number_bindings(&mut module, &info, key)?;
-        let reflection = reflect(&module, &info, &bindings, grid, device, key)?;
+        let numbered = bindings::number(&mut module, &info, key)?;
+        let reflection = reflect(&module, &info, &numbered, grid);
+        refusal::check_limits(&module, &info, &reflection, device, key)?;
         Ok(Self { module, info, reflection, key: key.clone() })
     }
 }
 
-fn parse(key: &KernelKey) -> Result<Module> {
-    naga::front::wgsl::parse_str(&key.source).map_err(|error| {
-        let place = error.location(&key.source);
-        compile_error(key, place, &error.emit_to_string_with_path(&key.source, &key.name))
+fn parse(key: &KernelKey, device: &DeviceInfo) -> Result<Module> {
+    let (text, subgroups) = text::without_subgroups(&key.source);
+    if subgroups.is_some() && !device.features.contains(&Feature::Subgroups) {
+        let message = format!("expected a device with subgroups, which the kernel enables, found `{}`", device.id);
+        return Err(refusal::at(key, subgroups, ErrorKind::Unsupported, &message));
+    }
+    naga::front::wgsl::parse_str(&text).map_err(|error| {
+        let span = error.labels().next().map(|(span, _)| span);
+        refusal::compile_error(key, span, &error.emit_to_string_with_path(&key.source, &key.name))
     })
 }
 
 fn validate(module: &Module, device: &DeviceInfo, key: &KernelKey) -> Result<ModuleInfo> {
     let mut validator = Validator::new(ValidationFlags::all(), capabilities(device));
-    validator.validate(module).map_err(|error| {
-        let declared = || Some(declaration(module, error.as_inner())?.location(&key.source));
-        let place = error.location(&key.source).or_else(declared);
-        compile_error(key, place, &error.emit_to_string_with_path(&key.source, &key.name))
-    })
-}
-
-/// Where a variable has the type that is at fault: naga does not know where types are.
-fn declaration(module: &Module, error: &ValidationError) -> Option<Span> {
-    let ValidationError::Type { handle, .. } = error else { return None };
-    let functions = module.functions.iter().map(|(_, function)| function);
-    let functions = functions.chain(module.entry_points.iter().map(|point| &point.function));
-    let locals = functions.flat_map(|function| {
-        let variables = &function.local_variables;
-        variables.iter().map(|(local, variable)| (variable.ty, variables.get_span(local)))
-    });
-    let globals = &module.global_variables;
-    let mut variables = globals.iter().map(|(global, variable)| (variable.ty, globals.get_span(global))).chain(locals);
-    variables.find(|(ty, _)| has_part(module, *ty, *handle)).map(|(_, span)| span)
-}
-
-fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
-    ty == part
-        || match &module.types[ty].inner {
-            TypeInner::Array { base, .. } => has_part(module, *base, part),
-            TypeInner::Struct { members, .. } => members.iter().any(|member| has_part(module, member.ty, part)),
-            _ => false,
-        }
+    validator.validate(module).map_err(|error| refusal::invalid(module, &error, key))
 }
 
 fn capabilities(device: &DeviceInfo) -> Capabilities {
@@ -93,24 +74,6 @@ fn capabilities(device: &DeviceInfo) -> Capabilities {
     capabilities.set(Capabilities::SUBGROUP, device.features.contains(&Feature::Subgroups));
     capabilities.set(Capabilities::SUBGROUP_BARRIER, device.features.contains(&Feature::Subgroups));
     capabilities
-}
-
-/// The picture of naga below a line of Kiln.
-fn compile_error(key: &KernelKey, place: Option<naga::SourceLocation>, picture: &str) -> Error {
-    let message = format!("expected a valid kernel, found an error\n{}", picture.trim_end());
-    refuse_at(key, place, ErrorKind::CompileFailed, &message)
-}
-
-fn refuse(key: &KernelKey, kind: ErrorKind, message: &str) -> Error {
-    refuse_at(key, None, kind, message)
-}
-
-fn refuse_at(key: &KernelKey, place: Option<naga::SourceLocation>, kind: ErrorKind, message: &str) -> Error {
-    let place = place.map_or_else(
-        || key.name.clone(),
-        |place| format!("{}:{}:{}", key.name, place.line_number, place.line_position),
-    );
-    Error::new(kind, format!("{place}: {message}"))
 }
 
 fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
@@ -130,7 +93,7 @@ fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
             format!("a compute entry point `{}`", key.entry)
         };
         let found = if kernels.is_empty() { "none".to_string() } else { format!("`{}`", kernels.join("`, `")) };
-        refuse(key, ErrorKind::CompileFailed, &format!("expected {wanted}, found {found}"))
+        refusal::at(key, None, ErrorKind::CompileFailed, &format!("expected {wanted}, found {found}"))
     })
 }
 
@@ -138,11 +101,22 @@ fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
 fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) -> Result<(Module, ModuleInfo)> {
     let constants = key.constants.iter().map(|(name, value)| (constant_name(module, name), *value)).collect();
     let stage = Some((ShaderStage::Compute, entry));
-    match naga::back::pipeline_constants::process_overrides(module, info, stage, &constants) {
+    match process_overrides(module, info, stage, &constants) {
         Ok((module, info)) => {
             let mut module = module.into_owned();
             resolve_lengths(&mut module);
             Ok((module, info.into_owned()))
+        }
+        Err(PipelineConstantError::MissingValue(given)) => {
+            // Where it has a number, that is what naga calls it.
+            let is_it = |constant: &naga::Override| {
+                constant.name.as_ref() == Some(&given) || constant.id.is_some_and(|id| id.to_string() == given)
+            };
+            let found = module.overrides.iter().find(|(_, constant)| is_it(constant));
+            let span = found.map(|(handle, _)| module.overrides.get_span(handle));
+            let name = found.and_then(|(_, constant)| constant.name.as_ref()).unwrap_or(&given);
+            let message = format!("expected a value for the constant `{name}`, found none");
+            Err(refusal::at(key, span, ErrorKind::CompileFailed, &message))
         }
         Err(error) => {
             let names: Vec<String> = (module.overrides.iter())
@@ -150,7 +124,7 @@ fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) 
                 .collect();
             let names = if names.is_empty() { "none".to_string() } else { names.join(", ") };
             let message = format!("expected values for the constants of the kernel ({names}), found: {error}");
-            Err(refuse(key, ErrorKind::CompileFailed, &message))
+            Err(refusal::at(key, None, ErrorKind::CompileFailed, &message))
         }
     }
 }
@@ -194,171 +168,22 @@ fn resolve_lengths(module: &mut Module) {
     }
 }
 
-/// Puts the buffers that the kernel uses into group 0 and its values into group 1, in the order of the source's numbers.
-/// Returns the bindings with the numbers that they had.
-fn number_bindings(
-    module: &mut Module,
-    info: &ModuleInfo,
-    key: &KernelKey,
-) -> Result<Vec<(Handle<naga::GlobalVariable>, naga::ResourceBinding)>> {
-    let entry = info.get_entry_point(0);
-    let mut bindings = Vec::new();
-    for (handle, variable) in module.global_variables.iter() {
-        if entry[handle].is_empty() {
-            continue;
-        }
-        let name = variable.name.clone().unwrap_or_default();
-        match (variable.binding, variable.space) {
-            (Some(number), AddressSpace::Storage { .. } | AddressSpace::Uniform) => bindings.push((handle, number)),
-            (None, AddressSpace::Private | AddressSpace::WorkGroup) => {}
-            (_, space) => {
-                let message = format!(
-                    "variable `{name}` expected a storage buffer, a uniform, workgroup or private memory, found {space:?}"
-                );
-                let place = module.global_variables.get_span(handle).location(&key.source);
-                return Err(refuse_at(key, Some(place), ErrorKind::Unsupported, &message));
-            }
-        }
-    }
-    bindings.sort_by_key(|(_, number)| (number.group, number.binding));
-    for (_, variable) in module.global_variables.iter_mut() {
-        // Unused variables keep away from the numbers in use.
-        variable.binding = variable.binding.map(|_| naga::ResourceBinding { group: 2, binding: 0 });
-    }
-    let mut next = [0, 0];
-    for (handle, _) in &bindings {
-        let variable = module.global_variables.get_mut(*handle);
-        let group = usize::from(variable.space == AddressSpace::Uniform);
-        variable.binding = Some(naga::ResourceBinding { group: group as u32, binding: next[group] });
-        next[group] += 1;
-    }
-    Ok(bindings)
-}
-
 fn reflect(
     module: &Module,
     info: &ModuleInfo,
-    bindings: &[(Handle<naga::GlobalVariable>, naga::ResourceBinding)],
-    grid: Option<Handle<naga::GlobalVariable>>,
-    device: &DeviceInfo,
-    key: &KernelKey,
-) -> Result<Reflection> {
+    numbered: &[bindings::Numbered],
+    grid: Option<Handle<GlobalVariable>>,
+) -> Reflection {
     let (point, uses) = (&module.entry_points[0], info.get_entry_point(0));
     let shared = module
         .global_variables
         .iter()
         .filter(|(handle, variable)| variable.space == AddressSpace::WorkGroup && !uses[*handle].is_empty());
-    let shared = shared.map(|(_, variable)| u64::from(size(module, variable.ty)));
-    let reflection = Reflection {
+    let shared = shared.map(|(_, variable)| u64::from(bindings::size(module, variable.ty)));
+    Reflection {
         entry: point.name.clone(),
         workgroup_size: point.workgroup_size,
         workgroup_bytes: u32::try_from(shared.sum::<u64>()).unwrap_or(u32::MAX),
-        bindings: bindings.iter().map(|(handle, number)| binding(module, *handle, *number, grid)).collect(),
-    };
-    check_limits(&reflection, device, key)?;
-    Ok(reflection)
-}
-
-/// The driver would refuse it too, in its own words or by losing the device.
-fn check_limits(reflection: &Reflection, device: &DeviceInfo, key: &KernelKey) -> Result<()> {
-    let limits = &device.limits;
-    let invocations = reflection.workgroup_size.iter().map(|size| u64::from(*size)).product::<u64>();
-    let values = reflection.bindings.iter().filter(|binding| !binding.kind.is_buffer());
-    let [x, y, z] = reflection.workgroup_size;
-    let [max_x, max_y, max_z] = limits.max_workgroup_size;
-    let table = [
-        ("invocations in a workgroup", limits.max_workgroup_invocations.into(), invocations),
-        ("invocations in a workgroup along x", max_x.into(), x.into()),
-        ("invocations in a workgroup along y", max_y.into(), y.into()),
-        ("invocations in a workgroup along z", max_z.into(), z.into()),
-        ("bytes of workgroup memory", limits.max_workgroup_bytes.into(), reflection.workgroup_bytes.into()),
-        ("bytes in a value", limits.max_value_bytes, values.map(|value| value.min_bytes).max().unwrap_or(0)),
-    ];
-    for (what, limit, found) in table {
-        if found > limit {
-            let message = format!("expected at most {limit} {what} on `{}`, found {found}", device.id);
-            return Err(refuse(key, ErrorKind::Unsupported, &message));
-        }
-    }
-    Ok(())
-}
-
-fn binding(
-    module: &Module,
-    handle: Handle<naga::GlobalVariable>,
-    number: naga::ResourceBinding,
-    grid: Option<Handle<naga::GlobalVariable>>,
-) -> Binding {
-    let variable = &module.global_variables[handle];
-    let name = variable.name.clone().unwrap_or_else(|| format!("{}:{}", number.group, number.binding));
-    let kind = match variable.space {
-        AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => BindingKind::ReadWrite,
-        AddressSpace::Storage { .. } => BindingKind::Read,
-        _ if Some(handle) == grid => BindingKind::Grid,
-        _ => BindingKind::Value,
-    };
-    let (stride_bytes, members) = match &module.types[variable.ty].inner {
-        TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => (Some(u64::from(*stride)), Vec::new()),
-        TypeInner::Struct { members, .. } => {
-            (None, members.iter().map(|member| reflect_member(module, member)).collect())
-        }
-        _ => (None, Vec::new()),
-    };
-    Binding {
-        name,
-        group: number.group,
-        binding: number.binding,
-        kind,
-        type_name: type_name(module, variable.ty),
-        scalar: scalar(module, variable.ty),
-        min_bytes: size(module, variable.ty).into(),
-        stride_bytes,
-        members,
-    }
-}
-
-fn reflect_member(module: &Module, member: &naga::StructMember) -> Member {
-    Member {
-        name: member.name.clone().unwrap_or_default(),
-        type_name: type_name(module, member.ty),
-        offset: member.offset,
-        bytes: size(module, member.ty),
-    }
-}
-
-fn size(module: &Module, ty: Handle<Type>) -> u32 {
-    module.types[ty].inner.try_size(module.to_ctx()).unwrap_or(u32::MAX)
-}
-
-/// The one scalar type that a type consists of.
-fn scalar(module: &Module, ty: Handle<Type>) -> Option<Scalar> {
-    match &module.types[ty].inner {
-        TypeInner::Scalar(scalar)
-        | TypeInner::Atomic(scalar)
-        | TypeInner::Vector { scalar, .. }
-        | TypeInner::Matrix { scalar, .. } => Scalar::of(*scalar),
-        TypeInner::Array { base, .. } => scalar(module, *base),
-        _ => None,
-    }
-}
-
-/// A type as WGSL writes it.
-fn type_name(module: &Module, ty: Handle<Type>) -> String {
-    let scalar_name = |scalar: &naga::Scalar| {
-        Scalar::of(*scalar)
-            .map_or_else(|| format!("{:?}{}", scalar.kind, u32::from(scalar.width) * 8), |s| s.to_string())
-    };
-    match &module.types[ty].inner {
-        TypeInner::Scalar(scalar) => scalar_name(scalar),
-        TypeInner::Atomic(scalar) => format!("atomic<{}>", scalar_name(scalar)),
-        TypeInner::Vector { size, scalar } => format!("vec{}<{}>", *size as u8, scalar_name(scalar)),
-        TypeInner::Matrix { columns, rows, scalar } => {
-            format!("mat{}x{}<{}>", *columns as u8, *rows as u8, scalar_name(scalar))
-        }
-        TypeInner::Array { base, size: ArraySize::Constant(length), .. } => {
-            format!("array<{}, {length}>", type_name(module, *base))
-        }
-        TypeInner::Array { base, .. } => format!("array<{}>", type_name(module, *base)),
-        other => module.types[ty].name.clone().unwrap_or_else(|| format!("{other:?}")),
+        bindings: numbered.iter().map(|numbered| bindings::binding(module, *numbered, grid)).collect(),
     }
 }

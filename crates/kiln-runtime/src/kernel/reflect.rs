@@ -40,8 +40,62 @@ pub struct Binding {
     pub min_bytes: u64,
     /// Bytes from one element to the next, where the binding is an array whose length the caller decides.
     pub stride_bytes: Option<u64>,
+    /// The array at its end, where the binding is a struct with one whose length the caller decides.
+    pub tail: Option<Tail>,
+    /// Where its numbers are; `None` where the caller decides how many there are.
+    pub numbers: Option<Numbers>,
     /// The members, where the binding is a value of a struct.
     pub members: Vec<Member>,
+}
+
+/// The array with which a struct ends, where the caller decides its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tail {
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes from one element to the next.
+    pub stride_bytes: u64,
+}
+
+/// Where the numbers of a type are in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numbers {
+    /// One number.
+    One(Scalar),
+    /// A vector, the columns of a matrix, or an array.
+    Repeated {
+        /// How many there are.
+        count: u32,
+        /// Bytes from one to the next.
+        stride_bytes: u32,
+        /// Each of them.
+        of: Box<Numbers>,
+    },
+    /// A struct. Each of its members has such numbers.
+    Struct(Vec<Member>),
+}
+
+impl Numbers {
+    pub(super) fn repeated(count: u32, stride_bytes: u32, of: Self) -> Self {
+        Self::Repeated { count, stride_bytes, of: Box::new(of) }
+    }
+
+    /// Bytes to the end of its last number; `None` where its parts lie in each other, or are none.
+    fn end(&self) -> Option<u64> {
+        match self {
+            Self::One(scalar) => Some(scalar.bytes()),
+            Self::Repeated { count, stride_bytes, of } => {
+                let (each, stride) = (of.end()?, u64::from(*stride_bytes));
+                let before = u64::from(count.checked_sub(1)?).checked_mul(stride)?;
+                before.checked_add(each).filter(|_| each <= stride)
+            }
+            Self::Struct(members) => members.iter().try_fold(0, |end, member| {
+                let begin = u64::from(member.offset);
+                begin.checked_add(member.numbers.as_ref()?.end()?).filter(|_| begin >= end)
+            }),
+        }
+    }
 }
 
 /// How a binding is given.
@@ -85,6 +139,8 @@ pub struct Member {
     pub offset: u32,
     /// How long it is.
     pub bytes: u32,
+    /// Where its numbers are, counted from its beginning; `None` where the caller decides how many there are.
+    pub numbers: Option<Numbers>,
 }
 
 /// The scalar types of WGSL that a buffer can hold.
@@ -131,9 +187,19 @@ impl Reflection {
     /// Whether what it says of sizes and places can be: a stored one may be anything.
     pub(super) fn is_sound(&self) -> bool {
         let is_sound = |binding: &Binding| {
-            let fits = |member: &Member| u64::from(member.offset) + u64::from(member.bytes) <= binding.min_bytes;
+            let is_inside = |numbers: &Option<Numbers>, bytes: u64| {
+                numbers.as_ref().is_none_or(|numbers| numbers.end().is_some_and(|end| end <= bytes))
+            };
+            let fits = |member: &Member| {
+                u64::from(member.offset) + u64::from(member.bytes) <= binding.min_bytes
+                    && is_inside(&member.numbers, member.bytes.into())
+            };
             let size = binding.kind.is_buffer() || (1..=MAX_VALUE_BYTES).contains(&binding.min_bytes);
-            size && binding.members.iter().all(fits) && binding.stride_bytes != Some(0)
+            let tail = binding.tail.is_none_or(|tail| tail.stride_bytes > 0 && tail.offset <= binding.min_bytes);
+            size && binding.members.iter().all(fits)
+                && is_inside(&binding.numbers, binding.min_bytes)
+                && tail
+                && binding.stride_bytes != Some(0)
         };
         self.workgroup_size.iter().all(|size| *size > 0) && self.bindings.iter().all(is_sound)
     }
@@ -199,6 +265,61 @@ impl fmt::Display for BindingName<'_> {
         match self {
             Self::Name(name) => write!(f, "`{name}`"),
             Self::Index(index) => write!(f, "index {index}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values are put where a stored reflection says: not outside of them, and not more numbers than there is room for.
+    #[test]
+    fn numbers_that_lie_in_each_other_or_outside_are_not_sound() {
+        let one = || Numbers::One(Scalar::F32);
+        let member = |offset, bytes, numbers| Member {
+            name: "m".to_string(),
+            type_name: "f32".to_string(),
+            offset,
+            bytes,
+            numbers: Some(numbers),
+        };
+        let binding = |numbers: Numbers, tail: Option<Tail>, members: Vec<Member>| Binding {
+            name: "x".to_string(),
+            group: 0,
+            binding: 0,
+            kind: BindingKind::Value,
+            type_name: "T".to_string(),
+            scalar: None,
+            min_bytes: 16,
+            stride_bytes: None,
+            tail,
+            numbers: Some(numbers),
+            members,
+        };
+        let pair = |second: u32| Numbers::Struct(vec![member(0, 4, one()), member(second, 4, one())]);
+        let tail = |offset: u64, stride_bytes: u64| Some(Tail { offset, stride_bytes });
+        let table = [
+            (binding(Numbers::repeated(4, 4, one()), tail(16, 4), vec![member(12, 4, one())]), true),
+            (binding(Numbers::repeated(5, 4, one()), None, vec![]), false),
+            (binding(Numbers::repeated(0, 4, one()), None, vec![]), false),
+            (binding(Numbers::repeated(u32::MAX, 0, one()), None, vec![]), false),
+            (binding(Numbers::repeated(2, 2, one()), None, vec![]), false),
+            (binding(pair(12), None, vec![]), true),
+            (binding(pair(13), None, vec![]), false),
+            (binding(pair(3), None, vec![]), false),
+            (binding(one(), None, vec![member(0, 4, pair(4))]), false),
+            (binding(one(), tail(0, 0), vec![]), false),
+            (binding(one(), tail(17, 4), vec![]), false),
+        ];
+        for (binding, expected) in table {
+            let reflection = Reflection {
+                entry: String::new(),
+                workgroup_size: [1; 3],
+                workgroup_bytes: 0,
+                bindings: vec![binding],
+            };
+            assert_eq!(reflection.is_sound(), expected, "{reflection:?}");
         }
     }
 }

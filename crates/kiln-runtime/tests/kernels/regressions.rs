@@ -3,7 +3,10 @@
 use crate::{numbered, on_disk, scale};
 use kiln_ir::ErrorKind;
 use kiln_runtime::store::Lookup;
-use kiln_runtime::{BufferOptions, BufferUse, Device, Graph, Grid, KernelSource, NullDevice, Outcome, Record, Usage};
+use kiln_runtime::{
+    BufferOptions, BufferUse, Device, Feature, Graph, Grid, KernelSource, NullDevice, Numbers, Outcome, Record, Scalar,
+    Tail, Usage,
+};
 use std::sync::Barrier;
 
 fn device() -> Device {
@@ -214,4 +217,52 @@ fn a_panic_that_panics_when_dropped_ends_the_run() {
     graph.host("throws", [(&buffer, BufferUse::Write)], |_| std::panic::panic_any(Twice)).unwrap();
     let error = graph.compile().unwrap().run().unwrap_err();
     assert!(error.to_string().contains("`throws`"), "{error}");
+}
+
+/// `enable subgroups;` is of the language, and naga does not know it: the key keeps the text, and a device without them refuses it.
+#[test]
+fn subgroups_may_be_enabled_where_the_device_has_them() {
+    let text = "// enable f16, subgroups;\nenable\n  subgroups;\n@compute @workgroup_size(1) fn main() { let x = subgroupAdd(1u); }";
+    let source = KernelSource::wgsl(text).named("k.wgsl");
+    let device = |has: bool| {
+        let null = NullDevice::new().with_info(|info| {
+            info.features.retain(|feature| *feature != Feature::Subgroups);
+            info.features.extend(has.then_some(Feature::Subgroups));
+        });
+        null.into_device().unwrap()
+    };
+    assert_eq!(device(true).kernel(source.clone()).unwrap().key().to_source().text(), text);
+    let error = device(false).kernel(source.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let message = "k.wgsl:3:3: expected a device with subgroups, which the kernel enables, found `null`";
+    assert_eq!(error.to_string(), message);
+    // What is wrong further down is where it was.
+    let wrong = KernelSource::wgsl(text.replace("1u", "x")).named("k.wgsl");
+    let error = device(true).kernel(wrong).unwrap_err().to_string();
+    assert!(error.starts_with("k.wgsl:4:61: ") && error.contains("no definition in scope"), "{error}");
+}
+
+/// Where numbers are in a uniform, and where the array of any length begins with which a struct ends.
+#[test]
+fn reflections_tell_where_numbers_and_items_are() {
+    let text = "struct Item { at: vec3<f32>, mass: f32 } struct World { count: u32, items: array<Item> }
+        struct Inner { a: f16, b: vec2<i32> } struct Params { inner: Inner, steps: array<vec4<u32>, 3> }
+        @group(0) @binding(0) var<storage, read_write> w: World;
+        @group(0) @binding(1) var<uniform> m: mat2x3<f32>;
+        @group(0) @binding(2) var<uniform> p: Params;
+        @compute @workgroup_size(1) fn main() {
+            w.items[0].mass = m[0].x + f32(p.inner.a) + f32(p.steps[0].x);
+        }";
+    let device = NullDevice::new().with_info(|info| info.features.extend([Feature::ShaderF16])).into_device().unwrap();
+    let kernel = device.kernel(KernelSource::wgsl(format!("enable f16; {text}"))).unwrap();
+    let [w, m, p] = &kernel.reflection().bindings[..] else { panic!("{:?}", kernel.reflection()) };
+    assert_eq!((w.tail, w.numbers.as_ref()), (Some(Tail { offset: 16, stride_bytes: 16 }), None));
+    let repeated = |count, stride_bytes, of| Numbers::Repeated { count, stride_bytes, of: Box::new(of) };
+    let vector = |count, scalar: Scalar| repeated(count, scalar.bytes() as u32, Numbers::One(scalar));
+    assert_eq!((m.tail, &m.numbers), (None, &Some(repeated(2, 16, vector(3, Scalar::F32)))));
+    let [inner, steps] = &p.members[..] else { panic!("{p:?}") };
+    let Some(Numbers::Struct(members)) = &inner.numbers else { panic!("{inner:?}") };
+    let members: Vec<_> = members.iter().map(|member| (member.offset, member.numbers.clone().unwrap())).collect();
+    assert_eq!(members, [(0, Numbers::One(Scalar::F16)), (8, vector(2, Scalar::I32))]);
+    assert_eq!(steps.numbers, Some(repeated(3, 16, vector(4, Scalar::U32))));
 }

@@ -1,0 +1,171 @@
+//! The bindings of a program: their numbers, and what a caller has to know of them.
+
+use super::key::KernelKey;
+use super::reflect::{Binding, BindingKind, Member, Numbers, Scalar, Tail};
+use super::refusal;
+use kiln_ir::{ErrorKind, Result};
+use naga::valid::ModuleInfo;
+use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ResourceBinding, StorageAccess, Type, TypeInner};
+
+/// A variable that a caller gives, and the number that it has in the source.
+pub(super) type Numbered = (Handle<GlobalVariable>, ResourceBinding);
+
+/// Puts the buffers that the kernel uses into group 0 and its values into group 1, in the order of the source's numbers.
+/// Returns the bindings with the numbers that they had.
+pub(super) fn number(module: &mut Module, info: &ModuleInfo, key: &KernelKey) -> Result<Vec<Numbered>> {
+    let entry = info.get_entry_point(0);
+    let mut bindings = Vec::new();
+    for (handle, variable) in module.global_variables.iter() {
+        if entry[handle].is_empty() {
+            continue;
+        }
+        let name = variable.name.clone().unwrap_or_default();
+        match (variable.binding, variable.space) {
+            (Some(number), AddressSpace::Storage { .. } | AddressSpace::Uniform) => bindings.push((handle, number)),
+            (None, AddressSpace::Private | AddressSpace::WorkGroup) => {}
+            (_, space) => {
+                let found = kind_name(&module.types[variable.ty].inner, space);
+                let message = format!(
+                    "variable `{name}` expected a storage buffer, a uniform, workgroup or private memory, found {found}"
+                );
+                let span = module.global_variables.get_span(handle);
+                return Err(refusal::at(key, Some(span), ErrorKind::Unsupported, &message));
+            }
+        }
+    }
+    bindings.sort_by_key(|(_, number)| (number.group, number.binding));
+    for (_, variable) in module.global_variables.iter_mut() {
+        // Unused variables keep away from the numbers in use.
+        variable.binding = variable.binding.map(|_| ResourceBinding { group: 2, binding: 0 });
+    }
+    let mut next = [0, 0];
+    for (handle, _) in &bindings {
+        let variable = module.global_variables.get_mut(*handle);
+        let group = usize::from(variable.space == AddressSpace::Uniform);
+        variable.binding = Some(ResourceBinding { group: group as u32, binding: next[group] });
+        next[group] += 1;
+    }
+    Ok(bindings)
+}
+
+/// What a variable is that is no memory.
+fn kind_name(ty: &TypeInner, space: AddressSpace) -> String {
+    match ty {
+        TypeInner::Image { .. } => "a texture".to_string(),
+        TypeInner::Sampler { .. } => "a sampler".to_string(),
+        TypeInner::AccelerationStructure { .. } => "an acceleration structure".to_string(),
+        TypeInner::BindingArray { .. } => "an array of bindings".to_string(),
+        _ => format!("{space:?}"),
+    }
+}
+
+/// What a caller has to know of a variable. `grid`: the one that the runtime gives.
+pub(super) fn binding(module: &Module, (handle, number): Numbered, grid: Option<Handle<GlobalVariable>>) -> Binding {
+    let variable = &module.global_variables[handle];
+    let name = variable.name.clone().unwrap_or_else(|| format!("{}:{}", number.group, number.binding));
+    let kind = match variable.space {
+        AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => BindingKind::ReadWrite,
+        AddressSpace::Storage { .. } => BindingKind::Read,
+        _ if Some(handle) == grid => BindingKind::Grid,
+        _ => BindingKind::Value,
+    };
+    let (stride_bytes, members) = match &module.types[variable.ty].inner {
+        TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => (Some(u64::from(*stride)), Vec::new()),
+        TypeInner::Struct { members, .. } => (None, reflect_members(module, members)),
+        _ => (None, Vec::new()),
+    };
+    Binding {
+        name,
+        group: number.group,
+        binding: number.binding,
+        kind,
+        type_name: type_name(module, variable.ty),
+        scalar: scalar(module, variable.ty),
+        min_bytes: size(module, variable.ty).into(),
+        stride_bytes,
+        tail: tail(module, variable.ty),
+        numbers: numbers(module, variable.ty),
+        members,
+    }
+}
+
+fn reflect_members(module: &Module, members: &[naga::StructMember]) -> Vec<Member> {
+    let reflect = |member: &naga::StructMember| Member {
+        name: member.name.clone().unwrap_or_default(),
+        type_name: type_name(module, member.ty),
+        offset: member.offset,
+        bytes: size(module, member.ty),
+        numbers: numbers(module, member.ty),
+    };
+    members.iter().map(reflect).collect()
+}
+
+/// The array of any length with which a struct ends.
+fn tail(module: &Module, ty: Handle<Type>) -> Option<Tail> {
+    let TypeInner::Struct { members, .. } = &module.types[ty].inner else { return None };
+    let last = members.last()?;
+    let TypeInner::Array { size: ArraySize::Dynamic, stride, .. } = module.types[last.ty].inner else { return None };
+    Some(Tail { offset: last.offset.into(), stride_bytes: stride.into() })
+}
+
+/// Where the numbers of a type are; `None` where it has others than a host has, or any number of them.
+fn numbers(module: &Module, ty: Handle<Type>) -> Option<Numbers> {
+    let number = |scalar: &naga::Scalar| Scalar::of(*scalar).map(Numbers::One);
+    let vector = |size: naga::VectorSize, scalar: &naga::Scalar| {
+        Some(Numbers::repeated(size as u32, scalar.width.into(), number(scalar)?))
+    };
+    match &module.types[ty].inner {
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => number(scalar),
+        TypeInner::Vector { size, scalar } => vector(*size, scalar),
+        TypeInner::Matrix { columns, rows, scalar } => {
+            let stride = naga::proc::Alignment::from(*rows) * u32::from(scalar.width);
+            Some(Numbers::repeated(*columns as u32, stride, vector(*rows, scalar)?))
+        }
+        TypeInner::Array { base, size: ArraySize::Constant(length), stride } => {
+            Some(Numbers::repeated(length.get(), *stride, numbers(module, *base)?))
+        }
+        TypeInner::Struct { members, .. } => {
+            let members = reflect_members(module, members);
+            members.iter().all(|member| member.numbers.is_some()).then_some(Numbers::Struct(members))
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of a type; one element of an array of any length.
+pub(super) fn size(module: &Module, ty: Handle<Type>) -> u32 {
+    module.types[ty].inner.try_size(module.to_ctx()).unwrap_or(u32::MAX)
+}
+
+/// The one scalar type that a type consists of.
+fn scalar(module: &Module, ty: Handle<Type>) -> Option<Scalar> {
+    match &module.types[ty].inner {
+        TypeInner::Scalar(scalar)
+        | TypeInner::Atomic(scalar)
+        | TypeInner::Vector { scalar, .. }
+        | TypeInner::Matrix { scalar, .. } => Scalar::of(*scalar),
+        TypeInner::Array { base, .. } => scalar(module, *base),
+        _ => None,
+    }
+}
+
+/// A type as WGSL writes it.
+fn type_name(module: &Module, ty: Handle<Type>) -> String {
+    let scalar_name = |scalar: &naga::Scalar| {
+        Scalar::of(*scalar)
+            .map_or_else(|| format!("{:?}{}", scalar.kind, u32::from(scalar.width) * 8), |s| s.to_string())
+    };
+    match &module.types[ty].inner {
+        TypeInner::Scalar(scalar) => scalar_name(scalar),
+        TypeInner::Atomic(scalar) => format!("atomic<{}>", scalar_name(scalar)),
+        TypeInner::Vector { size, scalar } => format!("vec{}<{}>", *size as u8, scalar_name(scalar)),
+        TypeInner::Matrix { columns, rows, scalar } => {
+            format!("mat{}x{}<{}>", *columns as u8, *rows as u8, scalar_name(scalar))
+        }
+        TypeInner::Array { base, size: ArraySize::Constant(length), .. } => {
+            format!("array<{}, {length}>", type_name(module, *base))
+        }
+        TypeInner::Array { base, .. } => format!("array<{}>", type_name(module, *base)),
+        other => module.types[ty].name.clone().unwrap_or_else(|| format!("{other:?}")),
+    }
+}

@@ -1,0 +1,173 @@
+//! Why a program is refused, with the place in its source: naga has none for some faults, and no words for users for others.
+
+use super::key::KernelKey;
+use super::reflect::Reflection;
+use super::{bindings, text};
+use crate::info::DeviceInfo;
+use kiln_ir::{Error, ErrorKind, Result};
+use naga::valid::{EntryPointError, ModuleInfo, TypeError, ValidationError, WidthError};
+use naga::{
+    AddressSpace, Binding, Expression, Function, GlobalVariable, Handle, Module, ShaderStage, Span, Type, TypeInner,
+    WithSpan,
+};
+
+/// The error at a place of the source, or of the source as a whole.
+pub(super) fn at(key: &KernelKey, span: Option<Span>, kind: ErrorKind, message: &str) -> Error {
+    let place = span.filter(Span::is_defined).map(|span| span.location(&key.source));
+    let place = place.map_or_else(
+        || key.name.clone(),
+        |place| format!("{}:{}:{}", key.name, place.line_number, place.line_position),
+    );
+    Error::new(kind, format!("{place}: {message}"))
+}
+
+/// The picture of naga below a line of Kiln.
+pub(super) fn compile_error(key: &KernelKey, span: Option<Span>, picture: &str) -> Error {
+    let message = format!("expected a valid kernel, found an error\n{}", picture.trim_end());
+    at(key, span, ErrorKind::CompileFailed, &message)
+}
+
+/// What naga's validation found.
+pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &KernelKey) -> Error {
+    use EntryPointError::{ForbiddenStageOperations, OutOfRangeWorkgroupSize};
+    let mut span = error.spans().next().map(|(span, _)| *span);
+    match error.as_inner() {
+        ValidationError::EntryPoint { name, source: ForbiddenStageOperations, stage: ShaderStage::Compute } => {
+            if let Some(span) = derivative(module, name) {
+                let message = "expected operations of a compute kernel, found a derivative, which only fragments have";
+                return at(key, Some(span), ErrorKind::CompileFailed, message);
+            }
+            span = span.or_else(|| text::function(&key.source, name));
+        }
+        ValidationError::EntryPoint { name, source: OutOfRangeWorkgroupSize, .. } => {
+            span = span.or_else(|| text::workgroup_size(&key.source, name));
+        }
+        ValidationError::EntryPoint { name, .. } => span = span.or_else(|| text::function(&key.source, name)),
+        ValidationError::Type { handle, source, .. } => {
+            span = span.or_else(|| declaration(module, *handle));
+            if let TypeError::WidthError(WidthError::MissingCapability { name, .. }) = source {
+                let span = span.or_else(|| text::word(&key.source, name));
+                let numbers = "numbers of f32, i32 or u32, or f16 where the device has it";
+                let message = format!("expected {numbers}, found {name}, which is not supported");
+                return at(key, span, ErrorKind::CompileFailed, &message);
+            }
+        }
+        _ => {}
+    }
+    compile_error(key, span, &plainly(&error.emit_to_string_with_path(&key.source, &key.name)))
+}
+
+/// The picture without what a user of naga would have to do.
+fn plainly(picture: &str) -> String {
+    let line = |line: &str| match line.split_once(" values requires the `naga::valid::Capabilities::") {
+        Some((number, _)) => format!("{} is not supported\n", number.replace("Using ", "")),
+        None => format!("{line}\n"),
+    };
+    picture.lines().map(line).collect()
+}
+
+/// Where the first derivative is in what an entry point may call.
+fn derivative(module: &Module, entry: &str) -> Option<Span> {
+    let find = |function: &Function| {
+        let mut derivatives = function.expressions.iter().filter(|(_, it)| matches!(it, Expression::Derivative { .. }));
+        derivatives.next().map(|(handle, _)| function.expressions.get_span(handle))
+    };
+    let own = module.entry_points.iter().find(|point| point.name == entry).and_then(|point| find(&point.function));
+    own.or_else(|| module.functions.iter().find_map(|(_, function)| find(function)))
+}
+
+/// Where a variable has the type that is at fault: naga does not know where types are.
+fn declaration(module: &Module, at_fault: Handle<Type>) -> Option<Span> {
+    let functions = module.functions.iter().map(|(_, function)| function);
+    let functions = functions.chain(module.entry_points.iter().map(|point| &point.function));
+    let locals = functions.flat_map(|function| {
+        let variables = &function.local_variables;
+        variables.iter().map(|(local, variable)| (variable.ty, variables.get_span(local)))
+    });
+    let globals = &module.global_variables;
+    let mut variables = globals.iter().map(|(global, variable)| (variable.ty, globals.get_span(global))).chain(locals);
+    variables.find(|(ty, _)| has_part(module, *ty, at_fault)).map(|(_, span)| span)
+}
+
+fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
+    ty == part
+        || match &module.types[ty].inner {
+            TypeInner::Array { base, .. } => has_part(module, *base, part),
+            TypeInner::Struct { members, .. } => members.iter().any(|member| has_part(module, member.ty, part)),
+            _ => false,
+        }
+}
+
+/// Whether the entry point, the only one, is given what a compute kernel can be given.
+pub(super) fn check_inputs(module: &Module, key: &KernelKey) -> Result<()> {
+    let point = &module.entry_points[0];
+    for argument in &point.function.arguments {
+        let is_location = |binding: &Option<Binding>| matches!(binding, Some(Binding::Location { .. }));
+        let ty = &module.types[argument.ty];
+        let in_struct = matches!(&ty.inner, TypeInner::Struct { members, .. }
+            if members.iter().any(|member| is_location(&member.binding)));
+        if is_location(&argument.binding) || in_struct {
+            let span = match &ty.name {
+                Some(name) if in_struct => text::location(&key.source, "struct", name),
+                _ => text::location(&key.source, "fn", &point.name),
+            };
+            let name = argument.name.as_deref().unwrap_or_default();
+            let message = format!("argument `{name}` expected a builtin of a compute kernel, found `@location`");
+            return Err(at(key, span, ErrorKind::Unsupported, &message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the device can run it. The driver would refuse it too, in its own words or by losing the device.
+pub(super) fn check_limits(
+    module: &Module,
+    info: &ModuleInfo,
+    reflection: &Reflection,
+    device: &DeviceInfo,
+    key: &KernelKey,
+) -> Result<()> {
+    let limits = &device.limits;
+    let size = reflection.workgroup_size.map(u64::from);
+    let group = || text::workgroup_size(&key.source, &reflection.entry);
+    let axes = ["x", "y", "z"].into_iter().zip(limits.max_workgroup_size).zip(size);
+    let axes = axes
+        .map(|((axis, limit), found)| (format!("invocations in a workgroup along {axis}"), u64::from(limit), found));
+    let whole =
+        ("invocations in a workgroup".to_string(), limits.max_workgroup_invocations.into(), size.iter().product());
+    for (what, limit, found) in std::iter::once(whole).chain(axes) {
+        if found > limit {
+            return Err(beyond(&what, limit, &found.to_string(), group(), device, key));
+        }
+    }
+    let largest = |space| largest(module, info, space);
+    let (limit, found) = (limits.max_workgroup_bytes.into(), u64::from(reflection.workgroup_bytes));
+    if let Some((variable, bytes)) = largest(AddressSpace::WorkGroup).filter(|_| found > limit) {
+        let name = module.global_variables[variable].name.as_deref().unwrap_or_default();
+        let (found, span) =
+            (format!("{found}, of which `{name}` has {bytes}"), module.global_variables.get_span(variable));
+        return Err(beyond("bytes of workgroup memory", limit, &found, Some(span), device, key));
+    }
+    match largest(AddressSpace::Uniform).filter(|(_, bytes)| *bytes > limits.max_value_bytes) {
+        Some((variable, bytes)) => {
+            let span = module.global_variables.get_span(variable);
+            Err(beyond("bytes in a value", limits.max_value_bytes, &bytes.to_string(), Some(span), device, key))
+        }
+        None => Ok(()),
+    }
+}
+
+fn beyond(what: &str, limit: u64, found: &str, span: Option<Span>, device: &DeviceInfo, key: &KernelKey) -> Error {
+    let message = format!("expected at most {limit} {what} on `{}`, found {found}", device.id);
+    at(key, span, ErrorKind::Unsupported, &message)
+}
+
+/// The largest variable in use, and its bytes.
+fn largest(module: &Module, info: &ModuleInfo, space: AddressSpace) -> Option<(Handle<GlobalVariable>, u64)> {
+    let uses = info.get_entry_point(0);
+    let variables = module.global_variables.iter();
+    let variables = variables.filter(|(handle, variable)| variable.space == space && !uses[*handle].is_empty());
+    variables
+        .map(|(handle, variable)| (handle, u64::from(bindings::size(module, variable.ty))))
+        .max_by_key(|(handle, bytes)| (*bytes, std::cmp::Reverse(handle.index())))
+}
