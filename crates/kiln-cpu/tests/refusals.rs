@@ -195,3 +195,34 @@ fn what_is_not_compiled_is_refused_with_its_line() {
         }
     }
 }
+
+/// What is deep is compiled or refused, and what is too deep is refused, on a thread with as little stack as others have.
+#[test]
+fn what_is_nested_deep_ends_no_process() {
+    let main = |value: &str| {
+        format!(
+            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+            @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{
+                {value}
+            }}"
+        )
+    };
+    let forms: [(usize, fn(usize) -> String); 6] = [
+        (990, |count| format!("y[l] = {} l;", "l + ".repeat(count))),
+        (990, |count| format!("y[l] = {} l;", "~".repeat(count))),
+        (480, |count| format!("y[l] = u32({} l == 3u);", "l < 5u && ".repeat(count / 4))),
+        (240, |count| format!("y[l] = {} l {};", "(".repeat(count), ")".repeat(count))),
+        (120, |count| format!("if (l == 0u) {{ }} {}", "else if (l == 1u) { y[l] = 1u; } ".repeat(count))),
+        (240, |count| format!("{} y[l] = 1u; {}", "if (l < 5u) { ".repeat(count), "} ".repeat(count))),
+    ];
+    let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
+    for (count, form) in forms {
+        let kernel = |count| device.kernel(KernelSource::wgsl(main(&form(count))).named("deep.wgsl"));
+        if let Err(error) = kernel(count) {
+            let is_told = matches!(error.kind(), Unsupported | CompileFailed);
+            assert!(is_told && error.to_string().contains("deep.wgsl:3:"), "{error}");
+        }
+        let error = kernel(40_000).unwrap_err().to_string();
+        assert!(error.contains("deep.wgsl:3:") && error.contains("at most about 1000 deep inside"), "{error}");
+    }
+}

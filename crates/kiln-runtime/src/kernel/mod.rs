@@ -7,6 +7,7 @@
 mod artifact;
 mod bindings;
 mod cache;
+mod depth;
 mod explain;
 mod grid;
 mod key;

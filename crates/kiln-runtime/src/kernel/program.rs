@@ -1,5 +1,6 @@
 //! From a key to a program that a device can translate: parsed, checked, specialised, its bindings numbered.
 
+use super::depth::{self, MAX_DEPTH};
 use super::key::KernelKey;
 use super::reflect::Reflection;
 use super::source::Optimisation;
@@ -56,9 +57,20 @@ fn parse(key: &KernelKey, device: &DeviceInfo) -> Result<Module> {
         let message = format!("expected a device with subgroups, which the kernel enables, found `{}`", device.id);
         return Err(refusal::at(key, subgroups, ErrorKind::Unsupported, &message));
     }
+    let (depth, deepest) = depth::deepest(&text);
+    let too_deep = || {
+        let expected = format!("brackets and operators at most about {MAX_DEPTH} deep inside of each other");
+        refusal::at(key, Some(deepest), ErrorKind::Unsupported, &format!("expected {expected}, found more"))
+    };
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
     naga::front::wgsl::parse_str(&text).map_err(|error| {
         let span = error.labels().next().map(|(span, _)| span);
-        refusal::compile_error(key, span, &error.emit_to_string_with_path(&key.source, &key.name))
+        let picture = error.emit_to_string_with_path(&key.source, &key.name);
+        // It has a limit of its own, for brackets and signs, and no place for it.
+        let is_too_deep = span.is_none() && picture.contains("recursion limit");
+        if is_too_deep { too_deep() } else { refusal::compile_error(key, span, &picture) }
     })
 }
 

@@ -113,12 +113,12 @@ fn words<'a>(clean: &'a str, word: &'a str) -> impl Iterator<Item = Range<usize>
     places.filter(|at| !clean[..at.start].ends_with(is_part_of_word) && !clean[at.end..].starts_with(is_part_of_word))
 }
 
-fn is_part_of_word(character: char) -> bool {
+pub(super) fn is_part_of_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
 /// The text with spaces for its comments, as long as it was and with the same lines. WGSL has no strings.
-fn without_comments(text: &str) -> String {
+pub(super) fn without_comments(text: &str) -> String {
     let (mut clean, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('/') {
         let (code, behind) = rest.split_at(at);
