@@ -85,8 +85,8 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
 /// Every claim on every device, with the program that the tests have built: ratios of one run mean the same in a debug build, against a
 /// baseline of such a build. Targets are for release builds on quiet machines, and fail nothing here.
 fn validate(root: &Path) -> Result<(), String> {
-    // As the tests build it: cargo joins the features of all members.
-    Step::cargo("build", &["build", "--workspace", "--bin", "kiln"]).run(root)?;
+    // What the tests have built: `cargo build` would join other features, and build most of it once more.
+    Step::cargo("build", &["test", "--workspace", "--no-run"]).run(root)?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
     let args = ["validate", "--quick", "--device", "all", "--fail-on", "regression"];
     let against = ["--baseline", ".ci/baseline.json", "--max-regression", "50%"];

@@ -207,7 +207,9 @@ fn what_is_nested_deep_ends_no_process() {
             }}"
         )
     };
-    let forms: [(usize, fn(usize) -> String); 6] = [
+    // How often something is inside of itself where it still fits, and a statement with so many.
+    type Form = (usize, fn(usize) -> String);
+    let forms: [Form; 6] = [
         (990, |count| format!("y[l] = {} l;", "l + ".repeat(count))),
         (990, |count| format!("y[l] = {} l;", "~".repeat(count))),
         (480, |count| format!("y[l] = u32({} l == 3u);", "l < 5u && ".repeat(count / 4))),

@@ -460,6 +460,18 @@ pub(crate) fn operands_of(expression: &Expression, visit: &mut dyn FnMut(Handle<
     }
 }
 
+/// The expression that a statement gives its value, other than those it emits.
+pub(crate) fn result_of(statement: &Statement) -> Option<Handle<Expression>> {
+    match statement {
+        Statement::Atomic { result, .. } | Statement::Call { result, .. } => *result,
+        Statement::WorkGroupUniformLoad { result, .. }
+        | Statement::SubgroupBallot { result, .. }
+        | Statement::SubgroupGather { result, .. }
+        | Statement::SubgroupCollectiveOperation { result, .. } => Some(*result),
+        _ => None,
+    }
+}
+
 /// Calls `visit` with the expressions that a statement uses itself, without those in its blocks.
 pub(crate) fn uses_of(statement: &Statement, visit: &mut dyn FnMut(Handle<Expression>)) {
     match statement {

@@ -2,7 +2,7 @@
 
 use crate::abi::{Bound, Call, DONE, Entry, MAX_BOUND_BYTES};
 use crate::emit::{Emitted, MAX_FRAMES_BYTES};
-use crate::helpers::{self, Watch};
+use crate::functions::{self, Watch};
 use crate::sanitize::site::{self, Site};
 use crate::sanitize::{Sanitizer, Watched};
 use memmap2::{Mmap, MmapMut};
@@ -137,7 +137,7 @@ impl Code {
         cleared.map_err(|error| std::io::Error::other(error.to_string()))?;
         let flushed = wasmtime_internal_jit_icache_coherence::pipeline_flush_mt();
         flushed.map_err(|error| std::io::Error::other(error.to_string()))?;
-        Ok(Self { map, compiled, helpers: helpers::table() })
+        Ok(Self { map, compiled, helpers: functions::table() })
     }
 
     /// The code as it was compiled.

@@ -10,7 +10,7 @@ mod abi;
 mod analysis;
 mod code;
 mod emit;
-mod helpers;
+mod functions;
 mod ranges;
 mod refuse;
 mod regions;

@@ -2,7 +2,8 @@
 //! never computed.
 
 use crate::Refusal;
-use crate::analysis::{operands_of, uses_of};
+
+use crate::analysis::{operands_of, result_of, uses_of};
 use crate::emit::MAX_EMITTED;
 use crate::regions::leaves;
 use naga::{Block, Expression, Function, Handle, Module, Span, Statement};
@@ -103,13 +104,7 @@ impl Checker<'_> {
         for statement in body.iter().skip(first + 1) {
             match statement {
                 Statement::Emit(range) => skipped.extend(range.clone()),
-                Statement::Atomic { result: Some(result), .. }
-                | Statement::Call { result: Some(result), .. }
-                | Statement::WorkGroupUniformLoad { result, .. }
-                | Statement::SubgroupBallot { result, .. }
-                | Statement::SubgroupGather { result, .. }
-                | Statement::SubgroupCollectiveOperation { result, .. } => drop(skipped.insert(*result)),
-                _ => {}
+                _ => skipped.extend(result_of(statement)),
             }
         }
         if self.uses(continuing, &skipped) || break_if.is_some_and(|condition| skipped.contains(&condition)) {

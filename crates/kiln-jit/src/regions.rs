@@ -2,7 +2,7 @@
 //! control between them, which is the same for the whole work-group. Where invocations run one by one, what a subgroup does together is a
 //! step too.
 
-use crate::analysis::{ActivationId, Analysis, operands_of, uses_of};
+use crate::analysis::{ActivationId, Analysis, operands_of, result_of, uses_of};
 use naga::{Barrier, Block, Expression, Function, Handle, Module, Span, Statement, SwitchCase, SwitchValue};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -338,11 +338,6 @@ impl<'m> Builder<'_, 'm> {
                     operands_of(&function.expressions[expression], &mut |operand| self.need(id, operand, number));
                 }
             }
-            Statement::Atomic { result: Some(result), .. }
-            | Statement::Call { result: Some(result), .. }
-            | Statement::SubgroupBallot { result, .. }
-            | Statement::SubgroupGather { result, .. }
-            | Statement::SubgroupCollectiveOperation { result, .. } => define(*result),
             Statement::Block(block) => block.iter().for_each(|statement| self.visit(id, statement, number)),
             Statement::If { accept, reject, .. } => {
                 accept.iter().chain(reject.iter()).for_each(|statement| self.visit(id, statement, number));
@@ -353,7 +348,7 @@ impl<'m> Builder<'_, 'm> {
             Statement::Loop { body, continuing, .. } => {
                 body.iter().chain(continuing.iter()).for_each(|statement| self.visit(id, statement, number));
             }
-            _ => {}
+            _ => result_of(statement).into_iter().for_each(define),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::analysis::{ActivationId, Variable, operands_of};
 use crate::sanitize::site::{Object, Site, Use};
 use crate::sanitize::{Event, NAN_SITE};
 use crate::types::{Kind, leaves};
-use crate::{abi, helpers};
+use crate::{abi, functions};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{AddressSpace, BinaryOperator, Expression, Handle, Module, Span, StorageAccess, Type, TypeInner};
@@ -92,7 +92,7 @@ impl Emitter<'_, '_> {
     pub(crate) fn event(&mut self, event: Event, site: u32, local: Value, numbers: [Value; 2]) {
         let address_type = self.address_type();
         let state = self.b.ins().load(address_type, flags().with_readonly().with_can_move(), self.call, abi::SANITIZER);
-        let helper = self.helper(helpers::event_place(event));
+        let helper = self.helper(functions::event_place(event));
         let site = self.i32(site.cast_signed());
         self.b.ins().call_indirect(self.on_event, helper, &[state, site, local, numbers[0], numbers[1]]);
     }

@@ -4,7 +4,7 @@ use super::lanes::{LANES, Number, PART, flags};
 use super::op::op_of;
 use super::{Emitter, Result};
 use crate::Refusal;
-use crate::helpers::Function;
+use crate::functions::Function;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};

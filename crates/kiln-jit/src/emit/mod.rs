@@ -28,7 +28,7 @@ pub use lanes::LANES;
 
 use crate::abi;
 use crate::analysis::{ActivationId, Analysis, Together, Variable};
-use crate::helpers::{self, FUEL};
+use crate::functions::{self, FUEL};
 use crate::ranges;
 use crate::regions::{Meetings, Place, Regions, has_return};
 use crate::sanitize::site::Site;
@@ -79,7 +79,7 @@ struct Home {
 struct Known {
     expressions: HashMap<Handle<Expression>, Operand>,
     arguments: Vec<Operand>,
-    /// Where results go, and who is still in the function, in that order; for functions without barriers.
+    /// Where results go; for functions without barriers.
     result: Vec<[Register; PARTS]>,
     result_kinds: Vec<Kind>,
     returned: Option<Block>,
@@ -488,7 +488,7 @@ impl<'m> Emitter<'m, '_> {
         self.b.switch_to_block(look);
         let pointer = self.b.func.dfg.value_type(self.call);
         let watch = self.b.ins().load(pointer, flags(), self.call, abi::WATCH);
-        let helper = self.helper(helpers::REFUEL);
+        let helper = self.helper(functions::REFUEL);
         let inst = self.b.ins().call_indirect(self.on_watch, helper, &[watch]);
         let fuel = self.b.inst_results(inst)[0];
         self.b.def_var(self.fuel, fuel);

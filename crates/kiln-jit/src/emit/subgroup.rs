@@ -101,6 +101,27 @@ impl<'m> Emitter<'m, '_> {
         picked
     }
 
+    /// A number that is the same for all, from its lanes where it is not.
+    fn first_active(&mut self, number: Number) -> Number {
+        if number.is_same() {
+            return number;
+        }
+        let picked = self.b.declare_var(super::lanes::scalar_type(number.kind));
+        let first = self.lane(number, 0);
+        self.b.def_var(picked, first);
+        // From the last to the first, so that the first one's stays.
+        let mask = self.active_mask();
+        let bits = self.mask_bits(mask);
+        for lane in (0..self.lanes).rev() {
+            let bit = self.b.ins().band_imm_s(bits, 1 << lane);
+            let (value, known) = (self.lane(number, lane), self.b.use_var(picked));
+            let value = self.b.ins().select(bit, value, known);
+            self.b.def_var(picked, value);
+        }
+        let value = self.b.use_var(picked);
+        Number::same(number.kind, value)
+    }
+
     fn zero_of(&mut self, kind: Kind) -> Value {
         let zero = self.constant(kind, 0.0);
         self.lane(zero, 0)

@@ -17,7 +17,7 @@ mod facts;
 mod interval;
 mod value;
 
-use crate::analysis::{ActivationId, Analysis, Root, Variable};
+use crate::analysis::{ActivationId, Analysis, Root, Variable, result_of};
 use crate::regions::{Meetings, Place};
 use crate::types::{member, pointee};
 use facts::{State, Terms, Value};
@@ -152,17 +152,14 @@ impl<'m> Ranges<'_, 'm> {
                     _ => {}
                 }
             }
-            Statement::Atomic { result: Some(result), .. }
-            | Statement::WorkGroupUniformLoad { result, .. }
-            | Statement::SubgroupBallot { result, .. }
-            | Statement::SubgroupGather { result, .. }
-            | Statement::SubgroupCollectiveOperation { result, .. } => {
-                let inner = self.inner(id, *result).clone();
-                let values = self.unknown(&inner);
-                self.values[id].insert(*result, values);
-            }
             Statement::Call { result, .. } => return self.call(id, statement, *result, state, in_steps),
-            _ => {}
+            _ => {
+                if let Some(result) = result_of(statement) {
+                    let inner = self.inner(id, result).clone();
+                    let values = self.unknown(&inner);
+                    self.values[id].insert(result, values);
+                }
+            }
         }
         Some(state)
     }
