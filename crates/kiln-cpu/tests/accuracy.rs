@@ -131,6 +131,12 @@ const ROWS: &[Row] = &[
 
 /// Functions that are of singles alone.
 const ROWS_F32: &[Row] = &[
+    // Numbers that halves do not have.
+    row1("exp(x)", (-80.0, 80.0), |x, _, _| x.exp(), 3.0),
+    row1("exp2(x)", (-120.0, 120.0), |x, _, _| x.exp2(), 3.0),
+    row1("log(x)", (1.0, 3e38), |x, _, _| x.ln(), 3.0),
+    row1("log2(x * 1e-30)", (0.5, 100.0), |x, _, _| (x * f64::from(1e-30f32)).log2(), 3.0),
+    row("pow(x, y)", [(0.5, 1000.0), (-9.0, 9.0), NONE], |x, y, _| x.powf(y), 8.0),
     row1("frexp(x).fract", (0.001, 1000.0), |x, _, _| x / 2f64.powi(x.log2().floor() as i32 + 1), 0.0),
     row1("f32(frexp(x).exp)", (0.001, 1000.0), |x, _, _| x.log2().floor() + 1.0, 0.0),
     row1("quantizeToF16(x)", ANY, |x, _, _| f16::from_f64(x).to_f64(), 0.0),

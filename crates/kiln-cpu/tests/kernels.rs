@@ -546,3 +546,16 @@ fn a_buffer_beyond_the_limit_of_bindings_is_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("expected at most 2147483632 bytes, found 2147483648"), "{error}");
 }
+
+/// R2.4: code is in memory that can be executed and not be written, and no memory is both.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_of_code_is_not_writable() {
+    let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
+    let kernel = device.kernel(KernelSource::wgsl(SAXPY)).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    // Of no file: code that was made here.
+    assert!(maps.lines().any(|line| line.contains(" r-xp ") && line.ends_with(" 0 ")), "{maps}");
+    assert!(!maps.lines().any(|line| line.contains(" rwx")), "{maps}");
+    drop(kernel);
+}
