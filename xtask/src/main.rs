@@ -69,12 +69,13 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     Step::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
     step::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
     Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
-    if let Some(step) = suite::bare("bare clippy", &["clippy"], &workspace::members(root)?) {
-        step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
+    let (joining, alone): (Vec<_>, Vec<_>) =
+        workspace::members(root)?.into_iter().partition(|member| member.joins_features);
+    for (name, members) in [("bare clippy", alone), ("bare clippy of those that join features", joining)] {
+        if let Some(step) = suite::bare(name, &["clippy"], &members) {
+            step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
+        }
     }
-    // Alone: beside the program, which has kernels in any case, cargo would join its features.
-    let without_wgsl = ["clippy", "-p", "kiln", "-p", "kiln-cpu", "--no-default-features", "--all-targets"];
-    Step::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
     Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
     if with_tests {
         suite::run(root, &[])?;

@@ -1,5 +1,6 @@
 //! The tests: those of the workspace with its doc tests, those of crates without their default features, tensors without vector
-//! instructions, then the loom tests.
+//! instructions, then the loom tests. Crates that join features of others (the program, the claims) have no bare tests: beside them, the others would
+//! not be bare either, and they take minutes to build.
 
 use std::path::Path;
 
@@ -11,6 +12,10 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
     workspace_tests("tests", packages).run(root)?;
     let mut members = workspace::members(root)?;
     members.retain(|member| packages.is_empty() || packages.contains(&member.name));
+    let with_loom: Vec<&str> =
+        members.iter().filter(|member| has_loom_tests(root, member)).map(|member| member.name.as_str()).collect();
+    let loom = (!with_loom.is_empty()).then(|| loom_tests(&with_loom));
+    members.retain(|member| !member.joins_features);
     if let Some(step) = bare("bare tests", &["test"], &members) {
         step.run(root)?;
     }
@@ -19,10 +24,7 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
     {
         step.run(root)?;
     }
-    for member in members.iter().filter(|member| has_loom_tests(root, member)) {
-        loom_tests(member).run(root)?;
-    }
-    Ok(())
+    loom.map_or(Ok(()), |step| step.run(root))
 }
 
 /// A cargo command over the members that have default features, without these; none if no member has.
@@ -63,10 +65,12 @@ fn has_loom_tests(root: &Path, member: &Member) -> bool {
 
 /// Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
 /// dependency, hence a target directory of its own.
-fn loom_tests(member: &Member) -> Step {
+fn loom_tests(packages: &[&str]) -> Step {
     let (name, value) = loom_flags(std::env::var("CARGO_ENCODED_RUSTFLAGS").ok(), std::env::var("RUSTFLAGS").ok());
-    let args = ["test", "-p", &member.name, "--release", "--test", "loom", "--target-dir", "target/loom"];
-    Step::cargo(&format!("loom {}", member.name), &args).env(name, &value)
+    let packages = packages.iter().flat_map(|package| ["-p", package]);
+    let args = ["--release", "--test", "loom", "--target-dir", "target/loom"];
+    let args: Vec<&str> = ["test"].into_iter().chain(packages).chain(args).collect();
+    Step::cargo("loom", &args).env(name, &value)
 }
 
 /// Adds `--cfg loom` to the flags that are in force. Cargo ignores `RUSTFLAGS` when the encoded
@@ -91,7 +95,7 @@ mod tests {
 
     fn member(name: &str, has_default_features: bool) -> Member {
         let (name, manifest) = (name.to_string(), format!("{name}/Cargo.toml"));
-        Member { name, manifest, dependencies: vec![], has_default_features }
+        Member { name, manifest, dependencies: vec![], has_default_features, joins_features: false }
     }
 
     #[test]

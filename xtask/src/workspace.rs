@@ -15,6 +15,8 @@ pub(crate) struct Member {
     pub(crate) dependencies: Vec<Dependency>,
     /// Whether it has features that are on by default, and so a second form without them.
     pub(crate) has_default_features: bool,
+    /// Whether it switches features of other members on. Beside it, cargo builds them so for everybody.
+    pub(crate) joins_features: bool,
 }
 
 /// A direct dependency of a member.
@@ -59,8 +61,18 @@ fn member(package: &Value, root: &str) -> Result<Member, String> {
         name: text(package, "name")?.to_string(),
         manifest: manifest.trim_start_matches('/').to_string(),
         dependencies,
-        has_default_features: package["features"]["default"].as_array().is_some_and(|names| !names.is_empty()),
+        has_default_features: is_filled(&package["features"]["default"]),
+        joins_features: list(package, "dependencies")?.iter().any(joins_features),
     })
+}
+
+fn is_filled(list: &Value) -> bool {
+    list.as_array().is_some_and(|list| !list.is_empty())
+}
+
+/// Whether a dependency is a member, which has a path, and is not for tests alone, with features that are asked for.
+fn joins_features(dependency: &Value) -> bool {
+    dependency["path"].is_string() && dependency["kind"] != "dev" && is_filled(&dependency["features"])
 }
 
 fn dependency(value: &Value) -> Result<Dependency, String> {
@@ -86,8 +98,12 @@ mod tests {
     fn members_have_relative_manifests_and_kinds_of_dependencies() {
         let json = r#"{"workspace_root": "/r", "packages": [
             {"name": "b", "manifest_path": "/r/crates/b/Cargo.toml", "dependencies": [
-                {"name": "a", "kind": null}, {"name": "t", "kind": "dev"}, {"name": "c", "kind": "build"}]},
-            {"name": "a", "manifest_path": "/r/crates/a/Cargo.toml", "dependencies": [],
+                {"name": "a", "kind": null, "path": "/r/crates/a", "features": ["x"]},
+                {"name": "t", "kind": "dev"}, {"name": "c", "kind": "build"}]},
+            {"name": "a", "manifest_path": "/r/crates/a/Cargo.toml", "dependencies": [
+                {"name": "b", "kind": null, "path": "/r/crates/b", "features": []},
+                {"name": "b", "kind": "dev", "path": "/r/crates/b", "features": ["y"]},
+                {"name": "o", "kind": null, "features": ["y"]}],
                 "features": {"default": ["x"], "x": []}}]}"#;
         let members = parse(json).unwrap();
         assert_eq!(members[0].name, "a");
@@ -96,6 +112,7 @@ mod tests {
         let is_dev: Vec<bool> = members[1].dependencies.iter().map(|d| d.is_dev).collect();
         assert_eq!(is_dev, [false, true, false]);
         assert_eq!([members[0].has_default_features, members[1].has_default_features], [true, false]);
+        assert_eq!([members[0].joins_features, members[1].joins_features], [false, true]);
     }
 
     #[test]

@@ -154,6 +154,7 @@ mod tests {
                 .chain(dev.iter().map(|name| dependency(name, true)))
                 .collect(),
             has_default_features: false,
+            joins_features: false,
         }
     }
 

@@ -130,6 +130,7 @@ mod tests {
             manifest: "a/Cargo.toml".to_string(),
             dependencies: vec![],
             has_default_features: false,
+            joins_features: false,
         };
         (files, vec![member])
     }

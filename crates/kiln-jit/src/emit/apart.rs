@@ -1,6 +1,7 @@
 //! Branches and loops in which subgroups meet, where invocations run one by one: each goes its own way. Both ways of a branch are gone one
 //! after the other, and a loop until nobody is left in it, by those who take part: a level has a word for each invocation that says so.
 
+use super::lanes::Number;
 use super::region::StepTarget;
 use super::statement::case_value;
 use super::{Emitter, Result};
@@ -11,8 +12,6 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{Expression, Handle, SwitchValue};
 use std::collections::BTreeSet;
-
-use super::lanes::Number;
 
 impl<'m> Emitter<'m, '_> {
     /// From here on those take part who did, and for whom it holds.
