@@ -135,9 +135,10 @@ impl Trial<'_> {
         let wanted = self.effort.sample.as_secs_f64().max(MIN_STEPS * self.clock.resolution().min(1e-3));
         let mut running =
             Running { arm, runs: 1, times: Vec::new(), spent: 0.0, late: Vec::new(), fresh: Vec::new(), wrong: None };
+        let mut is_sure = false;
         loop {
             let mut took = self.sample(&mut running, 0)?;
-            if took >= wanted {
+            if took >= wanted && !std::mem::replace(&mut is_sure, true) {
                 // Once more: a thread that was put aside for a moment looks like long work, and each of its short samples would pay for a wait.
                 took = took.min(self.sample(&mut running, 0)?);
             }
