@@ -97,6 +97,65 @@ fn who_left_by_a_guard_of_all_is_gone() {
     }
 }
 
+/// Functions that all return from at once, between barriers, and what the work-group goes by when it comes from such a function: who is gone
+/// does nothing any more, and nobody goes another way than the one that was proven. What is behind `main` follows its end.
+#[test]
+fn returns_and_decisions_of_functions_with_barriers() {
+    let check = |body: &str, expected: fn(u32) -> u32| check(body, "8", 8, [1, 1, 1], expected);
+    check(
+        "idx = 3u; tile[i] = i; f(n); tile[idx] = 9u; let q = tile[idx]; workgroupBarrier(); y[i] = q; }
+        var<private> idx: u32; fn f(n: u32) { workgroupBarrier(); if (n >= 64u) { return; } idx = n;",
+        |_| 9,
+    );
+    check(
+        "y[i] = f(i); } fn f(l: u32) -> u32 { tile[l] = l; workgroupBarrier(); if (n == 1000000u) { return 5u; } return 9u;",
+        |_| 5,
+    );
+    check(
+        "y[i] = f(i); } fn f(l: u32) -> u32 { tile[l] = l; workgroupBarrier();
+            for (var k = 0u; k < 8u; k++) { if (tile[k] == n - 999997u) { return k; } } return 77u;",
+        |_| 3,
+    );
+    check(
+        "tile[i] = i; workgroupBarrier(); var k = 0u; loop { if (k >= 3u) { y[i] = k + tile[7u - i]; return; } k++; }",
+        |i| 3 + 7 - i,
+    );
+    check(
+        "let k = n; var r = 0u; if (f(k)) { workgroupBarrier(); r = 1u; } else { tile[k] = 5u; r = tile[k]; } y[i] = r; }
+        fn f(k: u32) -> bool { workgroupBarrier(); return k >= 64u;",
+        |_| 1,
+    );
+    check(
+        "switch (f(i)) { case 5u: { workgroupBarrier(); y[i] = 1u; } default: { y[i] = 2u; } } }
+        fn f(l: u32) -> u32 { tile[l] = l; workgroupBarrier(); return workgroupUniformLoad(&tile[5]);",
+        |_| 1,
+    );
+    check(
+        "var k = 0u; loop { workgroupBarrier(); continuing { k++; break if f(k); } } y[i] = k; }
+        fn f(k: u32) -> bool { workgroupBarrier(); return k >= 3u;",
+        |_| 3,
+    );
+    check(
+        "y[i] = 2u; h(f(i), i); } fn f(l: u32) -> bool { tile[l] = l; workgroupBarrier(); return tile[1] == 1u; }
+        fn h(goes: bool, l: u32) { if (goes) { workgroupBarrier(); y[l] = 1u; }",
+        |_| 1,
+    );
+}
+
+/// A switch that all go the same way, inside of a loop that they leave at different times: a `break` is of the switch.
+#[test]
+fn a_break_of_a_switch_is_not_of_the_loop_around() {
+    check(
+        "for (var k = 0u; k < (i & 3u); k++) { if (i != 99u) { tile[i] += 1u;
+            switch (n) { case 1000000u: { if (n < 2000000u) { break; } y[i] += 1u; } default: { y[i] += 2u; } } } }
+        y[i] = tile[i];",
+        "8",
+        8,
+        [1, 1, 1],
+        |i| i & 3,
+    );
+}
+
 /// Lengths around a vector and a work-group, guarded in each way.
 #[test]
 fn guards_of_lengths_that_fill_no_vector() {

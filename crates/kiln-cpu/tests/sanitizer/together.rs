@@ -36,6 +36,24 @@ fn a_barrier_that_not_all_reach() {
     expect(&found(&kernel(&format!("{clean}\nworkgroupBarrier();")), 8, 1), &[]);
 }
 
+/// Also where the work-group goes by a number of each invocation as it is, or by what a function with barriers gives back.
+#[test]
+fn a_barrier_behind_what_is_not_the_same_for_all() {
+    let kernel = |body: &str| {
+        format!(
+            "{Y}fn f(l: u32) -> bool {{ workgroupBarrier(); return l < 3u; }}
+            @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{ {body} }}"
+        )
+    };
+    for body in [
+        "switch (l) { case 0u: { workgroupBarrier(); y[l] = 1u; } default: { y[l] = 2u; } }",
+        "if (f(l)) { workgroupBarrier(); y[l] = 1u; }",
+    ] {
+        let found = found(&kernel(body), 8, 1);
+        assert!(found.iter().any(|finding| finding.kind == FindingKind::DivergentBarrier), "{body}: {found:?}");
+    }
+}
+
 /// Subgroups are of eight, so that what relies on it is sound; a barrier of theirs orders what they do, and nothing else.
 #[test]
 fn subgroups_while_they_are_watched() {
@@ -72,4 +90,5 @@ fn subgroups_while_they_are_watched() {
     let race = |found: &[Finding]| found.iter().any(|finding| finding.kind == FindingKind::Race);
     assert!(race(&found(&exchange("", "l ^ 1u"), 16, 1)));
     assert!(race(&found(&exchange("subgroupBarrier();", "l ^ 8u"), 16, 1)), "it is of another subgroup");
+    assert!(race(&found(&exchange("if (l < 8u) { subgroupBarrier(); }", "l ^ 1u"), 16, 1)), "others pass none");
 }

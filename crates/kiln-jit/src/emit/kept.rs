@@ -97,19 +97,26 @@ impl Emitter<'_, '_> {
 
     /// Makes an operand known, and keeps it where another region needs it or the work-group decides by it.
     pub(crate) fn define(&mut self, id: ActivationId, expression: Handle<Expression>, operand: Operand) -> Result<()> {
-        if let (Some(at), Operand::Numbers(numbers)) = (self.decisions.get(&(id, expression)).copied(), &operand) {
-            self.check_decision(numbers[0], self.span(id, expression));
-            self.check_way(id, expression);
-            self.decide(at, numbers[0]);
-        }
-        if self.conditions.contains(&(id, expression)) {
-            self.check_way(id, expression);
+        if let Operand::Numbers(numbers) = &operand {
+            self.note_decision(id, expression, numbers[0]);
         }
         if self.kept_places.contains(&(id, expression)) {
             self.keep((id, expression), &operand)?;
         }
         self.known[id].expressions.insert(expression, operand);
         Ok(())
+    }
+
+    /// Writes down what the work-group goes by, where it does so by this.
+    pub(crate) fn note_decision(&mut self, id: ActivationId, expression: Handle<Expression>, number: Number) {
+        if let Some(at) = self.decisions.get(&(id, expression)).copied() {
+            self.check_decision(number, self.span(id, expression));
+            self.check_way(id, expression);
+            self.decide(at, number);
+        }
+        if self.conditions.contains(&(id, expression)) {
+            self.check_way(id, expression);
+        }
     }
 
     fn keep(&mut self, place: Place, operand: &Operand) -> Result<()> {

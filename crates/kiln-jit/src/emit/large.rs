@@ -10,6 +10,8 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{ArraySize, Expression, Handle, Span, TypeInner};
 
+/// What may run before the clock is looked at in between.
+const LONG_ROUNDS: u64 = 1 << 16;
 /// The most scalars of a part: what is no array or struct has no more.
 const PART_SCALARS: u32 = 16;
 
@@ -131,8 +133,13 @@ impl Emitter<'_, '_> {
         self.b.switch_to_block(body);
         let (number, before) = (self.b.use_var(round), self.cost);
         emit(self, number)?;
-        let each = (self.cost - before).max(1);
-        self.cost = before.saturating_add(each.saturating_mul(count.into()));
+        let all = (self.cost - before).max(1).saturating_mul(count.into());
+        if all > LONG_ROUNDS {
+            self.spend_round(before);
+            self.cost = before;
+        } else {
+            self.cost = before + all;
+        }
         let number = self.b.use_var(round);
         let next = self.b.ins().iadd_imm_s(number, 1);
         self.b.def_var(round, next);

@@ -275,7 +275,7 @@ impl<'m> Emitter<'m, '_> {
                     self.leave_steps(id, matches!(step, Step::Break), gangs)?;
                 }
                 Step::Call { callee, steps, result } => {
-                    self.step_call(id, *callee, steps, *result, regions, gangs)?;
+                    self.step_call(id, *callee, steps, *result, regions, gangs, end)?;
                 }
             }
         }
@@ -287,10 +287,21 @@ impl<'m> Emitter<'m, '_> {
         if !self.options.sanitize {
             return Ok(());
         }
-        let site = self.plain_site(Use::Control, span);
-        // Others than those of a subgroup need not come.
-        let is_for_all = barrier != Barrier::SUB_GROUP;
-        if let Some(live) = self.stepping[&id].live().filter(|_| is_for_all) {
+        let (site, live) = (self.plain_site(Use::Control, span), self.stepping[&id].live());
+        let (orders, zero) = (self.wide(i64::from(barrier.bits())), self.wide(0));
+        if barrier == Barrier::SUB_GROUP {
+            // Each is told for itself: those of another subgroup need not come.
+            return self.for_gangs(gangs, |e| {
+                let here = match live {
+                    Some(live) => e.load_word(live, Kind::Bool, false),
+                    None => e.constant(Kind::Bool, 1.0),
+                };
+                let here = e.lane(here, 0);
+                e.when(here, |e| e.event(Event::Barrier, site, e.gang, [orders, zero]));
+                Ok(())
+            });
+        }
+        if let Some(live) = live {
             self.for_gangs(gangs, |e| {
                 let here = e.load_word(live, Kind::Bool, false);
                 let here = e.lane(here, 0);
@@ -299,10 +310,8 @@ impl<'m> Emitter<'m, '_> {
                 Ok(())
             })?;
         }
-        let orders = self.wide(i64::from(barrier.bits()));
-        let numbers = [orders, self.wide(0)];
         let nobody = self.i32(0);
-        self.event(Event::Barrier, site, nobody, numbers);
+        self.event(Event::Barrier, site, nobody, [orders, zero]);
         Ok(())
     }
 
@@ -343,6 +352,7 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts of a call, and where it stands")]
     fn step_call(
         &mut self,
         id: ActivationId,
@@ -351,6 +361,7 @@ impl<'m> Emitter<'m, '_> {
         result: Option<Handle<Expression>>,
         regions: &Regions<'m>,
         gangs: u32,
+        end: Block,
     ) -> Result<()> {
         let function = self.analysis.activations[callee].function;
         if let (Some(result), Some(declared)) = (result, &function.result) {
@@ -373,7 +384,15 @@ impl<'m> Emitter<'m, '_> {
         self.chain.pop();
         self.b.ins().jump(after, &[]);
         self.b.switch_to_block(after);
-        Ok(())
+        // Its regions kept the result, and none of them is of the caller, who may go by it.
+        match result.filter(|result| self.decisions.contains_key(&(id, *result))) {
+            Some(result) => self.region(id, &[(id, result)].into(), gangs, end, |e| {
+                let number = e.number(id, result)?;
+                e.note_decision(id, result, number);
+                Ok(Flow::On)
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Emits statements between two barriers, for every vector of invocations.
@@ -477,6 +496,14 @@ impl<'m> Emitter<'m, '_> {
         match self.decisions.get(&(id, expression)) {
             Some(at) => Ok(self.b.ins().load(types::I32, flags(), self.scratch, at.cast_signed())),
             None => {
+                if self.options.sanitize {
+                    let span = self.span(id, expression);
+                    self.for_gangs(self.frames, |e| {
+                        let number = e.number(id, expression)?;
+                        e.check_decision(number, span);
+                        Ok(())
+                    })?;
+                }
                 let number = self.number(id, expression)?;
                 Ok(self.lane(number, 0))
             }

@@ -355,13 +355,15 @@ impl<'m> Emitter<'m, '_> {
             self.set_result(id, &numbers);
             self.trace_return(id, value)?;
         }
-        let in_steps = self.in_steps(id);
-        if self.lanes > 1 && (in_steps || self.analysis.activations[id].divergent_return) {
+        let (in_steps, is_apart) = (self.in_steps(id), self.analysis.activations[id].divergent_return);
+        if self.lanes > 1 && (in_steps || is_apart) {
             let registers = self.spread_active();
             self.nobody(registers);
-            return Ok(Flow::Empty);
-        }
-        if in_steps {
+            if is_apart {
+                return Ok(Flow::Empty);
+            }
+            // All of the vector leave at once: what is behind it is for nobody, and counts on that.
+        } else if in_steps {
             self.mark_returned(id);
         }
         if let Some(returned) = self.known[id].returned {
@@ -458,8 +460,12 @@ impl<'m> Emitter<'m, '_> {
     /// Puts who takes part into registers before a branch that all go the same way, if some may leave the function or a loop in it: what is
     /// behind the branch goes by them, whichever way was gone.
     fn spread_before(&mut self, id: ActivationId, statement: &Statement) {
-        let has_masks = self.targets.iter().any(|target| target.broke.is_some() || target.continued.is_some());
-        if self.may_return(id, statement) || has_masks && leaves(statement, false, false) {
+        let breaks =
+            leaves(statement, false, false) && self.targets.last().is_some_and(|target| target.broke.is_some());
+        let innermost = self.targets.iter().rev().find(|target| target.is_loop);
+        // As inside of a switch, so that a `break` does not count.
+        let continues = leaves(statement, false, true) && innermost.is_some_and(|target| target.continued.is_some());
+        if self.may_return(id, statement) || breaks || continues {
             self.spread_active();
         }
     }

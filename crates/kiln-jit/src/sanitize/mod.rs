@@ -9,6 +9,7 @@ pub(crate) mod site;
 
 pub use finding::{Finding, FindingKind, Invocation};
 
+use crate::LANES;
 use crate::abi::Helper;
 use naga::Barrier;
 use shadow::{Access, Shadow, invocation, place_of};
@@ -44,8 +45,8 @@ pub struct Sanitizer {
     /// Barriers that order accesses to buffers, and to the memory of the work-group.
     buffer_epoch: u32,
     shared_epoch: u32,
-    /// Barriers that order what invocations of a subgroup do.
-    subgroup_epoch: u32,
+    /// Barriers that order what invocations of each subgroup do.
+    subgroup_epochs: HashMap<u32, u32>,
     buffers: Vec<Shadow>,
     shared: Shadow,
     /// What the invocation before said about a decision: its place in the work-group, and the value.
@@ -80,7 +81,7 @@ impl Sanitizer {
             is_astray: false,
             buffer_epoch: 0,
             shared_epoch: 0,
-            subgroup_epoch: 0,
+            subgroup_epochs: HashMap::new(),
             decisions: HashMap::new(),
             arrived: None,
             returned: None,
@@ -166,6 +167,7 @@ impl Sanitizer {
         let sites = Arc::clone(&self.sites);
         let Some(site) = sites.get(number as usize) else { return };
         let (who, group) = (self.who(local), self.group);
+        let subgroup_epoch = self.subgroup_epochs.get(&(local / LANES as u32)).copied().unwrap_or(0);
         let (shadow, epoch) = match site.object {
             Object::Bound(place) => match self.buffers.get_mut(place as usize) {
                 Some(shadow) => (shadow, self.buffer_epoch),
@@ -174,7 +176,7 @@ impl Sanitizer {
             Object::Shared => (&mut self.shared, self.shared_epoch),
             Object::Own => return,
         };
-        let access = Access { who, epoch, subgroup_epoch: self.subgroup_epoch, site: number };
+        let access = Access { who, epoch, subgroup_epoch, site: number };
         let may_begin_as_zeros = site.what == Use::Atomic && self.watched.zero_workgroup;
         let is_unwritten = site.object == Object::Shared
             && !matches!(site.what, Use::Write | Use::AtomicWrite)
@@ -260,10 +262,12 @@ impl Sanitizer {
         first.get_or_insert(local);
     }
 
-    fn barrier(&mut self, number: u32, barrier: Barrier) {
+    fn barrier(&mut self, number: u32, local: u32, barrier: Barrier) {
         self.buffer_epoch += u32::from(barrier.contains(Barrier::STORAGE));
         self.shared_epoch += u32::from(barrier.contains(Barrier::WORK_GROUP));
-        self.subgroup_epoch += u32::from(barrier.contains(Barrier::SUB_GROUP));
+        if barrier.contains(Barrier::SUB_GROUP) {
+            *self.subgroup_epochs.entry(local / LANES as u32).or_default() += 1;
+        }
         let (arrived, returned) = (self.arrived.take(), self.returned.take());
         if let (Some(here), Some(gone)) = (arrived, returned) {
             let gone = self.invocation(self.who(gone));
@@ -382,7 +386,7 @@ pub(crate) enum Event {
     OutOfBounds,
     /// An invocation is at a barrier, or has returned before: whether it is here.
     Arrive,
-    /// All are at a barrier, or those of each subgroup: naga's bits of it.
+    /// All are at a barrier, or one is at that of its subgroup: naga's bits of it.
     Barrier,
     /// What an invocation says about the way of the work-group: the value, and whether it is true or false.
     Decide,
@@ -428,7 +432,7 @@ events! {
     Access: |state, site, local, offset, _b| state.access(site, local, offset);
     OutOfBounds: |state, site, local, index, length| state.out_of_bounds(site, local, index, length);
     Arrive: |state, _site, local, is_here, _b| state.arrive(local, is_here != 0);
-    Barrier: |state, site, _local, bits, _b| state.barrier(site, Barrier::from_bits_truncate(bits as u32));
+    Barrier: |state, site, local, bits, _b| state.barrier(site, local, Barrier::from_bits_truncate(bits as u32));
     Decide: |state, site, local, value, is_bool| state.decide(site, local, value.cast_signed(), is_bool != 0);
     Forget: |state, _site, local, first, count| state.own(local, first as u32, count as u32).fill(true);
     Write: |state, _site, local, first, count| state.own(local, first as u32, count as u32).fill(false);
