@@ -209,7 +209,9 @@ fn what_is_nested_deep_ends_no_process() {
     };
     // How often something is inside of itself where it still fits, and a statement with so many.
     type Form = (usize, fn(usize) -> String);
-    let forms: [Form; 6] = [
+    let forms: [Form; 8] = [
+        (990, |count| format!("var v = vec4(l); y[l] = v{};", ".xyzw".repeat(count))),
+        (1, |count| format!("var v = array<u32, 2>(); y[l] = v{};", "[0]".repeat(count))),
         (990, |count| format!("y[l] = {} l;", "l + ".repeat(count))),
         (990, |count| format!("y[l] = {} l;", "~".repeat(count))),
         (480, |count| format!("y[l] = u32({} l == 3u);", "l < 5u && ".repeat(count / 4))),

@@ -1,6 +1,6 @@
 //! From a key to a program that a device can translate: parsed, checked, specialised, its bindings numbered.
 
-use super::depth::{self, MAX_DEPTH};
+use super::depth::{self, MAX_DECLARATIONS, MAX_DEPTH};
 use super::key::KernelKey;
 use super::reflect::Reflection;
 use super::source::Optimisation;
@@ -59,7 +59,9 @@ fn parse(key: &KernelKey, device: &DeviceInfo) -> Result<Module> {
     }
     let (depth, deepest) = depth::deepest(&text);
     let too_deep = || {
-        let expected = format!("brackets and operators at most about {MAX_DEPTH} deep inside of each other");
+        let expected = format!(
+            "brackets and operators at most about {MAX_DEPTH} deep inside of each other, and at most {MAX_DECLARATIONS} declarations"
+        );
         refusal::at(key, Some(deepest), ErrorKind::Unsupported, &format!("expected {expected}, found more"))
     };
     if depth > MAX_DEPTH {
