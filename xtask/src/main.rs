@@ -76,6 +76,9 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
             step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
         }
     }
+    // Alone: tests of other members switch it on.
+    let without_wgsl = ["clippy", "-p", "kiln", "-p", "kiln-cpu", "--no-default-features", "--all-targets"];
+    Step::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
     Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
     if with_tests {
         suite::run(root, &[])?;

@@ -1,6 +1,6 @@
 //! The tests: those of the workspace with its doc tests, those of crates without their default features, tensors without vector
 //! instructions, then the loom tests. Crates that join features of others (the program, the claims) have no bare tests: beside them, the others would
-//! not be bare either, and they take minutes to build.
+//! be less bare, and they take minutes to build.
 
 use std::path::Path;
 
