@@ -12,6 +12,8 @@ use std::path::Path;
 use crate::step::Step;
 
 const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+/// The Rust that the workspace wants.
+const WANTED: &str = env!("CARGO_PKG_RUST_VERSION");
 
 /// Runs the check; installs the packages it needs if it can.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
@@ -52,8 +54,9 @@ fn cross_check(cargo: &str, rustc: &str) -> Step {
         .env_remove("RUSTUP_TOOLCHAIN")
 }
 
+/// Installs the packages that are not there, or older than the Rust that the workspace wants.
 fn install_missing(root: &Path) -> Result<(), String> {
-    let missing: Vec<&str> = PACKAGES.into_iter().filter(|package| !is_installed(root, package)).collect();
+    let missing = missing(root);
     if missing.is_empty() {
         return Ok(());
     }
@@ -76,25 +79,48 @@ fn install_missing(root: &Path) -> Result<(), String> {
     install(root, &missing)
 }
 
-/// Package lists that are empty or old make the first attempt fail; the second one has new lists.
+/// Package lists that are empty or old make the first attempt fail, or install a compiler that is too old; the second one has new lists.
 fn install(root: &Path, packages: &[&str]) -> Result<(), String> {
     let mut args = vec!["install", "-y", "-qq", "-o=Dpkg::Use-Pty=0", "--no-install-recommends"];
     args.extend(packages);
     let install = apt_get("install", &args);
-    if install.run(root).is_ok() {
+    if install.run(root).is_ok() && missing(root).is_empty() {
         return Ok(());
     }
     apt_get("package lists", &["update", "-qq"]).run(root)?;
-    install.run(root)
+    install.run(root)?;
+    match missing(root)[..] {
+        [] => Ok(()),
+        [package, ..] => Err(format!(
+            "check-macos: expected {package} of Rust {WANTED} or newer, found {} in the newest package lists",
+            installed(root, package).unwrap_or_else(|| "none".to_string())
+        )),
+    }
+}
+
+fn missing(root: &Path) -> Vec<&'static str> {
+    let is_good = |package: &str| installed(root, package).is_some_and(|version| is_new_enough(&version, WANTED));
+    PACKAGES.into_iter().filter(|package| !is_good(package)).collect()
 }
 
 fn apt_get(name: &str, args: &[&str]) -> Step {
     Step::new(name, "apt-get", args).env("DEBIAN_FRONTEND", "noninteractive")
 }
 
-fn is_installed(root: &Path, package: &str) -> bool {
-    let args = ["-W", "-f", "${db:Status-Status}", package];
-    Step::new("package", "dpkg-query", &args).quiet_output(root).is_some_and(|status| status == "installed")
+/// The version of a package that is installed.
+fn installed(root: &Path, package: &str) -> Option<String> {
+    let args = ["-W", "-f", "${db:Status-Status} ${Version}", package];
+    let found = Step::new("package", "dpkg-query", &args).quiet_output(root)?;
+    found.strip_prefix("installed ").map(str::to_string)
+}
+
+/// Whether a package, `1.96.0+dfsg1-1~deb12u2`, has at least this Rust, `1.95`.
+fn is_new_enough(version: &str, wanted: &str) -> bool {
+    let numbers = |text: &str| -> Vec<u32> {
+        let digits = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.').next().unwrap_or_default();
+        digits.split('.').map_while(|number| number.parse().ok()).collect()
+    };
+    numbers(version) >= numbers(wanted)
 }
 
 fn answers(root: &Path, program: &str, args: &[&str]) -> bool {
@@ -123,6 +149,22 @@ mod tests {
         let listing = "/.\n/usr/share/cargo/bin/cargo\n/usr/lib/rust-web/bin/cargo\n/usr/bin/cargo-x\n";
         assert_eq!(program_in(listing, "cargo"), Some("/usr/lib/rust-web/bin/cargo"));
         assert_eq!(program_in(listing, "rustc"), None);
+    }
+
+    #[test]
+    fn versions_of_packages() {
+        let cases = [
+            ("1.96.0+dfsg1-1~deb12u2", "1.95", true),
+            ("1.95.0+dfsg1-1", "1.95", true),
+            ("1.85.0+dfsg3-1~deb12u3", "1.95", false),
+            ("1.9.0", "1.95", false),
+            ("2.0", "1.95", true),
+            ("", "1.95", false),
+        ];
+        for (version, wanted, expected) in cases {
+            assert_eq!(is_new_enough(version, wanted), expected, "{version}");
+        }
+        assert!(!WANTED.is_empty());
     }
 
     #[test]
