@@ -15,8 +15,8 @@ pub(crate) struct SourceArgs {
     #[arg(long = "constant", value_name = "NAME=NUMBER", value_parser = Named::<f64>::parse)]
     constants: Vec<Named<f64>>,
     /// How it is compiled: `bounds-checks`, `fast-math`, `debug-info`, `unbounded-loops` or `uninitialised-workgroup`
-    /// with `on` or `off`; `optimisation` with `full` or `none`. `bounds-checks` and `debug-info` change nothing on the CPU device,
-    /// which keeps every index in its array. May be given several times.
+    /// with `on` or `off`; `optimisation` with `full` or `none`. On the CPU device `bounds-checks=off` leaves out the checks that are
+    /// proven needless, and no others; `debug-info` changes nothing. May be given several times.
     #[arg(long = "option", value_name = "NAME=SETTING", value_parser = Setting::parse)]
     settings: Vec<Setting>,
 }

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// The version of naga, which changes the programs that are compiled. A test compares it with the lock file.
 const NAGA_VERSION: &str = "30.0.1";
 
+/// Whether indices that are proven to be inside are looked at all the same: what runs in a debug build tests the proofs.
+const AUDIT: bool = cfg!(debug_assertions);
+
 /// Dispatches of fewer invocations run on the thread that submits them: they are over before another one is awake.
 const MIN_PARALLEL_INVOCATIONS: u64 = 1024;
 /// Parts of a dispatch for each thread, so that one which comes late still finds some.
@@ -59,7 +62,10 @@ impl Kernels {
         let compiler = self.compiler.as_ref()?.name();
         Some(KernelInfo {
             // Everything that changes code is in it.
-            compiler: format!("naga {NAGA_VERSION}, {compiler}, invocations {lanes}"),
+            compiler: format!(
+                "naga {NAGA_VERSION}, {compiler}, invocations {lanes}{}",
+                if AUDIT { ", audited" } else { "" }
+            ),
             subgroup_size: LANES as u32,
             max_binding_bytes: MAX_BOUND_BYTES,
         })
@@ -72,13 +78,15 @@ impl Kernels {
         })?;
         let options = program.key.options();
         let checks = RuntimeChecks {
-            // What is not proven is checked: out of bounds is memory of this process.
-            bounds: true,
+            bounds: options.bounds_checks,
             loops: !options.flags.contains(&KernelFlag::UnboundedLoops),
             zero_workgroup: !options.flags.contains(&KernelFlag::UninitialisedWorkgroup),
         };
         let options = Options {
             optimise: options.optimisation == Optimisation::Full,
+            // What is not proven stays checked: out of bounds is memory of this process.
+            trust_proofs: !checks.bounds,
+            audit: AUDIT,
             fast_math: options.fast_math,
             bounded_loops: checks.loops,
             zero_workgroup: checks.zero_workgroup,
@@ -179,7 +187,7 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
         let outcome = unsafe { watching.run(dispatch, kernel, &given) }?;
         return Ok(outcome == Outcome::Done);
     }
-    let stopped = AtomicBool::new(false);
+    let (stopped, unproven) = (AtomicBool::new(false), AtomicBool::new(false));
     let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
         1
     } else {
@@ -202,11 +210,18 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
         // SAFETY: the launch checked the arguments against what the program declares, and what is above their places. The
         // locks are held, so nobody else touches them. The code was compiled here, or comes from a store that only this user
         // can write, under a key that names this processor and compiler, with a checksum over both.
-        if unsafe { kernel.code.run(shared.get(), range, &mut scratch) } == Outcome::Stopped {
+        let outcome = unsafe { kernel.code.run(shared.get(), range, &mut scratch) };
+        if outcome != Outcome::Done {
             stopped.store(true, Ordering::Relaxed);
+            unproven.fetch_or(outcome == Outcome::Unproven, Ordering::Relaxed);
         }
         lock(&scratches).push(scratch);
     })?;
+    if unproven.into_inner() {
+        let found = "found one outside; this is a fault of Kiln's, and `bounds_checks` avoids it";
+        let message = format!("kernel `{name}` expected indices inside of their arrays where that is proven, {found}");
+        return Err(Error::new(ErrorKind::Internal, message));
+    }
     Ok(!stopped.into_inner())
 }
 

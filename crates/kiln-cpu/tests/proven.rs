@@ -37,7 +37,7 @@ fn check(body: &str, size: &str, len: usize, groups: [u32; 3], expected: impl Fn
             for bounds_checks in [true, false] {
                 let options = KernelOptions { optimisation, bounds_checks, ..KernelOptions::default() };
                 let found = run(&device, KernelSource::wgsl(&*text).options(options), len, groups);
-                assert_eq!(found, expected, "{optimisation:?} {body}");
+                assert_eq!(found, expected, "{optimisation:?}, bounds_checks {bounds_checks}: {body}");
             }
         }
     }

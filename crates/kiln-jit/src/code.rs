@@ -1,6 +1,6 @@
 //! Machine code: as bytes that can be stored, and in memory that can be executed.
 
-use crate::abi::{Bound, Call, DONE, Entry, MAX_BOUND_BYTES};
+use crate::abi::{Bound, Call, DONE, Entry, MAX_BOUND_BYTES, STOPPED};
 use crate::emit::{Emitted, MAX_FRAMES_BYTES};
 use crate::functions::{self, Watch};
 use crate::sanitize::site::{self, Site};
@@ -120,6 +120,9 @@ pub enum Outcome {
     Done,
     /// The time was over while a loop ran.
     Stopped,
+    /// An index that was proven to be inside of its array was not, which is a fault of this crate. Nothing was accessed by it. Only code
+    /// with [`Options::audit`](crate::Options::audit) looks.
+    Unproven,
 }
 
 impl Code {
@@ -198,7 +201,11 @@ impl Code {
         let entry: Entry = unsafe { std::mem::transmute(self.map.as_ptr()) };
         // SAFETY: the caller's promise; the scratch memory is as long as the code wants.
         let code = unsafe { entry(&raw const call, range.start, range.end) };
-        if code == DONE { Outcome::Done } else { Outcome::Stopped }
+        match code {
+            DONE => Outcome::Done,
+            STOPPED => Outcome::Stopped,
+            _ => Outcome::Unproven,
+        }
     }
 }
 

@@ -35,9 +35,14 @@ use std::fmt;
 /// How a program is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Takes longer to compile what runs faster, and leaves out checks of indices that are inside of their arrays for certain. All
-    /// others stay in any case.
+    /// Takes longer to compile what runs faster.
     pub optimise: bool,
+    /// Leaves out checks of indices that are proven to be inside of their arrays. All others stay in any case. Off by default: a check
+    /// costs little, and then no proof stands between a kernel and memory of the process.
+    pub trust_proofs: bool,
+    /// Looks at those indices all the same, and ends the run where one is outside: [`Outcome::Unproven`]. On in debug builds, so that
+    /// every test of a kernel is one of the proofs too.
+    pub audit: bool,
     /// Joins a product and a sum into one rounding.
     pub fast_math: bool,
     /// Lets loops end when their time is over.
@@ -54,6 +59,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             optimise: true,
+            trust_proofs: false,
+            audit: cfg!(debug_assertions),
             fast_math: true,
             bounded_loops: true,
             zero_workgroup: true,
@@ -94,7 +101,7 @@ impl std::error::Error for Refusal {}
 /// The version of Cranelift, which changes the code that it writes. A test compares it with the lock file.
 const CRANELIFT_VERSION: &str = "0.135.8";
 /// Counts changes of this crate that change the code it writes, or what the code expects.
-const REVISION: u32 = 10;
+const REVISION: u32 = 11;
 
 /// The compiler for this processor.
 pub struct Compiler {
@@ -128,9 +135,20 @@ impl Compiler {
     /// # Errors
     /// Where the program wants what a processor cannot do here, with the place in its source.
     pub fn compile(&self, module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
+        self.compile_by(module, info, options, ranges::proven)
+    }
+
+    /// As [`compile`](Self::compile), with what is to be proven as given: a test has wrong proofs.
+    fn compile_by(
+        &self,
+        module: &Module,
+        info: &ModuleInfo,
+        options: &Options,
+        prove: ranges::Prove,
+    ) -> Result<Compiled, Refusal> {
         let mut options = options.clone();
         if options.sanitize {
-            options = Options { optimise: false, fast_math: false, one_by_one: true, ..options };
+            options = Options { optimise: false, trust_proofs: false, fast_math: false, one_by_one: true, ..options };
         }
         refuse::check(module)?;
         let isa = if options.optimise { &*self.optimising } else { &*self.plain };
@@ -138,7 +156,7 @@ impl Compiler {
         let mut context = Context::for_function(Function::with_name_signature(UserFuncName::user(0, 0), signature));
         let mut builders = FunctionBuilderContext::new();
         let builder = FunctionBuilder::new(&mut context.func, &mut builders);
-        let emitted = emit::emit(builder, module, info, &options, isa)?;
+        let emitted = emit::emit(builder, (module, info), &options, prove, isa)?;
         let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
             Refusal::new(Span::UNDEFINED, format!("expected code of Cranelift, found: {}", error.inner))
         })?;

@@ -8,7 +8,7 @@
     reason = "a benchmark prints and ends where it cannot go on"
 )]
 
-use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelSource, SimdLevel};
+use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelOptions, KernelSource, SimdLevel};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 1 << 20;
@@ -99,9 +99,10 @@ struct Case {
 }
 
 impl Arm {
-    fn new(device: &Device, case: &Case) -> Self {
+    fn new(device: &Device, case: &Case, bounds_checks: bool) -> Self {
+        let source = case.source.clone().options(KernelOptions { bounds_checks, ..KernelOptions::default() });
         let began = Instant::now();
-        let kernel = device.kernel(&case.source).unwrap();
+        let kernel = device.kernel(&source).unwrap();
         let compile = began.elapsed();
         let inputs = case.inputs.iter().map(|(_, data)| device.buffer_from(data).unwrap().as_bytes().clone()).collect();
         let output = device.buffer(4 * case.output.1 as u64).unwrap();
@@ -246,16 +247,17 @@ fn main() {
     let (start, _) = summary(starts);
     println!("start: cpu {start:.1?}, gpu {gpu_start:.1?}, {:.0} times", gpu_start.as_secs_f64() / start.as_secs_f64());
     println!(
-        "{:<20} {:>15} {:>15} {:>15} {:>10}   {:>10} {:>12} {:>9}",
-        "kernel", "cpu", "one by one", "gpu", "gpu / cpu", "compile", "gpu's first", "ratio"
+        "{:<20} {:>15} {:>15} {:>15} {:>15} {:>10}   {:>10} {:>12} {:>9}",
+        "kernel", "cpu", "proofs trusted", "one by one", "gpu", "gpu / cpu", "compile", "gpu's first", "ratio"
     );
     for case in cases() {
-        let mut arms = [&cpu, &single, &gpu].map(|device| Arm::new(device, &case));
+        let arms = [(&cpu, true), (&cpu, false), (&single, true), (&gpu, true)];
+        let mut arms = arms.map(|(device, bounds_checks)| Arm::new(device, &case, bounds_checks));
         let first: Vec<Duration> = arms.iter_mut().map(|arm| arm.run(&case)).collect();
         for arm in &arms {
             (case.check)(&arm.result());
         }
-        let mut times = [const { Vec::new() }; 3];
+        let mut times = [const { Vec::new() }; 4];
         for round in 0..ROUNDS {
             for turn in 0..arms.len() {
                 let place = (round + turn) % arms.len();
@@ -265,15 +267,16 @@ fn main() {
         for arm in &arms {
             (case.check)(&arm.result());
         }
-        let [cpu_time, single_time, gpu_time] = times.map(summary);
+        let [cpu_time, trusting_time, single_time, gpu_time] = times.map(summary);
         // What a user waits for before the first result.
-        let (compile, ready) = (arms[0].compile, arms[2].compile + first[2]);
+        let (compile, ready) = (arms[0].compile, arms[3].compile + first[3]);
         let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
         let told = |(median, spread): (Duration, f64)| format!("{median:.2?} ±{:.0}%", spread * 50.0);
         println!(
-            "{:<20} {:>15} {:>15} {:>15} {:>10.2}   {compile:>10.1?} {ready:>12.1?} {:>9.2}",
+            "{:<20} {:>15} {:>15} {:>15} {:>15} {:>10.2}   {compile:>10.1?} {ready:>12.1?} {:>9.2}",
             case.name,
             told(cpu_time),
+            told(trusting_time),
             told(single_time),
             told(gpu_time),
             ratio(gpu_time.0, cpu_time.0),

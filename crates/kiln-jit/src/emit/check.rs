@@ -1,7 +1,7 @@
 //! Calls of the sanitizer, where a program is compiled with it: one invocation at a time, so that each has its own.
 
 use super::lanes::{Number, flags};
-use super::pointer::{Base, Index, Pointer};
+use super::pointer::{Base, Index, Length, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::analysis::{ActivationId, Variable, operands_of};
 use crate::sanitize::site::{Object, Site, Use};
@@ -104,15 +104,17 @@ impl Emitter<'_, '_> {
     /// Whether an index is beyond the end; `None` where it is known not to be.
     fn is_outside(&mut self, index: Index) -> Option<(Value, Value)> {
         let number = self.lane(index.number, 0);
-        if let (Some(number), Some(length)) = (self.known(number), self.known(index.length))
-            && (number as u32) < length as u32
+        if let (Some(number), Length::Known(length)) = (self.known(number), index.length)
+            && (number as u32) < length
         {
             return None;
         }
-        Some((self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, number, index.length), number))
+        let length = self.length_value(index.length);
+        Some((self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, number, length), number))
     }
 
-    fn report_outside(&mut self, site: u32, number: Value, length: Value) {
+    fn report_outside(&mut self, site: u32, number: Value, length: Length) {
+        let length = self.length_value(length);
         let numbers = [number, length].map(|value| self.b.ins().uextend(types::I64, value));
         self.event(Event::OutOfBounds, site, self.gang, numbers);
     }

@@ -1,7 +1,7 @@
 //! Expressions: constants, composites, operators, conversions.
 
 use super::lanes::Number;
-use super::pointer::{Index, Pointer};
+use super::pointer::{Index, Length, Pointer, length_of};
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
@@ -174,7 +174,8 @@ impl<'m> Emitter<'m, '_> {
                 let pointer = self.pointer(id, *pointer)?;
                 let found = element(self.module, &pointer.inner);
                 let found = found.ok_or_else(|| Refusal::new(span, "expected an array"))?;
-                let length = self.array_length(&pointer, found.bytes);
+                let length = length_of(&pointer, &found, span)?;
+                let length = self.length_value(length);
                 vec![Number::same(Kind::U32, length)]
             }
             other => {
@@ -235,7 +236,7 @@ impl<'m> Emitter<'m, '_> {
     /// An element of a value by a computed index, kept in bounds.
     fn element_of(&mut self, inner: &TypeInner, numbers: &[Number], index: Number, span: Span) -> Result<Vec<Number>> {
         let found = element(self.module, inner).ok_or_else(|| Refusal::new(span, "expected elements"))?;
-        let length = self.i32((numbers.len() / found.leaves.max(1) as usize) as i32);
+        let length = Length::Known(numbers.len() as u32 / found.leaves.max(1));
         self.check_index(None, Some(Index { number: index, length, stride: 1, is_proven: false }), span)?;
         let (width, index) = (found.leaves as usize, index.with_kind(Kind::U32));
         let mut picked = numbers[numbers.len() - width..].to_vec();

@@ -1,13 +1,14 @@
 //! What outlives a region: values that were computed, and variables.
 
 use super::lanes::{Lanes, Number};
-use super::pointer::{Index, Pointer};
+use super::pointer::{Base, Index, Length, Pointer};
 use super::{Active, Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
 use crate::regions::Place;
-use crate::types::Kind;
-use naga::{Expression, Handle};
+use crate::types::{Kind, leaf_count};
+use cranelift_codegen::ir::{InstBuilder, types};
+use naga::{Expression, Handle, Span};
 
 /// How a number is kept between regions.
 #[derive(Clone, Copy, Debug)]
@@ -67,13 +68,12 @@ impl Emitter<'_, '_> {
             let operand = match kept.pointer {
                 None => Operand::Numbers(numbers),
                 Some(mut pointer) => {
-                    let mut next = || numbers.remove(0);
-                    if let Some(moved) = &mut pointer.moved {
-                        *moved = next();
+                    if pointer.moved.is_some() {
+                        let moved = numbers.remove(0);
+                        pointer.moved = Some(self.within(&pointer, moved, self.span(*id, *expression))?);
                     }
                     if let Some(index) = &mut pointer.index {
-                        let (number, length) = (next(), next());
-                        *index = Index { number, length: self.lane(length, 0), ..*index };
+                        *index = Index { number: numbers.remove(0), is_proven: false, ..*index };
                     }
                     if kept.is_stored { Operand::Stored(pointer) } else { Operand::Pointer(pointer) }
                 }
@@ -81,6 +81,28 @@ impl Emitter<'_, '_> {
             self.known[*id].expressions.insert(*expression, operand);
         }
         Ok(())
+    }
+
+    /// An offset that comes out of memory, as far as it leads at most: what keeps accesses inside is never a number that somebody wrote.
+    fn within(&mut self, pointer: &Pointer, moved: Number, span: Span) -> Result<Number> {
+        let size = match (pointer.index.map(|index| (index.length, index.stride)), pointer.base) {
+            (Some((Length::Known(length), stride)), _) => length.checked_mul(stride),
+            (Some((Length::Bound { .. }, _)), _) => None,
+            (None, Base::Variable(_)) => leaf_count(self.module, &pointer.inner),
+            (None, _) => pointer.inner.try_size(self.module.to_ctx()),
+        };
+        let end = size.and_then(|size| size.checked_add(pointer.offset));
+        let end = end.ok_or_else(|| Refusal::new(span, "expected a pointer into what has a known size"))?;
+        let all = match pointer.base {
+            Base::Variable(variable) => self.i32(self.homes[&variable].kinds.len() as i32),
+            Base::Shared => self.i32(self.shared_bytes.cast_signed()),
+            Base::Bound(place) => {
+                let (_, bytes) = self.bound(place);
+                self.b.ins().ireduce(types::I32, bytes)
+            }
+        };
+        let most = self.b.ins().iadd_imm_s(all, -i64::from(end));
+        Ok(self.map2(Kind::U32, moved, Number::same(Kind::U32, most), |e, x, y| e.b.ins().umin(x, y)))
     }
 
     /// Puts variables that changed back to where the next region finds them.
@@ -123,8 +145,7 @@ impl Emitter<'_, '_> {
         let (numbers, pointer) = match operand {
             Operand::Numbers(numbers) => (numbers.clone(), None),
             Operand::Pointer(pointer) | Operand::Stored(pointer) => {
-                let lengths = pointer.index.map(|index| [index.number, Number::same(Kind::U32, index.length)]);
-                let numbers = pointer.moved.into_iter().chain(lengths.into_iter().flatten()).collect();
+                let numbers = pointer.moved.into_iter().chain(pointer.index.map(|index| index.number)).collect();
                 (numbers, Some(pointer.clone()))
             }
         };

@@ -150,6 +150,7 @@ pub(crate) struct Emitter<'m, 'b> {
     gang: Value,
     fuel: Register,
     stopped: Block,
+    unproven: Block,
     on_floats: SigRef,
     on_watch: SigRef,
     on_event: SigRef,
@@ -201,9 +202,9 @@ type Result<T> = std::result::Result<T, Refusal>;
 /// Emits the only entry point of a module.
 pub(crate) fn emit(
     mut b: FunctionBuilder<'_>,
-    module: &Module,
-    info: &ModuleInfo,
+    (module, info): (&Module, &ModuleInfo),
     options: &Options,
+    prove: ranges::Prove,
     isa: &dyn TargetIsa,
 ) -> Result<Emitted> {
     let point = &module.entry_points[0];
@@ -211,8 +212,8 @@ pub(crate) fn emit(
     let lanes = if invocations == 1 || options.one_by_one { 1 } else { LANES };
     let gangs = invocations.div_ceil(lanes as u32);
     let analysis = Analysis::new(module, info, Together::Vector(lanes));
-    let proven = if options.optimise {
-        ranges::proven(module, &analysis, &Analysis::new(module, info, Together::WorkGroup))
+    let proven = if options.trust_proofs {
+        prove(module, &analysis, &Analysis::new(module, info, Together::WorkGroup))
     } else {
         HashSet::new()
     };
@@ -247,7 +248,7 @@ pub(crate) fn emit(
     let fuel = b.declare_var(types::I64);
     let full = b.ins().iconst(types::I64, FUEL);
     b.def_var(fuel, full);
-    let stopped = b.create_block();
+    let (stopped, unproven) = (b.create_block(), b.create_block());
     let zero = b.ins().iconst(types::I32, 0);
 
     let has_flag = |name| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
@@ -288,6 +289,7 @@ pub(crate) fn emit(
         gang: zero,
         fuel,
         stopped,
+        unproven,
         on_floats,
         on_watch,
         on_event,
@@ -310,9 +312,11 @@ pub(crate) fn emit(
     written.map_err(|refusal| refusal.or_at(emitter.here))?;
     let Emitter { mut b, group_bytes, words, frames, sites, .. } = emitter;
     let frame_bytes = words * (lanes * 4) as u32;
-    b.switch_to_block(stopped);
-    let code = b.ins().iconst(types::I32, i64::from(abi::STOPPED));
-    b.ins().return_(&[code]);
+    for (end, code) in [(stopped, abi::STOPPED), (unproven, abi::UNPROVEN)] {
+        b.switch_to_block(end);
+        let code = b.ins().iconst(types::I32, i64::from(code));
+        b.ins().return_(&[code]);
+    }
     b.seal_all_blocks();
     b.finalize(isa.frontend_config());
     Ok(Emitted { group_bytes, frame_bytes, frames, sites })

@@ -3,7 +3,7 @@
 use super::lanes::{LANES, Lanes, Number, PART, PARTS, flags};
 use super::{Active, Emitter, Operand, Result};
 use crate::analysis::Variable;
-use crate::types::{Kind, element, member};
+use crate::types::{Element, Kind, element, member};
 use crate::{Refusal, abi};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
@@ -36,12 +36,23 @@ pub(crate) struct Pointer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index {
     pub(crate) number: Number,
-    /// How many elements there are, the same for all.
-    pub(crate) length: Value,
+    pub(crate) length: Length,
     /// Bytes or words from one to the next.
     pub(crate) stride: u32,
     /// Whether it is below the length for who takes part.
     pub(crate) is_proven: bool,
+}
+
+/// How many elements there are: what a type says, or what is bound. It is never taken from memory, where anything may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Length {
+    Known(u32),
+    /// As many as fit into what is bound at this place, from a byte on.
+    Bound {
+        place: u32,
+        from: u32,
+        stride: u32,
+    },
 }
 
 /// Where elements are that may be no row: only where the byte is zero, at these offsets.
@@ -107,23 +118,32 @@ impl Emitter<'_, '_> {
         let found = found.ok_or_else(|| Refusal::new(span, "expected elements of 16 or 32 bits"))?;
         let is_variable = matches!(pointer.base, Base::Variable(_));
         let stride = if is_variable { found.leaves } else { found.bytes };
-        let length = match found.length {
-            Some(length) => self.i32(length.cast_signed()),
-            None => self.array_length(pointer, found.bytes),
-        };
+        let length = length_of(pointer, &found, span)?;
         self.check_index(Some(pointer), pointer.index, span)?;
         let moved = self.moved(pointer);
         let index = Some(Index { number, length, stride, is_proven });
         Ok(Pointer { inner: found.inner, moved, index, ..pointer.clone() })
     }
 
-    /// How many elements of so many bytes a buffer has from the pointer on.
-    pub(crate) fn array_length(&mut self, pointer: &Pointer, stride: u32) -> Value {
-        let Base::Bound(place) = pointer.base else { return self.i32(0) };
+    /// A length as a number, the same for all.
+    pub(crate) fn length_value(&mut self, length: Length) -> Value {
+        let (place, from, stride) = match length {
+            Length::Known(length) => return self.i32(length.cast_signed()),
+            Length::Bound { place, from, stride } => (place, from, stride),
+        };
         let (_, bytes) = self.bound(place);
         let bytes = self.b.ins().ireduce(types::I32, bytes);
-        let bytes = self.b.ins().iadd_imm_s(bytes, -i64::from(pointer.offset));
+        let bytes = self.b.ins().iadd_imm_s(bytes, -i64::from(from));
         self.b.ins().udiv_imm_u(bytes, i64::from(stride))
+    }
+
+    /// The last index of an array of this length, which is not empty: a launch sees to that.
+    fn last_index(&mut self, length: Length) -> Value {
+        if let Length::Known(length) = length {
+            return self.i32(length.saturating_sub(1).cast_signed());
+        }
+        let length = self.length_value(length);
+        self.b.ins().iadd_imm_s(length, -1)
     }
 
     /// Address and length in bytes of a buffer or value.
@@ -138,8 +158,29 @@ impl Emitter<'_, '_> {
     }
 
     /// Whether the index is below the length in every lane. What is proven says nothing about who does not take part.
-    fn is_safe(&self, index: Index) -> bool {
-        index.is_proven && matches!(self.active, Active::All)
+    fn is_safe(&mut self, index: Index) -> bool {
+        let is_safe = index.is_proven && matches!(self.active, Active::All);
+        if is_safe && self.options.audit {
+            self.audit(index);
+        }
+        is_safe
+    }
+
+    /// Ends the run where an index is outside that was proven not to be.
+    fn audit(&mut self, index: Index) {
+        let length = self.length_value(index.length);
+        let length = Number::same(Kind::U32, length);
+        let outside = self.compare_int(IntCC::UnsignedGreaterThanOrEqual, index.number.with_kind(Kind::U32), length);
+        let any = match outside.lanes {
+            Lanes::Same(outside) => outside,
+            _ => {
+                let outside = self.parts(outside);
+                self.any(outside)
+            }
+        };
+        let inside = self.b.create_block();
+        self.b.ins().brif(any, self.unproven, &[], inside, &[]);
+        self.b.switch_to_block(inside);
     }
 
     /// The index, kept inside of its array.
@@ -147,7 +188,7 @@ impl Emitter<'_, '_> {
         if self.is_safe(index) {
             return index.number.with_kind(Kind::U32);
         }
-        let last = self.b.ins().iadd_imm_s(index.length, -1);
+        let last = self.last_index(index.length);
         if let (Lanes::Same(value), Some(last)) = (index.number.lanes, self.known(last))
             && self.known(value).is_some_and(|value| (value as u32) <= last as u32)
         {
@@ -208,7 +249,8 @@ impl Emitter<'_, '_> {
                 return Site::Row { address, stride, unless: None };
             }
             let last = self.b.ins().iadd_imm_s(wide_first, i64::from(step) * (LANES as i64 - 1));
-            let length = self.b.ins().uextend(types::I64, index.length);
+            let length = self.length_value(index.length);
+            let length = self.b.ins().uextend(types::I64, length);
             let holds = self.b.ins().icmp(IntCC::UnsignedLessThan, last, length);
             let number = self.checked(index);
             let step_bytes = self.u32_same(index.stride);
@@ -282,5 +324,14 @@ impl Emitter<'_, '_> {
     /// The type of addresses.
     pub(crate) fn address_type(&self) -> Type {
         self.b.func.dfg.value_type(self.call)
+    }
+}
+
+/// How many elements there are where a pointer leads.
+pub(crate) fn length_of(pointer: &Pointer, element: &Element, span: Span) -> Result<Length> {
+    match (element.length, pointer.base) {
+        (Some(length), _) => Ok(Length::Known(length)),
+        (None, Base::Bound(place)) => Ok(Length::Bound { place, from: pointer.offset, stride: element.bytes }),
+        (None, _) => Err(Refusal::new(span, "expected an array of a known length outside of buffers")),
     }
 }

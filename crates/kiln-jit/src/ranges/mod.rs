@@ -29,6 +29,9 @@ const MAX_VISITED: usize = 100_000;
 /// Rounds of a loop after which its variables may be anything.
 const MAX_ROUNDS: usize = 4;
 
+/// What [`proven`] is to its user.
+pub(crate) type Prove = fn(&Module, &Analysis<'_>, &Analysis<'_>) -> HashSet<Place>;
+
 /// The pointers whose last index is inside of its array.
 pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<'_>) -> HashSet<Place> {
     let mut ranges = Ranges {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analysis::Together;
-use crate::{Compiler, Options};
+use crate::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
 use naga::ArraySize;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
@@ -220,19 +220,19 @@ fn decisions_of_the_work_group() {
     ]);
 }
 
-/// What is proven makes less code where all take part, and changes nothing in a work-group of which a vector is not full.
+/// What is proven makes less code where all take part, and changes nothing in a work-group of which a vector is not full. Nothing is left out
+/// unless it is asked for.
 #[test]
 fn checks_are_left_out_where_all_take_part() {
-    let mut compiler = Compiler::new().unwrap();
-    // Only the checks are to differ.
-    compiler.plain = compiler.optimising.clone();
+    let compiler = Compiler::new().unwrap();
     let codes = |size: &str, body: &str| {
         let (module, info) = parse(&kernel(body).replace("@workgroup_size(16, 16)", size));
-        [false, true].map(|optimise| {
-            let options = Options { optimise, ..Options::default() };
+        [false, true].map(|trust_proofs| {
+            let options = Options { trust_proofs, audit: false, ..Options::default() };
             compiler.compile(&module, &info, &options).unwrap().code().to_vec()
         })
     };
+    assert!(!Options::default().trust_proofs);
     let bodies = [
         "tile[i] = tile[i ^ 1u];",
         "for (var k = 0u; k < 16u; k++) { tile[l.y * 16u + l.x] += grid[k][l.x]; }",
@@ -245,4 +245,51 @@ fn checks_are_left_out_where_all_take_part() {
         let [with, without] = codes("@workgroup_size(15, 15)", body);
         assert!(with == without, "{body}");
     }
+}
+
+/// A proof that is wrong ends the run before anything outside is touched; one that is right does not.
+#[test]
+fn what_is_proven_is_looked_at_in_an_audit() {
+    fn everything(module: &Module, analysis: &Analysis<'_>, _: &Analysis<'_>) -> HashSet<Place> {
+        let mut all = HashSet::new();
+        for (id, activation) in analysis.activations.iter().enumerate() {
+            let pointers =
+                activation.function.expressions.iter().filter(|(handle, _)| {
+                    pointee(module, activation.info[*handle].ty.inner_with(&module.types)).is_some()
+                });
+            all.extend(pointers.map(|(handle, _)| (id, handle)));
+        }
+        all
+    }
+    const CANARY: u32 = 0xdead_beef;
+    let compiler = Compiler::new().unwrap();
+    let ends = |body: &str, prove: Prove| {
+        let (module, info) = parse(&kernel(body));
+        let options = Options { trust_proofs: true, audit: true, ..Options::default() };
+        let code = Code::new(compiler.compile_by(&module, &info, &options, prove).unwrap()).unwrap();
+        let mut memory = vec![CANARY; 3 * 256];
+        memory[256..512].fill(0);
+        let bound = Bound { data: memory[256..].as_mut_ptr().cast(), bytes: 4 * 256 };
+        let run = Run { bound: &[bound], workgroups: [1, 1, 1], deadline: None };
+        // SAFETY: the kernel has one buffer, which nobody else has.
+        let outcome = unsafe { code.run(&run, 0..1, &mut Scratch::default()) };
+        assert!(memory[..256].iter().chain(&memory[512..]).all(|word| *word == CANARY), "{body}");
+        outcome
+    };
+    let wrong = [
+        "y[i + 1u] = 1u;",
+        "y[i * 4294967295u] = 1u;",
+        "y[(i * 7919u) & 511u] = 1u;",
+        "y[256] = 1u;",
+        "let k = y[3] + 400u; y[k] = 1u;",
+        "tile[i + 9u] = 1u; y[i] = tile[i];",
+        "grid[l.y + 1u][l.x] = 1u; y[i] = 1u;",
+        "var v: array<u32, 4>; v[i & 7u] = 1u; y[i] = v[1];",
+    ];
+    for body in wrong {
+        assert_eq!(ends(body, everything), Outcome::Unproven, "{body}");
+        // Without a proof it is kept inside.
+        assert_eq!(ends(body, proven), Outcome::Done, "{body}");
+    }
+    assert_eq!(ends("y[i] = tile[i ^ 1u];", everything), Outcome::Done);
 }

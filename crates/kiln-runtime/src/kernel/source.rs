@@ -88,7 +88,7 @@ pub struct KernelOptions {
     /// sum and difference is rounded by itself. Only devices that take translated code can turn it off.
     pub fast_math: bool,
     /// Keeps indices inside of arrays and buffers. On by default. Without it an index out of bounds is undefined on a GPU. The CPU
-    /// device keeps the checks that it cannot prove needless: out of bounds is memory of the process.
+    /// device then leaves out the checks that it proves needless, and only those: out of bounds is memory of the process.
     pub bounds_checks: bool,
     /// Rarely needed switches. None by default.
     pub flags: BTreeSet<KernelFlag>,
@@ -115,7 +115,6 @@ pub enum Optimisation {
     /// the rest as well. The CPU device compiles faster, to code that runs slower.
     None,
     /// What the entry point does not need is left out: a kernel that includes a library gets no slower to load by it.
-    /// The CPU device leaves out checks of indices that it proves needless.
     #[default]
     Full,
 }
