@@ -189,3 +189,42 @@ fn a_large_private_variable_takes_little_memory() {
     kernel.launch().bind("y", &mut y).over(1024).unwrap();
     assert_eq!(y.read().unwrap(), (0..1024).collect::<Vec<u32>>());
 }
+
+/// A chain of variables in which each takes from the next, longer than the rounds in which is found out who varies: loops, branches, returns
+/// and functions go by them all the same.
+#[test]
+fn a_chain_of_many_variables() {
+    const LINKS: usize = 200;
+    let declared: String = (0..=LINKS).map(|v| format!("var v{v} = 1u; ")).collect();
+    let moved: String = (0..LINKS).map(|v| format!("v{v} = v{}; ", v + 1)).collect();
+    let program = format!(
+        "fn limit(a: u32) -> u32 {{ if (a > 20u) {{ return 20u; }} return a; }}
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
+            {declared}
+            v{LINKS} = id.x;
+            var rounds = 0u;
+            for (var k = 0u; k < {LINKS}u; k++) {{ {moved} rounds++; }}
+            loop {{
+                if (v0 == 3u) {{ break; }}
+                if (rounds > 200u + limit(v0)) {{ break; }}
+                rounds++;
+                if (v0 % 2u == 0u) {{ continue; }}
+                v1++;
+            }}
+            switch (v0 % 4u) {{ case 1u: {{ rounds += 1000u; }} case 2u: {{ if (v0 > 9u) {{ break; }} rounds += 2000u; }} default: {{ }} }}
+            y[id.x] = rounds * 100u + v1;
+            if (v0 == 5u) {{ return; }}
+            y[id.x] += x.scale;
+        }}"
+    );
+    check(&program, |i| {
+        let mut rounds = if i == 3 { 200 } else { 201 + i.min(20) };
+        let added = if i == 3 || i % 2 == 0 { 0 } else { rounds - 200 };
+        rounds += match i % 4 {
+            1 => 1000,
+            2 if i <= 9 => 2000,
+            _ => 0,
+        };
+        (rounds * 100 + i + added) as u32 + u32::from(i != 5)
+    });
+}

@@ -230,3 +230,22 @@ fn what_is_nested_deep_ends_no_process() {
         assert!(error.contains("deep.wgsl:3:") && error.contains("at most about 1000 deep inside"), "{error}");
     }
 }
+
+/// Each region between barriers takes all variables out of memory: what either has few of, and both together many, is refused before it is compiled.
+#[test]
+fn variables_times_barriers_are_counted() {
+    let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
+    let kernel = |variables: usize, barriers: usize| {
+        let declared: String = (0..variables).map(|v| format!("var v{v} = l; ")).collect();
+        let used: String = (0..variables).map(|v| format!("y[l] += f32(v{v}); ")).collect();
+        let body = format!("{declared}\n{}\n{used}", "workgroupBarrier(); v0 += 1u; ".repeat(barriers));
+        let main = "@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32)";
+        device.kernel(KernelSource::wgsl(format!("{HEAD}{main} {{\n{body} }}")).named("many.wgsl"))
+    };
+    kernel(1000, 2).unwrap();
+    kernel(2, 1000).unwrap();
+    let error = kernel(1000, 1000).unwrap_err();
+    assert_eq!(error.kind(), Unsupported, "{error}");
+    assert!(error.to_string().contains("many.wgsl:12:"), "{error}");
+    assert!(error.to_string().contains("at most 200000 statements"), "{error}");
+}

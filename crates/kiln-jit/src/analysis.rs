@@ -2,7 +2,8 @@
 //!
 //! Functions are compiled where they are called, so each call is an activation of its own. A variable is *varying* where two
 //! invocations of a vector may have different values in it; control is *divergent* where they may go different ways. Both are
-//! found together, from nothing up, until nothing changes.
+//! found together, from nothing up, until nothing changes. Where that takes too long, everything counts as varying and divergent, which
+//! is always right.
 
 use crate::types::pointee;
 use naga::valid::{FunctionInfo, ModuleInfo};
@@ -41,7 +42,7 @@ pub(crate) struct Activation<'m> {
     /// Loops and switches that invocations leave at different times, by their first block.
     divergent: HashSet<*const Block>,
     /// Whether invocations return at different times.
-    pub(crate) divergent_return: bool,
+    divergent_return: bool,
     returns_varying: bool,
     calls: HashMap<*const Statement, ActivationId>,
 }
@@ -70,7 +71,12 @@ pub(crate) struct Analysis<'m> {
     /// Variables that are indexed by computed numbers, which registers are not.
     pub(crate) indexed: HashSet<Variable>,
     changed: bool,
+    /// Everything varies, for all that is known.
+    is_given_up: bool,
 }
+
+/// Rounds before it is given up: each finds out about one more of a chain of variables, and programs that people write need a few.
+const MAX_ROUNDS: usize = 64;
 
 /// How control came to a statement.
 #[derive(Clone, Copy, Default)]
@@ -114,10 +120,14 @@ impl<'m> Analysis<'m> {
             varying_variables: HashSet::new(),
             indexed: HashSet::new(),
             changed: true,
+            is_given_up: false,
         };
         analysis.activate(&point.function, info.get_entry_point(0), None);
-        while std::mem::take(&mut analysis.changed) {
+        let mut rounds = 0;
+        while std::mem::take(&mut analysis.changed) && !analysis.is_given_up {
             analysis.visit(0, &point.function.body, Flow::default(), &mut Vec::new());
+            rounds += 1;
+            analysis.is_given_up = analysis.changed && rounds == MAX_ROUNDS;
         }
         analysis
     }
@@ -145,18 +155,23 @@ impl<'m> Analysis<'m> {
     pub(crate) fn is_varying(&self, variable: Variable) -> bool {
         match variable {
             Variable::Value(id, expression) => self.varies(id, expression),
-            _ => self.varying_variables.contains(&variable),
+            _ => self.is_given_up || self.varying_variables.contains(&variable),
         }
     }
 
     /// Whether invocations may leave the loop or switch at different times.
     pub(crate) fn is_divergent(&self, id: ActivationId, statement: &Statement) -> bool {
-        self.activations[id].divergent.contains(&block_of(statement))
+        self.is_given_up || self.activations[id].divergent.contains(&block_of(statement))
+    }
+
+    /// Whether invocations may return at different times.
+    pub(crate) fn returns_apart(&self, id: ActivationId) -> bool {
+        self.is_given_up || self.activations[id].divergent_return
     }
 
     /// Whether what an activation gives back may differ between invocations of a vector.
     pub(crate) fn returns_varying(&self, id: ActivationId) -> bool {
-        self.activations[id].returns_varying
+        self.is_given_up || self.activations[id].returns_varying
     }
 
     /// The activation of a call.
@@ -182,7 +197,7 @@ impl<'m> Analysis<'m> {
     }
 
     pub(crate) fn varies(&self, id: ActivationId, expression: Handle<Expression>) -> bool {
-        self.activations[id].varying[expression.index()]
+        self.is_given_up || self.activations[id].varying[expression.index()]
     }
 
     fn set(&mut self, id: ActivationId, expression: Handle<Expression>, varies: bool) {

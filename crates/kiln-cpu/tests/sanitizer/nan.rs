@@ -47,6 +47,34 @@ fn nan_is_of_who_made_it() {
     assert!(found[0].message.ends_with("makes NaN of -4, which line 6 writes to `y[3]`"), "{}", found[0]);
 }
 
+/// What a subgroup adds or multiplies: each of its invocations has NaN of numbers, and one that brings it is not told of the others'.
+#[test]
+fn nan_made_by_a_subgroup() {
+    let kernel = |value: &str| {
+        format!(
+            "@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+            @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32) {{
+                let huge = select(-1.0, 1.0, l < 4u) * exp(f32(l) * 1000.0 + 100.0);
+                var value = 1.0;
+                {value}
+                y[l] = value;
+            }}"
+        )
+    };
+    let made = [(FindingKind::NotANumber, 6, Some("y"), Some(0), 0, None)];
+    let all = found(&kernel("value = subgroupAdd(huge);"), 8, 1);
+    expect(&all, &made);
+    assert_eq!(all[0].count, 8);
+    expect(&found(&kernel("value = subgroupAdd(vec2(1.0, huge)).y;"), 8, 1), &made);
+    expect(&found(&kernel("value = subgroupMul(select(huge, 0.0, l == 5u));"), 8, 1), &made);
+    // The first who has both kinds of infinity.
+    let scanned = found(&kernel("value = subgroupInclusiveAdd(huge);"), 8, 1);
+    expect(&scanned, &[(FindingKind::NotANumber, 6, Some("y"), Some(4), 4, None)]);
+    expect(&found(&kernel("value = subgroupAdd(abs(huge));"), 8, 1), &[]);
+    expect(&found(&kernel("if (l < 4u) { value = subgroupAdd(huge); }"), 8, 1), &[]);
+    expect(&found(&kernel("value = subgroupAdd(bitcast<f32>(0x7fc00001u + l));"), 8, 1), &[]);
+}
+
 /// A kernel with the number of each invocation as a float, 0 first, so that `f / f` is NaN for the first one alone.
 fn on_floats(body: &str) -> String {
     format!(

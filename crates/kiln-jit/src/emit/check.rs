@@ -254,19 +254,24 @@ impl Emitter<'_, '_> {
             let is_number = self.b.ins().fcmp(FloatCC::Equal, *input, *input);
             is_clean = self.b.ins().band(is_clean, is_number);
         }
-        let site = self.plain_site(Use::Compute, self.span(id, expression));
-        let mark = f32::from_bits(0x7fc0_0000 | ((site + 1) & NAN_SITE));
         let shown = if numbers.len() == 1 && inputs.len() <= 2 { inputs } else { Vec::new() };
+        self.mark_made(&mut numbers, is_clean, &shown, self.span(id, expression));
+        Ok(Operand::Numbers(numbers))
+    }
+
+    /// Marks and tells NaN among numbers that were made of clean ones, which are shown where they are few.
+    pub(crate) fn mark_made(&mut self, numbers: &mut [Number], is_clean: Value, shown: &[Value], span: Span) {
+        let site = self.plain_site(Use::Compute, span);
+        let mark = f32::from_bits(0x7fc0_0000 | ((site + 1) & NAN_SITE));
         for number in numbers.iter_mut().filter(|number| number.kind.is_float()) {
             let value = self.lane(*number, 0);
             let is_nan = self.b.ins().fcmp(FloatCC::NotEqual, value, value);
             let is_made = self.b.ins().band(is_nan, is_clean);
-            self.when(is_made, |e| e.report_nan(site, &shown));
+            self.when(is_made, |e| e.report_nan(site, shown));
             let mark = self.b.ins().f32const(mark);
             let value = self.b.ins().select(is_made, mark, value);
             *number = Number::same(number.kind, value);
         }
-        Ok(Operand::Numbers(numbers))
     }
 
     fn report_nan(&mut self, site: u32, operands: &[Value]) {

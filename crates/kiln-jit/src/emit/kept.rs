@@ -41,6 +41,8 @@ impl Emitter<'_, '_> {
         for variable in variables {
             let home = self.homes[&variable].clone();
             let Some(word) = home.word else { continue };
+            // Each region does so: many variables and many barriers are more than either.
+            self.spend(home.registers.len(), self.here)?;
             for (place, register) in home.registers.iter().enumerate() {
                 let number = self.load_word(word + place as u32, home.kinds[place], home.varies);
                 self.set_register(*register, home.varies, number);

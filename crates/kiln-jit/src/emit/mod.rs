@@ -510,6 +510,6 @@ impl<'m> Emitter<'m, '_> {
 
     /// Whether some who are in the statement may leave its function early, each at its own time.
     fn may_return(&self, id: ActivationId, statement: &Statement) -> bool {
-        self.analysis.activations[id].divergent_return && has_return(statement)
+        self.analysis.returns_apart(id) && has_return(statement)
     }
 }

@@ -355,7 +355,7 @@ impl<'m> Emitter<'m, '_> {
             self.set_result(id, &numbers);
             self.trace_return(id, value)?;
         }
-        let (in_steps, is_apart) = (self.in_steps(id), self.analysis.activations[id].divergent_return);
+        let (in_steps, is_apart) = (self.in_steps(id), self.analysis.returns_apart(id));
         if self.lanes > 1 && (in_steps || is_apart) {
             let registers = self.spread_active();
             self.nobody(registers);
@@ -381,8 +381,7 @@ impl<'m> Emitter<'m, '_> {
         for (place, number) in numbers.iter().enumerate() {
             let register = self.known[id].result[place];
             let mut number = *number;
-            if let (true, true, Active::Some(_)) = (varies, self.analysis.activations[id].divergent_return, self.active)
-            {
+            if let (true, true, Active::Some(_)) = (varies, self.analysis.returns_apart(id), self.active) {
                 let mask = self.active_mask();
                 let old = self.get_register(register, true, number.kind);
                 number = self.select(Number::each(Kind::Bool, mask), number, old);
@@ -562,7 +561,7 @@ impl<'m> Emitter<'m, '_> {
         self.known[callee].returned = Some(returned);
         let (targets, branches) = (std::mem::take(&mut self.targets), std::mem::take(&mut self.branches));
         let before = self.active;
-        let narrows = self.analysis.activations[callee].divergent_return;
+        let narrows = self.analysis.returns_apart(callee);
         let saved = narrows.then(|| (self.active_mask(), self.spread_active()));
         if self.block(callee, &function.body)? != Flow::Gone {
             self.b.ins().jump(returned, &[]);

@@ -1,12 +1,12 @@
 //! Subgroups: a vector of invocations is one. Where invocations run one by one, as many of them are.
 
-use super::lanes::{LANES, Number};
+use super::lanes::{LANES, Number, PART, PARTS};
 use super::{Active, Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::ActivationId;
 use crate::regions::Place;
 use crate::types::Kind;
-use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use naga::{CollectiveOperation, Expression, GatherMode, Handle, Span, Statement, SubgroupOperation};
 use std::collections::BTreeSet;
@@ -252,12 +252,44 @@ impl<'m> Emitter<'m, '_> {
         (self.lanes, self.active) = (LANES, Active::Some(registers));
         self.statement(id, statement, span)?;
         let together = self.numbers(id, result)?;
+        let is_clean = self.is_sum_of_numbers(id, statement)?;
         let taken = together.iter().map(|number| self.pick_lanes(*number, lane)).collect::<Vec<_>>();
-        let taken = taken.into_iter().map(|number| Number::same(number.kind, self.lane(number, 0))).collect();
+        let mut taken: Vec<Number> =
+            taken.into_iter().map(|number| Number::same(number.kind, self.lane(number, 0))).collect();
         (self.kept_places, self.decisions, self.lanes) = (kept, decisions, 1);
         self.begin_gang(own);
         self.fetch_values(needs)?;
+        if let Some(is_clean) = is_clean {
+            self.mark_made(&mut taken, is_clean, &[], span);
+        }
         Ok(taken)
+    }
+
+    /// For the sanitizer: whether none of those who take part in a sum or product brings NaN; `None` where it is no such thing.
+    fn is_sum_of_numbers(&mut self, id: ActivationId, statement: &Statement) -> Result<Option<Value>> {
+        let Statement::SubgroupCollectiveOperation {
+            op: SubgroupOperation::Add | SubgroupOperation::Mul,
+            argument,
+            ..
+        } = statement
+        else {
+            return Ok(None);
+        };
+        let numbers = self.numbers(id, *argument)?;
+        if !self.options.sanitize || !numbers.iter().any(|number| number.kind.is_float()) {
+            return Ok(None);
+        }
+        let mut clean = [self.vector_constant([-1; PART]); PARTS];
+        for number in numbers {
+            let parts = self.parts(number);
+            clean = std::array::from_fn(|part| {
+                let is_number = self.b.ins().fcmp(FloatCC::Equal, parts[part], parts[part]);
+                self.b.ins().band(clean[part], is_number)
+            });
+        }
+        let mask = self.active_mask();
+        let clean = std::array::from_fn(|part| self.b.ins().bor_not(clean[part], mask[part]));
+        Ok(Some(self.all(clean)))
     }
 }
 
