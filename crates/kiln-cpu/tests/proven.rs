@@ -1,5 +1,5 @@
 //! Checks that are left out: programs whose indices look as if they were inside, on memory that ends where the buffer does.
-#![cfg(not(loom))]
+#![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
@@ -139,6 +139,35 @@ fn returns_and_decisions_of_functions_with_barriers() {
         "y[i] = 2u; h(f(i), i); } fn f(l: u32) -> bool { tile[l] = l; workgroupBarrier(); return tile[1] == 1u; }
         fn h(goes: bool, l: u32) { if (goes) { workgroupBarrier(); y[l] = 1u; }",
         |_| 1,
+    );
+}
+
+/// Pointers that are made before a barrier and used behind it: to elements of elements, beyond the end, of buffers, of the work-group, of one's own,
+/// and as arguments of functions with barriers.
+#[test]
+fn pointers_across_barriers() {
+    let check = |body: &str, expected: fn(u32) -> u32| check(body, "8", 8, [1, 1, 1], expected);
+    check(
+        "let p = &rows[i / 4u][i % 4u]; let q = &y[i]; workgroupBarrier(); *p = i + 3u; workgroupBarrier(); *q = *p + rows[1][3]; }
+        var<workgroup> rows: array<array<u32, 4>, 2>; fn nothing() {",
+        |i| i + 3 + 10,
+    );
+    // The last row and its last element take what is beyond.
+    check(
+        "let p = &rows[i * 1000u][i * 1000u]; workgroupBarrier(); if (i == 5u) { *p = 4u; } workgroupBarrier(); y[i] = rows[1][3] + rows[0][i % 3u + 1u]; }
+        var<workgroup> rows: array<array<u32, 4>, 2>; fn nothing() {",
+        |_| 4,
+    );
+    check(
+        "var own: array<array<u32, 3>, 5>; let p = &own[i % 5u][i % 3u]; workgroupBarrier(); *p = i; workgroupBarrier();
+        let q = &y[7u - i]; workgroupBarrier(); *q = *p + own[i % 5u][(i + 1u) % 3u];",
+        |i| 7 - i,
+    );
+    check(
+        "var own: array<vec4<u32>, 3>; f(&own, i); y[i] = own[i % 3u][i % 4u]; }
+        fn f(own: ptr<function, array<vec4<u32>, 3>>, i: u32) {
+            let p = &(*own)[i % 3u]; workgroupBarrier(); (*p)[i % 4u] = i + 1u; workgroupBarrier(); *p += vec4(1u);",
+        |i| i + 2,
     );
 }
 
