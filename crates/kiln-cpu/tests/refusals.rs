@@ -249,3 +249,38 @@ fn variables_times_barriers_are_counted() {
     assert!(error.to_string().contains("many.wgsl:12:"), "{error}");
     assert!(error.to_string().contains("at most 200000 statements"), "{error}");
 }
+
+/// Programs that become many instructions: they are compiled in time that grows with them and not with their square, up to a limit, and what is
+/// needed at the same time and fits into no register is on the stack of a thread, which has an end.
+#[test]
+fn programs_of_many_instructions() {
+    let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
+    let kernel = |made: &str, used: &str, count: usize| {
+        let made: String = (0..count).map(|v| made.replace('#', &v.to_string())).collect();
+        let used: String = (0..count).rev().map(|v| used.replace('#', &v.to_string())).collect();
+        let bound = "@group(0) @binding(1) var<storage, read_write> all: array<mat4x4<f32>>;";
+        let main = "@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) l: u32)";
+        device.kernel(
+            KernelSource::wgsl(format!("{bound}\n{main} {{\n{made}\nvar sum = vec4(0.0); {used} all[l][0] += sum; }}"))
+                .named("wide.wgsl"),
+        )
+    };
+    // About a hundred thousand instructions are the line between both ways to compile.
+    for count in [10, 60] {
+        let kernel = kernel("let m# = all[l]; all[l][0][0] += 1.0; ", "all[l] += m#; ", count).unwrap();
+        let mut all = device.buffer_from(&[1f32; 16 * 8]).unwrap();
+        kernel.launch().bind("all", &mut all).over(8).unwrap();
+        let (found, count) = (all.read().unwrap(), count as f32);
+        // 1, 2, 3 and so on, and those that were added in between.
+        for matrix in found.chunks(16) {
+            assert_eq!(matrix[..2], [(count + 1.0) * (count + 2.0) / 2.0, count + 1.0]);
+        }
+    }
+    let refused = |made: &str, used: &str, count: usize, line: &str, message: &str| {
+        let error = kernel(made, used, count).unwrap_err();
+        assert_eq!(error.kind(), Unsupported, "{error}");
+        assert!(error.to_string().contains(line) && error.to_string().contains(message), "{error}");
+    };
+    refused("let m# = all[l + #u]; ", "all[l] += m#; ", 3000, "wide.wgsl:3:", "at most 1000000 instructions");
+    refused("let m# = max(vec4(f32(l)), vec4(#.5)); ", "sum += m#; ", 10_000, "wide.wgsl", "1048576 bytes of stack");
+}

@@ -103,11 +103,19 @@ const CRANELIFT_VERSION: &str = "0.135.8";
 /// Counts changes of this crate that change the code it writes, or what the code expects.
 const REVISION: u32 = 11;
 
+/// Instructions of Cranelift beyond which registers are given out in one pass: what finds better ones takes quadratic time, a minute
+/// for four times as many.
+const MAX_OPTIMISED_INSTRUCTIONS: usize = 100_000;
+/// The most memory that a program has on the stack of a thread, half of what a thread of Rust has.
+const MAX_STACK_BYTES: u32 = 1 << 20;
+
 /// The compiler for this processor.
 pub struct Compiler {
     /// With optimisation, and without.
     optimising: OwnedTargetIsa,
     plain: OwnedTargetIsa,
+    /// For large programs.
+    in_one_pass: OwnedTargetIsa,
     name: String,
 }
 
@@ -117,12 +125,13 @@ impl Compiler {
     /// # Errors
     /// Where Cranelift has no code for it.
     pub fn new() -> Result<Self, Refusal> {
-        let (optimising, plain) = (processor("speed")?, processor("none")?);
+        let (optimising, plain) = (processor("speed", "backtracking")?, processor("none", "backtracking")?);
+        let in_one_pass = processor("none", "single_pass")?;
         let flags = optimising.isa_flags();
         let features: Vec<&str> =
             flags.iter().filter(|flag| flag.as_bool() == Some(true)).map(|flag| flag.name).collect();
         let name = format!("cranelift {CRANELIFT_VERSION}, {}, revision {REVISION}", features.join(" "));
-        Ok(Self { optimising, plain, name })
+        Ok(Self { optimising, plain, in_one_pass, name })
     }
 
     /// What the compiler is, with everything of it and of the processor that changes its code.
@@ -157,9 +166,16 @@ impl Compiler {
         let mut builders = FunctionBuilderContext::new();
         let builder = FunctionBuilder::new(&mut context.func, &mut builders);
         let emitted = emit::emit(builder, (module, info), &options, prove, isa)?;
+        let is_large = context.func.dfg.num_insts() > MAX_OPTIMISED_INSTRUCTIONS;
+        let isa = if is_large { &*self.in_one_pass } else { isa };
         let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
             Refusal::new(Span::UNDEFINED, format!("expected code of Cranelift, found: {}", error.inner))
         })?;
+        let stack_bytes = compiled.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset);
+        if stack_bytes > MAX_STACK_BYTES {
+            let wanted = format!("expected values that fit into registers and {MAX_STACK_BYTES} bytes of stack");
+            return Err(Refusal::new(Span::UNDEFINED, format!("{wanted}, found {stack_bytes} bytes")));
+        }
         if !compiled.buffer.relocs().is_empty() {
             return Err(Refusal::new(Span::UNDEFINED, "expected code without relocations, found some"));
         }
@@ -168,7 +184,7 @@ impl Compiler {
 }
 
 /// This processor, as Cranelift writes code for it.
-fn processor(opt_level: &str) -> Result<OwnedTargetIsa, Refusal> {
+fn processor(opt_level: &str, registers: &str) -> Result<OwnedTargetIsa, Refusal> {
     let refuse = |error: &dyn fmt::Display| {
         Refusal::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
     };
@@ -176,6 +192,7 @@ fn processor(opt_level: &str) -> Result<OwnedTargetIsa, Refusal> {
     for (name, value) in [
         ("opt_level", opt_level),
         ("is_pic", "true"),
+        ("regalloc_algorithm", registers),
         ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
     ] {
         flags.set(name, value).map_err(|error| refuse(&error))?;

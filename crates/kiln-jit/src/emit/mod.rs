@@ -184,6 +184,8 @@ pub(crate) struct Emitted {
 
 /// Statements and expressions that a program may become, functions counted where they are called.
 pub(crate) const MAX_EMITTED: usize = 200_000;
+/// Instructions of Cranelift that a program may become: some statements are hundreds of them, and all are in memory at once.
+pub(crate) const MAX_INSTRUCTIONS: usize = 1_000_000;
 /// The most scalars of a variable of an invocation.
 const MAX_VARIABLE_SCALARS: u32 = 1 << 16;
 /// The most memory that a thread has for the invocations which it runs.
@@ -470,6 +472,10 @@ impl<'m> Emitter<'m, '_> {
             let message = format!(
                 "expected at most {MAX_EMITTED} statements, expressions and scalars of large values with functions put in their place, found more"
             );
+            return Err(Refusal::new(span, message));
+        }
+        if self.b.func.dfg.num_insts() > MAX_INSTRUCTIONS {
+            let message = format!("expected a program of at most {MAX_INSTRUCTIONS} instructions, found more");
             return Err(Refusal::new(span, message));
         }
         Ok(())
