@@ -12,7 +12,7 @@ use kiln_testkit::wgsl::{Case, Features, generate};
 fn random_programs_compute_the_same_without_needless_checks() {
     let device = Device::cpu_with(CpuOptions::new().kernels(KernelCacheOptions::new().without_disk())).unwrap();
     for seed in 0..120 {
-        let features = Features { f16: true, subgroups: seed % 3 == 0 };
+        let features = Features { f16: true, subgroups: seed % 3 == 0, pointers_to_parts: seed % 2 == 0 };
         let case = Case::parse(&generate(seed, features)).unwrap();
         let run = |options: KernelOptions| {
             launch::run(&device, &case, options).unwrap_or_else(|error| panic!("{seed}: {error}\n{}", case.text))

@@ -18,7 +18,10 @@ impl Generator {
 
     fn statement(&mut self, depth: usize) {
         match self.rng.below(100) {
-            0..14 => self.local(),
+            0..11 => self.local(),
+            11 => self.new_place(),
+            12 => self.set_place(),
+            13 => self.use_place(),
             14..28 => self.assignment(),
             28..36 => self.compound(),
             36..43 => self.approximate_assignment(),
@@ -183,7 +186,7 @@ impl Generator {
         self.line(format!("{}(&{name}[{place}], {value});", OPERATIONS[place]));
     }
 
-    fn jump(&mut self) {
+    pub(super) fn jump(&mut self) {
         let mut jumps = Vec::new();
         if self.place.can_break {
             jumps.push("break;".to_string());
@@ -201,7 +204,12 @@ impl Generator {
             return self.assignment();
         }
         let (jump, condition) = (self.choose(&jumps), self.condition());
-        self.block(&format!("if {condition}"), &[], |this| this.line(jump));
+        self.block(&format!("if {condition}"), &[], |this| {
+            if this.chance(25) {
+                this.set_place();
+            }
+            this.line(jump);
+        });
     }
 
     /// What a branch goes by: what differs between invocations, what is the same for all of them, or what is so without saying it.

@@ -92,8 +92,15 @@ impl Generator {
         }
     }
 
-    /// A pointer to a variable that is not taken yet. Not into one: naga validates that, and its writer of SPIR-V panics.
-    fn pointer_argument(&mut self, ty: &Type, space: Space, taken: &mut Vec<String>) -> String {
+    /// A pointer to a variable that is not taken yet. Not into one, but where no driver gets the program: naga validates that, and its
+    /// writer of SPIR-V panics.
+    pub(super) fn pointer_argument(&mut self, ty: &Type, space: Space, taken: &mut Vec<String>) -> String {
+        if self.gives_parts
+            && self.chance(60)
+            && let Some(part) = self.part_argument(ty, space, taken)
+        {
+            return part;
+        }
         let free: Vec<String> = (self.variables.iter())
             .filter(|variable| variable.access == Access::Given(space) && variable.ty == *ty)
             .map(|variable| variable.name.clone())
@@ -116,5 +123,38 @@ impl Generator {
         self.declare(&name, ty.clone(), Access::Given(space));
         taken.push(name.clone());
         format!("&{name}")
+    }
+
+    /// A pointer to a part of a variable that is not taken yet.
+    fn part_argument(&mut self, ty: &Type, space: Space, taken: &mut Vec<String>) -> Option<String> {
+        let free: Vec<Variable> = (self.variables.iter())
+            .filter(|variable| variable.access == Access::Given(space) && !taken.contains(&variable.name))
+            .filter(|variable| variable.ty != *ty && variable.ty.contains(ty, true))
+            .cloned()
+            .collect();
+        let variable = if free.is_empty() {
+            // An array of such.
+            let (name, array) = (self.name("v"), Type::array(ty.clone(), 2 + self.rng.below(5)));
+            match space {
+                Space::Function => self.line(format!("var {name}: {array};")),
+                Space::Private => self.items.push(format!("var<private> {name}: {array};")),
+            }
+            self.declare(&name, array.clone(), Access::Given(space));
+            Variable { access: Access::Given(space), ..Variable::read(&name, &array) }
+        } else {
+            self.choose(&free)
+        };
+        let (path, in_matrix) = self.descend(variable.name.clone(), variable.ty, 2, ty, true);
+        // A function does not keep what is in a matrix in its range.
+        if in_matrix && !matches!(ty, Type::Matrix(..)) {
+            return None;
+        }
+        taken.push(variable.name);
+        if !self.chance(40) {
+            return Some(format!("&{path}"));
+        }
+        let name = self.name("p");
+        self.line(format!("let {name} = &{path};"));
+        Some(name)
     }
 }

@@ -7,7 +7,9 @@
 
 mod approximate;
 mod body;
+mod carried;
 mod case;
+mod common;
 mod compare;
 mod exact;
 mod functions;
@@ -15,8 +17,11 @@ mod operations;
 mod phases;
 mod program;
 mod scope;
+#[cfg(test)]
+mod shapes;
 mod shrink;
 mod subgroups;
+mod together;
 mod types;
 mod walks;
 
@@ -32,6 +37,8 @@ pub struct Features {
     pub f16: bool,
     /// Operations of subgroups of eight invocations, in all programs.
     pub subgroups: bool,
+    /// Pointers to parts of variables as arguments: naga validates that, and its writer of SPIR-V panics.
+    pub pointers_to_parts: bool,
 }
 
 #[cfg(test)]
@@ -51,9 +58,10 @@ mod tests {
     #[test]
     fn programs_are_valid() {
         let all = [
-            Features { f16: false, subgroups: false },
-            Features { f16: true, subgroups: false },
-            Features { f16: true, subgroups: true },
+            Features::default(),
+            Features { f16: true, ..Features::default() },
+            Features { f16: true, subgroups: true, ..Features::default() },
+            Features { pointers_to_parts: true, ..Features::default() },
         ];
         for seed in 0..300 {
             for features in all {
@@ -84,7 +92,7 @@ mod tests {
             subgroupShuffleDown subgroupShuffleUp subgroupShuffleXor subgroupXor switch tan tanh transpose trunc \
             unpack2x16float unpack2x16snorm unpack2x16unorm unpack4x8snorm unpack4x8unorm unpack4xI8 unpack4xU8 \
             var vec2 vec2i vec2u vec3 vec3f vec4 vec4h while workgroup_id workgroupBarrier workgroupUniformLoad";
-        const FORMS: [&str; 28] = [
+        const FORMS: [&str; 33] = [
             "ptr<function, ",
             "ptr<private, ",
             "(&v",
@@ -97,6 +105,11 @@ mod tests {
             " / 2u>",
             "arrayLength(&in_t.m1)",
             "fn together",
+            "if together",
+            "switch together",
+            "break if together",
+            "while together",
+            ", together",
             "own[me].m",
             "i32(-2147483648))",
             " * 1e30f)",
@@ -116,7 +129,7 @@ mod tests {
         ];
         let mut missing: BTreeSet<&str> = WORDS.split_whitespace().chain(FORMS).collect();
         for seed in 0..1500 {
-            let text = generate(seed, Features { f16: true, subgroups: seed % 3 == 0 });
+            let text = generate(seed, Features { f16: true, subgroups: seed % 3 == 0, ..Features::default() });
             for word in text.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
                 missing.remove(word);
             }
@@ -125,9 +138,34 @@ mod tests {
         assert_eq!(missing, BTreeSet::new());
     }
 
+    /// Two hand-written programs found faults of the compiler that no random one met: they had none of these shapes.
+    #[test]
+    fn programs_with_barriers_have_all_shapes() {
+        let mut missing = BTreeSet::from(shapes::SHAPES);
+        for seed in 0..1000 {
+            let found = shapes::shapes_of(&generate(seed, Features::default()));
+            missing.retain(|shape| !found.contains(shape));
+        }
+        assert_eq!(missing, BTreeSet::new());
+    }
+
+    #[test]
+    fn pointers_to_parts_are_given_only_where_asked_for() {
+        let has_parts = |pointers_to_parts| {
+            let features = Features { pointers_to_parts, ..Features::default() };
+            // Of an array, to a function with barriers.
+            let is_part = |line: &str| line.contains("= together") && line.contains("&v") && line.contains("[");
+            let gives = |argument: &str| argument.starts_with('&') && argument.contains('[');
+            let in_line = |line: &str| is_part(line) && line.split([',', '(']).any(|part| gives(part.trim()));
+            (0..500).any(|seed| generate(seed, features).lines().any(in_line))
+        };
+        assert!(has_parts(true));
+        assert!(!has_parts(false));
+    }
+
     #[test]
     fn the_same_seed_gives_the_same_program() {
-        let features = Features { f16: true, subgroups: false };
+        let features = Features { f16: true, ..Features::default() };
         assert_eq!(generate(3, features), generate(3, features));
         assert_ne!(generate(3, features), generate(4, features));
     }

@@ -1,7 +1,7 @@
 //! What invocations do together: exchange through shared memory and atomics. All of it in uniform control
 //! flow, and without races: an invocation writes its own place, all wait, each reads what it likes, all wait.
 
-use super::scope::{Access, Generator, Variable};
+use super::scope::{Access, Generator, MAX_COST, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, I32, U32};
 
@@ -9,89 +9,22 @@ use Scalar::{Bool, I32, U32};
 const MAX_SHARED_BYTES: usize = 12 << 10;
 
 impl Generator {
-    /// An exchange between the invocations of a workgroup. `size` is how many there are.
-    pub(super) fn phase(&mut self, size: usize, has_subgroups: bool) {
+    /// An exchange between the invocations of a workgroup.
+    pub(super) fn phase(&mut self) {
+        let has_room = self.cost < MAX_COST / 2;
         match self.rng.below(100) {
-            0..20 if self.place.loops < 2 => self.uniform_loop(size, has_subgroups),
-            20..30 => self.uniform_branch(size, has_subgroups),
-            30..38 if !self.place.in_phase_function => self.phase_function(size, has_subgroups),
-            _ if has_subgroups && self.chance(70) => self.subgroup(),
-            _ => match self.rng.below(8) {
-                0..3 => self.exchange(size),
-                3 => self.strided(size),
-                4 => self.through_storage(size),
+            0..15 if has_room && self.place.loops < 2 => self.common_loop(None),
+            15..27 if has_room => self.common_branch(None),
+            27..60 => self.together(),
+            _ if self.has_subgroups && self.chance(60) => self.subgroup(),
+            _ => match self.rng.below(9) {
+                0..3 => self.exchange(),
+                3 => self.strided(),
+                4 => self.through_storage(),
                 5 => self.shared_atomics(),
-                6 => self.own_atomic(size),
+                6 => self.own_atomic(),
                 _ => self.uniform_load(),
             },
-        }
-    }
-
-    fn uniform_loop(&mut self, size: usize, has_subgroups: bool) {
-        let name = self.name("k");
-        let limit = self.choose(&["2u", "3u", "(params.m1 & 3u)", "(in_u[group.x] % 4u)"]);
-        self.block(&format!("for (var {name} = 0u; {name} < {limit}; {name}++)"), &[], |this| {
-            this.place.loops += 1;
-            this.place.rounds *= 3;
-            this.declare(&name, Type::Scalar(U32), Access::Read);
-            this.phase(size, has_subgroups);
-            this.statements(1, 1);
-        });
-    }
-
-    /// A branch that all invocations of a workgroup take, or none.
-    fn uniform_branch(&mut self, size: usize, has_subgroups: bool) {
-        const CONDITIONS: [&str; 4] =
-            ["(params.m0 > 0i)", "((params.m1 & 1u) == 0u)", "(in_i[3] < in_i[group.x])", "((group.x + group.y) < 1u)"];
-        if self.chance(30) {
-            return self.block("switch (params.m1 % 3u)", &[], |this| {
-                for head in ["case 1u:", "default:"] {
-                    this.block(head, &[], |this| {
-                        this.phase(size, has_subgroups);
-                        this.statements(1, 1);
-                    });
-                }
-            });
-        }
-        let condition = self.choose(&CONDITIONS);
-        self.block(&format!("if {condition}"), &[], |this| this.phase(size, has_subgroups));
-        if self.chance(40) {
-            self.lines.pop();
-            self.block("} else", &[], |this| {
-                this.statements(1, 1);
-                this.phase(size, has_subgroups);
-            });
-        }
-    }
-
-    /// A function in which invocations wait for each other.
-    fn phase_function(&mut self, size: usize, has_subgroups: bool) {
-        let (name, ty, result) = (self.name("together"), self.plain_type(), self.plain_type());
-        let lane = has_subgroups.then_some(("lane", Type::Scalar(U32)));
-        let known = [("lid", Type::Scalar(U32)), ("me", Type::Scalar(U32)), ("group", Type::Vector(U32, 3))];
-        let known: Vec<(&str, Type)> = known.into_iter().chain(lane).collect();
-        let texts: Vec<String> = known.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
-        let given = [("p0", ty.clone())];
-        let parameters: Vec<Variable> = known.iter().chain(&given).map(|(name, ty)| Variable::read(name, ty)).collect();
-        let (outer, lines) = (self.variables.split_off(self.module_variables), std::mem::take(&mut self.lines));
-        let place = self.place.clone();
-        self.place.in_phase_function = true;
-        let head = format!("fn {name}({}, p0: {ty}) -> {result}", texts.join(", "));
-        self.block(&head, &parameters, |this| {
-            this.statements(1, 1);
-            this.phase(size, has_subgroups);
-            let value = this.stored(&result, 2);
-            this.line(format!("return {value}; // keep"));
-        });
-        self.items.extend(std::mem::replace(&mut self.lines, lines));
-        self.variables.truncate(self.module_variables);
-        self.variables.extend(outer);
-        self.place = place;
-        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        for _ in 0..self.rng.below(2) + 1 {
-            let (kept, value) = (self.name("v"), self.stored(&ty, 2));
-            self.line(format!("let {kept} = {name}({}, {value});", names.join(", ")));
-            self.declare(&kept, result.clone(), Access::Read);
         }
     }
 
@@ -131,29 +64,64 @@ impl Generator {
         name
     }
 
-    fn exchange(&mut self, size: usize) {
-        let (ty, len) = (self.affordable_type(size), self.array_length(size));
-        let name = self.shared(&format!("array<{ty}, {len}>"));
-        let value = self.stored(&ty, 2);
+    pub(super) fn exchange(&mut self) {
         self.block("", &[], |this| {
-            this.line(format!("{name}[lid] = {value};"));
-            if this.chance(40) {
-                let own = Variable { access: Access::Write, ..Variable::read(&format!("{name}[lid]"), &ty) };
-                this.block("", &[own], |this| this.statements(2, 1));
+            let outer = this.variables.len();
+            let held = this.write_own_and_read();
+            this.statements(2, 2);
+            if this.chance(15) {
+                this.leave_together(true);
             }
             this.line("workgroupBarrier(); // keep");
-            this.declare(&name, Type::array(ty.clone(), size), Access::Read);
-            let kept = this.name("v");
-            let offset = this.rng.below(size);
-            this.line(format!("let {kept} = {name}[(lid + {offset}u) % {size}u];"));
-            this.declare(&kept, ty, Access::Read);
-            this.statements(2, 2);
-            this.line("workgroupBarrier(); // keep");
+            // From here on others may write again.
+            this.variables.truncate(outer);
+            if let Some((own, ty)) = held.filter(|_| this.chance(60)) {
+                let (kept, value) = (this.name("v"), this.stored(&ty, 1));
+                this.line(format!("*{own} = {value};"));
+                this.line(format!("let {kept} = *{own};"));
+                this.declare(&kept, ty, Access::Read);
+                this.assignment();
+            }
         });
     }
 
+    /// The first half of an exchange: each may read what all have written, and nobody writes before all have waited again. The pointer to
+    /// what each has written, if there is one.
+    pub(super) fn write_own_and_read(&mut self) -> Option<(String, Type)> {
+        let size = self.size;
+        let (ty, len) = (self.affordable_type(size), self.array_length(size));
+        let name = self.shared(&format!("array<{ty}, {len}>"));
+        let (value, offset) = (self.stored(&ty, 2), self.rng.below(size));
+        let held = self.chance(35).then(|| (self.name("p"), self.name("p")));
+        let (own, other) = match &held {
+            Some((own, other)) => {
+                let place = match self.rng.below(4) {
+                    0 => format!("lid + {offset}u"),
+                    1 => format!("min({}, {}u)", self.dynamic(&Type::Scalar(U32), 1), size - 1),
+                    _ => format!("(lid + {offset}u) % {size}u"),
+                };
+                self.line(format!("let {own} = &{name}[lid];"));
+                self.line(format!("let {other} = &{name}[{place}];"));
+                (format!("(*{own})"), format!("*{other}"))
+            }
+            None => (format!("{name}[lid]"), format!("{name}[(lid + {offset}u) % {size}u]")),
+        };
+        self.line(format!("{own} = {value};"));
+        if self.chance(40) {
+            let own = Variable { access: Access::Write, ..Variable::read(&own, &ty) };
+            self.block("", &[own], |this| this.statements(2, 1));
+        }
+        self.line("workgroupBarrier(); // keep");
+        self.declare(&name, Type::array(ty.clone(), size), Access::Read);
+        let kept = self.name("v");
+        self.line(format!("let {kept} = {other};"));
+        self.declare(&kept, ty.clone(), Access::Read);
+        held.map(|(own, _)| (own, ty))
+    }
+
     /// More elements than there are invocations: each fills every so many.
-    fn strided(&mut self, size: usize) {
+    fn strided(&mut self) {
+        let size = self.size;
         let len = size + 1 + self.rng.below(2 * size);
         let (ty, limit) = (self.affordable_type(len), self.array_length(len));
         let name = self.shared(&format!("array<{ty}, {limit}>"));
@@ -179,13 +147,24 @@ impl Generator {
     }
 
     /// As through memory of the workgroup, but in a buffer, in which each workgroup has a part of its own.
-    fn through_storage(&mut self, size: usize) {
+    fn through_storage(&mut self) {
+        let size = self.size;
         let value = self.dynamic(&Type::Scalar(U32), 2);
         self.block("", &[], |this| {
-            this.line(format!("scratch[me] = {value};"));
-            this.line("storageBarrier(); // keep");
             let (kept, index) = (this.name("v"), this.dynamic(&Type::Scalar(U32), 1));
-            this.line(format!("let {kept} = scratch[(me - lid) + ({index} % {size}u)];"));
+            let place = format!("scratch[(me - lid) + ({index} % {size}u)]");
+            if this.chance(50) {
+                let (own, other) = (this.name("p"), this.name("p"));
+                this.line(format!("let {own} = &scratch[me];"));
+                this.line(format!("let {other} = &{place};"));
+                this.line(format!("*{own} = {value};"));
+                this.line("storageBarrier(); // keep");
+                this.line(format!("let {kept} = *{other};"));
+            } else {
+                this.line(format!("scratch[me] = {value};"));
+                this.line("storageBarrier(); // keep");
+                this.line(format!("let {kept} = {place};"));
+            }
             this.declare(&kept, Type::Scalar(U32), Access::Read);
             this.statements(2, 2);
             this.line("storageBarrier(); // keep");
@@ -213,7 +192,8 @@ impl Generator {
     }
 
     /// An atomic that only one invocation touches, so that what operations return is determined too.
-    fn own_atomic(&mut self, size: usize) {
+    fn own_atomic(&mut self) {
+        let size = self.size;
         let scalar = self.choose(&[I32, U32]);
         let ty = Type::Scalar(scalar);
         let place = if self.chance(70) {
@@ -238,15 +218,26 @@ impl Generator {
     }
 
     /// What the first invocation says, to all.
-    fn uniform_load(&mut self) {
-        let ty = if self.chance(50) { self.plain_type() } else { self.affordable_type(1) };
+    pub(super) fn uniform_load(&mut self) {
+        let is_common = self.chance(60);
+        let ty = if is_common { self.common_type() } else { self.affordable_type(1) };
         let (name, value) = (self.shared(&ty.to_string()), self.stored(&ty, 2));
         self.block("", &[], |this| {
-            this.block("if (lid == 0u)", &[], |this| this.line(format!("{name} = {value};")));
-            let kept = this.name("v");
+            let (said, kept) = (this.name("v"), this.name("v"));
+            this.line(format!("let {said} = {value};"));
+            // On one line: without the condition all would write.
+            this.line(format!("if (lid == 0u) {{ {name} = {said}; }} // keep"));
             this.line(format!("let {kept} = workgroupUniformLoad(&{name});"));
-            this.declare(&kept, ty, Access::Read);
-            this.statements(2, 1);
+            if !is_common {
+                this.declare(&kept, ty, Access::Read);
+                return this.statements(2, 1);
+            }
+            this.declare_common(&kept, &ty);
+            this.statements(1, 1);
+            this.advance();
+            if this.chance(40) {
+                this.leave_together(false);
+            }
         });
     }
 }

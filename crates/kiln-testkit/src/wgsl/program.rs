@@ -3,7 +3,7 @@
 use super::Features;
 use super::case::Binding;
 use super::exact::quantizer_text;
-use super::scope::{Access, Generator, Place, Variable};
+use super::scope::{Access, Generator, Place, Return, Variable};
 use super::types::{Scalar, Step, Struct, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 use std::rc::Rc;
@@ -29,9 +29,11 @@ pub fn generate(seed: u64, features: Features) -> String {
         generator.choose(&SIZES)
     };
     let grid = generator.choose(&GRIDS);
+    generator.size = size.iter().product();
+    (generator.has_subgroups, generator.gives_parts) = (features.subgroups, features.pointers_to_parts);
     generator.header.push(format!("//: seed {seed}"));
     generator.header.push(format!("//: grid {} {} {}", grid[0], grid[1], grid[2]));
-    generator.program(size, grid, features.subgroups);
+    generator.program(size, grid);
     let enables = has_f16.then(|| "enable f16;".to_string()).into_iter();
     let quantizers = std::mem::take(&mut generator.quantizers);
     let quantizers = quantizers.into_iter().map(|(is_f32, width, is_small)| quantizer_text(is_f32, width, is_small));
@@ -53,9 +55,8 @@ fn indented(text: &str) -> String {
 }
 
 impl Generator {
-    fn program(&mut self, size: [usize; 3], grid: [usize; 3], has_subgroups: bool) {
-        let count = size.iter().product::<usize>();
-        let all = count * grid.iter().product::<usize>();
+    fn program(&mut self, size: [usize; 3], grid: [usize; 3]) {
+        let all = self.size * grid.iter().product::<usize>();
         self.structs();
         self.inputs();
         self.constants();
@@ -69,7 +70,7 @@ impl Generator {
         for _ in 0..self.rng.below(4) {
             self.function();
         }
-        self.kernel(size, count, all, has_subgroups);
+        self.kernel(size, all);
     }
 
     fn structs(&mut self) {
@@ -182,6 +183,10 @@ impl Generator {
             self.items.push(format!("var<private> {name}: {ty}{value};"));
             self.declare(&name, ty, Access::Write);
         }
+        // Written by nobody but those who know it as an index.
+        let name = self.name("gat");
+        self.items.push(format!("var<private> {name}: u32;"));
+        self.declare(&name, Type::Scalar(U32), Access::Read);
         let mut types = vec![Type::Scalar(F32), Type::Vector(F32, 2 + self.rng.below(3))];
         if self.has_f16 {
             types.extend([Type::Scalar(F16), Type::Vector(F16, 2 + self.rng.below(3))]);
@@ -189,11 +194,12 @@ impl Generator {
         for ty in types {
             let name = self.name("a");
             self.items.push(format!("var<private> {name}: {ty};"));
-            self.variables.push(Variable { name, ty, access: Access::Write, is_approximate: true });
+            let variable = Variable { access: Access::Write, is_approximate: true, ..Variable::read(&name, &ty) };
+            self.variables.push(variable);
         }
     }
 
-    fn kernel(&mut self, size: [usize; 3], count: usize, all: usize, has_subgroups: bool) {
+    fn kernel(&mut self, size: [usize; 3], all: usize) {
         self.place = Place { rounds: 1, ..Place::default() };
         self.cost = 0;
         let mut builtins = vec![
@@ -203,7 +209,7 @@ impl Generator {
             ("workgroup_id", "group", Type::Vector(U32, 3)),
             ("num_workgroups", "groups", Type::Vector(U32, 3)),
         ];
-        if has_subgroups {
+        if self.has_subgroups {
             builtins.extend([
                 ("subgroup_invocation_id", "lane", Type::Scalar(U32)),
                 ("subgroup_id", "subgroup", Type::Scalar(U32)),
@@ -229,13 +235,13 @@ impl Generator {
                 this.line(format!("let {name} = ids.{name}; // keep"));
             }
             this.line(format!(
-                "let me = ((group.z * groups.y + group.y) * groups.x + group.x) * {count}u + lid; // keep"
+                "let me = ((group.z * groups.y + group.y) * groups.x + group.x) * {}u + lid; // keep",
+                this.size
             ));
             this.own_element(all);
             this.statements(2, 1);
-            for _ in 0..this.rng.below(2) + usize::from(has_subgroups) {
-                this.phase(count, has_subgroups);
-                this.statements(1, 1);
+            if this.has_subgroups || this.chance(75) {
+                this.exchanges();
             }
             // From here on no invocation waits for another.
             this.place.result = Some(None);
@@ -243,6 +249,25 @@ impl Generator {
             this.statements(statements, depth);
             this.outputs(all);
         });
+    }
+
+    /// What invocations do together.
+    fn exchanges(&mut self) {
+        self.common_variable();
+        if self.chance(15) {
+            self.place.exits.result = Some(Return::Nothing);
+        }
+        if self.chance(40) {
+            self.hold();
+        }
+        for _ in 0..1 + self.rng.below(2) {
+            self.phase();
+            self.statements(1, 1);
+            if self.chance(30) {
+                self.leave_together(false);
+            }
+        }
+        self.place.exits.result = None;
     }
 
     /// How many invocations there are along an axis: as a number, or as one that the caller may set.
@@ -270,7 +295,7 @@ impl Generator {
         let visible = self.variables.clone();
         self.buffer("out_sum", "array<u32>", "u", all);
         self.line("var sum = 0u; // keep");
-        let is_made = |variable: &&Variable| variable.access.can_write() || variable.name.starts_with('v');
+        let is_made = |variable: &&Variable| variable.access.can_write() || is_result(&variable.name);
         for variable in visible.iter().filter(is_made).filter(|variable| !variable.is_approximate) {
             let mut terms = Vec::new();
             terms_of(&variable.name, &variable.ty, &mut terms);
@@ -300,6 +325,11 @@ impl Generator {
             self.line(format!("{name}[me] = {};", variable.name));
         }
     }
+}
+
+/// Whether what has this name was computed, although statements do not write to it.
+fn is_result(name: &str) -> bool {
+    ["v", "same", "at", "gat"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The numbers of a variable as integers.

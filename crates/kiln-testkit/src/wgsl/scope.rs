@@ -1,5 +1,6 @@
 //! What a program in the making knows: its variables, the functions so far, and the lines.
 
+use super::together::Together;
 use super::types::{Scalar, Step, Type};
 use crate::Rng;
 use std::collections::BTreeSet;
@@ -46,12 +47,19 @@ pub(super) struct Variable {
     pub(super) access: Access,
     /// Whether its value may differ a little between devices. It then decides nothing.
     pub(super) is_approximate: bool,
+    /// Whether all invocations of a workgroup have the same in it.
+    pub(super) is_common: bool,
 }
 
 impl Variable {
     /// One that can be read.
     pub(super) fn read(name: &str, ty: &Type) -> Self {
-        Self { name: name.to_string(), ty: ty.clone(), access: Access::Read, is_approximate: false }
+        Self { name: name.to_string(), ty: ty.clone(), access: Access::Read, is_approximate: false, is_common: false }
+    }
+
+    /// One that can be read, and is the same for all of a workgroup.
+    pub(super) fn common(name: &str, ty: &Type) -> Self {
+        Self { is_common: true, ..Self::read(name, ty) }
     }
 }
 
@@ -66,6 +74,24 @@ pub(super) struct Function {
     pub(super) cost: usize,
 }
 
+/// How a function ends that all of a workgroup leave at once.
+#[derive(Clone, Debug)]
+pub(super) enum Return {
+    Nothing,
+    /// With a value of each invocation.
+    Own(Type),
+    /// With one that all have.
+    Common(Type),
+}
+
+/// Where a whole workgroup may go at once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exits {
+    pub(super) can_break: bool,
+    pub(super) can_continue: bool,
+    pub(super) result: Option<Return>,
+}
+
 /// What surrounds the statement in the making.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Place {
@@ -78,8 +104,10 @@ pub(super) struct Place {
     pub(super) result: Option<Option<Type>>,
     /// How often it runs, at most.
     pub(super) rounds: usize,
-    /// Whether it is in a function in which invocations wait for each other.
-    pub(super) in_phase_function: bool,
+    /// How many functions around it are such in which invocations wait for each other.
+    pub(super) level: usize,
+    /// Where all may go from here, if the workgroup decides so.
+    pub(super) exits: Exits,
 }
 
 /// A program in the making.
@@ -95,6 +123,10 @@ pub(super) struct Generator {
     pub(super) structs: Vec<Type>,
     pub(super) local_structs: Vec<Type>,
     pub(super) functions: Vec<Function>,
+    /// Functions in which invocations wait for each other.
+    pub(super) together: Vec<Together>,
+    /// Of the function in the making: how deep those are inside of each other that it calls.
+    pub(super) height: usize,
     /// Variables in scope, those of the module first, which are as many as said.
     pub(super) variables: Vec<Variable>,
     pub(super) module_variables: usize,
@@ -105,6 +137,11 @@ pub(super) struct Generator {
     pub(super) cost: usize,
     /// What workgroups share so far.
     pub(super) shared_bytes: usize,
+    /// Invocations of a workgroup.
+    pub(super) size: usize,
+    pub(super) has_subgroups: bool,
+    /// Whether functions get pointers to parts of variables.
+    pub(super) gives_parts: bool,
     pub(super) next_name: usize,
     pub(super) next_binding: usize,
 }
@@ -123,12 +160,17 @@ impl Generator {
             structs: Vec::new(),
             local_structs: Vec::new(),
             functions: Vec::new(),
+            together: Vec::new(),
+            height: 0,
             variables: Vec::new(),
             module_variables: 0,
             quantizers: BTreeSet::new(),
             place: Place { rounds: 1, ..Place::default() },
             cost: 0,
             shared_bytes: 0,
+            size: 1,
+            has_subgroups: false,
+            gives_parts: false,
             next_name: 0,
             next_binding: 0,
         }
@@ -166,7 +208,12 @@ impl Generator {
     }
 
     pub(super) fn declare(&mut self, name: &str, ty: Type, access: Access) {
-        self.variables.push(Variable { name: name.to_string(), ty, access, is_approximate: false });
+        self.variables.push(Variable { name: name.to_string(), ty, access, is_approximate: false, is_common: false });
+    }
+
+    /// Declares a name for what is the same for all of a workgroup.
+    pub(super) fn declare_common(&mut self, name: &str, ty: &Type) {
+        self.variables.push(Variable::common(name, ty));
     }
 
     /// A number type at random.
@@ -246,7 +293,14 @@ impl Generator {
         Some(self.descend(name, ty, depth, wanted, is_addressed))
     }
 
-    fn descend(&mut self, path: String, ty: Type, depth: usize, wanted: &Type, is_addressed: bool) -> (String, bool) {
+    pub(super) fn descend(
+        &mut self,
+        path: String,
+        ty: Type,
+        depth: usize,
+        wanted: &Type,
+        is_addressed: bool,
+    ) -> (String, bool) {
         let (mut path, mut ty, mut in_matrix) = (path, ty, false);
         while ty != *wanted {
             // What a pointer leads to has its parts without `*` as well.

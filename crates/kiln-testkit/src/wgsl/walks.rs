@@ -8,11 +8,13 @@ use Scalar::{I32, U32};
 
 /// Something that has elements.
 #[derive(Clone)]
-struct Sequence {
-    path: String,
-    element: Type,
-    len: usize,
-    can_write: bool,
+pub(super) struct Sequence {
+    pub(super) path: String,
+    pub(super) element: Type,
+    pub(super) len: usize,
+    pub(super) can_write: bool,
+    /// Otherwise a vector, whose components have no address.
+    pub(super) is_array: bool,
 }
 
 impl Generator {
@@ -54,7 +56,7 @@ impl Generator {
         }
     }
 
-    fn sequences(&self) -> Vec<Sequence> {
+    pub(super) fn sequences(&self) -> Vec<Sequence> {
         let mut found = Vec::new();
         for variable in &self.variables {
             if variable.is_approximate || variable.access == Access::Constant {
@@ -62,9 +64,13 @@ impl Generator {
             }
             let can_write = variable.access.can_write();
             let mut add = |path: String, ty: &Type| match ty {
-                Type::Array(of, len) => found.push(Sequence { path, element: (**of).clone(), len: *len, can_write }),
+                Type::Array(of, len) => {
+                    let element = (**of).clone();
+                    found.push(Sequence { path, element, len: *len, can_write, is_array: true });
+                }
                 Type::Vector(scalar, len) => {
-                    found.push(Sequence { path, element: Type::Scalar(*scalar), len: *len, can_write });
+                    let element = Type::Scalar(*scalar);
+                    found.push(Sequence { path, element, len: *len, can_write, is_array: false });
                 }
                 _ => {}
             };
@@ -169,8 +175,8 @@ impl Generator {
     }
 
     /// Reads and writes elements at an index and near it.
-    fn touch(&mut self, sequence: &Sequence, index: &str, scalar: Scalar) {
-        let Sequence { path, element, len, can_write } = sequence;
+    pub(super) fn touch(&mut self, sequence: &Sequence, index: &str, scalar: Scalar) {
+        let Sequence { path, element, len, can_write, .. } = sequence;
         if *can_write && self.chance(60) {
             let (place, value) = (self.near(index, scalar, *len), self.stored(element, 1));
             self.line(format!("{path}[{place}] = {value};"));

@@ -18,7 +18,11 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn random_programs_agree() {
     let Some(pair) = pair() else { return };
-    search(pair, Features { f16: pair.has_f16, subgroups: false }, setting("KILN_FUZZ_CASES", DEFAULT_CASES));
+    search(
+        pair,
+        Features { f16: pair.has_f16, subgroups: false, pointers_to_parts: false },
+        setting("KILN_FUZZ_CASES", DEFAULT_CASES),
+    );
 }
 
 /// R4.2: so do operations of subgroups, where both devices have subgroups of eight.
@@ -29,7 +33,11 @@ fn random_programs_with_subgroups_agree() {
         println!("skipped: the devices do not both have subgroups");
         return;
     }
-    search(pair, Features { f16: pair.has_f16, subgroups: true }, setting("KILN_FUZZ_CASES", DEFAULT_CASES) / 4);
+    search(
+        pair,
+        Features { f16: pair.has_f16, subgroups: true, pointers_to_parts: false },
+        setting("KILN_FUZZ_CASES", DEFAULT_CASES) / 4,
+    );
 }
 
 /// R4.2: programs that once showed a fault show it no more.

@@ -1,0 +1,88 @@
+//! What is made before something and used behind it: indices in variables, which are known to be inside or not, and pointers to elements.
+
+use super::scope::{Access, Generator, Variable};
+use super::types::{Scalar, Type};
+use super::walks::Sequence;
+use Scalar::U32;
+
+impl Generator {
+    /// Variables that are indices: of the function, and the one that all functions know.
+    fn places(&self) -> Vec<String> {
+        let is_place = |variable: &&Variable| {
+            let is_named = variable.name.starts_with("at") || variable.name.starts_with("gat");
+            is_named && variable.ty == Type::Scalar(U32)
+        };
+        self.variables.iter().filter(is_place).map(|variable| variable.name.clone()).collect()
+    }
+
+    /// A number that is an index, mostly inside of so many elements.
+    fn inside(&mut self, len: usize) -> String {
+        let value = self.dynamic(&Type::Scalar(U32), 2);
+        match self.rng.below(8) {
+            0 => value,
+            1 => format!("min({value}, {}u)", len - 1),
+            2 => format!("({value} % {}u)", len + 1 + self.rng.below(3)),
+            3 | 4 => format!("({value} & {}u)", (len + 1).next_power_of_two() / 2 - 1),
+            _ => format!("({value} % {len}u)"),
+        }
+    }
+
+    /// Declares a variable with an index in it.
+    pub(super) fn new_place(&mut self) {
+        let (name, value) = (self.name("at"), self.inside_of_some());
+        self.line(format!("var {name} = {value};"));
+        self.declare(&name, Type::Scalar(U32), Access::Read);
+    }
+
+    /// Writes an index into a variable.
+    pub(super) fn set_place(&mut self) {
+        let places = self.places();
+        if places.is_empty() {
+            return self.new_place();
+        }
+        let (name, value) = (self.choose(&places), self.inside_of_some());
+        self.line(format!("{name} = {value};"));
+    }
+
+    fn inside_of_some(&mut self) -> String {
+        let sequences = self.sequences();
+        let len = if sequences.is_empty() { 4 } else { self.choose(&sequences).len };
+        self.inside(len)
+    }
+
+    /// Accesses elements at an index that is in a variable: as it is, or where it is inside.
+    pub(super) fn use_place(&mut self) {
+        let (places, sequences) = (self.places(), self.sequences());
+        if places.is_empty() || sequences.is_empty() {
+            return self.assignment();
+        }
+        // Those that can be written as often as all others.
+        let written: Vec<Sequence> = sequences.iter().filter(|sequence| sequence.can_write).cloned().collect();
+        let sequence =
+            if !written.is_empty() && self.chance(50) { self.choose(&written) } else { self.choose(&sequences) };
+        let place = self.choose(&places);
+        if self.chance(50) {
+            return self.block("", &[], |this| this.touch(&sequence, &place, U32));
+        }
+        let limit = if self.chance(80) { sequence.len } else { sequence.len + 1 };
+        self.block(&format!("if ({place} < {limit}u)"), &[], |this| this.touch(&sequence, &place, U32));
+    }
+
+    /// A pointer to an element of an array, which stays.
+    pub(super) fn hold(&mut self) {
+        let mut arrays = self.sequences();
+        arrays.retain(|sequence| sequence.can_write && sequence.is_array);
+        if arrays.is_empty() || self.chance(25) {
+            let (element, len, name) = (self.plain_type(), 2 + self.rng.below(7), self.name("v"));
+            let ty = Type::array(element, len);
+            self.line(format!("var {name}: {ty};"));
+            self.declare(&name, ty, Access::Write);
+            arrays = self.sequences();
+            arrays.retain(|sequence| sequence.path == name);
+        }
+        let array = self.choose(&arrays);
+        let (name, place) = (self.name("p"), self.inside(array.len));
+        self.line(format!("let {name} = &{}[{place}];", array.path));
+        self.declare(&format!("(*{name})"), array.element, Access::Write);
+    }
+}

@@ -1,0 +1,308 @@
+//! What is the same for all invocations of a workgroup, and the branches, loops and jumps that it decides: there all may wait for each
+//! other.
+
+use super::program::INPUT_LEN;
+use super::scope::{Generator, Return, Variable};
+use super::types::{Scalar, Type};
+use Scalar::{Bool, I32, U32};
+
+impl Generator {
+    /// A type of what a workgroup goes by.
+    pub(super) fn common_type(&mut self) -> Type {
+        let (number, truth) = (Type::Scalar(U32), Type::Scalar(Bool));
+        self.choose(&[number.clone(), number, Type::Scalar(I32), truth.clone(), truth, Type::Vector(U32, 2)])
+    }
+
+    /// A variable that is the same for all: only [`Self::advance`] writes to it.
+    pub(super) fn common_variable(&mut self) {
+        let (name, value) = (self.name("same"), self.common(1));
+        self.line(format!("var {name} = {value};"));
+        self.declare_common(&name, &Type::Scalar(U32));
+    }
+
+    /// Writes to a variable that is the same for all.
+    pub(super) fn advance(&mut self) {
+        let is_written = |variable: &&Variable| variable.is_common && variable.name.starts_with("same");
+        let names: Vec<String> = self.variables.iter().filter(is_written).map(|known| known.name.clone()).collect();
+        if names.is_empty() {
+            return;
+        }
+        let (name, value) = (self.choose(&names), self.common(1));
+        let value = match self.rng.below(4) {
+            0 => format!("({value} % {}u)", 2 + self.rng.below(8)),
+            1 => format!("({value} & {}u)", self.choose(&[3, 7, 15])),
+            _ => format!("({name} * 5u) + {value}"),
+        };
+        self.line(format!("{name} = {value};"));
+    }
+
+    /// A number that is the same for all. Only where all are: it may call a function in which they wait for each other.
+    pub(super) fn common(&mut self, depth: usize) -> String {
+        if depth == 0 || self.chance(30) {
+            return self.common_leaf();
+        }
+        if self.chance(30)
+            && let Some(call) = self.common_call(&Type::Scalar(U32))
+        {
+            return call;
+        }
+        let (one, other) = (self.common(depth - 1), self.common_leaf());
+        match self.rng.below(8) {
+            0 => format!("in_u[{one}]"),
+            1 => format!("in_u[{one} % {INPUT_LEN}u]"),
+            2 => format!("min({one}, {}u)", 1 + self.rng.below(9)),
+            3 => format!("({one} % {}u)", 2 + self.rng.below(9)),
+            4 => format!("({one} >> {}u)", 1 + self.rng.below(9)),
+            5 => format!("select({one}, {other}, ({other} & 1u) == 0u)"),
+            _ => format!("({one} {} {other})", self.choose(&["+", "-", "*", "^", "&"])),
+        }
+    }
+
+    fn common_leaf(&mut self) -> String {
+        let known: Vec<Variable> = self.variables.iter().filter(|variable| variable.is_common).cloned().collect();
+        if known.is_empty() || self.chance(30) {
+            let sources = ["params.m1", "u32(params.m0)", "in_u[group.x]", "u32(in_i[group.y + 5u])", "group.x"];
+            return self.choose(&sources).to_string();
+        }
+        let recent = &known[known.len().saturating_sub(3)..];
+        let variable = if self.chance(60) { self.choose(recent) } else { self.choose(&known) };
+        self.number_of(&variable)
+    }
+
+    /// A number of what is the same for all.
+    fn number_of(&mut self, Variable { name, ty, .. }: &Variable) -> String {
+        match ty {
+            Type::Scalar(Bool) => format!("select(3u, 8u, {name})"),
+            Type::Scalar(I32) => format!("u32({name})"),
+            Type::Vector(..) => format!("{name}.{}", self.choose(&["x", "y"])),
+            _ => name.clone(),
+        }
+    }
+
+    /// A value of a [common type](Self::common_type) that is the same for all.
+    pub(super) fn common_of(&mut self, ty: &Type, depth: usize) -> String {
+        match ty {
+            Type::Scalar(Bool) => self.common_condition(),
+            Type::Scalar(I32) => format!("i32({})", self.common(depth)),
+            Type::Vector(..) => format!("{ty}({}, {})", self.common(depth), self.common_leaf()),
+            _ => self.common(depth),
+        }
+    }
+
+    /// A condition that all meet or none.
+    pub(super) fn common_condition(&mut self) -> String {
+        const OTHERS: [&str; 3] = ["(params.m0 > 0i)", "(in_i[3] < in_i[group.x])", "((group.x + group.y) < 1u)"];
+        if self.chance(15) {
+            return self.choose(&OTHERS).to_string();
+        }
+        if self.chance(35)
+            && let Some(call) = self.common_call(&Type::Scalar(Bool))
+        {
+            return call;
+        }
+        let truths: Vec<String> = (self.variables.iter())
+            .filter(|variable| variable.is_common && variable.ty == Type::Scalar(Bool))
+            .map(|variable| variable.name.clone())
+            .collect();
+        if !truths.is_empty() && self.chance(50) {
+            return format!("{}{}", self.choose(&["", "", "!"]), self.choose(&truths));
+        }
+        let value = self.common(2);
+        self.condition_of(&value)
+    }
+
+    fn condition_of(&mut self, value: &str) -> String {
+        match self.rng.below(5) {
+            0 => format!("(({value} & 1u) == 0u)"),
+            1 => format!("({value} < {}u)", 3 + self.rng.below(20)),
+            2 => format!("(({value} % 5u) < ({} % 5u))", self.common_leaf()),
+            _ => format!("(({value} % 3u) {} 1u)", self.choose(&["==", "!=", "<"])),
+        }
+    }
+
+    /// A condition by what is the same for all, if there is such, or by anything.
+    fn decided(&mut self, decision: Option<&Variable>) -> String {
+        match decision {
+            Some(variable) if variable.ty == Type::Scalar(Bool) => variable.name.clone(),
+            Some(variable) => {
+                let value = self.number_of(variable);
+                self.condition_of(&value)
+            }
+            None => self.common_condition(),
+        }
+    }
+
+    /// A loop through which all go together, at most three times. By what is said where something is said.
+    pub(super) fn common_loop(&mut self, decision: Option<&Variable>) {
+        let is_truth = decision.is_some_and(|decision| decision.ty == Type::Scalar(Bool));
+        // Kinds that go by a condition as it is, or all.
+        let kind = if is_truth { self.choose(&[2, 4]) } else { self.rng.below(5) };
+        let name = self.name("k");
+        // What it says is computed in each round, and once more.
+        self.place.rounds *= 4;
+        let condition = self.decided(decision);
+        let limit = match decision {
+            Some(decision) => format!("{} % 4u", self.number_of(decision)),
+            None => self.choose(&["2u", "3u", "(c & 3u)", "(c % 4u)"]).replace('c', &self.common(1)),
+        };
+        self.place.rounds /= 4;
+        let head = match kind {
+            0 | 1 => format!("for (var {name} = 0u; {name} < {limit}; {name}++)"),
+            2 => format!("while {condition}"),
+            _ => "loop".to_string(),
+        };
+        if kind > 1 {
+            self.line(format!("var {name} = 0u;"));
+        }
+        self.block(&head, &[Variable::common(&name, &Type::Scalar(U32))], |this| {
+            this.place.loops += 1;
+            this.place.rounds *= 3;
+            (this.place.exits.can_break, this.place.exits.can_continue) = (true, kind < 4 || this.chance(50));
+            match kind {
+                0 | 1 => {}
+                _ => {
+                    let limit = if kind == 3 { &limit } else { "3u" };
+                    this.line(format!("if ({name} >= {limit}) {{ break; }} // keep"));
+                    this.line(format!("{name} += 1u; // keep"));
+                }
+            }
+            let outer = this.variables.len();
+            this.round();
+            if kind == 4 {
+                if this.place.exits.can_continue {
+                    // What is declared in the loop is not known there: a `continue` may jump over it.
+                    this.variables.truncate(outer);
+                }
+                this.common_continuing(decision);
+            }
+        });
+    }
+
+    fn round(&mut self) {
+        self.phase();
+        self.statements(1, 1);
+        self.advance();
+        if self.chance(40) {
+            self.leave_together(false);
+            self.use_place();
+        }
+        if self.chance(25) {
+            self.phase();
+        }
+    }
+
+    fn common_continuing(&mut self, decision: Option<&Variable>) {
+        self.lines.push("continuing {".to_string());
+        let exits = std::mem::take(&mut self.place.exits);
+        if self.chance(30) {
+            self.advance();
+        }
+        let condition = self.decided(decision);
+        self.place.exits = exits;
+        self.line(format!("break if {condition}; // keep"));
+        self.lines.push("}".to_string());
+    }
+
+    /// A branch that all invocations of a workgroup take, or none. By what is said where something is said.
+    pub(super) fn common_branch(&mut self, decision: Option<Variable>) {
+        let percent = match &decision {
+            Some(decision) if decision.ty == Type::Scalar(Bool) => 0,
+            Some(_) => 70,
+            None => 35,
+        };
+        if self.chance(percent) {
+            let numbers = [Type::Scalar(U32), Type::Scalar(I32)];
+            let known: Vec<Variable> = (self.variables.iter())
+                .filter(|variable| variable.is_common && numbers.contains(&variable.ty))
+                .cloned()
+                .collect();
+            let decision = decision.or_else(|| (!known.is_empty()).then(|| self.choose(&known)));
+            return self.common_switch(decision);
+        }
+        let condition = self.decided(decision.as_ref());
+        self.block(&format!("if {condition}"), &[], Self::common_part);
+        if self.chance(40) {
+            self.lines.pop();
+            self.block("} else", &[], |this| {
+                this.statements(1, 1);
+                this.common_part();
+            });
+        }
+    }
+
+    fn common_switch(&mut self, decision: Option<Variable>) {
+        // As it is, or as a small number.
+        let (value, suffix) = match decision {
+            Some(decision) if decision.ty == Type::Scalar(I32) => (decision.name, "i"),
+            Some(decision) => (self.number_of(&decision), "u"),
+            None => (self.common(1), "u"),
+        };
+        let value = if self.chance(65) { value } else { format!("({value} % 3{suffix})") };
+        self.block(&format!("switch {value}"), &[], |this| {
+            this.place.exits.can_break = true;
+            for head in ["case 1_, 2_, 3_:", "default:"] {
+                this.block(&head.replace('_', suffix), &[], |this| {
+                    this.common_part();
+                    this.statements(1, 1);
+                });
+            }
+        });
+    }
+
+    fn common_part(&mut self) {
+        self.phase();
+        self.advance();
+        if self.chance(30) {
+            self.leave_together(false);
+        }
+    }
+
+    /// All leave a loop or the function, or go on with the loop, or none. Where others may still read what this one wrote, all wait
+    /// before.
+    pub(super) fn leave_together(&mut self, is_open: bool) {
+        let (condition, exits) = (self.common_condition(), self.place.exits.clone());
+        let loops = [("break;", exits.can_break), ("continue;", exits.can_continue)];
+        let mut jumps: Vec<Option<&str>> = loops.iter().filter(|(_, can)| *can).map(|(jump, _)| Some(*jump)).collect();
+        jumps.extend(exits.result.iter().map(|_| None));
+        if jumps.is_empty() {
+            return self.advance();
+        }
+        let jump = self.choose(&jumps);
+        self.block(&format!("if {condition}"), &[], |this| {
+            if this.chance(50) {
+                this.set_place();
+            }
+            if this.chance(30) {
+                this.assignment();
+            }
+            let jump = match (jump, exits.result) {
+                (Some(jump), _) => jump.to_string(),
+                (None, Some(result)) => this.returned(&result, is_open),
+                (None, None) => return,
+            };
+            if is_open {
+                this.line("workgroupBarrier(); // keep");
+            }
+            this.line(jump);
+        });
+    }
+
+    /// The `return` of all, with a value that is computed before they wait.
+    fn returned(&mut self, result: &Return, is_open: bool) -> String {
+        let value = match result {
+            Return::Nothing => {
+                let value = self.dynamic(&Type::Scalar(U32), 1);
+                self.line(format!("scratch[me] = {value};"));
+                return "return;".to_string();
+            }
+            Return::Own(ty) => self.stored(ty, 2),
+            Return::Common(ty) => self.common_of(ty, 2),
+        };
+        if !is_open {
+            return format!("return {value};");
+        }
+        let name = self.name("v");
+        self.line(format!("let {name} = {value};"));
+        format!("return {name};")
+    }
+}
