@@ -185,9 +185,9 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
     if let Some(watching) = watching {
         // SAFETY: as below.
         let outcome = unsafe { watching.run(dispatch, kernel, &given) }?;
-        return Ok(outcome == Outcome::Done);
+        return if outcome == Outcome::Fault { Err(fault(name)) } else { Ok(outcome == Outcome::Done) };
     }
-    let (stopped, unproven) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stopped, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
     let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
         1
     } else {
@@ -213,16 +213,17 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
         let outcome = unsafe { kernel.code.run(shared.get(), range, &mut scratch) };
         if outcome != Outcome::Done {
             stopped.store(true, Ordering::Relaxed);
-            unproven.fetch_or(outcome == Outcome::Unproven, Ordering::Relaxed);
+            faulted.fetch_or(outcome == Outcome::Fault, Ordering::Relaxed);
         }
         lock(&scratches).push(scratch);
     })?;
-    if unproven.into_inner() {
-        let found = "found one outside; this is a fault of Kiln's, and `bounds_checks` avoids it";
-        let message = format!("kernel `{name}` expected indices inside of their arrays where that is proven, {found}");
-        return Err(Error::new(ErrorKind::Internal, message));
-    }
-    Ok(!stopped.into_inner())
+    if faulted.into_inner() { Err(fault(name)) } else { Ok(!stopped.into_inner()) }
+}
+
+fn fault(name: &str) -> Error {
+    let found = "found otherwise (an index outside that is proven to be inside, or a way that nothing leads to)";
+    let message = format!("kernel `{name}` expected to run as it was compiled, {found}; this is a fault of Kiln's");
+    Error::new(ErrorKind::Internal, message)
 }
 
 /// What is in a list, whatever became of a thread that held it.

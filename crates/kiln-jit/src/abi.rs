@@ -55,5 +55,5 @@ pub(crate) type Entry = unsafe extern "C" fn(*const Call, u64, u64) -> u32;
 pub(crate) const DONE: u32 = 0;
 /// A loop took longer than the limit.
 pub(crate) const STOPPED: u32 = 1;
-/// An index that was proven to be inside of its array was outside.
-pub(crate) const UNPROVEN: u32 = 2;
+/// The code came to where it never comes.
+pub(crate) const FAULT: u32 = 2;

@@ -120,9 +120,9 @@ pub enum Outcome {
     Done,
     /// The time was over while a loop ran.
     Stopped,
-    /// An index that was proven to be inside of its array was not, which is a fault of this crate. Nothing was accessed by it. Only code
-    /// with [`Options::audit`](crate::Options::audit) looks.
-    Unproven,
+    /// The code came to where it never comes, which is a fault of this crate: to a way that nothing leads to, or, with
+    /// [`Options::audit`](crate::Options::audit), to an index outside that is proven to be inside. Nothing was accessed by it.
+    Fault,
 }
 
 impl Code {
@@ -204,7 +204,7 @@ impl Code {
         match code {
             DONE => Outcome::Done,
             STOPPED => Outcome::Stopped,
-            _ => Outcome::Unproven,
+            _ => Outcome::Fault,
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct Options {
     /// Leaves out checks of indices that are proven to be inside of their arrays. All others stay in any case. Off by default: a check
     /// costs little, and then no proof stands between a kernel and memory of the process.
     pub trust_proofs: bool,
-    /// Looks at those indices all the same, and ends the run where one is outside: [`Outcome::Unproven`]. On in debug builds, so that
+    /// Looks at those indices all the same, and ends the run where one is outside: [`Outcome::Fault`]. On in debug builds, so that
     /// every test of a kernel is one of the proofs too.
     pub audit: bool,
     /// Joins a product and a sum into one rounding.

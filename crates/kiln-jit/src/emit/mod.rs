@@ -150,7 +150,8 @@ pub(crate) struct Emitter<'m, 'b> {
     gang: Value,
     fuel: Register,
     stopped: Block,
-    unproven: Block,
+    /// Where code ends that came to where it never comes.
+    fault: Block,
     on_floats: SigRef,
     on_watch: SigRef,
     on_event: SigRef,
@@ -250,7 +251,7 @@ pub(crate) fn emit(
     let fuel = b.declare_var(types::I64);
     let full = b.ins().iconst(types::I64, FUEL);
     b.def_var(fuel, full);
-    let (stopped, unproven) = (b.create_block(), b.create_block());
+    let (stopped, fault) = (b.create_block(), b.create_block());
     let zero = b.ins().iconst(types::I32, 0);
 
     let has_flag = |name| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
@@ -291,7 +292,7 @@ pub(crate) fn emit(
         gang: zero,
         fuel,
         stopped,
-        unproven,
+        fault,
         on_floats,
         on_watch,
         on_event,
@@ -314,7 +315,7 @@ pub(crate) fn emit(
     written.map_err(|refusal| refusal.or_at(emitter.here))?;
     let Emitter { mut b, group_bytes, words, frames, sites, .. } = emitter;
     let frame_bytes = words * (lanes * 4) as u32;
-    for (end, code) in [(stopped, abi::STOPPED), (unproven, abi::UNPROVEN)] {
+    for (end, code) in [(stopped, abi::STOPPED), (fault, abi::FAULT)] {
         b.switch_to_block(end);
         let code = b.ins().iconst(types::I32, i64::from(code));
         b.ins().return_(&[code]);

@@ -179,7 +179,7 @@ impl Emitter<'_, '_> {
             }
         };
         let inside = self.b.create_block();
-        self.b.ins().brif(any, self.unproven, &[], inside, &[]);
+        self.b.ins().brif(any, self.fault, &[], inside, &[]);
         self.b.switch_to_block(inside);
     }
 

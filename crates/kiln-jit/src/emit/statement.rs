@@ -181,9 +181,10 @@ impl<'m> Emitter<'m, '_> {
         Ok(Flow::On)
     }
 
-    /// Ends a block that is never reached.
+    /// Ends a block that is never reached. Not with a trap, which would end the process where it is.
     pub(crate) fn nothing_leads_here(&mut self) -> Flow {
-        self.b.ins().trap(cranelift_codegen::ir::TrapCode::unwrap_user(1));
+        let fault = self.fault;
+        self.b.ins().jump(fault, &[]);
         Flow::Gone
     }
 
@@ -498,8 +499,8 @@ impl<'m> Emitter<'m, '_> {
         }
         self.targets.push(Target {
             is_loop: false,
-            on_break: self.stopped,
-            on_continue: self.stopped,
+            on_break: self.fault,
+            on_continue: self.fault,
             broke: Some(broke),
             continued: None,
         });

@@ -287,7 +287,7 @@ fn what_is_proven_is_looked_at_in_an_audit() {
         "var v: array<u32, 4>; v[i & 7u] = 1u; y[i] = v[1];",
     ];
     for body in wrong {
-        assert_eq!(ends(body, everything), Outcome::Unproven, "{body}");
+        assert_eq!(ends(body, everything), Outcome::Fault, "{body}");
         // Without a proof it is kept inside.
         assert_eq!(ends(body, proven), Outcome::Done, "{body}");
     }
