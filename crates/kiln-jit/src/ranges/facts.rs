@@ -110,6 +110,14 @@ pub(crate) struct State {
     pub(crate) variables: HashMap<Variable, Vec<Value>>,
 }
 
+impl State {
+    /// How much is known.
+    pub(crate) fn len(&self) -> usize {
+        let Facts { ranges, below, at_most } = &self.facts;
+        self.variables.len() + ranges.len() + below.len() + at_most.len()
+    }
+}
+
 /// All values so far.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {

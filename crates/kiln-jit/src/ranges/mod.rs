@@ -26,6 +26,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Expressions and statements that are looked at before everything stays checked: loops inside of loops take many rounds.
 const MAX_VISITED: usize = 100_000;
+/// How many values that are known take as long to copy as an expression to look at.
+const STATE_PER_VISIT: usize = 16;
 /// Rounds of a loop after which its variables may be anything.
 const MAX_ROUNDS: usize = 4;
 
@@ -104,6 +106,12 @@ impl<'m> Ranges<'_, 'm> {
         (self.left > 0).then_some(())
     }
 
+    /// What is known, once more. It counts by what it has: many variables times many branches are more than either.
+    fn copied(&mut self, state: &State) -> State {
+        self.left = self.left.saturating_sub(state.len() / STATE_PER_VISIT);
+        state.clone()
+    }
+
     fn statement(
         &mut self,
         id: ActivationId,
@@ -169,7 +177,7 @@ impl<'m> Ranges<'_, 'm> {
 
     /// What is known where a condition holds, and where it does not. What one invocation decides for all says nothing about the others'.
     fn ways(&mut self, id: ActivationId, condition: Handle<Expression>, state: &State, in_steps: bool) -> [State; 2] {
-        let mut ways = [state.clone(), state.clone()];
+        let mut ways = [self.copied(state), self.copied(state)];
         if let (Some(value), false) = (self.values(id, condition).first(), in_steps && self.whole.varies(id, condition))
         {
             for (way, is_true) in ways.iter_mut().zip([true, false]) {
@@ -190,7 +198,8 @@ impl<'m> Ranges<'_, 'm> {
         self.targets.push(Target::default());
         let (mut end, mut fallen) = (None, None);
         for case in cases {
-            let start = self.join(fallen.take(), Some(state.clone()))?;
+            let start = self.copied(state);
+            let start = self.join(fallen.take(), Some(start))?;
             let after = self.block(id, &case.body, start, in_steps);
             if case.fall_through {
                 fallen = after;
@@ -223,7 +232,7 @@ impl<'m> Ranges<'_, 'm> {
             value.range = state.facts.range(*value);
         }
         for round in 1.. {
-            let mut start = state.clone();
+            let mut start = self.copied(state);
             start.variables.retain(|variable, _| !assigned.contains(variable));
             for (variable, values) in &header {
                 let fresh = |value: &Value| Value { range: value.range, ..self.terms.unknown(value.kind) };

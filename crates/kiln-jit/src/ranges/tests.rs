@@ -220,6 +220,18 @@ fn decisions_of_the_work_group() {
     ]);
 }
 
+/// Many variables and many branches, each of which the other is few for, are looked at until it takes too long; then everything stays checked.
+#[test]
+fn variables_times_branches_are_counted() {
+    let body = |variables: usize, branches: usize| {
+        let declared: String = (0..variables).map(|v| format!("var v{v} = {v}u; v{v} += 1u; ")).collect();
+        format!("{declared} {} tile[i & 15u] = 1u;", "if (n == 3u) { own = 2u; } ".repeat(branches))
+    };
+    assert_eq!(checked(&body(1000, 10)), Vec::<String>::new());
+    assert_eq!(checked(&body(10, 1000)), Vec::<String>::new());
+    assert_eq!(checked(&body(1000, 1000)), ["tile[i & 15u]"]);
+}
+
 /// What is proven makes less code where all take part, and changes nothing in a work-group of which a vector is not full. Nothing is left out
 /// unless it is asked for.
 #[test]
