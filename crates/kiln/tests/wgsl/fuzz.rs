@@ -1,5 +1,6 @@
 //! Random programs, and known ones.
 
+use crate::launch::setting;
 use crate::run::{Finding, Pair, pair};
 use kiln_testkit::wgsl::{Case, Features, generate, shrink};
 use std::path::{Path, PathBuf};
@@ -9,10 +10,6 @@ use std::time::Instant;
 const DEFAULT_CASES: u64 = 60;
 /// After so many faults the rest are probably the same.
 const MAX_FINDINGS: usize = 10;
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
-}
 
 /// R4.2: the CPU device computes what a Vulkan driver computes, for programs that nobody thought of.
 #[test]

@@ -1,7 +1,13 @@
-//! A case on one device.
+//! A case on one device, and how many there are.
 
 use kiln::{Device, Grid, KernelOptions, KernelSource, Result, Value};
 use kiln_testkit::wgsl::Case;
+
+/// A number that a caller may set in the environment.
+#[allow(dead_code, reason = "some tests have a fixed number")]
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
+}
 
 /// What is in the buffers of a case after it ran.
 pub(crate) fn run(device: &Device, case: &Case, options: KernelOptions) -> Result<Vec<Vec<u8>>> {
