@@ -265,8 +265,8 @@ fn programs_of_many_instructions() {
                 .named("wide.wgsl"),
         )
     };
-    // About a hundred thousand instructions are the line between both ways to compile.
-    for count in [10, 60] {
+    // Some ten thousand instructions are the line between both ways to compile.
+    for count in [5, 40] {
         let kernel = kernel("let m# = all[l]; all[l][0][0] += 1.0; ", "all[l] += m#; ", count).unwrap();
         let mut all = device.buffer_from(&[1f32; 16 * 8]).unwrap();
         kernel.launch().bind("all", &mut all).over(8).unwrap();
@@ -282,5 +282,43 @@ fn programs_of_many_instructions() {
         assert!(error.to_string().contains(line) && error.to_string().contains(message), "{error}");
     };
     refused("let m# = all[l + #u]; ", "all[l] += m#; ", 3000, "wide.wgsl:3:", "at most 1000000 instructions");
-    refused("let m# = max(vec4(f32(l)), vec4(#.5)); ", "sum += m#; ", 10_000, "wide.wgsl", "1048576 bytes of stack");
+    refused("let m# = max(vec4(f32(l)), vec4(#.5)); ", "sum += m#; ", 6000, "wide.wgsl", "524288 bytes of stack");
+}
+
+/// A struct of two of the struct before, and so on: each doubles what has to be looked at, of a text that grows by a line.
+#[test]
+fn types_of_types_have_an_end() {
+    let device = kiln_cpu::open(CpuOptions::new().threads(1)).unwrap();
+    let kernel = |depth: usize| {
+        let structs: String = (1..=depth).map(|k| format!("struct S{k} {{ a: S{0}, b: S{0} }}\n", k - 1)).collect();
+        let bound = format!("@group(0) @binding(0) var<storage, read_write> s: S{depth};");
+        let main = "@compute @workgroup_size(1) fn main()";
+        let text =
+            format!("struct S0 {{ a: u32, b: u32 }}\n{structs}{bound}\n{main} {{ s.a{} = 1u; }}", ".b".repeat(depth));
+        device.kernel(KernelSource::wgsl(text).named("types.wgsl"))
+    };
+    assert!(kernel(8).unwrap().reflection().bindings[0].numbers.is_some());
+    for depth in [12, 26] {
+        let error = kernel(depth).unwrap_err();
+        assert_eq!(error.kind(), Unsupported, "{error}");
+        assert!(error.to_string().contains("types.wgsl:12:1: type `S11` expected at most 4096"), "{error}");
+    }
+}
+
+/// Known indices and steps that are more bytes than a number of the compiler has.
+#[test]
+fn large_numbers_of_the_compiler() {
+    for simd in [SimdLevel::detect(), SimdLevel::Scalar] {
+        let device = kiln_cpu::open(CpuOptions::new().threads(1).simd(simd)).unwrap();
+        let main = "@compute @workgroup_size(16) fn main(@builtin(global_invocation_id) id: vec3<u32>)";
+        for body in ["y[1073741825u] = 1.0;", "y[0] = y[2147483647u];", "z[id.x * 16u][0] = 1.0;"] {
+            let bound = "@group(0) @binding(3) var<storage, read_write> z: array<array<f32, 67108864>>;";
+            device.kernel(KernelSource::wgsl(format!("{HEAD}{bound} {main} {{ {body} }}"))).unwrap();
+        }
+        let kernel = device.kernel(KernelSource::wgsl(format!("{HEAD}{main} {{ y[1073741825u] = f32(id.x) + 1.0; }}")));
+        let mut y = device.buffer_from(&[0f32; 5]).unwrap();
+        kernel.unwrap().launch().bind("y", &mut y).over(1).unwrap();
+        let found = y.read().unwrap();
+        assert!(found[..4] == [0.0; 4] && found[4] > 0.0, "{found:?}");
+    }
 }

@@ -172,7 +172,7 @@ impl Code {
 
     /// A sanitizer for one launch. It sees nothing where the code was compiled without.
     pub fn watch(&self, watched: Watched) -> Sanitizer {
-        Sanitizer::new(watched, &self.compiled.sites)
+        Sanitizer::new(watched, &self.compiled.sites, self.compiled.frames == 1)
     }
 
     /// # Safety

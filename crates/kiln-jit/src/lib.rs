@@ -103,11 +103,12 @@ const CRANELIFT_VERSION: &str = "0.135.8";
 /// Counts changes of this crate that change the code it writes, or what the code expects.
 const REVISION: u32 = 11;
 
-/// Instructions of Cranelift beyond which registers are given out in one pass: what finds better ones takes quadratic time, a minute
-/// for four times as many.
-const MAX_OPTIMISED_INSTRUCTIONS: usize = 100_000;
-/// The most memory that a program has on the stack of a thread, half of what a thread of Rust has.
-const MAX_STACK_BYTES: u32 = 1 << 20;
+/// Instructions of Cranelift beyond which registers are given out in one pass: what finds better ones takes quadratic time where many
+/// values live long, some seconds at this number. Most kernels have a tenth of it.
+const MAX_OPTIMISED_INSTRUCTIONS: usize = 30_000;
+/// The most memory that a program has on the stack of the thread that runs it, which may be any thread of the user. Pages are touched in
+/// order, so that a stack which is too short all the same ends at the page that guards it.
+const MAX_STACK_BYTES: u32 = 512 << 10;
 
 /// The compiler for this processor.
 pub struct Compiler {
@@ -193,6 +194,8 @@ fn processor(opt_level: &str, registers: &str) -> Result<OwnedTargetIsa, Refusal
         ("opt_level", opt_level),
         ("is_pic", "true"),
         ("regalloc_algorithm", registers),
+        ("enable_probestack", "true"),
+        ("probestack_strategy", "inline"),
         ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
     ] {
         flags.set(name, value).map_err(|error| refuse(&error))?;

@@ -148,7 +148,7 @@ pub(crate) fn member(module: &Module, inner: &TypeInner, index: u32) -> Option<(
         return Some((module.types[found.ty].inner.clone(), found.offset, leaves?));
     }
     let element = element(module, inner)?;
-    Some((element.inner, index * element.bytes, index * element.leaves))
+    Some((element.inner, index.checked_mul(element.bytes)?, index.checked_mul(element.leaves)?))
 }
 
 /// What a pointer points to.

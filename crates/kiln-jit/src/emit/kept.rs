@@ -112,6 +112,7 @@ impl Emitter<'_, '_> {
         for variable in std::mem::take(&mut self.written) {
             let home = self.homes[&variable].clone();
             let Some(word) = home.word else { continue };
+            self.cost += home.registers.len() as u64;
             for (place, register) in home.registers.iter().enumerate() {
                 let number = self.get_register(*register, home.varies, home.kinds[place]);
                 self.store_word(word + place as u32, number, home.varies);

@@ -159,6 +159,8 @@ pub(crate) struct Emitter<'m, 'b> {
     pointer_bytes: u8,
     /// Instructions so far are counted by these: the budget of a program.
     emitted: usize,
+    /// How many registers variables have.
+    registers: u64,
     /// What was emitted so far, as often as it runs in a round of the innermost loop of the program around it.
     cost: u64,
     /// How many of them are there twice.
@@ -187,6 +189,10 @@ pub(crate) struct Emitted {
 pub(crate) const MAX_EMITTED: usize = 200_000;
 /// Instructions of Cranelift that a program may become: some statements are hundreds of them, and all are in memory at once.
 pub(crate) const MAX_INSTRUCTIONS: usize = 1_000_000;
+/// The most scalars of a variable in registers: more of them are spilled in any case, and moved in and out of them at each barrier.
+const MAX_REGISTER_SCALARS: u32 = 64;
+/// Registers of variables times blocks: what Cranelift looks at to find out which value each of them has where.
+const MAX_REGISTERS_IN_BLOCKS: u64 = 50_000_000;
 /// The most scalars of a variable of an invocation.
 const MAX_VARIABLE_SCALARS: u32 = 1 << 16;
 /// The most memory that a thread has for the invocations which it runs.
@@ -299,6 +305,7 @@ pub(crate) fn emit(
         slot,
         pointer_bytes: pointer.bytes() as u8,
         emitted: 0,
+        registers: 0,
         cost: 0,
         emitted_twice: 0,
         here: Span::UNDEFINED,
@@ -365,7 +372,8 @@ impl<'m> Emitter<'m, '_> {
 
     /// Gives a variable of an invocation its home, in memory as well where it outlives a region.
     fn declare(&mut self, variable: Variable, inner: &TypeInner, span: Span, outlives: bool) -> Result<()> {
-        let in_memory = self.is_large(inner) || self.analysis.indexed.contains(&variable);
+        let is_wide = leaf_count(self.module, inner).is_some_and(|count| count > MAX_REGISTER_SCALARS);
+        let in_memory = is_wide || self.is_large(inner) || self.analysis.indexed.contains(&variable);
         let varies = self.analysis.is_varying(variable);
         let kinds: Vec<Kind> = if in_memory {
             let count = leaf_count(self.module, inner).unwrap_or(u32::MAX);
@@ -402,6 +410,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Registers for a scalar; one is enough where it is the same for all.
     fn register(&mut self, kind: Kind, varies: bool) -> [Register; PARTS] {
+        self.registers += if varies { PARTS as u64 } else { 1 };
         if varies {
             std::array::from_fn(|_| self.b.declare_var(vector_type(kind)))
         } else {
@@ -478,6 +487,12 @@ impl<'m> Emitter<'m, '_> {
         if self.b.func.dfg.num_insts() > MAX_INSTRUCTIONS {
             let message = format!("expected a program of at most {MAX_INSTRUCTIONS} instructions, found more");
             return Err(Refusal::new(span, message));
+        }
+        if self.registers * self.b.func.dfg.num_blocks() as u64 > MAX_REGISTERS_IN_BLOCKS {
+            return Err(Refusal::new(
+                span,
+                "expected fewer variables, or fewer branches and accesses, found too many of both",
+            ));
         }
         Ok(())
     }

@@ -93,17 +93,16 @@ impl Emitter<'_, '_> {
         is_proven: bool,
         span: Span,
     ) -> Result<Pointer> {
+        // A known index into an array whose length the buffer decides is checked like any other.
+        if let (TypeInner::Array { size: naga::ArraySize::Dynamic, .. }, true) = (&pointer.inner, index > 0) {
+            let number = self.u32_same(index);
+            return self.point_to_element(pointer, number, is_proven, span);
+        }
         let found = member(self.module, &pointer.inner, index);
         let (inner, bytes, words) = found.ok_or_else(|| Refusal::new(span, "expected a member of 16 or 32 bits"))?;
         let is_variable = matches!(pointer.base, Base::Variable(_));
         let offset = pointer.offset + if is_variable { words } else { bytes };
-        let mut next = Pointer { inner, offset, ..pointer.clone() };
-        // A known index into an array whose length the buffer decides is checked like any other.
-        if let (TypeInner::Array { size: naga::ArraySize::Dynamic, .. }, true) = (&pointer.inner, index > 0) {
-            let number = self.u32_same(index);
-            next = self.point_to_element(pointer, number, is_proven, span)?;
-        }
-        Ok(next)
+        Ok(Pointer { inner, offset, ..pointer.clone() })
     }
 
     /// The pointer to an element with a computed index.
@@ -232,6 +231,8 @@ impl Emitter<'_, '_> {
         if let (Some(index), 1) = (pointer.index, scale)
             && let Lanes::Steps(first, step @ 1..=16) = index.number.lanes
             && pointer.moved.is_none_or(|moved| moved.is_same())
+            && let Some(stride) = step.checked_mul(index.stride.cast_signed())
+            && stride.checked_mul(LANES as i32).is_some()
         {
             let wide_first = self.b.ins().uextend(types::I64, first);
             let base = match pointer.moved {
@@ -244,7 +245,6 @@ impl Emitter<'_, '_> {
             let bytes = self.b.ins().imul_imm_s(wide_first, i64::from(index.stride));
             let bytes = if address_type == types::I64 { bytes } else { self.b.ins().ireduce(address_type, bytes) };
             let address = self.b.ins().iadd(base, bytes);
-            let stride = step * index.stride.cast_signed();
             if self.is_safe(index) {
                 return Site::Row { address, stride, unless: None };
             }

@@ -548,6 +548,7 @@ impl<'m> Emitter<'m, '_> {
             let found = self.scalars("a result", inner, span)?;
             let varies = self.analysis.returns_varying(callee);
             let kinds: Vec<Kind> = found.iter().map(|leaf| leaf.kind).collect();
+            self.spend(kinds.len(), span)?;
             let registers: Vec<_> = kinds.iter().map(|kind| self.register(*kind, varies)).collect();
             for (register, kind) in registers.iter().zip(&kinds) {
                 let zero = self.constant(*kind, 0.0);

@@ -7,6 +7,9 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{Arena, Expression, Handle, Span};
 
+/// How many bytes take about as long to clear as an expression to compute.
+const BYTES_PER_COST: u32 = 32;
+
 impl<'m> Emitter<'m, '_> {
     /// Gives the variables of an activation their homes.
     pub(crate) fn declare_locals(&mut self, id: ActivationId, outlive: bool) -> Result<()> {
@@ -97,6 +100,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Zeros from an address on; whole registers where there are some.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
+        self.cost += u64::from(bytes / BYTES_PER_COST);
         let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
         let zero = |e: &mut Self| if step == 16 { e.vector_constant([0; 4]) } else { e.i32(0) };
         if bytes <= 8 * step {

@@ -56,13 +56,16 @@ pub struct Sanitizer {
     returned: Option<u32>,
     /// Scalars of the variables of each invocation that nothing was written to.
     unwritten: Vec<Vec<bool>>,
+    /// Whether one invocation runs after the other, to its end.
+    in_turns: bool,
     /// NaN that was made at a site: by which invocations of the work-group, in order, and of what.
     births: HashMap<u32, BTreeMap<u32, Vec<f32>>>,
     findings: Vec<Finding>,
 }
 
 impl Sanitizer {
-    pub(crate) fn new(watched: Watched, sites: &Arc<[Site]>) -> Self {
+    /// `in_turns`: one invocation runs after the other, to its end.
+    pub(crate) fn new(watched: Watched, sites: &Arc<[Site]>, in_turns: bool) -> Self {
         let grain = |object: Object| {
             sites.iter().filter(|site| site.object == object).map(|site| site.grain).min().unwrap_or(4)
         };
@@ -86,6 +89,7 @@ impl Sanitizer {
             arrived: None,
             returned: None,
             unwritten: Vec::new(),
+            in_turns,
             births: HashMap::new(),
             findings: Vec::new(),
         }
@@ -304,7 +308,9 @@ impl Sanitizer {
 
     /// The scalars of an invocation's variables.
     fn own(&mut self, local: u32, first: u32, count: u32) -> &mut [bool] {
-        let (local, first, end) = (local as usize, first as usize, (first + count) as usize);
+        // Each begins by saying what it has not written: where the one before is done, it may have its place.
+        let local = if self.in_turns { 0 } else { local as usize };
+        let (first, end) = (first as usize, (first + count) as usize);
         if self.unwritten.len() <= local {
             self.unwritten.resize(local + 1, Vec::new());
         }

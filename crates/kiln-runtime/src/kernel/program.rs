@@ -33,6 +33,7 @@ impl Program {
     /// the device, or Kiln, does not have.
     pub fn new(key: &KernelKey, device: &DeviceInfo) -> Result<Self> {
         let mut module = parse(key, device)?;
+        refusal::check_types(&module, key)?;
         name_lengths(&mut module);
         let info = validate(&module, device, key)?;
         let entry = find_entry(&module, key)?;

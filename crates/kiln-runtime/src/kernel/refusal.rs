@@ -98,6 +98,35 @@ fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
         }
 }
 
+/// The most parts of a type. Whoever looks at a type looks at all of them.
+const MAX_TYPE_PARTS: u64 = 4096;
+
+/// Whether types have few parts: in a struct of two of another one, and so on, they double each time.
+pub(super) fn check_types(module: &Module, key: &KernelKey) -> Result<()> {
+    // By their handles: what a type is made of comes before it.
+    let mut parts: Vec<u64> = Vec::with_capacity(module.types.len());
+    for (_, ty) in module.types.iter() {
+        let parts_of = |part: Handle<Type>| parts.get(part.index()).copied().unwrap_or(u64::MAX);
+        let count = match &ty.inner {
+            TypeInner::Array { base, .. } => parts_of(*base).saturating_add(1),
+            TypeInner::Struct { members, .. } => {
+                members.iter().fold(1, |sum: u64, member| sum.saturating_add(parts_of(member.ty)))
+            }
+            _ => 1,
+        };
+        if count > MAX_TYPE_PARTS {
+            let name = ty.name.as_deref().unwrap_or("of a struct");
+            let span = text::structure(&key.source, name);
+            let message = format!(
+                "type `{name}` expected at most {MAX_TYPE_PARTS} members and members of members, found {count}"
+            );
+            return Err(at(key, span, ErrorKind::Unsupported, &message));
+        }
+        parts.push(count);
+    }
+    Ok(())
+}
+
 /// Whether the entry point, the only one, is given what a compute kernel can be given.
 pub(super) fn check_inputs(module: &Module, key: &KernelKey) -> Result<()> {
     let point = &module.entry_points[0];

@@ -51,6 +51,11 @@ pub(super) fn function(text: &str, name: &str) -> Option<Span> {
     declaration(&without_comments(text), "fn", name).map(Span::from)
 }
 
+/// Where the struct with this name is declared.
+pub(super) fn structure(text: &str, name: &str) -> Option<Span> {
+    declaration(&without_comments(text), "struct", name).map(Span::from)
+}
+
 /// Where `@workgroup_size` of an entry point is.
 pub(super) fn workgroup_size(text: &str, entry: &str) -> Option<Span> {
     let clean = without_comments(text);
