@@ -452,3 +452,28 @@ events! {
     };
     FollowNotANumber: |state, site, local, trace, byte| state.see_not_a_number(site, local, trace as u32, byte, false);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where invocations run in turns, what one has not written takes the place of what the one before had.
+    #[test]
+    fn invocations_in_turns_have_one_place() {
+        for (in_turns, places) in [(true, 1), (false, 1000)] {
+            let watched = Watched {
+                kernel: "k".into(),
+                workgroup_size: [1000, 1, 1],
+                workgroups: [1, 1, 1],
+                zero_workgroup: true,
+            };
+            let mut sanitizer = Sanitizer::new(watched, &Vec::new().into(), in_turns);
+            for local in 0..1000 {
+                sanitizer.own(local, 0, 9).fill(true);
+                sanitizer.own(local, 4, 2).fill(false);
+                assert!(sanitizer.own(local, 4, 2) == [false; 2] && sanitizer.own(local, 6, 3) == [true; 3]);
+            }
+            assert_eq!(sanitizer.unwritten.len(), places);
+        }
+    }
+}
