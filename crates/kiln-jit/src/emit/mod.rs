@@ -188,7 +188,7 @@ pub(crate) struct Emitted {
 /// Statements and expressions that a program may become, functions counted where they are called.
 pub(crate) const MAX_EMITTED: usize = 200_000;
 /// Instructions of Cranelift that a program may become: some statements are hundreds of them, and all are in memory at once.
-pub(crate) const MAX_INSTRUCTIONS: usize = 1_000_000;
+const MAX_INSTRUCTIONS: usize = 1_000_000;
 /// The most scalars of a variable in registers: more of them are spilled in any case, and moved in and out of them at each barrier.
 const MAX_REGISTER_SCALARS: u32 = 64;
 /// Registers of variables times blocks: what Cranelift looks at to find out which value each of them has where.
@@ -373,7 +373,7 @@ impl<'m> Emitter<'m, '_> {
     /// Gives a variable of an invocation its home, in memory as well where it outlives a region.
     fn declare(&mut self, variable: Variable, inner: &TypeInner, span: Span, outlives: bool) -> Result<()> {
         let is_wide = leaf_count(self.module, inner).is_some_and(|count| count > MAX_REGISTER_SCALARS);
-        let in_memory = is_wide || self.is_large(inner) || self.analysis.indexed.contains(&variable);
+        let in_memory = is_wide || self.analysis.indexed.contains(&variable);
         let varies = self.analysis.is_varying(variable);
         let kinds: Vec<Kind> = if in_memory {
             let count = leaf_count(self.module, inner).unwrap_or(u32::MAX);
