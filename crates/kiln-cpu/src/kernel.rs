@@ -170,13 +170,7 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
     }
     let values = dispatch.values().iter();
     bound.extend(values.map(|value| Bound { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }));
-    // The launch saw to both; code that trusts them wants to be sure.
-    let is_wrong = |bound: &&Bound| bound.bytes > MAX_BOUND_BYTES || !(bound.data as usize).is_multiple_of(4);
-    if let Some(Bound { data, bytes }) = bound.iter().find(is_wrong) {
-        let wants = format!("at most {MAX_BOUND_BYTES} bytes at a multiple of four");
-        let message = format!("kernel `{name}` expected {wants} for each argument, found {bytes} at {data:?}");
-        return Err(Error::new(ErrorKind::Internal, message));
-    }
+    check_bound(dispatch, &bound)?;
 
     let workgroups = dispatch.workgroups();
     let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
@@ -218,6 +212,29 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
         lock(&scratches).push(scratch);
     })?;
     if faulted.into_inner() { Err(fault(name)) } else { Ok(!stopped.into_inner()) }
+}
+
+/// Whether everything that is bound is what the code takes it for, in its order. The launch saw to that; code that trusts it wants to be sure.
+fn check_bound(dispatch: &Dispatch, bound: &[Bound]) -> Result<()> {
+    let bindings = &dispatch.kernel().reflection().bindings;
+    let places = |wants_buffers: bool| {
+        let places = bindings.iter().enumerate().filter(move |(_, binding)| binding.kind.is_buffer() == wants_buffers);
+        places.map(|(place, binding)| (place as u32, binding.min_bytes))
+    };
+    let wanted: Vec<(u32, u64)> = places(true).chain(places(false)).collect();
+    let slots = dispatch.buffers().iter().map(|bound| bound.slot).chain(dispatch.values().iter().map(|it| it.slot));
+    let is_right = |((slot, min_bytes), bound): (&(u32, u64), &Bound), found: u32| {
+        let is_long = (*min_bytes..=MAX_BOUND_BYTES).contains(&bound.bytes);
+        *slot == found && is_long && (bound.data as usize).is_multiple_of(4)
+    };
+    let all_right = wanted.iter().zip(bound).zip(slots).all(|(pair, slot)| is_right(pair, slot));
+    if wanted.len() == bound.len() && all_right {
+        return Ok(());
+    }
+    let found: Vec<u64> = bound.iter().map(|bound| bound.bytes).collect();
+    let wants = format!("arguments of at least these bytes, at multiples of four: {wanted:?}");
+    let message = format!("kernel `{}` expected {wants}; found {found:?}", dispatch.kernel().name());
+    Err(Error::new(ErrorKind::Internal, message))
 }
 
 fn fault(name: &str) -> Error {

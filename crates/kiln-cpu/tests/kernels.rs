@@ -6,6 +6,7 @@ use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::ErrorKind;
 use kiln_runtime::{
     Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Optimisation, Origin, Program,
+    Value,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -558,4 +559,25 @@ fn memory_of_code_is_not_writable() {
     assert!(maps.lines().any(|line| line.contains(" r-xp ") && line.ends_with(" 0 ")), "{maps}");
     assert!(!maps.lines().any(|line| line.contains(" rwx")), "{maps}");
     drop(kernel);
+}
+
+/// A grid above the limit of an axis is one more value that the runtime gives: behind those of the kernel, whatever their numbers are.
+#[test]
+fn values_of_wide_grids_are_in_their_places() {
+    let text = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @group(4294967295u) @binding(4294967295u) var<uniform> u: vec2<u32>;
+        @group(4294967295u) @binding(0) var<uniform> v: array<vec4<u32>, 64>;
+        @compute @workgroup_size(1) fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>) {
+            if (g.x >= 69872u) { y[g.x - 69872u] = v[(g.x - 69872u) / 2u].x + u.y * g.x + n.x; }
+        }";
+    for device in devices() {
+        let kernel = device.kernel(KernelSource::wgsl(text)).unwrap();
+        let mut y = device.buffer_from(&[0u32; 128]).unwrap();
+        let v: Vec<u32> = (0..256).map(|i| i * 1000).collect();
+        let launch =
+            kernel.launch().bind("y", &mut y).value("u", Value::slice(&[5u32, 7])).value("v", Value::slice(&v));
+        launch.grid(Grid::workgroups([70_000, 1, 1])).submit().unwrap();
+        let expected: Vec<u32> = (0..128).map(|i| i / 2 * 4000 + 7 * (69_872 + i) + 70_000).collect();
+        assert_eq!(y.read().unwrap(), expected);
+    }
 }

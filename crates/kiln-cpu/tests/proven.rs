@@ -163,6 +163,17 @@ fn pointers_across_barriers() {
         let q = &y[7u - i]; workgroupBarrier(); *q = *p + own[i % 5u][(i + 1u) % 3u];",
         |i| 7 - i,
     );
+    // Members of the last element of the last row.
+    for space in ["var<workgroup>", "var<private>"] {
+        check(
+            &format!(
+                "let k = n - 999999u; let p = &rows[k][i & 3u].b; workgroupBarrier(); if (i < 4u) {{ *p = i + 1u; }} workgroupBarrier();
+                y[i] = rows[1][i & 3u].b * 10u + rows[1][i & 3u].a; }}
+                struct S {{ a: u32, b: u32 }} {space} rows: array<array<S, 4>, 2>; fn nothing() {{"
+            ),
+            if space == "var<workgroup>" { |i| ((i & 3) + 1) * 10 } else { |i| if i < 4 { (i + 1) * 10 } else { 0 } },
+        );
+    }
     check(
         "var own: array<vec4<u32>, 3>; f(&own, i); y[i] = own[i % 3u][i % 4u]; }
         fn f(own: ptr<function, array<vec4<u32>, 3>>, i: u32) {

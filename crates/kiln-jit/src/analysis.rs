@@ -127,7 +127,7 @@ impl<'m> Analysis<'m> {
         while std::mem::take(&mut analysis.changed) && !analysis.is_given_up {
             analysis.visit(0, &point.function.body, Flow::default(), &mut Vec::new());
             rounds += 1;
-            analysis.is_given_up = analysis.changed && rounds == MAX_ROUNDS;
+            analysis.is_given_up = analysis.is_vector && analysis.changed && rounds == MAX_ROUNDS;
         }
         analysis
     }

@@ -87,13 +87,17 @@ impl Emitter<'_, '_> {
 
     /// An offset that comes out of memory, as far as it leads at most: what keeps accesses inside is never a number that somebody wrote.
     fn within(&mut self, pointer: &Pointer, moved: Number, span: Span) -> Result<Number> {
-        let size = match (pointer.index.map(|index| (index.length, index.stride)), pointer.base) {
-            (Some((Length::Known(length), stride)), _) => length.checked_mul(stride),
-            (Some((Length::Bound { .. }, _)), _) => None,
-            (None, Base::Variable(_)) => leaf_count(self.module, &pointer.inner),
-            (None, _) => pointer.inner.try_size(self.module.to_ctx()),
+        let size = match pointer.base {
+            Base::Variable(_) => leaf_count(self.module, &pointer.inner),
+            _ => pointer.inner.try_size(self.module.to_ctx()),
         };
-        let end = size.and_then(|size| size.checked_add(pointer.offset));
+        // Of the last element, where an index follows; the offset is that of a member in it, too.
+        let last = match pointer.index.map(|index| (index.length, index.stride)) {
+            Some((Length::Known(length), stride)) => length.saturating_sub(1).checked_mul(stride),
+            Some((Length::Bound { .. }, _)) => None,
+            None => Some(0),
+        };
+        let end = size.zip(last).and_then(|(size, last)| size.checked_add(last)?.checked_add(pointer.offset));
         let end = end.ok_or_else(|| Refusal::new(span, "expected a pointer into what has a known size"))?;
         let all = match pointer.base {
             Base::Variable(variable) => self.i32(self.homes[&variable].kinds.len() as i32),
@@ -103,7 +107,9 @@ impl Emitter<'_, '_> {
                 self.b.ins().ireduce(types::I32, bytes)
             }
         };
-        let most = self.b.ins().iadd_imm_s(all, -i64::from(end));
+        let end = self.i32(end.cast_signed());
+        let all = self.b.ins().umax(all, end);
+        let most = self.b.ins().isub(all, end);
         Ok(self.map2(Kind::U32, moved, Number::same(Kind::U32, most), |e, x, y| e.b.ins().umin(x, y)))
     }
 

@@ -130,11 +130,7 @@ impl Emitter<'_, '_> {
 
     /// The scalars of elements that begin so many bytes apart.
     fn load_rows(&mut self, address: Value, found: &[Leaf], stride: i32) -> Vec<Number> {
-        if let [a, b, c, d] = found
-            && stride == 16
-            && found.iter().all(|leaf| leaf.kind.bytes() == 4)
-            && [a, b, c, d].iter().enumerate().all(|(place, leaf)| leaf.offset == 4 * place as u32)
-        {
+        if are_fours(found, stride) {
             return self.load_fours(address, found);
         }
         if found.iter().any(|leaf| leaf.kind.bytes().cast_signed() != stride) {
@@ -341,7 +337,7 @@ impl Emitter<'_, '_> {
     }
 
     fn store_rows(&mut self, address: Value, found: &[Leaf], values: &[Number], stride: i32) {
-        if stride == 16 && found.len() == 4 && found.iter().all(|leaf| leaf.kind.bytes() == 4) {
+        if are_fours(found, stride) {
             return self.store_fours(address, values);
         }
         for (leaf, number) in found.iter().zip(values) {
@@ -438,6 +434,12 @@ impl Emitter<'_, '_> {
         let value = self.lane(number, 0);
         self.store_scalar(address, leaf, value, true);
     }
+}
+
+/// Whether elements so many bytes apart are vectors of four words, and nothing else.
+fn are_fours(found: &[Leaf], stride: i32) -> bool {
+    let is_word = |(place, leaf): (usize, &Leaf)| leaf.kind.bytes() == 4 && leaf.offset == 4 * place as u32;
+    stride == 16 && found.len() == 4 && found.iter().enumerate().all(is_word)
 }
 
 /// For casts between registers of different lanes.

@@ -10,9 +10,14 @@ use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ResourceBind
 /// A variable that a caller gives, and the number that it has in the source.
 pub(super) type Numbered = (Handle<GlobalVariable>, ResourceBinding);
 
-/// Puts the buffers that the kernel uses into group 0 and its values into group 1, in the order of the source's numbers.
-/// Returns the bindings with the numbers that they had.
-pub(super) fn number(module: &mut Module, info: &ModuleInfo, key: &KernelKey) -> Result<Vec<Numbered>> {
+/// Puts the buffers that the kernel uses into group 0 and its values into group 1, in the order of the source's numbers. The grid that the
+/// runtime gives is behind all others, so that their indices are those without it. Returns the bindings with the numbers that they had.
+pub(super) fn number(
+    module: &mut Module,
+    info: &ModuleInfo,
+    grid: Option<Handle<GlobalVariable>>,
+    key: &KernelKey,
+) -> Result<Vec<Numbered>> {
     let entry = info.get_entry_point(0);
     let mut bindings = Vec::new();
     for (handle, variable) in module.global_variables.iter() {
@@ -33,7 +38,7 @@ pub(super) fn number(module: &mut Module, info: &ModuleInfo, key: &KernelKey) ->
             }
         }
     }
-    bindings.sort_by_key(|(_, number)| (number.group, number.binding));
+    bindings.sort_by_key(|(handle, number)| (Some(*handle) == grid, number.group, number.binding));
     for (_, variable) in module.global_variables.iter_mut() {
         // Unused variables keep away from the numbers in use.
         variable.binding = variable.binding.map(|_| ResourceBinding { group: 2, binding: 0 });

@@ -45,7 +45,7 @@ impl Program {
         }
         let grid = if key.wide_grid { Some(wide::widen(&mut module)?) } else { None };
         let info = validate(&module, device, key)?;
-        let numbered = bindings::number(&mut module, &info, key)?;
+        let numbered = bindings::number(&mut module, &info, grid, key)?;
         let reflection = reflect(&module, &info, &numbered, grid);
         refusal::check_limits(&module, &info, &reflection, device, key)?;
         Ok(Self { module, info, reflection, key: key.clone() })

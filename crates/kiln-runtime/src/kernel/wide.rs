@@ -11,6 +11,7 @@ use naga::{
     GlobalVariable, Handle, Literal, Module, ResourceBinding, Scalar, Span, Statement, SwizzleComponent, Type,
     TypeInner, VectorSize,
 };
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 
 /// The uniform that holds the first workgroup of the part, then the workgroups of the whole grid.
@@ -57,13 +58,13 @@ fn add_variable(module: &mut Module) -> Handle<GlobalVariable> {
     let size = ArraySize::Constant(NonZeroU32::MIN.saturating_add(1));
     let pair = TypeInner::Array { base: four, size, stride: 16 };
     let pair = module.types.insert(Type { name: None, inner: pair }, Span::UNDEFINED);
-    let taken = module.global_variables.iter().filter_map(|(_, variable)| variable.binding);
-    // Behind all others, so that the indices of the others stay what they are.
-    let group = taken.map(|binding| binding.group).max().map_or(0, |group| group.saturating_add(1));
+    // Any number that nobody has: where it stands among the others is not decided by it.
+    let taken: HashSet<u32> = module.global_variables.iter().filter_map(|(_, it)| Some(it.binding?.binding)).collect();
+    let number = (0..=u32::MAX).find(|number| !taken.contains(number)).unwrap_or_default();
     let variable = GlobalVariable {
         name: Some(VARIABLE.to_string()),
         space: AddressSpace::Uniform,
-        binding: Some(ResourceBinding { group, binding: 0 }),
+        binding: Some(ResourceBinding { group: 0, binding: number }),
         ty: pair,
         init: None,
         memory_decorations: naga::MemoryDecorations::empty(),
