@@ -23,6 +23,8 @@ const AUDIT: bool = cfg!(debug_assertions);
 const MIN_PARALLEL_INVOCATIONS: u64 = 1024;
 /// Parts of a dispatch for each thread, so that one which comes late still finds some.
 const PARTS_PER_THREAD: u64 = 8;
+/// The most parts: their number times that of the work-groups of a dispatch is a number of 64 bits.
+const MAX_PARTS: u64 = 1 << 14;
 
 /// What a [`RawKernel`] of the CPU device holds.
 #[derive(Debug)]
@@ -185,7 +187,7 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
     let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
         1
     } else {
-        groups.min(threads.count() as u64 * PARTS_PER_THREAD)
+        groups.min((threads.count() as u64).saturating_mul(PARTS_PER_THREAD)).min(MAX_PARTS)
     };
     let shared = Shared(&given);
     // One for each thread at most, whatever the number of parts.

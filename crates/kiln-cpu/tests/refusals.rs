@@ -301,7 +301,22 @@ fn types_of_types_have_an_end() {
     for depth in [12, 26] {
         let error = kernel(depth).unwrap_err();
         assert_eq!(error.kind(), Unsupported, "{error}");
-        assert!(error.to_string().contains("types.wgsl:12:1: type `S11` expected at most 4096"), "{error}");
+        let wanted =
+            "types.wgsl:12:1: type `S11` expected at most 4096 members of members, 32 deep, found 8191, 13 deep";
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+    // One inside of the other, and no more of them.
+    let kernel = |depth: usize| {
+        let structs: String = (1..depth).map(|k| format!("struct S{k} {{ a: S{} }}\n", k - 1)).collect();
+        let bound = format!("@group(0) @binding(0) var<storage, read_write> s: S{};", depth - 1);
+        let main = "@compute @workgroup_size(1) fn main() { let all = s; s = all; }";
+        device
+            .kernel(KernelSource::wgsl(format!("struct S0 {{ a: u32 }}\n{structs}{bound}\n{main}")).named("deep.wgsl"))
+    };
+    kernel(31).unwrap();
+    for depth in [32, 1900] {
+        let error = kernel(depth).unwrap_err().to_string();
+        assert!(error.contains("deep.wgsl:32:1: type `S31` expected at most 4096"), "{error}");
     }
 }
 

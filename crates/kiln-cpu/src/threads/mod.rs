@@ -14,6 +14,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+/// The stack of a worker: four times what a kernel may have of it.
+const STACK_BYTES: usize = 2 << 20;
+
 /// A set of threads for parallel loops. The caller of a loop takes part in it, so `n` threads are `n - 1` workers.
 ///
 /// Workers start at the first loop that has a use for them. After a loop they look for the next one for some hundreds of
@@ -168,7 +171,9 @@ impl<T> Start<T> {
 fn start(workers: usize, shared: &Arc<Shared>) -> Vec<JoinHandle<()>> {
     let start_one = |index| {
         let shared = Arc::clone(shared);
-        Builder::new().name(format!("kiln-cpu-{index}")).spawn(move || shared.serve())
+        // What kernels may have of a stack does not depend on the environment.
+        let builder = Builder::new().name(format!("kiln-cpu-{index}")).stack_size(STACK_BYTES);
+        builder.spawn(move || shared.serve())
     };
     (1..=workers).map_while(|index| start_one(index).ok()).collect()
 }

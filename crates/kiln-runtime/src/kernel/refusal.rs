@@ -98,31 +98,31 @@ fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
         }
 }
 
-/// The most parts of a type. Whoever looks at a type looks at all of them.
+/// The most parts of a type, and how many may be inside of each other. Whoever looks at a type looks at all of them, and is as deep in itself;
+/// what is stored of them is read back by a parser with a limit of its own.
 const MAX_TYPE_PARTS: u64 = 4096;
+const MAX_TYPE_DEPTH: u64 = 32;
 
 /// Whether types have few parts: in a struct of two of another one, and so on, they double each time.
 pub(super) fn check_types(module: &Module, key: &KernelKey) -> Result<()> {
-    // By their handles: what a type is made of comes before it.
-    let mut parts: Vec<u64> = Vec::with_capacity(module.types.len());
+    // Parts and depth by their handles: what a type is made of comes before it.
+    let mut known: Vec<(u64, u64)> = Vec::with_capacity(module.types.len());
     for (_, ty) in module.types.iter() {
-        let parts_of = |part: Handle<Type>| parts.get(part.index()).copied().unwrap_or(u64::MAX);
-        let count = match &ty.inner {
-            TypeInner::Array { base, .. } => parts_of(*base).saturating_add(1),
-            TypeInner::Struct { members, .. } => {
-                members.iter().fold(1, |sum: u64, member| sum.saturating_add(parts_of(member.ty)))
-            }
-            _ => 1,
+        let of = |part: Handle<Type>| known.get(part.index()).copied().unwrap_or((u64::MAX, u64::MAX));
+        let inside: Vec<Handle<Type>> = match &ty.inner {
+            TypeInner::Array { base, .. } => vec![*base],
+            TypeInner::Struct { members, .. } => members.iter().map(|member| member.ty).collect(),
+            _ => Vec::new(),
         };
-        if count > MAX_TYPE_PARTS {
-            let name = ty.name.as_deref().unwrap_or("of a struct");
-            let span = text::structure(&key.source, name);
-            let message = format!(
-                "type `{name}` expected at most {MAX_TYPE_PARTS} members and members of members, found {count}"
-            );
-            return Err(at(key, span, ErrorKind::Unsupported, &message));
+        let parts = inside.iter().fold(1, |sum: u64, part| sum.saturating_add(of(*part).0));
+        let depth = inside.iter().map(|part| of(*part).1).max().unwrap_or(0).saturating_add(1);
+        if parts > MAX_TYPE_PARTS || depth > MAX_TYPE_DEPTH {
+            let name = ty.name.as_deref().unwrap_or("array");
+            let limits = format!("at most {MAX_TYPE_PARTS} members of members, {MAX_TYPE_DEPTH} deep");
+            let message = format!("type `{name}` expected {limits}, found {parts}, {depth} deep");
+            return Err(at(key, text::structure(&key.source, name), ErrorKind::Unsupported, &message));
         }
-        parts.push(count);
+        known.push((parts, depth));
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ pub(crate) struct Block<M: RawMemory + ?Sized> {
     pub(crate) bytes: u64,
     /// Where the block is. Whoever touches the bytes holds this lock, whoever moves the block holds it for writing.
     pub(crate) place: RwLock<Place>,
-    /// Handles that users hold; zero while the block is free.
-    handles: AtomicU32,
+    /// Handles that users hold; zero while the block is free. Of 64 bits: nobody forgets so many of them that it begins anew.
+    handles: AtomicU64,
     pub(crate) requested: AtomicU64,
     pub(crate) label: AtomicU32,
     /// The newest submission that touches the block; zero where none does.
@@ -55,7 +55,7 @@ impl<M: RawMemory + ?Sized> Block<M> {
             class,
             bytes,
             place: RwLock::new(place),
-            handles: AtomicU32::new(0),
+            handles: AtomicU64::new(0),
             requested: AtomicU64::new(0),
             label: AtomicU32::new(0),
             last_use: AtomicU64::new(0),

@@ -127,7 +127,7 @@ fn the_hash_of_a_fixed_key_stays() {
     // What differs from system to system and from release to release is set to fixed values in the byte form.
     let mut text = String::from_utf8(bytes).unwrap();
     for (field, value) in [
-        ("kiln_version", concat!(env!("CARGO_PKG_VERSION"), " program 3")),
+        ("kiln_version", concat!(env!("CARGO_PKG_VERSION"), " program 4")),
         ("os", std::env::consts::OS),
         ("arch", std::env::consts::ARCH),
     ] {
