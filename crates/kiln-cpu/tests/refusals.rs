@@ -282,7 +282,7 @@ fn programs_of_many_instructions() {
         assert!(error.to_string().contains(line) && error.to_string().contains(message), "{error}");
     };
     refused("let m# = all[l + #u]; ", "all[l] += m#; ", 3000, "wide.wgsl:3:", "at most 1000000 instructions");
-    refused("let m# = max(vec4(f32(l)), vec4(#.5)); ", "sum += m#; ", 6000, "wide.wgsl", "524288 bytes of stack");
+    refused("let m# = max(vec4(f32(l)), vec4(#.5)); ", "sum += m#; ", 6000, "wide.wgsl:3:", "524288 bytes of stack");
 }
 
 /// A struct of two of the struct before, and so on: each doubles what has to be looked at, of a text that grows by a line.

@@ -167,18 +167,21 @@ impl Compiler {
         let mut builders = FunctionBuilderContext::new();
         let builder = FunctionBuilder::new(&mut context.func, &mut builders);
         let emitted = emit::emit(builder, (module, info), &options, prove, isa)?;
+        // What is wrong with the program as a whole is told where it begins.
+        let spans = module.entry_points[0].function.body.span_iter().map(|(_, span)| *span);
+        let begin = spans.into_iter().find(Span::is_defined).unwrap_or_default();
         let is_large = context.func.dfg.num_insts() > MAX_OPTIMISED_INSTRUCTIONS;
         let isa = if is_large { &*self.in_one_pass } else { isa };
-        let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
-            Refusal::new(Span::UNDEFINED, format!("expected code of Cranelift, found: {}", error.inner))
-        })?;
+        let compiled = context
+            .compile(isa, &mut ControlPlane::default())
+            .map_err(|error| Refusal::new(begin, format!("expected code of Cranelift, found: {}", error.inner)))?;
         let stack_bytes = compiled.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset);
         if stack_bytes > MAX_STACK_BYTES {
             let wanted = format!("expected values that fit into registers and {MAX_STACK_BYTES} bytes of stack");
-            return Err(Refusal::new(Span::UNDEFINED, format!("{wanted}, found {stack_bytes} bytes")));
+            return Err(Refusal::new(begin, format!("{wanted}, found {stack_bytes} bytes")));
         }
         if !compiled.buffer.relocs().is_empty() {
-            return Err(Refusal::new(Span::UNDEFINED, "expected code without relocations, found some"));
+            return Err(Refusal::new(begin, "expected code without relocations, found some"));
         }
         Ok(Compiled::new(compiled.code_buffer(), emitted))
     }
