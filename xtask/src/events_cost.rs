@@ -20,7 +20,7 @@ const RUNS: u32 = 4;
 
 /// Builds both forms, or takes those that the last call built, and compares.
 pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
-    let build = ["build", "--release", "--package", "kiln-cli"];
+    let build = ["build", "--release", "--package", "kiln-command"];
     let folder = root.join("target/events-cost");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let keep = |name: &str| {

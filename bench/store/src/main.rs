@@ -1,4 +1,4 @@
-//! The disk store of `kiln-cache` beside `cacache`, `redb` and SQLite: put and get at several sizes, cold open, what is
+//! The disk store of `kiln-resource-cache` beside `cacache`, `redb` and SQLite: put and get at several sizes, cold open, what is
 //! left after `kill -9`, and several processes at once. Every payload that is read is compared with what was put.
 //!
 //! `cargo run --release --manifest-path bench/store/Cargo.toml -- [sizes] [kill] [processes] [names of stores]`

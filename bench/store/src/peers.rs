@@ -3,7 +3,7 @@
 //! `redb` and SQLite do not checksum values, so a BLAKE3 checksum goes with each, as the others have one. No peer records
 //! use or keeps to a limit by itself; Kiln's store does both in the numbers shown.
 
-use kiln_cache::store::{DiskStore, Lookup, PutOutcome, StoreOptions};
+use kiln_resource_cache::store::{DiskStore, Lookup, PutOutcome, StoreOptions};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
 use rusqlite::{Connection, OptionalExtension};
 use std::error::Error;

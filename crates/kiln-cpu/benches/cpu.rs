@@ -7,7 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
 use kiln_cpu::{CpuOptions, Threads};
-use kiln_runtime::{Buffer, Device, PoolConfig, PoolOptions};
+use kiln_device::{Buffer, Device, PoolConfig, PoolOptions};
 use memmap2::MmapMut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -6,11 +6,11 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
 use kiln_cpu::CpuOptions;
+use kiln_device::{Buffer, Captured, Device};
 use kiln_ir::graph::{Graph, Node, Op, Reduce, TensorType};
 use kiln_ir::op::ElementOp;
 use kiln_ir::plan::{Place, Plan, Target};
 use kiln_ir::{DType, Layout, Shape, op};
-use kiln_runtime::{Buffer, Captured, Device};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;

@@ -5,11 +5,11 @@ use crate::kernel::Kernels;
 use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::native::Laps;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
-use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{
+use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
+use kiln_device::{
     Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
 };
+use kiln_ir::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,7 +113,7 @@ impl CpuDevice {
     fn execute(&self, command: &Command, laps: Option<&mut Laps>) -> Result<()> {
         match command {
             Command::Copy { from, to, .. } => {
-                let (from, mut to) = kiln_runtime::access_pair(from, to);
+                let (from, mut to) = kiln_device::access_pair(from, to);
                 self.copy(bytes_of(&from.region())?, bytes_of_mut(&mut to.region_mut())?)
             }
             Command::Zero { buffer } => {
@@ -282,10 +282,10 @@ impl RawMemory for CpuDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_runtime::{CommandList, Device};
+    use kiln_device::{CommandList, Device};
     use std::sync::Arc;
 
-    /// R4.6: nothing that should have been written by the thread that panicked is ever read as if it had been.
+    /// Nothing that should have been written by the thread that panicked is ever read as if it had been.
     #[test]
     fn a_panic_in_a_thread_ends_the_device_for_good() {
         let api = Arc::new(CpuDevice::new(&CpuOptions::new().threads(2)).unwrap());

@@ -2,7 +2,7 @@
 
 use crate::SimdLevel;
 use crate::kernel::Kernels;
-use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
+use kiln_device::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 use std::env::consts::{ARCH, OS};
 
 /// What a device says about kernels in WGSL, where it runs some.
@@ -24,7 +24,7 @@ const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, kernels: &Kernels) -> DeviceInfo {
     let kernels = kernels.describe();
     let name = model().unwrap_or_else(|| ARCH.into());
-    let total_bytes = kiln_runtime::memory_bytes();
+    let total_bytes = kiln_device::memory_bytes();
     let driver_version = env!("CARGO_PKG_VERSION");
     DeviceInfo {
         id: "cpu".into(),
@@ -102,7 +102,7 @@ fn one_line(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// R4.1: the launch refuses what kernels cannot take. Where none run, there is nothing that they cannot.
+    /// The launch refuses what kernels cannot take. Where none run, there is nothing that they cannot.
     #[test]
     fn limits_of_kernels_are_those_of_their_compiler() {
         let kernels = KernelInfo { compiler: String::new(), subgroup_size: 8, max_binding_bytes: 1 << 31 };

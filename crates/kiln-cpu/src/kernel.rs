@@ -4,11 +4,11 @@ use crate::identity::KernelInfo;
 use crate::map::{bytes_of, bytes_of_mut};
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
-use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
-use kiln_runtime::{
+use kiln_device::{
     Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, Program, RawKernel, RuntimeChecks,
 };
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -267,7 +267,7 @@ unsafe impl Sync for Shared<'_> {}
 mod tests {
     use super::*;
 
-    /// R2.2: the version in the key is the one that is built in.
+    /// The version in the key is the one that is built in.
     #[test]
     fn the_version_is_that_of_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Owns the CPU as a [device](CpuDevice): memory that goes back to the system when it is freed, the [threads](Threads) that run
 //! kernels, and [plans](NativeProgram) made ready for its vector instructions. Refuses tensors, planning, and pooling, which is
-//! `kiln-runtime`'s.
+//! `kiln-device`'s.
 //!
 //! Types to know: [`CpuOptions`] for [`open`], [`NativeProgram`] from [`program`], [`Threads`] for parallel loops.
 //!
@@ -49,7 +49,7 @@ pub use threads::Threads;
 pub use {
     device::CpuDevice,
     identity::NATIVE_DRIVER,
-    kiln_runtime::HostAccess,
+    kiln_device::HostAccess,
     native::NativeProgram,
     open::{info, open, program, runs_plans, simd_level},
     options::CpuOptions,

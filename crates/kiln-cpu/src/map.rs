@@ -1,7 +1,7 @@
 //! Raw blocks of the CPU device: anonymous memory maps, which the system gets back when they are dropped.
 
+use kiln_device::memory::{RawBlock, Region, RegionMut};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::memory::{RawBlock, Region, RegionMut};
 use memmap2::{MmapMut, MmapRaw};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// R3.7: a request that can never fit is another error than one that does not fit now.
+    /// A request that can never fit is another error than one that does not fit now.
     #[test]
     fn too_large_and_out_of_memory_are_told_apart() {
         let kind = |bytes, max| Map::new(bytes, max, &Arc::default()).err().map(|error| error.kind());

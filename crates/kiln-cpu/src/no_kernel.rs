@@ -2,8 +2,8 @@
 
 use crate::identity::KernelInfo;
 use crate::{SimdLevel, Threads};
+use kiln_device::{Artifact, Dispatch, Loaded, Program};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Artifact, Dispatch, Loaded, Program};
 use std::time::Duration;
 
 /// As in a build with the compiler.

@@ -3,9 +3,9 @@
 use crate::device::CpuDevice;
 use crate::kernel::Kernels;
 use crate::{CpuOptions, NativeProgram, SimdLevel, identity};
+use kiln_device::{Device, DeviceInfo};
 use kiln_ir::plan::Plan;
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Device, DeviceInfo};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub fn runs_plans(device: &Device) -> bool {
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
 /// use kiln_cpu::{CpuOptions, FindingKind};
-/// use kiln_runtime::KernelSource;
+/// use kiln_device::KernelSource;
 ///
 /// let device = kiln_cpu::open(CpuOptions::new().sanitized(true))?;
 /// let kernel = device.kernel(KernelSource::wgsl(
@@ -74,5 +74,5 @@ fn cpu_device(device: &Device) -> Option<&CpuDevice> {
 /// What [`open`] would give with default options, without opening anything.
 pub fn info() -> DeviceInfo {
     let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
-    identity::describe(kiln_runtime::cores(), simd, usage, &Kernels::new(simd, false))
+    identity::describe(kiln_device::cores(), simd, usage, &Kernels::new(simd, false))
 }

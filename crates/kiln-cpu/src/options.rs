@@ -1,7 +1,7 @@
 //! How the CPU device is opened.
 
+use kiln_device::{DiskTier, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
-use kiln_runtime::{DiskTier, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use std::time::Duration;
 
 /// Settings of [`open`](crate::open).
@@ -154,7 +154,7 @@ impl CpuOptions {
         match self.threads {
             Some(0) => Err(Error::new(ErrorKind::InvalidArgument, "CPU device expected at least one thread, found 0")),
             Some(count) => Ok(count),
-            None => Ok(kiln_runtime::cores()),
+            None => Ok(kiln_device::cores()),
         }
     }
 

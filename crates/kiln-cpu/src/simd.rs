@@ -1,7 +1,7 @@
 //! Levels of vector instructions as a device sees them: which it can run, and what they are called among its features.
 
+use kiln_device::Feature;
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
-use kiln_runtime::Feature;
 
 /// What a device of this level has, lower levels included.
 pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {

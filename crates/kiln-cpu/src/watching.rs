@@ -1,9 +1,9 @@
 //! Kernels that run under the sanitizer: what is known about the launch that is under way, and what was found.
 
 use crate::kernel::CpuKernel;
+use kiln_device::{Dispatch, GridPart, LoadedKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Finding, Outcome, Run, Sanitizer, Watched};
-use kiln_runtime::{Dispatch, GridPart, LoadedKernel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of buffers that a watched dispatch may write: to know who touched them takes eighteen times as many.

@@ -1,11 +1,11 @@
-//! R4.2: every builtin function of WGSL on floats, beside a reference in `f64`, in single and half precision, in vectors of invocations
+//! Every builtin function of WGSL on floats, beside a reference in `f64`, in single and half precision, in vectors of invocations
 //! and one by one. The bounds are at most those of WGSL ("accuracy of concrete floating point expressions"), mostly far below.
 #![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use half::f16;
 use kiln_cpu::{CpuOptions, SimdLevel};
-use kiln_runtime::{Device, KernelOptions, KernelSource};
+use kiln_device::{Device, KernelOptions, KernelSource};
 
 /// Numbers that a function is asked for; whole registers, and a rest.
 const SAMPLES: usize = 4096 + 3;

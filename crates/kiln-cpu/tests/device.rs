@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kiln_cpu::{CpuDevice, CpuOptions, HostAccess, SimdLevel};
+use kiln_device::{Buffer, BufferOptions, CommandList, Device, DeviceApi, DeviceKind, Feature, RawMemory, Usage};
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Buffer, BufferOptions, CommandList, Device, DeviceApi, DeviceKind, Feature, RawMemory, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -19,7 +19,7 @@ fn pattern(len: usize, seed: u32) -> Vec<u8> {
     (0..len as u32).map(|index| ((index ^ seed).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// R4.3: both ways of the host to memory give the same bytes, and each is the way that was asked for.
+/// Both ways of the host to memory give the same bytes, and each is the way that was asked for.
 #[test]
 fn what_is_written_is_read_in_place_and_staged() {
     for (access, usage) in [(HostAccess::InPlace, Usage::Shared), (HostAccess::Staged, Usage::Storage)] {
@@ -171,7 +171,7 @@ fn numbers_of_concurrent_submissions_are_all_different_and_all_done() {
     assert_eq!(numbers, (1..=4000).collect::<Vec<_>>());
 }
 
-/// R3.8: what one device holds is no other device's, though both are the same CPU.
+/// What one device holds is no other device's, though both are the same CPU.
 #[test]
 fn two_devices_have_separate_pools() {
     let (a, b) = (open(HostAccess::InPlace), open(HostAccess::InPlace));
@@ -189,7 +189,6 @@ fn two_devices_have_separate_pools() {
     assert_eq!(a.submit(commands).unwrap_err().kind(), ErrorKind::InvalidArgument, "a buffer of another device");
 }
 
-/// R3.7
 #[test]
 fn a_buffer_that_can_never_fit_is_too_large() {
     let device = open(HostAccess::InPlace);
@@ -201,7 +200,6 @@ fn a_buffer_that_can_never_fit_is_too_large() {
     assert_eq!(api.allocate(u64::MAX, Usage::Shared).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// R4.1
 #[test]
 fn info_tells_what_open_gives() {
     let (info, device) = (kiln_cpu::info(), kiln_cpu::open(CpuOptions::new()).unwrap());
@@ -237,7 +235,7 @@ fn kernels_need_the_feature_wgsl() {
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
     let limits = &device.info().limits;
     assert_eq!((device.info().compiler.as_deref(), limits.max_binding_bytes), (None, limits.max_buffer_bytes));
-    let source = kiln_runtime::KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+    let source = kiln_device::KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
     let error = device.kernel(source).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("it needs the feature `wgsl`"), "{error}");

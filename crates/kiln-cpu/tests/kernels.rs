@@ -1,13 +1,13 @@
-//! R2: kernels in WGSL on the CPU device, against loops in Rust.
+//! Kernels in WGSL on the CPU device, against loops in Rust.
 #![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
-use kiln_ir::ErrorKind;
-use kiln_runtime::{
+use kiln_device::{
     Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Optimisation, Origin, Program,
     Value,
 };
+use kiln_ir::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -363,7 +363,7 @@ fn an_index_of_nobody_is_not_followed() {
     }
 }
 
-/// R2.2: equal programs are equal code, so that what is stored does not depend on when it was compiled.
+/// Equal programs are equal code, so that what is stored does not depend on when it was compiled.
 #[test]
 fn code_is_the_same_every_time() {
     const PRIVATES: &str = "
@@ -382,7 +382,7 @@ fn code_is_the_same_every_time() {
     }
 }
 
-/// R4.6: a loop without end is stopped, and what it should have written is never read as if it were there.
+/// A loop without end is stopped, and what it should have written is never read as if it were there.
 #[test]
 fn a_loop_without_end_is_stopped() {
     const ENDLESS: &str = "
@@ -398,7 +398,7 @@ fn a_loop_without_end_is_stopped() {
     assert_eq!(y.read().unwrap_err().to_string(), error.to_string());
 }
 
-/// R4.6: so is what takes long without a loop, or in few rounds: work-groups that copy much.
+/// So is what takes long without a loop, or in few rounds: work-groups that copy much.
 #[test]
 fn work_without_a_loop_is_stopped_too() {
     let copies = |rounds: u32| {
@@ -440,7 +440,7 @@ fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// R2.4, R2.5: machine code from disk runs without compiling; damaged bytes are a miss, and never run. Code for other vector
+/// Machine code from disk runs without compiling; damaged bytes are a miss, and never run. Code for other vector
 /// instructions is other code.
 #[test]
 fn machine_code_is_kept_on_disk_and_checked() {
@@ -530,7 +530,7 @@ fn optimisation_changes_the_code_and_not_the_results() {
     }
 }
 
-/// R4.1: a buffer beyond what code can reach is refused by the launch, as on any other device.
+/// A buffer beyond what code can reach is refused by the launch, as on any other device.
 #[test]
 fn a_buffer_beyond_the_limit_of_bindings_is_refused() {
     let [device, _] = devices();
@@ -548,7 +548,7 @@ fn a_buffer_beyond_the_limit_of_bindings_is_refused() {
     assert!(error.to_string().contains("expected at most 2147483632 bytes, found 2147483648"), "{error}");
 }
 
-/// R2.4: code is in memory that can be executed and not be written, and no memory is both.
+/// Code is in memory that can be executed and not be written, and no memory is both.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_of_code_is_not_writable() {

@@ -1,9 +1,9 @@
-//! R2: values and variables of more scalars than there are registers for, on the CPU device.
+//! Values and variables of more scalars than there are registers for, on the CPU device.
 #![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
-use kiln_runtime::KernelSource;
+use kiln_device::KernelSource;
 
 const INVOCATIONS: usize = 24;
 const LEN: usize = 5000;

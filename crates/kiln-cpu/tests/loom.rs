@@ -1,4 +1,4 @@
-//! Model-checked threads (R4.2): every interleaving of a caller or two with a worker or two.
+//! Model-checked threads: every interleaving of a caller or two with a worker or two.
 //!
 //! Runs with `RUSTFLAGS="--cfg loom" cargo test -p kiln-cpu --release --test loom`, which `cargo xtask test` does.
 #![cfg(loom)]

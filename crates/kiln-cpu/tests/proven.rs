@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
-use kiln_runtime::{Device, Grid, KernelOptions, KernelSource, Optimisation};
+use kiln_device::{Device, Grid, KernelOptions, KernelSource, Optimisation};
 
 /// What lies around the buffer that a kernel writes.
 const CANARY: u32 = 0xdead_beef;

@@ -1,9 +1,9 @@
-//! R2.1: what the CPU device does not compile is refused with its place in the source.
+//! What the CPU device does not compile is refused with its place in the source.
 #![cfg(all(not(loom), feature = "wgsl"))]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_device::KernelSource;
 use kiln_ir::ErrorKind::{self, CompileFailed, Unsupported};
-use kiln_runtime::KernelSource;
 
 /// What comes before each program; its own lines begin with 10.
 const HEAD: &str = "enable f16; enable wgpu_cooperative_matrix;

@@ -1,10 +1,10 @@
-//! R2: a kernel stays on the stack of the thread that runs it, and in its time.
+//! A kernel stays on the stack of the thread that runs it, and in its time.
 #![cfg(all(not(loom), feature = "wgsl", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::CpuOptions;
+use kiln_device::{Grid, KernelOptions, KernelSource, Optimisation};
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Grid, KernelOptions, KernelSource, Optimisation};
 use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Threads under load (R4.2): what the model checker cannot cover, with real threads and many loops.
+//! Threads under load: what the model checker cannot cover, with real threads and many loops.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -5,8 +5,8 @@ use crate::info::{self, describe};
 use crate::options::GpuOptions;
 use crate::scope::ready;
 use crate::translate::Target;
+use kiln_device::{DeviceInfo, DeviceKind, Usage};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{DeviceInfo, DeviceKind, Usage};
 
 /// GLES and WebGPU lack what kernels need.
 const BACKENDS: wgpu::Backends = wgpu::Backends::METAL.union(wgpu::Backends::VULKAN).union(wgpu::Backends::DX12);
@@ -167,7 +167,7 @@ mod tests {
         adapter
     }
 
-    /// R4.1: real GPUs first, software last, each GPU once.
+    /// Real GPUs first, software last, each GPU once.
     #[test]
     fn order_of_invented_machines() {
         let soft = adapter("llvmpipe", Cpu, Vulkan, (0x10005, 0));

@@ -1,7 +1,7 @@
 //! Arguments of calls that naga does not write.
 
+use kiln_device::Program;
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::Program;
 use naga::{Block, Expression, Function, Module, Span, Statement, TypeInner};
 
 /// Refuses a pointer to a part of a variable as an argument: naga validates it, and panics where it writes SPIR-V.

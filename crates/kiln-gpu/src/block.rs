@@ -2,9 +2,9 @@
 
 use crate::scope::{catch, convert};
 use crate::timeline::Timeline;
+use kiln_device::Usage;
+use kiln_device::memory::RawBlock;
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::Usage;
-use kiln_runtime::memory::RawBlock;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use std::cell::Cell;
 use std::ops::Deref;

@@ -1,7 +1,7 @@
 //! How much memory an adapter has, and how much of it a pool may reserve by default.
 
 use crate::options::shares_memory;
-use kiln_runtime::DeviceKind;
+use kiln_device::DeviceKind;
 
 /// What a pool may reserve where neither driver nor system tells how much there is.
 const UNKNOWN_BUDGET_BYTES: u64 = 1 << 30;
@@ -19,7 +19,7 @@ impl Capacity {
     /// What drivers call their own does not count in the first case: llvmpipe always says 2 GiB, an integrated GPU often
     /// names the few MiB that the firmware set aside.
     pub(crate) fn of(adapter: &wgpu::Adapter, kind: DeviceKind) -> Self {
-        let total_bytes = if shares_memory(kind) { kiln_runtime::memory_bytes() } else { device_local_bytes(adapter) };
+        let total_bytes = if shares_memory(kind) { kiln_device::memory_bytes() } else { device_local_bytes(adapter) };
         Self { total_bytes, budget_bytes: budget(total_bytes, shares_memory(kind)) }
     }
 }
@@ -93,6 +93,6 @@ mod tests {
 
     #[test]
     fn the_system_tells_its_memory() {
-        assert!(kiln_runtime::memory_bytes().is_some_and(|bytes| bytes > 64 << 20));
+        assert!(kiln_device::memory_bytes().is_some_and(|bytes| bytes > 64 << 20));
     }
 }

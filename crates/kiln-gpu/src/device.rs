@@ -13,11 +13,11 @@ use crate::steps;
 use crate::timeline::Timeline;
 use crate::translate::Target;
 use crate::values::Pages;
-use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::memory::{MemoryProperties, RawBlock, Region, RegionMut};
-use kiln_runtime::{
+use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
+use kiln_device::{
     Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, Program, RawMemory, Recorder, Usage,
 };
+use kiln_ir::{Error, ErrorKind, Result};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Waker;

@@ -2,7 +2,7 @@
 
 use crate::capacity::Capacity;
 use crate::options::kiln_features;
-use kiln_runtime::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
+use kiln_device::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 
 /// Describes adapter number `index` as it is when opened with `features` and `limits`.
 pub(crate) fn describe(
@@ -116,7 +116,7 @@ mod tests {
         adapter
     }
 
-    /// R2.2 begins here: what can change the code changes the fingerprint.
+    /// Everything that can change the code changes the fingerprint.
     #[test]
     fn every_field_counts_in_the_fingerprint() {
         let features = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;

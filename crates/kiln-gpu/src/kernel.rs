@@ -5,9 +5,9 @@ use crate::fault::one_line;
 use crate::scope::{catch, convert};
 use crate::steps;
 use crate::timeline::Timeline;
-use kiln_cache::{Cache, EvictionPolicy};
+use kiln_device::{Artifact, Binding, BindingKind, Code, Dispatch, Feature, Loaded, RawKernel, Reflection};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Artifact, Binding, BindingKind, Code, Dispatch, Feature, Loaded, RawKernel, Reflection};
+use kiln_resource_cache::{Cache, EvictionPolicy};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -297,7 +297,7 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::Sha
 #[cfg(test)]
 mod tests {
     use crate::{GpuDevice, GpuOptions};
-    use kiln_runtime::{Artifact, Code, KernelKey, KernelSource, Program};
+    use kiln_device::{Artifact, Code, KernelKey, KernelSource, Program};
 
     /// Machine code of the CPU device is not for this one.
     #[test]
@@ -316,7 +316,7 @@ mod tests {
         device.synchronize().unwrap();
     }
 
-    /// R4.4: launches with the same buffers share a bind group, others do not.
+    /// Launches with the same buffers share a bind group, others do not.
     #[test]
     fn bind_groups_are_reused() {
         const SOURCE: &str = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;

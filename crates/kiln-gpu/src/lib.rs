@@ -1,11 +1,11 @@
 //! The GPU device of Kiln: Metal, Vulkan and DX12 through wgpu.
 //!
 //! This crate owns the adapters of a machine, their order and identity, and everything between the runtime's
-//! [`DeviceApi`](kiln_runtime::DeviceApi) and a wgpu device: buffers, host access, kernels, submissions by number, the fault
-//! of a lost device. It refuses tensor ideas and pool policy: blocks come and go as the pool of `kiln-runtime` says.
+//! [`DeviceApi`](kiln_device::DeviceApi) and a wgpu device: buffers, host access, kernels, submissions by number, the fault
+//! of a lost device. It refuses tensor ideas and pool policy: blocks come and go as the pool of `kiln-device` says.
 //!
 //! The types to know: [`GpuOptions`] (how a GPU is opened), [`HostAccess`] (in place or through staging), [`GpuDevice`]
-//! (what is behind the [`Device`](kiln_runtime::Device), for code that uses wgpu itself).
+//! (what is behind the [`Device`](kiln_device::Device), for code that uses wgpu itself).
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
@@ -59,5 +59,5 @@ mod values;
 
 pub use adapter::{list, probe};
 pub use device::{GpuDevice, open};
-pub use kiln_runtime::HostAccess;
+pub use kiln_device::HostAccess;
 pub use options::GpuOptions;

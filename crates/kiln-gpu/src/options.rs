@@ -1,7 +1,7 @@
 //! How a device is opened, and what the features of Kiln are called in wgpu.
 
+use kiln_device::{DeviceKind, DiskTier, Feature, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{DeviceKind, DiskTier, Feature, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use std::collections::BTreeSet;
 
 /// How a GPU is opened. The default uses everything the adapter has.

@@ -1,7 +1,7 @@
 //! Proof that a submission ran.
 //!
 //! Some drivers report a submission that ran out of memory as done, and leave zeros behind. So every submission ends with a
-//! copy of a token, and counts as done when the token has arrived: one that has not is the fault of the device (R4.6).
+//! copy of a token, and counts as done when the token has arrived: one that has not is the fault of the device.
 
 use crate::timeline::{Completion, Timeline};
 use parking_lot::Mutex;
@@ -90,7 +90,7 @@ mod tests {
     use crate::{GpuDevice, GpuOptions};
     use kiln_ir::ErrorKind;
 
-    /// R4.6: a submission that silently did nothing, which is one whose token does not travel.
+    /// A submission that silently did nothing, which is one whose token does not travel.
     #[test]
     fn a_submission_that_does_nothing_ends_the_device() {
         if let Err(error) = crate::probe() {

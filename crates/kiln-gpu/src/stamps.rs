@@ -1,9 +1,9 @@
-//! Device time around dispatches (R7.3).
+//! Device time around dispatches.
 //!
 //! While somebody watches, each dispatch is a pass of its own with a timestamp at both ends. The timestamps of a submission are
 //! resolved at its end as one batch, and read when it is over: nobody waits for them.
 
-use kiln_runtime::{KernelRun, Recorder};
+use kiln_device::{KernelRun, Recorder};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// R7.3: a clock that runs a thousandth too fast, or too slow, is never far from the truth.
+    /// A clock that runs a thousandth too fast, or too slow, is never far from the truth.
     #[test]
     fn clocks_that_drift_apart_are_brought_together() {
         for per_mille in [999, 1001] {

@@ -7,8 +7,8 @@ use crate::scope::{catch, convert};
 use crate::stamps::Watched;
 use crate::timeline::{Submission, Timeline};
 use crate::values::{Page, Values};
+use kiln_device::{Buffer, Command, Dispatch, KernelRun};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Buffer, Command, Dispatch, KernelRun};
 
 /// One command, with its buffers found.
 pub(crate) enum Step<'a> {

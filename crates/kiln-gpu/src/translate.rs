@@ -1,8 +1,8 @@
 //! Programs as code that the driver takes: SPIR-V where it takes that as it is, WGSL elsewhere.
 
 use crate::{arguments, precise};
+use kiln_device::{Artifact, Code, Feature, KernelFlag, Program, RuntimeChecks};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Artifact, Code, Feature, KernelFlag, Program, RuntimeChecks};
 use naga::back::{spv, wgsl};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
@@ -134,7 +134,7 @@ fn to_wgsl(program: &Program) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// R2.2: the versions in the key are those that are built in.
+    /// The versions in the key are those that are built in.
     #[test]
     fn the_versions_are_those_of_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();

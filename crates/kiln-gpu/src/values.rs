@@ -1,7 +1,7 @@
 //! Values of dispatches: all of a submission in one page, each dispatch with its offsets into it.
 
 use crate::timeline::Timeline;
-use kiln_runtime::Dispatch;
+use kiln_device::Dispatch;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

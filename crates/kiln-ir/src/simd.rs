@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// R4.2: what the system lists for the processor, read by other means than the detection.
+    /// What the system lists for the processor, read by other means than the detection.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[test]
     fn the_level_agrees_with_the_flags_that_linux_lists() {

@@ -17,7 +17,7 @@ static CUBE: ElementOp =
         .ulps(1.5)
         .cheap();
 
-/// R5.2: the same declaration gives the loops, the WGSL and the bound of an op from elsewhere.
+/// The same declaration gives the loops, the WGSL and the bound of an op from elsewhere.
 #[test]
 fn an_op_from_elsewhere_has_loops_and_wgsl() {
     assert_eq!((CUBE.arity(), CUBE.signature, CUBE.is_cheap()), (1, Signature::Same { arity: 1 }, true));

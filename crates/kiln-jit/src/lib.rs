@@ -217,7 +217,7 @@ impl fmt::Debug for Compiler {
 mod tests {
     use super::*;
 
-    /// R2.2: the version in the key is the one that is built in.
+    /// The version in the key is the one that is built in.
     #[test]
     fn the_version_is_that_of_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();

@@ -90,7 +90,7 @@ pub(crate) mod checks {
         op.wgsl(&WgslCall { features, operands: &operands, body: &body, output: &output }).unwrap()
     }
 
-    /// R5.2: naga takes the kernel, on adapters with half precision and without.
+    /// Naga takes the kernel, on adapters with half precision and without.
     pub(crate) fn assert_valid(op: &dyn KernelOp, operands: &[(DType, Layout)]) {
         for f16 in [false, true] {
             let features = WgslFeatures { f16, subgroup_size: f16.then_some(32) };

@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// R6.4: noise is no regression, a wrong output always is.
+    /// Noise is no regression, a wrong output always is.
     #[test]
     fn a_regression_is_beyond_the_bound_and_beyond_the_noise() {
         let known = BaselineClaim { id: "one".to_string(), device: "cpu".to_string(), ratio: Some(2.0) };

@@ -1,4 +1,4 @@
-//! A trial: subjects take turns under one clock, and everything that could make their times worthless is checked (R6.2).
+//! A trial: subjects take turns under one clock, and everything that could make their times worthless is checked.
 
 use crate::clock::{Clock, Order};
 use crate::report::Check;

@@ -1,4 +1,4 @@
-//! R6.2: the harness is fooled by none of these. Each cheat comes out as failed or not shown, for the right reason.
+//! The harness is fooled by none of these. Each cheat comes out as failed or not shown, for the right reason.
 //!
 //! Time is virtual: subjects move the clock by what their work costs, so that nothing here depends on how busy the machine is.
 

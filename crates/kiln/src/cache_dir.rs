@@ -1,6 +1,6 @@
 //! Where compiled kernels are kept between runs.
 
-use kiln_runtime::DiskTier;
+use kiln_device::DiskTier;
 use std::path::PathBuf;
 
 /// The directory in which kernels are kept where nothing else is said: `kernels` in [`cache_dir`]. `None` where the system

@@ -1,8 +1,8 @@
 //! Which device is the default, and why: one function over what was listed, behind [`Device::best`] and `kiln doctor`.
 
 use crate::Device;
+use kiln_device::{DeviceInfo, DeviceKind};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{DeviceInfo, DeviceKind};
 
 /// The default device of this machine, why it is that one, and why it is none of the others.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ fn plural(kind: DeviceKind) -> String {
 mod tests {
     use super::*;
     use DeviceKind::{Cpu, DiscreteGpu, IntegratedGpu, OtherGpu, SoftwareGpu, VirtualGpu};
-    use kiln_runtime::{DeviceLimits, DeviceMemory};
+    use kiln_device::{DeviceLimits, DeviceMemory};
 
     const NO_GPU: &str = "no GPU was found";
 
@@ -154,7 +154,7 @@ mod tests {
         (selection, tried)
     }
 
-    /// R4.1: a real GPU where one can be opened, otherwise the CPU device, never a software GPU.
+    /// A real GPU where one can be opened, otherwise the CPU device, never a software GPU.
     #[test]
     fn default_of_invented_machines() {
         // GPUs, those that cannot be opened, the default, the reason, the order in which devices are tried.

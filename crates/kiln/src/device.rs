@@ -7,8 +7,8 @@ use crate::gpus;
 use crate::metrics::LastWords;
 use crate::tensor::run::{Collector, PlanCache};
 use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_device::{DeviceInfo, KernelCacheOptions};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A device with its memory pool, and how to get one. Clones are the same device.
 ///
-/// What it can do is in [`kiln_runtime::Device`], which this dereferences to. Each call that opens a device opens
+/// What it can do is in [`kiln_device::Device`], which this dereferences to. Each call that opens a device opens
 /// another one, with a pool of its own: open once and clone.
 ///
 /// ```
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Device(Arc<Inner>);
 
 struct Inner {
-    runtime: kiln_runtime::Device,
+    runtime: kiln_device::Device,
     tensors: TensorState,
     #[cfg(feature = "events")]
     last_words: LastWords,
@@ -304,7 +304,7 @@ impl Device {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn plan_cache_stats(&self) -> kiln_cache::CacheMetrics {
+    pub fn plan_cache_stats(&self) -> kiln_resource_cache::CacheMetrics {
         self.0.tensors.plans.statistics()
     }
 }
@@ -358,15 +358,15 @@ fn unknown(name: &str, listed: &[DeviceInfo]) -> Error {
 }
 
 impl Deref for Device {
-    type Target = kiln_runtime::Device;
+    type Target = kiln_device::Device;
 
     fn deref(&self) -> &Self::Target {
         &self.0.runtime
     }
 }
 
-impl From<kiln_runtime::Device> for Device {
-    fn from(runtime: kiln_runtime::Device) -> Self {
+impl From<kiln_device::Device> for Device {
+    fn from(runtime: kiln_device::Device) -> Self {
         let plans = PlanCache::new(runtime.api().recorder());
         let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
         let tensors = TensorState { plans, collector, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
@@ -379,7 +379,7 @@ impl From<kiln_runtime::Device> for Device {
     }
 }
 
-impl From<Device> for kiln_runtime::Device {
+impl From<Device> for kiln_device::Device {
     fn from(device: Device) -> Self {
         device.0.runtime.clone()
     }

@@ -1,7 +1,7 @@
 //! The GPUs of this machine, or why this build has none.
 
+use kiln_device::{DeviceInfo, KernelCacheOptions};
 use kiln_ir::Result;
-use kiln_runtime::{DeviceInfo, KernelCacheOptions};
 
 #[cfg(feature = "gpu")]
 pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
@@ -9,7 +9,7 @@ pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
 }
 
 #[cfg(feature = "gpu")]
-pub(crate) fn open(index: usize, kernels: KernelCacheOptions) -> Result<kiln_runtime::Device> {
+pub(crate) fn open(index: usize, kernels: KernelCacheOptions) -> Result<kiln_device::Device> {
     let kernels = kernels.or_disk(crate::cache_dir::default_disk);
     kiln_gpu::open(index, kiln_gpu::GpuOptions::new().kernels(kernels))
 }
@@ -20,7 +20,7 @@ pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
 }
 
 #[cfg(not(feature = "gpu"))]
-pub(crate) fn open(_index: usize, _kernels: KernelCacheOptions) -> Result<kiln_runtime::Device> {
+pub(crate) fn open(_index: usize, _kernels: KernelCacheOptions) -> Result<kiln_device::Device> {
     Err(unsupported())
 }
 

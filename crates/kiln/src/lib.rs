@@ -1,7 +1,7 @@
 //! Kiln, as a program uses it: tensors, devices, pooled buffers, kernels, graphs.
 //!
 //! The crate owns [`Tensor`], how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do comes
-//! from `kiln-runtime`, the devices themselves from `kiln-cpu` and `kiln-gpu`, ops and plans from `kiln-ir` and `kiln-kernels`; what a
+//! from `kiln-device`, the devices themselves from `kiln-cpu` and `kiln-gpu`, ops and plans from `kiln-ir` and `kiln-kernels`; what a
 //! program needs of them is here under one name. It reads no environment but where the home directory is, for [`cache_dir`], prints nothing
 //! and keeps no state outside of a device, but for whether a thread is inside of [`no_grad`].
 //!
@@ -62,18 +62,10 @@ pub use cache_dir::{cache_dir, kernel_cache_dir};
 pub use choice::{Choice, Rejection};
 pub use device::Device;
 pub use half::{bf16, f16};
-pub use kiln_cache::CacheMetrics;
 pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
 #[cfg(feature = "wgsl")]
 pub use kiln_cpu::{Finding, FindingKind, Invocation};
-#[cfg(feature = "gpu")]
-pub use kiln_gpu::GpuOptions;
-/// What ops and kernels of one's own are made of, and plans.
-pub use kiln_ir as ir;
-pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
-/// Hand-written kernels. Methods of [`Tensor`] use them; [`Tensor::kernel`] takes them and others.
-pub use kiln_kernels as kernels;
-pub use kiln_runtime::{
+pub use kiln_device::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
     CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,
     Feature, Graph, GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelCost,
@@ -82,6 +74,14 @@ pub use kiln_runtime::{
     PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection, RunReport, Scalar, Tail, TypedBuffer, Usage,
     Value, graph, pool, store,
 };
+#[cfg(feature = "gpu")]
+pub use kiln_gpu::GpuOptions;
+/// What ops and kernels of one's own are made of, and plans.
+pub use kiln_ir as ir;
+pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
+/// Hand-written kernels. Methods of [`Tensor`] use them; [`Tensor::kernel`] takes them and others.
+pub use kiln_kernels as kernels;
+pub use kiln_resource_cache::CacheMetrics;
 pub use tensor::{
     Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,
     TensorExplanation, VerifyReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,

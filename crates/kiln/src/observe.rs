@@ -24,7 +24,7 @@
 //! # }
 //! ```
 
-pub use kiln_runtime::observe::*;
+pub use kiln_device::observe::*;
 
 use crate::{Device, Error, ErrorKind, Result};
 
@@ -45,7 +45,7 @@ pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 /// ```
 ///
 /// # Errors
-/// `Io` where the file cannot be opened; those of [`watch`](kiln_runtime::Device::watch).
+/// `Io` where the file cannot be opened; those of [`watch`](kiln_device::Device::watch).
 pub fn watch_from_settings(device: &Device, setting: impl Fn(&str) -> Option<String>) -> Result<Option<WatchId>> {
     let Some(path) = setting(EVENTS_SETTING).filter(|path| !path.is_empty()) else { return Ok(None) };
     let file = EventFile::open(&path).map_err(|error| {

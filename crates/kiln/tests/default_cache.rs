@@ -7,7 +7,7 @@ use std::process::Command;
 
 const CHILD: &str = "KILN_TEST_DEFAULT_CACHE";
 
-/// R2.4: the disk tier is on by default, in the user's own cache directory, which is made for its owner alone.
+/// The disk tier is on by default, in the user's own cache directory, which is made for its owner alone.
 #[test]
 fn kernels_are_kept_in_the_users_cache_directory_by_default() {
     if Device::list().len() < 2 {

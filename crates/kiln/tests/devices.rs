@@ -9,7 +9,7 @@ fn check_round_trip(device: &Device) {
     assert_eq!(device.buffer_from(&data).unwrap().read().unwrap(), data, "{device:?}");
 }
 
-/// R4.1: the CPU device comes first, every listed device opens under its id, and is what the list says.
+/// The CPU device comes first, every listed device opens under its id, and is what the list says.
 #[test]
 fn listed_devices_open_by_their_ids() {
     let listed = Device::list();
@@ -25,7 +25,7 @@ fn listed_devices_open_by_their_ids() {
     }
 }
 
-/// R4.1: a software GPU is never the default, and serves when asked for.
+/// A software GPU is never the default, and serves when asked for.
 #[test]
 fn best_is_the_device_that_choose_explains() {
     let listed = Device::list();

@@ -1,4 +1,4 @@
-//! R5.5: real handwritten digits are learnt, in `f32` and in `f16`, and in the same way each time.
+//! Real handwritten digits are learnt, in `f32` and in `f16`, and in the same way each time.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so")]
 

@@ -1,4 +1,4 @@
-//! R2: random programs on memory between pages that nobody may touch: an access outside of a buffer ends the process here, read or write.
+//! Random programs on memory between pages that nobody may touch: an access outside of a buffer ends the process here, read or write.
 //! `KILN_FUZZ_CASES` says how many run, `KILN_FUZZ_SEED` with which seed they begin.
 
 #![cfg(all(feature = "wgsl", target_os = "linux"))]
@@ -9,8 +9,8 @@
 mod launch;
 
 use kiln::{Device, KernelKey, KernelSource};
+use kiln_device::{BindingKind, Program};
 use kiln_jit::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
-use kiln_runtime::{BindingKind, Program};
 use kiln_testkit::wgsl::{Case, Features, generate};
 use memmap2::MmapMut;
 use std::ffi::{c_int, c_void};

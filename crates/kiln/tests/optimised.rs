@@ -8,7 +8,7 @@ mod launch;
 use kiln::{CpuOptions, Device, KernelCacheOptions, KernelOptions, Optimisation, SimdLevel};
 use kiln_testkit::wgsl::{Case, Features, generate};
 
-/// R2: random programs, to the last bit.
+/// Random programs, to the last bit.
 #[test]
 fn random_programs_compute_the_same_however_they_are_compiled() {
     let options = || CpuOptions::new().kernels(KernelCacheOptions::new().without_disk().max_entries(16));

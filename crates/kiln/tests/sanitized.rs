@@ -8,7 +8,7 @@ mod launch;
 use kiln::{AttentionOptions, CpuOptions, DType, Device, FindingKind, KernelOptions, Result, SimdLevel, Tensor};
 use kiln_testkit::wgsl::{Case, Features, compare, generate};
 
-/// R2: the kernels that Kiln renders for tensors are sound: matrix products and attention with tiles, reductions, norms.
+/// The kernels that Kiln renders for tensors are sound: matrix products and attention with tiles, reductions, norms.
 #[test]
 fn kernels_of_tensors_have_no_faults() {
     let device = Device::cpu_with(CpuOptions::new().sanitized(true).plans_as_wgsl(true)).unwrap();
@@ -46,7 +46,7 @@ fn kernels_of_tensors_have_no_faults() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// R4.2: a program computes the same while it is watched. Random ones have no races, and their barriers are for all.
+/// A program computes the same while it is watched. Random ones have no races, and their barriers are for all.
 #[test]
 fn random_programs_compute_the_same_while_they_are_watched() {
     let device = Device::sanitized().unwrap();

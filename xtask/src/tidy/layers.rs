@@ -14,7 +14,8 @@ const FREE: [&str; 2] = ["kiln-testkit", "xtask"];
 
 /// Invariant 1 of `ARCHITECTURE.md` as far as dependencies show it. A name stands for its family:
 /// `wgpu` for `wgpu-core` too.
-const FORBIDDEN: [(&str, &[&str]); 2] = [("kiln-cache", &["wgpu", "naga", "ash", "metal"]), ("kiln-ir", &["wgpu"])];
+const FORBIDDEN: [(&str, &[&str]); 2] =
+    [("kiln-resource-cache", &["wgpu", "naga", "ash", "metal"]), ("kiln-ir", &["wgpu"])];
 
 /// Checks every member's place in the table and the direction of its dependencies.
 ///
@@ -134,7 +135,7 @@ mod tests {
 
 | crate | owns |
 | --- | --- |
-| `kiln-cache` | caches, not `high` |
+| `kiln-resource-cache` | caches, not `high` |
 | `kiln-ir` | |
 | `planned` | |
 | `high` | |
@@ -166,9 +167,9 @@ mod tests {
     #[test]
     fn dependencies_upwards_dev_and_of_free_crates_pass() {
         let members = [
-            member("kiln-cache", &["serde"], &["high", "wgpu"]),
-            member("kiln-ir", &["kiln-cache", "naga"], &["kiln-testkit"]),
-            member("high", &["kiln-ir", "kiln-cache"], &[]),
+            member("kiln-resource-cache", &["serde"], &["high", "wgpu"]),
+            member("kiln-ir", &["kiln-resource-cache", "naga"], &["kiln-testkit"]),
+            member("high", &["kiln-ir", "kiln-resource-cache"], &[]),
             member("kiln-testkit", &["high", "xtask"], &[]),
             member("xtask", &["kiln-testkit"], &[]),
         ];
@@ -201,12 +202,12 @@ mod tests {
     #[test]
     fn forbidden_families_are_found() {
         let table = [
-            ("kiln-cache", "wgpu", true),
-            ("kiln-cache", "wgpu-core", true),
-            ("kiln-cache", "naga", true),
-            ("kiln-cache", "ash", true),
-            ("kiln-cache", "metal", true),
-            ("kiln-cache", "ashen", false),
+            ("kiln-resource-cache", "wgpu", true),
+            ("kiln-resource-cache", "wgpu-core", true),
+            ("kiln-resource-cache", "naga", true),
+            ("kiln-resource-cache", "ash", true),
+            ("kiln-resource-cache", "metal", true),
+            ("kiln-resource-cache", "ashen", false),
             ("kiln-ir", "wgpu-types", true),
             ("kiln-ir", "naga", false),
             ("high", "wgpu", false),
@@ -216,9 +217,9 @@ mod tests {
             assert_eq!(lines.len(), usize::from(is_found), "{name} on {dependency}: {lines:?}");
         }
         assert_eq!(
-            lines(&[member("kiln-cache", &["wgpu"], &[])]),
+            lines(&[member("kiln-resource-cache", &["wgpu"], &[])]),
             [
-                "kiln-cache/Cargo.toml:4: expected `kiln-cache` not to know the family of `wgpu`, found a dependency on it"
+                "kiln-resource-cache/Cargo.toml:4: expected `kiln-resource-cache` not to know the family of `wgpu`, found a dependency on it"
             ]
         );
     }

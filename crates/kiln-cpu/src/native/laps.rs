@@ -3,8 +3,8 @@
 //! Reading the clock takes as long as an op on a few elements. So small steps in a row that do the same are timed together:
 //! names, launches and the sum of their times stay exact.
 
+use kiln_device::{KernelCost, KernelRun};
 use kiln_ir::plan::{Plan, Step};
-use kiln_runtime::{KernelCost, KernelRun};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;

@@ -24,9 +24,9 @@ pub(crate) use laps::Laps;
 use crate::Threads;
 use crate::map::{bytes_of, bytes_of_mut};
 use body::bug;
+use kiln_device::{Buffer, BufferUse, CommandList, NativeRun};
 use kiln_ir::plan::{Place, Plan, Source};
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
-use kiln_runtime::{Buffer, BufferUse, CommandList, NativeRun};
 use laps::Stretch;
 use smallvec::SmallVec;
 use std::fmt;
@@ -186,7 +186,7 @@ impl NativeProgram {
     }
 
     /// Where the memory of each buffer begins, in the order of the rooms.
-    fn bases(&self, call: &NativeRun<'_>, access: &mut kiln_runtime::NativeAccess<'_>) -> Result<Bases> {
+    fn bases(&self, call: &NativeRun<'_>, access: &mut kiln_device::NativeAccess<'_>) -> Result<Bases> {
         let written = self.rooms.len() - self.inputs;
         let found = call.buffers().len();
         let Some(inputs) = found.checked_sub(written).filter(|&inputs| inputs >= self.inputs) else {

@@ -30,7 +30,7 @@ fn convert<T: bytemuck::Pod, R: bytemuck::Pod>(
 
 const LOAD: Instruction = Instruction::Load { operand: 0 };
 
-/// R5.3: stores round to the nearest, ties to even; NaN stays NaN.
+/// Stores round to the nearest, ties to even; NaN stays NaN.
 #[test]
 fn stored_halves_are_the_nearest() {
     let floats = floats();
@@ -70,7 +70,7 @@ fn loaded_halves_are_exact() {
     }
 }
 
-/// R5.5: casts round or truncate as documented, and clamp.
+/// Casts round or truncate as documented, and clamp.
 #[test]
 fn casts_of_floats_clamp_and_round() {
     let floats: Vec<f32> = [0.0, -0.0, 0.5, 1.5, -1.5, 254.9, 255.5, 256.0, -1.0, 65519.9, 65520.0, 3e9, -3e9, 5e9]

@@ -150,7 +150,7 @@ fn double_columns(piece: usize, operand: &Operand) -> Core {
     Core::Op { op: Arc::new(Double { piece, by_columns: true, fault: None }), operands: vec![operand.clone()] }
 }
 
-/// R5.5: what is fused behind a kernel is applied to what it stores, whatever pieces it stores it in.
+/// What is fused behind a kernel is applied to what it stores, whatever pieces it stores it in.
 #[test]
 fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
     let mut random = Random(29);
@@ -191,7 +191,7 @@ fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
     }
 }
 
-/// R5.5: a kernel gets the memory of an output only where that is what `store` would fill.
+/// A kernel gets the memory of an output only where that is what `store` would fill.
 #[test]
 fn results_are_written_to_memory_only_where_nothing_is_behind_the_kernel() {
     let shape = Shape::from((3, 40));
@@ -211,7 +211,7 @@ fn results_are_written_to_memory_only_where_nothing_is_behind_the_kernel() {
     }
 }
 
-/// R4.6: a panic ends the device, a kernel's own refusal does not.
+/// A panic ends the device, a kernel's own refusal does not.
 #[test]
 fn a_panic_ends_the_device_and_a_refusal_does_not() {
     let shape = Shape::from(100);

@@ -1,4 +1,4 @@
-//! Plans on the CPU against references that share no code with it (R5.3, R5.5).
+//! Plans on the CPU against references that share no code with it.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

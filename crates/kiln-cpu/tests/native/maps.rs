@@ -85,7 +85,7 @@ fn check(shape: &Shape, tensors: &[Tensor], code: &[Instruction], dtype: DType, 
     }
 }
 
-/// R5.3, R5.5: ranks from 0 to 7, sizes 0 and 1, every layout and dtype, programs with shared and unused values.
+/// Ranks from 0 to 7, sizes 0 and 1, every layout and dtype, programs with shared and unused values.
 #[test]
 fn random_programs_agree_with_the_reference() {
     let mut random = Random(5);
@@ -166,7 +166,7 @@ fn operands_that_lie_across_are_read_in_blocks() {
     }
 }
 
-/// R5.3: every dtype is read from every layout as it is, at sizes around vectors, tiles and parts.
+/// Every dtype is read from every layout as it is, at sizes around vectors, tiles and parts.
 #[test]
 fn every_dtype_is_read_from_every_layout() {
     let mut random = Random(7);

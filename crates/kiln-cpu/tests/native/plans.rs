@@ -28,7 +28,7 @@ fn graph(rows: usize, columns: usize) -> Graph {
     Graph { nodes, outputs: vec![6, 7], held: Vec::new() }
 }
 
-/// R5.5, R5.8: the same numbers fused and unfused, on every device, and as the formula says.
+/// The same numbers fused and unfused, on every device, and as the formula says.
 #[test]
 fn fused_and_unfused_plans_agree_with_the_formula() {
     let mut random = Random(31);

@@ -38,7 +38,7 @@ fn on_all(kernel: &Kernel, tensors: &[Tensor], what: &str) -> Vec<f64> {
     from_bytes(kernel.output.dtype, &runs[0].1)
 }
 
-/// R5.4: whole numbers, so every order of additions gives the same; all layouts, with each number of axes reduced.
+/// Whole numbers, so every order of additions gives the same; all layouts, with each number of axes reduced.
 #[test]
 fn every_reduction_agrees_with_the_reference() {
     let mut random = Random(3);
@@ -110,7 +110,7 @@ fn large_reductions_are_whole() {
     }
 }
 
-/// R5.4: sums stay close to the exact one, however many numbers they have, and are the same on every device.
+/// Sums stay close to the exact one, however many numbers they have, and are the same on every device.
 #[test]
 fn sums_of_fractions_stay_close() {
     let mut random = Random(19);
@@ -129,7 +129,7 @@ fn sums_of_fractions_stay_close() {
     }
 }
 
-/// R5.4: what `f16` could not count is counted.
+/// What `f16` could not count is counted.
 #[test]
 fn sums_and_means_of_half_precision_ones_are_exact() {
     for dtype in [DType::F16, DType::BF16] {
@@ -145,7 +145,7 @@ fn sums_and_means_of_half_precision_ones_are_exact() {
     }
 }
 
-/// R5.4: a NaN is the result, its place that of an arg-reduction, and the first of equals wins, also of zeros.
+/// A NaN is the result, its place that of an arg-reduction, and the first of equals wins, also of zeros.
 #[test]
 fn a_nan_wins_and_the_first_of_equals_is_found() {
     let infinity = f64::INFINITY;

@@ -2,10 +2,10 @@
 
 use crate::support::{Tensor, map, plan_of, run_plan};
 use kiln_cpu::{CpuOptions, NativeProgram, SimdLevel};
+use kiln_device::{CommandList, Feature, NullDevice};
 use kiln_ir::kernel::{Instruction, Operand};
 use kiln_ir::plan::{Place, Plan, Source};
 use kiln_ir::{Class, DType, ErrorKind, Layout, Shape, op};
-use kiln_runtime::{CommandList, Feature, NullDevice};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn buffers_that_are_not_those_of_the_plan_are_refused() {
     assert!(run(std::slice::from_ref(&good), &[output]).is_ok(), "a refusal does not end the device");
 }
 
-/// R7.3: what ran before a command that fails is counted, and what failed is not.
+/// What ran before a command that fails is counted, and what failed is not.
 #[cfg(feature = "events")]
 #[test]
 fn kernels_before_a_failure_are_counted() {
@@ -109,7 +109,7 @@ fn missing_scalars_are_refused() {
     assert!(error.to_string().ends_with("expected 3 scalars, found 2"), "{error}");
 }
 
-/// R4.2: a level can be asked for, and only one that the processor has.
+/// A level can be asked for, and only one that the processor has.
 #[test]
 fn levels_are_those_of_the_processor() {
     let device = kiln_cpu::open(CpuOptions::new().simd(SimdLevel::Scalar)).unwrap();

@@ -2,10 +2,10 @@
 
 use half::{bf16, f16};
 use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_device::{Buffer, CommandList, Device};
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use kiln_ir::plan::{Place, Plan, PlanOutput, Source, Step, Value};
 use kiln_ir::{DType, Layout, Result, Shape};
-use kiln_runtime::{Buffer, CommandList, Device};
 use std::sync::{Arc, LazyLock};
 
 /// One thread and eight, each without vector instructions and with those of the processor.

@@ -1,15 +1,15 @@
-//! Memory goes back to the system (R3.3).
+//! Memory goes back to the system.
 
 use crate::in_own_process;
 use kiln_cpu::CpuOptions;
-use kiln_runtime::{Buffer, Device, PoolConfig, PoolOptions};
+use kiln_device::{Buffer, Device, PoolConfig, PoolOptions};
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 const WARM_UP_BYTES: u64 = 16 << 20;
 const BURST_BYTES: u64 = 2 << 30;
 
-/// R3.3: after a burst of 2 GiB in large blocks and an idle period, resident memory is back where it began.
+/// After a burst of 2 GiB in large blocks and an idle period, resident memory is back where it began.
 #[test]
 fn a_burst_of_large_buffers_goes_back_when_idle() {
     in_own_process("memory::a_burst_of_large_buffers_goes_back_when_idle", || {
@@ -17,7 +17,7 @@ fn a_burst_of_large_buffers_goes_back_when_idle() {
     });
 }
 
-/// R3.3: the same with small blocks of mixed sizes, which share raw blocks.
+/// The same with small blocks of mixed sizes, which share raw blocks.
 #[test]
 fn a_burst_of_small_buffers_goes_back_when_idle() {
     in_own_process("memory::a_burst_of_small_buffers_goes_back_when_idle", || {
@@ -26,7 +26,7 @@ fn a_burst_of_small_buffers_goes_back_when_idle() {
     });
 }
 
-/// R3.3: freeing every second one of many blocks splits the system's list of maps until it is full. Their memory goes
+/// Freeing every second one of many blocks splits the system's list of maps until it is full. Their memory goes
 /// back even so.
 #[test]
 fn more_blocks_than_the_system_lists_go_back_in_any_order() {

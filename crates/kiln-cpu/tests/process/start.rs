@@ -1,4 +1,4 @@
-//! The CPU device starts fast (R4.2).
+//! The CPU device starts fast.
 
 use crate::{child, role};
 use kiln_cpu::CpuOptions;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const TEST: &str = "start::a_fresh_process_has_a_device_in_well_under_ten_milliseconds";
 
-/// R4.2: from the start of a process to its end, with a device opened and a buffer used in between. The fastest of many,
+/// From the start of a process to its end, with a device opened and a buffer used in between. The fastest of many,
 /// because other processes only ever add time.
 #[test]
 fn a_fresh_process_has_a_device_in_well_under_ten_milliseconds() {

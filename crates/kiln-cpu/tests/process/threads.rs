@@ -26,7 +26,7 @@ fn wait_for(expected: &[String]) {
     }
 }
 
-/// R4.2: threads of the device and of its pool start when they are needed and are joined when the device is dropped.
+/// Threads of the device and of its pool start when they are needed and are joined when the device is dropped.
 #[test]
 fn all_threads_of_a_device_end_with_it() {
     in_own_process("threads::all_threads_of_a_device_end_with_it", || {

@@ -1,4 +1,4 @@
-//! R2: the sanitizer finds each kind of planted fault where it is, and nothing in kernels that are sound.
+//! The sanitizer finds each kind of planted fault where it is, and nothing in kernels that are sound.
 #![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ mod together;
 mod unwritten;
 
 use kiln_cpu::{CpuOptions, Finding, FindingKind};
-use kiln_runtime::{Device, Grid, KernelOptions, KernelSource};
+use kiln_device::{Device, Grid, KernelOptions, KernelSource};
 
 fn open() -> Device {
     kiln_cpu::open(CpuOptions::new().sanitized(true)).unwrap()

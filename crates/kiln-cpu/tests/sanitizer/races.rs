@@ -2,7 +2,7 @@
 
 use super::{DECLARED, X_Y, Y, expect, found, open};
 use kiln_cpu::FindingKind;
-use kiln_runtime::{Grid, KernelSource};
+use kiln_device::{Grid, KernelSource};
 
 #[test]
 fn a_race_inside_of_a_work_group() {

@@ -2,7 +2,7 @@
 
 use super::{X_Y, expect, found, found_with, open};
 use kiln_cpu::{CpuOptions, FindingKind};
-use kiln_runtime::{Grid, KernelFlag, KernelOptions, KernelSource};
+use kiln_device::{Grid, KernelFlag, KernelOptions, KernelSource};
 
 /// Kernels as people write them, without a fault: nothing is found.
 #[test]
@@ -95,7 +95,7 @@ fn a_tiled_product_is_silent() {
     assert!(!found.is_empty() && found.iter().all(|finding| finding.kind == FindingKind::Race), "{found:?}");
 }
 
-/// R4.6: what it takes to watch a kernel is bounded.
+/// What it takes to watch a kernel is bounded.
 #[test]
 fn buffers_that_are_too_large_to_watch_are_refused() {
     let device = open();
@@ -108,7 +108,7 @@ fn buffers_that_are_too_large_to_watch_are_refused() {
     assert!(error.to_string().contains("at most 134217728 bytes, found 134217732"), "{error}");
 }
 
-/// R7: a device that is not sanitized finds nothing, and one that is runs what others compiled with other code.
+/// A device that is not sanitized finds nothing, and one that is runs what others compiled with other code.
 #[test]
 fn only_a_sanitized_device_finds_anything() {
     let plain = kiln_cpu::open(CpuOptions::new()).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{X_Y, Y, expect, found, found_with};
 use kiln_cpu::FindingKind;
-use kiln_runtime::{KernelFlag, KernelOptions};
+use kiln_device::{KernelFlag, KernelOptions};
 
 #[test]
 fn memory_of_a_work_group_that_nothing_was_written_to() {

@@ -1,8 +1,8 @@
 //! Copies, zeros, and submissions by number.
 
 use crate::support::{self, filled, pattern};
+use kiln_device::{BufferOptions, CommandList, Usage};
 use kiln_ir::ErrorKind;
-use kiln_runtime::{BufferOptions, CommandList, Usage};
 use std::time::Instant;
 
 /// Commands take effect in the order of the list, between all usages that the device can copy.
@@ -48,7 +48,7 @@ fn slices_of_one_allocation_and_odd_ranges_copy_too() {
     }
 }
 
-/// R4.6: numbers rise by one, an empty list has one too, and a later one ends after all before it.
+/// Numbers rise by one, an empty list has one too, and a later one ends after all before it.
 #[test]
 fn submissions_are_numbered_and_end_in_order() {
     let Some(device) = support::open(kiln_gpu::GpuOptions::new()) else { return };
@@ -76,7 +76,7 @@ fn submissions_are_numbered_and_end_in_order() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// R3.8: two devices have two pools, and do not take each other's buffers.
+/// Two devices have two pools, and do not take each other's buffers.
 #[test]
 fn two_devices_have_separate_pools() {
     let (Some(one), Some(other)) =

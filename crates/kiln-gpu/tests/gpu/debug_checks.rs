@@ -1,9 +1,9 @@
-//! R3.6: the debug mode of the pool finds writes that nobody may make, planted here through wgpu.
+//! The debug mode of the pool finds writes that nobody may make, planted here through wgpu.
 
 use crate::support;
+use kiln_device::pool::ViolationKind;
+use kiln_device::{BufferOptions, Device, PoolOptions};
 use kiln_gpu::{GpuDevice, GpuOptions, HostAccess};
-use kiln_runtime::pool::ViolationKind;
-use kiln_runtime::{BufferOptions, Device, PoolOptions};
 
 const ACCESS: [HostAccess; 2] = [HostAccess::InPlace, HostAccess::Staged];
 

@@ -1,9 +1,9 @@
-//! R4.6: what ends a device reaches everyone who uses it, and nobody waits for ever.
+//! What ends a device reaches everyone who uses it, and nobody waits for ever.
 
 use crate::support::{self, Count, block_on, within_timeout};
+use kiln_device::{Buffer, CommandList, Device};
 use kiln_gpu::{GpuDevice, GpuOptions, HostAccess};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{Buffer, CommandList, Device};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -118,12 +118,12 @@ fn an_uncaptured_error_ends_the_device() {
     assert_all_lost(&device, &buffer);
 }
 
-/// R3.7: a request that never fits is not one that freeing helps.
+/// A request that never fits is not one that freeing helps.
 #[test]
 fn a_buffer_beyond_the_limit_is_too_large() {
     let Some(device) = support::in_place() else { return };
     let max = device.info().limits.max_buffer_bytes;
-    let direct = device.api().allocate(max + 1, kiln_runtime::Usage::Storage).unwrap_err();
+    let direct = device.api().allocate(max + 1, kiln_device::Usage::Storage).unwrap_err();
     assert_eq!(direct.kind(), ErrorKind::TooLarge);
     assert!(direct.to_string().contains(&max.to_string()), "{direct}");
     assert_eq!(device.buffer(max + 1).unwrap_err().kind(), ErrorKind::TooLarge);

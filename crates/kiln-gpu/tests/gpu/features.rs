@@ -1,8 +1,8 @@
-//! R4.1: the device works without each of the features it likes to use.
+//! The device works without each of the features it likes to use.
 
 use crate::support::{self, pattern};
+use kiln_device::{Device, Feature};
 use kiln_gpu::{GpuDevice, GpuOptions};
-use kiln_runtime::{Device, Feature};
 
 fn check(device: &Device) {
     let bytes = pattern(11, 333);

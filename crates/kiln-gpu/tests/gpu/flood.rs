@@ -1,8 +1,8 @@
-//! R3.6: a buffer is not lent again while submitted work may touch it.
+//! A buffer is not lent again while submitted work may touch it.
 
 use crate::support::{self, pattern};
+use kiln_device::{Buffer, CommandList, Device};
 use kiln_gpu::{GpuDevice, GpuOptions, HostAccess};
-use kiln_runtime::{Buffer, CommandList, Device};
 use std::collections::HashMap;
 
 const BYTES: u64 = 20_000;

@@ -1,7 +1,7 @@
-//! Graphs and captured sequences on a GPU (R4.5): as on the null device, with a queue that really runs later.
+//! Graphs and captured sequences on a GPU: as on the null device, with a queue that really runs later.
 
 use crate::support::{both, filled, pattern};
-use kiln_runtime::{Buffer, BufferUse, Device, Graph, Usage};
+use kiln_device::{Buffer, BufferUse, Device, Graph, Usage};
 
 const BYTES: usize = 4096;
 
@@ -26,7 +26,7 @@ fn chains(device: &Device) -> (Graph, Vec<(Buffer, Buffer)>) {
     (graph, ends)
 }
 
-/// R4.5: results are those of a sequence, on one worker and on several, run after run, with new inputs.
+/// Results are those of a sequence, on one worker and on several, run after run, with new inputs.
 #[test]
 fn a_graph_gives_what_a_sequence_would() {
     for device in both() {
@@ -50,7 +50,7 @@ fn a_graph_gives_what_a_sequence_would() {
     }
 }
 
-/// R4.5: replays of one recorded sequence, with the same buffers and with others.
+/// Replays of one recorded sequence, with the same buffers and with others.
 #[test]
 fn a_captured_sequence_replays() {
     for device in both() {

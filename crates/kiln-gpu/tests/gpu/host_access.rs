@@ -1,12 +1,12 @@
 //! Host reads and writes, in place and through staging.
 
 use crate::support::{self, filled, pattern};
+use kiln_device::{BufferOptions, Device, Feature, Usage};
 use kiln_gpu::{GpuOptions, HostAccess};
 use kiln_ir::ErrorKind;
-use kiln_runtime::{BufferOptions, Device, Feature, Usage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// R4.3: each way to reach memory is what was asked for.
+/// Each way to reach memory is what was asked for.
 #[test]
 fn the_default_usage_follows_the_options() {
     let Some(device) = support::in_place() else { return };
@@ -15,7 +15,7 @@ fn the_default_usage_follows_the_options() {
     assert_eq!(device.buffer(8).unwrap().usage(), Usage::Storage);
 }
 
-/// R4.3: what is written is read, at any offset and length, and nothing beside it changes.
+/// What is written is read, at any offset and length, and nothing beside it changes.
 #[test]
 fn every_offset_and_length_survives_a_round_trip() {
     for device in support::both() {

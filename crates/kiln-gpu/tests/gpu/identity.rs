@@ -1,11 +1,11 @@
 //! What a device says about itself.
 
 use crate::support;
+use kiln_device::{DeviceKind, NullDevice};
 use kiln_gpu::GpuDevice;
 use kiln_ir::ErrorKind;
-use kiln_runtime::{DeviceKind, NullDevice};
 
-/// R4.1: identity, limits, features and memory are readable, and the opened device is the listed one.
+/// Identity, limits, features and memory are readable, and the opened device is the listed one.
 #[test]
 fn an_opened_device_is_the_listed_one() {
     let Some(device) = support::open(kiln_gpu::GpuOptions::new()) else { return };
@@ -53,7 +53,7 @@ fn wgpu_is_reachable_behind_a_gpu_and_behind_nothing_else() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// R3.4: the driver's own count follows what the pool takes and gives back.
+/// The driver's own count follows what the pool takes and gives back.
 #[test]
 fn the_driver_tells_its_bytes() {
     let Some(device) = support::open(kiln_gpu::GpuOptions::new()) else { return };

@@ -1,8 +1,8 @@
 //! Asynchronous reads and wakers.
 
 use crate::support::{self, Count, block_on, pattern};
+use kiln_device::CommandList;
 use kiln_gpu::{GpuDevice, GpuOptions};
-use kiln_runtime::CommandList;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! What needs a process of its own: identity across processes, a machine without a driver, a system out of memory.
 
 use crate::support;
+use kiln_device::{BufferOptions, Usage};
 use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
-use kiln_runtime::{BufferOptions, Usage};
 use std::process::Command;
 
 /// Lines that the ignored test `child` of this binary prints after a mark.
@@ -44,7 +44,7 @@ fn child() {
     }
 }
 
-/// R4.1: the fingerprint of a device is the same in every process.
+/// The fingerprint of a device is the same in every process.
 #[test]
 fn fingerprints_agree_between_processes() {
     if support::in_place().is_none() {
@@ -56,7 +56,7 @@ fn fingerprints_agree_between_processes() {
     assert_eq!(run_child("fingerprints", &[]), here);
 }
 
-/// R4.1: where there is no driver, the error says what was searched and what to install.
+/// Where there is no driver, the error says what was searched and what to install.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_machine_without_a_driver_is_told_what_to_install() {
@@ -69,12 +69,12 @@ fn a_machine_without_a_driver_is_told_what_to_install() {
     assert!(lines[0].ends_with(&lines[2]), "opening gives the same error: {lines:?}");
 }
 
-/// R3.7: a driver that has no more memory is `OutOfMemory`, and the device goes on.
+/// A driver that has no more memory is `OutOfMemory`, and the device goes on.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_driver_out_of_memory_is_not_the_end() {
     let Some(device) = support::in_place() else { return };
-    if device.info().kind != kiln_runtime::DeviceKind::SoftwareGpu {
+    if device.info().kind != kiln_device::DeviceKind::SoftwareGpu {
         println!("skipped: only a software driver's memory is limited by that of the process");
         return;
     }

@@ -1,8 +1,8 @@
 //! Devices that the tests share, and small things they all need.
 
 use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_device::{Buffer, BufferOptions, Device, Usage};
 use kiln_gpu::{GpuOptions, HostAccess};
-use kiln_runtime::{Buffer, BufferOptions, Device, Usage};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};

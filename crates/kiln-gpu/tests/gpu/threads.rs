@@ -1,8 +1,8 @@
-//! R3.8: one device, many threads.
+//! One device, many threads.
 
 use crate::support::{self, block_on, filled, pattern};
+use kiln_device::{Buffer, CommandList, Device, Usage};
 use kiln_gpu::{GpuOptions, HostAccess};
-use kiln_runtime::{Buffer, CommandList, Device, Usage};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;

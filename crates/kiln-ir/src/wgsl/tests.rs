@@ -86,7 +86,7 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// R5.2: every combination of dtypes and layouts is valid WGSL, with and without what an adapter may lack.
+/// Every combination of dtypes and layouts is valid WGSL, with and without what an adapter may lack.
 #[test]
 fn every_kernel_is_valid_wgsl() {
     let space = Shape::from((4, 8));
@@ -136,7 +136,7 @@ fn ops_with_the_same_name_stay_apart() {
     assert_eq!((source.matches("a0 + a0").count(), source.matches("a0 * a0").count()), (1, 1), "{source}");
 }
 
-/// R5.7: a new shape of the same kind needs no new kernel.
+/// A new shape of the same kind needs no new kernel.
 #[test]
 fn lengths_strides_and_offsets_are_not_part_of_the_text() {
     let pair = |rows: usize, columns: usize, offset: usize| {

@@ -139,7 +139,7 @@ fn operator(infix: Infix) -> BinaryOperator {
 mod tests {
     use super::*;
 
-    /// R2.2: what changes the code changes the key. The table is of another crate, so its functions are known here by a sum.
+    /// What changes the code changes the key. The table is of another crate, so its functions are known here by a sum.
     #[test]
     fn a_change_of_the_table_is_a_new_revision() {
         let steps = OPS.iter().flat_map(|(_, op)| op.trace(Class::Float).unwrap().steps);

@@ -41,7 +41,7 @@ fn operands(dtype: DType, [m, n, d, e]: [usize; 4], pick: impl Fn(usize, &[Layou
     shapes.iter().enumerate().map(operand).collect()
 }
 
-/// R5.4: sizes around those of vectors, tiles and blocks, with masks and without, on one thread and eight with the same bits.
+/// Sizes around those of vectors, tiles and blocks, with masks and without, on one thread and eight with the same bits.
 #[test]
 fn attention_of_any_size_is_that_of_the_reference() {
     let sizes = [
@@ -76,7 +76,7 @@ fn attention_of_any_size_is_that_of_the_reference() {
     }
 }
 
-/// R5.4: any layout of each operand, in any float dtype.
+/// Any layout of each operand, in any float dtype.
 #[test]
 fn operands_lie_in_memory_in_any_way() {
     let op = Attention { causal: true, has_mask: true, ..PLAIN };
@@ -94,7 +94,7 @@ fn operands_lie_in_memory_in_any_way() {
     }
 }
 
-/// R5.4: one mask for all queries, and queries before the first key.
+/// One mask for all queries, and queries before the first key.
 #[test]
 fn a_query_that_attends_to_nothing_gives_zeros() {
     let row = Layout::contiguous(Shape::from((2, 3, 1, 100))).broadcast_to(&Shape::from((2, 3, 20, 100)));
@@ -118,7 +118,7 @@ fn a_query_that_attends_to_nothing_gives_zeros() {
     }
 }
 
-/// R5.4: scores whose exponential overflows, and weights that vanish.
+/// Scores whose exponential overflows, and weights that vanish.
 #[test]
 fn large_scores_do_not_overflow() {
     for scale in [1024.0, -1024.0, 2f32.powi(100)] {
@@ -136,7 +136,7 @@ fn large_scores_do_not_overflow() {
     }
 }
 
-/// R5.5: a NaN among the scores shows, and what is fused sees each element once, with its place.
+/// A NaN among the scores shows, and what is fused sees each element once, with its place.
 #[test]
 fn nans_show_and_what_is_fused_is_applied_once() {
     for threads in Threads::all() {
@@ -169,7 +169,7 @@ impl Work for PowersOfTwo<'_> {
     }
 }
 
-/// R5.4: the exponential that makes weights of scores.
+/// The exponential that makes weights of scores.
 #[test]
 fn powers_of_two_are_those_of_the_reference() {
     let exponents: Vec<f32> = (0..200_000).map(|index| index as f32 * -130.0 / 200_000.0).collect();
@@ -188,7 +188,7 @@ fn powers_of_two_are_those_of_the_reference() {
     }
 }
 
-/// R5.2: what does not fit is refused with what was expected and found.
+/// What does not fit is refused with what was expected and found.
 #[test]
 fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     let ty = |shape: [usize; 4], dtype| TensorType { shape: Shape::from(shape), dtype };
@@ -220,7 +220,7 @@ fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     assert_ne!(PLAIN.attributes(), Attention { causal: true, ..PLAIN }.attributes());
 }
 
-/// R5.7: valid WGSL for each dtype, with and without a mask, and the same for shapes of a class; too large values are refused.
+/// Valid WGSL for each dtype, with and without a mask, and the same for shapes of a class; too large values are refused.
 #[test]
 fn the_text_is_valid_and_depends_on_shapes_by_classes() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {

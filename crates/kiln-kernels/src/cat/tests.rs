@@ -1,4 +1,4 @@
-//! R5.2: cat against loops over coordinates.
+//! Cat against loops over coordinates.
 
 use super::Cat;
 use super::reference::cat;
@@ -67,7 +67,6 @@ fn threads_change_nothing() {
     }
 }
 
-/// R5.7.
 #[test]
 fn what_does_not_fit_is_refused() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };

@@ -1,4 +1,4 @@
-//! R5.2: gather and index_select against loops over coordinates.
+//! Gather and index_select against loops over coordinates.
 
 use super::reference;
 use super::{Gather, IndexSelect};
@@ -112,7 +112,7 @@ fn bits_are_kept() {
     }
 }
 
-/// R5.7: the first one that is out of range is named, whichever thread finds one first.
+/// The first one that is out of range is named, whichever thread finds one first.
 #[test]
 fn indices_out_of_range_are_named() {
     let x = whole(1, DType::F32, Layout::contiguous(Shape::from((300, 7))));
@@ -145,7 +145,6 @@ fn empty_tensors() {
     assert!(run_moved(&IndexSelect { axis: 1 }, &[x, index], THREADS).is_ok());
 }
 
-/// R5.7.
 #[test]
 fn what_does_not_fit_is_refused() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };

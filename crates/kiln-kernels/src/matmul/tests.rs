@@ -28,7 +28,7 @@ fn operands(seed: u64, dtype: DType, a: Layout, b: Layout) -> [Operand; 2] {
     [Operand::random(seed, dtype, a), Operand::random(seed + 1, dtype, b)]
 }
 
-/// R5.4: sizes around those of vectors, tiles and blocks, on one thread and eight with the same bits.
+/// Sizes around those of vectors, tiles and blocks, on one thread and eight with the same bits.
 #[test]
 fn products_of_any_size_are_those_of_the_reference() {
     let sizes = [1, 2, 3, 5, 6, 7, 15, 16, 17, 33, 64, 65, 129];
@@ -52,7 +52,7 @@ fn products_of_any_size_are_those_of_the_reference() {
     }
 }
 
-/// R5.4: any layout of either operand, in any float dtype.
+/// Any layout of either operand, in any float dtype.
 #[test]
 fn operands_lie_in_memory_in_any_way() {
     for (index, [m, n, k]) in [[3, 20, 9], [20, 3, 17], [37, 35, 19], [9, 1, 40], [1, 33, 12]].into_iter().enumerate() {
@@ -71,7 +71,7 @@ fn operands_lie_in_memory_in_any_way() {
     }
 }
 
-/// R5.4: large enough to be copied to panels by all threads, in several parts along every axis.
+/// Large enough to be copied to panels by all threads, in several parts along every axis.
 #[test]
 fn large_products_are_cut_along_every_axis() {
     let shapes = [[1, 260, 250, 300], [2, 140, 600, 130], [1, 250, 530, 4200], [1, 1100, 40, 4200]];
@@ -100,7 +100,7 @@ fn large_products_are_cut_along_every_axis() {
     }
 }
 
-/// R5.5: what is fused behind the product sees each element once, with its place.
+/// What is fused behind the product sees each element once, with its place.
 #[test]
 fn what_is_fused_is_applied_to_each_element_once() {
     for [m, n, k] in [[2, 40, 3], [9, 40, 3], [70, 32, 70], [260, 250, 200]] {
@@ -120,7 +120,7 @@ fn what_is_fused_is_applied_to_each_element_once() {
     }
 }
 
-/// R5.2: what does not fit is refused with what was expected and found.
+/// What does not fit is refused with what was expected and found.
 #[test]
 fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };
@@ -145,7 +145,7 @@ fn shapes_and_dtypes_that_do_not_fit_are_refused() {
     assert_eq!(Matmul.flops(&[ty(&[5, 2, 3], DType::F32), ty(&[5, 3, 4], DType::F32)]), 2 * 5 * 2 * 3 * 4);
 }
 
-/// R5.7: valid WGSL for each dtype and any number of batch axes, and the same for every shape whose rows are whole groups of four, and for
+/// Valid WGSL for each dtype and any number of batch axes, and the same for every shape whose rows are whole groups of four, and for
 /// every other one.
 #[test]
 fn the_text_is_valid_and_hardly_depends_on_the_shape() {

@@ -1,4 +1,4 @@
-//! R5.2: layer_norm and rms_norm against double precision.
+//! Layer_norm and rms_norm against double precision.
 
 use super::reference;
 use super::{LayerNorm, RmsNorm};
@@ -153,7 +153,6 @@ fn threads_change_nothing_and_what_is_behind_is_applied() {
     }
 }
 
-/// R5.7.
 #[test]
 fn vectors_that_do_not_fit_are_refused() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };

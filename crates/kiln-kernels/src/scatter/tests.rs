@@ -1,4 +1,4 @@
-//! R5.2: scatter and scatter_add against loops over coordinates.
+//! Scatter and scatter_add against loops over coordinates.
 
 use super::Scatter;
 use super::reference::scatter;
@@ -78,7 +78,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// R5.1: in half precision a sum of ones stands still at 2048 and one of bfloat at 256; integers wrap.
+/// In half precision a sum of ones stands still at 2048 and one of bfloat at 256; integers wrap.
 #[test]
 fn sums_are_rounded_once_and_integers_wrap() {
     for (dtype, count, expected) in
@@ -100,7 +100,7 @@ fn sums_are_rounded_once_and_integers_wrap() {
     assert_eq!(values(&found, 2), [f64::from(i32::MIN + 1), 5.0]);
 }
 
-/// R5.7: the first one that is out of range is named, whichever thread finds one first.
+/// The first one that is out of range is named, whichever thread finds one first.
 #[test]
 fn indices_out_of_range_are_named() {
     let x = whole(1, DType::F32, Layout::contiguous(Shape::from((7, 300))));
@@ -121,7 +121,6 @@ fn indices_out_of_range_are_named() {
     }
 }
 
-/// R5.7.
 #[test]
 fn what_does_not_fit_is_refused() {
     let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };

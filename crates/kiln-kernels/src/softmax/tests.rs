@@ -1,4 +1,4 @@
-//! R5.2: softmax and log_softmax against double precision.
+//! Softmax and log_softmax against double precision.
 
 use super::Softmax;
 use super::reference::softmax;
@@ -94,7 +94,7 @@ fn long_rows() {
     }
 }
 
-/// R5.2: as NumPy and PyTorch have it.
+/// As NumPy and PyTorch have it.
 #[test]
 fn poison_makes_a_row_nan_and_masked_elements_are_0() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
@@ -159,7 +159,6 @@ fn threads_change_nothing_and_what_is_behind_is_applied() {
     }
 }
 
-/// R5.7.
 #[test]
 fn what_has_no_rows_is_refused() {
     let infer = |shape: &[usize], dtype| Softmax { log: true }.infer(&[TensorType { shape: Shape::new(shape), dtype }]);

@@ -1,4 +1,4 @@
-//! R5.5: windows against loops over signed places.
+//! Windows against loops over signed places.
 
 use super::{Fold, Unfold, Window, reference};
 use crate::places::checks::assert_valid;

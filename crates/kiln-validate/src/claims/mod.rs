@@ -1,4 +1,4 @@
-//! Every claim of Kiln (R6.3), in one table. What a claim measures is in the file of its subject.
+//! Every claim of Kiln, in one table. What a claim measures is in the file of its subject.
 
 mod fusion;
 mod graphs;

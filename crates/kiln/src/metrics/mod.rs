@@ -1,7 +1,7 @@
 //! The numbers of devices for whoever charts them: Prometheus text at an address or in a file, and the `metrics` facade.
 //!
 //! A [`Watch`] knows devices and tells their [`Metric`]s; an [`Exporter`] gives them away until it is dropped. Names, kinds and
-//! meanings are declared in `kiln_runtime::metrics`; `kiln top` shows them live.
+//! meanings are declared in `kiln_device::metrics`; `kiln top` shows them live.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
@@ -25,7 +25,7 @@ mod publish;
 mod target;
 mod watch;
 
-pub use kiln_runtime::metrics::{Metric, MetricKind, Sample};
+pub use kiln_device::metrics::{Metric, MetricKind, Sample};
 pub use target::Target;
 pub(crate) use watch::LastWords;
 pub use watch::Watch;

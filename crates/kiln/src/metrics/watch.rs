@@ -4,9 +4,9 @@ use super::Metric;
 use super::publish::publish;
 use crate::Device;
 use crate::device::WeakDevice;
-use kiln_cache::CacheMetrics;
-use kiln_runtime::Profiling;
-use kiln_runtime::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_prometheus};
+use kiln_device::Profiling;
+use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_prometheus};
+use kiln_resource_cache::CacheMetrics;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 ///
 /// It owns none of them: a device goes when the program drops it, at most a snapshot later. Its last numbers stay, with
 /// `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of its devices are
-/// [counted and timed](kiln_runtime::Device::profile).
+/// [counted and timed](kiln_device::Device::profile).
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
@@ -106,7 +106,7 @@ impl Watch {
 
 impl Place {
     /// The metrics of its device, which is open or about to go.
-    fn tell(&mut self, device: &kiln_runtime::Device, open: f64, plans: &CacheMetrics) -> Vec<Metric> {
+    fn tell(&mut self, device: &kiln_device::Device, open: f64, plans: &CacheMetrics) -> Vec<Metric> {
         let help = "1 while the device is open, 0 where its last numbers are told.";
         let mut told = vec![Metric::gauge("kiln_device_open", help).sample(&[], open)];
         join(&mut told, device_metrics(device));
@@ -141,7 +141,7 @@ impl LastWords {
     }
 
     /// Tells them.
-    pub(crate) fn say(&mut self, device: &kiln_runtime::Device, plans: impl Fn() -> CacheMetrics) {
+    pub(crate) fn say(&mut self, device: &kiln_device::Device, plans: impl Fn() -> CacheMetrics) {
         for (watch, number) in self.0.get_mut().drain(..) {
             let Some(watch) = watch.upgrade() else { continue };
             let mut places = watch.places.lock();

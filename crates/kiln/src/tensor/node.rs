@@ -3,9 +3,9 @@
 use super::Tensor;
 use super::autograd::Record;
 use crate::Device;
+use kiln_device::Buffer;
 use kiln_ir::graph::{NodeId, Op, TensorType, View};
 use kiln_ir::{Layout, Shape};
-use kiln_runtime::Buffer;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -26,7 +26,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// R7.1: what a device does is seen by the next question.
+/// What a device does is seen by the next question.
 #[test]
 fn the_numbers_are_those_of_the_moment() {
     let (exporter, address) = start();

@@ -1,4 +1,4 @@
-//! R7.1: metrics of devices, at an address, in a file, and for the `metrics` facade.
+//! Metrics of devices, at an address, in a file, and for the `metrics` facade.
 //!
 //! Each test opens devices of its own, because what is counted is of a whole device. Without a GPU the tests say so and go on
 //! with the CPU device, unless the environment variable `CI` is set.

@@ -65,7 +65,7 @@ fn assert_moves(watch: &Watch, device: &Device, expected: &[&str], what: impl Fn
     }
 }
 
-/// R7.1: each thing that happens moves what tells of it.
+/// Each thing that happens moves what tells of it.
 #[test]
 fn every_metric_moves_when_the_thing_happens() {
     for device in open() {
@@ -188,7 +188,7 @@ fn kernels_are_timed_as_long_as_the_watch_lives() {
     assert_eq!(launches(), 2, "the end of the watch ended what it did not begin");
 }
 
-/// R7.3: who began to count does not end it for the others, and none of them begins anew.
+/// Who began to count does not end it for the others, and none of them begins anew.
 #[test]
 fn kernels_are_timed_until_the_last_who_wants_it_is_gone() {
     let device = cpu();

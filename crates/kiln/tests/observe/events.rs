@@ -1,4 +1,4 @@
-//! R7.1: one stream joins what caches, pools, kernels and graphs do.
+//! One stream joins what caches, pools, kernels and graphs do.
 
 use crate::devices::open;
 use kiln::observe::{

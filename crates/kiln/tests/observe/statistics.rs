@@ -1,4 +1,4 @@
-//! R7.3: every kernel is counted, and timed where the device can.
+//! Every kernel is counted, and timed where the device can.
 
 use crate::devices::open;
 use kiln::{DType, Device, Feature, KernelStatistics, Result, Tensor};

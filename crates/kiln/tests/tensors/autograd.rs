@@ -1,4 +1,4 @@
-//! R5.5: what is tracked, how gradients are gathered, how they run, and what goes wrong with a name.
+//! What is tracked, how gradients are gathered, how they run, and what goes wrong with a name.
 
 use crate::devices;
 use kiln::op::{ElementOp, Float, FloatOp};

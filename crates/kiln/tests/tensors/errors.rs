@@ -1,4 +1,4 @@
-//! Wrong calls: the call itself returns the error, which names the op, the shapes, the dtypes and the devices (R5.7).
+//! Wrong calls: the call itself returns the error, which names the op, the shapes, the dtypes and the devices.
 
 use crate::devices;
 use kiln::{Activation, AttentionOptions, DType, Device, ErrorKind, Result, Tensor};

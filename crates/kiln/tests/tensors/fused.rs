@@ -1,4 +1,4 @@
-//! Named fused forms, and chains that fuse by themselves: one kernel each, with the right elements (R5.3, R5.4).
+//! Named fused forms, and chains that fuse by themselves: one kernel each, with the right elements.
 
 use crate::data::{self, within};
 use crate::devices;

@@ -1,4 +1,4 @@
-//! R5.5: the gradient of every op, against differences on the CPU device, and on the other devices against that.
+//! The gradient of every op, against differences on the CPU device, and on the other devices against that.
 
 use crate::devices;
 use kiln::op::{self, Signature};

@@ -1,4 +1,4 @@
-//! Laziness: when ops run, how often they are planned, what is kept, and what the reports say (R5.3, R5.4, R5.6).
+//! Laziness: when ops run, how often they are planned, what is kept, and what the reports say.
 
 use kiln::{Activation, DType, Device, ErrorKind, Status, Tensor};
 
@@ -22,7 +22,7 @@ fn ops_run_when_elements_are_read() {
     assert_eq!(y.explain().unwrap().kernels(), 0);
 }
 
-/// R5.4: each named form is one kernel.
+/// Each named form is one kernel.
 #[test]
 fn named_fused_forms_are_one_kernel() {
     let device = cpu();
@@ -49,7 +49,7 @@ fn named_fused_forms_are_one_kernel() {
     }
 }
 
-/// R5.3: a repeated computation with new data and new numbers does no planning.
+/// A repeated computation with new data and new numbers does no planning.
 #[test]
 fn a_computation_is_planned_once_per_set_of_shapes() {
     let device = cpu();
@@ -244,7 +244,7 @@ fn the_tripwire_names_the_op_that_made_a_nan() {
     assert_eq!(x.log().unwrap().to_vec::<f32>().unwrap()[1], f32::NEG_INFINITY);
 }
 
-/// R5.7: a failed run leaves the tensor planned, and says why each time.
+/// A failed run leaves the tensor planned, and says why each time.
 #[test]
 fn an_index_out_of_range_is_an_error_of_every_read() {
     let device = cpu();

@@ -1,4 +1,4 @@
-//! R5.5: layers, losses, optimisers and what is saved of them, against loops in `f64`.
+//! Layers, losses, optimisers and what is saved of them, against loops in `f64`.
 
 use crate::devices;
 use kiln::nn::{
@@ -115,7 +115,7 @@ fn rules_follow_their_formulas() {
     }
 }
 
-/// R5.5: a step takes no more kernels for many parameters than for few.
+/// A step takes no more kernels for many parameters than for few.
 #[test]
 fn a_step_is_a_few_kernels() {
     if devices::gpu().is_none() {
@@ -478,7 +478,7 @@ fn train(net: &Sequential, optimizer: &mut Optimizer<Adam>, steps: std::ops::Ran
     steps.map(step).collect()
 }
 
-/// R5.5: the same seed gives the same run, bit by bit; one that is saved and resumed equals one that is not.
+/// The same seed gives the same run, bit by bit; one that is saved and resumed equals one that is not.
 #[test]
 fn runs_are_the_same_each_time_and_when_resumed() {
     let folder = tempfile::tempdir().unwrap();

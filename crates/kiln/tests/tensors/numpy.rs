@@ -1,4 +1,4 @@
-//! Every case that NumPy computed, on every device (R5.1, R5.2).
+//! Every case that NumPy computed, on every device.
 
 use crate::devices::{self, Subject};
 use crate::poison::fill_free_memory;

@@ -1,4 +1,4 @@
-//! An elementwise op that no part of Kiln knows: one entry is all that it takes (R5.2, R5.3).
+//! An elementwise op that no part of Kiln knows: one entry is all that it takes.
 
 use crate::{data, devices};
 use kiln::op::{ElementOp, Float, FloatOp};

@@ -96,7 +96,7 @@ fn assert_close(what: &str, found: &[Vec<f32>], wanted: &[Vec<f32>]) {
     }
 }
 
-/// R5.3: fused or op by op, the elements are the same on the CPU.
+/// Fused or op by op, the elements are the same on the CPU.
 #[test]
 fn fused_is_what_op_by_op_gives() {
     for subject in devices::cpus() {

@@ -216,7 +216,7 @@ fn rows_and_products() {
     }
 }
 
-/// R5.2: attention over shapes around the blocks that a workgroup takes: 64 queries, 32 keys, 16 steps, 64 elements of a value.
+/// Attention over shapes around the blocks that a workgroup takes: 64 queries, 32 keys, 16 steps, 64 elements of a value.
 #[test]
 fn attention_around_the_blocks() {
     for subject in devices::all() {

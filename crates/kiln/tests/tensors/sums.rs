@@ -1,4 +1,4 @@
-//! Sums of many small numbers: `f16` and `bf16` are storage types, sums are `f32` (R5.1).
+//! Sums of many small numbers: `f16` and `bf16` are storage types, sums are `f32`.
 
 use crate::devices;
 use kiln::{DType, Tensor};

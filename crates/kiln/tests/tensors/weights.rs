@@ -1,4 +1,4 @@
-//! R5.5: what is saved of networks and optimisers: files that fit come back, others are named.
+//! What is saved of networks and optimisers: files that fit come back, others are named.
 
 use crate::devices;
 use kiln::nn::{self, LayerNorm, Linear, Module, Parameter, Sequential};

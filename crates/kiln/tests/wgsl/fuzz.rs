@@ -11,7 +11,7 @@ const DEFAULT_CASES: u64 = 60;
 /// After so many faults the rest are probably the same.
 const MAX_FINDINGS: usize = 10;
 
-/// R4.2: the CPU device computes what a Vulkan driver computes, for programs that nobody thought of.
+/// The CPU device computes what a Vulkan driver computes, for programs that nobody thought of.
 #[test]
 fn random_programs_agree() {
     let Some(pair) = pair() else { return };
@@ -22,7 +22,7 @@ fn random_programs_agree() {
     );
 }
 
-/// R4.2: so do operations of subgroups, where both devices have subgroups of eight.
+/// So do operations of subgroups, where both devices have subgroups of eight.
 #[test]
 fn random_programs_with_subgroups_agree() {
     let Some(pair) = pair() else { return };
@@ -37,7 +37,7 @@ fn random_programs_with_subgroups_agree() {
     );
 }
 
-/// R4.2: programs that once showed a fault show it no more.
+/// Programs that once showed a fault show it no more.
 #[test]
 fn known_programs_agree() {
     let Some(pair) = pair() else { return };

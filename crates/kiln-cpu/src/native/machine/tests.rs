@@ -127,7 +127,7 @@ fn body_of(op: &'static ElementOp, dtype: DType, len: usize) -> (Body, DType) {
     (Body { space: shape, operands, program: Program { instructions } }, result)
 }
 
-/// R5.3: each op of the table, on every dtype, at lengths around that of a vector.
+/// Each op of the table, on every dtype, at lengths around that of a vector.
 #[test]
 fn every_op_gives_the_bits_of_its_loop() {
     let mut without_code = Vec::new();
@@ -159,7 +159,7 @@ fn large_results_are_the_same() {
     }
 }
 
-/// R5.3: programs of many ops, with more values than registers, scalars, splats, steps in memory and numbers of elements.
+/// Programs of many ops, with more values than registers, scalars, splats, steps in memory and numbers of elements.
 #[test]
 fn random_programs_give_the_bits_of_their_loops() {
     let cheap: Vec<&ElementOp> = op::all().iter().copied().filter(|op| op.takes(Class::Float)).collect();

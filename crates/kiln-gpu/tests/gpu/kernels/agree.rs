@@ -1,7 +1,7 @@
 //! One program, one result: parts of the language that kernels seldom use, on every device.
 
 use super::targets;
-use kiln_runtime::{Device, Grid, KernelSource};
+use kiln_device::{Device, Grid, KernelSource};
 
 const ITEMS: usize = 720;
 
@@ -81,7 +81,6 @@ fn each(size: &str, before: &str, body: &str) -> String {
 
 const SIZES: [&str; 5] = ["64,1,1", "12,1,1", "3,5,2", "8,3,1", "1,1,1"];
 
-/// R2.1
 /// Of NaN and a number, `min`, `max` and `clamp` take the number.
 #[test]
 fn extremes_of_what_is_no_number() {
@@ -117,7 +116,6 @@ fn integers() {
     }
 }
 
-/// R2.1
 #[test]
 fn floats() {
     // Exact on every device, or rounded far from where they might differ.
@@ -138,7 +136,7 @@ fn floats() {
     }
 }
 
-/// R2.1: loops, switches and functions that invocations leave at different times.
+/// Loops, switches and functions that invocations leave at different times.
 #[test]
 fn control() {
     let before = "
@@ -182,7 +180,7 @@ fn control() {
     }
 }
 
-/// R2.1: arrays, structs and matrices in variables of an invocation, and pointers to parts of them.
+/// Arrays, structs and matrices in variables of an invocation, and pointers to parts of them.
 #[test]
 fn variables() {
     let before = "
@@ -210,7 +208,7 @@ fn variables() {
     }
 }
 
-/// R2.1: memory of a workgroup between barriers: in loops, in functions, behind `workgroupUniformLoad`, with invocations gone.
+/// Memory of a workgroup between barriers: in loops, in functions, behind `workgroupUniformLoad`, with invocations gone.
 #[test]
 fn workgroups() {
     for size in ["64", "12", "100", "8", "1"] {
@@ -264,7 +262,7 @@ fn workgroups() {
     }
 }
 
-/// R2.1: atomics of every kind, in an order that does not matter.
+/// Atomics of every kind, in an order that does not matter.
 #[test]
 fn atomics() {
     let source = "
@@ -287,7 +285,7 @@ fn atomics() {
     agree("atomics", source);
 }
 
-/// R2.1: what does not depend on the size of a subgroup. They are whole: a software driver does not count a part of one.
+/// What does not depend on the size of a subgroup. They are whole: a software driver does not count a part of one.
 #[test]
 fn subgroups() {
     let source = "
@@ -309,7 +307,7 @@ fn subgroups() {
     agree("subgroups", source);
 }
 
-/// R2.1: buffers of vectors, matrices and structs with gaps, read and written by parts.
+/// Buffers of vectors, matrices and structs with gaps, read and written by parts.
 #[test]
 fn layouts() {
     let source = "

@@ -1,10 +1,10 @@
-//! Launches with good arguments compute, and those with bad ones say what is wrong (R2.1).
+//! Launches with good arguments compute, and those with bad ones say what is wrong.
 
 use super::{SAXPY, numbers, saxpy, targets};
 use crate::support;
+use kiln_device::{BindingKind, BufferOptions, Grid, KernelSource, Usage, Value};
 use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
-use kiln_runtime::{BindingKind, BufferOptions, Grid, KernelSource, Usage, Value};
 
 #[test]
 fn a_kernel_computes_by_name_and_by_index() {
@@ -182,7 +182,7 @@ fn values_are_structs_vectors_and_members() {
     }
 }
 
-/// R2.1: WGSL errors show file, line, column and the offending text.
+/// WGSL errors show file, line, column and the offending text.
 #[test]
 fn errors_in_the_source_show_where_they_are() {
     let Some(device) = support::in_place() else { return };
@@ -277,7 +277,7 @@ fn a_binding_sees_exactly_its_slice() {
     }
 }
 
-/// What is kept for later launches keeps no memory: it goes back when the pool gives it back (R3.3).
+/// What is kept for later launches keeps no memory: it goes back when the pool gives it back.
 #[test]
 fn launches_hold_no_memory_of_buffers_that_are_gone() {
     let Some(device) = support::open(GpuOptions::new()) else { return };

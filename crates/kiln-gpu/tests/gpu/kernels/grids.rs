@@ -1,7 +1,7 @@
-//! Grids of every size compute everything, once (R2.1, R4.4).
+//! Grids of every size compute everything, once.
 
 use super::{numbers, saxpy, targets};
-use kiln_runtime::{Grid, KernelSource};
+use kiln_device::{Grid, KernelSource};
 
 /// The lesson of a grid that computed 0.4 % of a matrix: every item is computed, whatever the length.
 #[test]
@@ -50,7 +50,7 @@ const PLACES: &str = "
         atomicAdd(&counts[(global.z * size.y + global.y) * size.x + global.x], 1u);
     }";
 
-/// R4.4: work above the per-axis limit is split, and a kernel cannot tell.
+/// Work above the per-axis limit is split, and a kernel cannot tell.
 #[test]
 fn a_grid_above_the_limit_is_split_transparently() {
     for device in targets() {

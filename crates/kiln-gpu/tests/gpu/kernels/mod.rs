@@ -9,8 +9,8 @@ mod regressions;
 mod tiers;
 
 use crate::support;
+use kiln_device::{Device, Feature, KernelSource};
 use kiln_gpu::GpuOptions;
-use kiln_runtime::{Device, Feature, KernelSource};
 
 /// `y = alpha * x + y`, with a length of its own.
 pub(super) const SAXPY: &str = "

@@ -1,10 +1,10 @@
-//! Every option changes what is compiled (R2.1), and f16 and subgroups work where the adapter has them.
+//! Every option changes what is compiled, and f16 and subgroups work where the adapter has them.
 
 use super::targets;
 use crate::support;
+use kiln_device::{DeviceKind, Feature, KernelFlag, KernelOptions, KernelSource, Optimisation};
 use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
-use kiln_runtime::{DeviceKind, Feature, KernelFlag, KernelOptions, KernelSource, Optimisation};
 
 /// An index behind the end is that of the last element, in memory of the kernel's own, where no driver checks; in buffers
 /// it stays inside in any case.
@@ -109,8 +109,8 @@ fn every_option_changes_the_translated_code() {
     let api = device.api();
     let translate = |options: KernelOptions| {
         let source = KernelSource::wgsl(SOURCE).options(options);
-        let key = kiln_runtime::KernelKey::new(&source, device.info()).unwrap();
-        api.translate(&kiln_runtime::Program::new(&key, device.info()).unwrap()).unwrap().code
+        let key = kiln_device::KernelKey::new(&source, device.info()).unwrap();
+        api.translate(&kiln_device::Program::new(&key, device.info()).unwrap()).unwrap().code
     };
     let default = KernelOptions::default;
     let codes = [

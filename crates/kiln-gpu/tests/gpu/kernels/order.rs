@@ -2,8 +2,8 @@
 
 use super::{numbers, saxpy, targets};
 use crate::support;
+use kiln_device::{Graph, Grid, KernelSource};
 use kiln_gpu::GpuOptions;
-use kiln_runtime::{Graph, Grid, KernelSource};
 
 const ADD: &str = "
     @group(0) @binding(0) var<storage, read> amount: array<u32>;
@@ -111,7 +111,7 @@ fn launches_are_counted() {
     assert_eq!(device.launches(), 3);
 }
 
-/// R4.5: launches as nodes, in the order that their buffers ask for, again with other inputs.
+/// Launches as nodes, in the order that their buffers ask for, again with other inputs.
 #[test]
 fn a_graph_of_launches_runs_and_replays() {
     for device in targets() {

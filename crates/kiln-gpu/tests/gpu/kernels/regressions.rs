@@ -2,9 +2,9 @@
 
 use super::{gpu_targets, saxpy, targets};
 use crate::support;
+use kiln_device::{Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelSource, Origin, Program};
 use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
-use kiln_runtime::{Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelSource, Origin, Program};
 
 /// Runs a kernel that writes `y`, over one item.
 fn run_one(device: &Device, source: &str, entry: &str) -> Vec<f32> {

@@ -1,9 +1,9 @@
-//! The two tiers with real kernels: a disk hit is one, computes the same, and has the options of its key (R2.4, R2.5).
+//! The two tiers with real kernels: a disk hit is one, computes the same, and has the options of its key.
 
 use super::{numbers, saxpy};
 use crate::support;
+use kiln_device::{Device, DiskTier, Feature, KernelCacheOptions, KernelOptions, Origin};
 use kiln_gpu::GpuOptions;
-use kiln_runtime::{Device, DiskTier, Feature, KernelCacheOptions, KernelOptions, Origin};
 use std::path::Path;
 
 fn open(directory: &Path, without: Option<Feature>) -> Device {

@@ -1,11 +1,11 @@
 //! What authors of kernels are given: loads of every dtype from any index, and what ends an element.
 
 use super::{body, decode, devices, encode, features, launch};
+use kiln_device::Device;
 use kiln_ir::graph::TensorType;
 use kiln_ir::kernel::{Instruction, Operand};
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Layout, Shape, op};
-use kiln_runtime::Device;
 use std::slice::from_ref;
 
 const ELEMENTS: usize = 37;

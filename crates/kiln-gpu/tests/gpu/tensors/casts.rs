@@ -41,7 +41,7 @@ fn check(found: &[f64], expected: impl Iterator<Item = (f64, f64)>, what: &str) 
     }
 }
 
-/// R5.1: as the documentation of casts says: to the nearest, clamped from floats, modulo between integers, NaN as 0.
+/// As the documentation of casts says: to the nearest, clamped from floats, modulo between integers, NaN as 0.
 #[test]
 fn every_cast_is_that_of_the_documentation() {
     let numbers = [

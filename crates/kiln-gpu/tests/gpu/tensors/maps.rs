@@ -2,10 +2,10 @@
 
 use super::{body, devices, encode, gathered, map, operand_values, run, sum_of};
 use crate::support;
+use kiln_device::{Device, DeviceKind};
 use kiln_gpu::GpuOptions;
 use kiln_ir::kernel::{Instruction, Kernel};
 use kiln_ir::{Class, DType, Layout, Shape, op};
-use kiln_runtime::{Device, DeviceKind};
 
 /// Views that have a shape: side by side, at an offset, turned, backwards, spread along an axis, in steps, one element.
 fn views(shape: &Shape, offset: usize) -> Vec<Vec<Layout>> {
@@ -44,7 +44,7 @@ fn check(device: &Device, dtype: DType, shape: &Shape, offset: usize) {
     }
 }
 
-/// R5.2: sizes around those of groups of four, words and workgroups; the sums are small integers, exact in every dtype.
+/// Sizes around those of groups of four, words and workgroups; the sums are small integers, exact in every dtype.
 #[test]
 fn every_dtype_layout_rank_and_size_adds_up() {
     let shapes: [&[usize]; 20] = [
@@ -116,7 +116,7 @@ fn scalar_kernel(shape: &Shape) -> Kernel {
     map(body(shape, DType::F32, &[Layout::contiguous(shape.clone())], instructions), DType::F32)
 }
 
-/// R5.3: a scalar of the run and the number of the element; the kernel is compiled once for all values and lengths.
+/// A scalar of the run and the number of the element; the kernel is compiled once for all values and lengths.
 #[test]
 fn scalars_and_lengths_come_with_the_run() {
     // A device of its own, because what it compiles is counted.

@@ -7,12 +7,12 @@ mod reductions;
 
 use crate::support;
 use half::{bf16, f16};
+use kiln_device::{Device, Feature, Grid, KernelSource, Value};
 use kiln_gpu::GpuOptions;
 use kiln_ir::graph::TensorType;
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use kiln_ir::wgsl::{WgslFeatures, WgslKernel, render};
 use kiln_ir::{Class, DType, Layout, Shape, op};
-use kiln_runtime::{Device, Feature, Grid, KernelSource, Value};
 use std::sync::OnceLock;
 
 /// A device with all that the adapter has, one without what kernels can do without, and the CPU devices.

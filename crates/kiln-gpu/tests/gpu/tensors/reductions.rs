@@ -1,10 +1,10 @@
 //! Reductions over inner, outer, middle and all axes, of every length that divides the work otherwise.
 
 use super::{body, core, decode, devices, encode, gathered, run, sum_of};
+use kiln_device::Device;
 use kiln_ir::graph::{Reduce, TensorType};
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand};
 use kiln_ir::{Class, DType, Layout, Shape, op};
-use kiln_runtime::Device;
 
 fn is_place(op: Reduce) -> bool {
     matches!(op, Reduce::ArgMax | Reduce::ArgMin)
@@ -85,7 +85,7 @@ fn check(device: &Device, dtype: DType, shape: &[usize], axes: &[usize], ops: &[
     }
 }
 
-/// R5.2: every way to divide the work, for rows and columns, with rows that do and do not consist of groups of four.
+/// Every way to divide the work, for rows and columns, with rows that do and do not consist of groups of four.
 #[test]
 fn every_axis_and_length_is_reduced() {
     let table: [(&[usize], &[usize]); 21] = [

@@ -37,7 +37,7 @@ fn check(op: &ElementOp, class: Class, args: &[Vec<u32>]) {
     }
 }
 
-/// R5.2: every op is within its bound, of every class, with every loop, inside of its intervals.
+/// Every op is within its bound, of every class, with every loop, inside of its intervals.
 #[test]
 fn every_op_is_within_its_bound() {
     let mut samples = Samples(1);
@@ -59,7 +59,7 @@ fn every_length_is_computed() {
     }
 }
 
-/// R5.2: the functions of one float, over everything that an `f32` can be.
+/// The functions of one float, over everything that an `f32` can be.
 #[test]
 fn functions_hold_over_the_whole_range() {
     for name in ["exp", "log", "tanh", "sigmoid", "silu", "gelu", "gelu_erf", "erf", "sin", "cos", "floor", "round"] {

@@ -76,7 +76,7 @@ fn infix(ty: Type, operator: Infix, a: u32, b: u32) -> u32 {
     }
 }
 
-/// R5.2: the recorded form of every op gives what the CPU gives, also for extreme operands.
+/// The recorded form of every op gives what the CPU gives, also for extreme operands.
 #[test]
 fn a_trace_computes_what_the_loops_compute() {
     const EXTREME: [u32; 12] = [

@@ -14,7 +14,7 @@ fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// R5.2: what functions of one float give for special values.
+/// What functions of one float give for special values.
 #[test]
 fn functions_of_one_float() {
     #[rustfmt::skip]
@@ -63,7 +63,7 @@ fn functions_of_one_float() {
 /// Arguments, and what is expected of them.
 type Case = (&'static [f32], f32);
 
-/// R5.2: what functions of two or three floats give for special values.
+/// What functions of two or three floats give for special values.
 #[test]
 fn functions_of_more_floats() {
     #[rustfmt::skip]
@@ -94,7 +94,7 @@ fn functions_of_more_floats() {
     }
 }
 
-/// R5.2: a comparison with a NaN is false, except that it differs; zeros of both signs are equal.
+/// A comparison with a NaN is false, except that it differs; zeros of both signs are equal.
 #[test]
 fn comparisons() {
     for level in levels() {
@@ -113,7 +113,7 @@ fn comparisons() {
     }
 }
 
-/// R5.2: integers wrap, and division by zero has a result.
+/// Integers wrap, and division by zero has a result.
 #[test]
 fn integers_at_their_ends() {
     const MIN: i64 = i32::MIN as i64;

@@ -27,7 +27,7 @@ fn words(key: u32) -> Vec<u32> {
     run(&RANDOM_BITS, Class::Uint, levels()[0], &[counters, keys])
 }
 
-/// R5.2: consecutive counters under neighbouring keys give bits that are evenly set and do not go together.
+/// Consecutive counters under neighbouring keys give bits that are evenly set and do not go together.
 #[test]
 fn bits_are_even_and_independent() {
     let (first, second) = (words(1), words(2));
@@ -42,7 +42,7 @@ fn bits_are_even_and_independent() {
     }
 }
 
-/// R5.2: uniform numbers fill [0, 1) evenly; normal ones have mean 0, deviation 1 and the right share beyond 2, and are finite at the ends.
+/// Uniform numbers fill [0, 1) evenly; normal ones have mean 0, deviation 1 and the right share beyond 2, and are finite at the ends.
 #[test]
 fn numbers_have_their_distributions() {
     let (first, second) = (words(3), words(4));

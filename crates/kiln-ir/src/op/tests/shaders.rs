@@ -5,7 +5,7 @@ use crate::Class;
 use crate::op::{ADD, EXP, WHERE, all};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-/// R5.2: naga takes every op, for one element and for four.
+/// Naga takes every op, for one element and for four.
 #[test]
 fn every_op_is_valid_wgsl() {
     for (op, class) in forms() {

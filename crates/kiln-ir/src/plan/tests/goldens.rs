@@ -10,7 +10,7 @@ fn explain(graph: &Graph, target: &Target) -> String {
     Plan::new(graph, target).unwrap().explain().to_string()
 }
 
-/// R5.3: a chain of elementwise ops, with broadcasting, is one kernel with no intermediate buffer.
+/// A chain of elementwise ops, with broadcasting, is one kernel with no intermediate buffer.
 #[test]
 fn chain_with_broadcast() {
     let mut build = Build::default();
@@ -25,7 +25,7 @@ fn chain_with_broadcast() {
     insta::assert_snapshot!(explain(&build.outputs(&[relu]), &Target::CPU));
 }
 
-/// R5.3: a reduction takes its elementwise input inside: `relu(a * b + 1).sum(1)`.
+/// A reduction takes its elementwise input inside: `relu(a * b + 1).sum(1)`.
 #[test]
 fn map_and_reduce() {
     let mut build = Build::default();
@@ -63,7 +63,7 @@ fn norm_of_rows() {
     insta::assert_snapshot!(explain(&build.outputs(&[norms]), &Target::CPU));
 }
 
-/// R5.3: matmul takes bias, activation and residual as an epilogue.
+/// Matmul takes bias, activation and residual as an epilogue.
 #[test]
 fn matmul_with_epilogue() {
     let mut build = Build::default();

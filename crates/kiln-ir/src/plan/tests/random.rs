@@ -285,7 +285,7 @@ fn same(a: &[Vec<f64>], b: &[Vec<f64>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(equal))
 }
 
-/// R5.3: the plan of a graph computes what the graph says, whatever is fused, stored, copied or split.
+/// The plan of a graph computes what the graph says, whatever is fused, stored, copied or split.
 #[test]
 fn plans_compute_what_their_graphs_say() {
     let narrow = Target { max_operands: 4, max_instructions: 9, ..Target::CPU };
@@ -319,7 +319,7 @@ fn lifetimes(plan: &Plan) -> Vec<(usize, usize)> {
     (0..plan.values.len()).map(lifetime).collect()
 }
 
-/// R5.3: values that are needed at the same time lie apart, and sharing never allocates more than not sharing.
+/// Values that are needed at the same time lie apart, and sharing never allocates more than not sharing.
 #[test]
 fn slots_are_shared_only_by_values_that_never_meet() {
     let (mut shared, mut unshared, mut live) = (0, 0, 0);

@@ -12,7 +12,7 @@ fn plan(graph: &Graph) -> Plan {
     Plan::new(graph, &Target::CPU).unwrap()
 }
 
-/// R5.3: a chain on contiguous tensors is one loop, whatever their rank; equal operands are one.
+/// A chain on contiguous tensors is one loop, whatever their rank; equal operands are one.
 #[test]
 fn contiguous_chains_have_one_axis() {
     let mut build = Build::default();
@@ -52,7 +52,7 @@ fn element_numbers_are_computed_in_order_only() {
     }
 }
 
-/// R5.3: a large reduction to few results is done in parts, fused with what is around it, and gives the same.
+/// A large reduction to few results is done in parts, fused with what is around it, and gives the same.
 #[test]
 fn large_reductions_are_split() {
     let target = Target { split_reduce: Some(8), ..Target::CPU };

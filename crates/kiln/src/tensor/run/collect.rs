@@ -2,10 +2,10 @@
 
 use crate::Tensor;
 use crate::tensor::node::{Planned, Storage};
+use kiln_device::Buffer;
 use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, Node, NodeId, Op};
 use kiln_ir::plan::PlanKey;
-use kiln_runtime::Buffer;
 use parking_lot::Mutex;
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Plans as kernels in WGSL: one command list for all steps.
 
+use kiln_device::{
+    Binding, Buffer, Device, DeviceInfo, Feature, Grid, Kernel, KernelCost, KernelFlag, KernelOptions, KernelSource,
+    Launch, Value,
+};
 use kiln_ir::kernel::Core;
 use kiln_ir::plan::{Place, Plan, Source, Step};
 use kiln_ir::wgsl::{self, WgslFeatures, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_runtime::{
-    Binding, Buffer, Device, DeviceInfo, Feature, Grid, Kernel, KernelCost, KernelFlag, KernelOptions, KernelSource,
-    Launch, Value,
-};
 use std::collections::BTreeSet;
 
 /// A plan whose kernels are compiled for a device.

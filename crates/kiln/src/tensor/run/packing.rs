@@ -5,8 +5,8 @@
 
 use super::{check_size, room};
 use crate::{Device, Result};
+use kiln_device::Buffer;
 use kiln_ir::graph::TensorType;
-use kiln_runtime::Buffer;
 use smallvec::SmallVec;
 use std::ops::Range;
 

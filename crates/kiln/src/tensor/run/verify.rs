@@ -4,9 +4,9 @@ use super::stepwise::{self, values};
 use super::{Program, Run, plans};
 use crate::tensor::check::Name;
 use crate::{CpuOptions, DType, Device, Error, ErrorKind, Result, SimdLevel, Tensor};
+use kiln_device::{Buffer, DeviceKind};
 use kiln_ir::graph::{Graph, Node, NodeId, Op, Reduce, TensorType};
 use kiln_ir::plan::Plan;
-use kiln_runtime::{Buffer, DeviceKind};
 use smallvec::smallvec;
 use std::fmt;
 

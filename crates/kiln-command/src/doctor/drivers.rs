@@ -1,0 +1,314 @@
+//! What is missing between Kiln and a GPU, and the command that installs it.
+
+use super::report::{Check, Facts, Section, State};
+use super::system::{Distribution, GpuVendor, System, Vulkan};
+use kiln::{DeviceInfo, DeviceKind};
+
+/// Judges what reaches the GPUs of the machine.
+pub(super) fn derive(facts: &Facts) -> Vec<Check> {
+    if !facts.gpu_support {
+        let check = note("support", "this build has no GPU support");
+        return vec![check.fix("build kiln-command with its default features")];
+    }
+    let unserved = facts.system.gpus_on_bus.iter().filter(|vendor| !facts.serves(**vendor));
+    let missing: Vec<Check> = unserved.map(|vendor| explain(*vendor, &facts.system)).collect();
+    if missing.is_empty() { vec![explain_rest(facts)] } else { missing }
+}
+
+impl Facts {
+    /// Whether a device stands for a GPU of this vendor, by the names that drivers give.
+    fn serves(&self, vendor: GpuVendor) -> bool {
+        let words: &[&str] = match vendor {
+            GpuVendor::Amd => &["amd", "radeon"],
+            GpuVendor::Intel => &["intel"],
+            GpuVendor::Nvidia => &["nvidia", "geforce"],
+        };
+        let name = |info: &DeviceInfo| format!("{} {}", info.name, info.driver).to_lowercase();
+        let gpus = self.devices.iter().map(|device| &device.info).filter(|info| info.kind.is_real_gpu());
+        gpus.map(name).any(|name| words.iter().any(|word| name.contains(word)))
+    }
+}
+
+/// A GPU that is on the bus and that no device stands for.
+fn explain(vendor: GpuVendor, system: &System) -> Check {
+    let no_vulkan = Vulkan::default();
+    let vulkan = system.vulkan.as_ref().unwrap_or(&no_vulkan);
+    let name = vendor.name();
+    if !vulkan.has_driver_for(vendor) {
+        let check = note(name, format!("expected a Vulkan driver for the {name} GPU on the bus, found none"));
+        return install(check, system, Driver::Of(vendor));
+    }
+    let check = note(name, format!("a Vulkan driver for the {name} GPU is installed, and does not offer it"));
+    if let Some(check) = explain_hidden(&check, system, vulkan) {
+        return check;
+    }
+    match vulkan.render_nodes.iter().find(|node| !node.is_accessible) {
+        Some(node) => check
+            .detail(format!("this user may not open {}", node.path))
+            .fix(as_root(system, "usermod -aG render,video \"$USER\"") + ", then log in again"),
+        None if vulkan.render_nodes.is_empty() => check
+            .detail("there is no /dev/dri/renderD*: the kernel's driver is not loaded, or this is a container")
+            .fix("in a container, start it with --device /dev/dri (NVIDIA: --gpus all); otherwise see `dmesg`"),
+        None => check.detail("the GPU is too old for the driver, or another program keeps it").fix("see `dmesg`"),
+    }
+}
+
+/// What hides every installed driver.
+fn explain_hidden(check: &Check, system: &System, vulkan: &Vulkan) -> Option<Check> {
+    if !vulkan.has_loader {
+        let check = check.clone().detail("expected libvulkan.so.1, which finds the drivers; found none");
+        return Some(install(check, system, Driver::Loader));
+    }
+    let variable = vulkan.drivers_named_by.as_ref()?;
+    let check = check.clone().detail(format!("{variable} is set, so that only the drivers it names are found"));
+    Some(check.fix(format!("unset {variable}")))
+}
+
+/// No GPU on the bus is left without a device.
+fn explain_rest(facts: &Facts) -> Check {
+    let kinds = || facts.devices.iter().map(|device| device.info.kind);
+    if kinds().any(DeviceKind::is_real_gpu) {
+        return Check::new(Section::Drivers, "drivers", State::Ok, "nothing is missing");
+    }
+    let has_software = kinds().any(|kind| kind == DeviceKind::SoftwareGpu);
+    match (facts.system.os.as_str(), has_software) {
+        ("linux", true) => {
+            let message =
+                "nothing is missing: no GPU on the PCI bus; a software driver stands in where one is asked for";
+            Check::new(Section::Drivers, "drivers", State::Ok, message)
+        }
+        ("linux", false) => explain_no_device(&facts.system),
+        ("macos", _) => {
+            note("drivers", "Metal offers no GPU; macOS brings all that is needed, so there is none to use")
+                .detail("this is usual in a virtual machine")
+        }
+        ("windows", _) => note("drivers", "no GPU offers Vulkan or DX12")
+            .fix("install the graphics driver from the GPU's vendor, where there is a GPU"),
+        _ => note("drivers", "no GPU was found").fix("install a Vulkan driver, where there is a GPU"),
+    }
+}
+
+/// No GPU on the bus, and no software driver either.
+fn explain_no_device(system: &System) -> Check {
+    let no_vulkan = Vulkan::default();
+    let vulkan = system.vulkan.as_ref().unwrap_or(&no_vulkan);
+    let purpose = "the CPU device needs none; a software driver is for testing GPU code on the processor";
+    if !vulkan.has_software_driver() {
+        let check = note("drivers", "no GPU on the PCI bus, and no software Vulkan driver").detail(purpose);
+        return install(check, system, Driver::Software);
+    }
+    let check =
+        note("drivers", "no GPU on the PCI bus; a software driver is installed, and does not load").detail(purpose);
+    explain_hidden(&check, system, vulkan).unwrap_or_else(|| check.fix("see `vulkaninfo --summary`"))
+}
+
+#[derive(Clone, Copy)]
+enum Driver {
+    /// For the GPUs of a vendor.
+    Of(GpuVendor),
+    /// Runs on the processor.
+    Software,
+    /// What finds the drivers.
+    Loader,
+}
+
+/// Adds the command where the distribution is known.
+fn install(check: Check, system: &System, driver: Driver) -> Check {
+    let Some((manager, packages)) = system.distribution.and_then(|distribution| packages(distribution, driver)) else {
+        return match driver {
+            Driver::Of(GpuVendor::Nvidia) => {
+                check.fix("install NVIDIA's driver with Vulkan, as your distribution says")
+            }
+            Driver::Of(_) => check.fix("install your distribution's Vulkan driver of Mesa"),
+            Driver::Software => check.fix("install your distribution's package with Mesa's driver lavapipe"),
+            Driver::Loader => check.fix("install your distribution's package with libvulkan.so.1"),
+        };
+    };
+    let check = check.fix(as_root(system, &format!("{manager} {packages}")));
+    match (system.distribution, driver) {
+        (Some(Distribution::Debian), Driver::Of(GpuVendor::Nvidia)) => {
+            check.detail("the package is in Debian's section non-free")
+        }
+        (Some(Distribution::Fedora), Driver::Of(GpuVendor::Nvidia)) => {
+            check.detail("the package is in RPM Fusion's repository nonfree")
+        }
+        _ => check,
+    }
+}
+
+/// The command that installs a driver, and what it installs.
+fn packages(distribution: Distribution, driver: Driver) -> Option<(&'static str, &'static str)> {
+    use Driver::{Loader, Of, Software};
+    use GpuVendor::{Amd, Intel, Nvidia};
+    let (manager, packages) = match distribution {
+        Distribution::Debian | Distribution::Ubuntu => {
+            let packages = match (driver, distribution) {
+                (Of(Nvidia), Distribution::Ubuntu) => return Some(("ubuntu-drivers", "install")),
+                (Of(Nvidia), _) => "nvidia-driver",
+                (Of(Amd | Intel) | Software, _) => "mesa-vulkan-drivers",
+                (Loader, _) => "libvulkan1",
+            };
+            ("apt-get install", packages)
+        }
+        Distribution::Fedora => {
+            let packages = match driver {
+                Of(Nvidia) => "akmod-nvidia",
+                Of(Amd | Intel) | Software => "mesa-vulkan-drivers vulkan-loader",
+                Loader => "vulkan-loader",
+            };
+            ("dnf install", packages)
+        }
+        Distribution::Arch => {
+            let packages = match driver {
+                Of(Nvidia) => "nvidia-open nvidia-utils vulkan-icd-loader",
+                Of(Amd) => "vulkan-radeon vulkan-icd-loader",
+                Of(Intel) => "vulkan-intel vulkan-icd-loader",
+                Software => "vulkan-swrast vulkan-icd-loader",
+                Loader => "vulkan-icd-loader",
+            };
+            ("pacman -S", packages)
+        }
+        Distribution::Alpine => {
+            let packages = match driver {
+                // Alpine has no NVIDIA driver of the vendor.
+                Of(Nvidia) => return None,
+                Of(Amd) => "mesa-vulkan-ati vulkan-loader",
+                Of(Intel) => "mesa-vulkan-intel vulkan-loader",
+                Software => "mesa-vulkan-swrast vulkan-loader",
+                Loader => "vulkan-loader",
+            };
+            ("apk add", packages)
+        }
+    };
+    Some((manager, packages))
+}
+
+/// The command as this user types it.
+fn as_root(system: &System, command: &str) -> String {
+    match (system.is_root, system.distribution) {
+        (true, _) => command.to_string(),
+        (false, Some(Distribution::Alpine)) => format!("doas {command}"),
+        (false, _) => format!("sudo {command}"),
+    }
+}
+
+fn note(name: &str, message: impl Into<String>) -> Check {
+    Check::new(Section::Drivers, name, State::Note, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::machines;
+
+    fn with(system: System) -> Facts {
+        Facts { system, ..machines::nothing() }
+    }
+
+    fn fix(facts: &Facts) -> String {
+        let checks = derive(facts);
+        assert_eq!(checks.len(), 1, "{checks:?}");
+        checks[0].fix.clone().unwrap_or_default()
+    }
+
+    /// The doctor says what to install, as a command of this system.
+    #[test]
+    fn every_distribution_has_its_command() {
+        use Distribution::{Alpine, Arch, Debian, Fedora, Ubuntu};
+        let amd = Some(GpuVendor::Amd);
+        let (intel, nvidia) = (Some(GpuVendor::Intel), Some(GpuVendor::Nvidia));
+        let table = [
+            (Some(Debian), None, "sudo apt-get install mesa-vulkan-drivers"),
+            (Some(Debian), amd, "sudo apt-get install mesa-vulkan-drivers"),
+            (Some(Debian), nvidia, "sudo apt-get install nvidia-driver"),
+            (Some(Ubuntu), intel, "sudo apt-get install mesa-vulkan-drivers"),
+            (Some(Ubuntu), nvidia, "sudo ubuntu-drivers install"),
+            (Some(Fedora), None, "sudo dnf install mesa-vulkan-drivers vulkan-loader"),
+            (Some(Fedora), nvidia, "sudo dnf install akmod-nvidia"),
+            (Some(Arch), None, "sudo pacman -S vulkan-swrast vulkan-icd-loader"),
+            (Some(Arch), amd, "sudo pacman -S vulkan-radeon vulkan-icd-loader"),
+            (Some(Arch), intel, "sudo pacman -S vulkan-intel vulkan-icd-loader"),
+            (Some(Alpine), None, "doas apk add mesa-vulkan-swrast vulkan-loader"),
+            (Some(Alpine), amd, "doas apk add mesa-vulkan-ati vulkan-loader"),
+            (Some(Alpine), nvidia, "install NVIDIA's driver with Vulkan, as your distribution says"),
+            (None, None, "install your distribution's package with Mesa's driver lavapipe"),
+            (None, intel, "install your distribution's Vulkan driver of Mesa"),
+        ];
+        for (distribution, gpu, command) in table {
+            let system = System { gpus_on_bus: gpu.into_iter().collect(), ..machines::linux(distribution) };
+            assert_eq!(fix(&with(system.clone())), command, "{distribution:?} {gpu:?}");
+            let as_root = command.trim_start_matches("sudo ").trim_start_matches("doas ");
+            assert_eq!(fix(&with(System { is_root: true, ..system })), as_root, "root needs no sudo");
+        }
+    }
+
+    #[test]
+    fn driver_that_is_there_is_not_installed_again() {
+        let system = |vulkan| System {
+            gpus_on_bus: vec![GpuVendor::Amd],
+            vulkan: Some(vulkan),
+            ..machines::linux(Some(Distribution::Debian))
+        };
+        let radeon = |node| machines::vulkan(&["radeon_icd.x86_64"], node);
+        let table = [
+            (Vulkan { has_loader: false, ..radeon(Some(true)) }, "sudo apt-get install libvulkan1"),
+            (
+                Vulkan { drivers_named_by: Some("VK_DRIVER_FILES".into()), ..radeon(Some(true)) },
+                "unset VK_DRIVER_FILES",
+            ),
+            (radeon(Some(false)), "sudo usermod -aG render,video \"$USER\", then log in again"),
+            (
+                radeon(None),
+                "in a container, start it with --device /dev/dri (NVIDIA: --gpus all); otherwise see `dmesg`",
+            ),
+            (radeon(Some(true)), "see `dmesg`"),
+        ];
+        for (vulkan, command) in table {
+            assert_eq!(fix(&with(system(vulkan.clone()))), command, "{vulkan:?}");
+        }
+    }
+
+    #[test]
+    fn software_driver_that_does_not_load_is_not_installed_again() {
+        let lavapipe = || machines::vulkan(&["lvp_icd.x86_64"], None);
+        let table = [
+            (machines::vulkan(&["radeon_icd.x86_64"], None), "sudo apt-get install mesa-vulkan-drivers"),
+            (Vulkan { has_loader: false, ..lavapipe() }, "sudo apt-get install libvulkan1"),
+            (Vulkan { drivers_named_by: Some("VK_ICD_FILENAMES".into()), ..lavapipe() }, "unset VK_ICD_FILENAMES"),
+            (lavapipe(), "see `vulkaninfo --summary`"),
+        ];
+        for (vulkan, command) in table {
+            let system = System { vulkan: Some(vulkan), ..machines::linux(Some(Distribution::Debian)) };
+            assert_eq!(fix(&with(system.clone())), command, "{system:?}");
+        }
+    }
+
+    #[test]
+    fn gpu_without_a_device_is_found_beside_one_that_has_one() {
+        let mut facts = machines::nvidia();
+        assert_eq!(derive(&facts)[0].message, "nothing is missing");
+        facts.devices.remove(1);
+        let checks = derive(&facts);
+        assert_eq!(checks.len(), 1, "{checks:?}");
+        assert_eq!((checks[0].name.as_str(), checks[0].state), ("NVIDIA", State::Note));
+
+        // A software driver that names the processor of the same vendor is not the GPU.
+        let mut facts = machines::lavapipe();
+        facts.devices[1].info.name = "llvmpipe on AMD EPYC".into();
+        facts.system.gpus_on_bus = vec![GpuVendor::Amd];
+        assert_eq!(derive(&facts)[0].name, "AMD");
+    }
+
+    #[test]
+    fn nothing_is_installed_where_the_system_brings_it_or_the_build_lacks_it() {
+        let of = |os: &str| with(System { os: os.into(), vulkan: None, ..machines::linux(None) });
+        let first = |facts: &Facts| derive(facts)[0].clone();
+        assert_eq!((first(&of("macos")).state, first(&of("macos")).fix), (State::Note, None));
+        assert!(first(&of("windows")).fix.unwrap().contains("driver from the GPU's vendor"));
+        assert!(first(&of("freebsd")).fix.unwrap().contains("Vulkan driver"));
+        let without = Facts { gpu_support: false, ..machines::nothing() };
+        assert_eq!(first(&without).message, "this build has no GPU support");
+        assert_eq!(first(&machines::lavapipe()).state, State::Ok);
+        assert_eq!(first(&machines::mac()).message, "nothing is missing");
+    }
+}

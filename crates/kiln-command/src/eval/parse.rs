@@ -1,0 +1,483 @@
+//! From words to nodes, by precedence climbing.
+
+use super::ast::{Argument, Binding, Id, Item, Node, NodeKind, Operator, Program, Statement, Word};
+use super::fault::{Fault, Span};
+use super::lex::{Token, TokenKind, lex};
+
+/// Bytes of an expression.
+const MAX_BYTES: usize = 64 << 10;
+/// Brackets, signs and powers within each other: each takes a piece of the stack.
+const MAX_NESTING: usize = 100;
+
+/// Parses statements with `;` in between.
+pub(super) fn parse(source: &str) -> Result<Program, Fault> {
+    if source.len() > MAX_BYTES {
+        let message = format!("expected an expression of at most {MAX_BYTES} bytes, found {}", source.len());
+        return Err(Fault::new((MAX_BYTES..MAX_BYTES).into(), message));
+    }
+    let tokens = lex(source)?;
+    let mut parser = Parser { source, tokens: &tokens, next: 0, nesting: 0, nodes: Vec::new() };
+    let statements = parser.statements()?;
+    Ok(Program { nodes: parser.nodes, statements })
+}
+
+struct Parser<'a> {
+    source: &'a str,
+    /// The last one is the end.
+    tokens: &'a [Token],
+    next: usize,
+    nesting: usize,
+    nodes: Vec<Node>,
+}
+
+impl Parser<'_> {
+    fn statements(&mut self) -> Result<Vec<Statement>, Fault> {
+        let mut statements = Vec::new();
+        loop {
+            let target = self.name_before("=");
+            statements.push(Statement { target, value: self.expression(Binding::Comparison)? });
+            let more = self.eat(";").is_some();
+            if self.kind() == TokenKind::End {
+                return Ok(statements);
+            }
+            if !more {
+                return Err(self.unexpected("an operator, `;` or the end"));
+            }
+        }
+    }
+
+    /// A value, and the operators behind it that bind at least as tightly.
+    fn expression(&mut self, loosest: Binding) -> Result<Id, Fault> {
+        self.nested(|parser| {
+            let mut left = match parser.eat("-") {
+                Some(sign) => {
+                    let operand = parser.expression(Binding::Sign)?;
+                    parser.node(NodeKind::Negate(operand), sign.to(parser.span(operand)))
+                }
+                None => parser.postfix()?,
+            };
+            while let Some(operator) = parser.operator().filter(|operator| operator.binding >= loosest) {
+                parser.next += 1;
+                let right = parser.expression(tightness_of_right(operator.binding))?;
+                let span = parser.span(left).to(parser.span(right));
+                left = parser.node(NodeKind::Binary(operator, left, right), span);
+                if operator.binding == Binding::Comparison
+                    && let Some(second) = parser.operator().filter(|next| next.binding == Binding::Comparison)
+                {
+                    let message = format!("expected one comparison, or brackets around it, found `{}`", second.symbol);
+                    return Err(Fault::new(parser.token().span, message));
+                }
+            }
+            Ok(left)
+        })
+    }
+
+    /// A value with its methods and indices.
+    fn postfix(&mut self) -> Result<Id, Fault> {
+        let mut value = self.primary()?;
+        loop {
+            let begin = self.span(value);
+            if self.eat(".").is_some() {
+                let function = self.name("the name of a method")?;
+                let receiver = Argument { name: None, value };
+                // The one property; everything else takes arguments.
+                let (arguments, end) = if function.text == "T" && !self.is_at("(") {
+                    (vec![receiver], function.span)
+                } else {
+                    let open = self.expect("(", || format!("`(` after `{}`", function.text))?;
+                    self.arguments(open, vec![receiver])?
+                };
+                value = self.node(NodeKind::Call { function, arguments }, begin.to(end));
+            } else if let Some(open) = self.eat("[") {
+                let (items, close) = self.separated(open, "]", Self::item)?;
+                if items.is_empty() {
+                    return Err(Fault::new(close, "expected an index or a slice, found `]`"));
+                }
+                value = self.node(NodeKind::Index { of: value, items }, begin.to(close));
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Result<Id, Fault> {
+        let Token { kind, span } = *self.token();
+        let text = &self.source[span.start..span.end];
+        match kind {
+            TokenKind::Number(number) => {
+                self.next += 1;
+                Ok(self.node(NodeKind::Number(number), span))
+            }
+            TokenKind::Text => {
+                self.next += 1;
+                Ok(self.node(NodeKind::Text(text[1..text.len() - 1].to_string()), span))
+            }
+            TokenKind::Name => {
+                self.next += 1;
+                let name = text.to_string();
+                let Some(open) = self.eat("(") else { return Ok(self.node(NodeKind::Name(name), span)) };
+                let (arguments, close) = self.arguments(open, Vec::new())?;
+                let function = Word { text: name, span };
+                Ok(self.node(NodeKind::Call { function, arguments }, span.to(close)))
+            }
+            TokenKind::Symbol("(") => self.group(),
+            TokenKind::Symbol("[") => {
+                self.next += 1;
+                let (items, close) = self.separated(span, "]", Self::value)?;
+                Ok(self.node(NodeKind::List(items), span.to(close)))
+            }
+            _ => Err(self.unexpected("a value")),
+        }
+    }
+
+    /// What is in round brackets: a value, or a list where there is a comma or nothing.
+    fn group(&mut self) -> Result<Id, Fault> {
+        let open = self.token().span;
+        self.next += 1;
+        let (items, close) = self.separated(open, ")", Self::value)?;
+        let span = open.to(close);
+        // The token before the closing bracket.
+        let has_comma = self.tokens[self.next - 2].kind == TokenKind::Symbol(",");
+        match items[..] {
+            // The brackets become a part of the value, so that a fault marks them too.
+            [only] if !has_comma => {
+                self.nodes[only.0].span = span;
+                Ok(only)
+            }
+            _ => Ok(self.node(NodeKind::List(items), span)),
+        }
+    }
+
+    /// What is in the brackets of a call, behind the arguments that come before.
+    fn arguments(&mut self, open: Span, mut arguments: Vec<Argument>) -> Result<(Vec<Argument>, Span), Fault> {
+        let (given, close) = self.separated(open, ")", |parser| {
+            let name = parser.name_before("=");
+            Ok(Argument { name, value: parser.expression(Binding::Comparison)? })
+        })?;
+        arguments.extend(given);
+        Ok((arguments, close))
+    }
+
+    fn item(&mut self) -> Result<Item, Fault> {
+        if let Some(span) = self.eat("...") {
+            return Ok(Item::Rest(span));
+        }
+        let begin = self.token().span;
+        let mut bounds = [None; 3];
+        let mut colons = 0;
+        let mut end = begin;
+        loop {
+            if !self.is_at(":") && !self.is_at(",") && !self.is_at("]") {
+                let value = self.value()?;
+                end = self.span(value);
+                bounds[colons] = Some(value);
+            }
+            match self.eat(":") {
+                Some(colon) if colons < 2 => (colons, end) = (colons + 1, colon),
+                Some(colon) => return Err(Fault::new(colon, "expected `,` or `]` behind a step, found `:`")),
+                None => break,
+            }
+        }
+        match (colons, bounds[0]) {
+            (0, Some(at)) => Ok(Item::At(at)),
+            (0, None) => Err(self.unexpected("an index or a slice")),
+            _ => Ok(Item::Slice { bounds, span: begin.to(end) }),
+        }
+    }
+
+    fn value(&mut self) -> Result<Id, Fault> {
+        self.expression(Binding::Comparison)
+    }
+
+    /// Things with commas in between, also behind the last one, up to the closing bracket, which is returned too.
+    fn separated<T>(
+        &mut self,
+        open: Span,
+        close: &'static str,
+        mut one: impl FnMut(&mut Self) -> Result<T, Fault>,
+    ) -> Result<(Vec<T>, Span), Fault> {
+        let mut all = Vec::new();
+        loop {
+            if let Some(end) = self.eat(close) {
+                return Ok((all, end));
+            }
+            all.push(one(self)?);
+            if self.eat(",").is_none() {
+                let opened = &self.source[open.start..open.end];
+                let before = &self.source[..open.start];
+                let column = before[before.rfind('\n').map_or(0, |newline| newline + 1)..].chars().count() + 1;
+                let wanted = || format!("`,` or the `{close}` of the `{opened}` in column {column}");
+                return Ok((all, self.expect(close, wanted)?));
+            }
+        }
+    }
+
+    /// One level deeper.
+    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        if self.nesting == MAX_NESTING {
+            let message =
+                format!("expected at most {MAX_NESTING} brackets, signs and powers within each other, found more");
+            return Err(Fault::new(self.token().span, message));
+        }
+        self.nesting += 1;
+        let result = inner(self);
+        self.nesting -= 1;
+        result
+    }
+
+    fn node(&mut self, kind: NodeKind, span: Span) -> Id {
+        self.nodes.push(Node { kind, span });
+        Id(self.nodes.len() - 1)
+    }
+
+    fn span(&self, id: Id) -> Span {
+        self.nodes[id.0].span
+    }
+
+    fn token(&self) -> &Token {
+        &self.tokens[self.next]
+    }
+
+    fn kind(&self) -> TokenKind {
+        self.token().kind
+    }
+
+    fn is_at(&self, symbol: &'static str) -> bool {
+        self.kind() == TokenKind::Symbol(symbol)
+    }
+
+    fn eat(&mut self, symbol: &'static str) -> Option<Span> {
+        let span = self.is_at(symbol).then(|| self.token().span)?;
+        self.next += 1;
+        Some(span)
+    }
+
+    fn expect(&mut self, symbol: &'static str, wanted: impl FnOnce() -> String) -> Result<Span, Fault> {
+        self.eat(symbol).ok_or_else(|| self.unexpected(&wanted()))
+    }
+
+    fn name(&mut self, wanted: &str) -> Result<Word, Fault> {
+        if self.kind() != TokenKind::Name {
+            return Err(self.unexpected(wanted));
+        }
+        let span = self.token().span;
+        self.next += 1;
+        Ok(Word { text: self.source[span.start..span.end].to_string(), span })
+    }
+
+    /// The name that comes before a symbol; nothing is read where there is no such thing.
+    fn name_before(&mut self, symbol: &'static str) -> Option<Word> {
+        let is_there = self.kind() == TokenKind::Name
+            && self.tokens.get(self.next + 1).is_some_and(|token| token.kind == TokenKind::Symbol(symbol));
+        let name = is_there.then(|| self.name("a name").ok())?;
+        self.next += 1;
+        name
+    }
+
+    fn operator(&self) -> Option<Operator> {
+        let TokenKind::Symbol(symbol) = self.kind() else { return None };
+        Operator::ALL.into_iter().find(|operator| operator.symbol == symbol)
+    }
+
+    fn unexpected(&self, wanted: &str) -> Fault {
+        let span = self.token().span;
+        let found = match self.kind() {
+            TokenKind::End => "the end".to_string(),
+            _ => format!("`{}`", &self.source[span.start..span.end]),
+        };
+        Fault::new(span, format!("expected {wanted}, found {found}"))
+    }
+}
+
+/// What the operand on the right may hold without brackets.
+fn tightness_of_right(binding: Binding) -> Binding {
+    match binding {
+        Binding::Comparison => Binding::Sum,
+        Binding::Sum => Binding::Product,
+        Binding::Product => Binding::Sign,
+        Binding::Sign | Binding::Power => Binding::Power,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    /// A program with all its brackets.
+    fn text(program: &Program) -> String {
+        let statement = |statement: &Statement| match &statement.target {
+            Some(target) => format!("{} = {}", target.text, node(program, statement.value)),
+            None => node(program, statement.value),
+        };
+        program.statements.iter().map(statement).collect::<Vec<_>>().join("; ")
+    }
+
+    fn node(program: &Program, id: Id) -> String {
+        let of = |id: &Id| node(program, *id);
+        let join = |parts: Vec<String>| parts.join(", ");
+        match &program.nodes[id.0].kind {
+            NodeKind::Number(number) => number.to_string(),
+            NodeKind::Text(text) => format!("'{text}'"),
+            NodeKind::Name(name) => name.clone(),
+            NodeKind::List(items) => format!("[{}]", join(items.iter().map(of).collect())),
+            NodeKind::Negate(operand) => format!("(-{})", of(operand)),
+            NodeKind::Binary(operator, a, b) => format!("({} {} {})", of(a), operator.symbol, of(b)),
+            NodeKind::Call { function, arguments } => {
+                let argument = |argument: &Argument| match &argument.name {
+                    Some(name) => format!("{}={}", name.text, of(&argument.value)),
+                    None => of(&argument.value),
+                };
+                format!("{}({})", function.text, join(arguments.iter().map(argument).collect()))
+            }
+            NodeKind::Index { of: value, items } => {
+                let item = |item: &Item| match item {
+                    Item::At(id) => of(id),
+                    Item::Slice { bounds, .. } => {
+                        bounds.map(|bound| bound.map_or(String::new(), |id| of(&id))).join(":")
+                    }
+                    Item::Rest(_) => "...".to_string(),
+                };
+                format!("{}[{}]", of(value), join(items.iter().map(item).collect()))
+            }
+        }
+    }
+
+    /// Operators hold their operands as in Python, and methods are functions.
+    #[test]
+    fn precedence_and_forms() {
+        let table = [
+            ("a+b*c", "(a + (b * c))"),
+            ("a*b+c", "((a * b) + c)"),
+            ("a-b-c", "((a - b) - c)"),
+            ("a/b*c@d", "(((a / b) * c) @ d)"),
+            ("a**b**c", "(a ** (b ** c))"),
+            ("-a**2", "(-(a ** 2))"),
+            ("a**-b*c", "((a ** (-b)) * c)"),
+            ("a**-b**c", "(a ** (-(b ** c)))"),
+            ("-a*b", "((-a) * b)"),
+            ("a*-b+c", "((a * (-b)) + c)"),
+            ("--a", "(-(-a))"),
+            ("-a.sum()", "(-sum(a))"),
+            ("a+b<c*d", "((a + b) < (c * d))"),
+            ("(a<b)==(c!=d)", "((a < b) == (c != d))"),
+            ("(a+b)*c", "((a + b) * c)"),
+            ("relu(a*b+1).sum(1)", "sum(relu(((a * b) + 1)), 1)"),
+            ("x.T@y.T.exp()", "(T(x) @ exp(T(y)))"),
+            ("x.T()", "T(x)"),
+            ("softmax(x, axis=-1,)", "softmax(x, axis=(-1))"),
+            ("x.sum(axis=(0,1), keepdim=true)", "sum(x, axis=[0, 1], keepdim=true)"),
+            ("f(a==b, c=d==e)", "f((a == b), c=(d == e))"),
+            ("reshape(x, (2, -1)).reshape(3,)", "reshape(reshape(x, [2, (-1)]), 3)"),
+            ("[1, 2,] ", "[1, 2]"),
+            ("()", "[]"),
+            ("(2,)", "[2]"),
+            ("((2))", "2"),
+            ("((2,))", "[2]"),
+            ("x[0]", "x[0]"),
+            ("x[1:3, ::2][:, None]", "x[1:3:, ::2][::, None]"),
+            ("x[..., -1:, ]", "x[..., (-1)::]"),
+            ("x[a+1:b**2:-1]", "x[(a + 1):(b ** 2):(-1)]"),
+            ("1.5e-3*x.to(f16)", "(0.0015 * to(x, f16))"),
+            ("1.exp()", "exp(1)"),
+            ("einsum('ij,jk->ik', a, b)", "einsum('ij,jk->ik', a, b)"),
+            ("y = a*b; y.sum();", "y = (a * b); sum(y)"),
+            ("y = a\n; z = y", "y = a; z = y"),
+        ];
+        for (source, expected) in table {
+            assert_eq!(text(&parse(source).unwrap()), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn nodes_know_their_part_and_come_after_what_they_name() {
+        let source = "y = -a*(b+1); relu( y ).sum(1)[0, 1:].T";
+        let program = parse(source).unwrap();
+        let parts: Vec<&str> = program.nodes.iter().map(|node| &source[node.span.start..node.span.end]).collect();
+        let expected = [
+            "a",
+            "-a",
+            "b",
+            "1",
+            "(b+1)",
+            "-a*(b+1)",
+            "y",
+            "relu( y )",
+            "1",
+            "relu( y ).sum(1)",
+            "0",
+            "1",
+            "relu( y ).sum(1)[0, 1:]",
+            "relu( y ).sum(1)[0, 1:].T",
+        ];
+        assert_eq!(parts, expected);
+        let NodeKind::Index { items, .. } = &program.nodes[12].kind else { panic!("expected an index") };
+        let Item::Slice { span, .. } = &items[1] else { panic!("expected a slice") };
+        assert_eq!(&source[span.start..span.end], "1:");
+    }
+
+    /// What cannot be parsed is marked, with what was expected and what was found.
+    #[test]
+    fn faults_are_marked() {
+        let sources = [
+            "",
+            "relu(a*)",
+            "a b",
+            "a +",
+            "(a + b",
+            "f(a, b]",
+            "a + b)",
+            "x.",
+            "x.sum",
+            "x.1",
+            "x.(a)",
+            "a < b < c",
+            "a == b != c",
+            "x[]",
+            "x[1:2:3:4]",
+            "x[,]",
+            "x[1",
+            "f(,)",
+            "f(a b)",
+            "y =",
+            "= 3",
+            "y = z = 3",
+            "a; ; b",
+            "1.5.5",
+            "3x",
+            "a ** ** b",
+            "a $ b",
+            "f('x)",
+            "*a",
+            "f(a=)",
+            "2 = a",
+            "a\n+\n)",
+            ".5",
+            "x[a=1]",
+            "1e400",
+        ];
+        let mut shown = String::new();
+        for source in sources {
+            let fault = parse(source).expect_err(source);
+            writeln!(shown, "{}\n", fault.render(source)).unwrap();
+        }
+        insta::assert_snapshot!("faults", shown);
+    }
+
+    /// Neither depth nor length reaches the stack; both are refused with a place.
+    #[test]
+    fn depth_and_length_are_bounded() {
+        for (open, close) in [("(", ")"), ("[", "]"), ("-", ""), ("f(", ")"), ("a**", ""), ("x[", "]")] {
+            let nested = |times: usize| format!("{}a{}", open.repeat(times), close.repeat(times));
+            assert!(parse(&nested(MAX_NESTING / 2 - 1)).is_ok(), "{open}");
+            let fault = parse(&nested(10_000)).err().unwrap();
+            assert!(fault.message.starts_with("expected at most 100 brackets"), "{open}: {}", fault.message);
+            let fault = parse(&nested(100_000)).err().unwrap();
+            assert!(fault.message.starts_with("expected an expression of at most 65536 bytes"), "{}", fault.message);
+        }
+        let chain = "a+".repeat(MAX_BYTES / 2 - 1) + "a";
+        assert_eq!(parse(&chain).unwrap().nodes.len(), MAX_BYTES - 1);
+        let methods = format!("a{}", ".T[0]".repeat(10_000));
+        assert_eq!(parse(&methods).unwrap().nodes.len(), 30_001);
+    }
+}

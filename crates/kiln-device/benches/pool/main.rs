@@ -1,0 +1,76 @@
+//! `cargo bench -p kiln-device`: what the pool promises, shown or not shown on this machine, in one run.
+//!
+//! How it measures, and what to give after `--`: see the harness.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
+
+mod counted;
+mod drift;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod idle;
+mod latency;
+mod plot;
+mod resident;
+mod reuse;
+mod stress;
+mod transfer;
+
+use harness::report::Report;
+use harness::{Effort, Section};
+use kiln_device::{Device, PoolOptions};
+use std::cell::OnceCell;
+use std::process::ExitCode;
+
+/// What every section gets.
+struct Bench {
+    effort: Effort,
+    report: Report,
+    gpu: OnceCell<Option<Device>>,
+}
+
+impl Bench {
+    /// A CPU device with a fresh pool.
+    fn cpu(&self, pool: PoolOptions) -> Device {
+        kiln_cpu::open(kiln_cpu::CpuOptions::new().pool(pool)).unwrap()
+    }
+
+    /// The GPU, opened when a section first asks: its driver holds memory that would hide what another section measures.
+    fn gpu(&self) -> Option<Device> {
+        let open = || match kiln_gpu::open(0, kiln_gpu::GpuOptions::new()) {
+            Ok(gpu) => {
+                println!("  gpu: {} ({}, {})", gpu.info().name, gpu.info().kind, gpu.info().driver);
+                Some(gpu)
+            }
+            Err(error) => {
+                println!("  gpu: none, its lines are left out ({error})");
+                None
+            }
+        };
+        self.gpu.get_or_init(open).clone()
+    }
+
+    /// The devices there are, with the names that lines use.
+    fn devices(&self) -> Vec<(&'static str, Device)> {
+        let gpu = self.gpu().map(|gpu| ("gpu", gpu));
+        [("cpu", self.cpu(PoolOptions::new()))].into_iter().chain(gpu).collect()
+    }
+}
+
+/// The resident memory of the process is clean only before the others have run.
+const SECTIONS: [Section<Bench>; 6] = [
+    ("idle", idle::run),
+    ("reuse", reuse::run),
+    ("latency", latency::run),
+    ("stress", stress::run),
+    ("drift", drift::run),
+    ("transfer", transfer::run),
+];
+
+fn main() -> ExitCode {
+    harness::run(
+        &SECTIONS,
+        |effort| Bench { effort, report: Report::default(), gpu: OnceCell::new() },
+        |bench| bench.report.finish(),
+    )
+}

@@ -1,0 +1,195 @@
+//! Buffers: ranges of pooled memory that the host reads, writes, slices and copies.
+
+mod transfer;
+mod typed;
+
+pub use transfer::PendingRead;
+pub use typed::TypedBuffer;
+
+use crate::device::DeviceApi;
+use crate::info::DeviceInfo;
+use crate::memory::Usage;
+use crate::pool::{Access, AccessMut, Allocation};
+use bytemuck::Pod;
+use kiln_ir::{Error, ErrorKind, Result};
+use std::fmt;
+use std::ops::{Bound, Range, RangeBounds};
+
+/// A range of bytes on a device. Clones and slices are the same memory, which returns to the pool with the last of them.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_device::NullDevice;
+///
+/// let device = NullDevice::new().into_device()?;
+/// let buffer = device.buffer(8)?;
+/// buffer.write(&[1, 2, 3, 4, 5, 6, 7, 8])?;
+/// buffer.slice(4..)?.copy_to(&buffer.slice(..4)?)?;
+/// assert_eq!(buffer.read()?, [5, 6, 7, 8, 5, 6, 7, 8]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Buffer {
+    allocation: Allocation<dyn DeviceApi>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Buffer {
+    #[inline]
+    pub(crate) fn new(allocation: Allocation<dyn DeviceApi>) -> Self {
+        let bytes = allocation.bytes();
+        Self { allocation, offset: 0, bytes }
+    }
+
+    /// The length.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where the buffer begins in its allocation; zero unless it is a slice.
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// What the memory is for.
+    #[inline]
+    pub fn usage(&self) -> Usage {
+        self.allocation.usage()
+    }
+
+    /// What the device of the buffer is.
+    pub fn device_info(&self) -> &DeviceInfo {
+        self.api().info()
+    }
+
+    /// Whether both buffers are of the same device.
+    #[inline]
+    pub fn is_on_device_of(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(std::ptr::from_ref(self.api()), std::ptr::from_ref(other.api()))
+    }
+
+    /// Whether both buffers are slices of the same allocation.
+    #[inline]
+    pub fn shares_allocation_with(&self, other: &Self) -> bool {
+        self.allocation.is_same(&other.allocation)
+    }
+
+    /// Whether nothing but padding follows in the allocation.
+    pub(crate) fn is_end_of_allocation(&self) -> bool {
+        self.range().end == self.allocation.bytes()
+    }
+
+    /// Whether some byte is in both buffers.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        self.shares_allocation_with(other) && a.start.max(b.start) < a.end.min(b.end)
+    }
+
+    /// Where `part` is in this buffer; `None` where it is not, or not whole.
+    pub(crate) fn position_of(&self, part: &Self) -> Option<Range<u64>> {
+        let (whole, part_range) = (self.range(), part.range());
+        let is_inside = whole.start <= part_range.start && part_range.end <= whole.end;
+        (is_inside && self.shares_allocation_with(part))
+            .then(|| part_range.start - whole.start..part_range.end - whole.start)
+    }
+
+    /// A part of the buffer: the same memory, without a copy.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the range is outside the buffer.
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&end) => end.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.bytes,
+        };
+        if start > end || end > self.bytes {
+            let message = format!("slice expected a range within 0..{}, found {start}..{end}", self.bytes);
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(Self { allocation: self.allocation.clone(), offset: self.offset + start, bytes: end - start })
+    }
+
+    /// The buffer as elements of `T`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the length or offset is no multiple of the element, or an element needs more than eight
+    /// bytes of alignment.
+    pub fn typed<T: Pod>(self) -> Result<TypedBuffer<T>> {
+        TypedBuffer::new(self)
+    }
+
+    /// Shared access for a device that runs commands, or for code that works with the device's own interface.
+    pub fn access(&self) -> Access<'_> {
+        self.allocation.access(self.range())
+    }
+
+    /// Exclusive access for a device that runs commands.
+    pub fn access_mut(&self) -> AccessMut<'_> {
+        self.allocation.access_mut(self.range())
+    }
+
+    pub(crate) fn api(&self) -> &dyn DeviceApi {
+        self.allocation.memory()
+    }
+
+    pub(crate) fn allocation(&self) -> &Allocation<dyn DeviceApi> {
+        &self.allocation
+    }
+
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes
+    }
+
+    fn is_aligned(&self) -> bool {
+        let alignment = self.api().properties().copy_alignment;
+        self.offset.is_multiple_of(alignment) && self.bytes.is_multiple_of(alignment)
+    }
+
+    pub(crate) fn check_alignment(&self, what: &str) -> Result<()> {
+        if self.is_aligned() {
+            return Ok(());
+        }
+        let Self { offset, bytes, .. } = self;
+        let alignment = self.api().properties().copy_alignment;
+        let message =
+            format!("{what} expected offset and length in multiples of {alignment}, found {offset} and {bytes}");
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("device", &self.device_info().id)
+            .field("offset", &self.offset)
+            .field("bytes", &self.bytes)
+            .field("usage", &self.usage())
+            .finish()
+    }
+}
+
+/// Shared access to `from` and exclusive access to `to`, of different allocations, taken in an order that two threads
+/// which copy in opposite directions agree on.
+///
+/// # Panics
+/// Where both are slices of one allocation.
+pub fn access_pair<'a>(from: &'a Buffer, to: &'a Buffer) -> (Access<'a>, AccessMut<'a>) {
+    assert!(!from.shares_allocation_with(to), "access to a pair of buffers in one allocation");
+    if from.allocation.lock_rank() < to.allocation.lock_rank() {
+        let from = from.access();
+        (from, to.access_mut())
+    } else {
+        let to = to.access_mut();
+        (from.access(), to)
+    }
+}

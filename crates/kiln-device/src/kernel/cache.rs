@@ -1,0 +1,217 @@
+//! The two tiers: kernels in memory, translated kernels on disk.
+
+use super::artifact::Artifact;
+use super::key::{KernelHash, KernelKey};
+use super::options::{DiskTier, KernelCacheOptions};
+use super::program::Program;
+use super::statistics::{DiskTierState, KernelCacheStatistics, Timed};
+use super::{LoadedKernel, Origin};
+use crate::device::{Device, DeviceApi};
+use crate::observe::{Happening, Recorder, nanos, span};
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_resource_cache::store::{DiskStore, Lookup, StoreError};
+use kiln_resource_cache::{Cache, CacheError, EvictionPolicy};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// The kernel cache of a device.
+pub(crate) struct KernelCache {
+    memory: Cache<KernelHash, LoadedKernel>,
+    disk: Option<DiskTier>,
+    /// Opened when a kernel is first asked for.
+    store: OnceLock<Result<DiskStore, StoreError>>,
+    compiles: Timed,
+    disk_hits: Timed,
+    failures: AtomicU64,
+    unusable: AtomicU64,
+}
+
+impl KernelCache {
+    pub(crate) fn new(options: KernelCacheOptions, recorder: Option<&Recorder>) -> Result<Self> {
+        let policy =
+            EvictionPolicy::hybrid(options.max_entries, options.max_idle).with_eviction_batch(options.eviction_batch);
+        let mut memory = Cache::builder("kernels").policy(policy).weigher(|_, kernel: &LoadedKernel| kernel.bytes);
+        if let Some(clock) = &options.clock {
+            memory = memory.clock(Arc::clone(clock));
+        }
+        if let Some(recorder) = recorder.filter(|_| cfg!(feature = "events")) {
+            memory = memory.sink(recorder.cache_sink());
+        }
+        let memory = memory.build().map_err(|error| {
+            Error::new(ErrorKind::InvalidArgument, format!("kernel cache: {error}")).with_source(error)
+        })?;
+        Ok(Self {
+            memory,
+            disk: options.into_disk(),
+            store: OnceLock::new(),
+            compiles: Timed::default(),
+            disk_hits: Timed::default(),
+            failures: AtomicU64::new(0),
+            unusable: AtomicU64::new(0),
+        })
+    }
+
+    /// The kernel of a key: from memory, from disk, or compiled. Threads that ask for one kernel at once get one.
+    #[inline]
+    pub(crate) fn get(&self, device: &Device, hash: KernelHash, key: &Arc<KernelKey>) -> Result<Arc<LoadedKernel>> {
+        let found = self.memory.get_or_try_insert_with(&hash, || self.create(device.api(), hash, key));
+        found.map_err(|Failure(error)| {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            error
+        })
+    }
+
+    /// Whether a kernel is in memory.
+    pub(super) fn is_in_memory(&self, hash: KernelHash) -> bool {
+        self.memory.contains(&hash)
+    }
+
+    /// Lets go of everything in memory.
+    pub(crate) fn clear_memory(&self) {
+        self.memory.clear();
+    }
+
+    /// The disk tier; `None` where there is none or it cannot be used.
+    pub(crate) fn store(&self) -> Option<&DiskStore> {
+        let disk = self.disk.as_ref()?;
+        let opened = self.store.get_or_init(|| {
+            DiskStore::open(&disk.directory, disk.store.clone()).inspect_err(|error| {
+                tracing::warn!(%error, "compiled kernels are kept in memory only");
+            })
+        });
+        opened.as_ref().ok()
+    }
+
+    pub(crate) fn statistics(&self) -> KernelCacheStatistics {
+        let memory = self.memory.metrics();
+        let disk = match (&self.disk, self.store.get()) {
+            (None, _) => DiskTierState::None,
+            (Some(_), None) => DiskTierState::Unopened,
+            (Some(_), Some(Ok(store))) => DiskTierState::Open { statistics: store.statistics() },
+            (Some(_), Some(Err(error))) => DiskTierState::Off { reason: error.to_string() },
+        };
+        KernelCacheStatistics {
+            memory_hits: memory.hits,
+            disk_hits: self.disk_hits.count(),
+            compiles: self.compiles.count(),
+            failures: self.failures.load(Ordering::Relaxed),
+            disk_entries_unusable: self.unusable.load(Ordering::Relaxed),
+            mean_memory_hit: memory.mean_lookup_time,
+            mean_disk_hit: self.disk_hits.mean(),
+            mean_compile: self.compiles.mean(),
+            entries: memory.size,
+            bytes: memory.bytes,
+            evictions: memory.evictions,
+            disk,
+        }
+    }
+
+    fn create(
+        &self,
+        api: &Arc<dyn DeviceApi>,
+        hash: KernelHash,
+        key: &Arc<KernelKey>,
+    ) -> Result<LoadedKernel, Failure> {
+        let began = Instant::now();
+        let _span = span(
+            api.recorder(),
+            |device| tracing::debug_span!(target: "kiln", "kernel_ready", device, kernel = key.name()),
+        );
+        let created = self.load_or_compile(api, hash, key);
+        if let Ok(kernel) = &created {
+            let took = began.elapsed();
+            let times = if kernel.origin == Origin::Disk { &self.disk_hits } else { &self.compiles };
+            times.add(took);
+            if let Some(recorder) = api.recorder() {
+                recorder.tell(|| Happening::KernelReady {
+                    kernel: key.name().to_string(),
+                    origin: kernel.origin,
+                    start_ns: recorder.unix_ns(began),
+                    duration_ns: nanos(took),
+                });
+            }
+        }
+        created.map_err(Failure)
+    }
+
+    fn load_or_compile(
+        &self,
+        api: &Arc<dyn DeviceApi>,
+        hash: KernelHash,
+        key: &Arc<KernelKey>,
+    ) -> Result<LoadedKernel> {
+        if let Some(fault) = api.fault() {
+            return Err(fault);
+        }
+        let store = self.store();
+        let stored_key = if store.is_some() { key.encode() } else { Vec::new() };
+        if let Some(store) = store
+            && let Lookup::Hit(payload) = store.get(&stored_key)
+            && let Some(kernel) = self.load(api, hash, key, store, &stored_key, &payload)?
+        {
+            return Ok(kernel);
+        }
+        let program = Program::new(key, api.info())?;
+        let mut artifact = api.translate(&program)?;
+        let loaded = api.load(&artifact).map_err(|error| error.context(key.name.clone()))?;
+        artifact.driver_blob = loaded.driver_blob;
+        if let Some(store) = store {
+            // What could not be stored is counted and told by the store; the kernel works without it.
+            let _ = store.put(&stored_key, &artifact.encode()?);
+        }
+        Ok(LoadedKernel {
+            key: Arc::clone(key),
+            hash,
+            bytes: artifact.bytes(),
+            reflection: artifact.reflection,
+            raw: loaded.kernel,
+            device: Arc::downgrade(api),
+            origin: Origin::Compiled,
+        })
+    }
+
+    /// The kernel of a stored payload; `None` where the payload is of no use, which removes it.
+    fn load(
+        &self,
+        api: &Arc<dyn DeviceApi>,
+        hash: KernelHash,
+        key: &Arc<KernelKey>,
+        store: &DiskStore,
+        stored_key: &[u8],
+        payload: &[u8],
+    ) -> Result<Option<LoadedKernel>> {
+        let loaded = Artifact::decode(payload).and_then(|artifact| Ok((api.load(&artifact)?, artifact)));
+        match loaded {
+            Ok((loaded, artifact)) => Ok(Some(LoadedKernel {
+                key: Arc::clone(key),
+                hash,
+                bytes: artifact.bytes(),
+                reflection: artifact.reflection,
+                raw: loaded.kernel,
+                device: Arc::downgrade(api),
+                origin: Origin::Disk,
+            })),
+            // Not the entry's fault.
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(error),
+            Err(error) => {
+                tracing::warn!(kernel = key.name, %error, "a stored kernel cannot be loaded; compiling it again");
+                self.unusable.fetch_add(1, Ordering::Relaxed);
+                // An entry that cannot be removed is met again, and counted again.
+                let _ = store.remove(stored_key);
+                // Code that the driver does not bear can end the device: then the next start is free of it.
+                api.fault().map_or(Ok(None), Err)
+            }
+        }
+    }
+}
+
+/// The error of a creation, as the memory tier wants it.
+#[derive(Clone)]
+struct Failure(Error);
+
+impl From<CacheError> for Failure {
+    fn from(error: CacheError) -> Self {
+        Self(Error::new(ErrorKind::Internal, format!("kernel cache: {error}")).with_source(error))
+    }
+}

@@ -1,0 +1,307 @@
+//! The key of a kernel: everything that can change its machine code (decision 0004).
+
+use super::artifact::take_part;
+use super::source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
+use crate::info::{DeviceInfo, DeviceKind};
+use kiln_ir::{Error, ErrorKind, Result};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Everything that can change the machine code of a kernel. Compiling takes a key and nothing else.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_ir::Error> {
+/// use kiln_device::{KernelKey, KernelSource, NullDevice};
+///
+/// let device = NullDevice::new().into_device()?;
+/// let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
+/// let key = KernelKey::new(&source, device.info())?;
+/// let other = KernelKey::new(&source.constant("N", 2.0), device.info())?;
+/// assert_ne!(key.hash(), other.hash());
+/// assert_eq!(key.changes(&other), ["constants"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelKey {
+    pub(crate) name: String,
+    pub(crate) source: Arc<str>,
+    pub(crate) entry: String,
+    pub(crate) language: String,
+    pub(crate) constants: BTreeMap<String, f64>,
+    pub(crate) options: KernelOptions,
+    /// Whether the kernel is told where its part of a grid begins, because the grid is larger than the device takes.
+    pub(crate) wide_grid: bool,
+    pub(crate) compiler: String,
+    pub(crate) kiln_version: String,
+    pub(crate) device: String,
+    pub(crate) driver: String,
+    pub(crate) driver_version: String,
+    pub(crate) fingerprint: String,
+    pub(crate) os: String,
+    pub(crate) arch: String,
+}
+
+/// The name of a kernel in the cache: a strong hash of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KernelHash(pub(crate) [u8; 32]);
+
+/// Counts changes of how a source becomes a program (`program.rs`, `wide.rs`) within a version of Kiln.
+const PROGRAM_REVISION: u32 = 4;
+
+/// Names of the fields, in the order in which they are hashed. A new field goes to the end.
+const FIELDS: [&str; 19] = [
+    "name",
+    "source",
+    "entry",
+    "language",
+    "constants",
+    "optimisation",
+    "debug_info",
+    "fast_math",
+    "bounds_checks",
+    "flags",
+    "wide_grid",
+    "compiler",
+    "kiln_version",
+    "device",
+    "driver",
+    "driver_version",
+    "fingerprint",
+    "os",
+    "arch",
+];
+
+impl KernelKey {
+    /// The key of a source on a device.
+    ///
+    /// # Errors
+    /// `Unsupported` where the device runs no kernels of that language; `InvalidArgument` where a constant has no proper name.
+    pub fn new(source: &KernelSource, device: &DeviceInfo) -> Result<Self> {
+        let Some(compiler) = &device.compiler else {
+            let advice = match device.kind {
+                DeviceKind::Cpu => "; it needs the feature `wgsl`, and a processor that Cranelift knows",
+                _ => "; use a GPU device",
+            };
+            let message = format!(
+                "kernel `{}` expected a device that runs WGSL, found `{}` ({}), which does not{advice}",
+                source.name, device.id, device.name
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        // Only such names keep the byte form unambiguous; no other is one of WGSL.
+        if let Some(name) = source.constants.keys().find(|name| name.is_empty() || name.contains([' ', '='])) {
+            let message = format!("kernel `{}` expected the name or number of a constant, found `{name}`", source.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(Self {
+            name: source.name.clone(),
+            source: Arc::clone(&source.text),
+            entry: source.entry.clone().unwrap_or_default(),
+            language: "wgsl".to_string(),
+            constants: source.constants.clone(),
+            options: source.options.clone(),
+            wide_grid: false,
+            compiler: compiler.clone(),
+            kiln_version: format!("{} program {PROGRAM_REVISION}", env!("CARGO_PKG_VERSION")),
+            device: device.name.clone(),
+            driver: device.driver.clone(),
+            driver_version: device.driver_version.clone(),
+            fingerprint: device.fingerprint.clone(),
+            os: std::env::consts::OS.to_string(),
+            arch: std::env::consts::ARCH.to_string(),
+        })
+    }
+
+    /// The same kernel for grids beyond the device's limit.
+    pub(crate) fn widened(&self) -> Self {
+        Self { wide_grid: true, ..self.clone() }
+    }
+
+    /// The name of the kernel.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the kernel is compiled.
+    pub fn options(&self) -> &KernelOptions {
+        &self.options
+    }
+
+    /// The source that the key was made of.
+    pub fn to_source(&self) -> KernelSource {
+        KernelSource {
+            name: self.name.clone(),
+            text: Arc::clone(&self.source),
+            entry: (!self.entry.is_empty()).then(|| self.entry.clone()),
+            constants: self.constants.clone(),
+            options: self.options.clone(),
+        }
+    }
+
+    /// Whether the kernel was compiled by this version of Kiln for this very device, driver and system.
+    pub fn is_for(&self, device: &DeviceInfo) -> bool {
+        Self::new(&self.to_source(), device).is_ok_and(|own| own.wide_grid_as(self.wide_grid) == *self)
+    }
+
+    fn wide_grid_as(mut self, wide_grid: bool) -> Self {
+        self.wide_grid = wide_grid;
+        self
+    }
+
+    /// Every field with its name, as text, in a fixed order.
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        // Destructured, so that a new field does not compile before it is here.
+        let Self {
+            name,
+            source,
+            entry,
+            language,
+            constants,
+            options,
+            wide_grid,
+            compiler,
+            kiln_version,
+            device,
+            driver,
+            driver_version,
+            fingerprint,
+            os,
+            arch,
+        } = self;
+        let KernelOptions { optimisation, debug_info, fast_math, bounds_checks, flags } = options;
+        // Values as bits: two constants are one only where every bit is.
+        let constants = constants.iter().map(|(name, value)| format!("{name}={:016x}", value.to_bits()));
+        let flags = flags.iter().map(|flag| flag.name());
+        let values = [
+            name.clone(),
+            source.to_string(),
+            entry.clone(),
+            language.clone(),
+            constants.collect::<Vec<_>>().join(" "),
+            optimisation.name().to_string(),
+            debug_info.to_string(),
+            fast_math.to_string(),
+            bounds_checks.to_string(),
+            flags.collect::<Vec<_>>().join(" "),
+            wide_grid.to_string(),
+            compiler.clone(),
+            kiln_version.clone(),
+            device.clone(),
+            driver.clone(),
+            driver_version.clone(),
+            fingerprint.clone(),
+            os.clone(),
+            arch.clone(),
+        ];
+        FIELDS.into_iter().zip(values).collect()
+    }
+
+    /// Names of the fields in which two keys differ.
+    pub fn changes(&self, other: &Self) -> Vec<&'static str> {
+        let (own, other) = (self.fields(), other.fields());
+        own.iter().zip(&other).filter(|(own, other)| own != other).map(|(own, _)| own.0).collect()
+    }
+
+    /// The name in the cache.
+    pub fn hash(&self) -> KernelHash {
+        KernelHash(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// The fixed byte form that is hashed, and stored with the kernel: each field with its name, lengths in front.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.source.len() + 1024);
+        for (name, value) in self.fields() {
+            for text in [name, &value] {
+                bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                bytes.extend_from_slice(text.as_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// The key of a byte form.
+    ///
+    /// # Errors
+    /// `Corrupt` where the bytes are not what [`encode`](Self::encode) writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("kernel key expected {what}, found none"));
+        let mut rest = bytes;
+        let mut values = BTreeMap::new();
+        for field in FIELDS {
+            let name = take_text(&mut rest).filter(|name| *name == field).ok_or_else(|| corrupt(field))?;
+            values.insert(name, take_text(&mut rest).ok_or_else(|| corrupt("a value"))?);
+        }
+        let text = |field: &str| values.get(field).copied().unwrap_or_default().to_string();
+        let flag = |field: &str| text(field).parse::<bool>().map_err(|_| corrupt("`true` or `false`"));
+        let key = Self {
+            name: text("name"),
+            source: text("source").into(),
+            entry: text("entry"),
+            language: text("language"),
+            constants: words(&text("constants"))
+                .map(parse_constant)
+                .collect::<Option<_>>()
+                .ok_or_else(|| corrupt("constants"))?,
+            options: KernelOptions {
+                optimisation: named(Optimisation::ALL, Optimisation::name, &text("optimisation"))
+                    .ok_or_else(|| corrupt("an optimisation"))?,
+                debug_info: flag("debug_info")?,
+                fast_math: flag("fast_math")?,
+                bounds_checks: flag("bounds_checks")?,
+                flags: words(&text("flags"))
+                    .map(|word| named(KernelFlag::ALL, KernelFlag::name, word))
+                    .collect::<Option<_>>()
+                    .ok_or_else(|| corrupt("flags"))?,
+            },
+            wide_grid: flag("wide_grid")?,
+            compiler: text("compiler"),
+            kiln_version: text("kiln_version"),
+            device: text("device"),
+            driver: text("driver"),
+            driver_version: text("driver_version"),
+            fingerprint: text("fingerprint"),
+            os: text("os"),
+            arch: text("arch"),
+        };
+        // One byte form for each key: a constant written twice, or bytes after the end, is no key.
+        if key.encode() == bytes { Ok(key) } else { Err(corrupt("one form for each key")) }
+    }
+}
+
+fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(take_part(rest)?).ok()
+}
+
+pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(' ').filter(|word| !word.is_empty())
+}
+
+pub(super) fn parse_constant(word: &str) -> Option<(String, f64)> {
+    let (name, bits) = word.rsplit_once('=')?;
+    Some((name.to_string(), f64::from_bits(u64::from_str_radix(bits, 16).ok()?)))
+}
+
+fn named<T: Copy>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> &'static str, word: &str) -> Option<T> {
+    all.into_iter().find(|value| name(*value) == word)
+}
+
+impl KernelHash {
+    /// The first digits, enough to tell kernels apart in a list.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_string()
+    }
+}
+
+impl fmt::Display for KernelHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KernelHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KernelHash({self})")
+    }
+}

@@ -1,0 +1,158 @@
+//! What is told of caches: one family of metrics for all of them, with a `cache` label.
+
+use super::{Metric, join};
+use crate::kernel::{DiskTierState, KernelCacheStatistics};
+use kiln_resource_cache::CacheMetrics;
+use kiln_resource_cache::store::StoreStatistics;
+use std::time::Duration;
+
+/// What a cache tells, in the terms of every cache.
+struct Numbers<'a> {
+    /// Requests by how they ended; those that end in `hit` created nothing.
+    requests: &'a [(&'a str, u64)],
+    evictions: u64,
+    entries: u64,
+    bytes: Option<u64>,
+    /// Mean times by how requests ended.
+    times: &'a [(&'a str, Option<Duration>)],
+}
+
+/// The numbers of a cache under this name. Bytes are left out: a cache without a weigher of its own counts handles, not what they own.
+pub fn cache_metrics(cache: &str, metrics: &CacheMetrics) -> Vec<Metric> {
+    let numbers = Numbers {
+        requests: &[("hit", metrics.hits), ("miss", metrics.misses)],
+        evictions: metrics.evictions,
+        entries: metrics.size as u64,
+        bytes: None,
+        times: &[("hit", metrics.mean_lookup_time), ("miss", metrics.mean_create_time)],
+    };
+    numbers.metrics(cache)
+}
+
+impl KernelCacheStatistics {
+    /// The numbers as metrics: those of the memory tier as cache `kernels`, those of an open disk tier as `kernel_store`.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let numbers = Numbers {
+            requests: &[
+                ("memory_hit", self.memory_hits),
+                ("disk_hit", self.disk_hits),
+                ("compile", self.compiles),
+                ("failure", self.failures),
+            ],
+            evictions: self.evictions,
+            entries: self.entries as u64,
+            bytes: Some(self.bytes),
+            times: &[
+                ("memory_hit", self.mean_memory_hit),
+                ("disk_hit", self.mean_disk_hit),
+                ("compile", self.mean_compile),
+            ],
+        };
+        let mut metrics = numbers.metrics("kernels");
+        if let DiskTierState::Open { statistics } = &self.disk {
+            join(&mut metrics, store_metrics("kernel_store", statistics, self.disk_entries_unusable));
+        }
+        metrics
+    }
+}
+
+fn store_metrics(cache: &str, store: &StoreStatistics, unusable: u64) -> Vec<Metric> {
+    let some = |time: Duration| (!time.is_zero()).then_some(time);
+    let numbers = Numbers {
+        requests: &[
+            ("hit", store.hits),
+            ("miss", store.misses),
+            ("rejected", store.rejected_total()),
+            ("unreadable", store.unreadable),
+        ],
+        evictions: store.evictions,
+        entries: store.entries,
+        bytes: Some(store.bytes),
+        times: &[("hit", some(store.mean_hit_time))],
+    };
+    let mut metrics = numbers.metrics(cache);
+    let puts = [("stored", store.puts), ("failed", store.put_failures), ("not_tried", store.puts_not_tried)];
+    let by = |metric: Metric, rows: &[(&str, u64)]| {
+        rows.iter().fold(metric, |metric, (outcome, number)| {
+            metric.sample(&[("cache", cache), ("outcome", outcome)], *number as f64)
+        })
+    };
+    metrics.push(by(Metric::counter("kiln_cache_puts_total", "Entries to be written to disk, by outcome."), &puts));
+    metrics.push(
+        Metric::counter("kiln_cache_unusable_total", "Entries that were whole but that no device would take.")
+            .sample(&[("cache", cache)], unusable as f64),
+    );
+    metrics
+}
+
+impl Numbers<'_> {
+    fn metrics(&self, cache: &str) -> Vec<Metric> {
+        let own = [("cache", cache)];
+        let requests = Metric::counter("kiln_cache_requests_total", "Lookups by outcome.");
+        let seconds = Metric::gauge("kiln_cache_request_seconds", "Mean time of a lookup, by outcome.");
+        let bytes = Metric::gauge("kiln_cache_bytes", "Bytes of the entries.");
+        vec![
+            self.requests.iter().fold(requests, |metric, (outcome, number)| {
+                metric.sample(&[("cache", cache), ("outcome", outcome)], *number as f64)
+            }),
+            self.times.iter().fold(seconds, |metric, (outcome, time)| match time {
+                Some(time) => metric.sample(&[("cache", cache), ("outcome", outcome)], time.as_secs_f64()),
+                None => metric,
+            }),
+            Metric::gauge("kiln_cache_entries", "Entries that are kept.").sample(&own, self.entries as f64),
+            match self.bytes {
+                Some(number) => bytes.sample(&own, number as f64),
+                None => bytes,
+            },
+            Metric::counter("kiln_cache_evictions_total", "Entries that made room for others.")
+                .sample(&own, self.evictions as f64),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_resource_cache::store::Writing;
+    use std::collections::BTreeMap;
+
+    /// Every number comes out once, where it belongs.
+    #[test]
+    fn caches_tell_these_numbers() {
+        let mut plans = CacheMetrics::default();
+        (plans.size, plans.hits, plans.misses, plans.evictions) = (1, 3, 4, 5);
+        plans.mean_create_time = Some(Duration::from_millis(6));
+        let store = StoreStatistics {
+            hits: 10,
+            misses: 11,
+            rejected: BTreeMap::new(),
+            unreadable: 12,
+            puts: 13,
+            put_failures: 14,
+            puts_not_tried: 15,
+            evictions: 16,
+            entries: 17,
+            bytes: 18,
+            mean_hit_time: Duration::from_millis(19),
+            mean_put_time: Duration::ZERO,
+            writing: Writing::On,
+        };
+        let kernels = KernelCacheStatistics {
+            memory_hits: 20,
+            disk_hits: 21,
+            compiles: 22,
+            failures: 23,
+            disk_entries_unusable: 24,
+            mean_memory_hit: None,
+            mean_disk_hit: Some(Duration::from_millis(25)),
+            mean_compile: Some(Duration::from_millis(26)),
+            entries: 27,
+            bytes: 28,
+            evictions: 29,
+            disk: DiskTierState::Open { statistics: store },
+        };
+        let mut metrics = cache_metrics("plans", &plans);
+        join(&mut metrics, kernels.metrics());
+        insta::assert_snapshot!(super::super::to_prometheus(&metrics));
+    }
+}

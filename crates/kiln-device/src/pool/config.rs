@@ -1,0 +1,148 @@
+//! The settings of a pool.
+
+use super::strategy::{AllocationStrategy, FineClasses};
+use kiln_ir::{Error, ErrorKind, Result};
+use kiln_resource_cache::Clock;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Settings that can change while a pool is used, with [`Pool::set_config`](super::Pool::set_config).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PoolConfig {
+    /// Whether freed blocks are kept at all. Default: yes.
+    pub pooling: bool,
+    /// The most bytes the pool may hold from the driver. Default: `None`, what the device suggests.
+    pub budget_bytes: Option<u64>,
+    /// Free blocks that a class keeps before it gives blocks back at once, unless it is [adaptive](Self::adaptive) and its
+    /// recent demand shows that it needs more. Default: 32.
+    pub max_cached_per_class: u32,
+    /// Free blocks that an ordinary cleanup leaves in a class. Default: 4.
+    pub min_kept_per_class: u32,
+    /// How often idle blocks are given back. A class that nobody asked for in a whole interval gives back everything.
+    /// Default: 60 s.
+    pub maintenance_interval: Duration,
+    /// Pressure from which the pool cleans up by itself, from 0 to 1. Default: 0.7.
+    pub cleanup_pressure: f64,
+    /// Whether the limits of classes follow the workload, up to [`max_adaptive_cached`](Self::max_adaptive_cached).
+    /// Default: yes.
+    pub adaptive: bool,
+    /// The most free blocks a class may keep where its limit follows the workload. Default: 16384.
+    pub max_adaptive_cached: u32,
+    /// How many free bytes may stand beside the bytes in use, as a share of their recent peak, before new memory
+    /// displaces free blocks of classes that were not used lately. Default: 0.5.
+    pub headroom: f64,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            pooling: true,
+            budget_bytes: None,
+            max_cached_per_class: 32,
+            min_kept_per_class: 4,
+            maintenance_interval: Duration::from_secs(60),
+            cleanup_pressure: 0.7,
+            adaptive: true,
+            max_adaptive_cached: 16384,
+            headroom: 0.5,
+        }
+    }
+}
+
+impl PoolConfig {
+    pub(crate) fn validate(&self) -> Result<()> {
+        let wrong = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message).context("pool settings"));
+        if self.min_kept_per_class > self.max_cached_per_class {
+            let (min, max) = (self.min_kept_per_class, self.max_cached_per_class);
+            return wrong(format!("expected min_kept_per_class of at most max_cached_per_class ({max}), found {min}"));
+        }
+        if self.max_adaptive_cached < self.max_cached_per_class {
+            let (adaptive, max) = (self.max_adaptive_cached, self.max_cached_per_class);
+            return wrong(format!(
+                "expected max_adaptive_cached of at least max_cached_per_class ({max}), found {adaptive}"
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.cleanup_pressure) {
+            return wrong(format!("expected cleanup_pressure from 0 to 1, found {}", self.cleanup_pressure));
+        }
+        if !(self.headroom.is_finite() && self.headroom >= 0.0) {
+            return wrong(format!("expected headroom of at least 0, found {}", self.headroom));
+        }
+        if self.maintenance_interval.is_zero() {
+            return wrong("expected maintenance_interval above zero, found 0 s".into());
+        }
+        if self.budget_bytes == Some(0) {
+            return wrong("expected budget_bytes above zero, found 0".into());
+        }
+        Ok(())
+    }
+
+    /// The most free blocks of `class_bytes` that any limit may reach: a class never keeps more than half of the
+    /// budget beyond its configured limit.
+    pub(crate) fn highest_limit(&self, class_bytes: u64, budget: u64) -> u32 {
+        if !self.adaptive {
+            return self.max_cached_per_class;
+        }
+        let by_budget = u32::try_from(budget / 2 / class_bytes.max(1)).unwrap_or(u32::MAX);
+        self.max_adaptive_cached.min(by_budget).max(self.max_cached_per_class)
+    }
+}
+
+/// How a pool is made: its first settings, and what stays the same for its life.
+#[derive(Clone, Default)]
+pub struct PoolOptions {
+    pub(crate) config: PoolConfig,
+    pub(crate) strategy: Option<Arc<dyn AllocationStrategy>>,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) debug_checks: bool,
+}
+
+impl PoolOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The settings to begin with.
+    #[must_use]
+    pub fn config(mut self, config: PoolConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Classes and limits of one's own. Default: [`FineClasses`].
+    #[must_use]
+    pub fn strategy(mut self, strategy: impl AllocationStrategy) -> Self {
+        self.strategy = Some(Arc::new(strategy));
+        self
+    }
+
+    /// A clock of one's own. Such a pool starts no maintenance thread: call [`Pool::maintain`](super::Pool::maintain).
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Poisons freed memory, puts canaries behind every buffer, and checks both: finds writes after free and writes
+    /// beyond the end. Slow; for finding bugs. Findings: [`Pool::violations`](super::Pool::violations).
+    #[must_use]
+    pub fn debug_checks(mut self, on: bool) -> Self {
+        self.debug_checks = on;
+        self
+    }
+
+    pub(crate) fn strategy_or_default(&self) -> Arc<dyn AllocationStrategy> {
+        self.strategy.clone().unwrap_or_else(|| Arc::new(FineClasses))
+    }
+}
+
+impl std::fmt::Debug for PoolOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolOptions")
+            .field("config", &self.config)
+            .field("strategy", &self.strategy)
+            .field("debug_checks", &self.debug_checks)
+            .finish_non_exhaustive()
+    }
+}

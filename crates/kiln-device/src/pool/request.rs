@@ -1,0 +1,65 @@
+//! What is asked of a pool.
+
+use crate::memory::Usage;
+use kiln_ir::{Error, ErrorKind, Result};
+
+/// A request for a buffer: how many bytes, of which usage, for whom.
+///
+/// ```
+/// use kiln_device::{BufferOptions, Usage};
+///
+/// let options = BufferOptions::of::<f32>(1024)?.label("weights").usage(Usage::Storage);
+/// assert_eq!(options.bytes(), 4096);
+/// # Ok::<(), kiln_ir::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct BufferOptions<'a> {
+    pub(crate) bytes: u64,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) label: Option<&'a str>,
+}
+
+impl<'a> BufferOptions<'a> {
+    /// A buffer of `bytes` bytes. None at all is allowed.
+    pub fn new(bytes: u64) -> Self {
+        Self { bytes, usage: None, label: None }
+    }
+
+    /// A buffer of `len` elements.
+    ///
+    /// # Errors
+    /// `TooLarge` where the size in bytes is beyond 64 bits.
+    pub fn of<T>(len: usize) -> Result<Self> {
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).ok_or_else(|| {
+            let message =
+                format!("buffer expected a size within 64 bits, found {len} elements of {} bytes", size_of::<T>());
+            Error::new(ErrorKind::TooLarge, message)
+        })?;
+        Ok(Self::new(bytes))
+    }
+
+    /// A usage other than the device's default.
+    #[must_use]
+    pub fn usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// Who holds the buffer, as reports and out-of-memory errors name it.
+    #[must_use]
+    pub fn label(mut self, label: &'a str) -> Self {
+        self.label = Some(label);
+        self
+    }
+
+    /// The bytes asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl From<u64> for BufferOptions<'_> {
+    fn from(bytes: u64) -> Self {
+        Self::new(bytes)
+    }
+}

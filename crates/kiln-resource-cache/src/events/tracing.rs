@@ -1,0 +1,26 @@
+//! Events as `tracing` events.
+
+use super::{CacheEvent, EventSink};
+use std::io;
+use tracing::{Level, event};
+
+/// Forwards events to `tracing`, target `kiln_resource_cache`: evictions at debug level, summaries too, accesses at trace level.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TracingSink;
+
+impl EventSink for TracingSink {
+    fn record(&self, happened: &CacheEvent) -> io::Result<()> {
+        match happened {
+            CacheEvent::ResourceCacheAccess { cache_key, hit, bytes } => {
+                event!(target: "kiln_resource_cache", Level::TRACE, cache_key, hit, bytes, "ResourceCacheAccess");
+            }
+            CacheEvent::ResourceCacheSummary { cache, hits, misses, hit_rate, size } => {
+                event!(target: "kiln_resource_cache", Level::DEBUG, %cache, hits, misses, hit_rate, size, "ResourceCacheSummary");
+            }
+            CacheEvent::CacheEviction { cache, strategy, count, reason, size_after } => {
+                event!(target: "kiln_resource_cache", Level::DEBUG, %cache, %strategy, count, ?reason, size_after, "CacheEviction");
+            }
+        }
+        Ok(())
+    }
+}

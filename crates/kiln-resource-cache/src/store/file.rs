@@ -1,0 +1,198 @@
+//! Files of the store: opened without following links or waiting, written beside their place and renamed into it.
+
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How the names of temporary files begin.
+const TEMPORARY_PREFIX: &str = "tmp-";
+/// Temporary files of this age are left-overs on file systems without locks.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Names that are tried for a temporary file. Two in a row that exist are next to impossible.
+const NAMES_TRIED: u32 = 8;
+
+/// Opens a regular file for reading. `None` if something else is in its place; nothing there hangs or is followed.
+pub(super) fn open_to_read(path: &Path) -> io::Result<Option<(File, Metadata)>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // Reading alone does not allow to set the time of last use on Windows.
+    #[cfg(windows)]
+    std::os::windows::fs::OpenOptionsExt::access_mode(&mut options, GENERIC_READ | FILE_WRITE_ATTRIBUTES);
+    open_regular(path, &mut options)
+}
+
+#[cfg(windows)]
+const GENERIC_READ: u32 = 0x8000_0000;
+#[cfg(windows)]
+const FILE_WRITE_ATTRIBUTES: u32 = 0x0100;
+
+/// Opens a file that everybody who uses the store locks and writes; makes it if it is not there.
+pub(super) fn open_shared(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let not_a_file = || io::Error::other("expected a regular file, found something else");
+    open_regular(path, &mut options)?.map(|(file, _)| file).ok_or_else(not_a_file)
+}
+
+#[cfg(unix)]
+fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Option<(File, Metadata)>> {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::OpenOptionsExt;
+    // Without `NONBLOCK` a pipe in the file's place would wait for a writer.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.custom_flags(flags.bits().cast_signed());
+    open_checked(path, options)
+}
+
+#[cfg(not(unix))]
+fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Option<(File, Metadata)>> {
+    if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Ok(None);
+    }
+    open_checked(path, options)
+}
+
+fn open_checked(path: &Path, options: &OpenOptions) -> io::Result<Option<(File, Metadata)>> {
+    match options.open(path) {
+        Ok(file) => {
+            let metadata = file.metadata()?;
+            Ok(metadata.is_file().then_some((file, metadata)))
+        }
+        // A link, a socket, and where they do not open at all, a folder.
+        Err(_) if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what is in a place of the store, a folder with all that is in it. Links are not followed. False if nothing
+/// was there.
+pub(super) fn remove(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).map(|()| true),
+            _ => Err(error),
+        },
+    }
+}
+
+/// A file on its way to its place. Removed when dropped, unless it got there.
+///
+/// It is locked as long as its writer lives: whoever can lock it may remove it.
+pub(super) struct Temporary {
+    pub(super) file: File,
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Temporary {
+    /// Makes a file with a name that nothing has, for this user alone.
+    pub(super) fn create(dir: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut tried = 0;
+        loop {
+            let name = RandomState::new().hash_one((std::process::id(), tried));
+            let path = dir.join(format!("{TEMPORARY_PREFIX}{}-{name:016x}", std::process::id()));
+            match options.open(&path) {
+                Ok(file) => {
+                    // Where locks do not exist, or somebody who clears up was quicker, the rename tells.
+                    let _ = file.try_lock();
+                    return Ok(Self { file, path, kept: false });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tried < NAMES_TRIED => tried += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts the file in its place, over what is there.
+    pub(super) fn rename(mut self, place: &Path) -> io::Result<()> {
+        fs::rename(&self.path, place).or_else(|error| match fs::symlink_metadata(place) {
+            // A rename replaces everything but a folder.
+            Ok(metadata) if metadata.is_dir() => remove(place).and_then(|_| fs::rename(&self.path, place)),
+            _ => Err(error),
+        })?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The temporary files in a directory whose writers are gone.
+pub(super) fn left_overs(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_temporary = entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY_PREFIX));
+        if is_temporary && is_abandoned(&entry.path()) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Removes the temporary files whose writers are gone; returns how many.
+pub(super) fn remove_left_overs(dir: &Path) -> io::Result<u64> {
+    Ok(left_overs(dir)?.iter().map(|path| u64::from(remove(path).unwrap_or_default())).sum())
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    let Ok(Some((file, metadata))) = open_regular(path, OpenOptions::new().read(true).write(true)) else {
+        return false;
+    };
+    match file.try_lock() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(_)) => {
+            let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            age.is_some_and(|age| age > ABANDONED_AFTER)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a writer is at is not taken from it; what is left of a dead one goes, and nothing else.
+    #[test]
+    fn only_temporary_files_without_a_writer_are_left_overs() {
+        let dir = tempfile::tempdir().unwrap();
+        let dead = dir.path().join("tmp-1-dead");
+        for path in [&dead, &dir.path().join("other")] {
+            fs::write(path, "x").unwrap();
+        }
+        fs::create_dir(dir.path().join("tmp-folder")).unwrap();
+        let alive = Temporary::create(dir.path()).unwrap();
+        assert_eq!(left_overs(dir.path()).unwrap(), [dead]);
+        assert_eq!(remove_left_overs(dir.path()).unwrap(), 1);
+        assert!(alive.path().exists());
+        let place = dir.path().join("place");
+        alive.rename(&place).unwrap();
+        assert!(place.exists());
+        let given_up = Temporary::create(dir.path()).unwrap();
+        let path = given_up.path().to_path_buf();
+        drop(given_up);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,136 @@
+//! Sinks and kernels that the tests share.
+
+use kiln_resource_cache::events::{CacheEvent, EventSink};
+use kiln_resource_cache::{Cache, CacheError, CacheableKernel};
+use std::io;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A sink that keeps everything. Clones share one list.
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Arc<Mutex<Vec<CacheEvent>>>);
+
+impl EventSink for Recorder {
+    fn record(&self, event: &CacheEvent) -> io::Result<()> {
+        self.0.lock().unwrap().push(event.clone());
+        Ok(())
+    }
+}
+
+impl Recorder {
+    /// All events so far, which are forgotten.
+    pub(crate) fn take(&self) -> Vec<CacheEvent> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// All events so far as lines, which are forgotten.
+    pub(crate) fn take_lines(&self) -> Vec<String> {
+        self.take().iter().map(|event| event.to_json_line().unwrap()).collect()
+    }
+}
+
+/// A kernel type from `u64` to a resource of as many bytes; 13 cannot be created.
+pub(crate) struct Plans;
+
+/// As `Plans`, in a cache of its own.
+pub(crate) struct Tables;
+
+macro_rules! weighed_kernel {
+    ($kernel:ident, $name:literal) => {
+        impl CacheableKernel for $kernel {
+            type Key = u64;
+            type CachedResource = u64;
+            type Params = u64;
+            type Device = ();
+            type Error = Fault;
+            const CACHE_NAME: &'static str = $name;
+
+            fn create_cache_key(params: &u64) -> u64 {
+                *params
+            }
+
+            fn create_cached_resource(key: &u64, _: Option<&()>) -> Result<u64, Fault> {
+                if *key == 13 { Err(Fault::Unlucky) } else { Ok(*key) }
+            }
+
+            fn resource_bytes(resource: &u64) -> u64 {
+                *resource
+            }
+        }
+    };
+}
+
+weighed_kernel!(Plans, "plans");
+weighed_kernel!(Tables, "tables");
+
+/// The error of creations.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fault {
+    Unlucky,
+    Cache(CacheError),
+}
+
+impl From<CacheError> for Fault {
+    fn from(error: CacheError) -> Self {
+        Self::Cache(error)
+    }
+}
+
+/// A cache of numbers, each as many bytes as it says, with one sink and no summaries to speak of.
+pub(crate) fn quiet_cache(sink: impl EventSink) -> Cache<u64, u64> {
+    Cache::builder("plans").weigher(|_, bytes| *bytes).sink(sink).summary_interval(u64::MAX).build().unwrap()
+}
+
+/// Looks up or creates each key in turn.
+pub(crate) fn ask(cache: &Cache<u64, u64>, keys: impl IntoIterator<Item = u64>) {
+    for key in keys {
+        assert_eq!(*cache.get_or_insert_with(&key, || key).unwrap(), key);
+    }
+}
+
+/// A file and its older generations, `path`, `path.1`, `path.2` and so on, as far as they exist.
+pub(crate) fn generations(path: &Path) -> Vec<PathBuf> {
+    let aged = |age: usize| match age {
+        0 => path.to_owned(),
+        _ => PathBuf::from(format!("{}.{age}", path.display())),
+    };
+    (0..).map(aged).take_while(|path| path.exists()).collect()
+}
+
+/// The keys of all access events in these files, oldest first; every line must be an event and end in a line break.
+pub(crate) fn keys_in_files(path: &Path) -> Vec<u64> {
+    let mut keys = Vec::new();
+    for path in generations(path).iter().rev() {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.is_empty() || text.ends_with('\n'), "{} ends in half a line: {text}", path.display());
+        keys.extend(text.lines().filter_map(key_of_line));
+    }
+    keys
+}
+
+/// The key of a line of a cache from number to number; `None` for other events than accesses.
+pub(crate) fn key_of_line(line: &str) -> Option<u64> {
+    let event: CacheEvent = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+    key_of(&event)
+}
+
+/// The key of an access to a cache from number to number; `None` for other events.
+pub(crate) fn key_of(event: &CacheEvent) -> Option<u64> {
+    let CacheEvent::ResourceCacheAccess { cache_key, .. } = event else { return None };
+    Some(cache_key.split(':').nth(1).unwrap().parse().unwrap())
+}
+
+/// Runs a test that must not hang, and fails if it does.
+pub(crate) fn must_end(test: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        drop(done);
+    });
+    assert_ne!(ended.recv_timeout(Duration::from_secs(20)), Err::<(), _>(RecvTimeoutError::Timeout), "it hangs");
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+}

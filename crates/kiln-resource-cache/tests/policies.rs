@@ -1,0 +1,423 @@
+//! Every eviction policy against a naive reference: what is evicted, when, and what is left.
+//!
+//! The reference is a plain list that is searched from end to end. It knows nothing of shards, stamps or queues.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use kiln_resource_cache::{Cache, EvictionOrder, EvictionPolicy, MockClock};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Few, so that operations meet on the same keys.
+const KEYS: u32 = 12;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_policy_does_what_the_naive_reference_does(
+        first in policy(),
+        operations in vec(operation(), 1..120),
+        shards in prop_oneof![Just(1_usize), Just(4), Just(32)],
+    ) {
+        let clock = MockClock::new();
+        let cache = Cache::builder("plans")
+            .policy(first)
+            .weigher(|_, value: &Value| value.bytes)
+            .clock(clock.clone())
+            .shards(shards)
+            .build()
+            .unwrap();
+        let mut reference = Reference::new(first);
+        for (step, operation) in operations.iter().enumerate() {
+            let serial = step as u64;
+            let (got, expected) = apply(operation, serial, &cache, &clock, &mut reference);
+            prop_assert_eq!(got, expected, "step {} {:?}", step, operation);
+            // Asking for metrics lets go of stale entries; not after every step, so that other operations must too.
+            if step % 4 != 3 {
+                continue;
+            }
+            let metrics = cache.metrics();
+            reference.expire();
+            prop_assert_eq!(metrics.size, reference.entries.len(), "size after step {} {:?}", step, operation);
+            prop_assert_eq!(metrics.bytes, reference.bytes(), "bytes after step {} {:?}", step, operation);
+            prop_assert_eq!(metrics.evictions, reference.evictions, "evictions after step {} {:?}", step, operation);
+            reference.check_limits();
+        }
+        for key in 0..KEYS {
+            let left = reference.get(key);
+            prop_assert_eq!(cache.get(&key).map(|value| value.serial), left, "key {} at the end", key);
+        }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// The same order with the system's clock and hits in dense runs, where larger caches may share accountings.
+    #[test]
+    fn lru_order_is_exact_up_to_256_entries(
+        capacity in 1_usize..=256,
+        operations in vec((0_u32..400, any::<bool>()), 2_000..6_000),
+    ) {
+        let policy = EvictionPolicy::size_limited_lru(capacity);
+        let cache: Cache<u32, Value> = Cache::builder("plans").policy(policy).build().unwrap();
+        let mut reference = Reference::new(policy);
+        for (serial, (key, repeat)) in operations.iter().enumerate() {
+            for _ in 0..if *repeat { 20 } else { 1 } {
+                let value = cache.get_or_insert_with(key, || Value { serial: serial as u64, bytes: 1 }).unwrap();
+                prop_assert_eq!(value.serial, reference.get_or_create(*key, serial as u64, 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_order_of_a_large_cache_respects_uses_since_the_last_insertion() {
+    let entries = 4_000_u32;
+    let policy = EvictionPolicy::size_limited_lru(entries as usize);
+    let cache: Cache<u32, u32> = Cache::builder("plans").policy(policy).build().unwrap();
+    for key in 0..entries {
+        cache.insert(key, key);
+    }
+    // A dense run over the newer half, in which hits share accountings; then an insertion, and one use of each older
+    // entry. Those uses are the later ones, so it is the newer half that goes.
+    for _ in 0..50 {
+        for key in entries / 2..entries {
+            assert_eq!(cache.get(&key).as_deref(), Some(&key));
+        }
+    }
+    cache.insert(entries, entries);
+    for key in 1..entries / 2 {
+        assert_eq!(cache.get(&key).as_deref(), Some(&key));
+    }
+    for key in entries + 1..=entries + entries / 2 {
+        cache.insert(key, key);
+    }
+    let kept = (1..entries / 2).filter(|key| cache.get(key).is_some()).count();
+    let lost = (entries / 2..entries).filter(|key| cache.get(key).is_none()).count();
+    assert_eq!((kept, lost), (entries as usize / 2 - 1, entries as usize / 2));
+}
+
+#[test]
+fn min_entries_protects_from_idle_eviction_and_its_entries_stay_valid() {
+    let clock = MockClock::new();
+    let policy = EvictionPolicy::idle_timeout(Duration::from_secs(10)).with_min_entries(2);
+    let cache: Cache<u32, u32> = Cache::builder("plans").policy(policy).clock(clock.clone()).build().unwrap();
+    for key in 0..5 {
+        cache.insert(key, key);
+    }
+    clock.advance(Duration::from_secs(11));
+    assert_eq!(cache.len(), 2);
+    assert_eq!(cache.metrics().evictions, 3);
+    assert!(cache.get(&2).is_none(), "the least recently used went");
+    assert_eq!(cache.get(&3).as_deref(), Some(&3), "the floor keeps it, so it is a hit");
+    assert_eq!(cache.get(&4).as_deref(), Some(&4));
+}
+
+/// Evicting in batches, never below the floor; told as one event with the number that went.
+#[test]
+fn entry_limit_evicts_in_batches() {
+    for (batch, floor, left) in [(1, 0, 10), (4, 0, 7), (10, 0, 1), (100, 0, 1), (4, 8, 9), (4, 10, 10)] {
+        let policy = EvictionPolicy::size_limited_lru(10).with_min_entries(floor).with_eviction_batch(batch);
+        let (sink, events) = kiln_resource_cache::events::ChannelSink::new(100);
+        let cache = Cache::builder("plans").policy(policy).sink(sink).build().unwrap();
+        (0..10).for_each(|key| drop(cache.insert(key, key)));
+        cache.get(&0);
+        cache.get_or_insert_with(&10, || 10).unwrap();
+        let metrics = cache.metrics();
+        assert_eq!((metrics.size, metrics.evictions), (left, 11 - left as u64), "{batch} {floor}");
+        assert!(cache.get(&10).is_some() && (left == 1 || cache.get(&0).is_some()), "the most recently used stay");
+        let counts: Vec<usize> = events
+            .try_iter()
+            .filter_map(|event| match event {
+                kiln_resource_cache::events::CacheEvent::CacheEviction { count, .. } => Some(count),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(counts, [11 - left], "{batch} {floor}");
+    }
+}
+
+#[test]
+fn min_entries_wins_over_max_bytes() {
+    let policy = EvictionPolicy::lru().with_max_bytes(10).with_min_entries(3);
+    let cache: Cache<u32, u64> =
+        Cache::builder("plans").policy(policy).weigher(|_, bytes: &u64| *bytes).build().unwrap();
+    for key in 0..6 {
+        cache.insert(key, 8);
+    }
+    assert_eq!((cache.len(), cache.bytes()), (3, 24));
+}
+
+#[test]
+fn an_entry_larger_than_max_bytes_is_returned_but_not_kept_and_evicts_nobody() {
+    let policy = EvictionPolicy::lru().with_max_bytes(10);
+    let cache: Cache<u32, u64> =
+        Cache::builder("plans").policy(policy).weigher(|_, bytes: &u64| *bytes).build().unwrap();
+    cache.insert(1, 4);
+    cache.insert(2, 4);
+    assert_eq!(*cache.get_or_insert_with(&3, || 11).unwrap(), 11);
+    assert_eq!(*cache.insert(4, 12), 12);
+    assert_eq!((cache.len(), cache.bytes()), (2, 8));
+    assert_eq!(cache.metrics().evictions, 2, "both are told as evictions");
+}
+
+#[test]
+fn handles_outlive_eviction_and_evicted_values_are_dropped() {
+    let cache: Cache<u32, u32> = Cache::builder("plans").policy(EvictionPolicy::size_limited_lru(1)).build().unwrap();
+    let held = cache.insert(1, 10);
+    cache.insert(2, 20);
+    assert!(cache.get(&1).is_none());
+    assert_eq!((*held, Arc::strong_count(&held)), (10, 1));
+}
+
+// The operations.
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Get(u32),
+    GetOrCreate(u32, u64),
+    Insert(u32, u64),
+    Remove(u32),
+    Advance(u64),
+    SetPolicy(EvictionPolicy),
+    Trim(u64),
+    Clear,
+}
+
+#[derive(Debug)]
+struct Value {
+    serial: u64,
+    bytes: u64,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let bytes = prop_oneof![1_u64..10, Just(0), Just(60)];
+    prop_oneof![
+        8 => (0..KEYS).prop_map(Operation::Get),
+        8 => (0..KEYS, bytes.clone()).prop_map(|(key, bytes)| Operation::GetOrCreate(key, bytes)),
+        2 => (0..KEYS, bytes).prop_map(|(key, bytes)| Operation::Insert(key, bytes)),
+        1 => (0..KEYS).prop_map(Operation::Remove),
+        4 => (0_u64..40).prop_map(Operation::Advance),
+        1 => policy().prop_map(Operation::SetPolicy),
+        1 => (0_u64..40).prop_map(Operation::Trim),
+        1 => Just(Operation::Clear),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = EvictionPolicy> {
+    let order = prop_oneof![Just(EvictionPolicy::lru()), Just(EvictionPolicy::fifo())];
+    let limits = (
+        proptest::option::of(1_usize..8),
+        proptest::option::of(5_u64..50),
+        proptest::option::of(5_u64..60),
+        0_usize..4,
+        1_usize..6,
+    );
+    (order, limits).prop_map(|(mut policy, (entries, bytes, idle_ms, floor, batch))| {
+        if let Some(entries) = entries {
+            policy = policy.with_max_entries(entries);
+        }
+        if let Some(bytes) = bytes {
+            policy = policy.with_max_bytes(bytes);
+        }
+        if let Some(idle_ms) = idle_ms {
+            policy = policy.with_max_idle_duration(Duration::from_millis(idle_ms));
+        }
+        policy.with_min_entries(floor.min(entries.unwrap_or(usize::MAX))).with_eviction_batch(batch)
+    })
+}
+
+/// Runs an operation on both; returns what each says.
+fn apply(
+    operation: &Operation,
+    serial: u64,
+    cache: &Cache<u32, Value>,
+    clock: &MockClock,
+    reference: &mut Reference,
+) -> (Option<u64>, Option<u64>) {
+    match *operation {
+        Operation::Get(key) => (cache.get(&key).map(|value| value.serial), reference.get(key)),
+        Operation::GetOrCreate(key, bytes) => {
+            let value = cache.get_or_insert_with(&key, || Value { serial, bytes }).unwrap();
+            (Some(value.serial), Some(reference.get_or_create(key, serial, bytes)))
+        }
+        Operation::Insert(key, bytes) => {
+            cache.insert(key, Value { serial, bytes });
+            reference.insert(key, serial, bytes);
+            (None, None)
+        }
+        Operation::Remove(key) => (cache.remove(&key).map(|value| value.serial), reference.remove(key)),
+        Operation::Advance(ms) => {
+            clock.advance(Duration::from_millis(ms));
+            reference.now += ms;
+            (None, None)
+        }
+        Operation::SetPolicy(policy) => {
+            cache.set_policy(policy).unwrap();
+            reference.set_policy(policy);
+            (None, None)
+        }
+        Operation::Trim(target) => (Some(cache.trim(target) as u64), Some(reference.trim(target))),
+        Operation::Clear => {
+            cache.clear();
+            reference.expire();
+            reference.entries.clear();
+            (None, None)
+        }
+    }
+}
+
+/// The naive reference: entries in order of insertion, each with the time and turn of its last use.
+struct Reference {
+    policy: EvictionPolicy,
+    entries: Vec<ReferenceEntry>,
+    now: u64,
+    turn: u64,
+    evictions: u64,
+}
+
+struct ReferenceEntry {
+    key: u32,
+    serial: u64,
+    bytes: u64,
+    used_at: u64,
+    used_turn: u64,
+}
+
+impl Reference {
+    fn new(policy: EvictionPolicy) -> Self {
+        Self { policy, entries: Vec::new(), now: 0, turn: 0, evictions: 0 }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    fn get(&mut self, key: u32) -> Option<u64> {
+        self.expire();
+        self.turn += 1;
+        let entry = self.entries.iter_mut().find(|entry| entry.key == key)?;
+        (entry.used_at, entry.used_turn) = (self.now, self.turn);
+        Some(entry.serial)
+    }
+
+    fn get_or_create(&mut self, key: u32, serial: u64, bytes: u64) -> u64 {
+        if let Some(serial) = self.get(key) {
+            return serial;
+        }
+        // Before the creation: room for one more, but not below the floor.
+        if self.is_at_max_entries() && self.entries.len() > self.policy.min_entries() {
+            self.evict_batch();
+        }
+        self.shrink_to_max_bytes();
+        self.admit(key, serial, bytes);
+        serial
+    }
+
+    fn insert(&mut self, key: u32, serial: u64, bytes: u64) {
+        self.expire();
+        self.entries.retain(|entry| entry.key != key);
+        self.admit(key, serial, bytes);
+    }
+
+    fn admit(&mut self, key: u32, serial: u64, bytes: u64) {
+        self.turn += 1;
+        let policy = self.policy;
+        if bytes > policy.max_bytes().unwrap_or(u64::MAX) && self.entries.len() >= policy.min_entries() {
+            self.evictions += 1;
+            return;
+        }
+        if self.is_at_max_entries() {
+            self.evict_batch();
+        }
+        while self.bytes() + bytes > policy.max_bytes().unwrap_or(u64::MAX)
+            && !self.entries.is_empty()
+            && self.entries.len() >= policy.min_entries()
+        {
+            self.evict(policy.order());
+        }
+        self.entries.push(ReferenceEntry { key, serial, bytes, used_at: self.now, used_turn: self.turn });
+    }
+
+    fn is_at_max_entries(&self) -> bool {
+        self.policy.max_entries().is_some_and(|max| self.entries.len() >= max)
+    }
+
+    /// One entry, and the rest of a batch as far as the floor allows.
+    fn evict_batch(&mut self) {
+        for count in 0..self.policy.eviction_batch() {
+            if count == 0 || self.entries.len() > self.policy.min_entries() {
+                self.evict(self.policy.order());
+            }
+        }
+    }
+
+    fn remove(&mut self, key: u32) -> Option<u64> {
+        self.expire();
+        let at = self.entries.iter().position(|entry| entry.key == key)?;
+        Some(self.entries.remove(at).serial)
+    }
+
+    fn set_policy(&mut self, policy: EvictionPolicy) {
+        self.expire();
+        self.policy = policy;
+        self.expire();
+        while self.entries.len() > policy.max_entries().unwrap_or(usize::MAX) {
+            self.evict(policy.order());
+        }
+        self.shrink_to_max_bytes();
+    }
+
+    fn trim(&mut self, target: u64) -> u64 {
+        self.expire();
+        let before = self.evictions;
+        while self.bytes() > target && self.entries.len() > self.policy.min_entries() {
+            self.evict(self.policy.order());
+        }
+        self.evictions - before
+    }
+
+    fn shrink_to_max_bytes(&mut self) {
+        while self.bytes() > self.policy.max_bytes().unwrap_or(u64::MAX)
+            && self.entries.len() > self.policy.min_entries()
+        {
+            self.evict(self.policy.order());
+        }
+    }
+
+    fn expire(&mut self) {
+        let Some(max_idle) = self.policy.max_idle_duration() else { return };
+        while self.entries.len() > self.policy.min_entries() {
+            let oldest = self.oldest_by_use();
+            if self.now - self.entries[oldest].used_at <= max_idle.as_millis() as u64 {
+                return;
+            }
+            self.entries.remove(oldest);
+            self.evictions += 1;
+        }
+    }
+
+    fn evict(&mut self, order: EvictionOrder) {
+        let victim = match order {
+            EvictionOrder::Lru => self.oldest_by_use(),
+            EvictionOrder::Fifo => 0,
+        };
+        self.entries.remove(victim);
+        self.evictions += 1;
+    }
+
+    fn oldest_by_use(&self) -> usize {
+        (0..self.entries.len()).min_by_key(|&at| self.entries[at].used_turn).unwrap()
+    }
+
+    /// Limits hold, except where the floor wins.
+    fn check_limits(&self) {
+        let len = self.entries.len();
+        assert!(len <= self.policy.max_entries().unwrap_or(usize::MAX));
+        assert!(len <= self.policy.min_entries() || self.bytes() <= self.policy.max_bytes().unwrap_or(u64::MAX));
+    }
+}
