@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
 use kiln_cpu::CpuOptions;
-use kiln_device::{Buffer, Captured, Device};
+use kiln_device::{Buffer, CompiledPlan, Device, PlanRun};
 use kiln_ir::graph::{Graph, Node, Op, Reduce, TensorType};
 use kiln_ir::op::ElementOp;
 use kiln_ir::plan::{Place, Plan, Target};
@@ -80,38 +80,46 @@ fn transposed((rows, columns): (usize, usize), dtype: DType) -> Graph {
     Graph { nodes, outputs: vec![2], held: Vec::new() }
 }
 
-/// A plan with its buffers, ready to be submitted again and again.
-fn capture(device: &Device, graph: &Graph, target: &Target, inputs: &[Buffer]) -> (Captured, Buffer) {
-    let plan = Arc::new(Plan::new(graph, target).unwrap());
-    let program = kiln_cpu::program(device, &plan).unwrap();
-    let slots: Vec<Buffer> = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
-    let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
-    let own = device.buffer((own.ty.shape.elements() * own.ty.dtype.bytes()) as u64).unwrap();
-    let outputs = std::slice::from_ref(&own);
-    let captured = device.capture(|commands| program.record(commands, inputs, &slots, outputs, Vec::new())).unwrap();
-    (captured, own)
+/// A plan with its buffers, ready to run again and again.
+struct Arm {
+    plan: Arc<dyn CompiledPlan>,
+    slots: Vec<Buffer>,
+    output: Buffer,
+}
+
+impl Arm {
+    fn new(device: &Device, graph: &Graph, target: &Target) -> Self {
+        let plan = Arc::new(Plan::new(graph, target).unwrap());
+        let slots = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
+        let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
+        let output = device.buffer((own.ty.shape.elements() * own.ty.dtype.bytes()) as u64).unwrap();
+        Self { plan: device.compile(&plan).unwrap(), slots, output }
+    }
+
+    /// Microseconds of one run.
+    fn run(&self, device: &Device, inputs: &[&Buffer]) -> f64 {
+        let outputs = std::slice::from_ref(&self.output);
+        let start = Instant::now();
+        self.plan.run(device, &PlanRun { inputs, slots: &self.slots, outputs, scalars: &[] }).unwrap();
+        start.elapsed().as_secs_f64() * 1e6
+    }
 }
 
 fn compare(device: &Device, name: &str, rounds: usize, graph: &Graph) {
     let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_)));
     let inputs: Vec<Buffer> = inputs.map(|node| filled(device, &node.ty)).collect();
-    let (fused, a) = capture(device, graph, &Target::CPU, &inputs);
-    let (unfused, b) = capture(device, graph, &Target::CPU.unfused(), &inputs);
-    let run = |captured: &Captured| {
-        let start = Instant::now();
-        captured.replay().unwrap();
-        start.elapsed().as_secs_f64() * 1e6
-    };
+    let inputs: Vec<&Buffer> = inputs.iter().collect();
+    let (fused, unfused) = (Arm::new(device, graph, &Target::CPU), Arm::new(device, graph, &Target::CPU.unfused()));
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..rounds + 2 {
         let arms = [(0, &fused), (1, &unfused)];
         let order = if round % 2 == 0 { [arms[0], arms[1]] } else { [arms[1], arms[0]] };
-        for (arm, captured) in order {
-            times[arm].push(run(captured));
+        for (arm, plan) in order {
+            times[arm].push(plan.run(device, &inputs));
         }
     }
     let dtype = graph.nodes[0].ty.dtype;
-    for (a, b) in numbers(&a, dtype).iter().zip(numbers(&b, dtype)) {
+    for (a, b) in numbers(&fused.output, dtype).iter().zip(numbers(&unfused.output, dtype)) {
         assert!((a - b).abs() <= 0.02 * (1.0 + b.abs()), "{name}: {a} and {b}");
     }
     let ratios: Vec<f64> = times[0].iter().zip(&times[1]).skip(2).map(|(a, b)| b / a).collect();

@@ -3,16 +3,18 @@
 use crate::heap::Heap;
 use crate::kernel::Kernels;
 use crate::map::{Map, bytes_of, bytes_of_mut};
-use crate::native::Laps;
-use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
+use crate::native::{Laps, NativePlan};
+use crate::{CpuOptions, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
+    Artifact, Command, CompiledPlan, Device, DeviceApi, DeviceInfo, Dispatch, Loaded, Program, RawMemory, Recorder,
+    Usage, WgslPlan,
 };
+use kiln_ir::plan::{Plan, Target};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -75,9 +77,9 @@ impl CpuDevice {
         self.simd
     }
 
-    /// Whether plans are to run natively; otherwise as kernels in WGSL, because the [options](CpuOptions::plans_as_wgsl) say so.
-    pub fn runs_plans(&self) -> bool {
-        !self.plans_as_wgsl
+    /// The threads that its kernels run on.
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     /// Takes what the sanitizer found since the last time; nothing where it is off.
@@ -120,7 +122,6 @@ impl CpuDevice {
                 let mut buffer = buffer.access_mut();
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
-            Command::Native(call) => self.run_native(&call.as_run(), laps),
             Command::Dispatch(dispatch) => self.run_kernel(dispatch, laps),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
@@ -129,26 +130,23 @@ impl CpuDevice {
         }
     }
 
-    /// Runs a program. A panic ends the device, on whatever thread: what it should have written is not there.
-    fn run_native(&self, call: &NativeRun<'_>, laps: Option<&mut Laps>) -> Result<()> {
-        let Some(program) = call.work().downcast_ref::<NativeProgram>() else {
-            let message = format!("CPU device expected a native program, found other work `{}`", call.name());
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        };
-        let run = || program.run(call, &self.threads, self.simd, laps);
-        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+    /// Runs steps of a plan as a submission. A panic ends the device, on whatever thread: what it should have written is not there.
+    pub(crate) fn run_native(&self, name: &str, run: impl FnOnce(Option<&mut Laps>) -> Result<()>) -> Result<u64> {
+        let mut laps = self.laps();
+        let result = catch_unwind(AssertUnwindSafe(|| run(laps.as_mut()))).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             let text = text.unwrap_or("a value that is not text");
             Err(Error::new(ErrorKind::Internal, format!("panicked: {text}")))
         });
-        result.map_err(|error| {
-            let error = error.context(format!("native program `{}`", call.name()));
+        let result = result.map_err(|error| {
+            let error = error.context(format!("plan `{name}`"));
             if error.kind() != ErrorKind::Internal {
                 return error;
             }
             self.fault.get_or_init(|| error.context("CPU device")).clone()
-        })
+        });
+        self.end(result, laps)
     }
 
     /// Runs a kernel. One that takes too long ends the device: what it should have written is not there.
@@ -205,11 +203,18 @@ impl DeviceApi for CpuDevice {
         self.end(result, laps)
     }
 
-    fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
-        self.check_fault()?;
-        let mut laps = self.laps();
-        let result = self.run_native(run, laps.as_mut());
-        self.end(result, laps)
+    fn target(&self) -> Target {
+        match self.plans_as_wgsl {
+            true => WgslPlan::target(&self.info),
+            false => Target { max_tensor_bytes: self.info.limits.max_buffer_bytes, ..Target::CPU },
+        }
+    }
+
+    fn compile(self: Arc<Self>, device: &Device, plan: &Arc<Plan>) -> Result<Arc<dyn CompiledPlan>> {
+        if self.plans_as_wgsl {
+            return Ok(Arc::new(WgslPlan::new(device, plan)?));
+        }
+        Ok(Arc::new(NativePlan::new(self, device, plan)?))
     }
 
     fn translate(&self, program: &Program) -> Result<Artifact> {
@@ -282,8 +287,7 @@ impl RawMemory for CpuDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_device::{CommandList, Device};
-    use std::sync::Arc;
+    use kiln_device::CommandList;
 
     /// Nothing that should have been written by the thread that panicked is ever read as if it had been.
     #[test]

@@ -5,7 +5,7 @@ use crate::map::{bytes_of, bytes_of_mut};
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
-    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, Program, RawKernel, RuntimeChecks,
+    Artifact, BufferSet, BufferUse, Code, Dispatch, KernelFlag, Loaded, Optimisation, Program, RawKernel, RuntimeChecks,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
@@ -160,8 +160,8 @@ fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching
     let name = dispatch.kernel().name();
     let uses = dispatch.buffers().iter().map(|bound| (&bound.buffer, bound.access));
     // Held to the end: the addresses are valid for as long as it lives.
-    let locked = NativeRun::new(&(), name, uses, &[])?;
-    let mut access = locked.access();
+    let buffers = BufferSet::new(uses)?;
+    let mut access = buffers.lock();
     let mut bound = Vec::with_capacity(dispatch.buffers().len() + dispatch.values().len());
     for (place, buffer) in dispatch.buffers().iter().enumerate() {
         let data = match buffer.access {

@@ -1,10 +1,9 @@
 //! The native CPU device of Kiln.
 //!
 //! Owns the CPU as a [device](CpuDevice): memory that goes back to the system when it is freed, the [threads](Threads) that run
-//! kernels, and [plans](NativeProgram) made ready for its vector instructions. Refuses tensors, planning, and pooling, which is
-//! `kiln-device`'s.
+//! kernels, and plans compiled for its vector instructions. Refuses tensors, planning, and pooling, which is `kiln-device`'s.
 //!
-//! Types to know: [`CpuOptions`] for [`open`], [`NativeProgram`] from [`program`], [`Threads`] for parallel loops.
+//! Types to know: [`CpuOptions`] for [`open`], [`Threads`] for parallel loops.
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
@@ -50,8 +49,7 @@ pub use {
     device::CpuDevice,
     identity::NATIVE_DRIVER,
     kiln_device::HostAccess,
-    native::NativeProgram,
-    open::{info, open, program, runs_plans, simd_level},
+    open::{info, open, simd_level},
     options::CpuOptions,
 };
 #[cfg(all(not(loom), feature = "wgsl"))]

@@ -2,10 +2,9 @@
 
 use crate::device::CpuDevice;
 use crate::kernel::Kernels;
-use crate::{CpuOptions, NativeProgram, SimdLevel, identity};
+use crate::{CpuOptions, SimdLevel, identity};
 use kiln_device::{Device, DeviceInfo};
-use kiln_ir::plan::Plan;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::Result;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -20,26 +19,9 @@ pub fn open(options: CpuOptions) -> Result<Device> {
     Device::with_kernels(Arc::new(device), pool, kernels)
 }
 
-/// Makes a plan ready to run on a CPU device.
-///
-/// # Errors
-/// `Unsupported` where the device is not one of this crate; `Internal` where the plan is not well formed.
-pub fn program(device: &Device, plan: &Arc<Plan>) -> Result<Arc<NativeProgram>> {
-    let Some(level) = simd_level(device) else {
-        let message = format!("native programs expected a CPU device, found `{}`", device.info().id);
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    };
-    NativeProgram::new(plan, level).map(Arc::new)
-}
-
 /// The vector instructions that the kernels of a device use; `None` where it is not one of this crate.
 pub fn simd_level(device: &Device) -> Option<SimdLevel> {
     cpu_device(device).map(CpuDevice::simd)
-}
-
-/// Whether a device runs plans natively: one of this crate does, unless its [options](CpuOptions::plans_as_wgsl) say otherwise.
-pub fn runs_plans(device: &Device) -> bool {
-    cpu_device(device).is_some_and(CpuDevice::runs_plans)
 }
 
 /// Takes what a [sanitized](CpuOptions::sanitized) device found since the last time; nothing of any other.

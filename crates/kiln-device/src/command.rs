@@ -3,7 +3,6 @@
 use crate::buffer::Buffer;
 use crate::kernel::{GridPart, LoadedKernel, check_bound};
 use crate::memory::Usage;
-use crate::native::NativeCall;
 use crate::observe::KernelCost;
 use crate::rebinding::Rebinding;
 use kiln_ir::{Error, ErrorKind, Result};
@@ -33,8 +32,6 @@ pub enum Command {
     },
     /// Runs a kernel.
     Dispatch(Dispatch),
-    /// Runs work that the device knows by its type.
-    Native(NativeCall),
 }
 
 /// How a command or a host callback touches a buffer.
@@ -67,7 +64,6 @@ impl Command {
             Self::Copy { from, to, .. } => ([Some((from, BufferUse::Read)), Some((to, BufferUse::Write))], &[][..]),
             Self::Zero { buffer } => ([Some((buffer, BufferUse::Write)), None], &[][..]),
             Self::Dispatch(dispatch) => ([None, None], &dispatch.buffers[..]),
-            Self::Native(call) => ([None, None], call.buffers()),
         };
         pair.into_iter().flatten().chain(bound.iter().map(|bound| (&bound.buffer, bound.access)))
     }
@@ -76,7 +72,7 @@ impl Command {
     pub(crate) fn as_dispatch(&self) -> Option<&Dispatch> {
         match self {
             Self::Dispatch(dispatch) => Some(dispatch),
-            Self::Copy { .. } | Self::Zero { .. } | Self::Native(_) => None,
+            Self::Copy { .. } | Self::Zero { .. } => None,
         }
     }
 
@@ -88,7 +84,7 @@ impl Command {
             Self::Dispatch(dispatch) => {
                 dispatch.values.iter().map(|value| (value.bytes.len() as u64).next_multiple_of(256)).sum()
             }
-            Self::Copy { .. } | Self::Zero { .. } | Self::Native(_) => 0,
+            Self::Copy { .. } | Self::Zero { .. } => 0,
         }
     }
 
@@ -106,7 +102,6 @@ impl Command {
                 Ok(Self::Zero { buffer })
             }
             Self::Dispatch(dispatch) => dispatch.rebound(rebinding).map(Self::Dispatch),
-            Self::Native(call) => call.rebound(rebinding).map(Self::Native),
         }
     }
 }
@@ -287,22 +282,6 @@ impl CommandList {
     /// device's copy alignment; the device's fault; `OutOfMemory` for staging.
     pub fn write(&mut self, buffer: &Buffer, data: &[u8]) -> Result<()> {
         buffer.record_write(data, self)
-    }
-
-    /// Records work that the device knows by its type; other devices refuse the submission with `Unsupported`. The work
-    /// finds the buffers in the order in which they are given here, and the words as they are.
-    ///
-    /// # Errors
-    /// As [`NativeRun::new`](crate::NativeRun::new).
-    pub fn native(
-        &mut self,
-        work: Arc<dyn Any + Send + Sync>,
-        name: impl Into<Arc<str>>,
-        buffers: impl IntoIterator<Item = (Buffer, BufferUse)>,
-        words: Vec<u32>,
-    ) -> Result<()> {
-        self.push(Command::Native(NativeCall::new(work, name.into(), buffers, words)?));
-        Ok(())
     }
 
     /// The recorded commands, in order.

@@ -1,6 +1,6 @@
 //! A device as users hold it, and the trait behind it.
 
-use crate::buffer::{Buffer, TypedBuffer};
+use crate::buffer::{Buffer, BufferSet, TypedBuffer};
 use crate::capture::Captured;
 use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
@@ -9,10 +9,11 @@ use crate::kernel::{
     KernelWarmReport, Preload, PreparedKernel, Program, RawKernel,
 };
 use crate::memory::RawMemory;
-use crate::native::NativeRun;
 use crate::observe::{StreamEnd, span};
+use crate::plan::{CompiledPlan, WgslPlan};
 use crate::pool::{Allocation, BufferOptions, Pool, PoolOptions, PoolStatistics};
 use bytemuck::Pod;
+use kiln_ir::plan::{Plan, Target};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_resource_cache::store::DiskStore;
 use parking_lot::Mutex;
@@ -37,14 +38,21 @@ pub trait DeviceApi: RawMemory {
     /// The device's fault; then none of the commands takes effect.
     fn submit(&self, commands: &[Command]) -> Result<u64>;
 
-    /// Runs native work, and returns the number of its submission when it has ended: nobody else needs to keep the buffers in
-    /// place, or out of the pool.
+    /// What plans for this device must respect.
+    ///
+    /// The default is a device that runs plans as WGSL kernels.
+    fn target(&self) -> Target {
+        WgslPlan::target(self.info())
+    }
+
+    /// Makes a plan ready to run. `device` is the device that this is the implementation of: its kernel cache has the plan's kernels.
+    ///
+    /// The default compiles the plan as WGSL kernels.
     ///
     /// # Errors
-    /// `Unsupported` where the device does not know the work or does not run any by itself; the device's fault.
-    fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
-        let message = format!("device `{}` expected no native work, found `{}`", self.info().id, run.name());
-        Err(Error::new(ErrorKind::Unsupported, message))
+    /// `Unsupported` where the device cannot run a kernel; `Internal` where the plan is not well formed; the device's fault.
+    fn compile(self: Arc<Self>, device: &Device, plan: &Arc<Plan>) -> Result<Arc<dyn CompiledPlan>> {
+        Ok(Arc::new(WgslPlan::new(device, plan)?))
     }
 
     /// Translates a program into the code that [`load`](Self::load) takes, in every process and until the device's
@@ -198,7 +206,7 @@ impl Device {
     }
 
     /// Whether the buffer is of this device.
-    pub(crate) fn owns(&self, buffer: &Buffer) -> bool {
+    pub fn owns(&self, buffer: &Buffer) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0.api), std::ptr::from_ref(buffer.api()))
     }
 
@@ -288,28 +296,35 @@ impl Device {
         submit_bounded(&*self.0.api, commands)
     }
 
-    /// How many kernels were launched on this device so far, replays included. Native work, which the CPU device runs, is none.
+    /// How many kernels were launched on this device so far, replays included. Plans that the CPU device runs itself launch none.
     pub fn launches(&self) -> u64 {
         self.0.launches.load(Ordering::Relaxed)
     }
 
-    /// Runs native work on a device that has ended it when this returns, and returns the number of the submission. What
-    /// [`submit`](Self::submit) does for such work, without recording it first.
+    /// Makes a plan ready to run on this device.
     ///
     /// # Errors
-    /// `InvalidArgument` where a buffer is of another device; `Unsupported` where the device runs no such work; the
-    /// device's fault.
-    pub fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
+    /// As [`DeviceApi::compile`].
+    pub fn compile(&self, plan: &Arc<Plan>) -> Result<Arc<dyn CompiledPlan>> {
+        Arc::clone(&self.0.api).compile(self, plan)
+    }
+
+    /// Runs work of the host on buffers of this device as a submission of its own: `work` returns its number when it has ended. For
+    /// devices that run plans themselves.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the buffers are of another device; what `work` returns; the device's fault.
+    pub fn run_on_host(&self, name: &str, buffers: &BufferSet<'_>, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
         if let Some(fault) = self.0.api.fault() {
             return Err(fault);
         }
-        // All are of one device.
-        self.check_buffers(run.buffers().first().into_iter().map(|(buffer, _)| *buffer))?;
+        // The buffers of a set are of one device.
+        self.check_buffers(buffers.buffers().first().into_iter().map(|(buffer, _)| *buffer))?;
         let _span = span(
             self.0.api.recorder(),
-            |device| tracing::debug_span!(target: "kiln", "submission", device, work = run.name()),
+            |device| tracing::debug_span!(target: "kiln", "submission", device, work = name),
         );
-        self.0.api.run(run)
+        work()
     }
 
     /// Records commands once, to be replayed many times; see [`Captured`].

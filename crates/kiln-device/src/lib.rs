@@ -24,8 +24,8 @@
 //!
 //! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
 //! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device; `kernel/` turns WGSL
-//! into kernels, finds them again and launches them; `command` and `capture` are what a device is asked to do, `graph/` in
-//! which order; [`observe`] tells what it did, and [`metrics`] all its numbers as data.
+//! into kernels, finds them again and launches them; `plan/` runs the plans of tensors as kernels; `command` and `capture` are
+//! what a device is asked to do, `graph/` in which order; [`observe`] tells what it did, and [`metrics`] all its numbers as data.
 
 #![forbid(unsafe_code)]
 
@@ -39,14 +39,14 @@ mod info;
 mod kernel;
 pub mod memory;
 pub mod metrics;
-mod native;
 mod null;
 pub mod observe;
+mod plan;
 pub mod pool;
 mod rebinding;
 mod size;
 
-pub use buffer::{Buffer, PendingRead, TypedBuffer, access_pair};
+pub use buffer::{Buffer, BufferSet, LockedBuffers, PendingRead, TypedBuffer, access_pair};
 pub use capture::Captured;
 pub use command::{BoundBuffer, BoundValue, BufferUse, Command, CommandList, Dispatch};
 pub use device::{Device, DeviceApi, Loaded};
@@ -62,8 +62,8 @@ pub use kernel::{
 };
 pub use kiln_resource_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
-pub use native::{NativeAccess, NativeCall, NativeRun};
 pub use null::{NullArguments, NullDevice, Record};
 pub use observe::{KernelCost, KernelRun, KernelStatistics, Profiling, Recorder};
+pub use plan::{CompiledPlan, PlanRun, WgslPlan, WgslStep};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;

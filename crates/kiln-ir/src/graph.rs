@@ -55,7 +55,7 @@ pub enum Op {
 
 impl Op {
     /// The name in messages and reports.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Input(_) => "input",
             Self::Scalar => "scalar",

@@ -5,16 +5,16 @@ use crate::graph::{Reduce, TensorType};
 use crate::host::HostCall;
 use crate::op::ElementOp;
 use crate::wgsl::{WgslCall, WgslKernel};
-use crate::{Class, DType, Layout, Result};
+use crate::{Class, DType, Error, ErrorKind, Layout, Result};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A hand-written kernel: shape rule, CPU code and WGSL of one op. See the crate `kiln-kernels`.
+/// A kernel that is not generated: shape rule, WGSL and optionally CPU code of one op. See the crate `kiln-kernels`.
 pub trait KernelOp: Any + Debug + Send + Sync {
     /// The name in messages and reports.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Everything but the inputs' types that makes it another op than one of the same name; floats as their bits.
     fn attributes(&self) -> SmallVec<[u64; 4]>;
@@ -36,6 +36,12 @@ pub trait KernelOp: Any + Debug + Send + Sync {
         false
     }
 
+    /// Whether its WGSL stores every dtype by itself, those that are packed into words too. Otherwise a result that the
+    /// [target](crate::plan::Target::stores) does not store is stored in the dtype of its class, and converted after it.
+    fn stores_any_dtype(&self) -> bool {
+        false
+    }
+
     /// How far a result may be from the exact one before it is stored, where the operands have elements as large as `largest`.
     /// Kernels that move elements leave the default.
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
@@ -52,13 +58,21 @@ pub trait KernelOp: Any + Debug + Send + Sync {
     /// Arithmetic operations of one run, for reports.
     fn flops(&self, inputs: &[TensorType]) -> u64;
 
-    /// Runs on the CPU.
+    /// Whether [`run`](Self::run) has code for the CPU. Without it the CPU device compiles the [WGSL](Self::wgsl).
+    fn has_host_code(&self) -> bool {
+        false
+    }
+
+    /// Runs on the CPU, faster than the WGSL would.
     ///
     /// # Errors
     /// `Internal` where a thread panicked; `InvalidArgument` where an operand's elements are at fault (an index out of range).
-    fn run(&self, call: &HostCall<'_>) -> Result<()>;
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        let _ = call;
+        Err(Error::new(ErrorKind::Internal, format!("`{}` expected code for the CPU, found none", self.name())))
+    }
 
-    /// The kernel for a GPU.
+    /// The kernel in WGSL.
     ///
     /// # Errors
     /// `Unsupported` where there is none for such operands.

@@ -8,6 +8,7 @@ use crate::metrics::LastWords;
 use crate::tensor::run::{Collector, PlanCache};
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{DeviceInfo, KernelCacheOptions};
+use kiln_ir::plan::Target;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::Deref;
@@ -67,6 +68,8 @@ impl WeakDevice {
 
 /// What the tensors of a device share.
 pub(crate) struct TensorState {
+    /// What plans for the device must respect.
+    target: Target,
     pub(crate) plans: PlanCache,
     pub(crate) collector: Collector,
     /// How many keys of random tensors were taken, in the lower half, and the seed of all, mixed, in the upper.
@@ -287,6 +290,11 @@ impl Device {
         &self.0.last_words
     }
 
+    /// What plans for the device must respect.
+    pub(crate) fn target(&self) -> &Target {
+        &self.0.tensors.target
+    }
+
     pub(crate) fn tensors(&self) -> &TensorState {
         &self.0.tensors
     }
@@ -367,9 +375,10 @@ impl Deref for Device {
 
 impl From<kiln_device::Device> for Device {
     fn from(runtime: kiln_device::Device) -> Self {
-        let plans = PlanCache::new(runtime.api().recorder());
+        let (target, plans) = (runtime.api().target(), PlanCache::new(runtime.api().recorder()));
         let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
-        let tensors = TensorState { plans, collector, keys: AtomicU64::new(u64::from(mix(0)) << 32), tripwire };
+        let keys = AtomicU64::new(u64::from(mix(0)) << 32);
+        let tensors = TensorState { target, plans, collector, keys, tripwire };
         Self(Arc::new(Inner {
             runtime,
             tensors,

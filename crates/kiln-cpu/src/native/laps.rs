@@ -4,7 +4,7 @@
 //! names, launches and the sum of their times stay exact.
 
 use kiln_device::{KernelCost, KernelRun};
-use kiln_ir::plan::{Plan, Step};
+use kiln_ir::plan::Step;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +19,10 @@ pub(super) struct Stretch {
     cost: KernelCost,
 }
 
-/// The steps of a plan, as they are timed.
-pub(super) fn stretches(plan: &Plan) -> Vec<Stretch> {
+/// Steps of a plan, as they are timed.
+pub(super) fn stretches(steps: &[Step]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
-    for (index, step) in plan.steps.iter().enumerate() {
+    for (index, step) in steps.iter().enumerate() {
         let cost = cost(step);
         let is_small = cost.bytes <= MAX_SMALL.bytes && cost.flops <= MAX_SMALL.flops;
         match stretches.last_mut() {

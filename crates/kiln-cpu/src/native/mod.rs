@@ -1,7 +1,7 @@
-//! Plans as the CPU runs them: everything that does not depend on the data is decided once, when a program is made.
+//! Plans as the CPU runs them: everything that does not depend on the data is decided once, when a plan is compiled.
 //!
-//! A program runs as one command. All its buffers are locked once; then step after step runs, each over tiles that stay in
-//! the first cache, on the caller's thread or, where it is worth it, on all.
+//! Steps run one after the other, each over tiles that stay in the first-level cache, on the caller's thread or, where it is worth it, on
+//! all. All buffers are locked once for a row of such steps. A step whose op has no CPU code is a WGSL kernel between two rows.
 
 mod best;
 mod blocks;
@@ -21,47 +21,58 @@ mod workers;
 
 pub(crate) use laps::Laps;
 
-use crate::Threads;
+use crate::CpuDevice;
 use crate::map::{bytes_of, bytes_of_mut};
 use body::bug;
-use kiln_device::{Buffer, BufferUse, CommandList, NativeRun};
-use kiln_ir::plan::{Place, Plan, Source};
-use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
+use kiln_device::{BufferSet, BufferUse, CompiledPlan, Device, LockedBuffers, PlanRun, WgslStep};
+use kiln_ir::kernel::Core;
+use kiln_ir::plan::{Place, Plan, Source, Step};
+use kiln_ir::{Error, ErrorKind, Result};
 use laps::Stretch;
 use smallvec::SmallVec;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use step::{PlanStep, Room};
 use workers::Pieces;
 
-/// A plan that is ready to run on the CPU, as often as wanted, on any number of threads at once.
-///
-/// [`CpuDevice`](crate::CpuDevice) runs it as a [`NativeRun`] with these buffers, in order: the inputs of the plan, which
-/// are read; its slots; and the values that have a buffer of their own, by index. The call's words are the scalars.
-pub struct NativeProgram {
+/// A plan that is ready to run on a CPU device.
+pub(crate) struct NativePlan {
+    cpu: Arc<CpuDevice>,
     plan: Arc<Plan>,
     name: Arc<str>,
-    level: SimdLevel,
     steps: Vec<PlanStep>,
+    /// The steps in order, in rows that run without a pause.
+    rows: Vec<Row>,
     /// What each buffer must have: those of the slots, of the own values, of the inputs.
     rooms: Vec<Room>,
     /// How many of them are inputs, at least; a run may bring inputs that no step reads.
     inputs: usize,
     scalars: usize,
-    /// The steps as they are timed, from the first time on that they are.
-    stretches: OnceLock<Vec<Stretch>>,
+}
+
+/// Steps that run without a pause.
+enum Row {
+    /// These steps of the plan, at these places in [`NativePlan::steps`].
+    Native {
+        of_plan: Range<usize>,
+        steps: Range<usize>,
+        /// The steps as they are timed, from the first time on that they are.
+        stretches: OnceLock<Vec<Stretch>>,
+    },
+    /// A step without CPU code.
+    Wgsl(Box<WgslStep>),
 }
 
 /// The memory of a run: slots, own values, inputs.
 type Bases = SmallVec<[*mut u8; 16]>;
 
-impl NativeProgram {
-    /// Makes a plan ready for a level of vector instructions.
+impl NativePlan {
+    /// Makes a plan ready for the vector instructions of a device.
     ///
     /// # Errors
-    /// `Unsupported` where the processor lacks the level; `Internal` where the plan is not well formed.
-    pub fn new(plan: &Arc<Plan>, level: SimdLevel) -> Result<Self> {
-        crate::simd::check(level)?;
+    /// `Internal` where the plan is not well formed; as [`WgslStep::new`] where a step has no CPU code.
+    pub(crate) fn new(cpu: Arc<CpuDevice>, device: &Device, plan: &Arc<Plan>) -> Result<Self> {
         let own = plan.values.iter().filter(|value| value.place == Place::Own).count();
         let mut rooms: Vec<Room> = plan.slots.iter().map(|&bytes| Room { bytes, alignment: 4 }).collect();
         let mut places = Vec::with_capacity(plan.values.len());
@@ -77,152 +88,144 @@ impl NativeProgram {
             }
         }
         let first_input = plan.slots.len() + own;
-        let mut program = Self {
-            plan: Arc::clone(plan),
-            name: name(plan),
-            level,
-            steps: Vec::new(),
-            rooms,
-            inputs: 0,
-            scalars: 0,
-            stretches: OnceLock::new(),
+        let find = |source: &Source| match *source {
+            Source::Input(input) => Some(first_input + input),
+            Source::Value(value) => places.get(value).copied(),
         };
-        for step in &plan.steps {
-            let find = |source: &Source| match *source {
-                Source::Input(input) => Some(first_input + input),
-                Source::Value(value) => places.get(value).copied(),
-            };
-            let made = PlanStep::new(step, plan, &find, level, &mut program.rooms);
+        let (mut steps, mut rows, mut scalars) = (Vec::new(), vec![Row::native(0, 0)], 0);
+        for (number, step) in plan.steps.iter().enumerate() {
+            if !has_host_code(step) {
+                rows.push(Row::Wgsl(Box::new(WgslStep::new(device, plan, step)?)));
+                rows.push(Row::native(number + 1, steps.len()));
+                continue;
+            }
+            let made = PlanStep::new(step, plan, &find, cpu.simd(), &mut rooms);
             let made = made.map_err(|error| error.context(format!("kernel `{}`", step.kernel.name)))?;
-            program.scalars = program.scalars.max(made.scalars());
-            program.steps.push(made);
+            scalars = scalars.max(made.scalars());
+            steps.push(made);
+            if let Some(Row::Native { of_plan, steps, .. }) = rows.last_mut() {
+                (of_plan.end, steps.end) = (number + 1, steps.end + 1);
+            }
         }
-        program.inputs = program.rooms.len() - first_input;
-        Ok(program)
+        // A plan without steps is one empty row, so that its run has a number.
+        let is_needed = |row: &Row| !matches!(row, Row::Native { steps, .. } if steps.is_empty());
+        if rows.len() > 1 {
+            rows.retain(is_needed);
+        }
+        let inputs = rooms.len() - first_input;
+        Ok(Self { cpu, plan: Arc::clone(plan), name: name(plan), steps, rows, rooms, inputs, scalars })
     }
 
-    /// The plan.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
-    }
-
-    /// The level that it was made for. Its loops use no instructions above it, maybe fewer.
-    pub fn simd(&self) -> SimdLevel {
-        self.level
-    }
-
-    /// A run: the buffers of all inputs, of all slots, and of all own values, each in order, and the scalars as the bits of
-    /// their class.
-    ///
-    /// # Errors
-    /// As [`NativeRun::new`].
-    pub fn on<'a>(
-        &'a self,
-        inputs: &[&'a Buffer],
-        slots: &'a [Buffer],
-        own: &'a [Buffer],
-        scalars: &'a [u32],
-    ) -> Result<NativeRun<'a>> {
-        let read = inputs.iter().map(|&buffer| (buffer, BufferUse::Read));
-        let written = slots.iter().chain(own).map(|buffer| (buffer, BufferUse::Write));
-        NativeRun::new(self, &self.name, read.chain(written), scalars)
-    }
-
-    /// Records a run, as [`on`](Self::on) makes it.
-    ///
-    /// # Errors
-    /// As [`CommandList::native`].
-    pub fn record(
-        self: &Arc<Self>,
-        commands: &mut CommandList,
-        inputs: &[Buffer],
-        slots: &[Buffer],
-        own: &[Buffer],
-        scalars: Vec<u32>,
-    ) -> Result<()> {
-        let read = inputs.iter().map(|buffer| (buffer.clone(), BufferUse::Read));
-        let written = slots.iter().chain(own).map(|buffer| (buffer.clone(), BufferUse::Write));
-        commands.native(Arc::clone(self) as _, Arc::clone(&self.name), read.chain(written), scalars)
-    }
-
-    /// Runs the program on the buffers of a call.
+    /// Runs a row of steps on buffers that are locked for it.
     ///
     /// # Errors
     /// `InvalidArgument` where the buffers or scalars are not those of the plan, or where a kernel finds an operand at
-    /// fault; `Unsupported` where the program is for a higher level; `Internal` where a kernel panicked.
-    pub(crate) fn run(
-        &self,
-        call: &NativeRun<'_>,
-        threads: &Threads,
-        level: SimdLevel,
-        laps: Option<&mut Laps>,
-    ) -> Result<()> {
-        if self.level > level {
-            let message = format!("expected a program for {level} or less, found one for {}", self.level);
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        if call.words().len() < self.scalars {
-            let (expected, found) = (self.scalars, call.words().len());
-            let message = format!("expected {expected} scalars, found {found}");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
+    /// fault; `Internal` where a kernel panicked.
+    fn run_row(&self, row: &Row, buffers: &BufferSet<'_>, scalars: &[u32], laps: Option<&mut Laps>) -> Result<()> {
+        let Row::Native { of_plan, steps, stretches } = row else { return Ok(()) };
         // Held to the end: the bases are valid for as long as it lives.
-        let mut access = call.access();
-        let bases = self.bases(call, &mut access)?;
-        let pieces = Pieces { threads, simd: self.level };
+        let mut locked = buffers.lock();
+        let bases = self.bases(buffers, &mut locked)?;
+        let pieces = Pieces { threads: self.cpu.threads(), simd: self.cpu.simd() };
         let run = |step: &PlanStep| {
             // SAFETY: `bases` checked that each buffer has the room and the alignment that the steps were checked
-            // against, and `access` proves that nobody else touches what is written, and nobody writes what is read.
-            // The level is one that the processor has, by the check in `new`.
-            unsafe { step.run(&bases, call.words(), &pieces) }
+            // against, and `locked` proves that nobody else touches what is written, and nobody writes what is read.
+            // The level is one that the processor has: the device checked it when it was opened.
+            unsafe { step.run(&bases, scalars, &pieces) }
         };
-        let Some(laps) = laps else { return self.steps.iter().try_for_each(run) };
+        let steps = &self.steps[steps.clone()];
+        let Some(laps) = laps else { return steps.iter().try_for_each(run) };
         laps.begin();
-        for stretch in self.stretches.get_or_init(|| laps::stretches(&self.plan)) {
-            self.steps[stretch.steps.clone()].iter().try_for_each(run)?;
+        for stretch in stretches.get_or_init(|| laps::stretches(&self.plan.steps[of_plan.clone()])) {
+            steps[stretch.steps.clone()].iter().try_for_each(run)?;
             laps.end(stretch);
         }
         Ok(())
     }
 
     /// Where the memory of each buffer begins, in the order of the rooms.
-    fn bases(&self, call: &NativeRun<'_>, access: &mut kiln_device::NativeAccess<'_>) -> Result<Bases> {
+    fn bases(&self, buffers: &BufferSet<'_>, locked: &mut LockedBuffers<'_>) -> Result<Bases> {
         let written = self.rooms.len() - self.inputs;
-        let found = call.buffers().len();
-        let Some(inputs) = found.checked_sub(written).filter(|&inputs| inputs >= self.inputs) else {
-            let (inputs, slots) = (self.inputs, self.plan.slots.len());
-            let own = written - slots;
-            let message = format!("expected {inputs} inputs, {slots} slots and {own} outputs, found {found} buffers");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        };
+        let inputs = buffers.buffers().len() - written;
         let mut bases = Bases::with_capacity(self.rooms.len());
         for (index, room) in self.rooms.iter().enumerate() {
             let (buffer, start) = if index < written {
                 let buffer = inputs + index;
-                self.check_use(call, buffer, BufferUse::Write)?;
-                (buffer, bytes_of_mut(&mut access.region_mut(buffer))?.as_mut_ptr())
+                (buffer, bytes_of_mut(&mut locked.region_mut(buffer))?.as_mut_ptr())
             } else {
                 let buffer = index - written;
-                self.check_use(call, buffer, BufferUse::Read)?;
-                (buffer, bytes_of(&access.region(buffer))?.as_ptr().cast_mut())
+                (buffer, bytes_of(&locked.region(buffer))?.as_ptr().cast_mut())
             };
-            room.check(buffer, call.buffers()[buffer].0.bytes(), start)?;
+            room.check(buffer, buffers.buffers()[buffer].0.bytes(), start)?;
             bases.push(start);
         }
         Ok(bases)
     }
 
-    fn check_use(&self, call: &NativeRun<'_>, buffer: usize, expected: BufferUse) -> Result<()> {
-        let found = call.buffers()[buffer].1;
-        if found == expected {
+    /// An error where a run does not bring what the plan takes.
+    fn check(&self, run: &PlanRun<'_>) -> Result<()> {
+        let (slots, own) = (self.plan.slots.len(), self.rooms.len() - self.inputs - self.plan.slots.len());
+        let PlanRun { inputs, slots: found_slots, outputs, scalars } = run;
+        let found = (inputs.len(), found_slots.len(), outputs.len(), scalars.len());
+        if found.0 >= self.inputs && (found.1, found.2) == (slots, own) && found.3 >= self.scalars {
             return Ok(());
         }
-        let message = format!("buffer {buffer} expected the use {expected:?}, found {found:?}");
+        let message = format!(
+            "expected {} inputs, {slots} slots, {own} outputs and {} scalars, found {}, {}, {} and {}",
+            self.inputs, self.scalars, found.0, found.1, found.2, found.3
+        );
         Err(Error::new(ErrorKind::InvalidArgument, message))
     }
 }
 
-/// What a program is called: its first kernel, and how many there are.
+impl CompiledPlan for NativePlan {
+    fn run(&self, device: &Device, run: &PlanRun<'_>) -> Result<u64> {
+        let in_context = |error: Error| error.context(format!("plan `{}`", self.name));
+        self.check(run).map_err(in_context)?;
+        let read = run.inputs.iter().map(|&buffer| (buffer, BufferUse::Read));
+        let written = run.slots.iter().chain(run.outputs).map(|buffer| (buffer, BufferUse::Write));
+        let buffers = BufferSet::new(read.chain(written)).map_err(in_context)?;
+        let mut last = 0;
+        for row in &self.rows {
+            last = match row {
+                Row::Wgsl(step) => {
+                    let mut commands = device.commands();
+                    step.record(device, run, &mut commands)?;
+                    device.submit(commands)?
+                }
+                Row::Native { .. } => device.run_on_host(&self.name, &buffers, || {
+                    self.cpu.run_native(&self.name, |laps| self.run_row(row, &buffers, run.scalars, laps))
+                })?,
+            };
+        }
+        Ok(last)
+    }
+
+    fn packs_results(&self) -> bool {
+        self.rows.iter().all(|row| matches!(row, Row::Native { .. }))
+    }
+
+    fn sources(&self) -> Vec<(&str, &str)> {
+        let sources = self.rows.iter().filter_map(|row| match row {
+            Row::Wgsl(step) => Some(step.source()),
+            Row::Native { .. } => None,
+        });
+        sources.collect()
+    }
+}
+
+impl Row {
+    /// An empty row from a step of the plan on, and from a place in [`NativePlan::steps`] on.
+    fn native(of_plan: usize, steps: usize) -> Self {
+        Self::Native { of_plan: of_plan..of_plan, steps: steps..steps, stretches: OnceLock::new() }
+    }
+}
+
+fn has_host_code(step: &Step) -> bool {
+    !matches!(&step.kernel.core, Core::Op { op, .. } if !op.has_host_code())
+}
+
+/// What a plan is called: its first kernel, and how many there are.
 fn name(plan: &Plan) -> Arc<str> {
     match &plan.steps[..] {
         [] => "nothing".into(),
@@ -231,11 +234,8 @@ fn name(plan: &Plan) -> Arc<str> {
     }
 }
 
-impl fmt::Debug for NativeProgram {
+impl fmt::Debug for NativePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeProgram")
-            .field("name", &self.name)
-            .field("steps", &self.steps.len())
-            .finish_non_exhaustive()
+        f.debug_struct("NativePlan").field("name", &self.name).field("steps", &self.steps.len()).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use crate::support::{Random, Tensor, devices, from_bytes, kernel, plan_of, run, 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostRows};
-use kiln_ir::kernel::{Body, Core, Instruction, Operand, Program};
+use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 use smallvec::{SmallVec, smallvec};
@@ -29,7 +29,7 @@ enum Fault {
 }
 
 impl KernelOp for Double {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "double"
     }
 
@@ -47,6 +47,10 @@ impl KernelOp for Double {
 
     fn flops(&self, _: &[TensorType]) -> u64 {
         0
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
@@ -101,7 +105,7 @@ impl Double {
 struct Direct;
 
 impl KernelOp for Direct {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "direct"
     }
 
@@ -119,6 +123,10 @@ impl KernelOp for Direct {
 
     fn flops(&self, _: &[TensorType]) -> u64 {
         0
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
@@ -144,6 +152,13 @@ fn body(shape: &Shape, operands: Vec<Operand>, instructions: Vec<Instruction>) -
 
 fn double(piece: usize, fault: Option<Fault>, operand: &Operand) -> Core {
     Core::Op { op: Arc::new(Double { piece, by_columns: false, fault }), operands: vec![operand.clone()] }
+}
+
+/// A kernel that reads one input and refuses its elements.
+pub(crate) fn failing(shape: &Shape) -> Kernel {
+    let operand = Operand { dtype: DType::F32, layout: Layout::contiguous(shape.clone()) };
+    let body = body(shape, Vec::new(), vec![Instruction::Core { class: Class::Float }]);
+    kernel(double(100, Some(Fault::Refuse), &operand), body, DType::F32)
 }
 
 fn double_columns(piece: usize, operand: &Operand) -> Core {
@@ -217,8 +232,8 @@ fn a_panic_ends_the_device_and_a_refusal_does_not() {
     let shape = Shape::from(100);
     let input = Tensor::new(DType::F32, Layout::contiguous(shape.clone()), |_| 1.0);
     let cases = [
-        (Fault::Refuse, ErrorKind::InvalidArgument, "native program `tested`: kernel `tested`: index 7 is too large"),
-        (Fault::Panic, ErrorKind::Internal, "CPU device: native program `tested`: panicked: planted"),
+        (Fault::Refuse, ErrorKind::InvalidArgument, "plan `tested`: kernel `tested`: index 7 is too large"),
+        (Fault::Panic, ErrorKind::Internal, "CPU device: plan `tested`: panicked: planted"),
         (Fault::PanicInThread, ErrorKind::Internal, "planted in a thread"),
         (Fault::StoreBeyond, ErrorKind::Internal, "elements 91 and 10 more are inside of 100"),
     ];

@@ -1,8 +1,8 @@
 //! What a program refuses: plans that are not well formed, and buffers that are not those of the plan.
 
 use crate::support::{Tensor, map, plan_of, run_plan};
-use kiln_cpu::{CpuOptions, NativeProgram, SimdLevel};
-use kiln_device::{CommandList, Feature, NullDevice};
+use kiln_cpu::{CpuOptions, SimdLevel};
+use kiln_device::{Buffer, Feature, PlanRun};
 use kiln_ir::kernel::{Instruction, Operand};
 use kiln_ir::plan::{Place, Plan, Source};
 use kiln_ir::{Class, DType, ErrorKind, Layout, Shape, op};
@@ -43,11 +43,12 @@ fn plans_that_are_not_well_formed_are_refused() {
         }),
         ("another space", |plan| plan.steps[0].kernel.body.space = Shape::from(101)),
     ];
-    assert!(NativeProgram::new(&Arc::new(negation()), SimdLevel::Scalar).is_ok());
+    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
+    assert!(device.compile(&Arc::new(negation())).is_ok());
     for (what, damage) in breaks {
         let mut plan = negation();
         damage(&mut plan);
-        let error = NativeProgram::new(&Arc::new(plan), SimdLevel::Scalar).unwrap_err();
+        let error = device.compile(&Arc::new(plan)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{what}: {error}");
     }
 }
@@ -55,19 +56,22 @@ fn plans_that_are_not_well_formed_are_refused() {
 #[test]
 fn buffers_that_are_not_those_of_the_plan_are_refused() {
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
-    let program = kiln_cpu::program(&device, &Arc::new(negation())).unwrap();
+    let plan = device.compile(&Arc::new(negation())).unwrap();
     let (good, output) = (device.buffer(400).unwrap(), device.buffer(400).unwrap());
     let odd = device.buffer(500).unwrap().slice(1..401).unwrap();
-    let run = |inputs: &[_], own: &[_]| {
-        let mut commands = CommandList::new();
-        program.record(&mut commands, inputs, &[], own, Vec::new()).and_then(|()| device.submit(commands))
+    let run = |inputs: &[Buffer], outputs: &[Buffer]| {
+        let inputs: Vec<&Buffer> = inputs.iter().collect();
+        plan.run(&device, &PlanRun { inputs: &inputs, slots: &[], outputs, scalars: &[] })
     };
     assert!(run(std::slice::from_ref(&good), std::slice::from_ref(&output)).is_ok());
     let short = good.slice(..396).unwrap();
     let cases = [
         (run(&[short], std::slice::from_ref(&output)), "buffer 0 expected 400 bytes at a multiple of 4, found 396"),
         (run(&[odd], std::slice::from_ref(&output)), "found 400 bytes 1 behind one"),
-        (run(&[], std::slice::from_ref(&output)), "expected 1 inputs, 0 slots and 1 outputs, found 1 buffers"),
+        (
+            run(&[], std::slice::from_ref(&output)),
+            "expected 1 inputs, 0 slots, 1 outputs and 0 scalars, found 0, 0, 1 and 0",
+        ),
         (run(std::slice::from_ref(&output), std::slice::from_ref(&output)), "buffers 0 and 1 in one allocation"),
     ];
     for (result, expected) in cases {
@@ -76,27 +80,27 @@ fn buffers_that_are_not_those_of_the_plan_are_refused() {
         assert!(error.to_string().contains(expected), "{error}");
     }
     assert!(run(std::slice::from_ref(&good), &[output]).is_ok(), "a refusal does not end the device");
+    let other = kiln_cpu::open(CpuOptions::new()).unwrap();
+    let foreign = [other.buffer(400).unwrap(), other.buffer(400).unwrap()];
+    let error = run(&foreign[..1], &foreign[1..]).unwrap_err();
+    assert!(error.to_string().contains("expected its own buffers"), "{error}");
 }
 
-/// What ran before a command that fails is counted, and what failed is not.
+/// Kernels before one that fails are counted; the one that fails is not.
 #[cfg(feature = "events")]
 #[test]
 fn kernels_before_a_failure_are_counted() {
     let device = kiln_cpu::open(CpuOptions::new()).unwrap();
-    let program = kiln_cpu::program(&device, &Arc::new(negation())).unwrap();
-    let buffers = [device.buffer(400).unwrap(), device.buffer(400).unwrap()];
-    let mut commands = CommandList::new();
-    let record = |commands: &mut CommandList| {
-        program.record(commands, &buffers[..1], &[], &buffers[1..], Vec::new()).unwrap();
-    };
-    record(&mut commands);
-    record(&mut commands);
-    commands.native(Arc::new(5u32), "five", [], Vec::new()).unwrap();
-    record(&mut commands);
+    let mut plan = negation();
+    let fails = plan_of(crate::kernels::failing(&Shape::from(100)));
+    plan.values.extend(fails.values);
+    plan.steps.extend(fails.steps);
+    plan.steps[1].writes = 1;
+    let input = Tensor::new(DType::F32, Layout::contiguous(Shape::from(100)), |_| 1.0);
     let _profiling = device.profile();
-    assert_eq!(device.submit(commands).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(run_plan(&device, plan, &[input], &[]).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let [kernel] = &device.kernel_statistics()[..] else { panic!("{:?}", device.kernel_statistics()) };
-    assert_eq!((kernel.launches, kernel.timed), (2, 2));
+    assert_eq!((kernel.launches, kernel.timed), (1, 1));
     device.synchronize().unwrap();
 }
 
@@ -106,7 +110,7 @@ fn missing_scalars_are_refused() {
     let scalar = Instruction::Scalar { scalar: 2, class: Class::Float };
     let plan = plan_of(map(&Shape::from(3), &[], vec![scalar], DType::F32));
     let error = run_plan(&device, plan, &[], &[1, 2]).unwrap_err();
-    assert!(error.to_string().ends_with("expected 3 scalars, found 2"), "{error}");
+    assert!(error.to_string().contains("and 3 scalars, found 0, 0, 1 and 2"), "{error}");
 }
 
 /// A level can be asked for, and only one that the processor has.
@@ -119,25 +123,4 @@ fn levels_are_those_of_the_processor() {
     let foreign = if cfg!(target_arch = "x86_64") { SimdLevel::NeonF16 } else { SimdLevel::Avx512 };
     let error = kiln_cpu::open(CpuOptions::new().simd(foreign)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(NativeProgram::new(&Arc::new(negation()), foreign).is_err());
-
-    let input = Tensor::new(DType::F32, Layout::contiguous(Shape::from(100)), |_| 1.0);
-    let program = Arc::new(NativeProgram::new(&Arc::new(negation()), SimdLevel::detect()).unwrap());
-    let buffers = [device.buffer_from(&input.bytes).unwrap().as_bytes().clone(), device.buffer(400).unwrap()];
-    let mut commands = CommandList::new();
-    program.record(&mut commands, &buffers[..1], &[], &buffers[1..], Vec::new()).unwrap();
-    let result = device.submit(commands);
-    assert_eq!(result.is_err(), SimdLevel::detect() > SimdLevel::Scalar);
-}
-
-#[test]
-fn other_devices_and_other_work_are_refused() {
-    let null = NullDevice::new().into_device().unwrap();
-    assert_eq!(kiln_cpu::program(&null, &Arc::new(negation())).unwrap_err().kind(), ErrorKind::Unsupported);
-    let device = kiln_cpu::open(CpuOptions::new()).unwrap();
-    let mut commands = CommandList::new();
-    commands.native(Arc::new(5u32), "five", [], Vec::new()).unwrap();
-    let error = device.submit(commands).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("`five`"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use kiln_cpu::{CpuOptions, SimdLevel};
-use kiln_device::{Buffer, CommandList, Device};
+use kiln_device::{Buffer, Device, PlanRun};
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use kiln_ir::plan::{Place, Plan, PlanOutput, Source, Step, Value};
 use kiln_ir::{DType, Layout, Result, Shape};
@@ -159,7 +159,7 @@ pub(crate) fn plan_of(kernel: Kernel) -> Plan {
 /// Runs a plan and returns the bytes of its own values.
 pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: &[u32]) -> Result<Vec<Vec<u8>>> {
     let plan = Arc::new(plan);
-    let program = kiln_cpu::program(device, &plan)?;
+    let compiled = device.compile(&plan)?;
     let buffer = |bytes: u64| device.buffer(bytes).unwrap();
     let inputs: Vec<Buffer> =
         inputs.iter().map(|tensor| device.buffer_from(&tensor.bytes).unwrap().as_bytes().clone()).collect();
@@ -171,9 +171,8 @@ pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: 
         // What a step leaves out is seen.
         buffer.map_write(|bytes| bytes.fill(0xa5))?;
     }
-    let mut commands = CommandList::new();
-    program.record(&mut commands, &inputs, &slots, &own, scalars.to_vec())?;
-    device.submit(commands)?;
+    let inputs: Vec<&Buffer> = inputs.iter().collect();
+    compiled.run(device, &PlanRun { inputs: &inputs, slots: &slots, outputs: &own, scalars })?;
     own.iter().map(Buffer::read).collect()
 }
 

@@ -1,8 +1,10 @@
 //! Buffers: ranges of pooled memory that the host reads, writes, slices and copies.
 
+mod set;
 mod transfer;
 mod typed;
 
+pub use set::{BufferSet, LockedBuffers};
 pub use transfer::PendingRead;
 pub use typed::TypedBuffer;
 
@@ -47,6 +49,11 @@ impl Buffer {
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The number of the last submission that uses the buffer's allocation; 0 where none did.
+    pub fn last_submission(&self) -> u64 {
+        self.allocation.last_use()
     }
 
     /// Where the buffer begins in its allocation; zero unless it is a slice.

@@ -34,7 +34,10 @@ impl Grid {
     }
 
     /// The workgroups along each axis for a kernel with this workgroup size.
-    pub(super) fn resolve(self, workgroup_size: [u32; 3]) -> Result<[u32; 3]> {
+    ///
+    /// # Errors
+    /// `TooLarge` where an axis has more workgroups or invocations than kernels count.
+    pub fn resolve(self, workgroup_size: [u32; 3]) -> Result<[u32; 3]> {
         let mut count = [0; 3];
         for axis in 0..3 {
             let size = u64::from(workgroup_size[axis].max(1));

@@ -288,6 +288,11 @@ fn named<T: Copy>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> &'static
 }
 
 impl KernelHash {
+    /// The hash as words, to be a part of other keys.
+    pub fn words(&self) -> [u64; 4] {
+        std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| self.0[8 * word + byte])))
+    }
+
     /// The first digits, enough to tell kernels apart in a list.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_string()

@@ -375,9 +375,10 @@ impl<'a> Fuser<'a> {
     /// Where a hand-written kernel finds an operand, if the operand's base is in memory by then; `None` where it does not take that layout.
     pub(super) fn operand(&mut self, op: &dyn KernelOp, index: usize, operand: NodeId) -> Option<(Leaf, Layout)> {
         let (base, path, _) = self.descend(operand);
-        // What is stored for this operand is as plain as it gets.
+        // A copy that was stored for this operand is as plain as it gets. An input that was copied because of its offset is not the copy.
         let is_copy = self.stored[operand];
-        self.read(base, path, |layout| is_copy && layout.is_contiguous() || op.takes(index, layout))
+        let is_plain = |layout: &Layout| layout.is_contiguous() && layout.offset() == 0;
+        self.read(base, path, |layout| is_copy && is_plain(layout) || op.takes(index, layout))
     }
 
     /// Where what is in memory is read through a path: an input where it lies, or from its copy if there is one.

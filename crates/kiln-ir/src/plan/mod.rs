@@ -11,7 +11,7 @@
 //!   numbered row by row, so the space of the body behind a reduction may have other axes than the kept ones of its
 //!   input, but has as many elements, in the same order. The space behind a hand-written kernel is the output's shape.
 //! - The numbers of `F16` and `BF16` stay `f32` between the ops of one kernel; only a cast or a store rounds them.
-//! - A kernel with a core stores only dtypes that [`Target::stores`] has.
+//! - A kernel with a core stores only dtypes that [`Target::stores`] has, unless its op [stores all](crate::KernelOp::stores_any_dtype).
 //! - A step that would write nothing is left out; its value is there, with no bytes.
 
 mod fuse;

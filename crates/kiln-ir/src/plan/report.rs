@@ -59,7 +59,7 @@ impl Kernel {
     }
 
     /// What it is: `map`, `reduce`, or the name of a hand-written kernel.
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &str {
         match &self.core {
             Core::Map => "map",
             Core::Reduce { .. } => "reduce",
@@ -68,7 +68,7 @@ impl Kernel {
     }
 
     /// The names of the ops in it, in order.
-    pub fn ops(&self) -> Vec<Cow<'static, str>> {
+    pub fn ops(&self) -> Vec<Cow<'_, str>> {
         ops(&self.core, &self.body.program)
     }
 }
@@ -101,7 +101,7 @@ fn distinct_elements(layout: &Layout) -> usize {
     axes.map(|(&length, &stride)| if stride == 0 { length.min(1) } else { length }).product()
 }
 
-fn ops(core: &Core, program: &Program) -> Vec<Cow<'static, str>> {
+fn ops<'k>(core: &'k Core, program: &Program) -> Vec<Cow<'k, str>> {
     let inside = match core {
         Core::Reduce { input, .. } => &input.program.instructions[..],
         Core::Map | Core::Op { .. } => &[],
@@ -114,7 +114,7 @@ fn ops(core: &Core, program: &Program) -> Vec<Cow<'static, str>> {
     inside.iter().filter_map(op_name).chain(core_name).chain(program.instructions.iter().filter_map(op_name)).collect()
 }
 
-fn op_name(instruction: &Instruction) -> Option<Cow<'static, str>> {
+fn op_name<'k>(instruction: &Instruction) -> Option<Cow<'k, str>> {
     match instruction {
         Instruction::Op { op, .. } => Some(op.name.into()),
         Instruction::Cast { to, .. } => Some(format!("to_{to}").into()),

@@ -89,7 +89,11 @@ impl Builder<'_> {
         };
         reads.extend(lowered.body.leaves.iter().map(|&leaf| self.source(leaf)));
         let name = kernel_name(&core, &lowered.body.body.program);
-        let stores = matches!(core, Core::Map) || self.target.stores.contains(&output.dtype);
+        let stores = match &core {
+            Core::Map => true,
+            Core::Op { op, .. } if op.stores_any_dtype() => true,
+            Core::Reduce { .. } | Core::Op { .. } => self.target.stores.contains(&output.dtype),
+        };
         let wide = TensorType { dtype: output.dtype.class().dtype(), shape: output.shape.clone() };
         let stored = if stores { output.clone() } else { wide.clone() };
         self.step(Kernel { name, core, body: lowered.body.body, output: stored }, reads);

@@ -16,12 +16,26 @@ pub struct Target {
     /// How many elements become one in one kernel at most, where there are so few results that a device would idle; more are reduced in parts
     /// first.
     pub split_reduce: Option<usize>,
+    /// Bytes of the largest tensor that a kernel can read or write.
+    pub max_tensor_bytes: u64,
+    /// Buffers of inputs start at multiples of this many bytes.
+    pub input_alignment_bytes: usize,
+    /// Kernels access buffers in groups of this many bytes, the last elements too.
+    pub access_bytes: u64,
 }
 
 impl Target {
     /// A processor: memory is its only limit, but a program is interpreted tile by tile, and a long one leaves the first-level cache.
-    pub const CPU: Self =
-        Self { max_operands: 32, max_instructions: 96, stores: &DType::ALL, fuse: true, split_reduce: None };
+    pub const CPU: Self = Self {
+        max_operands: 32,
+        max_instructions: 96,
+        stores: &DType::ALL,
+        fuse: true,
+        split_reduce: None,
+        max_tensor_bytes: u64::MAX,
+        input_alignment_bytes: 1,
+        access_bytes: 1,
+    };
 
     /// A GPU with so many storage buffers in a kernel, one of which is the output. Kernels with a core may store single elements, so that dtypes
     /// which share a word are not among what they store; `f16` says that `F16` is a type of its own there.
@@ -34,6 +48,11 @@ impl Target {
             stores,
             fuse: true,
             split_reduce: Some(1 << 16),
+            max_tensor_bytes: u64::MAX,
+            // The largest offset alignment that WebGPU lets a device ask for.
+            input_alignment_bytes: 256,
+            // Four elements of four bytes.
+            access_bytes: 16,
         }
     }
 

@@ -4,7 +4,7 @@ use super::body::{Calls, Writer};
 use super::convert::type_name;
 use super::frame::Frame;
 use super::memory::Memory;
-use super::{WgslCall, WgslFeatures, WgslKernel};
+use super::{WgslArgument, WgslBinding, WgslCall, WgslFeatures, WgslKernel, WgslTrust};
 use crate::graph::TensorType;
 use crate::kernel::{Body, Instruction, Operand};
 use crate::{Class, Layout};
@@ -187,8 +187,11 @@ impl<'a> WgslBuilder<'a> {
             text += &memory.declaration(binding, "read");
         }
         text += &output.declaration(memories.len(), "read_write");
+        let mut arguments: Vec<WgslArgument> = (0..memories.len()).map(WgslArgument::Operand).collect();
+        arguments.push(WgslArgument::Output);
         let words = self.params.len() + self.calls.scalars.len();
         if words > 0 {
+            arguments.push(WgslArgument::Params);
             let (binding, fours) = (memories.len() + 1, words.div_ceil(4));
             let _ = writeln!(text, "@group(0) @binding({binding}) var<uniform> params: array<vec4<u32>, {fours}>;");
         }
@@ -208,6 +211,17 @@ impl<'a> WgslBuilder<'a> {
         text += &self.functions;
         text += main.trim_matches('\n');
         text.push('\n');
-        WgslKernel { source: text, params: self.params, scalars: self.calls.scalars, workgroups }
+        let bindings = (0..).zip(arguments).map(|(number, argument)| WgslBinding { number, argument, bytes: None });
+        WgslKernel {
+            source: text.into(),
+            entry: None,
+            constants: Vec::new(),
+            bindings: bindings.collect(),
+            params: self.params,
+            scalars: self.calls.scalars,
+            workgroups,
+            zeroes_output: false,
+            trust: WgslTrust { loops_end: true, workgroup_is_written: false },
+        }
     }
 }

@@ -18,6 +18,7 @@ pub use builder::WgslBuilder;
 use crate::Result;
 use crate::graph::TensorType;
 use crate::kernel::{Body, Core, Kernel, Operand};
+use std::sync::Arc;
 
 /// How often the body of a loop of so many steps is written out, so that the loop takes few enough steps.
 ///
@@ -52,19 +53,59 @@ pub struct WgslCall<'a> {
     pub output: &'a TensorType,
 }
 
-/// A kernel to compile and launch. Buffers are bound by name: `core0` and so on for the operands of the core, `body0` and so on for those of the
-/// body, `output`; then the uniform `params`. What a kernel does not use, its compiled form does not take.
+/// A kernel to compile and launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WgslKernel {
     /// The text. It depends on lengths by classes only (how a workgroup is divided, how often a loop is written out, whether rows are whole
     /// groups of four, which operands begin where their buffer does), so that most new shapes need no new kernel.
-    pub source: String,
-    /// The words of `params`: lengths, strides and offsets. The scalars of a run follow, a word each, in the order of `scalars`.
+    pub source: Arc<str>,
+    /// The entry point; `None` where the text has only one.
+    pub entry: Option<String>,
+    /// Values of `override` constants.
+    pub constants: Vec<(String, f64)>,
+    /// What is bound in group 0. A binding that the entry point does not use is not in the compiled kernel and is not given.
+    pub bindings: Vec<WgslBinding>,
+    /// The words of the uniform: lengths, strides and offsets. The scalars of a run follow, a word each, in the order of `scalars`.
     pub params: Vec<u32>,
     /// Indices of the scalars that the kernel takes.
     pub scalars: Vec<usize>,
     /// How many workgroups run.
     pub workgroups: [u32; 3],
+    /// Whether the output is set to zeros first.
+    pub zeroes_output: bool,
+    /// Checks that the author of the text vouches for.
+    pub trust: WgslTrust,
+}
+
+/// One binding of a [`WgslKernel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WgslBinding {
+    /// `@binding` in the text.
+    pub number: u32,
+    /// What it is given.
+    pub argument: WgslArgument,
+    /// How many bytes of the buffer are bound, for kernels that ask for `arrayLength`; `None` for all of it.
+    pub bytes: Option<u64>,
+}
+
+/// What a binding of a [`WgslKernel`] is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WgslArgument {
+    /// An operand, by its place in [`Step::reads`](crate::plan::Step::reads).
+    Operand(usize),
+    /// The output.
+    Output,
+    /// The uniform with the words and scalars.
+    Params,
+}
+
+/// Run-time checks that a kernel's author makes needless.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WgslTrust {
+    /// All loops end by themselves.
+    pub loops_end: bool,
+    /// Workgroup memory is written before it is read, so that it need not be cleared.
+    pub workgroup_is_written: bool,
 }
 
 /// A kernel of a plan as WGSL.
@@ -72,9 +113,13 @@ pub struct WgslKernel {
 /// # Errors
 /// `Unsupported` where a hand-written kernel has none for its operands; `TooLarge` where a kernel cannot count so far.
 pub fn render(kernel: &Kernel, features: WgslFeatures) -> Result<WgslKernel> {
+    let written_first = |rendered: WgslKernel| {
+        let trust = WgslTrust { workgroup_is_written: true, ..rendered.trust };
+        WgslKernel { trust, ..rendered }
+    };
     match &kernel.core {
-        Core::Map => Ok(map::render(kernel, features)),
-        Core::Reduce { op, input, kept } => reduce::render(kernel, (*op, input, *kept), features),
+        Core::Map => Ok(written_first(map::render(kernel, features))),
+        Core::Reduce { op, input, kept } => reduce::render(kernel, (*op, input, *kept), features).map(written_first),
         Core::Op { op, operands } => {
             op.wgsl(&WgslCall { features, operands, body: &kernel.body, output: &kernel.output })
         }

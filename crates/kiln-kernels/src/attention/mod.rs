@@ -36,7 +36,7 @@ pub struct Attention {
 }
 
 impl KernelOp for Attention {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "attention"
     }
 
@@ -103,6 +103,10 @@ impl KernelOp for Attention {
         let ((queries, d), (_, e)) = (lengths(q), lengths(v));
         let n = k.shape.get(2).copied().unwrap_or(0) as u64;
         2 * queries.checked_div(d).unwrap_or(0) * n * (d + e)
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

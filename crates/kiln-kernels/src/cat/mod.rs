@@ -28,7 +28,7 @@ impl Cat {
 }
 
 impl KernelOp for Cat {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "cat"
     }
 
@@ -75,6 +75,10 @@ impl KernelOp for Cat {
 
     fn flops(&self, _inputs: &[TensorType]) -> u64 {
         0
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

@@ -39,7 +39,7 @@ pub struct IndexSelect {
 }
 
 impl KernelOp for Gather {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "gather"
     }
 
@@ -69,6 +69,10 @@ impl KernelOp for Gather {
         0
     }
 
+    fn has_host_code(&self) -> bool {
+        true
+    }
+
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
         cpu::gather(self, call)
     }
@@ -79,7 +83,7 @@ impl KernelOp for Gather {
 }
 
 impl KernelOp for IndexSelect {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "index_select"
     }
 
@@ -113,6 +117,10 @@ impl KernelOp for IndexSelect {
 
     fn flops(&self, _inputs: &[TensorType]) -> u64 {
         0
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

@@ -33,7 +33,7 @@ use smallvec::SmallVec;
 pub struct Matmul;
 
 impl KernelOp for Matmul {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "matmul"
     }
 
@@ -87,6 +87,10 @@ impl KernelOp for Matmul {
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let [a, b] = inputs else { return 0 };
         2 * a.shape.elements() as u64 * b.shape.last().copied().unwrap_or(0) as u64
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

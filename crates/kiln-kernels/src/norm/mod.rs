@@ -42,7 +42,7 @@ pub struct RmsNorm {
 macro_rules! norm_op {
     ($op:ident, $name:literal, $vectors:literal, $flops:literal, $centred:literal, $run:path, $wgsl:path) => {
         impl KernelOp for $op {
-            fn name(&self) -> &'static str {
+            fn name(&self) -> &str {
                 $name
             }
 
@@ -84,6 +84,10 @@ macro_rules! norm_op {
 
             fn flops(&self, inputs: &[TensorType]) -> u64 {
                 ($flops + if self.affine { $vectors } else { 0 }) * inputs[0].shape.elements() as u64
+            }
+
+            fn has_host_code(&self) -> bool {
+                true
             }
 
             fn run(&self, call: &HostCall<'_>) -> Result<()> {

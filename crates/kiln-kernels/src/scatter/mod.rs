@@ -33,7 +33,7 @@ pub struct Scatter {
 }
 
 impl KernelOp for Scatter {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         if self.add { "scatter_add" } else { "scatter" }
     }
 
@@ -93,6 +93,10 @@ impl KernelOp for Scatter {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         if self.add { inputs[2].shape.elements() as u64 } else { 0 }
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

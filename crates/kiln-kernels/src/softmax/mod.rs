@@ -26,7 +26,7 @@ pub struct Softmax {
 }
 
 impl KernelOp for Softmax {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         if self.log { "log_softmax" } else { "softmax" }
     }
 
@@ -67,6 +67,10 @@ impl KernelOp for Softmax {
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         // The largest, the difference, the exponential, the sum, the quotient.
         5 * inputs[0].shape.elements() as u64
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

@@ -120,7 +120,7 @@ impl Sizes {
 }
 
 impl KernelOp for Unfold {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "unfold"
     }
 
@@ -144,6 +144,10 @@ impl KernelOp for Unfold {
         0
     }
 
+    fn has_host_code(&self) -> bool {
+        true
+    }
+
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
         cpu::unfold(self, call)
     }
@@ -154,7 +158,7 @@ impl KernelOp for Unfold {
 }
 
 impl KernelOp for Fold {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "fold"
     }
 
@@ -189,6 +193,10 @@ impl KernelOp for Fold {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         inputs[0].shape.elements() as u64
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {

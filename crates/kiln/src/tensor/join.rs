@@ -4,17 +4,12 @@ use super::Tensor;
 use super::check::{self, Axis, invalid, mismatch, names};
 use super::node::Storage;
 use super::run::allocate_elements;
-use crate::{Device, Result};
+use crate::Result;
 use kiln_ir::graph::TensorType;
 use kiln_ir::{Layout, Shape};
 use kiln_kernels::cat::Cat;
 use std::borrow::Borrow;
 use std::sync::Arc;
-
-/// How many tensors one kernel joins; more are joined in several steps. A kernel on a GPU has few places for buffers.
-fn most_joined(device: &Device) -> usize {
-    if kiln_cpu::runs_plans(device) { 32 } else { Cat::MAX_GPU_INPUTS }
-}
 
 impl Tensor {
     /// Tensors one after the other along an axis.
@@ -51,7 +46,8 @@ impl Tensor {
         match tensors {
             [only] => Ok((*only).clone()),
             _ => {
-                let most = most_joined(tensors[0].device());
+                // A kernel on a GPU has few bindings.
+                let most = tensors[0].device().target().max_operands;
                 if tensors.len() <= most {
                     return Self::kernel(Arc::new(Cat { axis }), tensors);
                 }
@@ -66,7 +62,7 @@ impl Tensor {
     pub(crate) fn packed(tensors: &[Self]) -> Result<Self> {
         let flat = tensors.iter().map(|tensor| tensor.detach().flatten()).collect::<Result<Vec<_>>>()?;
         let device = flat[0].device();
-        if flat.len() <= most_joined(device) {
+        if flat.len() <= device.target().max_operands {
             return Self::cat(&flat, 0);
         }
         let flat = flat.iter().map(Self::contiguous).collect::<Result<Vec<_>>>()?;

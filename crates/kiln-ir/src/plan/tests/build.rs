@@ -1,7 +1,6 @@
 //! Graphs for tests, and kernels that only exist here.
 
 use crate::graph::{Axes, Graph, Node, NodeId, Op, Reduce, TensorType, View};
-use crate::host::HostCall;
 use crate::op::{ElementOp, Signature};
 use crate::wgsl::{WgslCall, WgslKernel};
 use crate::{DType, Error, ErrorKind, KernelOp, Layout, Result, Shape};
@@ -119,7 +118,7 @@ pub(super) struct Matmul;
 pub(super) struct Roll;
 
 impl KernelOp for Matmul {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "matmul"
     }
 
@@ -145,17 +144,13 @@ impl KernelOp for Matmul {
         2 * (inputs[0].shape.elements() * inputs[1].shape[1]) as u64
     }
 
-    fn run(&self, _: &HostCall<'_>) -> Result<()> {
-        unreachable!("plans are interpreted here")
-    }
-
     fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {
         unreachable!("plans are interpreted here")
     }
 }
 
 impl KernelOp for Roll {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "roll"
     }
 
@@ -169,10 +164,6 @@ impl KernelOp for Roll {
 
     fn flops(&self, _: &[TensorType]) -> u64 {
         0
-    }
-
-    fn run(&self, _: &HostCall<'_>) -> Result<()> {
-        unreachable!("plans are interpreted here")
     }
 
     fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {

@@ -261,11 +261,7 @@ fn without_offset(storage: &Storage, tensor: &Tensor) -> Option<(Buffer, Layout)
     }
     let element = tensor.dtype().bytes();
     let start = storage.layout.reach().start;
-    // Kernels in WGSL bind at multiples of this; plans that run natively bind nothing, and read from any element on.
-    let step = match kiln_cpu::runs_plans(tensor.device()) {
-        true => 1,
-        false => storage.buffer.device_info().limits.binding_alignment_bytes as usize / element,
-    };
+    let step = tensor.device().target().input_alignment_bytes / element;
     let skipped = start - start % step.max(1);
     let part = storage.buffer.slice((skipped * element) as u64..).ok().filter(|_| skipped > 0)?;
     Some((part, storage.layout.starting_at(skipped)))

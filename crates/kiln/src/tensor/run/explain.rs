@@ -1,6 +1,6 @@
 //! What would run for a tensor, and why so.
 
-use super::Program;
+use super::CachedPlan;
 use crate::{Result, Tensor};
 use kiln_ir::plan::Plan;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// What runs for a tensor: the kernels, what fused into each, what did not and why, bytes moved. Its text is for people.
 #[derive(Clone)]
 pub struct Explanation {
-    program: Option<Arc<Program>>,
+    cached: Option<Arc<CachedPlan>>,
     was_planned: bool,
     variant: usize,
     device: String,
@@ -48,13 +48,13 @@ impl Explanation {
 
     /// The plan itself.
     pub fn plan(&self) -> Option<&Plan> {
-        self.program.as_ref().map(|program| &**program.plan())
+        self.cached.as_ref().map(|cached| &**cached.plan())
     }
 
-    /// The name and the WGSL of each kernel; nothing on the CPU device, which runs plans as they are,
-    /// unless it was [told](crate::CpuOptions::plans_as_wgsl) otherwise.
+    /// The name and the WGSL of each kernel that is compiled from WGSL. On the CPU device these are the ops without CPU code, unless it runs
+    /// [all plans as WGSL](crate::CpuOptions::plans_as_wgsl).
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.program.iter().flat_map(|program| program.sources())
+        self.cached.iter().flat_map(|cached| cached.compiled().sources())
     }
 }
 
@@ -99,11 +99,11 @@ impl Tensor {
         let device = self.device();
         let id = device.info().id.clone();
         if self.0.storage().is_some() {
-            return Ok(Explanation { program: None, was_planned: false, variant: 0, device: id });
+            return Ok(Explanation { cached: None, was_planned: false, variant: 0, device: id });
         }
         let collected = device.tensors().collector.collect(&[self], usize::MAX);
         let was_planned = device.tensors().plans.contains(&collected.key);
-        let program = device.tensors().plans.get(device, &collected)?;
-        Ok(Explanation { variant: program.variant, program: Some(program), was_planned, device: id })
+        let cached = device.tensors().plans.get(device, &collected)?;
+        Ok(Explanation { variant: cached.variant, cached: Some(cached), was_planned, device: id })
     }
 }

@@ -2,7 +2,6 @@
 
 mod collect;
 mod explain;
-pub(crate) mod gpu;
 mod packing;
 mod plans;
 mod stepwise;
@@ -10,17 +9,17 @@ mod verify;
 
 pub(crate) use collect::Collector;
 pub use explain::Explanation;
-pub(crate) use plans::{PlanCache, Program};
+pub(crate) use plans::PlanCache;
 pub use verify::VerifyReport;
 
 use super::Tensor;
 use super::node::Storage;
 use crate::{Device, Error, ErrorKind, Result};
 use collect::Collected;
-use kiln_device::Buffer;
+use kiln_device::{Buffer, PlanRun};
 use kiln_ir::Layout;
 use kiln_ir::graph::TensorType;
-use plans::Receiver;
+use plans::{CachedPlan, Receiver};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -63,9 +62,9 @@ fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
         }
         return Ok(());
     }
-    let program = device.tensors().plans.get(device, &collected)?;
+    let plan = device.tensors().plans.get(device, &collected)?;
     let inputs: SmallVec<[&Buffer; 16]> = collected.buffers().collect();
-    let run = Run::new(device, &program, &inputs, &collected.scalars)?;
+    let run = Run::new(device, &plan, &inputs, &collected.scalars)?;
     collected.held.iter().for_each(|&node| collected.tensor(node).0.set_inlined());
     run.deliver(|receiver, storage| {
         let node = match receiver {
@@ -79,9 +78,9 @@ fn compute(device: &Device, collected: Box<Collected>) -> Result<()> {
     Ok(())
 }
 
-/// A program that has run, or is submitted, with the memory that it works on.
+/// A plan that has run, or is submitted, with the memory that it works on.
 pub(super) struct Run<'a> {
-    program: &'a Program,
+    plan: &'a CachedPlan,
     inputs: &'a [&'a Buffer],
     /// The values in memory of their own.
     own: SmallVec<[Buffer; 4]>,
@@ -89,30 +88,31 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Runs a program on these inputs.
+    /// Runs a plan on these inputs.
     pub(super) fn new(
         device: &Device,
-        program: &'a Program,
+        plan: &'a CachedPlan,
         inputs: &'a [&'a Buffer],
         scalars: &[u32],
     ) -> Result<Self> {
         let mut slots: SmallVec<[Buffer; 4]> = SmallVec::new();
-        for &bytes in &program.plan().slots {
+        for &bytes in &plan.plan().slots {
             slots.push(allocate(device, bytes)?);
         }
-        let own = program.packing().allocate(device)?;
-        let submission = program.submit(device, inputs, scalars, &slots, &own)?;
-        Ok(Self { program, inputs, own, submission })
+        let own = plan.packing().allocate(device)?;
+        let run = PlanRun { inputs, slots: &slots, outputs: &own, scalars };
+        let submission = plan.compiled().run(device, &run)?;
+        Ok(Self { plan, inputs, own, submission })
     }
 
     /// Tells who is waiting for results where they are.
     fn deliver(self, mut tell: impl FnMut(Receiver, Storage)) {
-        let Self { program, inputs, own, submission } = self;
+        let Self { plan, inputs, own, submission } = self;
         let storage = |buffer, layout: &Arc<Layout>| Storage { buffer, layout: Arc::clone(layout), submission };
-        for (input, delivery) in program.passed() {
+        for (input, delivery) in plan.passed() {
             tell(delivery.to, storage(inputs[*input].clone(), &delivery.layout));
         }
-        for (buffer, deliveries) in own.into_iter().zip(program.deliveries()) {
+        for (buffer, deliveries) in own.into_iter().zip(plan.deliveries()) {
             let Some((last, others)) = deliveries.split_last() else { continue };
             others.iter().for_each(|delivery| tell(delivery.to, storage(buffer.clone(), &delivery.layout)));
             tell(last.to, storage(buffer, &last.layout));
@@ -137,10 +137,9 @@ pub(super) fn allocate_elements(device: &Device, ty: &TensorType) -> Result<Buff
     allocate(device, ty.bytes())
 }
 
-/// An error where the elements of a tensor are more than a kernel sees of a buffer at once; a native one sees all of it.
+/// An error where the elements of a tensor are more than a kernel sees of a buffer at once.
 fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
-    let (bytes, limits) = (ty.bytes(), &device.info().limits);
-    let most = if kiln_cpu::runs_plans(device) { limits.max_buffer_bytes } else { limits.max_binding_bytes };
+    let (bytes, most) = (ty.bytes(), device.target().max_tensor_bytes);
     if bytes <= most {
         return Ok(());
     }

@@ -1,14 +1,12 @@
 //! Plans that were made, found again by the structure of what is computed.
 
 use super::collect::Collected;
-use super::gpu::GpuPlan;
 use super::packing::Packing;
 use crate::{Device, Error, ErrorKind, Result};
-use kiln_cpu::NativeProgram;
-use kiln_device::{Buffer, Feature, Recorder};
+use kiln_device::{CompiledPlan, Recorder};
 use kiln_ir::Layout;
 use kiln_ir::graph::{Graph, NodeId};
-use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Target, Value};
+use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Value};
 use kiln_resource_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -18,26 +16,23 @@ use std::sync::Arc;
 /// The most plans that a device keeps.
 const MAX_PLANS: usize = 1024;
 
-/// Every GPU that wgpu serves binds so many storage buffers to a kernel.
-const STORAGE_BUFFERS: usize = 8;
-
 /// The plans of a device.
 pub(crate) struct PlanCache {
-    plans: Cache<PlanKey, Program>,
+    plans: Cache<PlanKey, CachedPlan>,
     /// For each structure, how many plans were made: one for each set of shapes.
     structures: Mutex<HashMap<PlanKey, usize>>,
 }
 
-/// A plan, ready to run on its device.
-pub(crate) struct Program {
+/// A plan, ready to run on its device, and where its results go.
+pub(crate) struct CachedPlan {
     plan: Arc<Plan>,
-    code: Code,
+    compiled: Arc<dyn CompiledPlan>,
     /// For each value in memory of its own, who receives it.
     deliveries: Vec<SmallVec<[Delivery; 1]>>,
     /// Inputs that are results too, maybe in another order.
     passed: Vec<(usize, Delivery)>,
     packing: Packing,
-    /// The how manieth plan of its structure it is.
+    /// Ordinal among the plans with this structure.
     pub(super) variant: usize,
 }
 
@@ -56,11 +51,6 @@ pub(super) enum Receiver {
     Held(NodeId),
 }
 
-enum Code {
-    Native(Arc<NativeProgram>),
-    Gpu(GpuPlan),
-}
-
 impl PlanCache {
     /// An empty cache, which tells the recorder of its device what happens in it.
     pub(crate) fn new(recorder: Option<&Recorder>) -> Self {
@@ -71,8 +61,8 @@ impl PlanCache {
         Self { plans: plans.build().expect("a bound of at least one is a valid policy"), structures: Mutex::default() }
     }
 
-    /// The program of what was collected: from the cache, or planned now.
-    pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<Program>> {
+    /// The plan of what was collected: from the cache, or made now.
+    pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<CachedPlan>> {
         let found = self.plans.get_or_try_insert_with(&collected.key, || {
             let graph = collected.graph();
             debug_assert_eq!(collected.key, plan::key(&graph), "the key is that of the graph");
@@ -92,8 +82,8 @@ impl PlanCache {
 }
 
 impl PlanCache {
-    fn create(&self, device: &Device, graph: &Graph) -> Result<Program, Failure> {
-        let plan = Plan::new(graph, &target(device)).map_err(Failure)?;
+    fn create(&self, device: &Device, graph: &Graph) -> Result<CachedPlan, Failure> {
+        let plan = Plan::new(graph, device.target()).map_err(Failure)?;
         let variant = {
             let mut structures = self.structures.lock();
             // Forgotten together with the plans, roughly: a count too low says less in a report, nothing else.
@@ -104,19 +94,11 @@ impl PlanCache {
             *count += 1;
             *count
         };
-        Ok(Program { variant, ..Program::new(device, plan).map_err(Failure)? })
+        Ok(CachedPlan { variant, ..CachedPlan::new(device, plan).map_err(Failure)? })
     }
 }
 
-/// What plans for a device have to mind.
-pub(super) fn target(device: &Device) -> Target {
-    match kiln_cpu::runs_plans(device) {
-        true => Target::CPU,
-        false => Target::gpu(STORAGE_BUFFERS, device.info().features.contains(&Feature::ShaderF16)),
-    }
-}
-
-impl Program {
+impl CachedPlan {
     /// Makes a plan ready for a device.
     pub(super) fn new(device: &Device, plan: Plan) -> Result<Self> {
         let plan = Arc::new(plan);
@@ -145,15 +127,14 @@ impl Program {
             let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
             deliver(Source::Value(value), Receiver::Held(node), layout)?;
         }
-        let is_native = kiln_cpu::runs_plans(device);
-        // A kernel in WGSL does not write and read slices of one block.
-        let may_share = is_native && device.api().properties().divisible;
-        let packing = Packing::new(own.iter().map(|value| &value.ty), may_share);
-        let code = match is_native {
-            true => Code::Native(kiln_cpu::program(device, &plan)?),
-            false => Code::Gpu(GpuPlan::new(device, &plan)?),
-        };
-        Ok(Self { plan, code, deliveries, passed, packing, variant: 1 })
+        let compiled = device.compile(&plan)?;
+        let packing = Packing::new(own.iter().map(|value| &value.ty), compiled.packs_results());
+        Ok(Self { plan, compiled, deliveries, passed, packing, variant: 1 })
+    }
+
+    /// The plan as its device runs it.
+    pub(super) fn compiled(&self) -> &dyn CompiledPlan {
+        &*self.compiled
     }
 
     /// The plan.
@@ -174,30 +155,6 @@ impl Program {
     /// Inputs that are results too, with their receivers.
     pub(super) fn passed(&self) -> &[(usize, Delivery)] {
         &self.passed
-    }
-
-    /// The name and the WGSL of each kernel, where the device takes WGSL.
-    pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
-        let gpu = match &self.code {
-            Code::Native(_) => None,
-            Code::Gpu(plan) => Some(plan.sources()),
-        };
-        gpu.into_iter().flatten()
-    }
-
-    /// Hands the plan to its device with the data of a run; returns the number of the submission.
-    pub(super) fn submit(
-        &self,
-        device: &Device,
-        inputs: &[&Buffer],
-        scalars: &[u32],
-        slots: &[Buffer],
-        own: &[Buffer],
-    ) -> Result<u64> {
-        match &self.code {
-            Code::Native(program) => device.run(&program.on(inputs, slots, own, scalars)?),
-            Code::Gpu(plan) => plan.run(device, inputs, scalars, slots, own),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ops one by one: what the tripwire and the check of results need.
 
 use super::collect::Collected;
-use super::{Program, Run};
+use super::{CachedPlan, Run};
 use crate::tensor::check::{Name, invalid};
 use crate::tensor::node::Storage;
 use crate::{DType, Device, Result, Tensor};
@@ -22,10 +22,10 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
     }
     graph.nodes.push(Node { inputs: (0..inputs.len()).collect(), ..node.clone() });
     graph.outputs.push(inputs.len());
-    let target = super::plans::target(device).unfused();
-    let program = Program::new(device, Plan::new(&graph, &target)?)?;
+    let target = device.target().unfused();
+    let plan = CachedPlan::new(device, Plan::new(&graph, &target)?)?;
     let scalars: SmallVec<[u32; 1]> = scalar.into_iter().collect();
-    let storage = Run::new(device, &program, &buffers, &scalars)?.output()?;
+    let storage = Run::new(device, &plan, &buffers, &scalars)?.output()?;
     Ok(Tensor::ready(node.ty.clone(), device, storage))
 }
 

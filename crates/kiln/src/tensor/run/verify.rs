@@ -1,7 +1,7 @@
 //! The same graph on two ways and two devices: results that differ beyond the bounds of the ops are an error that names the op.
 
 use super::stepwise::{self, values};
-use super::{Program, Run, plans};
+use super::{CachedPlan, Run};
 use crate::tensor::check::Name;
 use crate::{CpuOptions, DType, Device, Error, ErrorKind, Result, SimdLevel, Tensor};
 use kiln_device::{Buffer, DeviceKind};
@@ -20,7 +20,7 @@ pub struct VerifyReport {
     /// The largest difference, as a share of what is allowed.
     pub worst: f64,
     /// The op of the largest difference.
-    pub worst_op: &'static str,
+    pub worst_op: String,
     /// Kernels of the fused run.
     pub kernels: usize,
 }
@@ -66,7 +66,7 @@ impl Tensor {
         let device = self.device();
         let collected = device.tensors().collector.collect(&[self], usize::MAX);
         let other = other_device(device)?;
-        let mut report = VerifyReport { ops: 0, elements: 0, worst: 0.0, worst_op: "", kernels: 0 };
+        let mut report = VerifyReport { ops: 0, elements: 0, worst: 0.0, worst_op: String::new(), kernels: 0 };
         let mut adding_up = 0.0;
         let graph = collected.graph();
         let nodes = &graph.nodes;
@@ -85,7 +85,7 @@ impl Tensor {
         })?;
         let output = graph.outputs[0];
         if let Some(node) = nodes.get(output).filter(|node| !matches!(node.op, Op::Input(_))) {
-            let target = plans::target(device);
+            let target = *device.target();
             let every: Vec<NodeId> = (0..nodes.len()).collect();
             let plan = Plan::new(&Graph { held: every, ..graph.clone() }, &target)?;
             let is_stored = |id: NodeId| id == output || plan.held.iter().any(|&(node, _)| node == id);
@@ -93,8 +93,8 @@ impl Tensor {
             report.kernels = plan.steps.len();
             let inputs: Vec<&Buffer> = collected.buffers().collect();
             let run_plan = |plan| {
-                let program = Program::new(device, plan)?;
-                Run::new(device, &program, &inputs, &collected.scalars)?.output()
+                let plan = CachedPlan::new(device, plan)?;
+                Run::new(device, &plan, &inputs, &collected.scalars)?.output()
             };
             let single = Self::ready(node.ty.clone(), device, run_plan(wide)?);
             let storage = run_plan(plan)?;
@@ -142,7 +142,7 @@ impl VerifyReport {
                 return Err(Error::new(ErrorKind::Internal, message));
             }
             if share > self.worst {
-                (self.worst, self.worst_op) = (share, op);
+                (self.worst, self.worst_op) = (share, op.to_string());
             }
         }
         Ok(())

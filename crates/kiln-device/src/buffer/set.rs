@@ -1,0 +1,134 @@
+//! Buffers that the host works on together: checked once, then locked in an order that all threads agree on.
+
+use super::Buffer;
+use crate::command::BufferUse;
+use crate::memory::{Region, RegionMut};
+use crate::pool::{Access, AccessMut};
+use kiln_ir::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// Buffers of one device that the host reads and writes at the same time, with how it uses each.
+pub struct BufferSet<'a> {
+    buffers: SmallVec<[(&'a Buffer, BufferUse); 8]>,
+    /// The buffers in the order in which they are locked; those of one allocation are neighbours.
+    lock_order: SmallVec<[u32; 8]>,
+}
+
+impl<'a> BufferSet<'a> {
+    /// Checks that the buffers can be used together.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the buffers are of several devices, where memory that is written is also in another of
+    /// the buffers, or where a buffer is staging memory, which no kernel works on.
+    pub fn new(buffers: impl IntoIterator<Item = (&'a Buffer, BufferUse)>) -> Result<Self> {
+        let buffers: SmallVec<[(&Buffer, BufferUse); 8]> = buffers.into_iter().collect();
+        let lock_order = check(&buffers)?;
+        Ok(Self { buffers, lock_order })
+    }
+
+    /// The buffers, in the order in which they were given.
+    pub fn buffers(&self) -> &[(&'a Buffer, BufferUse)] {
+        &self.buffers
+    }
+
+    /// Locks all buffers: shared where they are read, exclusive where they are written; each allocation once, and in an order
+    /// that all threads agree on, so that no two threads wait for each other.
+    pub fn lock<'s>(&'s self) -> LockedBuffers<'s> {
+        // Locks live no longer than this borrow.
+        let buffers: &'s [(&'s Buffer, BufferUse)] = &self.buffers;
+        let mut locks: SmallVec<[Lock<'_>; 8]> = SmallVec::new();
+        let mut of_buffer: SmallVec<[u32; 8]> = SmallVec::from_elem(0, buffers.len());
+        let mut last: Option<&Buffer> = None;
+        for &index in &self.lock_order {
+            let (buffer, access) = buffers[index as usize];
+            if !last.is_some_and(|last| last.shares_allocation_with(buffer)) {
+                let whole = 0..buffer.allocation().block_bytes();
+                locks.push(if access.is_write() {
+                    Lock::Exclusive(buffer.allocation().access_mut(whole))
+                } else {
+                    Lock::Shared(buffer.allocation().access(whole))
+                });
+                last = Some(buffer);
+            }
+            of_buffer[index as usize] = locks.len() as u32 - 1;
+        }
+        LockedBuffers { buffers, locks, of_buffer }
+    }
+}
+
+/// The order in which the buffers are locked, where a device can work on them together.
+fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
+    let invalid = |message| Err(Error::new(ErrorKind::InvalidArgument, message));
+    for (slot, (buffer, _)) in buffers.iter().enumerate() {
+        if !buffer.is_on_device_of(buffers[0].0) {
+            let (first, other) = (&buffers[0].0.device_info().id, &buffer.device_info().id);
+            return invalid(format!("expected buffers of one device, found `{first}` and another `{other}`"));
+        }
+        if !buffer.usage().is_bindable() {
+            let usage = buffer.usage();
+            return invalid(format!("expected memory that kernels work on, found {usage} as buffer {slot}"));
+        }
+    }
+    let place = |(index, &(buffer, _)): (u32, &(&Buffer, _))| (buffer.allocation().lock_rank(), buffer.offset(), index);
+    let mut places: SmallVec<[_; 8]> = (0..).zip(buffers).map(place).collect();
+    places.sort_unstable();
+    let order: SmallVec<[u32; 8]> = places.iter().map(|&(_, _, index)| index).collect();
+    for pair in order.windows(2) {
+        let [(one, one_use), (other, other_use)] = [pair[0], pair[1]].map(|index| buffers[index as usize]);
+        let is_apart =
+            one_use == BufferUse::Write && other_use == BufferUse::Write && one.range().end <= other.offset();
+        let is_written = one_use.is_write() || other_use.is_write();
+        if is_written && !is_apart && one.shares_allocation_with(other) {
+            let [one, other] = [pair[0], pair[1]];
+            return invalid(format!(
+                "expected memory of its own for what is written, found buffers {one} and {other} in one allocation"
+            ));
+        }
+    }
+    Ok(order)
+}
+
+/// Access to all buffers of a [`BufferSet`], for as long as it lives.
+pub struct LockedBuffers<'a> {
+    buffers: &'a [(&'a Buffer, BufferUse)],
+    locks: SmallVec<[Lock<'a>; 8]>,
+    /// For each buffer the index of its lock.
+    of_buffer: SmallVec<[u32; 8]>,
+}
+
+enum Lock<'a> {
+    Shared(Access<'a>),
+    Exclusive(AccessMut<'a>),
+}
+
+impl LockedBuffers<'_> {
+    /// The region of a buffer that is read.
+    ///
+    /// # Panics
+    /// Where the set writes it, or where there is no such buffer.
+    pub fn region(&self, buffer: usize) -> Region<'_> {
+        match &self.locks[self.of_buffer[buffer] as usize] {
+            Lock::Shared(access) => access.region_at(&self.buffers[buffer].0.range()),
+            Lock::Exclusive(_) => panic!("buffer {buffer} is locked for writing"),
+        }
+    }
+
+    /// The region of a buffer that is written.
+    ///
+    /// # Panics
+    /// Where the set only reads it, or where there is no such buffer.
+    pub fn region_mut(&mut self, buffer: usize) -> RegionMut<'_> {
+        match &mut self.locks[self.of_buffer[buffer] as usize] {
+            // Other ranges of the allocation are written through the same lock and do not overlap, as `check` saw.
+            Lock::Exclusive(access) => access.region_mut_at(&self.buffers[buffer].0.range()),
+            Lock::Shared(_) => panic!("buffer {buffer} is locked for reading"),
+        }
+    }
+}
+
+impl fmt::Debug for LockedBuffers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockedBuffers").field("buffers", &self.buffers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,49 @@
+//! Plans on a device: what a compiled plan is, and the form that runs as WGSL kernels.
+//!
+//! A device [says](crate::DeviceApi::target) what plans for it must respect and [compiles](crate::DeviceApi::compile) them. Tensors know
+//! nothing else about it.
+
+mod wgsl;
+
+pub use wgsl::{WgslPlan, WgslStep};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use kiln_ir::Result;
+use std::fmt::Debug;
+
+/// A plan that is ready to run on its device, as often as wanted and from any number of threads.
+///
+/// A compiled plan holds no [`Device`]: the device's own cache keeps it.
+pub trait CompiledPlan: Debug + Send + Sync {
+    /// Runs the plan, or hands it to the driver, and returns the number of the submission. Does not wait for it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a buffer is not what a kernel takes; the device's fault.
+    fn run(&self, device: &Device, run: &PlanRun<'_>) -> Result<u64>;
+
+    /// Whether small results of one run may share an allocation. Kernels in WGSL cannot bind two slices of one buffer for reading and
+    /// for writing.
+    fn packs_results(&self) -> bool {
+        false
+    }
+
+    /// The name and the WGSL of each kernel that was compiled from WGSL, in order.
+    fn sources(&self) -> Vec<(&str, &str)>;
+}
+
+/// The data of one run of a plan.
+///
+/// Each slot and output is a multiple of 16 bytes long and never empty, and shares no allocation with another buffer unless the plan
+/// [packs its results](CompiledPlan::packs_results).
+#[derive(Clone, Copy, Debug)]
+pub struct PlanRun<'a> {
+    /// The inputs of the plan.
+    pub inputs: &'a [&'a Buffer],
+    /// The [slots](kiln_ir::plan::Plan::slots).
+    pub slots: &'a [Buffer],
+    /// The values in buffers of their own, in the order of [`Plan::values`](kiln_ir::plan::Plan::values).
+    pub outputs: &'a [Buffer],
+    /// The scalars, as the bits of their class.
+    pub scalars: &'a [u32],
+}

@@ -1,0 +1,214 @@
+//! Plans as WGSL kernels: one command list for all steps.
+
+use super::{CompiledPlan, PlanRun};
+use crate::buffer::Buffer;
+use crate::command::CommandList;
+use crate::device::Device;
+use crate::info::{DeviceInfo, Feature};
+use crate::kernel::{Grid, Kernel, KernelFlag, KernelOptions, KernelSource, LoadedKernel, Value};
+use crate::observe::KernelCost;
+use kiln_ir::plan::{Place, Plan, Source, Step, Target};
+use kiln_ir::wgsl::{self, WgslArgument, WgslFeatures, WgslKernel};
+use kiln_ir::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+/// A plan whose kernels are compiled from WGSL. All steps run as one submission.
+#[derive(Debug)]
+pub struct WgslPlan {
+    steps: Vec<WgslStep>,
+}
+
+/// Every GPU that wgpu serves binds so many storage buffers to a kernel.
+const STORAGE_BUFFERS: usize = 8;
+
+impl WgslPlan {
+    /// What plans must respect that run as WGSL kernels on such a device.
+    pub fn target(info: &DeviceInfo) -> Target {
+        Target {
+            max_tensor_bytes: info.limits.max_binding_bytes,
+            input_alignment_bytes: info.limits.binding_alignment_bytes as usize,
+            ..Target::gpu(STORAGE_BUFFERS, info.features.contains(&Feature::ShaderF16))
+        }
+    }
+
+    /// Renders the kernels of a plan, and compiles those that the device does not have yet.
+    ///
+    /// # Errors
+    /// `Unsupported` where the device cannot run a kernel; the device's fault.
+    pub fn new(device: &Device, plan: &Plan) -> Result<Self> {
+        let steps = plan.steps.iter().map(|step| WgslStep::new(device, plan, step));
+        Ok(Self { steps: steps.collect::<Result<_>>()? })
+    }
+}
+
+impl CompiledPlan for WgslPlan {
+    fn run(&self, device: &Device, run: &PlanRun<'_>) -> Result<u64> {
+        let mut commands = device.commands();
+        self.steps.iter().try_for_each(|step| step.record(device, run, &mut commands))?;
+        device.submit(commands)
+    }
+
+    fn sources(&self) -> Vec<(&str, &str)> {
+        self.steps.iter().map(WgslStep::source).collect()
+    }
+}
+
+/// One step of a plan as a compiled WGSL kernel, and where it finds what it takes.
+#[derive(Debug)]
+pub struct WgslStep {
+    kernel: Arc<LoadedKernel>,
+    rendered: WgslKernel,
+    /// By index of the compiled kernel's bindings.
+    bound: Vec<Bound>,
+    cost: KernelCost,
+}
+
+/// What a binding of a kernel is given.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// A buffer, and how many bytes of it.
+    Read(Memory, Option<u64>),
+    Write(Memory, Option<u64>),
+    /// The uniform of so many words.
+    Params(usize),
+}
+
+/// A buffer of a run.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Input(usize),
+    Slot(usize),
+    Output(usize),
+}
+
+impl WgslStep {
+    /// Renders the kernel of a step, and compiles it unless the device has it.
+    ///
+    /// # Errors
+    /// As [`WgslPlan::new`].
+    pub fn new(device: &Device, plan: &Plan, step: &Step) -> Result<Self> {
+        let rendered = wgsl::render(&step.kernel, features(device.info()))?;
+        let kernel = Arc::clone(device.kernel(source(step, &rendered))?.loaded());
+        let bindings = kernel.reflection().bindings.iter().map(|binding| {
+            let found = rendered.bindings.iter().find(|found| (0, found.number) == (binding.group, binding.binding));
+            let bound = found.and_then(|found| match found.argument {
+                WgslArgument::Operand(operand) => {
+                    Some(Bound::Read(memory(plan, *step.reads.get(operand)?), found.bytes))
+                }
+                WgslArgument::Output => Some(Bound::Write(memory(plan, Source::Value(step.writes)), found.bytes)),
+                WgslArgument::Params => Some(Bound::Params(binding.min_bytes as usize / 4)),
+            });
+            bound.ok_or_else(|| {
+                let (kernel, name) = (&step.kernel.name, &binding.name);
+                let message = format!("kernel `{kernel}` expected bindings that its renderer declares, found `{name}`");
+                Error::new(ErrorKind::Internal, message)
+            })
+        });
+        let bound = bindings.collect::<Result<_>>()?;
+        let cost = KernelCost { bytes: step.read_bytes() + step.written_bytes(), flops: step.kernel.flops() };
+        Ok(Self { kernel, rendered, bound, cost })
+    }
+
+    /// The name and the text of the kernel.
+    pub fn source(&self) -> (&str, &str) {
+        (self.kernel.name(), &self.rendered.source)
+    }
+
+    /// Records the launch with the data of a run.
+    ///
+    /// # Errors
+    /// As [`CompiledPlan::run`], but for faults of the device.
+    pub fn record(&self, device: &Device, run: &PlanRun<'_>, commands: &mut CommandList) -> Result<()> {
+        let kernel = Kernel::new(device.clone(), Arc::clone(&self.kernel));
+        let mut launch = kernel.launch().grid(Grid::workgroups(self.rendered.workgroups)).cost(self.cost);
+        for (index, bound) in self.bound.iter().enumerate() {
+            launch = match *bound {
+                Bound::Read(memory, bytes) => {
+                    launch.bind(index, &aligned(device, run.buffer(memory, bytes)?, commands)?)
+                }
+                Bound::Write(memory, bytes) => {
+                    let mut buffer = run.buffer(memory, bytes)?;
+                    if self.rendered.zeroes_output {
+                        commands.zero(&buffer)?;
+                    }
+                    launch.bind(index, &mut buffer)
+                }
+                Bound::Params(words) => launch.value(index, Value::slice(&self.params(run.scalars, words)?)),
+            };
+        }
+        launch.record(commands)
+    }
+
+    /// The words of the kernel, then the scalars, filled up to the size of the uniform.
+    fn params(&self, scalars: &[u32], size: usize) -> Result<Vec<u32>> {
+        let mut words = self.rendered.params.clone();
+        for &scalar in &self.rendered.scalars {
+            words.push(*scalars.get(scalar).ok_or_else(|| missing("scalar", scalar, scalars.len()))?);
+        }
+        words.resize(size, 0);
+        Ok(words)
+    }
+}
+
+/// Where a run finds what a step reads or writes.
+fn memory(plan: &Plan, source: Source) -> Memory {
+    match source {
+        Source::Input(input) => Memory::Input(input),
+        Source::Value(value) => match plan.values[value].place {
+            Place::Slot(slot) => Memory::Slot(slot),
+            Place::Own => Memory::Output(plan.own_values()[value].unwrap_or_default()),
+        },
+    }
+}
+
+/// The kernel as the kernel cache knows it.
+fn source(step: &Step, rendered: &WgslKernel) -> KernelSource {
+    let mut source = KernelSource::wgsl(Arc::clone(&rendered.source)).named(&*step.kernel.name);
+    for (name, value) in &rendered.constants {
+        source = source.constant(name, *value);
+    }
+    if let Some(entry) = &rendered.entry {
+        source = source.entry(entry);
+    }
+    let mut options = KernelOptions::default();
+    if rendered.trust.loops_end {
+        options.flags.insert(KernelFlag::UnboundedLoops);
+    }
+    if rendered.trust.workgroup_is_written {
+        options.flags.insert(KernelFlag::UninitialisedWorkgroup);
+    }
+    source.options(options)
+}
+
+impl PlanRun<'_> {
+    fn buffer(&self, memory: Memory, bytes: Option<u64>) -> Result<Buffer> {
+        let (what, found, index, count) = match memory {
+            Memory::Input(index) => ("input", self.inputs.get(index).copied(), index, self.inputs.len()),
+            Memory::Slot(index) => ("slot", self.slots.get(index), index, self.slots.len()),
+            Memory::Output(index) => ("output", self.outputs.get(index), index, self.outputs.len()),
+        };
+        let buffer = found.ok_or_else(|| missing(what, index, count))?;
+        buffer.slice(..bytes.unwrap_or(u64::MAX).min(buffer.bytes()))
+    }
+}
+
+/// A buffer that a kernel can bind: a copy where it starts between the offsets that the device binds at. Only the CPU device is given
+/// such inputs, for its own kernels read from any element on.
+fn aligned(device: &Device, buffer: Buffer, commands: &mut CommandList) -> Result<Buffer> {
+    if buffer.offset().is_multiple_of(device.info().limits.binding_alignment_bytes) {
+        return Ok(buffer);
+    }
+    let copy = device.buffer(buffer.bytes())?;
+    commands.copy(&buffer, &copy)?;
+    Ok(copy)
+}
+
+fn missing(what: &str, index: usize, found: usize) -> Error {
+    Error::new(ErrorKind::Internal, format!("a run expected a {what} {index}, found {found} of them"))
+}
+
+/// What kernels for a device may use.
+fn features(info: &DeviceInfo) -> WgslFeatures {
+    let subgroup_size = info.limits.subgroup_size.map(|(_, most)| most).filter(|&most| most > 0);
+    WgslFeatures { f16: info.features.contains(&Feature::ShaderF16), subgroup_size }
+}
