@@ -78,11 +78,12 @@ pub use kiln_device::{
 pub use kiln_gpu::GpuOptions;
 /// What ops and kernels of one's own are made of, and plans.
 pub use kiln_ir as ir;
+pub use kiln_ir::graph::TensorType;
 pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 /// Hand-written kernels. Methods of [`Tensor`] use them; [`Tensor::kernel`] takes them and others.
 pub use kiln_kernels as kernels;
 pub use kiln_resource_cache::CacheMetrics;
 pub use tensor::{
     Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,
-    TensorExplanation, VerifyReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,
+    TensorExplanation, VerifyReport, WgslOp, check_gradients, checkpoint, grad, no_grad, value_and_grad,
 };

@@ -6,6 +6,7 @@ use super::node::Storage;
 use super::{Tensor, run};
 use crate::{DType, Device, Result, Shape};
 use half::{bf16, f16};
+use kiln_device::Buffer;
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::{Class, Element, Layout};
 
@@ -35,6 +36,67 @@ impl Tensor {
         buffer.slice(..bytes.len() as u64)?.write(bytes)?;
         let layout = Layout::contiguous(ty.shape.clone());
         Ok(Self::ready(ty, device, Storage { buffer, layout: layout.into(), submission: 0 }))
+    }
+
+    /// Makes a tensor of the elements that lie row by row at the start of a buffer, such as one that a [kernel](crate::Kernel) writes.
+    ///
+    /// The tensor shares the memory: do not write to the buffer while the tensor, or one that is not computed yet, depends on it. The
+    /// elements are copied, in order with everything submitted before, where kernels cannot use the buffer as it is: where it starts
+    /// between the offsets that the device binds at ([`DeviceLimits::binding_alignment_bytes`](crate::DeviceLimits), on a GPU), or
+    /// between two elements, and where a GPU finds no whole group of 16 bytes at its end (allocate a multiple of 16 bytes to avoid that).
+    /// The device copies; only bytes that are no whole words of a GPU's copies go through the host, which waits for them.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::{DType, Tensor};
+    ///
+    /// let buffer = device.buffer_from(&[1.0f32, 2.0, 3.0, 4.0])?;
+    /// let x = Tensor::from_buffer(buffer.as_bytes(), (2, 2), DType::F32, &device)?;
+    /// assert_eq!(x.sum_axis(1)?.to_vec::<f32>()?, [3.0, 7.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the buffer is of another device, is staging memory, or has fewer bytes than the elements; `OutOfMemory` for
+    /// a copy; the device's fault.
+    pub fn from_buffer(buffer: &Buffer, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
+        let shape = shape.into().checked().map_err(|error| error.context("from_buffer"))?;
+        let ty = TensorType { shape, dtype };
+        let (bytes, TensorType { shape, .. }) = (ty.bytes(), &ty);
+        let refuse =
+            |wants: String, found: String| Err(invalid(format!("from_buffer expected {wants}, found {found}")));
+        if !device.owns(buffer) {
+            let (own, other) = (&device.info().id, &buffer.device_info().id);
+            return refuse(format!("a buffer of `{own}`"), format!("one of another device `{other}`"));
+        }
+        if !buffer.usage().is_bindable() {
+            return refuse("memory that kernels work on".into(), buffer.usage().to_string());
+        }
+        if buffer.bytes() < bytes {
+            return refuse(format!("{bytes} bytes for {dtype} {shape}"), format!("{} bytes", buffer.bytes()));
+        }
+        let target = device.target();
+        let alignment = (target.input_alignment_bytes as u64).max(dtype.bytes() as u64);
+        let is_usable = buffer.offset().is_multiple_of(alignment)
+            && buffer.bytes() >= bytes.next_multiple_of(target.access_bytes)
+            && bytes > 0;
+        let layout = Layout::contiguous(shape.clone()).into();
+        if is_usable {
+            let submission = buffer.last_submission();
+            return Ok(Self::ready(ty, device, Storage { buffer: buffer.clone(), layout, submission }));
+        }
+        let copy = run::allocate_elements(device, &ty)?;
+        let (from, to) = (buffer.slice(..bytes)?, copy.slice(..bytes)?);
+        let alignment = device.api().properties().copy_alignment;
+        if from.offset().is_multiple_of(alignment) && bytes.is_multiple_of(alignment) {
+            from.copy_to(&to)?;
+        } else {
+            to.write(&from.read()?)?;
+        }
+        let submission = copy.last_submission();
+        Ok(Self::ready(ty, device, Storage { buffer: copy, layout, submission }))
     }
 
     /// A tensor with one number in every element. It takes no memory before it is needed.

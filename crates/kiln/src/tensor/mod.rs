@@ -5,7 +5,7 @@
 //!
 //! In the order of the flow: `make` and `random` where tensors come from · `element`, `operators` and `fused` elementwise ops · `view` other
 //! orders without copies · `reduce` · `linear`, `norm`, `attention`, `index`, `join`, `einsum` hand-written kernels and what is composed of
-//! them · `autograd` their gradients · `node` what a handle refers to · `run` how it is computed, explained and checked · `read` and `show` how its
+//! them · `wgsl_op` kernels of users · `autograd` their gradients · `node` what a handle refers to · `run` how it is computed, explained and checked · `read` and `show` how its
 //! elements reach the host.
 
 mod attention;
@@ -27,6 +27,7 @@ mod reduce;
 pub(crate) mod run;
 mod show;
 mod view;
+mod wgsl_op;
 
 pub use attention::AttentionOptions;
 pub(crate) use autograd::is_again;
@@ -37,6 +38,7 @@ pub use check::Axis;
 pub use element::Operand;
 pub use linear::Activation;
 pub use run::{Explanation as TensorExplanation, VerifyReport};
+pub use wgsl_op::WgslOp;
 
 use crate::{DType, Device, Result, Shape};
 use node::Node;

@@ -3,6 +3,7 @@
 use super::Tensor;
 use super::check::{Name, invalid, unsupported};
 use crate::{DType, Error, ErrorKind, Result};
+use kiln_device::Buffer;
 use kiln_ir::Element;
 use kiln_ir::graph::Op;
 
@@ -33,14 +34,44 @@ impl Tensor {
             self.eval()?;
             return Ok(Vec::new());
         }
+        self.contiguous()?.elements_in_memory()?.typed::<T>()?.read()
+    }
+
+    /// Returns the memory of the elements, row by row, for [kernels](crate::Kernel) and copies. Runs what is pending, and does not wait
+    /// for it.
+    ///
+    /// The buffer is the tensor's own memory: read it, do not write to it. Nothing is copied unless the tensor is a view whose elements
+    /// do not lie row by row, or start where the device cannot bind a buffer; these are copied by a kernel into a buffer of their own.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::from_slice(&[1.0f32, 4.0], 2, &device)?.sqrt()?;
+    /// assert_eq!(x.buffer()?.typed::<f32>()?.read()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`eval`](Self::eval).
+    pub fn buffer(&self) -> Result<Buffer> {
         let tensor = self.contiguous()?;
-        tensor.eval()?;
-        let Some(storage) = tensor.0.storage() else {
-            return Err(Error::new(ErrorKind::Internal, "to_vec expected elements after eval, found none"));
+        let buffer = tensor.elements_in_memory()?;
+        if buffer.offset().is_multiple_of(self.device().info().limits.binding_alignment_bytes) || buffer.bytes() == 0 {
+            return Ok(buffer);
+        }
+        Self::planned_like(Op::Cast, &[&tensor])?.elements_in_memory()
+    }
+
+    /// The memory of a contiguous tensor, computed where it is not yet.
+    fn elements_in_memory(&self) -> Result<Buffer> {
+        self.eval()?;
+        let Some(storage) = self.0.storage() else {
+            return Err(Error::new(ErrorKind::Internal, "expected elements after eval, found none"));
         };
-        let size = size_of::<T>() as u64;
+        let size = self.dtype().bytes() as u64;
         let start = storage.layout.offset() as u64 * size;
-        storage.buffer.slice(start..start + self.elements() as u64 * size)?.typed::<T>()?.read()
+        storage.buffer.slice(start..start + self.elements() as u64 * size)
     }
 
     /// The only element.

@@ -24,3 +24,4 @@ mod reductions;
 mod special;
 mod sums;
 mod weights;
+mod wgsl_op;

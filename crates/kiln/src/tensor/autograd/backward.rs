@@ -5,7 +5,7 @@ use super::mode;
 use super::record::Source;
 use crate::Result;
 use crate::tensor::Tensor;
-use crate::tensor::check::{Name, invalid, mismatch};
+use crate::tensor::check::{Name, invalid, mismatch, names};
 use crate::tensor::node::Node;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -230,8 +230,15 @@ impl Graph {
             match &node.source {
                 Source::Leaf | Source::Released => {}
                 Source::Device(from) => reach(from, gradient.to_device(from.device())?)?,
-                Source::Op(planned) => {
-                    let all = build::gradients(&planned.op, &planned.inputs, &node.tensor, &gradient)?;
+                Source::Op(planned) | Source::Rule(planned, ..) => {
+                    let all = match &node.source {
+                        Source::Rule(_, name, rule) => {
+                            let all = rule(&planned.inputs, &node.tensor, &gradient)
+                                .and_then(|all| check_all(&planned.inputs, all));
+                            all.map_err(|error| error.context(format!("the gradient of `{name}`")))?.into()
+                        }
+                        _ => build::gradients(&planned.op, &planned.inputs, &node.tensor, &gradient)?,
+                    };
                     for (input, gradient) in planned.inputs.iter().zip(all) {
                         if let Some(gradient) = gradient {
                             reach(input, gradient)?;
@@ -262,6 +269,23 @@ impl Graph {
     }
 }
 
+/// An error where a rule did not give one gradient for each input, like it.
+fn check_all(inputs: &[Tensor], found: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
+    let fits = |(input, gradient): (&Tensor, &Option<Tensor>)| {
+        gradient.as_ref().is_none_or(|gradient| gradient.0.kind.is_like(&input.0.kind))
+    };
+    if found.len() == inputs.len() && inputs.iter().zip(&found).all(fits) {
+        return Ok(found);
+    }
+    let wanted = names(&inputs.iter().collect::<Vec<_>>());
+    let name =
+        |found: &Option<Tensor>| found.as_ref().map_or_else(|| "none".to_string(), |tensor| Name(tensor).to_string());
+    let found: Vec<String> = found.iter().map(name).collect();
+    let message =
+        format!("expected a gradient for each input, like it ({wanted}), found {} ({})", found.len(), found.join(", "));
+    Err(invalid(message))
+}
+
 /// Adds a gradient to those of a tensor.
 fn add_to(all: &mut Vec<(Tensor, Tensor)>, tensor: Tensor, gradient: Tensor) -> Result<()> {
     match all.iter_mut().find(|(found, _)| found.is_same(&tensor)) {
@@ -276,7 +300,7 @@ impl Source {
     fn inputs(&self) -> &[Tensor] {
         match self {
             Self::Leaf | Self::Released => &[],
-            Self::Op(planned) => &planned.inputs,
+            Self::Op(planned) | Self::Rule(planned, ..) => &planned.inputs,
             Self::Device(from) => std::slice::from_ref(from),
             Self::Function(function) => function.inputs(),
         }

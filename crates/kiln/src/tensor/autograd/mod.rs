@@ -19,7 +19,7 @@ pub use checkpoint::checkpoint;
 pub use function::{grad, value_and_grad};
 pub(crate) use mode::is_again;
 pub use mode::no_grad;
-pub(super) use record::Record;
+pub(super) use record::{GradientRule, Record};
 
 use super::Tensor;
 use super::check::{Name, invalid, unsupported};

@@ -9,6 +9,10 @@ use kiln_ir::graph::TensorType;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
+/// What an op makes of its inputs, its output and the gradient of its output: the gradient of each input that has one.
+pub(in crate::tensor) type GradientRule =
+    dyn Fn(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync;
+
 /// Of a tracked tensor: where gradients go from here.
 pub(in crate::tensor) struct Record {
     source: Mutex<Source>,
@@ -23,6 +27,8 @@ pub(super) enum Source {
     Leaf,
     /// An op.
     Op(Arc<Planned>),
+    /// An op whose gradient is a function of tensors, with the name of the op.
+    Rule(Arc<Planned>, Arc<str>, Arc<GradientRule>),
     /// A tensor of another device.
     Device(Tensor),
     /// A function that is called again.
@@ -45,6 +51,14 @@ impl Record {
     /// The record of a copy on another device.
     pub(in crate::tensor) fn of_copy(from: &Tensor) -> Option<Box<Self>> {
         (from.is_tracked() && mode::is_tracking()).then(|| Self::new(Source::Device(from.clone())))
+    }
+
+    /// Replaces the gradient that the op declares.
+    pub(in crate::tensor) fn set_rule(&self, name: &Arc<str>, rule: Arc<GradientRule>) {
+        let mut source = self.source.lock();
+        if let Source::Op(planned) = &*source {
+            *source = Source::Rule(Arc::clone(planned), Arc::clone(name), rule);
+        }
     }
 
     pub(super) fn source(&self) -> Source {
@@ -102,7 +116,7 @@ fn drop_all(source: Source) {
             Source::Leaf | Source::Released => continue,
             Source::Function(function) => Arc::into_inner(function).map(Function::into_inputs).unwrap_or_default(),
             Source::Device(tensor) => vec![tensor],
-            Source::Op(planned) => {
+            Source::Op(planned) | Source::Rule(planned, ..) => {
                 Arc::into_inner(planned).map(|planned| planned.inputs.into_vec()).unwrap_or_default()
             }
         };

@@ -1,0 +1,319 @@
+//! Ops that a user writes in WGSL.
+
+use super::Tensor;
+use super::autograd::GradientRule;
+use super::check::{self, invalid, names};
+use crate::{DType, Device, Error, Result};
+use kiln_device::{BindingKind, Grid, Kernel, KernelSource, Scalar};
+use kiln_ir::KernelOp;
+use kiln_ir::graph::TensorType;
+use kiln_ir::wgsl::{WgslArgument, WgslBinding, WgslCall, WgslKernel, WgslTrust};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// An op whose kernel is WGSL of the user's own. It is lazy like every op, takes part in plans, gradients and checks, and runs on a GPU as
+/// well as on the CPU device, which compiles the same source.
+///
+/// The kernel's `var<storage, read>` bindings are the inputs, in the order of their `@binding` numbers, and its one
+/// `var<storage, read_write>` binding is the output. All are in group 0 and hold the elements row by row without gaps: `f32`, `f16`, `i32`
+/// and `u32` as themselves, `bf16` and `u8` packed into words of `u32`. `arrayLength` is the number of elements, rounded up to whole words
+/// of four bytes; an empty input looks like one word. Inputs with another layout are copied first. Elementwise ops before and after it fuse among themselves, up to its border.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{Tensor, WgslOp};
+///
+/// let cube = WgslOp::new("cube", "
+///     @group(0) @binding(0) var<storage, read> x: array<f32>;
+///     @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+///     @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+///         if (id.x < arrayLength(&y)) { y[id.x] = x[id.x] * x[id.x] * x[id.x]; }
+///     }")
+///     .gradient(|inputs, _, gradient| Ok(vec![Some(inputs[0].square()?.mul_scalar(3.0)?.mul(gradient)?)]));
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device)?.requires_grad()?;
+/// let y = cube.call(&[&x])?.add_scalar(1.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [2.0, 9.0]);
+/// y.sum_all()?.backward()?;
+/// assert_eq!(x.grad().expect("it was computed").to_vec::<f32>()?, [3.0, 12.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct WgslOp {
+    name: Arc<str>,
+    source: Arc<str>,
+    entry: Option<String>,
+    constants: BTreeMap<String, f64>,
+    output: Arc<OutputRule>,
+    constants_rule: Option<Arc<ConstantsRule>>,
+    params: Option<Arc<ParamsRule>>,
+    grid: Arc<GridRule>,
+    gradient: Option<Arc<GradientRule>>,
+    zeroes_output: bool,
+    tolerance: f64,
+}
+
+type OutputRule = dyn Fn(&[TensorType]) -> Result<TensorType> + Send + Sync;
+type ConstantsRule = dyn Fn(&[TensorType]) -> Vec<(String, f64)> + Send + Sync;
+type ParamsRule = dyn Fn(&[TensorType], &TensorType) -> Vec<u32> + Send + Sync;
+type GridRule = dyn Fn(&[TensorType], &TensorType) -> Grid + Send + Sync;
+
+/// The relative difference that [`Tensor::eval_checked`] allows unless the op says otherwise: a dozen roundings to `f32` in a row.
+const DEFAULT_TOLERANCE: f64 = 1e-6;
+
+impl WgslOp {
+    /// An op with this name in reports and errors. Its output is like its first input, and an invocation runs for each of the output's
+    /// elements; the methods below change that.
+    pub fn new(name: &str, source: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            source: source.into(),
+            entry: None,
+            constants: BTreeMap::new(),
+            output: Arc::new(|inputs| Ok(inputs[0].clone())),
+            constants_rule: None,
+            params: None,
+            grid: Arc::new(|_, output| Grid::over(output.shape.elements())),
+            gradient: None,
+            zeroes_output: false,
+            tolerance: DEFAULT_TOLERANCE,
+        }
+    }
+
+    /// The entry point. Not needed where the source has only one.
+    #[must_use]
+    pub fn entry(mut self, entry: &str) -> Self {
+        self.entry = Some(entry.to_string());
+        self
+    }
+
+    /// How shape and dtype of the output follow from those of the inputs. An error is returned by [`call`](Self::call).
+    #[must_use]
+    pub fn output(mut self, rule: impl Fn(&[TensorType]) -> Result<TensorType> + Send + Sync + 'static) -> Self {
+        self.output = Arc::new(rule);
+        self
+    }
+
+    /// The value of an `override` constant. Booleans are 0 and 1.
+    #[must_use]
+    pub fn constant(mut self, name: &str, value: f64) -> Self {
+        self.constants.insert(name.to_string(), value);
+        self
+    }
+
+    /// Values of `override` constants that follow from the inputs. The kernel is compiled once for each set of values: what changes often is
+    /// better given as [`params`](Self::params).
+    #[must_use]
+    pub fn constants(mut self, rule: impl Fn(&[TensorType]) -> Vec<(String, f64)> + Send + Sync + 'static) -> Self {
+        self.constants_rule = Some(Arc::new(rule));
+        self
+    }
+
+    /// The words of the kernel's `var<uniform>`, which follow from the inputs and the output: lengths and strides, and the bits of floats
+    /// (`f32::to_bits`).
+    #[must_use]
+    pub fn params(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Vec<u32> + Send + Sync + 'static) -> Self {
+        self.params = Some(Arc::new(rule));
+        self
+    }
+
+    /// The grid, which follows from the inputs and the output. Default: an invocation for each element of the output.
+    #[must_use]
+    pub fn grid(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Grid + Send + Sync + 'static) -> Self {
+        self.grid = Arc::new(rule);
+        self
+    }
+
+    /// Sets the output to zeros before the kernel runs, for kernels that add to it. Otherwise it begins with whatever is there.
+    #[must_use]
+    pub fn zeroes_output(mut self) -> Self {
+        self.zeroes_output = true;
+        self
+    }
+
+    /// The gradient of each input, computed from the inputs, the output and the gradient of the output, by tensor ops or by other ops of
+    /// this kind; `None` for an input that has none. Without this, `backward` refuses the op.
+    #[must_use]
+    pub fn gradient(
+        mut self,
+        rule: impl Fn(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    ) -> Self {
+        self.gradient = Some(Arc::new(rule));
+        self
+    }
+
+    /// How far results of two devices may be apart for [`Tensor::eval_checked`], as a share of the largest element of the inputs, or of 1
+    /// where that is larger. Default: 1e-6.
+    #[must_use]
+    pub fn tolerance(mut self, share: f64) -> Self {
+        self.tolerance = share;
+        self
+    }
+
+    /// Applies the op to tensors of one device. The kernel is compiled here, or found in the kernel cache; it runs when elements are needed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the devices differ, or where the inputs are not what the kernel's bindings take (their number, dtypes,
+    /// the size of the uniform); `CompileFailed` with line and column where the source is at fault; `Unsupported` where the device cannot
+    /// run it; what the rule for the output returns.
+    pub fn call(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let in_context = |error: Error| error.context(format!("{} of {}", self.name, names(inputs)));
+        let Some(first) = inputs.first() else {
+            return Err(invalid(format!("{} expected at least one tensor, found none", self.name)));
+        };
+        check::same_device(&self.name, inputs)?;
+        let types: SmallVec<[TensorType; 3]> = inputs.iter().map(|input| input.0.kind.ty.clone()).collect();
+        let op = self.specialise(first.device(), &types).map_err(in_context)?;
+        let tensor = Tensor::kernel(Arc::new(op), inputs)?;
+        if let (Some(record), Some(rule)) = (&tensor.0.record, &self.gradient) {
+            record.set_rule(&self.name, Arc::clone(rule));
+        }
+        Ok(tensor)
+    }
+
+    /// The op for inputs of these types.
+    fn specialise(&self, device: &Device, inputs: &[TensorType]) -> Result<Specialised> {
+        let output = (self.output)(inputs)?;
+        let mut constants = self.constants.clone();
+        constants.extend(self.constants_rule.iter().flat_map(|rule| rule(inputs)));
+        let mut source = KernelSource::wgsl(Arc::clone(&self.source)).named(&*self.name);
+        if let Some(entry) = &self.entry {
+            source = source.entry(entry);
+        }
+        for (name, value) in &constants {
+            source = source.constant(name, *value);
+        }
+        let kernel = device.kernel(source)?;
+        let params = self.params.as_ref().map(|rule| rule(inputs, &output)).unwrap_or_default();
+        let bindings = bindings(&kernel, inputs, &output, &params)?;
+        let workgroups = (self.grid)(inputs, &output).resolve(kernel.reflection().workgroup_size)?;
+        let rendered = WgslKernel {
+            source: Arc::clone(&self.source),
+            entry: self.entry.clone(),
+            constants: constants.into_iter().collect(),
+            bindings,
+            params,
+            scalars: Vec::new(),
+            workgroups,
+            zeroes_output: self.zeroes_output,
+            trust: WgslTrust::default(),
+        };
+        let identity = kernel.hash().words();
+        Ok(Specialised { name: Arc::clone(&self.name), output, rendered, identity, tolerance: self.tolerance })
+    }
+}
+
+impl fmt::Debug for WgslOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WgslOp").field("name", &self.name).field("constants", &self.constants).finish_non_exhaustive()
+    }
+}
+
+/// What each binding of a kernel is given; an error where the kernel does not take these inputs.
+fn bindings(kernel: &Kernel, inputs: &[TensorType], output: &TensorType, params: &[u32]) -> Result<Vec<WgslBinding>> {
+    let mut found = Vec::new();
+    let (mut reads, mut writes) = (0, 0);
+    for binding in &kernel.reflection().bindings {
+        let refuse =
+            |wants: &str, found: String| Err(invalid(format!("binding {binding} expected {wants}, found {found}")));
+        if binding.group != 0 {
+            return refuse("group 0", format!("group {}", binding.group));
+        }
+        let (argument, ty) = match binding.kind {
+            BindingKind::Read => {
+                reads += 1;
+                (WgslArgument::Operand(reads - 1), inputs.get(reads - 1))
+            }
+            BindingKind::ReadWrite => {
+                writes += 1;
+                (WgslArgument::Output, Some(output))
+            }
+            BindingKind::Value if binding.min_bytes != 4 * params.len() as u64 => {
+                let wants = format!("{} bytes from the rule for `params`", binding.min_bytes);
+                return refuse(&wants, format!("{} bytes", 4 * params.len()));
+            }
+            BindingKind::Value | BindingKind::Grid => (WgslArgument::Params, None),
+        };
+        if let (Some(ty), Some(scalar)) = (ty, binding.scalar)
+            && scalar != scalar_of(ty.dtype)
+        {
+            return refuse(&format!("elements of {scalar}"), format!("a tensor of {}", ty.dtype));
+        }
+        // Devices bind whole words, and nothing that is empty.
+        let bytes = ty.map(|ty| ty.bytes().next_multiple_of(4).max(4));
+        found.push(WgslBinding { number: binding.binding, argument, bytes });
+    }
+    if (reads, writes) == (inputs.len(), 1) {
+        return Ok(found);
+    }
+    let bindings: Vec<String> = kernel.reflection().bindings.iter().map(ToString::to_string).collect();
+    Err(invalid(format!(
+        "kernel `{}` expected one `var<storage, read>` binding for each of {} inputs and one `var<storage, read_write>` \
+         binding for the output, found that its entry point uses {}",
+        kernel.name(),
+        inputs.len(),
+        if bindings.is_empty() { "no bindings".to_string() } else { bindings.join(", ") }
+    )))
+}
+
+/// The scalars that a kernel sees the elements of a dtype as.
+fn scalar_of(dtype: DType) -> Scalar {
+    match dtype {
+        DType::F32 => Scalar::F32,
+        DType::F16 => Scalar::F16,
+        DType::I32 => Scalar::I32,
+        DType::U32 | DType::BF16 | DType::U8 => Scalar::U32,
+    }
+}
+
+/// A [`WgslOp`] for inputs of known types: data only, so that its attributes say everything about it.
+#[derive(Debug)]
+struct Specialised {
+    name: Arc<str>,
+    output: TensorType,
+    rendered: WgslKernel,
+    /// The hash of the compiled kernel: source, entry point and constants.
+    identity: [u64; 4],
+    tolerance: f64,
+}
+
+impl KernelOp for Specialised {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        let WgslKernel { params, workgroups, zeroes_output, .. } = &self.rendered;
+        let words = params.iter().chain(workgroups).map(|&word| u64::from(word));
+        self.identity.into_iter().chain(words).chain([u64::from(*zeroes_output)]).collect()
+    }
+
+    fn infer(&self, _: &[TensorType]) -> Result<TensorType> {
+        Ok(self.output.clone())
+    }
+
+    fn takes(&self, _: usize, layout: &kiln_ir::Layout) -> bool {
+        layout.is_contiguous() && layout.offset() == 0
+    }
+
+    fn stores_any_dtype(&self) -> bool {
+        true
+    }
+
+    fn bound(&self, _: &[TensorType], largest: &[f64]) -> f64 {
+        self.tolerance * largest.iter().fold(1.0, |most: f64, &largest| most.max(largest))
+    }
+
+    /// Unknown: only the author of the kernel could say.
+    fn flops(&self, _: &[TensorType]) -> u64 {
+        0
+    }
+
+    fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {
+        Ok(self.rendered.clone())
+    }
+}

@@ -1,0 +1,336 @@
+//! Ops that a user writes in WGSL, among ordinary ops on every device, and buffers that tensors share with kernels.
+
+use crate::{data, devices};
+use kiln::{
+    CpuOptions, DType, Device, ErrorKind, GradientCheck, Grid, KernelCacheOptions, KernelSource, Tensor, TensorType,
+    WgslOp, check_gradients, f16,
+};
+use kiln_testkit::Array;
+
+/// `scale * x`, the uniform being the bits of the scale.
+const SCALE: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> scale: f32;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < arrayLength(&y)) { y[id.x] = scale * x[id.x]; }
+}";
+
+/// The sum of each row, by one invocation.
+const ROW_SUMS: &str = "
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+override width: u32;
+@compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= arrayLength(&y)) { return; }
+    var sum = 0.0;
+    for (var i = 0u; i < width; i++) { sum += x[id.x * width + i]; }
+    y[id.x] = sum;
+}";
+
+fn scale(by: f32) -> WgslOp {
+    WgslOp::new("scale", SCALE)
+        .params(move |_, _| vec![by.to_bits()])
+        .gradient(move |_, _, gradient| Ok(vec![Some(gradient.mul_scalar(by)?)]))
+}
+
+fn row_sums() -> WgslOp {
+    WgslOp::new("row_sums", ROW_SUMS)
+        .output(|inputs| Ok(TensorType { shape: inputs[0].shape[0].into(), dtype: inputs[0].dtype }))
+        .constants(|inputs| vec![("width".to_string(), inputs[0].shape[1] as f64)])
+}
+
+fn numbers(shape: &[usize]) -> Array {
+    Array::from_fn(shape, |index| index.iter().fold(0.5, |sum, &i| sum * 3.0 + i as f64) % 7.0 - 3.0)
+}
+
+/// Against loops in `f64`: contiguous, transposed, sliced and computed inputs, and ordinary ops before and after.
+#[test]
+fn ops_of_a_user_run_among_others_on_every_device() {
+    let x = numbers(&[6, 10]);
+    let transposed = Array::from_fn(&[10, 6], |index| x.at(&[index[1], index[0]]));
+    let sums = |x: &Array| x.reduce(&[1], |row| row.iter().map(|x| 2.5 * (x + 1.0)).sum::<f64>()).map(f64::abs);
+    for subject in devices::all() {
+        let tensor = data::tensor(&x, DType::F32, &subject.device);
+        let run = |x: &Tensor| row_sums().call(&[&scale(2.5).call(&[&x.add_scalar(1.0).unwrap()]).unwrap()]);
+        let close = data::within(8.0, 0.0);
+        data::check(subject.name, &run(&tensor).unwrap().abs().unwrap(), DType::F32, &flat(&sums(&x)), close);
+        let turned = run(&tensor.t().unwrap()).unwrap().abs().unwrap();
+        data::check(subject.name, &turned, DType::F32, &flat(&sums(&transposed)), close);
+
+        // Views in memory whose elements begin in the middle of a buffer, at places that no device binds at.
+        let stored = row_sums().call(&[&tensor.slice(0, 1..).unwrap()]).unwrap();
+        let rows = Array::from_fn(&[5, 10], |index| x.at(&[index[0] + 1, index[1]]));
+        data::check(subject.name, &stored, DType::F32, &flat(&rows.reduce(&[1], |row| row.iter().sum())), close);
+        let columns = row_sums().call(&[&tensor.slice(1, 3..5).unwrap()]).unwrap();
+        let two = Array::from_fn(&[6, 2], |index| x.at(&[index[0], index[1] + 3]));
+        data::check(subject.name, &columns, DType::F32, &flat(&two.reduce(&[1], |row| row.iter().sum())), close);
+    }
+}
+
+fn flat(array: &Array) -> Array {
+    Array::from_fn(&[array.shape()[0]], |index| array.at(&[index[0], 0]))
+}
+
+/// The kernel is an edge of fusion: ops on both sides fuse among themselves, and the report says why not across it.
+#[test]
+fn neighbours_fuse_up_to_the_border() {
+    for subject in devices::all() {
+        let x = data::tensor(&numbers(&[4, 8]), DType::F32, &subject.device);
+        let y = scale(2.0).call(&[&x.add_scalar(1.0).unwrap().exp().unwrap()]).unwrap().neg().unwrap().relu().unwrap();
+        let explanation = y.explain().unwrap();
+        assert_eq!(explanation.kernels(), 3, "{explanation}");
+        let names: Vec<&str> = explanation.kernel_names().collect();
+        assert_eq!(names[1], "scale", "{explanation}");
+        assert!(explanation.notes().iter().any(|note| note.contains("`scale`")), "{explanation}");
+        assert!(explanation.sources().any(|(name, source)| name == "scale" && source == SCALE), "{explanation}");
+    }
+}
+
+/// What is planned once is found again, also where the op is declared anew; other words of the uniform are another plan.
+#[test]
+fn plans_with_ops_of_a_user_are_found_again() {
+    let device = Device::cpu_with(devices::cpu_options().kernels(KernelCacheOptions::new().without_disk())).unwrap();
+    let x = Tensor::from_slice(&[1.0f32; 5], 5, &device).unwrap();
+    let run = |by: f32| scale(by).call(&[&x]).unwrap().add_scalar(1.0).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!((run(2.0), run(2.0), run(3.0)), (vec![3.0; 5], vec![3.0; 5], vec![4.0; 5]));
+    let plans = device.plan_cache_stats();
+    assert_eq!((plans.hits, plans.misses), (1, 2));
+    assert_eq!(device.kernel_cache_stats().compiles, 1, "the uniform is no part of the kernel");
+}
+
+#[test]
+fn gradients_follow_the_rule() {
+    for subject in devices::all() {
+        let x = data::tensor(&numbers(&[3, 4]), DType::F32, &subject.device);
+        let function = |p: &[Tensor]| scale(2.0).call(&[&p[0].square()?])?.mul(&p[0])?.sum_all();
+        let report = check_gradients(function, &[&x], GradientCheck::new());
+        assert!(report.is_ok(), "{}: {report:?}", subject.name);
+    }
+    let device = devices::cpu();
+    let x = Tensor::ones((2, 2), DType::F32, device).unwrap().requires_grad().unwrap();
+    // The gradient of a gradient goes through the rule twice.
+    let cube = |p: &[Tensor]| scale(1.0).call(&[&p[0].square()?.mul(&p[0])?])?.sum_all();
+    let second = |p: &[Tensor]| kiln::grad(cube, &[&p[0]])?.remove(0).sum_all();
+    assert_eq!(kiln::grad(second, &[&x.detach()]).unwrap()[0].to_vec::<f32>().unwrap(), [6.0; 4]);
+
+    let error = row_sums().call(&[&x]).unwrap().sum_all().unwrap().backward().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("row_sums"), "{error}");
+    for wrong in [Vec::new(), vec![Some(Tensor::ones(3, DType::F32, device).unwrap())]] {
+        let op = WgslOp::new("odd", SCALE).params(|_, _| vec![0]).gradient(move |_, _, _| Ok(wrong.clone()));
+        let error = op.call(&[&x]).unwrap().sum_all().unwrap().backward().unwrap_err().to_string();
+        assert!(error.contains("the gradient of `odd`") && error.contains("f32 (2, 2)"), "{error}");
+    }
+}
+
+#[test]
+fn results_are_checked_on_two_devices() {
+    for subject in devices::all() {
+        let x = data::tensor(&numbers(&[3, 40]), DType::F32, &subject.device);
+        let y = row_sums().call(&[&scale(1.5).call(&[&x.tanh().unwrap()]).unwrap()]).unwrap().exp().unwrap();
+        let report = y.eval_checked().unwrap();
+        assert!(report.ops >= 4 && report.worst <= 1.0, "{}: {report}", subject.name);
+    }
+}
+
+/// A kernel whose results depend on the order of invocations, and one that reads out of bounds, among ordinary ops.
+#[cfg(feature = "wgsl")]
+#[test]
+fn the_sanitizer_sees_ops_of_a_user() {
+    let device = Device::sanitized().unwrap();
+    let x = Tensor::ones(16, DType::F32, &device).unwrap();
+    let race = WgslOp::new(
+        "race",
+        "
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(16) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x / 2u] = x[id.x]; }",
+    );
+    race.call(&[&x.add_scalar(1.0).unwrap()]).unwrap().eval().unwrap();
+    let findings = device.take_findings();
+    assert!(findings.iter().any(|finding| finding.kind == kiln::FindingKind::Race), "{findings:?}");
+    let beyond = WgslOp::new(
+        "beyond",
+        "
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(16) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = x[id.x + 1u]; }",
+    );
+    beyond.call(&[&x]).unwrap().eval().unwrap();
+    let findings = device.take_findings();
+    assert!(findings.iter().any(|finding| finding.kind == kiln::FindingKind::OutOfBounds), "{findings:?}");
+    scale(2.0).call(&[&x]).unwrap().eval().unwrap();
+    assert!(device.take_findings().is_empty(), "a sound kernel has no findings");
+}
+
+/// Elements of 16 and 8 bits: `f16` as itself where the device has it, the others as words; odd lengths too.
+#[test]
+fn packed_dtypes_are_words() {
+    let flip = WgslOp::new(
+        "flip",
+        "
+        @group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x < arrayLength(&y)) { y[id.x] = ~x[id.x]; }
+        }",
+    )
+    .grid(|inputs, _| Grid::over(inputs[0].bytes().div_ceil(4)));
+    for subject in devices::all() {
+        for length in [1, 3, 4, 7, 64] {
+            let bytes: Vec<u8> = (0..length).map(|i: u8| i.wrapping_mul(5)).collect();
+            let x = Tensor::from_slice(&bytes, usize::from(length), &subject.device).unwrap();
+            let flipped: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+            assert_eq!(flip.call(&[&x]).unwrap().to_vec::<u8>().unwrap(), flipped, "{}", subject.name);
+        }
+        if subject.lacks_f16 {
+            continue;
+        }
+        let double = WgslOp::new(
+            "double",
+            "enable f16;
+            @group(0) @binding(0) var<storage, read> x: array<f16>;
+            @group(0) @binding(1) var<storage, read_write> y: array<f16>;
+            @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+                if (id.x < arrayLength(&y)) { y[id.x] = 2h * x[id.x]; }
+            }",
+        );
+        let halves: Vec<f16> = (0..7).map(|i| f16::from_f32(i as f32)).collect();
+        let x = Tensor::from_slice(&halves, 7, &subject.device).unwrap();
+        let doubled: Vec<f32> = (0..7).map(|i| 2.0 * i as f32).collect();
+        assert_eq!(double.call(&[&x]).unwrap().to_vec::<f32>().unwrap(), doubled, "{}", subject.name);
+    }
+}
+
+/// A kernel that adds to its output finds zeros there, whatever the memory held before.
+#[test]
+fn an_output_can_begin_as_zeros() {
+    let count = WgslOp::new(
+        "count",
+        "
+        @group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<atomic<u32>>;
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x < arrayLength(&x)) { atomicAdd(&y[x[id.x]], 1u); }
+        }",
+    )
+    .output(|_| Ok(TensorType { shape: 3.into(), dtype: DType::U32 }))
+    .grid(|inputs, _| Grid::over(inputs[0].shape.elements()))
+    .zeroes_output();
+    for subject in devices::all() {
+        let x = Tensor::from_slice(&(0..90).map(|i| i % 3).collect::<Vec<u32>>(), 90, &subject.device).unwrap();
+        for _ in 0..3 {
+            assert_eq!(count.call(&[&x]).unwrap().to_vec::<u32>().unwrap(), [30; 3], "{}", subject.name);
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_are_refused_by_the_call() {
+    let device = devices::cpu();
+    let other = Device::cpu_with(CpuOptions::new()).unwrap();
+    let x = Tensor::ones((2, 3), DType::F32, device).unwrap();
+    let integers = Tensor::ones((2, 3), DType::I32, device).unwrap();
+    let foreign = Tensor::ones((2, 3), DType::F32, &other).unwrap();
+    let two_outputs = SCALE.replace("var<storage, read> x", "var<storage, read_write> x");
+    let cases: [(WgslOp, Vec<&Tensor>, &[&str]); 9] = [
+        (scale(1.0), vec![], &["scale", "at least one tensor"]),
+        (scale(1.0), vec![&x, &x], &["one `var<storage, read>` binding for each of 2 inputs", "x: array<f32> (read)"]),
+        (
+            scale(1.0),
+            vec![&integers],
+            &["scale of i32 (2, 3) on cpu", "x: array<f32>", "elements of f32", "a tensor of i32"],
+        ),
+        (
+            WgslOp::new("both", two_outputs).params(|_, _| vec![0]),
+            vec![&x],
+            &["both", "one `var<storage, read_write>`"],
+        ),
+        (WgslOp::new("bare", SCALE), vec![&x], &["scale: f32", "4 bytes from the rule for `params`", "found 0 bytes"]),
+        (WgslOp::new("broken", "fn main( {"), vec![&x], &["broken:1:"]),
+        (scale(1.0).entry("other"), vec![&x], &["entry point `other`", "`main`"]),
+        (WgslOp::new("row_sums", ROW_SUMS), vec![&x], &["expected a value for the constant `width`"]),
+        (scale(1.0), vec![&foreign, &x], &["tensors of one device"]),
+    ];
+    for (op, inputs, parts) in cases {
+        let error = op.call(&inputs).unwrap_err().to_string();
+        for part in parts {
+            assert!(error.contains(part), "`{part}` in {error}");
+        }
+    }
+    let refused = scale(1.0).output(|_| Err(kiln::Error::new(ErrorKind::ShapeMismatch, "no such shape")));
+    assert_eq!(refused.call(&[&x]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+}
+
+/// Empty tensors run nothing; a tensor that two inputs share is bound twice.
+#[test]
+fn empty_and_shared_inputs_work() {
+    let add = WgslOp::new(
+        "add",
+        "
+        @group(0) @binding(0) var<storage, read> a: array<f32>;
+        @group(0) @binding(1) var<storage, read> b: array<f32>;
+        @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x < arrayLength(&y)) { y[id.x] = a[id.x] + b[id.x]; }
+        }",
+    );
+    for subject in devices::all() {
+        let empty = Tensor::zeros((0, 4), DType::F32, &subject.device).unwrap();
+        assert!(scale(1.0).call(&[&empty]).unwrap().to_vec::<f32>().unwrap().is_empty());
+        let x = Tensor::ones(5, DType::F32, &subject.device).unwrap();
+        assert_eq!(add.call(&[&x, &x]).unwrap().to_vec::<f32>().unwrap(), [2.0; 5], "{}", subject.name);
+        let y = x.exp().unwrap();
+        assert_eq!(add.call(&[&y, &y]).unwrap().sub(&y).unwrap().sub(&y).unwrap().to_vec::<f32>().unwrap(), [0.0; 5]);
+    }
+}
+
+/// A kernel writes a buffer that becomes a tensor, whose results become the buffer of another kernel.
+#[test]
+fn buffers_are_shared_with_kernels() {
+    for subject in devices::all() {
+        let device = &subject.device;
+        let kernel = device.kernel(KernelSource::wgsl(SCALE).named("scale.wgsl")).unwrap();
+        let input = device.buffer_from(&[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+        let mut doubled = device.buffer_of::<f32>(4).unwrap();
+        kernel.launch().bind("x", &input).bind("y", &mut doubled).value("scale", 2.0f32).over(4).unwrap();
+        let x = Tensor::from_buffer(doubled.as_bytes(), (2, 2), DType::F32, device).unwrap();
+        assert!(x.buffer().unwrap().shares_allocation_with(doubled.as_bytes()), "nothing is copied");
+        let sums = x.add_scalar(1.0).unwrap();
+        let mut out = device.buffer_of::<f32>(4).unwrap();
+        let view = sums.buffer().unwrap();
+        kernel.launch().bind("x", &view).bind("y", &mut out).value("scale", 10.0f32).over(4).unwrap();
+        assert_eq!(out.read().unwrap(), [30.0, 50.0, 70.0, 90.0], "{}", subject.name);
+        // A view in another order is copied, and so is one that begins where nothing is bound.
+        assert_eq!(x.t().unwrap().buffer().unwrap().typed::<f32>().unwrap().read().unwrap(), [2.0, 6.0, 4.0, 8.0]);
+        let last = x.reshape(4).unwrap().slice(0, 1..).unwrap().buffer().unwrap();
+        kernel.launch().bind("x", &last).bind("y", &mut out).value("scale", 1.0f32).over(3).unwrap();
+        assert_eq!(out.read().unwrap()[..3], [4.0, 6.0, 8.0], "{}", subject.name);
+    }
+}
+
+/// Lengths and places that kernels cannot use as they are give the same elements, by a copy.
+#[test]
+fn buffers_of_any_length_and_place_become_tensors() {
+    for subject in devices::all() {
+        let device = &subject.device;
+        for length in [0usize, 1, 2, 3, 5, 31, 64] {
+            let halves: Vec<f16> = (0..length).map(|i| f16::from_f32(i as f32)).collect();
+            let buffer = device.buffer_from(&halves).unwrap();
+            for start in [0, 1, 2, 16].into_iter().filter(|&start| start <= length) {
+                let slice = buffer.as_bytes().slice(2 * start as u64..).unwrap();
+                let x = Tensor::from_buffer(&slice, length - start, DType::F16, device).unwrap();
+                let wanted: Vec<f32> = (start..length).map(|i| i as f32 + 1.0).collect();
+                let what = format!("{} elements from {start} on {}", length, subject.name);
+                assert_eq!(x.add_scalar(1.0).unwrap().to_vec::<f32>().unwrap(), wanted, "{what}");
+            }
+        }
+        let buffer = device.buffer(8).unwrap();
+        let error = Tensor::from_buffer(&buffer, 3, DType::F32, device).unwrap_err();
+        assert!(error.to_string().contains("expected 12 bytes for f32 (3,), found 8 bytes"), "{error}");
+    }
+    let (one, other) = (devices::cpu(), Device::cpu().unwrap());
+    let error = Tensor::from_buffer(&other.buffer(16).unwrap(), 4, DType::F32, one).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
