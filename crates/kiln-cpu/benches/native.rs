@@ -7,7 +7,7 @@
 
 use kiln_cpu::CpuOptions;
 use kiln_device::{Buffer, CompiledPlan, Device, PlanRun};
-use kiln_ir::graph::{Graph, Node, Op, Reduce, TensorType};
+use kiln_ir::graph::{Op, OpGraph, OpNode, Reduce, TensorType};
 use kiln_ir::op::ElementOp;
 use kiln_ir::plan::{Place, Plan, Target};
 use kiln_ir::{DType, Layout, Shape, op};
@@ -41,35 +41,35 @@ fn main() {
     }
 }
 
-fn node(op: Op, inputs: &[usize], shape: &Shape, dtype: DType) -> Node {
-    Node { op, inputs: SmallVec::from_slice(inputs), ty: TensorType { shape: shape.clone(), dtype } }
+fn node(op: Op, inputs: &[usize], shape: &Shape, dtype: DType) -> OpNode {
+    OpNode { op, inputs: SmallVec::from_slice(inputs), ty: TensorType { shape: shape.clone(), dtype } }
 }
 
-fn input(shape: &Shape, dtype: DType) -> Node {
+fn input(shape: &Shape, dtype: DType) -> OpNode {
     node(Op::Input(Layout::contiguous(shape.clone()).into()), &[], shape, dtype)
 }
 
 /// Ops one after the other; those of two operands take an input each.
-fn chain(shape: &Shape, dtype: DType, ops: &[&'static ElementOp]) -> Graph {
-    let mut nodes: Vec<Node> = (0..3).map(|_| input(shape, dtype)).collect();
+fn chain(shape: &Shape, dtype: DType, ops: &[&'static ElementOp]) -> OpGraph {
+    let mut nodes: Vec<OpNode> = (0..3).map(|_| input(shape, dtype)).collect();
     let mut last = 0;
     for (index, op) in ops.iter().enumerate() {
         let args = [last, 1 + index % 2];
         nodes.push(node(Op::Element(op), &args[..op.arity()], shape, dtype));
         last = nodes.len() - 1;
     }
-    Graph { nodes, outputs: vec![last], held: Vec::new() }
+    OpGraph { nodes, outputs: vec![last], held: Vec::new() }
 }
 
-fn reduction(shape: (usize, usize), dtype: DType, axis: usize) -> Graph {
+fn reduction(shape: (usize, usize), dtype: DType, axis: usize) -> OpGraph {
     let shape = Shape::from(shape);
     let reduced = shape.with(axis, 1);
     let mean = node(Op::Reduce(Reduce::Mean, SmallVec::from_slice(&[axis])), &[0], &reduced, dtype);
-    Graph { nodes: vec![input(&shape, dtype), mean], outputs: vec![1], held: Vec::new() }
+    OpGraph { nodes: vec![input(&shape, dtype), mean], outputs: vec![1], held: Vec::new() }
 }
 
 /// A matrix and the transpose of another.
-fn transposed((rows, columns): (usize, usize), dtype: DType) -> Graph {
+fn transposed((rows, columns): (usize, usize), dtype: DType) -> OpGraph {
     let shape = Shape::from((rows, columns));
     let turned = Layout::contiguous(Shape::from((columns, rows))).permuted(&[1, 0]);
     let nodes = vec![
@@ -77,7 +77,7 @@ fn transposed((rows, columns): (usize, usize), dtype: DType) -> Graph {
         node(Op::Input(turned.into()), &[], &shape, dtype),
         node(Op::Element(&op::ADD), &[0, 1], &shape, dtype),
     ];
-    Graph { nodes, outputs: vec![2], held: Vec::new() }
+    OpGraph { nodes, outputs: vec![2], held: Vec::new() }
 }
 
 /// A plan with its buffers, ready to run again and again.
@@ -88,7 +88,7 @@ struct Arm {
 }
 
 impl Arm {
-    fn new(device: &Device, graph: &Graph, target: &Target) -> Self {
+    fn new(device: &Device, graph: &OpGraph, target: &Target) -> Self {
         let plan = Arc::new(Plan::new(graph, target).unwrap());
         let slots = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
         let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
@@ -105,7 +105,7 @@ impl Arm {
     }
 }
 
-fn compare(device: &Device, name: &str, rounds: usize, graph: &Graph) {
+fn compare(device: &Device, name: &str, rounds: usize, graph: &OpGraph) {
     let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_)));
     let inputs: Vec<Buffer> = inputs.map(|node| filled(device, &node.ty)).collect();
     let inputs: Vec<&Buffer> = inputs.iter().collect();

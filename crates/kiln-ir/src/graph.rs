@@ -22,7 +22,7 @@ pub type Axes = SmallVec<[usize; 4]>;
 
 /// One computed or given tensor.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct OpNode {
     /// What gives it its elements.
     pub op: Op,
     /// What the op takes.
@@ -142,9 +142,9 @@ impl Reduce {
 
 /// Nodes in an order in which inputs come first, and those whose results are wanted.
 #[derive(Clone, Debug, Default)]
-pub struct Graph {
+pub struct OpGraph {
     /// The nodes.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<OpNode>,
     /// Whose results are wanted.
     pub outputs: Vec<NodeId>,
     /// Whose results are welcome: those that a plan stores anyway outlive the run.

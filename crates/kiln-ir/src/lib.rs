@@ -2,23 +2,23 @@
 //! [plans](plan) that they become, the [kernels](kernel) of a plan, and their [WGSL](wgsl). Pure functions only: it refuses I/O, devices,
 //! clocks and wgpu.
 //!
-//! The types to know are [`Graph`](graph::Graph), [`Plan`](plan::Plan), [`ElementOp`](op::ElementOp) and, for hand-written kernels,
+//! The types to know are [`OpGraph`](graph::OpGraph), [`Plan`](plan::Plan), [`ElementOp`](op::ElementOp) and, for hand-written kernels,
 //! [`KernelOp`].
 //!
 //! ```
 //! # fn main() -> kiln_ir::Result<()> {
-//! use kiln_ir::graph::{Graph, Node, Op, TensorType};
+//! use kiln_ir::graph::{OpGraph, OpNode, Op, TensorType};
 //! use kiln_ir::plan::{Plan, Target};
 //! use kiln_ir::{DType, Layout, Shape, op};
 //!
 //! let ty = TensorType { shape: Shape::from((2, 3)), dtype: DType::F32 };
-//! let node = |op, inputs: &[usize]| Node { op, inputs: inputs.into(), ty: ty.clone() };
+//! let node = |op, inputs: &[usize]| OpNode { op, inputs: inputs.into(), ty: ty.clone() };
 //! let nodes = vec![
 //!     node(Op::Input(Layout::contiguous(ty.shape.clone()).into()), &[]),
 //!     node(Op::Element(&op::MUL), &[0, 0]),
 //!     node(Op::Element(&op::RELU), &[1]),
 //! ];
-//! let plan = Plan::new(&Graph { nodes, outputs: vec![2], held: Vec::new() }, &Target::CPU)?;
+//! let plan = Plan::new(&OpGraph { nodes, outputs: vec![2], held: Vec::new() }, &Target::CPU)?;
 //! assert_eq!(plan.steps.len(), 1); // both ops in one kernel
 //! assert_eq!(plan.steps[0].kernel.name, "mul_relu");
 //! # Ok(())

@@ -1,19 +1,19 @@
 //! Whole plans of the planner: several steps, slots, outputs.
 
 use crate::support::{Random, Tensor, devices, from_bytes, run_plan};
-use kiln_ir::graph::{Graph, Node, Op, Reduce, TensorType, View};
+use kiln_ir::graph::{Op, OpGraph, OpNode, Reduce, TensorType, View};
 use kiln_ir::plan::{Place, Plan, Target};
 use kiln_ir::{DType, Layout, Shape, op};
 use smallvec::{SmallVec, smallvec};
 
-fn node(op: Op, inputs: &[usize], shape: (usize, usize)) -> Node {
+fn node(op: Op, inputs: &[usize], shape: (usize, usize)) -> OpNode {
     let ty = TensorType { shape: Shape::from(shape), dtype: DType::F32 };
-    Node { op, inputs: SmallVec::from_slice(inputs), ty }
+    OpNode { op, inputs: SmallVec::from_slice(inputs), ty }
 }
 
 /// `y = relu(a * s - mean(a, 1))`, then the sums of its columns: two reductions and a map between them, which also has to
 /// be kept.
-fn graph(rows: usize, columns: usize) -> Graph {
+fn graph(rows: usize, columns: usize) -> OpGraph {
     let shape = (rows, columns);
     let nodes = vec![
         node(Op::Input(Layout::contiguous(Shape::from(shape)).into()), &[], shape),
@@ -25,7 +25,7 @@ fn graph(rows: usize, columns: usize) -> Graph {
         node(Op::Element(&op::RELU), &[5], shape),
         node(Op::Reduce(Reduce::Sum, smallvec![0]), &[6], (1, columns)),
     ];
-    Graph { nodes, outputs: vec![6, 7], held: Vec::new() }
+    OpGraph { nodes, outputs: vec![6, 7], held: Vec::new() }
 }
 
 /// The same numbers fused and unfused, on every device, and as the formula says.

@@ -8,7 +8,7 @@
 use super::lower::{self, Leaf, Lowered};
 use super::views::{Path, Paths, STRAIGHT};
 use super::{Target, limit};
-use crate::graph::{Axes, Graph, Node, NodeId, Op, View};
+use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, View};
 use crate::{KernelOp, Layout, Result, Shape};
 
 /// What a broadcast may compute again for each copy: so many cheap ops.
@@ -82,7 +82,7 @@ enum Use {
 
 /// What is known about a graph while it is fused.
 pub(super) struct Fuser<'a> {
-    pub(super) graph: &'a Graph,
+    pub(super) graph: &'a OpGraph,
     pub(super) target: &'a Target,
     pub(super) paths: Paths,
     pub(super) stored: Vec<bool>,
@@ -105,7 +105,7 @@ struct Round {
 }
 
 /// Decides what is stored, and lowers the kernels.
-pub(super) fn fuse(graph: &Graph, target: &Target) -> Result<Fused> {
+pub(super) fn fuse(graph: &OpGraph, target: &Target) -> Result<Fused> {
     let mut fuser = Fuser::new(graph, target);
     loop {
         let cores = fuser.round();
@@ -118,7 +118,7 @@ pub(super) fn fuse(graph: &Graph, target: &Target) -> Result<Fused> {
 }
 
 impl<'a> Fuser<'a> {
-    fn new(graph: &'a Graph, target: &'a Target) -> Self {
+    fn new(graph: &'a OpGraph, target: &'a Target) -> Self {
         let count = graph.nodes.len();
         let mut live = vec![false; count];
         let mut users = vec![0u32; count];
@@ -252,7 +252,7 @@ impl<'a> Fuser<'a> {
     }
 
     /// A cast of an input is read faster from the input than from a copy that is no smaller.
-    fn is_cast_input(&self, node: &Node) -> bool {
+    fn is_cast_input(&self, node: &OpNode) -> bool {
         let mut below = &self.graph.nodes[node.inputs[0]];
         while let Op::View(_) = below.op {
             below = &self.graph.nodes[below.inputs[0]];
@@ -455,7 +455,7 @@ impl Use {
 }
 
 /// For each node that nothing but scalars and element numbers feeds, how many nodes the tree below it has, if few; 0 for all others.
-fn generators(graph: &Graph) -> Vec<u32> {
+fn generators(graph: &OpGraph) -> Vec<u32> {
     let mut sizes: Vec<u32> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let size = match node.op {
@@ -471,9 +471,9 @@ fn generators(graph: &Graph) -> Vec<u32> {
 }
 
 /// For each node of a kind, how many of the kind come before it: the number of an input among the inputs, of a scalar among the scalars.
-pub(super) fn numbered(graph: &Graph, is_kind: impl Fn(&Op) -> bool) -> Vec<usize> {
+pub(super) fn numbered(graph: &OpGraph, is_kind: impl Fn(&Op) -> bool) -> Vec<usize> {
     let mut count = 0;
-    let number = |node: &Node| {
+    let number = |node: &OpNode| {
         let before = count;
         count += usize::from(is_kind(&node.op));
         before

@@ -1,7 +1,7 @@
 //! Keys of plans: graphs that have the same plan are equal, and nothing else is.
 
 use crate::Layout;
-use crate::graph::{Graph, NodeId, Op, TensorType, View};
+use crate::graph::{NodeId, Op, OpGraph, TensorType, View};
 use std::any::Any;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,16 +51,16 @@ impl PlanKey {
 }
 
 /// The key of a graph's plan.
-pub fn key(graph: &Graph) -> PlanKey {
+pub fn key(graph: &OpGraph) -> PlanKey {
     write(graph, true)
 }
 
 /// The key of all graphs that differ in lengths, strides and offsets only.
-pub fn structure(graph: &Graph) -> PlanKey {
+pub fn structure(graph: &OpGraph) -> PlanKey {
     write(graph, false)
 }
 
-fn write(graph: &Graph, with_lengths: bool) -> PlanKey {
+fn write(graph: &OpGraph, with_lengths: bool) -> PlanKey {
     let mut words = Vec::new();
     for node in &graph.nodes {
         write_node(&mut words, &node.op, &node.inputs, &node.ty, with_lengths);

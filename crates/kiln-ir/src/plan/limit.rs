@@ -3,7 +3,7 @@
 use super::Target;
 use super::fuse::Why;
 use super::lower::{Lowered, LoweredBody, LoweredCore};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{NodeId, OpGraph};
 use crate::kernel::Instruction;
 use crate::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ struct Needs {
 }
 
 /// The node to store first, if the kernel is beyond a limit of the target: the largest part of it that is within.
-pub(super) fn excess(graph: &Graph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, Why)>> {
+pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, Why)>> {
     let (inside, core_operands) = match &kernel.core {
         LoweredCore::Map => (None, 0),
         LoweredCore::Reduce { input, .. } => (Some(input), input.leaves.len()),

@@ -33,7 +33,7 @@ pub use key::{PlanKey, key, structure};
 pub use report::Explain;
 pub use target::Target;
 
-use crate::graph::{Graph, NodeId, TensorType};
+use crate::graph::{NodeId, OpGraph, TensorType};
 use crate::kernel::Kernel;
 use crate::{Layout, Result};
 use std::borrow::Cow;
@@ -109,7 +109,7 @@ impl Plan {
     ///
     /// # Errors
     /// `Unsupported` where one op alone needs more than the target has. `Internal` where a check of a debug build fails.
-    pub fn new(graph: &Graph, target: &Target) -> Result<Self> {
+    pub fn new(graph: &OpGraph, target: &Target) -> Result<Self> {
         if cfg!(debug_assertions) {
             graph.verify()?;
         }

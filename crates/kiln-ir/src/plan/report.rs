@@ -2,7 +2,7 @@
 
 use super::{Plan, Step};
 use crate::Layout;
-use crate::graph::{Graph, NodeId, Op, Reduce, TensorType};
+use crate::graph::{NodeId, Op, OpGraph, Reduce, TensorType};
 use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use std::borrow::Cow;
 use std::fmt;
@@ -135,7 +135,7 @@ pub(super) fn kernel_name(core: &Core, program: &Program) -> String {
 }
 
 /// Bytes that would move if every op were a kernel of its own and views were free.
-pub(super) fn unfused_bytes(graph: &Graph, live: &[bool]) -> u64 {
+pub(super) fn unfused_bytes(graph: &OpGraph, live: &[bool]) -> u64 {
     let is_op = |node: NodeId| {
         live[node] && !matches!(graph.nodes[node].op, Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_))
     };
@@ -147,7 +147,7 @@ pub(super) fn unfused_bytes(graph: &Graph, live: &[bool]) -> u64 {
 }
 
 /// Bytes that are read of an input: of a view no more than there are below it.
-fn unfused_read(graph: &Graph, input: NodeId) -> u64 {
+fn unfused_read(graph: &OpGraph, input: NodeId) -> u64 {
     let mut node = &graph.nodes[input];
     let mut bytes = node.ty.bytes();
     while let Op::View(_) = node.op {

@@ -1,6 +1,6 @@
 //! Reductions of many elements to few results become two: a device with thousands of threads would leave all but a few idle.
 
-use crate::graph::{Axes, Graph, Node, NodeId, Op, Reduce, TensorType, View};
+use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, Reduce, TensorType, View};
 use crate::{DType, Shape};
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ const MANY_RESULTS: usize = 1024;
 /// The graph with every reduction of more than `limit` elements to each of few results split, and what to say about it.
 ///
 /// The first reduced axis is cut into parts: a view for every layout, whatever is fused below it. Each part is reduced, then the parts are.
-pub(super) fn split(graph: &Graph, limit: usize) -> (Cow<'_, Graph>, Vec<String>) {
+pub(super) fn split(graph: &OpGraph, limit: usize) -> (Cow<'_, OpGraph>, Vec<String>) {
     if !graph.nodes.iter().any(|node| parts(graph, node, limit).is_some()) {
         return (Cow::Borrowed(graph), Vec::new());
     }
-    let mut splitter = Splitter { graph: Graph::default(), limit, notes: Vec::new() };
+    let mut splitter = Splitter { graph: OpGraph::default(), limit, notes: Vec::new() };
     let mut new_ids: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let mut node = node.clone();
@@ -27,7 +27,7 @@ pub(super) fn split(graph: &Graph, limit: usize) -> (Cow<'_, Graph>, Vec<String>
 }
 
 /// The axis to cut and the number of parts, if the node is to be split: as many parts as each has elements, as nearly as the axis allows.
-fn parts(graph: &Graph, node: &Node, limit: usize) -> Option<(usize, usize)> {
+fn parts(graph: &OpGraph, node: &OpNode, limit: usize) -> Option<(usize, usize)> {
     let Op::Reduce(Reduce::Sum | Reduce::Mean | Reduce::Max | Reduce::Min, axes) = &node.op else { return None };
     let shape = &graph.nodes[node.inputs[0]].ty.shape;
     let results = node.ty.shape.elements();
@@ -44,14 +44,14 @@ fn parts(graph: &Graph, node: &Node, limit: usize) -> Option<(usize, usize)> {
 }
 
 struct Splitter {
-    graph: Graph,
+    graph: OpGraph,
     limit: usize,
     notes: Vec<String>,
 }
 
 impl Splitter {
     /// Adds a node, in as many reductions as it takes.
-    fn push(&mut self, node: Node) -> NodeId {
+    fn push(&mut self, node: OpNode) -> NodeId {
         let node = match (parts(&self.graph, &node, self.limit), &node.op) {
             (Some((axis, parts)), Op::Reduce(op, axes)) => self.reduce_parts(*op, axes, &node, axis, parts),
             _ => node,
@@ -61,7 +61,7 @@ impl Splitter {
     }
 
     /// Adds the reduction of each part, and gives what is left of the node: the reduction of the parts.
-    fn reduce_parts(&mut self, op: Reduce, axes: &[usize], node: &Node, axis: usize, parts: usize) -> Node {
+    fn reduce_parts(&mut self, op: Reduce, axes: &[usize], node: &OpNode, axis: usize, parts: usize) -> OpNode {
         let TensorType { shape, dtype } = self.graph.nodes[node.inputs[0]].ty.clone();
         let wide = dtype.class().dtype();
         let elements = shape.elements() / node.ty.shape.elements();
@@ -74,16 +74,16 @@ impl Splitter {
         let cut = self.view(node.inputs[0], Shape::from(lengths.clone()), dtype);
         in_parts.iter().for_each(|&reduced| lengths[reduced] = 1);
         let ty = TensorType { shape: Shape::from(lengths.clone()), dtype: wide };
-        let partial = self.push(Node { op: Op::Reduce(op, in_parts), inputs: [cut].as_slice().into(), ty });
+        let partial = self.push(OpNode { op: Op::Reduce(op, in_parts), inputs: [cut].as_slice().into(), ty });
         // The elements of each part are one now: without their axis the shape has the node's rank again.
         lengths.remove(axis + 1);
         let joined = self.view(partial, Shape::from(lengths), wide);
         let op = Op::Reduce(op, [axis].as_slice().into());
-        Node { op, inputs: [joined].as_slice().into(), ty: node.ty.clone() }
+        OpNode { op, inputs: [joined].as_slice().into(), ty: node.ty.clone() }
     }
 
     fn view(&mut self, input: NodeId, shape: Shape, dtype: DType) -> NodeId {
         let (op, ty) = (Op::View(View::Reshape), TensorType { shape, dtype });
-        self.push(Node { op, inputs: [input].as_slice().into(), ty })
+        self.push(OpNode { op, inputs: [input].as_slice().into(), ty })
     }
 }

@@ -5,12 +5,12 @@ use super::lower::{Leaf, Lowered, LoweredCore};
 use super::report::kernel_name;
 use super::space::simplify;
 use super::{Place, Plan, PlanOutput, Source, Step, Target, Value};
-use crate::graph::{Graph, NodeId, Op, TensorType};
+use crate::graph::{NodeId, Op, OpGraph, TensorType};
 use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use crate::{Layout, Shape};
 
 /// The plan, with every value in a place of its own or in no slot yet.
-pub(super) fn build(graph: &Graph, target: &Target, fused: Fused) -> Plan {
+pub(super) fn build(graph: &OpGraph, target: &Target, fused: Fused) -> Plan {
     let mut builder = Builder {
         graph,
         target,
@@ -51,7 +51,7 @@ pub(super) fn build(graph: &Graph, target: &Target, fused: Fused) -> Plan {
 }
 
 struct Builder<'a> {
-    graph: &'a Graph,
+    graph: &'a OpGraph,
     target: &'a Target,
     inputs: Vec<usize>,
     value_of: Vec<usize>,
@@ -143,7 +143,7 @@ impl Builder<'_> {
             }
             Why::SecondCore => "the kernel that uses it reduces or runs another one".to_owned(),
             Why::Reordered => "what is behind it takes its elements in another order or number".to_owned(),
-            Why::NoEpilogue => "it applies nothing to its results".to_owned(),
+            Why::NoEpilogue => "its kernel fuses no epilogue".to_owned(),
             Why::Reshape => "strides cannot say its reshape".to_owned(),
             Why::Broadcast => "a broadcast would compute it again for each copy".to_owned(),
             Why::Iota => "a view takes its elements in another order or number".to_owned(),

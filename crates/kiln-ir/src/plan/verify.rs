@@ -1,7 +1,7 @@
 //! Checks of graphs and plans, in debug builds and tests: what a pass may rely on, and what it must leave behind.
 
 use super::{Place, Plan, Source, Step};
-use crate::graph::{Graph, Node, Op, Reduce, TensorType, View};
+use crate::graph::{Op, OpGraph, OpNode, Reduce, TensorType, View};
 use crate::kernel::{Body, Core, Instruction, Operand};
 use crate::op::{ElementOp, Signature};
 use crate::{Class, DType, Error, ErrorKind, Result, Shape};
@@ -15,7 +15,7 @@ macro_rules! check {
     };
 }
 
-impl Graph {
+impl OpGraph {
     /// Checks that inputs come before their users and that every node has the shape and dtype that its op gives.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Graph {
     }
 }
 
-fn verify_node(node: &Node, inputs: &[&TensorType]) -> Result<()> {
+fn verify_node(node: &OpNode, inputs: &[&TensorType]) -> Result<()> {
     let ty = &node.ty;
     let arity = match &node.op {
         Op::Input(_) | Op::Scalar | Op::Iota => 0,
@@ -117,7 +117,7 @@ impl Plan {
     ///
     /// # Errors
     /// `Internal`, with the number of the step.
-    pub fn verify(&self, graph: &Graph) -> Result<()> {
+    pub fn verify(&self, graph: &OpGraph) -> Result<()> {
         let inputs: Vec<_> = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_))).collect();
         let mut holds: Vec<Option<usize>> = vec![None; self.slots.len()];
         let mut is_written: Vec<bool> = self.values.iter().map(|value| value.ty.bytes() == 0).collect();
@@ -160,7 +160,7 @@ impl Plan {
         Ok(())
     }
 
-    fn verify_reach(&self, source: Source, operand: &Operand, inputs: &[&Node]) -> Result<()> {
+    fn verify_reach(&self, source: Source, operand: &Operand, inputs: &[&OpNode]) -> Result<()> {
         let (reach, dtype) = match source {
             Source::Input(input) => match &inputs[input].op {
                 Op::Input(layout) => (layout.reach(), inputs[input].ty.dtype),
@@ -175,7 +175,7 @@ impl Plan {
         Ok(())
     }
 
-    fn verify_step(&self, step: &Step, inputs: &[&Node]) -> Result<()> {
+    fn verify_step(&self, step: &Step, inputs: &[&OpNode]) -> Result<()> {
         let kernel = &step.kernel;
         let output = &kernel.output;
         check!(self.values[step.writes].ty == *output, "expected the type of the value that is written");

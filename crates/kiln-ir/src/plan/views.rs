@@ -1,6 +1,6 @@
 //! Paths of views: how an element of a kernel's space is found in a node that is computed inside the kernel.
 
-use crate::graph::{Graph, Node, NodeId, Op, View};
+use crate::graph::{NodeId, Op, OpGraph, OpNode, View};
 use crate::{Layout, Shape};
 use std::collections::HashMap;
 
@@ -54,8 +54,8 @@ impl Paths {
     }
 
     /// The input of a view and the path to it, from the path to the view; `None` of a node that is none.
-    pub(super) fn enter(&mut self, graph: &Graph, node: NodeId, outer: Path) -> Option<(NodeId, Path)> {
-        let Node { op: Op::View(view), inputs, ty } = &graph.nodes[node] else { return None };
+    pub(super) fn enter(&mut self, graph: &OpGraph, node: NodeId, outer: Path) -> Option<(NodeId, Path)> {
+        let OpNode { op: Op::View(view), inputs, ty } = &graph.nodes[node] else { return None };
         Some((inputs[0], self.through(outer, view, &ty.shape, &graph.nodes[inputs[0]].ty.shape)))
     }
 

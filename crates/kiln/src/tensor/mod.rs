@@ -37,11 +37,11 @@ pub use autograd::{
 pub use check::Axis;
 pub use element::Operand;
 pub use linear::Activation;
-pub use run::{Explanation as TensorExplanation, VerifyReport};
+pub use run::{TensorExplanation, VerifyReport};
 pub use wgsl_op::WgslOp;
 
 use crate::{DType, Device, Result, Shape};
-use node::Node;
+use node::TensorNode;
 use std::sync::Arc;
 
 /// A tensor: elements of one dtype along any number of axes, on one device.
@@ -62,7 +62,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Tensor(Arc<Node>);
+pub struct Tensor(Arc<TensorNode>);
 
 /// Whether the elements of a tensor are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 const MAX_PENDING: usize = 512;
 
 /// A node of the graph that tensors are.
-pub(super) struct Node {
+pub(super) struct TensorNode {
     pub(super) kind: Arc<Kind>,
     /// An upper bound of the nodes that have to run for this one, itself included.
     pending: AtomicU32,
@@ -62,7 +62,7 @@ pub(super) struct Storage {
     pub(super) submission: u64,
 }
 
-impl Node {
+impl TensorNode {
     /// How the elements are computed. Where that is not known any more, they are stored.
     pub(super) fn planned(&self) -> Option<Arc<Planned>> {
         if self.storage().is_some() { None } else { self.planned.lock().clone() }
@@ -113,16 +113,16 @@ impl Node {
 }
 
 impl Tensor {
-    fn node(kind: Arc<Kind>, pending: usize, planned: Option<Arc<Planned>>) -> Node {
+    fn node(kind: Arc<Kind>, pending: usize, planned: Option<Arc<Planned>>) -> TensorNode {
         let (planned, pending) = (Mutex::new(planned), AtomicU32::new(pending as u32));
         let (number, was_inlined) = (AtomicU32::new(0), AtomicBool::new(false));
-        Node { kind, pending, number, was_inlined, planned, storage: OnceLock::new(), record: None }
+        TensorNode { kind, pending, number, was_inlined, planned, storage: OnceLock::new(), record: None }
     }
 
     /// A tensor in memory.
     pub(super) fn ready(ty: TensorType, device: &Device, storage: Storage) -> Self {
         let kind = Arc::new(Kind { ty, device: device.clone() });
-        Self(Arc::new(Node { storage: storage.into(), ..Self::node(kind, 0, None) }))
+        Self(Arc::new(TensorNode { storage: storage.into(), ..Self::node(kind, 0, None) }))
     }
 
     /// A tensor that an op without inputs gives.
@@ -147,7 +147,7 @@ impl Tensor {
         inputs.iter().for_each(|&input| kept.push(input.clone()));
         let planned = Arc::new(Planned { op, inputs: kept, scalar: 0 });
         let record = Record::of(&planned, &kind.ty);
-        let tensor = Self(Arc::new(Node { record, ..Self::node(kind, pending, Some(planned)) }));
+        let tensor = Self(Arc::new(TensorNode { record, ..Self::node(kind, pending, Some(planned)) }));
         if pending >= MAX_PENDING {
             // Nodes that several others use were counted several times.
             let pending = super::run::eval_from(&tensor, MAX_PENDING)?;
@@ -179,13 +179,13 @@ impl Tensor {
     pub(super) fn with_record(&self, record: Option<Box<Record>>) -> Self {
         let kind = Arc::clone(&self.0.kind);
         let node = if let Some(storage) = self.0.storage() {
-            Node { storage: storage.clone().into(), ..Self::node(kind, 0, None) }
+            TensorNode { storage: storage.clone().into(), ..Self::node(kind, 0, None) }
         } else {
             let inputs = [self.clone()].into_iter().collect();
             let planned = Planned { op: Op::View(View::Reshape), inputs, scalar: 0 };
             Self::node(kind, 1 + self.0.pending(), Some(Arc::new(planned)))
         };
-        Self(Arc::new(Node { record, ..node }))
+        Self(Arc::new(TensorNode { record, ..node }))
     }
 
     /// Another node with the same elements, which gradients pass through.

@@ -1,6 +1,6 @@
 //! Graphs for tests, and kernels that only exist here.
 
-use crate::graph::{Axes, Graph, Node, NodeId, Op, Reduce, TensorType, View};
+use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, Reduce, TensorType, View};
 use crate::op::{ElementOp, Signature};
 use crate::wgsl::{WgslCall, WgslKernel};
 use crate::{DType, Error, ErrorKind, KernelOp, Layout, Result, Shape};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 /// A graph that grows node by node.
 #[derive(Default)]
-pub(super) struct Build(pub(super) Graph);
+pub(super) struct Build(pub(super) OpGraph);
 
 impl Build {
     pub(super) fn push(&mut self, op: Op, inputs: &[NodeId], shape: impl Into<Shape>, dtype: DType) -> NodeId {
         let ty = TensorType { shape: shape.into(), dtype };
-        self.0.nodes.push(Node { op, inputs: inputs.into(), ty });
+        self.0.nodes.push(OpNode { op, inputs: inputs.into(), ty });
         self.0.nodes.len() - 1
     }
 
@@ -103,7 +103,7 @@ impl Build {
         self.push(Op::Kernel(Arc::new(op)), inputs, ty.shape, ty.dtype)
     }
 
-    pub(super) fn outputs(mut self, outputs: &[NodeId]) -> Graph {
+    pub(super) fn outputs(mut self, outputs: &[NodeId]) -> OpGraph {
         self.0.outputs = outputs.to_vec();
         self.0
     }

@@ -1,12 +1,12 @@
 //! Golden files: what graphs become, kernel by kernel.
 
 use super::build::{Build, Matmul, Roll};
-use crate::graph::{Graph, Reduce};
+use crate::graph::{OpGraph, Reduce};
 use crate::op::{ADD, DIV, EXP, MAXIMUM, MUL, RELU, SQRT, SUB};
 use crate::plan::{Plan, Target};
 use crate::{DType, Layout, Shape};
 
-fn explain(graph: &Graph, target: &Target) -> String {
+fn explain(graph: &OpGraph, target: &Target) -> String {
     Plan::new(graph, target).unwrap().explain().to_string()
 }
 

@@ -3,7 +3,7 @@
 //! Both share what a single op does to numbers, and nothing about where numbers are. Numbers are rounded only by casts, so that fused and
 //! unfused results are equal to the last bit. Integers are checked to be in range wherever they are stored.
 
-use crate::graph::{Graph, Node, Op, Reduce, View};
+use crate::graph::{Op, OpGraph, OpNode, Reduce, View};
 use crate::kernel::{Body, Core, Instruction, Operand};
 use crate::op::{ElementOp, Signature};
 use crate::plan::{Place, Plan, Source};
@@ -17,7 +17,7 @@ pub(super) struct Data {
 }
 
 /// The elements of each output of a graph.
-pub(super) fn run_graph(graph: &Graph, data: &Data) -> Vec<Vec<f64>> {
+pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
     let (mut inputs, mut scalars) = (data.inputs.iter(), data.scalars.iter());
     let mut values: Vec<Vec<f64>> = Vec::new();
     for node in &graph.nodes {
@@ -65,7 +65,7 @@ pub(super) fn run_graph(graph: &Graph, data: &Data) -> Vec<Vec<f64>> {
 }
 
 /// The element of a view's input that one of the view is.
-fn view_source(view: &View, input: &Node, shape: &Shape, index: &[usize]) -> usize {
+fn view_source(view: &View, input: &OpNode, shape: &Shape, index: &[usize]) -> usize {
     let from = &input.ty.shape;
     let mut source = vec![0; from.rank()];
     match view {

@@ -2,12 +2,12 @@
 
 use super::build::Build;
 use super::random::{Random, graph};
-use crate::graph::{Graph, Reduce};
+use crate::graph::{OpGraph, Reduce};
 use crate::op::{ADD, EXP, RELU};
 use crate::plan::{key, structure};
 use crate::{DType, Layout, Shape};
 
-fn rows(op: &'static crate::op::ElementOp, layout: Layout, dtype: DType, axis: usize, start: usize) -> Graph {
+fn rows(op: &'static crate::op::ElementOp, layout: Layout, dtype: DType, axis: usize, start: usize) -> OpGraph {
     let mut build = Build::default();
     let x = build.laid_out(layout, dtype);
     let (scalar, length) = (build.scalar_like(x), build.shape(x)[0]);
@@ -48,7 +48,7 @@ fn keys_differ_where_plans_do() {
 /// Keys of random graphs are equal exactly where the graphs print the same.
 #[test]
 fn keys_of_random_graphs_are_exact() {
-    let graphs: Vec<Graph> = (0..400).map(|seed| graph(&mut Random(seed % 350))).collect();
+    let graphs: Vec<OpGraph> = (0..400).map(|seed| graph(&mut Random(seed % 350))).collect();
     let (keys, texts): (Vec<_>, Vec<_>) = graphs.iter().map(|graph| (key(graph), format!("{graph:?}"))).unzip();
     for a in 0..graphs.len() {
         for b in 0..a {

@@ -2,7 +2,7 @@
 
 use super::build::{Build, Matmul, Roll};
 use super::interpret::{Data, run_graph, run_plan};
-use crate::graph::{Graph, NodeId, Op, Reduce, View};
+use crate::graph::{NodeId, Op, OpGraph, Reduce, View};
 use crate::op::{self, ElementOp, Signature};
 use crate::plan::{Place, Plan, Source, Target};
 use crate::{Class, DType, Layout, Shape};
@@ -225,7 +225,7 @@ fn hand_kernel(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
 }
 
 /// A graph of up to 30 ops.
-pub(super) fn graph(random: &mut Random) -> Graph {
+pub(super) fn graph(random: &mut Random) -> OpGraph {
     let mut build = Build::default();
     let first = shape(random);
     let first_dtype = dtype(random);
@@ -259,7 +259,7 @@ pub(super) fn graph(random: &mut Random) -> Graph {
     build.outputs(&outputs)
 }
 
-pub(super) fn data(graph: &Graph, random: &mut Random) -> Data {
+pub(super) fn data(graph: &OpGraph, random: &mut Random) -> Data {
     let number = |random: &mut Random, dtype: DType| match dtype.class() {
         Class::Float => random.below(33) as f64 / 4.0 - 4.0,
         Class::Int => random.below(2000) as f64 - 1000.0,

@@ -2,13 +2,13 @@
 
 use super::build::{Build, Matmul};
 use super::interpret::{Data, run_graph, run_plan};
-use crate::graph::{Graph, Op, Reduce};
+use crate::graph::{Op, OpGraph, Reduce};
 use crate::kernel::{Core, Instruction};
 use crate::op::{ADD, EXP, MUL, RELU};
 use crate::plan::{Place, Plan, Source, Target};
 use crate::{DType, ErrorKind, Layout, Shape};
 
-fn plan(graph: &Graph) -> Plan {
+fn plan(graph: &OpGraph) -> Plan {
     Plan::new(graph, &Target::CPU).unwrap()
 }
 
@@ -198,7 +198,7 @@ fn wrong_graphs_are_found() {
         build.outputs(&[sum])
     };
     good().verify().unwrap();
-    let wrong: [Wrong<'_, Graph>; 8] = [
+    let wrong: [Wrong<'_, OpGraph>; 8] = [
         (&|graph| graph.nodes[1].inputs[0] = 1, "node 1: expected inputs before it"),
         (&|graph| graph.nodes[1].inputs.push(0), "node 1: expected 1 inputs, found 2"),
         (&|graph| graph.nodes[1].ty.shape = Shape::from((3, 2)), "node 1: `exp` expected shapes (3, 2)"),

@@ -6,7 +6,7 @@ use super::record::Source;
 use crate::Result;
 use crate::tensor::Tensor;
 use crate::tensor::check::{Name, invalid, mismatch, names};
-use crate::tensor::node::Node;
+use crate::tensor::node::TensorNode;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -112,9 +112,9 @@ impl Tensor {
             return Err(invalid(message));
         }
         let BackwardOptions { gradient, keeps_graph, creates_graph } = options;
-        let graph = Graph::of(self, Vec::new())?;
+        let tape = Tape::of(self, Vec::new())?;
         let seed = seed(self, gradient)?;
-        let found = mode::tracking(creates_graph, || graph.gradients(seed))?;
+        let found = mode::tracking(creates_graph, || tape.gradients(seed))?;
         mode::tracking(creates_graph, || {
             let add = |(leaf, gradient): (Self, Self)| match &leaf.0.record {
                 Some(record) => record.add_gradient(gradient),
@@ -123,7 +123,7 @@ impl Tensor {
             found.into_iter().try_for_each(add)
         })?;
         if !keeps_graph {
-            graph.release();
+            tape.release();
         }
         Ok(())
     }
@@ -153,10 +153,10 @@ pub(super) fn seed(root: &Tensor, given: Option<Tensor>) -> Result<Tensor> {
 }
 
 /// Everything tracked that a tensor was computed from.
-pub(super) struct Graph {
+pub(super) struct Tape {
     /// Inputs first; the tensor itself is the last one.
     nodes: Vec<Tracked>,
-    numbers: HashMap<*const Node, usize>,
+    numbers: HashMap<*const TensorNode, usize>,
     /// Where gradients end beside leaves.
     ends: Vec<Tensor>,
 }
@@ -168,20 +168,20 @@ struct Tracked {
     is_end: bool,
 }
 
-impl Graph {
+impl Tape {
     /// The records from `root` back to leaves and to `ends`.
     pub(super) fn of(root: &Tensor, ends: Vec<Tensor>) -> Result<Self> {
-        let mut graph = Self { nodes: Vec::new(), numbers: HashMap::new(), ends };
+        let mut tape = Self { nodes: Vec::new(), numbers: HashMap::new(), ends };
         // A stack of its own: records may reach back further than the thread's stack is deep.
         let mut stack = vec![(root.clone(), false)];
         while let Some((tensor, has_inputs)) = stack.pop() {
             let key = Arc::as_ptr(&tensor.0);
-            let Some(record) = tensor.0.record.as_ref().filter(|_| !graph.numbers.contains_key(&key)) else { continue };
+            let Some(record) = tensor.0.record.as_ref().filter(|_| !tape.numbers.contains_key(&key)) else { continue };
             let source = record.source();
-            let is_end = matches!(source, Source::Leaf) || graph.ends.iter().any(|end| end.is_same(&tensor));
+            let is_end = matches!(source, Source::Leaf) || tape.ends.iter().any(|end| end.is_same(&tensor));
             if has_inputs || is_end {
-                graph.numbers.insert(key, graph.nodes.len());
-                graph.nodes.push(Tracked { tensor, source, is_end });
+                tape.numbers.insert(key, tape.nodes.len());
+                tape.nodes.push(Tracked { tensor, source, is_end });
                 continue;
             }
             if matches!(source, Source::Released) {
@@ -194,7 +194,7 @@ impl Graph {
             stack.push((tensor.clone(), true));
             stack.extend(source.inputs().iter().map(|input| (input.clone(), false)));
         }
-        Ok(graph)
+        Ok(tape)
     }
 
     /// Whether gradients end at leaves that were not asked for.
@@ -210,7 +210,7 @@ impl Graph {
         if let Some(last) = gradients.last_mut() {
             *last = Some(seed);
         }
-        // Ends that functions reach which are called again need not be ends of this graph.
+        // Ends that functions reach which are called again need not be ends of this tape.
         let mut found: Vec<(Tensor, Tensor)> = Vec::new();
         for (number, node) in self.nodes.iter().enumerate().rev() {
             let Some(gradient) = gradients[number].take() else { continue };

@@ -1,6 +1,6 @@
 //! Gradients compared with differences.
 
-use super::backward::Graph;
+use super::backward::Tape;
 use super::mode;
 use crate::tensor::Tensor;
 use crate::tensor::check::{Name, invalid, unsupported};
@@ -195,7 +195,7 @@ pub fn check_gradients(
     let weights = weights(result.elements());
     let seed = Tensor::from_slice(&weights, result.shape(), result.device())?;
     // Not `backward`: what the function uses beside its inputs keeps the gradients that it has.
-    let graph = Graph::of(&result, leaves.clone())?;
+    let graph = Tape::of(&result, leaves.clone())?;
     let found = mode::tracking(false, || graph.gradients(seed))?;
     let differences = Differences { function, inputs, weights, step: options.step };
     let report = |(number, leaf): (usize, &Tensor)| {

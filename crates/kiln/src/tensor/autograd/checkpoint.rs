@@ -1,6 +1,6 @@
 //! Functions that are called again instead of keeping what they computed.
 
-use super::backward::Graph;
+use super::backward::Tape;
 use super::mode;
 use super::record::{Record, Source};
 use crate::Result;
@@ -78,8 +78,8 @@ impl Function {
         };
         let inputs: Vec<Tensor> = mode::tracking(true, || self.inputs.iter().map(again).collect());
         let result = mode::again(|| (self.call)(&inputs))?;
-        let graph = Graph::of(&result, [&inputs, ends].concat())?;
-        let mut found = graph.gradients(gradient)?;
+        let tape = Tape::of(&result, [&inputs, ends].concat())?;
+        let mut found = tape.gradients(gradient)?;
         let is_input = |tensor: &Tensor| inputs.iter().position(|input| input.is_same(tensor));
         let others = found.extract_if(.., |(tensor, _)| is_input(tensor).is_none()).collect();
         let back = |(tensor, gradient): (Tensor, Tensor)| {

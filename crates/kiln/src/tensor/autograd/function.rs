@@ -1,6 +1,6 @@
 //! Gradients of functions.
 
-use super::backward::{Graph, seed};
+use super::backward::{Tape, seed};
 use super::mode;
 use crate::Result;
 use crate::tensor::Tensor;
@@ -57,11 +57,11 @@ pub fn value_and_grad(
     };
     let inputs = parameters.iter().map(own).collect::<Result<Vec<_>>>()?;
     let value = mode::tracking(true, || function(&inputs))?;
-    let graph = Graph::of(&value, inputs.clone())?;
+    let tape = Tape::of(&value, inputs.clone())?;
     let is_nested =
-        mode::is_tracking() && (parameters.iter().any(|parameter| parameter.is_tracked()) || graph.has_other_ends());
+        mode::is_tracking() && (parameters.iter().any(|parameter| parameter.is_tracked()) || tape.has_other_ends());
     let seed = seed(&value, None)?;
-    let found = mode::tracking(is_nested, || graph.gradients(seed))?;
+    let found = mode::tracking(is_nested, || tape.gradients(seed))?;
     let gradient = |input: &Tensor| {
         let found = found.iter().find(|(end, _)| end.is_same(input));
         found.map_or_else(|| input.detach().like(0.0), |(_, gradient)| Ok(gradient.clone()))

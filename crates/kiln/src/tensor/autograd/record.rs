@@ -4,7 +4,7 @@ use super::checkpoint::Function;
 use super::mode;
 use crate::Result;
 use crate::tensor::Tensor;
-use crate::tensor::node::{Node, Planned};
+use crate::tensor::node::{Planned, TensorNode};
 use kiln_ir::graph::TensorType;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn drop_all(source: Source) {
         };
         for Tensor(node) in inputs {
             // The last handle: what its record has goes on the list, and then the node goes.
-            if let Some(Node { record: Some(mut record), planned, .. }) = Arc::into_inner(node) {
+            if let Some(TensorNode { record: Some(mut record), planned, .. }) = Arc::into_inner(node) {
                 rest.push(std::mem::replace(record.source.get_mut(), Source::Released));
                 rest.extend(planned.into_inner().map(Source::Op));
             }

@@ -4,7 +4,7 @@ use crate::Tensor;
 use crate::tensor::node::{Planned, Storage};
 use kiln_device::Buffer;
 use kiln_ir::Layout;
-use kiln_ir::graph::{Graph, Node, NodeId, Op};
+use kiln_ir::graph::{NodeId, Op, OpGraph, OpNode};
 use kiln_ir::plan::PlanKey;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -197,17 +197,17 @@ impl Collected {
     }
 
     /// The graph of the nodes.
-    pub(super) fn graph(&self) -> Graph {
+    pub(super) fn graph(&self) -> OpGraph {
         let (mut edges, mut inputs) = (self.edges.iter().copied(), self.inputs.iter());
         let node = |Visited { tensor, planned, .. }: &Visited| {
             let (op, arity) = match planned {
                 Some(planned) => (planned.op.clone(), planned.inputs.len()),
                 None => (Op::Input(self.layout(inputs.next().expect("each node without an op is an input"))), 0),
             };
-            Node { op, inputs: edges.by_ref().take(arity).collect(), ty: tensor.0.kind.ty.clone() }
+            OpNode { op, inputs: edges.by_ref().take(arity).collect(), ty: tensor.0.kind.ty.clone() }
         };
         let nodes = self.nodes.iter().map(node).collect();
-        Graph { nodes, outputs: self.outputs.clone(), held: self.held.clone() }
+        OpGraph { nodes, outputs: self.outputs.clone(), held: self.held.clone() }
     }
 
     /// How the elements of an input lie in its memory.

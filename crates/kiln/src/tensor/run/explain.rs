@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 /// What runs for a tensor: the kernels, what fused into each, what did not and why, bytes moved. Its text is for people.
 #[derive(Clone)]
-pub struct Explanation {
+pub struct TensorExplanation {
     cached: Option<Arc<CachedPlan>>,
     was_planned: bool,
     variant: usize,
     device: String,
 }
 
-impl Explanation {
+impl TensorExplanation {
     /// How many kernels run; none where the elements are there already.
     pub fn kernels(&self) -> usize {
         self.plan().map_or(0, |plan| plan.steps.len())
@@ -58,13 +58,16 @@ impl Explanation {
     }
 }
 
-impl fmt::Debug for Explanation {
+impl fmt::Debug for TensorExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Explanation").field("device", &self.device).field("plan", &self.plan()).finish_non_exhaustive()
+        f.debug_struct("TensorExplanation")
+            .field("device", &self.device)
+            .field("plan", &self.plan())
+            .finish_non_exhaustive()
     }
 }
 
-impl fmt::Display for Explanation {
+impl fmt::Display for TensorExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(plan) = self.plan() else { return write!(f, "nothing to compute: the elements are in memory") };
         let origin = if self.was_planned { "found in the plan cache" } else { "planned now" };
@@ -95,15 +98,15 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`eval`](Self::eval), but for what only happens when it runs.
-    pub fn explain(&self) -> Result<Explanation> {
+    pub fn explain(&self) -> Result<TensorExplanation> {
         let device = self.device();
         let id = device.info().id.clone();
         if self.0.storage().is_some() {
-            return Ok(Explanation { cached: None, was_planned: false, variant: 0, device: id });
+            return Ok(TensorExplanation { cached: None, was_planned: false, variant: 0, device: id });
         }
         let collected = device.tensors().collector.collect(&[self], usize::MAX);
         let was_planned = device.tensors().plans.contains(&collected.key);
         let cached = device.tensors().plans.get(device, &collected)?;
-        Ok(Explanation { variant: cached.variant, cached: Some(cached), was_planned, device: id })
+        Ok(TensorExplanation { variant: cached.variant, cached: Some(cached), was_planned, device: id })
     }
 }

@@ -8,7 +8,7 @@ mod stepwise;
 mod verify;
 
 pub(crate) use collect::Collector;
-pub use explain::Explanation;
+pub use explain::TensorExplanation;
 pub(crate) use plans::PlanCache;
 pub use verify::VerifyReport;
 

@@ -5,7 +5,7 @@ use super::packing::Packing;
 use crate::{Device, Error, ErrorKind, Result};
 use kiln_device::{CompiledPlan, Recorder};
 use kiln_ir::Layout;
-use kiln_ir::graph::{Graph, NodeId};
+use kiln_ir::graph::{NodeId, OpGraph};
 use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Value};
 use kiln_resource_cache::{Cache, CacheError, CacheMetrics, EvictionPolicy};
 use parking_lot::Mutex;
@@ -82,7 +82,7 @@ impl PlanCache {
 }
 
 impl PlanCache {
-    fn create(&self, device: &Device, graph: &Graph) -> Result<CachedPlan, Failure> {
+    fn create(&self, device: &Device, graph: &OpGraph) -> Result<CachedPlan, Failure> {
         let plan = Plan::new(graph, device.target()).map_err(Failure)?;
         let variant = {
             let mut structures = self.structures.lock();

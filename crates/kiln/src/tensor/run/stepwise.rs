@@ -5,22 +5,22 @@ use super::{CachedPlan, Run};
 use crate::tensor::check::{Name, invalid};
 use crate::tensor::node::Storage;
 use crate::{DType, Device, Result, Tensor};
-use kiln_ir::graph::{Graph, Node, Op, TensorType};
+use kiln_ir::graph::{Op, OpGraph, OpNode, TensorType};
 use kiln_ir::plan::Plan;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Computes one node of a graph on a device, of inputs that are there.
-pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: Option<u32>) -> Result<Tensor> {
-    let (mut graph, mut buffers) = (Graph::default(), Vec::new());
+pub(super) fn compute(device: &Device, node: &OpNode, inputs: &[&Tensor], scalar: Option<u32>) -> Result<Tensor> {
+    let (mut graph, mut buffers) = (OpGraph::default(), Vec::new());
     for input in inputs {
         input.eval()?;
         let storage = input.0.storage().ok_or_else(|| invalid(format!("expected elements, found {input:?}")))?;
         let op = Op::Input(Arc::clone(&storage.layout));
-        graph.nodes.push(Node { op, inputs: SmallVec::new(), ty: input.0.kind.ty.clone() });
+        graph.nodes.push(OpNode { op, inputs: SmallVec::new(), ty: input.0.kind.ty.clone() });
         buffers.push(&storage.buffer);
     }
-    graph.nodes.push(Node { inputs: (0..inputs.len()).collect(), ..node.clone() });
+    graph.nodes.push(OpNode { inputs: (0..inputs.len()).collect(), ..node.clone() });
     graph.outputs.push(inputs.len());
     let target = device.target().unfused();
     let plan = CachedPlan::new(device, Plan::new(&graph, &target)?)?;
@@ -33,7 +33,7 @@ pub(super) fn compute(device: &Device, node: &Node, inputs: &[&Tensor], scalar: 
 pub(super) fn compute_all(
     device: &Device,
     collected: &Collected,
-    graph: &Graph,
+    graph: &OpGraph,
     mut visit: impl FnMut(usize, &[&Tensor], &Tensor) -> Result<()>,
 ) -> Result<Vec<Tensor>> {
     let mut computed: Vec<Tensor> = Vec::with_capacity(graph.nodes.len());
@@ -94,7 +94,7 @@ fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
 pub(super) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     let dtype = tensor.dtype().class().dtype();
     let ty = TensorType { shape: tensor.shape().clone(), dtype };
-    let node = Node { op: Op::Cast, inputs: SmallVec::new(), ty };
+    let node = OpNode { op: Op::Cast, inputs: SmallVec::new(), ty };
     let plain = compute(tensor.device(), &node, &[tensor], None)?;
     let storage = plain.0.storage().ok_or_else(|| invalid(format!("expected elements, found {plain:?}")))?;
     let buffer = storage.buffer.slice(..tensor.elements() as u64 * 4)?;

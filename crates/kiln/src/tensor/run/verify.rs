@@ -5,7 +5,7 @@ use super::{CachedPlan, Run};
 use crate::tensor::check::Name;
 use crate::{CpuOptions, DType, Device, Error, ErrorKind, Result, SimdLevel, Tensor};
 use kiln_device::{Buffer, DeviceKind};
-use kiln_ir::graph::{Graph, Node, NodeId, Op, Reduce, TensorType};
+use kiln_ir::graph::{NodeId, Op, OpGraph, OpNode, Reduce, TensorType};
 use kiln_ir::plan::Plan;
 use smallvec::smallvec;
 use std::fmt;
@@ -87,7 +87,7 @@ impl Tensor {
         if let Some(node) = nodes.get(output).filter(|node| !matches!(node.op, Op::Input(_))) {
             let target = *device.target();
             let every: Vec<NodeId> = (0..nodes.len()).collect();
-            let plan = Plan::new(&Graph { held: every, ..graph.clone() }, &target)?;
+            let plan = Plan::new(&OpGraph { held: every, ..graph.clone() }, &target)?;
             let is_stored = |id: NodeId| id == output || plan.held.iter().any(|&(node, _)| node == id);
             let wide = Plan::new(&widened(&graph, is_stored), &target.unfused())?;
             report.kernels = plan.steps.len();
@@ -113,7 +113,7 @@ impl VerifyReport {
     #[expect(clippy::too_many_arguments, reason = "what is compared, and how both sides are called")]
     fn compare(
         &mut self,
-        node: &Node,
+        node: &OpNode,
         result: &Tensor,
         found: &[f64],
         expected: &[f64],
@@ -157,7 +157,7 @@ struct Bound {
 
 impl Bound {
     /// Twice the bound of the op: each side may be as far from the exact result.
-    fn of(node: &Node, inputs: &[&Tensor]) -> Result<Self> {
+    fn of(node: &OpNode, inputs: &[&Tensor]) -> Result<Self> {
         let dtype = node.ty.dtype;
         let stored = half_step(dtype);
         let largest = |tensor: &Tensor| -> Result<f64> {
@@ -205,23 +205,23 @@ fn half_step(dtype: DType) -> f64 {
 }
 
 /// The same graph with `F32` in the place of the dtypes of 16 bits, as kernels compute: rounded where something is cast or stored.
-fn widened(graph: &Graph, is_stored: impl Fn(NodeId) -> bool) -> Graph {
-    let (mut wide, mut ids): (Graph, Vec<NodeId>) = Default::default();
+fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
+    let (mut wide, mut ids): (OpGraph, Vec<NodeId>) = Default::default();
     let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
-    let push = |wide: &mut Graph, node: Node| {
+    let push = |wide: &mut OpGraph, node: OpNode| {
         wide.nodes.push(node);
         wide.nodes.len() - 1
     };
-    let cast = |wide: &mut Graph, input: NodeId, dtype: DType| {
+    let cast = |wide: &mut OpGraph, input: NodeId, dtype: DType| {
         let ty = TensorType { shape: wide.nodes[input].ty.shape.clone(), dtype };
-        push(wide, Node { op: Op::Cast, inputs: smallvec![input], ty })
+        push(wide, OpNode { op: Op::Cast, inputs: smallvec![input], ty })
     };
     for (id, node) in graph.nodes.iter().enumerate() {
         let dtype = node.ty.dtype;
         let keeps = matches!(node.op, Op::Input(_) | Op::Cast) || !is_half(dtype);
         let ty = TensorType { dtype: if keeps { dtype } else { DType::F32 }, shape: node.ty.shape.clone() };
         let inputs = node.inputs.iter().map(|&input| ids[input]).collect();
-        let mut own = push(&mut wide, Node { op: node.op.clone(), inputs, ty });
+        let mut own = push(&mut wide, OpNode { op: node.op.clone(), inputs, ty });
         if !keeps && is_stored(id) {
             own = cast(&mut wide, own, dtype);
         }
