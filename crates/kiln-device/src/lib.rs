@@ -55,7 +55,7 @@ pub use host::{cores, memory_bytes};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
 pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,
-    Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey,
+    Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey, KernelModule,
     KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Numbers,
     Optimisation, Origin, Outcome, Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar,
     Tail, Value,
