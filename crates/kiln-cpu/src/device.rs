@@ -3,7 +3,7 @@
 use crate::heap::Heap;
 use crate::kernel::Kernels;
 use crate::map::{Map, bytes_of, bytes_of_mut};
-use crate::native::Laps;
+use crate::native::KernelTimer;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
@@ -96,21 +96,21 @@ impl CpuDevice {
     }
 
     /// Ends a submission, well or not: the recorder learns which kernels ran, where it is on.
-    fn end(&self, result: Result<()>, laps: Option<Laps>) -> Result<u64> {
+    fn end(&self, result: Result<()>, timer: Option<KernelTimer>) -> Result<u64> {
         let number = self.number();
-        if let Some(laps) = laps {
-            self.recorder.record(number, laps.runs);
+        if let Some(timer) = timer {
+            self.recorder.record(number, timer.runs);
         }
         result.map(|()| number)
     }
 
     /// Where kernels are timed; `None` while nobody watches.
     #[inline]
-    fn laps(&self) -> Option<Laps> {
-        self.recorder.is_on().then(Laps::default)
+    fn timer(&self) -> Option<KernelTimer> {
+        self.recorder.is_on().then(KernelTimer::default)
     }
 
-    fn execute(&self, command: &Command, laps: Option<&mut Laps>) -> Result<()> {
+    fn execute(&self, command: &Command, timer: Option<&mut KernelTimer>) -> Result<()> {
         match command {
             Command::Copy { from, to, .. } => {
                 let (from, mut to) = kiln_device::access_pair(from, to);
@@ -120,8 +120,8 @@ impl CpuDevice {
                 let mut buffer = buffer.access_mut();
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
-            Command::Native(call) => self.run_native(&call.as_run(), laps),
-            Command::Dispatch(dispatch) => self.run_kernel(dispatch, laps),
+            Command::Native(call) => self.run_native(&call.as_run(), timer),
+            Command::Dispatch(dispatch) => self.run_kernel(dispatch, timer),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -130,12 +130,12 @@ impl CpuDevice {
     }
 
     /// Runs a program. A panic ends the device, on whatever thread: what it should have written is not there.
-    fn run_native(&self, call: &NativeRun<'_>, laps: Option<&mut Laps>) -> Result<()> {
+    fn run_native(&self, call: &NativeRun<'_>, timer: Option<&mut KernelTimer>) -> Result<()> {
         let Some(program) = call.work().downcast_ref::<NativeProgram>() else {
             let message = format!("CPU device expected a native program, found other work `{}`", call.name());
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        let run = || program.run(call, &self.threads, self.simd, laps);
+        let run = || program.run(call, &self.threads, self.simd, timer);
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -152,8 +152,8 @@ impl CpuDevice {
     }
 
     /// Runs a kernel. One that takes too long ends the device: what it should have written is not there.
-    fn run_kernel(&self, dispatch: &Dispatch, laps: Option<&mut Laps>) -> Result<()> {
-        let began = laps.is_some().then(Instant::now);
+    fn run_kernel(&self, dispatch: &Dispatch, timer: Option<&mut KernelTimer>) -> Result<()> {
+        let began = timer.is_some().then(Instant::now);
         let name = dispatch.kernel().name();
         let is_done = self.kernels.run(dispatch, &self.threads, self.kernel_time);
         let is_done = is_done.map_err(|error| error.context(format!("kernel `{name}`")))?;
@@ -163,8 +163,8 @@ impl CpuDevice {
                 format!("CPU device: kernel `{name}` expected to end within {limit:?}, found it still running");
             return Err(self.fault.get_or_init(|| Error::new(ErrorKind::DeviceLost, message)).clone());
         }
-        if let (Some(laps), Some(began)) = (laps, began) {
-            laps.add(name, dispatch.cost(), began);
+        if let (Some(timer), Some(began)) = (timer, began) {
+            timer.add(name, dispatch.cost(), began);
         }
         Ok(())
     }
@@ -200,16 +200,16 @@ impl DeviceApi for CpuDevice {
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
         self.check_fault()?;
-        let mut laps = self.laps();
-        let result = commands.iter().try_for_each(|command| self.execute(command, laps.as_mut()));
-        self.end(result, laps)
+        let mut timer = self.timer();
+        let result = commands.iter().try_for_each(|command| self.execute(command, timer.as_mut()));
+        self.end(result, timer)
     }
 
     fn run(&self, run: &NativeRun<'_>) -> Result<u64> {
         self.check_fault()?;
-        let mut laps = self.laps();
-        let result = self.run_native(run, laps.as_mut());
-        self.end(result, laps)
+        let mut timer = self.timer();
+        let result = self.run_native(run, timer.as_mut());
+        self.end(result, timer)
     }
 
     fn translate(&self, program: &KernelModule) -> Result<Artifact> {

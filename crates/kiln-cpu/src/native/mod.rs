@@ -9,7 +9,6 @@ mod body;
 mod columns;
 mod fold;
 mod lanes;
-mod laps;
 mod load;
 mod loops;
 mod machine;
@@ -17,9 +16,10 @@ mod output;
 mod reduce;
 mod step;
 mod tiles;
+mod timer;
 mod workers;
 
-pub(crate) use laps::Laps;
+pub(crate) use timer::KernelTimer;
 
 use crate::Threads;
 use crate::map::{bytes_of, bytes_of_mut};
@@ -27,11 +27,11 @@ use body::bug;
 use kiln_device::{Buffer, BufferUse, CommandList, NativeRun};
 use kiln_ir::plan::{Place, Plan, Source};
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
-use laps::Stretch;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use step::{PlanStep, Room};
+use timer::TimedSteps;
 use workers::Pieces;
 
 /// A plan that is ready to run on the CPU, as often as wanted, on any number of threads at once.
@@ -49,7 +49,7 @@ pub struct NativeProgram {
     inputs: usize,
     scalars: usize,
     /// The steps as they are timed, from the first time on that they are.
-    stretches: OnceLock<Vec<Stretch>>,
+    timed_steps: OnceLock<Vec<TimedSteps>>,
 }
 
 /// The memory of a run: slots, own values, inputs.
@@ -85,7 +85,7 @@ impl NativeProgram {
             rooms,
             inputs: 0,
             scalars: 0,
-            stretches: OnceLock::new(),
+            timed_steps: OnceLock::new(),
         };
         for step in &plan.steps {
             let find = |source: &Source| match *source {
@@ -155,7 +155,7 @@ impl NativeProgram {
         call: &NativeRun<'_>,
         threads: &Threads,
         level: SimdLevel,
-        laps: Option<&mut Laps>,
+        timer: Option<&mut KernelTimer>,
     ) -> Result<()> {
         if self.level > level {
             let message = format!("expected a program for {level} or less, found one for {}", self.level);
@@ -176,11 +176,11 @@ impl NativeProgram {
             // The level is one that the processor has, by the check in `new`.
             unsafe { step.run(&bases, call.words(), &pieces) }
         };
-        let Some(laps) = laps else { return self.steps.iter().try_for_each(run) };
-        laps.begin();
-        for stretch in self.stretches.get_or_init(|| laps::stretches(&self.plan)) {
-            self.steps[stretch.steps.clone()].iter().try_for_each(run)?;
-            laps.end(stretch);
+        let Some(timer) = timer else { return self.steps.iter().try_for_each(run) };
+        timer.begin();
+        for timed in self.timed_steps.get_or_init(|| timer::timed_steps(&self.plan)) {
+            self.steps[timed.steps.clone()].iter().try_for_each(run)?;
+            timer.end(timed);
         }
         Ok(())
     }
