@@ -6,7 +6,7 @@ mod lane;
 mod math;
 mod power;
 mod random;
-mod reference;
+pub mod reference;
 mod slope;
 mod table;
 #[cfg(test)]
