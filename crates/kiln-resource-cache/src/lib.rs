@@ -155,6 +155,7 @@ mod error;
 pub mod events;
 mod kernel;
 mod metrics;
+pub mod new_file;
 mod policy;
 mod registry;
 pub mod store;
