@@ -159,7 +159,8 @@ pub mod new_file;
 mod policy;
 mod registry;
 pub mod store;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 
 pub use advice::{Advice, AdviceKind};
 pub use cache::{Cache, CacheBuilder};
