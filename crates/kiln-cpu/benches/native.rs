@@ -1,6 +1,6 @@
 //! `cargo bench -p kiln-cpu --bench native`: plans on the CPU, fused and with a kernel for each op.
 //!
-//! Both arms take turns within each round; a time is a median with its quartiles, a ratio the median of the ratios within a
+//! Both arms run once in each round, in random order; a time is a median with its quartiles, a ratio the median of the ratios within a
 //! round. Both arms must give nearly the same numbers, and a difference stops the run.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
@@ -11,6 +11,7 @@ use kiln_ir::graph::{Graph, Node, Op, Reduce, TensorType};
 use kiln_ir::op::ElementOp;
 use kiln_ir::plan::{Place, Plan, Target};
 use kiln_ir::{DType, Layout, Shape, op};
+use kiln_testkit::arms::{self, Arm, Quartiles};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
@@ -102,22 +103,14 @@ fn compare(device: &Device, name: &str, rounds: usize, graph: &Graph) {
         captured.replay().unwrap();
         start.elapsed().as_secs_f64() * 1e6
     };
-    let mut times = [Vec::new(), Vec::new()];
-    for round in 0..rounds + 2 {
-        let arms = [(0, &fused), (1, &unfused)];
-        let order = if round % 2 == 0 { [arms[0], arms[1]] } else { [arms[1], arms[0]] };
-        for (arm, captured) in order {
-            times[arm].push(run(captured));
-        }
-    }
+    let mut arms = [Arm::new("fused", || run(&fused)), Arm::new("unfused", || run(&unfused))];
+    let results = arms::run(rounds, &mut arms);
     let dtype = graph.nodes[0].ty.dtype;
     for (a, b) in numbers(&a, dtype).iter().zip(numbers(&b, dtype)) {
         assert!((a - b).abs() <= 0.02 * (1.0 + b.abs()), "{name}: {a} and {b}");
     }
-    let ratios: Vec<f64> = times[0].iter().zip(&times[1]).skip(2).map(|(a, b)| b / a).collect();
-    let [low, median, high] = quartiles(&times[0][2..]);
-    let [_, unfused, _] = quartiles(&times[1][2..]);
-    let ratio = quartiles(&ratios)[1];
+    let Quartiles { low, median, high } = results.quartiles("fused");
+    let (unfused, ratio) = (results.quartiles("unfused").median, results.ratio("unfused", "fused").median);
     println!("  {name:<32} {median:>10.2} µs ({low:.2} to {high:.2}), unfused {unfused:>10.2} µs, {ratio:.2} times");
 }
 
@@ -138,10 +131,4 @@ fn numbers(buffer: &Buffer, dtype: DType) -> Vec<f32> {
         DType::F16 => bytes.chunks(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
         _ => bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
     }
-}
-
-fn quartiles(samples: &[f64]) -> [f64; 3] {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
 }
