@@ -44,7 +44,6 @@ mod null;
 pub mod observe;
 pub mod pool;
 mod rebinding;
-mod size;
 
 pub use buffer::{Buffer, PendingRead, TypedBuffer, access_pair};
 pub use capture::Captured;
@@ -57,8 +56,7 @@ pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,
     Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey, KernelModule,
     KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Numbers,
-    Optimisation, Origin, Outcome, Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar,
-    Tail, Value,
+    Optimisation, Origin, Outcome, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar, Tail, Value,
 };
 pub use kiln_resource_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
@@ -67,3 +65,5 @@ pub use null::{NullArguments, NullDevice, Record};
 pub use observe::{KernelCost, KernelRun, KernelStatistics, Profiling, Recorder};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;
+
+use kiln_ir::size;
