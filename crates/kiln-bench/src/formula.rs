@@ -4,6 +4,7 @@ use crate::Op;
 use crate::single::{Operand, spread_place};
 use kiln::DType;
 use kiln::op::Interval;
+use kiln::op::reference::softmax;
 
 /// What an op that is not elementwise computes where it is called with tensors alone: reductions over all axes, the rest along the last ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +80,11 @@ impl Formula {
             Self::ArgMin => first(x, |one, other| one < other),
             Self::Softmax | Self::LogSoftmax => {
                 let (row, at) = row(place);
-                let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let total: f64 = row.iter().map(|number| (number - largest).exp()).sum();
-                let log = row[at] - largest - total.ln();
-                if self == Self::Softmax { log.exp() } else { log }
+                softmax(row, self == Self::LogSoftmax)[at]
             }
             Self::LayerNorm => {
                 let (row, at) = row(place);
-                let mean = row.iter().sum::<f64>() / row.len() as f64;
-                (row[at] - mean) / root_mean_square(row.iter().map(|number| number - mean))
+                layer_norm(row, at)
             }
             Self::RmsNorm => {
                 let (row, at) = row(place);
@@ -103,6 +100,12 @@ impl Formula {
 fn first(numbers: &[f64], is_better: fn(f64, f64) -> bool) -> f64 {
     let better = |best: usize, place: usize| if is_better(numbers[place], numbers[best]) { place } else { best };
     (0..numbers.len()).fold(0, better) as f64
+}
+
+/// An element of a normalised row.
+pub(crate) fn layer_norm(row: &[f64], at: usize) -> f64 {
+    let mean = row.iter().sum::<f64>() / row.len() as f64;
+    (row[at] - mean) / root_mean_square(row.iter().map(|number| number - mean))
 }
 
 fn root_mean_square(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -138,9 +141,11 @@ fn attention(operands: &[Operand], place: usize) -> f64 {
         let products = (0..d).map(|at| q.numbers[query * d + at] * k.numbers[(head + key) * d + at]);
         products.sum::<f64>() / (d as f64).sqrt()
     };
-    let scores: Vec<f64> = (0..n).map(score).collect();
-    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-    let weighed = weights.iter().enumerate().map(|(key, weight)| weight * v.numbers[(head + key) * e + column]);
-    weighed.sum::<f64>() / weights.iter().sum::<f64>()
+    weighted_sum((0..n).map(score), |key| v.numbers[(head + key) * e + column])
+}
+
+/// The sum of values, weighted with the softmax of scores.
+pub(crate) fn weighted_sum(scores: impl Iterator<Item = f64>, value: impl Fn(usize) -> f64) -> f64 {
+    let weights = softmax(&scores.collect::<Vec<_>>(), false);
+    weights.iter().enumerate().map(|(key, weight)| weight * value(key)).sum()
 }

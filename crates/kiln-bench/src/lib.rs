@@ -49,7 +49,7 @@ pub use op::{Number, Op};
 pub use ours::Ours;
 pub use ready::Ready;
 pub use single::{Checked, Operand, Single};
-pub use time::{Arm, Compared, Effort, Timing, compare};
+pub use time::{Arm, Balanced, Compared, Effort, Timing, compare, quantile, runs_per_sample};
 pub use works::{Work, find, works};
 
 /// What can go wrong in an arm, which may be of any library.

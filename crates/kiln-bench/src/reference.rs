@@ -1,6 +1,8 @@
 //! What must come out: one element of an output at a time, in `f64` and plain loops.
 
 use crate::Op;
+use crate::formula::{layer_norm, weighted_sum};
+use kiln::op::reference::softmax;
 
 /// One element of an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,6 +16,10 @@ pub(crate) struct Expected {
 /// The element at this place of the output, computed from these inputs.
 pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
     let at = |input: usize, index: usize| f64::from(inputs[input][index]);
+    let row = |columns: usize| -> Vec<f64> {
+        let start = place / columns * columns;
+        (start..start + columns).map(|index| at(0, index)).collect()
+    };
     match *op {
         Op::Matmul { k, n, .. } => sum((0..k).map(|l| at(0, place / n * k + l) * at(1, l * n + place % n))),
         Op::LinearGelu { k, n, .. } => {
@@ -29,12 +35,10 @@ pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
         Op::Gelu { .. } => plain(gelu(at(0, place))),
         Op::Sum { len } => sum((0..len).map(|i| at(0, i))),
         Op::RowSums { columns, .. } => sum((0..columns).map(|j| at(0, place * columns + j))),
-        Op::Softmax { columns, .. } => {
-            let row = place / columns * columns;
-            let total: f64 = (0..columns).map(|j| at(0, row + j).exp()).sum();
-            plain(at(0, place).exp() / total)
+        Op::Softmax { columns, .. } => plain(softmax(&row(columns), false)[place % columns]),
+        Op::LayerNorm { columns, .. } => {
+            plain(layer_norm(&row(columns), place % columns) * at(1, place % columns) + at(2, place % columns))
         }
-        Op::LayerNorm { columns, .. } => layer_norm(&at, columns, place),
         Op::Attention { len, width, .. } => attention(&at, len, width, place),
         Op::TinyChain { steps, len, .. } => plain(steps as f64 * at(0, place % len)),
         Op::TinyIndependent { len, .. } => plain(at(0, place) + at(1, place % len)),
@@ -75,17 +79,7 @@ fn sum(terms: impl Iterator<Item = f64>) -> Expected {
 }
 
 fn gelu(x: f64) -> f64 {
-    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-    0.5 * x * (1.0 + inner.tanh())
-}
-
-fn layer_norm(at: &impl Fn(usize, usize) -> f64, columns: usize, place: usize) -> Expected {
-    let row = place / columns * columns;
-    let values = || (0..columns).map(|j| at(0, row + j));
-    let mean = values().sum::<f64>() / columns as f64;
-    let variance = values().map(|value| (value - mean) * (value - mean)).sum::<f64>() / columns as f64;
-    let normal = (at(0, place) - mean) / (variance + f64::from(Op::EPS)).sqrt();
-    plain(normal * at(1, place % columns) + at(2, place % columns))
+    (kiln::op::GELU.reference())(&[x])
 }
 
 fn attention(at: &impl Fn(usize, usize) -> f64, len: usize, width: usize, place: usize) -> Expected {
@@ -93,12 +87,9 @@ fn attention(at: &impl Fn(usize, usize) -> f64, len: usize, width: usize, place:
     let head = query / len * len;
     let score = |key: usize| {
         let products = (0..width).map(|d| at(0, query * width + d) * at(1, (head + key) * width + d));
-        (products.sum::<f64>() / (width as f64).sqrt()).exp()
+        products.sum::<f64>() / (width as f64).sqrt()
     };
-    let scores: Vec<f64> = (0..len).map(score).collect();
-    let total: f64 = scores.iter().sum();
-    let weighted = scores.iter().enumerate().map(|(key, score)| score * at(2, (head + key) * width + column));
-    plain(weighted.sum::<f64>() / total)
+    plain(weighted_sum((0..len).map(score), |key| at(2, (head + key) * width + column)))
 }
 
 fn mlp(at: &impl Fn(usize, usize) -> f64, width: usize, place: usize) -> Expected {

@@ -4,6 +4,7 @@ use crate::check::{Wrong, places};
 use crate::data::uniform_in;
 use crate::formula::Formula;
 use kiln::ir::plan::Plan;
+use kiln::op::reference::wrapped;
 use kiln::op::{ElementOp, Interval, Signature, Tolerance};
 use kiln::{DType, Device, Result, Tensor, bf16, f16};
 
@@ -148,19 +149,6 @@ fn as_element(number: f64, dtype: DType) -> f64 {
         DType::F32 => f64::from(number as f32),
         DType::I32 => wrapped(number.round(), dtype),
         DType::U32 | DType::U8 => wrapped(number.abs().round(), dtype),
-    }
-}
-
-/// An integer without its fraction, modulo the range of the dtype; 0 where there is none.
-fn wrapped(exact: f64, dtype: DType) -> f64 {
-    if !exact.is_finite() {
-        return 0.0;
-    }
-    let bits = exact.trunc() as i64;
-    match dtype {
-        DType::I32 => f64::from(bits as i32),
-        DType::U8 => f64::from(bits as u8),
-        _ => f64::from(bits as u32),
     }
 }
 

@@ -77,15 +77,15 @@ pub type Compared = Result<Timing, Fault>;
 pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
     let share = effort.budget / arms.len().max(1) as u32;
     let mut states: Vec<Result<Samples, Fault>> = arms.iter_mut().map(|arm| Samples::warmed_up(arm, effort)).collect();
-    let mut order = Order(effort.seed);
+    let mut order = Balanced::new(effort.seed);
     let mut places: Vec<usize> = (0..arms.len()).collect();
     for round in 0..effort.most_samples {
         places.retain(|&place| {
             let samples = states[place].as_ref();
             samples.is_ok_and(|samples| round < effort.least_samples || samples.spent < share)
         });
-        order.shuffle(&mut places);
-        for &place in &places {
+        for index in order.round(places.len()) {
+            let place = places[index];
             let Ok(samples) = &mut states[place] else { continue };
             if let Err(fault) = samples.take(&mut arms[place]) {
                 states[place] = Err(fault);
@@ -96,7 +96,9 @@ pub fn compare(arms: &mut [Arm<'_>], effort: &Effort) -> Vec<Compared> {
 }
 
 /// A run that takes longer passes over more than the caches hold, or computes for so long that what it finds there does not show.
-const LONG_RUN: Duration = Duration::from_millis(50);
+const LONG_RUN_S: f64 = 0.05;
+/// The most runs of a sample, for a clock that stands still.
+const MAX_RUNS: usize = 1 << 20;
 
 struct Samples {
     runs: usize,
@@ -111,20 +113,8 @@ impl Samples {
     /// Runs the arm until it is warm, and finds how often a sample repeats it.
     fn warmed_up(arm: &mut Arm<'_>, effort: &Effort) -> Result<Self, Fault> {
         (arm.run)()?;
-        let mut runs = 1;
-        loop {
-            let mut took = timed(arm, runs)?;
-            if took >= effort.sample {
-                // Once more: a thread that was put aside for a moment looks like long work.
-                took = took.min(timed(arm, runs)?);
-            }
-            if took >= effort.sample {
-                let is_rewarmed = took < LONG_RUN;
-                return Ok(Self { runs, is_rewarmed, seconds: Vec::new(), spent: Duration::ZERO });
-            }
-            let wanted = effort.sample.as_secs_f64() / took.as_secs_f64().max(1e-9);
-            runs = (runs as f64 * wanted.clamp(1.2, 10.0)).ceil() as usize;
-        }
+        let (runs, took) = runs_per_sample(effort.sample.as_secs_f64(), |runs| timed(arm, runs))?;
+        Ok(Self { runs, is_rewarmed: took < LONG_RUN_S, seconds: Vec::new(), spent: Duration::ZERO })
     }
 
     fn take(&mut self, arm: &mut Arm<'_>) -> Result<(), Fault> {
@@ -133,41 +123,89 @@ impl Samples {
             (arm.run)()?;
         }
         let took = timed(arm, self.runs)?;
-        self.seconds.push(took.as_secs_f64() / self.runs as f64);
+        self.seconds.push(took / self.runs as f64);
         self.spent += start.elapsed();
         Ok(())
     }
 
     fn timing(mut self) -> Timing {
         self.seconds.sort_by(f64::total_cmp);
-        let at = |share: f64| self.seconds[((self.seconds.len() - 1) as f64 * share).round() as usize];
+        let at = |share: f64| quantile(&self.seconds, share);
         let (median, minimum) = (at(0.5), at(0.0));
         let spread = (at(0.75) - at(0.25)) / median;
         Timing { median, minimum, spread, samples: self.seconds.len(), runs_per_sample: self.runs }
     }
 }
 
-fn timed(arm: &mut Arm<'_>, runs: usize) -> Result<Duration, Fault> {
+/// The seconds of some runs.
+fn timed(arm: &mut Arm<'_>, runs: usize) -> Result<f64, Fault> {
     let start = Instant::now();
     for _ in 0..runs {
         (arm.run)()?;
     }
-    Ok(start.elapsed())
+    Ok(start.elapsed().as_secs_f64())
 }
 
-/// Random orders, the same for the same seed.
-struct Order(u64);
+/// Finds how many runs make a sample of at least `wanted_s` seconds, and returns them with the time that they took.
+///
+/// `sample` does that many runs and returns their seconds.
+///
+/// # Errors
+/// Those of `sample`.
+pub fn runs_per_sample(
+    wanted_s: f64,
+    mut sample: impl FnMut(usize) -> Result<f64, Fault>,
+) -> Result<(usize, f64), Fault> {
+    let mut runs = 1;
+    loop {
+        let mut took = sample(runs)?;
+        if took >= wanted_s {
+            // Once more: a thread that was descheduled for a moment looks like long work.
+            took = took.min(sample(runs)?);
+        }
+        if took >= wanted_s || runs >= MAX_RUNS {
+            return Ok((runs, took));
+        }
+        runs = (runs as f64 * (wanted_s / took.max(1e-9)).clamp(1.2, 10.0)).ceil() as usize;
+    }
+}
 
-impl Order {
-    fn shuffle(&mut self, places: &mut [usize]) {
-        for last in (1..places.len()).rev() {
+/// The sample at a share of the way through sorted samples; NaN where there are none.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
+}
+
+/// Random and balanced orders of arms: each second round is the one before it backwards, so no arm is before another more often than after it.
+#[derive(Clone, Debug)]
+pub struct Balanced {
+    state: u64,
+    last: Option<Vec<usize>>,
+}
+
+impl Balanced {
+    /// The orders that follow from a seed.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed, last: None }
+    }
+
+    /// The arms of a round, in the order in which they run.
+    pub fn round(&mut self, arms: usize) -> Vec<usize> {
+        if let Some(mut last) = self.last.take().filter(|last| last.len() == arms) {
+            last.reverse();
+            return last;
+        }
+        let mut places: Vec<usize> = (0..arms).collect();
+        for last in (1..arms).rev() {
             places.swap(last, self.below(last + 1));
         }
+        self.last = Some(places.clone());
+        places
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % bound
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.state >> 33) as usize) % bound
     }
 }
 

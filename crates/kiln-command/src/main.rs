@@ -20,7 +20,6 @@ mod kernel_dir;
 mod man;
 mod metrics;
 mod names;
-mod new_file;
 mod npy;
 mod ops;
 mod profile;
@@ -33,6 +32,7 @@ mod validate;
 mod watch;
 
 use clap::{Parser, Subcommand};
+use kiln_resource_cache::new_file;
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -69,13 +69,9 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A time as a person reads it: `12.3 ms`.
+/// A duration with three digits, as [`seconds`].
 pub(crate) fn time(time: Duration) -> String {
-    match time.as_micros() {
-        0..1000 => format!("{} µs", time.as_micros()),
-        1000..1_000_000 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
-        _ => format!("{:.2} s", time.as_secs_f64()),
-    }
+    seconds(time.as_secs_f64())
 }
 
 /// A number with three digits.
@@ -89,13 +85,20 @@ pub(crate) fn digits(number: f64) -> String {
 
 /// A measured time with three digits: `812 ns`, `1.23 µs`, `45.6 ms`, `7.89 s`.
 pub(crate) fn seconds(time: f64) -> String {
-    let (scale, unit) = match time {
-        time if time < 1e-6 => (1e9, "ns"),
-        time if time < 1e-3 => (1e6, "µs"),
-        time if time < 1.0 => (1e3, "ms"),
-        _ => (1.0, "s"),
-    };
-    format!("{} {unit}", digits(time * scale))
+    let (factor, unit) = scale(time * 1e9, 1000.0, &TIMES);
+    format!("{} {unit}", digits(time * 1e9 / factor))
+}
+
+/// Units of time, from nanoseconds on.
+pub(crate) const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
+
+/// The first of the units in which a number has at most three digits before the point, with its factor; each unit is `step` times the one before.
+pub(crate) fn scale(number: f64, step: f64, units: &[&'static str]) -> (f64, &'static str) {
+    let (mut factor, mut at) = (1.0, 0);
+    while at + 1 < units.len() && number.abs() / factor >= 999.5 {
+        (factor, at) = (factor * step, at + 1);
+    }
+    (factor, units[at])
 }
 
 /// Microseconds, as the JSON forms have times.
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn times_have_a_unit_that_fits() {
-        let table = [(0, "0 µs"), (999, "999 µs"), (1500, "1.5 ms"), (2_345_678, "2.35 s")];
+        let table = [(7, "7.00 µs"), (999, "999 µs"), (1500, "1.50 ms"), (2_345_678, "2.35 s")];
         for (us, text) in table {
             assert_eq!(time(Duration::from_micros(us)), text);
         }
@@ -129,8 +132,14 @@ mod tests {
 
     #[test]
     fn measured_times_have_three_digits() {
-        let table =
-            [(0.0, "0.00 ns"), (5e-9, "5.00 ns"), (1e-7, "100 ns"), (1.234e-6, "1.23 µs"), (1.234e-4, "123 µs")];
+        let table = [
+            (0.0, "0.00 ns"),
+            (5e-9, "5.00 ns"),
+            (1e-7, "100 ns"),
+            (1.234e-6, "1.23 µs"),
+            (1.234e-4, "123 µs"),
+            (9.996e-7, "1.00 µs"),
+        ];
         for (time, text) in table.into_iter().chain([(0.0925, "92.5 ms"), (1.5, "1.50 s"), (120.0, "120 s")]) {
             assert_eq!(seconds(time), text);
         }

@@ -1,6 +1,6 @@
 //! `cargo bench -p kiln-cpu`: what threads, parallel copies and huge pages gain on this machine.
 //!
-//! Arms of a comparison take turns within each round, and swap their order from round to round. A time is a median with
+//! Arms of a comparison run once in each round, in random order. A time is a median with
 //! its quartiles; a ratio is the median of the ratios within a round. Outputs are checked, and a wrong one stops the
 //! run. Other programs that run meanwhile cost the parallel arms more than the serial ones.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
@@ -8,6 +8,7 @@
 
 use kiln_cpu::{CpuOptions, Threads};
 use kiln_device::{Buffer, Device, PoolConfig, PoolOptions};
+use kiln_testkit::arms::{Arm, Quartiles, Results, run};
 use memmap2::MmapMut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,14 +43,14 @@ fn loops(rounds: usize) {
         };
         threads.run(2, &task).unwrap();
     };
-    print("empty", &sample(rounds, || time(empty)));
-    print("both threads meet", &sample(rounds, || time(meet)));
+    sample("empty", rounds, || time(empty));
+    sample("both threads meet", rounds, || time(meet));
     let after_pause = |pause| {
         wait(Duration::from_micros(pause));
         time(meet)
     };
-    print("  after a pause of 20 µs", &sample(rounds, || after_pause(20)));
-    print("  after a pause of 1 ms", &sample(rounds, || after_pause(1000)));
+    sample("  after a pause of 20 µs", rounds, || after_pause(20));
+    sample("  after a pause of 1 ms", rounds, || after_pause(1000));
     let half = |_| wait(Duration::from_micros(10));
     let serial = || (0..2).for_each(half);
     let parallel = || threads.run(2, &half).unwrap();
@@ -101,44 +102,26 @@ fn time(work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64() * 1e6
 }
 
-fn sample(rounds: usize, mut measure: impl FnMut() -> f64) -> Vec<f64> {
-    let warm_up = rounds / 10 + 1;
-    (0..warm_up + rounds).map(|_| measure()).skip(warm_up).collect()
+fn sample(name: &'static str, rounds: usize, measure: impl FnMut() -> f64) {
+    print(&run(rounds, &mut [Arm::new(name, measure)]), "");
 }
 
 /// Prints both arms, and how many times as fast the second one is.
 fn compare(
     name: &str,
     rounds: usize,
-    arms: [&str; 2],
-    mut first: impl FnMut() -> f64,
-    mut second: impl FnMut() -> f64,
+    arms: [&'static str; 2],
+    first: impl FnMut() -> f64,
+    second: impl FnMut() -> f64,
 ) {
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    first();
-    second();
-    for round in 0..rounds {
-        if round % 2 == 0 {
-            a.push(first());
-            b.push(second());
-        } else {
-            b.push(second());
-            a.push(first());
-        }
+    let results = run(rounds, &mut [Arm::new(arms[0], first), Arm::new(arms[1], second)]);
+    print(&results, &format!("{name}, "));
+    println!("  {:<36} {:>9.2} times as fast", "", results.ratio(arms[0], arms[1]).median);
+}
+
+fn print(results: &Results, prefix: &str) {
+    for name in results.names() {
+        let Quartiles { low, median, high } = results.quartiles(name);
+        println!("  {:<36} {median:>9.2} µs   quartiles {low:.2} to {high:.2}", format!("{prefix}{name}"));
     }
-    print(&format!("{name}, {}", arms[0]), &a);
-    print(&format!("{name}, {}", arms[1]), &b);
-    let ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a / b).collect();
-    println!("  {:<36} {:>9.2} times as fast", "", quartiles(&ratios)[1]);
-}
-
-fn print(name: &str, samples: &[f64]) {
-    let [low, median, high] = quartiles(samples);
-    println!("  {name:<36} {median:>9.2} µs   quartiles {low:.2} to {high:.2}");
-}
-
-fn quartiles(samples: &[f64]) -> [f64; 3] {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
 }

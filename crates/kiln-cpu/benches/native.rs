@@ -1,6 +1,6 @@
 //! `cargo bench -p kiln-cpu --bench native`: plans on the CPU, fused and with a kernel for each op.
 //!
-//! Both arms take turns within each round; a time is a median with its quartiles, a ratio the median of the ratios within a
+//! Both arms run once in each round, in random order; a time is a median with its quartiles, a ratio the median of the ratios within a
 //! round. Both arms must give nearly the same numbers, and a difference stops the run.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
@@ -11,6 +11,7 @@ use kiln_ir::graph::{Op, OpGraph, OpNode, Reduce, TensorType};
 use kiln_ir::op::ElementOp;
 use kiln_ir::plan::{Place, Plan, Target};
 use kiln_ir::{DType, Layout, Shape, op};
+use kiln_testkit::arms::{self, Arm, Quartiles};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
@@ -81,13 +82,13 @@ fn transposed((rows, columns): (usize, usize), dtype: DType) -> OpGraph {
 }
 
 /// A plan with its buffers, ready to run again and again.
-struct Arm {
+struct Ready {
     plan: Arc<dyn CompiledPlan>,
     slots: Vec<Buffer>,
     output: Buffer,
 }
 
-impl Arm {
+impl Ready {
     fn new(device: &Device, graph: &OpGraph, target: &Target) -> Self {
         let plan = Arc::new(Plan::new(graph, target).unwrap());
         let slots = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
@@ -109,23 +110,18 @@ fn compare(device: &Device, name: &str, rounds: usize, graph: &OpGraph) {
     let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_)));
     let inputs: Vec<Buffer> = inputs.map(|node| filled(device, &node.ty)).collect();
     let inputs: Vec<&Buffer> = inputs.iter().collect();
-    let (fused, unfused) = (Arm::new(device, graph, &Target::CPU), Arm::new(device, graph, &Target::CPU.unfused()));
-    let mut times = [Vec::new(), Vec::new()];
-    for round in 0..rounds + 2 {
-        let arms = [(0, &fused), (1, &unfused)];
-        let order = if round % 2 == 0 { [arms[0], arms[1]] } else { [arms[1], arms[0]] };
-        for (arm, plan) in order {
-            times[arm].push(plan.run(device, &inputs));
-        }
-    }
+    let (fused, unfused) = (Ready::new(device, graph, &Target::CPU), Ready::new(device, graph, &Target::CPU.unfused()));
+    let mut arms = [
+        Arm::new("fused", || fused.run(device, &inputs)),
+        Arm::new("unfused", || unfused.run(device, &inputs)),
+    ];
+    let results = arms::run(rounds, &mut arms);
     let dtype = graph.nodes[0].ty.dtype;
     for (a, b) in numbers(&fused.output, dtype).iter().zip(numbers(&unfused.output, dtype)) {
         assert!((a - b).abs() <= 0.02 * (1.0 + b.abs()), "{name}: {a} and {b}");
     }
-    let ratios: Vec<f64> = times[0].iter().zip(&times[1]).skip(2).map(|(a, b)| b / a).collect();
-    let [low, median, high] = quartiles(&times[0][2..]);
-    let [_, unfused, _] = quartiles(&times[1][2..]);
-    let ratio = quartiles(&ratios)[1];
+    let Quartiles { low, median, high } = results.quartiles("fused");
+    let (unfused, ratio) = (results.quartiles("unfused").median, results.ratio("unfused", "fused").median);
     println!("  {name:<32} {median:>10.2} µs ({low:.2} to {high:.2}), unfused {unfused:>10.2} µs, {ratio:.2} times");
 }
 
@@ -146,10 +142,4 @@ fn numbers(buffer: &Buffer, dtype: DType) -> Vec<f32> {
         DType::F16 => bytes.chunks(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
         _ => bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
     }
-}
-
-fn quartiles(samples: &[f64]) -> [f64; 3] {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
 }

@@ -3,11 +3,11 @@
 use crate::heap::Heap;
 use crate::kernel::Kernels;
 use crate::map::{Map, bytes_of, bytes_of_mut};
-use crate::native::{Laps, NativePlan};
+use crate::native::{KernelTimer, NativePlan};
 use crate::{CpuOptions, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Command, CompiledPlan, Device, DeviceApi, DeviceInfo, Dispatch, Loaded, Program, RawMemory, Recorder,
+    Artifact, Command, CompiledPlan, Device, DeviceApi, DeviceInfo, Dispatch, Loaded, KernelModule, RawMemory, Recorder,
     Usage, WgslPlan,
 };
 use kiln_ir::plan::{Plan, Target};
@@ -98,21 +98,21 @@ impl CpuDevice {
     }
 
     /// Ends a submission, well or not: the recorder learns which kernels ran, where it is on.
-    fn end(&self, result: Result<()>, laps: Option<Laps>) -> Result<u64> {
+    fn end(&self, result: Result<()>, timer: Option<KernelTimer>) -> Result<u64> {
         let number = self.number();
-        if let Some(laps) = laps {
-            self.recorder.record(number, laps.runs);
+        if let Some(timer) = timer {
+            self.recorder.record(number, timer.runs);
         }
         result.map(|()| number)
     }
 
     /// Where kernels are timed; `None` while nobody watches.
     #[inline]
-    fn laps(&self) -> Option<Laps> {
-        self.recorder.is_on().then(Laps::default)
+    fn timer(&self) -> Option<KernelTimer> {
+        self.recorder.is_on().then(KernelTimer::default)
     }
 
-    fn execute(&self, command: &Command, laps: Option<&mut Laps>) -> Result<()> {
+    fn execute(&self, command: &Command, timer: Option<&mut KernelTimer>) -> Result<()> {
         match command {
             Command::Copy { from, to, .. } => {
                 let (from, mut to) = kiln_device::access_pair(from, to);
@@ -122,7 +122,7 @@ impl CpuDevice {
                 let mut buffer = buffer.access_mut();
                 self.zero(bytes_of_mut(&mut buffer.region_mut())?)
             }
-            Command::Dispatch(dispatch) => self.run_kernel(dispatch, laps),
+            Command::Dispatch(dispatch) => self.run_kernel(dispatch, timer),
             other => {
                 let message = format!("CPU device expected a command that it knows, found {other:?}");
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -131,9 +131,9 @@ impl CpuDevice {
     }
 
     /// Runs steps of a plan as a submission. A panic ends the device, on whatever thread: what it should have written is not there.
-    pub(crate) fn run_native(&self, name: &str, run: impl FnOnce(Option<&mut Laps>) -> Result<()>) -> Result<u64> {
-        let mut laps = self.laps();
-        let result = catch_unwind(AssertUnwindSafe(|| run(laps.as_mut()))).unwrap_or_else(|payload| {
+    pub(crate) fn run_native(&self, name: &str, run: impl FnOnce(Option<&mut KernelTimer>) -> Result<()>) -> Result<u64> {
+        let mut timer = self.timer();
+        let result = catch_unwind(AssertUnwindSafe(|| run(timer.as_mut()))).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             let text = text.unwrap_or("a value that is not text");
@@ -146,12 +146,12 @@ impl CpuDevice {
             }
             self.fault.get_or_init(|| error.context("CPU device")).clone()
         });
-        self.end(result, laps)
+        self.end(result, timer)
     }
 
     /// Runs a kernel. One that takes too long ends the device: what it should have written is not there.
-    fn run_kernel(&self, dispatch: &Dispatch, laps: Option<&mut Laps>) -> Result<()> {
-        let began = laps.is_some().then(Instant::now);
+    fn run_kernel(&self, dispatch: &Dispatch, timer: Option<&mut KernelTimer>) -> Result<()> {
+        let began = timer.is_some().then(Instant::now);
         let name = dispatch.kernel().name();
         let is_done = self.kernels.run(dispatch, &self.threads, self.kernel_time);
         let is_done = is_done.map_err(|error| error.context(format!("kernel `{name}`")))?;
@@ -161,8 +161,8 @@ impl CpuDevice {
                 format!("CPU device: kernel `{name}` expected to end within {limit:?}, found it still running");
             return Err(self.fault.get_or_init(|| Error::new(ErrorKind::DeviceLost, message)).clone());
         }
-        if let (Some(laps), Some(began)) = (laps, began) {
-            laps.add(name, dispatch.cost(), began);
+        if let (Some(timer), Some(began)) = (timer, began) {
+            timer.add(name, dispatch.cost(), began);
         }
         Ok(())
     }
@@ -198,9 +198,9 @@ impl DeviceApi for CpuDevice {
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
         self.check_fault()?;
-        let mut laps = self.laps();
-        let result = commands.iter().try_for_each(|command| self.execute(command, laps.as_mut()));
-        self.end(result, laps)
+        let mut timer = self.timer();
+        let result = commands.iter().try_for_each(|command| self.execute(command, timer.as_mut()));
+        self.end(result, timer)
     }
 
     fn target(&self) -> Target {
@@ -217,7 +217,7 @@ impl DeviceApi for CpuDevice {
         Ok(Arc::new(NativePlan::new(self, device, plan)?))
     }
 
-    fn translate(&self, program: &Program) -> Result<Artifact> {
+    fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         self.kernels.translate(program)
     }
 

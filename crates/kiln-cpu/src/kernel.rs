@@ -5,7 +5,7 @@ use crate::map::{bytes_of, bytes_of_mut};
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
-    Artifact, BufferSet, BufferUse, Code, Dispatch, KernelFlag, Loaded, Optimisation, Program, RawKernel, RuntimeChecks,
+    Artifact, BufferSet, BufferUse, Code, Dispatch, KernelFlag, Loaded, Optimisation, KernelModule, RawKernel, RuntimeChecks,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
@@ -74,7 +74,7 @@ impl Kernels {
     }
 
     /// Compiles a program.
-    pub(crate) fn translate(&self, program: &Program) -> Result<Artifact> {
+    pub(crate) fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
         })?;
@@ -123,7 +123,7 @@ impl Kernels {
 }
 
 /// The refusal with its place in the source.
-fn refused(program: &Program, refusal: &Refusal) -> Error {
+fn refused(program: &KernelModule, refusal: &Refusal) -> Error {
     let source = program.key.to_source();
     let place = match refusal.span.is_defined() {
         true => {

@@ -5,8 +5,8 @@ use crate::capture::Captured;
 use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
 use crate::kernel::{
-    Artifact, Explanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelSource,
-    KernelWarmReport, Preload, PreparedKernel, Program, RawKernel,
+    Artifact, Explanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelModule,
+    KernelSource, KernelWarmReport, Preload, PreparedKernel, RawKernel,
 };
 use crate::memory::RawMemory;
 use crate::observe::{StreamEnd, span};
@@ -60,7 +60,7 @@ pub trait DeviceApi: RawMemory {
     ///
     /// # Errors
     /// `Unsupported` where the device does not run such a program or does not know an option of its key.
-    fn translate(&self, program: &Program) -> Result<Artifact> {
+    fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         let message = format!("device `{}` expected no kernel, found `{}`", self.info().id, program.key.name());
         Err(Error::new(ErrorKind::Unsupported, message))
     }

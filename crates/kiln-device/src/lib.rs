@@ -44,7 +44,6 @@ pub mod observe;
 mod plan;
 pub mod pool;
 mod rebinding;
-mod size;
 
 pub use buffer::{Buffer, BufferSet, LockedBuffers, PendingRead, TypedBuffer, access_pair};
 pub use capture::Captured;
@@ -55,10 +54,9 @@ pub use host::{cores, memory_bytes};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
 pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Explanation, Extent,
-    Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey,
+    Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey, KernelModule,
     KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Numbers,
-    Optimisation, Origin, Outcome, Preload, PreparedKernel, Program, RawKernel, Reflection, RuntimeChecks, Scalar,
-    Tail, Value,
+    Optimisation, Origin, Outcome, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar, Tail, Value,
 };
 pub use kiln_resource_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};
@@ -67,3 +65,5 @@ pub use observe::{KernelCost, KernelRun, KernelStatistics, Profiling, Recorder};
 pub use plan::{CompiledPlan, PlanRun, WgslPlan, WgslStep};
 pub use pool::{BufferOptions, Pool, PoolConfig, PoolOptions, PoolStatistics};
 pub use size::Bytes;
+
+use kiln_ir::size;

@@ -2,6 +2,7 @@
 
 use crate::adapter::{self, Opening};
 use crate::block::Block;
+use crate::encode;
 use crate::fault::{Fault, one_line};
 use crate::info::max_block_bytes;
 use crate::kernel::Kernels;
@@ -9,13 +10,12 @@ use crate::map;
 use crate::options::GpuOptions;
 use crate::poller::Poller;
 use crate::scope::ready;
-use crate::steps;
 use crate::timeline::Timeline;
 use crate::translate::Target;
 use crate::values::Pages;
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, Program, RawMemory, Recorder, Usage,
+    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, KernelModule, Loaded, RawMemory, Recorder, Usage,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use std::any::Any;
@@ -122,7 +122,7 @@ impl GpuDevice {
     /// # Errors
     /// `InvalidArgument` where the buffer is not of a GPU.
     pub fn wgpu_buffer(buffer: &Buffer) -> Result<(wgpu::Buffer, u64)> {
-        let (block, offset) = steps::find(buffer)?;
+        let (block, offset) = encode::find(buffer)?;
         Ok((block.buffer.clone(), offset))
     }
 }
@@ -179,10 +179,10 @@ impl DeviceApi for GpuDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        steps::submit(self, commands)
+        encode::submit(self, commands)
     }
 
-    fn translate(&self, program: &Program) -> Result<Artifact> {
+    fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         self.target.translate(program)
     }
 

@@ -1,9 +1,9 @@
 //! Kernels as wgpu pipelines, and what their dispatches bind.
 
 use crate::block::Block;
+use crate::encode;
 use crate::fault::one_line;
 use crate::scope::{catch, convert};
-use crate::steps;
 use crate::timeline::Timeline;
 use kiln_device::{Artifact, Binding, BindingKind, Code, Dispatch, Feature, Loaded, RawKernel, Reflection};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -158,7 +158,7 @@ impl Kernels {
     /// The buffers of a dispatch, found and bound: by the bind group of an earlier dispatch with the same, or a new one.
     pub(crate) fn bind(&self, kernel: &GpuKernel, dispatch: &Dispatch) -> Result<Bound> {
         let found = dispatch.buffers().iter().map(|bound| {
-            let (block, offset) = steps::find(&bound.buffer)?;
+            let (block, offset) = encode::find(&bound.buffer)?;
             Ok((block, offset, bound.buffer.bytes()))
         });
         let found = found.collect::<Result<Vec<(Block, u64, u64)>>>()?;
@@ -297,7 +297,7 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::Sha
 #[cfg(test)]
 mod tests {
     use crate::{GpuDevice, GpuOptions};
-    use kiln_device::{Artifact, Code, KernelKey, KernelSource, Program};
+    use kiln_device::{Artifact, Code, KernelKey, KernelModule, KernelSource};
 
     /// Machine code of the CPU device is not for this one.
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let device = crate::open(0, GpuOptions::new()).unwrap();
         let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
         let key = KernelKey::new(&source, device.info()).unwrap();
-        let artifact = device.api().translate(&Program::new(&key, device.info()).unwrap()).unwrap();
+        let artifact = device.api().translate(&KernelModule::new(&key, device.info()).unwrap()).unwrap();
         let error = device.api().load(&Artifact { code: Code::Machine(vec![0xc3]), ..artifact }).unwrap_err();
         assert_eq!(error.kind(), kiln_ir::ErrorKind::Unsupported);
         assert!(error.to_string().contains("found machine code of another device"), "{error}");

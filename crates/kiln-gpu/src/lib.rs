@@ -34,7 +34,7 @@
 //! In the order of the flow: `adapter` finds adapters, `options` and `capacity` say how they are used, `info` describes
 //! them, `device` opens one. Below it `block` creates buffers, `map` lets the host reach them. `translate` and `precise`
 //! turn programs into code, `kernel` makes pipelines of it and binds buffers, `values` brings small values to dispatches,
-//! `steps` encodes command lists, `stamps` times them, `sentinel` proves that they ran, `timeline` numbers and awaits submissions, `poller`
+//! `encode` encodes command lists, `stamps` times them, `sentinel` proves that they ran, `timeline` numbers and awaits submissions, `poller`
 //! wakes futures, `fault` keeps what ended the device, `scope` turns wgpu's error scopes into results.
 
 mod adapter;
@@ -42,6 +42,7 @@ mod arguments;
 mod block;
 mod capacity;
 mod device;
+mod encode;
 mod fault;
 mod info;
 mod kernel;
@@ -52,7 +53,6 @@ mod precise;
 mod scope;
 mod sentinel;
 mod stamps;
-mod steps;
 mod timeline;
 mod translate;
 mod values;

@@ -1,8 +1,8 @@
 //! Host access to blocks: in place where wgpu can map the buffer, through temporary staging elsewhere.
 
 use crate::block::{Block, HostLock};
+use crate::encode::{self, ResolvedCommand};
 use crate::scope::{catch, convert};
-use crate::steps::{self, Step};
 use crate::timeline::Timeline;
 use kiln_device::Usage;
 use kiln_ir::{Error, ErrorKind, Result};
@@ -157,8 +157,8 @@ fn download(timeline: &Timeline, block: &Block, range: &Range<u64>) -> Result<(B
     let words = whole_words(range, wgpu::COPY_BUFFER_ALIGNMENT);
     let bytes = words.end - words.start;
     let copy = Block::create(timeline, bytes, Usage::Download)?;
-    let step = Step::Copy { from: (block.clone(), words.start), to: (copy.clone(), 0), bytes };
-    let submission = steps::run(timeline, &[step])?;
+    let command = ResolvedCommand::Copy { from: (block.clone(), words.start), to: (copy.clone(), 0), bytes };
+    let submission = encode::run(timeline, &[command])?;
     timeline.wait(submission)?;
     Ok((copy, range.start - words.start..range.end - words.start))
 }
@@ -168,8 +168,8 @@ fn upload(timeline: &Timeline, bytes: &[u8], block: &Block, offset: u64) -> Resu
     let len_bytes = bytes.len() as u64;
     let staging = Block::create(timeline, len_bytes, Usage::Upload)?;
     map_write(timeline, &staging, 0..len_bytes, &mut |target| target.copy_from_slice(bytes))?;
-    let step = Step::Copy { from: (staging, 0), to: (block.clone(), offset), bytes: len_bytes };
-    let submission = steps::run(timeline, &[step])?;
+    let command = ResolvedCommand::Copy { from: (staging, 0), to: (block.clone(), offset), bytes: len_bytes };
+    let submission = encode::run(timeline, &[command])?;
     timeline.wait(submission)
 }
 

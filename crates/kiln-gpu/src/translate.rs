@@ -1,7 +1,7 @@
 //! Programs as code that the driver takes: SPIR-V where it takes that as it is, WGSL elsewhere.
 
 use crate::{arguments, precise};
-use kiln_device::{Artifact, Code, Feature, KernelFlag, Program, RuntimeChecks};
+use kiln_device::{Artifact, Code, Feature, KernelFlag, KernelModule, RuntimeChecks};
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::back::{spv, wgsl};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    pub(crate) fn translate(self, program: &Program) -> Result<Artifact> {
+    pub(crate) fn translate(self, program: &KernelModule) -> Result<Artifact> {
         arguments::check(program)?;
         let options = program.key.options();
         let checks = RuntimeChecks {
@@ -80,7 +80,7 @@ fn clears_workgroup(_: &wgpu::Adapter) -> bool {
     false
 }
 
-fn to_spirv(program: &Program, checks: RuntimeChecks, clears_workgroup: bool) -> Result<Vec<u32>> {
+fn to_spirv(program: &KernelModule, checks: RuntimeChecks, clears_workgroup: bool) -> Result<Vec<u32>> {
     use spv::ZeroInitializeWorkgroupMemoryMode as Zero;
     let key_options = program.key.options();
     let source = program.key.to_source();
@@ -114,7 +114,7 @@ fn to_spirv(program: &Program, checks: RuntimeChecks, clears_workgroup: bool) ->
     if key_options.fast_math { Ok(words) } else { precise::forbid_contraction(&words) }
 }
 
-fn to_wgsl(program: &Program) -> Result<String> {
+fn to_wgsl(program: &KernelModule) -> Result<String> {
     let name = program.key.name();
     if !program.key.options().fast_math {
         let message = format!(

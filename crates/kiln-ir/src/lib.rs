@@ -40,6 +40,7 @@ pub mod op;
 pub mod plan;
 mod shape;
 mod simd;
+pub mod size;
 pub mod wgsl;
 
 pub use dtype::{Class, DType, Element};
@@ -48,3 +49,4 @@ pub use kernel::KernelOp;
 pub use layout::Layout;
 pub use shape::Shape;
 pub use simd::SimdLevel;
+pub use size::Bytes;

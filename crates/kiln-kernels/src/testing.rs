@@ -109,6 +109,11 @@ impl Memory {
         }
     }
 
+    /// The first elements.
+    pub(crate) fn values(&self, elements: usize) -> Vec<f64> {
+        (0..elements).map(|index| self.get(index)).collect()
+    }
+
     pub(crate) fn set(&mut self, index: usize, value: f64) {
         match self.dtype {
             DType::F16 => bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f64(value),
@@ -147,6 +152,12 @@ impl Operand {
         Self::new(dtype, layout, || numbers.unit())
     }
 
+    /// Random whole numbers below `end`: numbers below 256 are exact in every dtype, and indices are below a length.
+    pub(crate) fn whole(seed: u64, dtype: DType, layout: Layout, end: usize) -> Self {
+        let mut numbers = Numbers::new(seed);
+        Self::new(dtype, layout, || numbers.below(end) as f64)
+    }
+
     pub(crate) fn ty(&self) -> TensorType {
         TensorType { shape: self.layout.shape().clone(), dtype: self.memory.dtype }
     }
@@ -154,6 +165,51 @@ impl Operand {
     /// The elements, row by row.
     pub(crate) fn values(&self) -> Vec<f64> {
         places(&self.layout).map(|place| self.memory.get(place)).collect()
+    }
+}
+
+/// An operand of gather or scatter with its indices.
+pub(crate) struct Indexed {
+    pub(crate) x: Operand,
+    pub(crate) index: Operand,
+    pub(crate) axis: usize,
+    /// Another layout of the shape of the indices.
+    pub(crate) other: Layout,
+    pub(crate) context: String,
+}
+
+/// Shapes of operands and of their indices, with the axis of the indices: longer and shorter ones, of which many come twice, and none.
+pub(crate) const INDEXED: [(&[usize], &[usize], usize); 12] = [
+    (&[9], &[5], 0),
+    (&[3], &[8], 0),
+    (&[4], &[0], 0),
+    (&[0, 4], &[0, 3], 1),
+    (&[4, 7], &[4, 3], 1),
+    (&[4, 3], &[4, 7], 1),
+    (&[4, 7], &[9, 5], 0),
+    (&[4, 40], &[9, 35], 0),
+    (&[3, 4, 5], &[2, 6, 5], 1),
+    (&[3, 4, 5], &[3, 2, 8], 2),
+    (&[2, 3, 4, 5], &[7, 2, 3, 4], 0),
+    (&[1, 3, 1, 2], &[1, 5, 1, 2], 1),
+];
+
+/// Operands of every dtype in every layout, of whole numbers below `end`, with indices in changing layouts.
+pub(crate) fn indexed(cases: &[(&[usize], &[usize], usize)], end: usize, mut check: impl FnMut(Indexed)) {
+    for &(shape, index_shape, axis) in cases {
+        let ways = layouts(&Shape::new(index_shape));
+        for (number, layout) in layouts(&Shape::new(shape)).into_iter().enumerate() {
+            for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {
+                let [index, other] = [number, number + 1].map(|number| ways[number % ways.len()].clone());
+                check(Indexed {
+                    x: Operand::whole(1, dtype, layout.clone(), end),
+                    index: Operand::whole(2, index_dtype, index, shape[axis]),
+                    axis,
+                    other,
+                    context: format!("{layout:?} {index_shape:?} {axis} {dtype}"),
+                });
+            }
+        }
     }
 }
 

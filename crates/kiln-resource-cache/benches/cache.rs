@@ -6,10 +6,9 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
-mod harness;
-
-use harness::{Arm, Table, run};
 use kiln_resource_cache::{Cache, CacheError, CacheRegistry, CacheableKernel, EvictionPolicy};
+use kiln_testkit::Rng;
+use kiln_testkit::arms::{Arm, Results, on_threads, run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,6 +17,8 @@ type Key = (u32, u32, u32);
 
 const ENTRIES: u32 = 1000;
 const CAPACITY: usize = 2000;
+/// Passes over the keys in one measurement.
+const PASSES: u64 = 8;
 
 fn key(n: u32) -> Key {
     (n, n ^ 0x5555, n.wrapping_mul(7))
@@ -63,8 +64,8 @@ fn main() {
 
 /// Keys in random order, the same for every arm.
 fn uniform_keys() -> Vec<Key> {
-    let mut random = harness::Random::new(1);
-    (0..1 << 14).map(|_| key(random.below(u64::from(ENTRIES)) as u32)).collect()
+    let mut rng = Rng::new(1);
+    (0..1 << 14).map(|_| key(rng.below(ENTRIES as usize) as u32)).collect()
 }
 
 fn hits(title: &str, keys: &[Key], threads: usize, rounds: usize) {
@@ -86,18 +87,22 @@ fn hits(title: &str, keys: &[Key], threads: usize, rounds: usize) {
         moka.insert(key, Arc::new(value(&key)));
         moka_idle.insert(key, Arc::new(value(&key)));
     }
-    let expected: u64 = keys.iter().map(value).sum::<u64>() * harness::PASSES * threads as u64;
+    let expected: u64 = keys.iter().map(value).sum::<u64>() * PASSES * threads as u64;
     let over_keys = |get: &(dyn Fn(&Key) -> u64 + Sync)| {
         let total = AtomicU64::new(0);
-        let elapsed = harness::on_threads(threads, || {
-            let mut sum = 0;
-            for _ in 0..harness::PASSES {
-                sum += keys.iter().map(get).sum::<u64>();
-            }
-            total.fetch_add(sum, Ordering::Relaxed);
-        });
+        let elapsed = on_threads(
+            threads,
+            |_| {},
+            |_| {
+                let mut sum = 0;
+                for _ in 0..PASSES {
+                    sum += keys.iter().map(get).sum::<u64>();
+                }
+                total.fetch_add(sum, Ordering::Relaxed);
+            },
+        );
         assert_eq!(total.into_inner(), expected, "an arm returned wrong values");
-        elapsed / (keys.len() as f64 * harness::PASSES as f64)
+        elapsed / (keys.len() as f64 * PASSES as f64)
     };
     let results = run(
         rounds,
@@ -110,7 +115,7 @@ fn hits(title: &str, keys: &[Key], threads: usize, rounds: usize) {
             Arm::new("moka, idle limit", || over_keys(&|key| *moka_idle.get(key).unwrap())),
         ],
     );
-    Table::new(title, &results).against(&["quick_cache", "moka"]).print();
+    print(title, &results, &["quick_cache", "moka"]);
 }
 
 /// A miss that evicts, in full caches of two sizes. The cost may grow with the memory that it touches, not with the
@@ -158,10 +163,25 @@ fn evicting_misses(rounds: usize) {
     assert_eq!((small.len(), large.len()), (1000, 1_000_000));
     let evicted = small.metrics().evictions;
     assert!(evicted >= u64::from(OPERATIONS), "every miss evicts: {evicted}");
-    Table::new("miss that evicts, by entries", &results).print();
+    print("miss that evicts, by entries", &results, &[]);
+    let median = |name| results.quartiles(name).median;
     println!(
         "growth from 1,000 to 1,000,000 entries: kiln {:.2} x (at most 4), quick_cache {:.2} x",
-        results.median("kiln, 1,000,000") / results.median("kiln, 1,000"),
-        results.median("quick_cache, 1,000,000") / results.median("quick_cache, 1,000"),
+        median("kiln, 1,000,000") / median("kiln, 1,000"),
+        median("quick_cache, 1,000,000") / median("quick_cache, 1,000"),
     );
+}
+
+/// Prints medians and minima, and the ratios of chosen peers to the first arm.
+fn print(title: &str, results: &Results, peers: &[&str]) {
+    println!("{title}");
+    for name in results.names() {
+        let median = results.quartiles(name).median;
+        let min = results.samples(name).iter().copied().fold(f64::INFINITY, f64::min);
+        print!("  {name:<24} {median:>8.1} ns   min {min:>8.1}");
+        if peers.contains(&name) {
+            print!("   ratio {:>5.2}", results.ratio(name, "kiln").median);
+        }
+        println!();
+    }
 }

@@ -155,10 +155,12 @@ mod error;
 pub mod events;
 mod kernel;
 mod metrics;
+pub mod new_file;
 mod policy;
 mod registry;
 pub mod store;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 
 pub use advice::{Advice, AdviceKind};
 pub use cache::{Cache, CacheBuilder};

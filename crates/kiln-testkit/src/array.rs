@@ -1,5 +1,8 @@
 //! Arrays in `f64` with plain loops: what results are compared with. Slow and obvious on purpose.
 
+use crate::View;
+use kiln_ir::op::reference;
+
 /// Numbers row by row under a shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
@@ -121,13 +124,14 @@ impl Array {
         })
     }
 
-    /// Powers of e divided by their sum along an axis.
+    /// Returns the softmax along an axis, or its logarithm.
     #[must_use]
-    pub fn softmax(&self, axis: usize) -> Self {
-        let largest = self.reduce(&[axis], |row| row.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-        let powers = self.zip(&largest, |x, largest| (x - largest).exp());
-        let sums = powers.reduce(&[axis], |row| row.iter().sum());
-        powers.zip(&sums, |power, sum| power / sum)
+    pub fn softmax(&self, axis: usize, log: bool) -> Self {
+        let swap = View::Transpose(axis, self.shape.len() - 1);
+        let rows = self.view(&swap);
+        let length = self.shape[axis].max(1);
+        let numbers = rows.numbers.chunks(length).flat_map(|row| reference::softmax(row, log)).collect();
+        Self { numbers, ..rows }.view(&swap)
     }
 }
 
@@ -199,7 +203,7 @@ mod tests {
     fn products_and_softmax_are_those_computed_by_hand() {
         let product = counted(&[2, 1, 2]).matmul(&counted(&[2, 2]));
         assert_eq!(product, Array::new(&[2, 1, 2], vec![2.0, 3.0, 6.0, 11.0]));
-        let half = Array::new(&[1, 2], vec![7.0, 7.0]).softmax(1);
+        let half = Array::new(&[1, 2], vec![7.0, 7.0]).softmax(1, false);
         assert_eq!(half.numbers(), [0.5, 0.5]);
     }
 }

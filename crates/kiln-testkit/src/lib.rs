@@ -1,8 +1,8 @@
-//! What tests of tensors share. No library and no program depends on it.
+//! What tests and benchmarks share. No library and no program depends on it.
 //!
 //! It owns the independent references ([`Array`]: `f64` and plain loops), the layouts that every op must take
-//! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]), random kernels ([`wgsl`]) and seeded numbers
-//! ([`Rng`]).
+//! ([`layouts`]), tolerances ([`tolerance`]), the cases that NumPy computed ([`fixture`]), random kernels ([`wgsl`]), seeded numbers
+//! ([`Rng`]) and the harness of benchmarks ([`arms`]).
 //! It knows no device and no tensor: a layout is [steps](View) that a test applies through the interface that it tests.
 //!
 //! ```
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arms;
 mod array;
 mod elements;
 pub mod fixture;

@@ -31,6 +31,13 @@ impl Rng {
         low + unit * (high - low)
     }
 
+    /// Brings items into random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
     /// One of the choices, of which there is at least one.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]

@@ -1,5 +1,6 @@
 //! The clock and the order in which arms take turns: both are given to a trial, so that tests can give it bad ones.
 
+pub use kiln_bench::Balanced;
 use std::time::Instant;
 
 /// What tells the time.
@@ -46,38 +47,9 @@ pub trait Order {
     fn round(&mut self, arms: usize) -> Vec<usize>;
 }
 
-/// Random and balanced: each second round is the one before it backwards, so no arm is before another more often than after it.
-#[derive(Clone, Debug)]
-pub struct Balanced {
-    state: u64,
-    last: Option<Vec<usize>>,
-}
-
-impl Balanced {
-    /// The orders that follow from a seed.
-    pub fn new(seed: u64) -> Self {
-        Self { state: seed, last: None }
-    }
-
-    /// A number below a bound.
-    fn below(&mut self, bound: usize) -> usize {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.state >> 33) as usize) % bound
-    }
-}
-
 impl Order for Balanced {
     fn round(&mut self, arms: usize) -> Vec<usize> {
-        if let Some(mut last) = self.last.take().filter(|last| last.len() == arms) {
-            last.reverse();
-            return last;
-        }
-        let mut places: Vec<usize> = (0..arms).collect();
-        for last in (1..arms).rev() {
-            places.swap(last, self.below(last + 1));
-        }
-        self.last = Some(places.clone());
-        places
+        Self::round(self, arms)
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::clock::Clock;
 use crate::limits::{DeviceLimits, LARGE_BYTES};
 use crate::report::{Bandwidth, Machine, MachineLimits, Noise, Roof, ValidatedDevice};
-use crate::times::{median, quantile, sorted};
+use crate::times::{median, sorted};
 use kiln::{CpuOptions, Device, DeviceKind, SimdLevel};
-use kiln_bench::Limits;
 use kiln_bench::limits::Pattern;
+use kiln_bench::{Limits, quantile};
 use std::hint::black_box;
 
 /// The machine, with the devices that are validated on it.

@@ -1,6 +1,6 @@
 //! What is measured, and who says whether its output is right.
 
-use kiln::Device;
+use kiln::{Device, Tensor};
 use kiln_bench::{Fault, Number, Op, Ours};
 
 /// The inputs of a work, one list of elements for each.
@@ -66,36 +66,50 @@ impl Referee for WorkReferee {
     }
 }
 
-/// Kiln's form of a work on a device.
-#[derive(Debug)]
-pub struct KilnWork {
-    work: WorkReferee,
+/// A computation with tensors on a device.
+pub struct Computation<S> {
     device: Device,
-    sets: Vec<Ours>,
-    /// The set of the last run, and its results.
-    last: Option<(usize, Vec<kiln::Tensor>)>,
+    prepare: Box<Prepare<S>>,
+    compute: Box<Compute<S>>,
+    sets: Vec<S>,
+    /// The results of the last run.
+    last: Vec<Tensor>,
 }
 
-impl KilnWork {
-    /// A work that has no inputs yet.
-    pub fn new(work: WorkReferee, device: &Device) -> Self {
-        Self { work, device: device.clone(), sets: Vec::new(), last: None }
+type Prepare<S> = dyn Fn(&Inputs, &Device) -> kiln::Result<S>;
+type Compute<S> = dyn FnMut(&S) -> kiln::Result<Vec<Tensor>>;
+
+impl<S> Computation<S> {
+    /// Creates a computation that prepares sets of inputs and computes results from them.
+    pub fn new(
+        device: &Device,
+        prepare: impl Fn(&Inputs, &Device) -> kiln::Result<S> + 'static,
+        compute: impl FnMut(&S) -> kiln::Result<Vec<Tensor>> + 'static,
+    ) -> Self {
+        let (prepare, compute) = (Box::new(prepare), Box::new(compute));
+        Self { device: device.clone(), prepare, compute, sets: Vec::new(), last: Vec::new() }
     }
 }
 
-impl Subject for KilnWork {
+impl Computation<Ours> {
+    /// Creates a work of `kiln-bench`.
+    pub fn of_work(work: WorkReferee, device: &Device) -> Self {
+        let prepare = move |set: &Inputs, device: &Device| Ours::with_data(&work.op, work.number, set, device);
+        Self::new(device, prepare, Ours::compute)
+    }
+}
+
+impl<S> Subject for Computation<S> {
     fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        (self.last, self.sets) = (None, Vec::new());
-        for set in sets {
-            self.sets.push(Ours::with_data(&self.work.op, self.work.number, set, &self.device)?);
-        }
+        (self.last, self.sets) = (Vec::new(), Vec::new());
+        self.sets = sets.iter().map(|set| (self.prepare)(set, &self.device)).collect::<kiln::Result<_>>()?;
         Ok(())
     }
 
     fn run(&mut self, set: usize) -> Result<(), Fault> {
-        // The memory of the last results serves for these.
-        self.last = None;
-        self.last = Some((set, self.sets[set].compute()?));
+        // These results can take the memory of the last ones.
+        self.last.clear();
+        self.last = (self.compute)(&self.sets[set])?;
         Ok(())
     }
 
@@ -104,7 +118,9 @@ impl Subject for KilnWork {
     }
 
     fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        let (_, results) = self.last.as_ref().ok_or("expected a run before its output, found none")?;
-        Ok(Ours::read(results)?)
+        if self.last.is_empty() {
+            return Err("expected a run before its output, found none".into());
+        }
+        Ok(Ours::read(&self.last)?)
     }
 }

@@ -1,5 +1,7 @@
 //! What samples say: medians, spreads, and ratios with the interval that they lie in.
 
+use kiln_bench::quantile;
+
 /// The times of an arm: seconds for a run, by round; `None` where it sat out.
 #[derive(Clone, Debug)]
 pub struct Times {
@@ -82,12 +84,6 @@ pub(crate) fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut sorted: Vec<f64> = samples.collect();
     sorted.sort_by(f64::total_cmp);
     sorted
-}
-
-/// The sample at a share of the way through sorted samples; NaN where there are none.
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
-    sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

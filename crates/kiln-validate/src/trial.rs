@@ -135,19 +135,11 @@ impl Trial<'_> {
         let wanted = self.effort.sample.as_secs_f64().max(MIN_STEPS * self.clock.resolution().min(1e-3));
         let mut running =
             Running { arm, runs: 1, times: Vec::new(), spent: 0.0, late: Vec::new(), fresh: Vec::new(), wrong: None };
-        let mut is_sure = false;
-        loop {
-            let mut took = self.sample(&mut running, 0)?;
-            if took >= wanted && !std::mem::replace(&mut is_sure, true) {
-                // Once more: a thread that was put aside for a moment looks like long work, and each of its short samples would pay for a wait.
-                took = took.min(self.sample(&mut running, 0)?);
-            }
-            if took >= wanted || running.runs >= 1 << 20 {
-                return Ok(running);
-            }
-            let more = (wanted / took.max(1e-9)).clamp(1.2, 10.0);
-            running.runs = (running.runs as f64 * more).ceil() as usize;
-        }
+        kiln_bench::runs_per_sample(wanted, |runs| {
+            running.runs = runs;
+            self.sample(&mut running, 0)
+        })?;
+        Ok(running)
     }
 
     /// The seconds of one sample, all its runs together.

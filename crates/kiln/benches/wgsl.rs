@@ -1,5 +1,5 @@
 //! Kernels in WGSL on the CPU device beside the GPU device, which is the software driver where there is no GPU: the same text,
-//! the same buffers, in turns. `cargo bench -p kiln --bench wgsl`
+//! the same buffers, in random order. `cargo bench -p kiln --bench wgsl`
 
 #![allow(
     clippy::print_stdout,
@@ -9,6 +9,7 @@
 )]
 
 use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelOptions, KernelSource, SimdLevel};
+use kiln_testkit::arms::{self, Quartiles};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 1 << 20;
@@ -222,13 +223,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The median, and how far the middle half lies apart as a share of it.
-fn summary(mut times: Vec<Duration>) -> (Duration, f64) {
-    times.sort();
-    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
-    (at(0.5), (at(0.75) - at(0.25)).as_secs_f64() / at(0.5).as_secs_f64())
-}
-
 fn main() {
     let kernels = || KernelCacheOptions::new().without_disk();
     let timed = |open: &dyn Fn() -> kiln::Result<Device>| {
@@ -236,7 +230,7 @@ fn main() {
         open().map(|device| (device, began.elapsed()))
     };
     let open_cpu = || Device::cpu_with(CpuOptions::new().kernels(kernels()));
-    let starts: Vec<Duration> = (0..9).map(|_| timed(&open_cpu).unwrap().1).collect();
+    let starts = (0..9).map(|_| timed(&open_cpu).unwrap().1.as_secs_f64()).collect();
     let cpu = open_cpu().unwrap();
     let single = Device::cpu_with(CpuOptions::new().simd(SimdLevel::Scalar).kernels(kernels())).unwrap();
     let (gpu, gpu_start) = match timed(&|| Device::by_name_with("gpu", kernels())) {
@@ -244,7 +238,7 @@ fn main() {
         Err(error) => return println!("no GPU device to compare with: {error}"),
     };
     println!("cpu: {}\ngpu: {}", cpu.info().name, gpu.info().name);
-    let (start, _) = summary(starts);
+    let start = Duration::from_secs_f64(Quartiles::new(starts).median);
     println!("start: cpu {start:.1?}, gpu {gpu_start:.1?}, {:.0} times", gpu_start.as_secs_f64() / start.as_secs_f64());
     println!(
         "{:<20} {:>15} {:>15} {:>15} {:>15} {:>10}   {:>10} {:>12} {:>9}",
@@ -257,30 +251,30 @@ fn main() {
         for arm in &arms {
             (case.check)(&arm.result());
         }
-        let mut times = [const { Vec::new() }; 4];
-        for round in 0..ROUNDS {
-            for turn in 0..arms.len() {
-                let place = (round + turn) % arms.len();
-                times[place].push(arms[place].run(&case));
-            }
-        }
+        let names = ["cpu", "proofs trusted", "one by one", "gpu"];
+        let timed = |(name, arm)| {
+            let (arm, case): (&mut Arm, &Case) = (arm, &case);
+            arms::Arm::new(name, move || arm.run(case).as_secs_f64())
+        };
+        let results = arms::run(ROUNDS, &mut names.into_iter().zip(&mut arms).map(timed).collect::<Vec<_>>());
         for arm in &arms {
             (case.check)(&arm.result());
         }
-        let [cpu_time, trusting_time, single_time, gpu_time] = times.map(summary);
+        let [cpu_time, trusting_time, single_time, gpu_time] = names.map(|name| results.quartiles(name));
         // What a user waits for before the first result.
         let (compile, ready) = (arms[0].compile, arms[3].compile + first[3]);
-        let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
-        let told = |(median, spread): (Duration, f64)| format!("{median:.2?} ±{:.0}%", spread * 50.0);
+        let text = |Quartiles { low, median, high }| {
+            format!("{:.2?} ±{:.0}%", Duration::from_secs_f64(median), (high - low) / median * 50.0)
+        };
         println!(
             "{:<20} {:>15} {:>15} {:>15} {:>15} {:>10.2}   {compile:>10.1?} {ready:>12.1?} {:>9.2}",
             case.name,
-            told(cpu_time),
-            told(trusting_time),
-            told(single_time),
-            told(gpu_time),
-            ratio(gpu_time.0, cpu_time.0),
-            ratio(ready, compile),
+            text(cpu_time),
+            text(trusting_time),
+            text(single_time),
+            text(gpu_time),
+            gpu_time.median / cpu_time.median,
+            ready.as_secs_f64() / compile.as_secs_f64(),
         );
     }
 }

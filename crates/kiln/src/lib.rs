@@ -52,7 +52,6 @@ mod device;
 mod gpus;
 #[cfg(feature = "events")]
 pub mod metrics;
-mod new_file;
 pub mod nn;
 pub mod observe;
 pub mod optim;

@@ -228,11 +228,11 @@ mod tests {
             write_fault: None,
             time_us: 1500,
         };
-        assert_eq!(good.text(), "compiled 2 kernels for gpu:0 in 1.5 ms; 1 were on disk, 0 failed\n");
+        assert_eq!(good.text(), "compiled 2 kernels for gpu:0 in 1.50 ms; 1 were on disk, 0 failed\n");
         assert!(good.is_good());
         let bad = Warmed { failed: vec![failed], write_fault: Some("full".to_string()), repeated: 3, ..good };
         let begin = "failed a.wgsl: a.wgsl:1:1: expected\n    | x?\nnot stored: full\n";
-        let end = "compiled 2 kernels for gpu:0 in 1.5 ms; 1 were on disk, 3 named twice, 1 failed\n";
+        let end = "compiled 2 kernels for gpu:0 in 1.50 ms; 1 were on disk, 3 named twice, 1 failed\n";
         assert_eq!(bad.text(), format!("{begin}{end}"));
         assert!(!bad.is_good());
     }

@@ -3,8 +3,10 @@
 use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
+use crate::terminal::time;
 use kiln::{Bytes, CpuOptions, DeviceKind};
 use std::path::Path;
+use std::time::Duration;
 
 /// Below this much free space the cache directory gets a note.
 const LITTLE_FREE_BYTES: u64 = 256 << 20;
@@ -31,7 +33,8 @@ fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
     };
     let outcome = match (&test.error, test.open_us, test.round_trip_us) {
         (None, Some(open), Some(trip)) => {
-            format!("works: opened in {}, data there and back in {}", duration(open), duration(trip))
+            let [open, trip] = [open, trip].map(|us| time(Duration::from_micros(us)));
+            format!("works: opened in {open}, data there and back in {trip}")
         }
         (error, ..) => format!("does not work: {}", error.as_deref().unwrap_or("the test was not run")),
     };
@@ -112,15 +115,6 @@ fn contents(contents: Option<Contents>) -> String {
     }
 }
 
-fn duration(us: u64) -> String {
-    match us {
-        0..1_000 => format!("{us} us"),
-        1_000..100_000 => format!("{:.1} ms", us as f64 / 1e3),
-        100_000..1_000_000 => format!("{} ms", us / 1_000),
-        _ => format!("{:.1} s", us as f64 / 1e6),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,10 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_contents_read_well() {
-        for (us, text) in [(7, "7 us"), (1_250, "1.2 ms"), (345_678, "345 ms"), (2_000_000, "2.0 s")] {
-            assert_eq!(duration(us), text);
-        }
+    fn contents_read_well() {
         let of = |files, bytes, complete| contents(Some(Contents { files, bytes, complete }));
         assert_eq!(of(0, 0, true), "empty");
         assert_eq!(of(1, 10, true), "1 file, 10 B");

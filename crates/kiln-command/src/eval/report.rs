@@ -105,7 +105,7 @@ mod tests {
             verify: None,
             shown: None,
         };
-        assert_eq!(report.text(), "f16  (2, 3)  c?.npy\nran in 1.5 ms on cpu\n");
+        assert_eq!(report.text(), "f16  (2, 3)  c?.npy\nran in 1.50 ms on cpu\n");
         let shown =
             EvalReport { shown: Some("[1.0]".to_string()), data: Some(Data::Floats(vec![1.5, f32::NAN])), ..report };
         assert_eq!(shown.text(), "[1.0]\n");

@@ -1,6 +1,6 @@
 //! Numbers as people read them in a narrow column.
 
-use crate::terminal::{self, digits};
+use crate::terminal::{self, digits, scale};
 
 /// What stands for a number that is not known.
 const UNKNOWN: &str = "-";
@@ -55,14 +55,11 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn scaled(number: f64, step: f64, units: &[&str]) -> String {
-    let mut number = number.max(0.0);
-    let mut unit = 0;
-    while number >= 999.5 && unit + 1 < units.len() {
-        (number, unit) = (number / step, unit + 1);
-    }
-    let number = if unit == 0 && number.fract() == 0.0 { format!("{number:.0}") } else { digits(number) };
-    format!("{number}{}", units[unit])
+fn scaled(number: f64, step: f64, units: &[&'static str]) -> String {
+    let (factor, unit) = scale(number.max(0.0), step, units);
+    let number = number.max(0.0) / factor;
+    let number = if factor == 1.0 && number.fract() == 0.0 { format!("{number:.0}") } else { digits(number) };
+    format!("{number}{unit}")
 }
 
 #[cfg(test)]

@@ -118,10 +118,10 @@ impl<O: Order> Fold for Winner<O> {
     }
 }
 
-/// The first place of the winner under an order.
-pub(super) struct Place<O>(PhantomData<O>);
+/// The index of the first winner under an order.
+pub(super) struct ArgWinner<O>(PhantomData<O>);
 
-impl<O: Order> Fold for Place<O> {
+impl<O: Order> Fold for ArgWinner<O> {
     const START: Cell = Winner::<O>::START;
 
     #[inline(always)]

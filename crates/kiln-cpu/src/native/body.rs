@@ -1,4 +1,4 @@
-//! Elementwise programs made ready to run over tiles: every value has its place, every op its loop.
+//! Elementwise programs compiled to run over tiles: every value is assigned a register and every op a loop.
 
 use super::blocks::Blocks;
 use super::load::{Access, Load};
@@ -9,26 +9,26 @@ use kiln_ir::op::TileLoop;
 use kiln_ir::{Class, DType, Error, ErrorKind, Result, SimdLevel};
 use smallvec::SmallVec;
 
-/// Where a value is while a tile runs: the memory of operand `i` has number `i`, then come the core's results and the
-/// output, then scratch tiles.
-pub(crate) type Place = u16;
+/// A virtual register: the memory of a value while a tile runs. Register `i` is the memory of operand `i`; then follow the
+/// core's results, the output, and scratch tiles.
+pub(crate) type Register = u16;
 
 /// A body, ready to run.
 pub(crate) struct TileProgram {
     /// How each operand is read.
     pub(crate) loads: Vec<Load>,
     /// What is filled once, before the first tile.
-    pub(crate) constants: Vec<(Place, Parameter)>,
+    pub(crate) constants: Vec<(Register, Parameter)>,
     /// What runs for each tile.
     pub(crate) code: Vec<Code>,
     /// What computes the result after that, where the code only brings together what it reads.
     pub(crate) machine: Option<Machine>,
-    /// Where the result is after that. The output's place where nothing is left to store.
-    pub(crate) result: Place,
-    /// What the output's elements are; `None` where the caller takes the result from its place.
+    /// Where the result is after that. The output's register where nothing is left to store.
+    pub(crate) result: Register,
+    /// What the output's elements are; `None` where the caller takes the result from its register.
     pub(crate) store: Option<DType>,
     /// A tile for elements that are gathered before they are converted.
-    pub(crate) narrow: Option<Place>,
+    pub(crate) narrow: Option<Register>,
     /// How the space is cut where rows do not serve; then no value is in memory of its own.
     pub(crate) blocks: Option<Blocks>,
     /// How many scratch tiles there are.
@@ -42,25 +42,25 @@ pub(crate) struct TileProgram {
     pub(crate) loops: &'static Loops,
 }
 
-/// Machine code, and the places that it reads and writes.
+/// Machine code, and the registers that it reads and writes.
 pub(crate) struct Machine {
     pub(crate) code: MachineCode,
     /// Where each argument and the output is, with the bytes of an element.
-    pub(crate) places: SmallVec<[(Place, usize); 6]>,
+    pub(crate) registers: SmallVec<[(Register, usize); 6]>,
 }
 
 /// One step for a tile.
 pub(crate) enum Code {
     /// Elements of an operand, converted to words; for machine code, as they are.
-    Load { operand: u16, out: Place },
+    Load { operand: u16, out: Register },
     /// The numbers of the elements.
-    Iota { out: Place },
-    /// A loop over other places.
-    Loop { run: TileLoop, args: [Place; 3], arity: u8, out: Place },
+    Iota { out: Register },
+    /// A loop over other registers.
+    Loop { run: TileLoop, args: [Register; 3], arity: u8, out: Register },
 }
 
 impl TileProgram {
-    /// Makes a body ready; its result goes to an output of dtype `store`, or stays in its place.
+    /// Makes a body ready; its result goes to an output of dtype `store`, or stays in its register.
     ///
     /// # Errors
     /// `Internal` where the program is not one: a bug of whoever made it.
@@ -79,7 +79,7 @@ impl TileProgram {
     pub(super) fn of_loops(body: &Body, store: Option<DType>, level: SimdLevel) -> Result<Self> {
         let instructions = &body.program.instructions;
         check(body)?;
-        let operands = body.operands.len() as Place;
+        let operands = body.operands.len() as Register;
         let blocks = store.and_then(|_| Blocks::of(body));
         let mut program = Self {
             loads: body.operands.iter().map(|operand| Load::new(operand, blocks)).collect(),
@@ -98,10 +98,10 @@ impl TileProgram {
         };
         let uses = Uses::new(instructions);
         let mut tiles = Tiles { first: program.output() + 1, free: Vec::new(), count: 0 };
-        let mut places: Vec<Place> = Vec::with_capacity(instructions.len());
+        let mut registers: Vec<Register> = Vec::with_capacity(instructions.len());
         for (index, instruction) in instructions.iter().enumerate() {
             if uses.last[index] == 0 && index + 1 < instructions.len() {
-                places.push(Place::MAX);
+                registers.push(Register::MAX);
                 continue;
             }
             // The last value goes straight to an output of words; so nothing is left to store.
@@ -109,11 +109,11 @@ impl TileProgram {
             let is_direct = is_last && blocks.is_none() && store.is_some_and(|dtype| dtype.bytes() == 4);
             let direct = is_direct.then(|| program.output());
             let out = |tiles: &mut Tiles| direct.unwrap_or_else(|| tiles.take());
-            let place = match instruction {
+            let register = match instruction {
                 &Instruction::Load { operand } => {
                     program.cost += 1;
                     match program.loads[operand].access {
-                        Access::Direct if blocks.is_none() => operand as Place,
+                        Access::Direct if blocks.is_none() => operand as Register,
                         Access::Splat => program.constant(Parameter::Splat(operand), &mut tiles),
                         Access::Direct | Access::Contiguous | Access::Strided(_) => {
                             if program.loads[operand].needs_narrow_tile() && program.narrow.is_none() {
@@ -143,22 +143,22 @@ impl TileProgram {
                         op.tile(*class, level).ok_or_else(|| bug(format!("op `{}` has no {class:?}", op.name)))?;
                     program.cost += if op.is_cheap() { 1 } else { 10 };
                     let out = out(&mut tiles);
-                    let args: SmallVec<[Place; 3]> = args.iter().map(|&arg| places[arg]).collect();
+                    let args: SmallVec<[Register; 3]> = args.iter().map(|&arg| registers[arg]).collect();
                     program.push_loop(run, &args, out);
                     out
                 }
                 &Instruction::Cast { arg, from, to } => {
                     program.cost += 1;
                     match program.loops.cast(from, to, level) {
-                        [None, _] => places[arg],
+                        [None, _] => registers[arg],
                         [Some(run), None] => {
                             let out = out(&mut tiles);
-                            program.push_loop(run, &[places[arg]], out);
+                            program.push_loop(run, &[registers[arg]], out);
                             out
                         }
                         [Some(first), Some(second)] => {
                             let (between, out) = (tiles.take(), out(&mut tiles));
-                            program.push_loop(first, &[places[arg]], between);
+                            program.push_loop(first, &[registers[arg]], between);
                             program.push_loop(second, &[between], out);
                             tiles.free.push(between);
                             out
@@ -166,12 +166,12 @@ impl TileProgram {
                     }
                 }
             };
-            places.push(place);
+            registers.push(register);
             for dead in uses.ending(index) {
-                tiles.release(places[dead], &program.constants, uses.still_needed(&places, dead, index));
+                tiles.release(registers[dead], &program.constants, uses.still_needed(&registers, dead, index));
             }
         }
-        program.result = *places.last().ok_or_else(|| bug("a program has no instruction".into()))?;
+        program.result = *registers.last().ok_or_else(|| bug("a program has no instruction".into()))?;
         program.tiles = tiles.count;
         Ok(program)
     }
@@ -181,17 +181,17 @@ impl TileProgram {
         let mut tiles = Tiles { first: self.output() + 1, free: Vec::new(), count: 0 };
         (self.narrow, self.constants) = (None, Vec::new());
         self.code.clear();
-        let mut places = SmallVec::new();
+        let mut registers = SmallVec::new();
         for &(argument, bytes) in code.arguments() {
-            let place = match argument {
-                Argument::Core => self.core_place(),
+            let register = match argument {
+                Argument::Core => self.core_register(),
                 Argument::Iota => {
                     let out = tiles.fresh();
                     self.code.push(Code::Iota { out });
                     out
                 }
                 Argument::Operand(operand) => match self.loads[operand].access {
-                    Access::Direct | Access::Contiguous if self.blocks.is_none() => operand as Place,
+                    Access::Direct | Access::Contiguous if self.blocks.is_none() => operand as Register,
                     _ => {
                         let out = tiles.fresh();
                         self.code.push(Code::Load { operand: operand as u16, out });
@@ -199,66 +199,71 @@ impl TileProgram {
                     }
                 },
             };
-            places.push((place, bytes));
+            registers.push((register, bytes));
         }
         self.result = if is_direct { self.output() } else { tiles.fresh() };
-        places.push((self.result, code.output_bytes()));
+        registers.push((self.result, code.output_bytes()));
         self.tiles = tiles.count;
-        self.machine = Some(Machine { code, places });
+        self.machine = Some(Machine { code, registers });
     }
 
-    /// The place of the core's results.
-    pub(crate) fn core_place(&self) -> Place {
-        self.loads.len() as Place
+    /// The register of the core's results.
+    pub(crate) fn core_register(&self) -> Register {
+        self.loads.len() as Register
     }
 
-    /// The place of the output.
-    pub(crate) fn output(&self) -> Place {
-        self.loads.len() as Place + 1
+    /// The register of the output.
+    pub(crate) fn output(&self) -> Register {
+        self.loads.len() as Register + 1
     }
 
     /// Whether the result is the core's, as it is.
     pub(crate) fn is_identity(&self) -> bool {
-        self.code.is_empty() && self.machine.is_none() && self.core.is_some() && self.result == self.core_place()
+        self.code.is_empty() && self.machine.is_none() && self.core.is_some() && self.result == self.core_register()
     }
 
-    fn push_loop(&mut self, run: TileLoop, args: &[Place], out: Place) {
+    fn push_loop(&mut self, run: TileLoop, args: &[Register], out: Register) {
         let mut all = [0; 3];
         all[..args.len()].copy_from_slice(args);
         self.code.push(Code::Loop { run, args: all, arity: args.len() as u8, out });
     }
 
-    fn constant(&mut self, constant: Parameter, tiles: &mut Tiles) -> Place {
+    fn constant(&mut self, constant: Parameter, tiles: &mut Tiles) -> Register {
         // Filled before the first op runs, so no op may write there.
-        let place = tiles.fresh();
-        self.constants.push((place, constant));
-        place
+        let register = tiles.fresh();
+        self.constants.push((register, constant));
+        register
     }
 }
 
 /// Scratch tiles while values are placed.
 struct Tiles {
-    first: Place,
-    free: Vec<Place>,
+    first: Register,
+    free: Vec<Register>,
     count: usize,
 }
 
 impl Tiles {
-    fn take(&mut self) -> Place {
+    fn take(&mut self) -> Register {
         self.free.pop().unwrap_or_else(|| self.fresh())
     }
 
     /// A tile that no value had before.
-    fn fresh(&mut self) -> Place {
+    fn fresh(&mut self) -> Register {
         self.count += 1;
-        self.first + self.count as Place - 1
+        self.first + self.count as Register - 1
     }
 
-    /// Takes a tile back, where the place is one that is not filled for the whole run.
-    fn release(&mut self, place: Place, constants: &[(Place, Parameter)], is_needed: bool) {
-        let is_constant = constants.iter().any(|&(constant, _)| constant == place);
-        if place >= self.first && place != Place::MAX && !is_constant && !is_needed && !self.free.contains(&place) {
-            self.free.push(place);
+    /// Takes a tile back, where the register is one that is not filled for the whole run.
+    fn release(&mut self, register: Register, constants: &[(Register, Parameter)], is_needed: bool) {
+        let is_constant = constants.iter().any(|&(constant, _)| constant == register);
+        if register >= self.first
+            && register != Register::MAX
+            && !is_constant
+            && !is_needed
+            && !self.free.contains(&register)
+        {
+            self.free.push(register);
         }
     }
 }
@@ -287,11 +292,11 @@ impl Uses {
         (0..index).filter(move |&value| self.last[value] == index)
     }
 
-    /// Whether another value that is needed after `index` is in the same place: a conversion that changes no bit.
-    fn still_needed(&self, places: &[Place], dead: usize, index: usize) -> bool {
+    /// Whether another value that is needed after `index` is in the same register: a conversion that changes no bit.
+    fn still_needed(&self, registers: &[Register], dead: usize, index: usize) -> bool {
         let is_last = |value| value + 1 == self.last.len();
-        let shares = |value: usize| value != dead && places[value] == places[dead];
-        (0..places.len()).any(|value| shares(value) && (self.last[value] > index || is_last(value)))
+        let shares = |value: usize| value != dead && registers[value] == registers[dead];
+        (0..registers.len()).any(|value| shares(value) && (self.last[value] > index || is_last(value)))
     }
 }
 
@@ -324,7 +329,7 @@ fn check(body: &Body) -> Result<()> {
         let (shape, space) = (operand.layout.shape(), &body.space);
         return Err(bug(format!("an operand has shape {shape} in a space of {space}")));
     }
-    if body.program.instructions.len() + body.operands.len() > usize::from(Place::MAX / 4) {
+    if body.program.instructions.len() + body.operands.len() > usize::from(Register::MAX / 4) {
         return Err(bug(format!("a program has {} instructions", body.program.instructions.len())));
     }
     Ok(())

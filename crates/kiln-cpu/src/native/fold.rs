@@ -3,7 +3,7 @@
 //! Each loop is written once over vectors of one length and compiled for every level and for elements as they are stored, so all
 //! levels give the same bits. Several vectors are under way at once, because an addition takes longer than a load.
 
-use super::best::{Max, Min, Place, Winner};
+use super::best::{ArgWinner, Max, Min, Winner};
 use super::columns::{Columns, Lanes, Rows, add_columns};
 #[cfg(target_arch = "x86_64")]
 use super::lanes::avx2::Avx2;
@@ -53,12 +53,12 @@ impl Folding {
             (Reduce::Min, Class::Float) => floats::<Winner<Min<f32>>>(stored, level),
             (Reduce::Min, Class::Int) => words::<Winner<Min<i32>>>(level),
             (Reduce::Min, Class::Uint) => words::<Winner<Min<u32>>>(level),
-            (Reduce::ArgMax, Class::Float) => floats::<Place<Max<f32>>>(stored, level),
-            (Reduce::ArgMax, Class::Int) => words::<Place<Max<i32>>>(level),
-            (Reduce::ArgMax, Class::Uint) => words::<Place<Max<u32>>>(level),
-            (Reduce::ArgMin, Class::Float) => floats::<Place<Min<f32>>>(stored, level),
-            (Reduce::ArgMin, Class::Int) => words::<Place<Min<i32>>>(level),
-            (Reduce::ArgMin, Class::Uint) => words::<Place<Min<u32>>>(level),
+            (Reduce::ArgMax, Class::Float) => floats::<ArgWinner<Max<f32>>>(stored, level),
+            (Reduce::ArgMax, Class::Int) => words::<ArgWinner<Max<i32>>>(level),
+            (Reduce::ArgMax, Class::Uint) => words::<ArgWinner<Max<u32>>>(level),
+            (Reduce::ArgMin, Class::Float) => floats::<ArgWinner<Min<f32>>>(stored, level),
+            (Reduce::ArgMin, Class::Int) => words::<ArgWinner<Min<i32>>>(level),
+            (Reduce::ArgMin, Class::Uint) => words::<ArgWinner<Min<u32>>>(level),
         }
     }
 }

@@ -9,7 +9,6 @@ mod body;
 mod columns;
 mod fold;
 mod lanes;
-mod laps;
 mod load;
 mod loops;
 mod machine;
@@ -17,9 +16,10 @@ mod output;
 mod reduce;
 mod step;
 mod tiles;
+mod timer;
 mod workers;
 
-pub(crate) use laps::Laps;
+pub(crate) use timer::KernelTimer;
 
 use crate::CpuDevice;
 use crate::map::{bytes_of, bytes_of_mut};
@@ -28,7 +28,7 @@ use kiln_device::{BufferSet, BufferUse, CompiledPlan, Device, LockedBuffers, Pla
 use kiln_ir::kernel::Core;
 use kiln_ir::plan::{Place, Plan, Source, Step};
 use kiln_ir::{Error, ErrorKind, Result};
-use laps::Stretch;
+use timer::TimedSteps;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
@@ -58,7 +58,7 @@ enum Row {
         of_plan: Range<usize>,
         steps: Range<usize>,
         /// The steps as they are timed, from the first time on that they are.
-        stretches: OnceLock<Vec<Stretch>>,
+        timed_steps: OnceLock<Vec<TimedSteps>>,
     },
     /// A step without CPU code.
     Wgsl(Box<WgslStep>),
@@ -121,8 +121,8 @@ impl NativePlan {
     /// # Errors
     /// `InvalidArgument` where the buffers or scalars are not those of the plan, or where a kernel finds an operand at
     /// fault; `Internal` where a kernel panicked.
-    fn run_row(&self, row: &Row, buffers: &BufferSet<'_>, scalars: &[u32], laps: Option<&mut Laps>) -> Result<()> {
-        let Row::Native { of_plan, steps, stretches } = row else { return Ok(()) };
+    fn run_row(&self, row: &Row, buffers: &BufferSet<'_>, scalars: &[u32], timer: Option<&mut KernelTimer>) -> Result<()> {
+        let Row::Native { of_plan, steps, timed_steps } = row else { return Ok(()) };
         // Held to the end: the bases are valid for as long as it lives.
         let mut locked = buffers.lock();
         let bases = self.bases(buffers, &mut locked)?;
@@ -134,11 +134,11 @@ impl NativePlan {
             unsafe { step.run(&bases, scalars, &pieces) }
         };
         let steps = &self.steps[steps.clone()];
-        let Some(laps) = laps else { return steps.iter().try_for_each(run) };
-        laps.begin();
-        for stretch in stretches.get_or_init(|| laps::stretches(&self.plan.steps[of_plan.clone()])) {
-            steps[stretch.steps.clone()].iter().try_for_each(run)?;
-            laps.end(stretch);
+        let Some(timer) = timer else { return steps.iter().try_for_each(run) };
+        timer.begin();
+        for timed in timed_steps.get_or_init(|| timer::timed_steps(&self.plan.steps[of_plan.clone()])) {
+            steps[timed.steps.clone()].iter().try_for_each(run)?;
+            timer.end(timed);
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl CompiledPlan for NativePlan {
                     device.submit(commands)?
                 }
                 Row::Native { .. } => device.run_on_host(&self.name, &buffers, || {
-                    self.cpu.run_native(&self.name, |laps| self.run_row(row, &buffers, run.scalars, laps))
+                    self.cpu.run_native(&self.name, |timer| self.run_row(row, &buffers, run.scalars, timer))
                 })?,
             };
         }
@@ -217,7 +217,7 @@ impl CompiledPlan for NativePlan {
 impl Row {
     /// An empty row from a step of the plan on, and from a place in [`NativePlan::steps`] on.
     fn native(of_plan: usize, steps: usize) -> Self {
-        Self::Native { of_plan: of_plan..of_plan, steps: steps..steps, stretches: OnceLock::new() }
+        Self::Native { of_plan: of_plan..of_plan, steps: steps..steps, timed_steps: OnceLock::new() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Running a program tile by tile.
 
 use super::blocks::{BLOCK_ROWS, Block};
-use super::body::{Code, Machine, Place, TileProgram};
+use super::body::{Code, Machine, Register, TileProgram};
 use super::machine::{Broadcast, Parameter, Pointers};
 use kiln_ir::DType;
 use smallvec::SmallVec;
@@ -70,7 +70,7 @@ pub(crate) struct Runner<'a> {
     tile_len: usize,
 }
 
-/// Where a place begins, and whether it moves with the elements (all ones) or is the same for each tile (zero).
+/// Where a register begins, and whether it moves with the elements (all ones) or is the same for each tile (zero).
 #[derive(Clone, Copy)]
 struct Base {
     start: *mut u32,
@@ -129,9 +129,9 @@ impl<'a> Runner<'a> {
     }
 
     fn fill_constants(&self) {
-        for &(place, constant) in &self.program.constants {
-            // SAFETY: the place is a scratch tile, which is this long and nobody else's.
-            unsafe { self.slice_mut(place, 0, self.tile_len) }.fill(self.parameter(constant));
+        for &(register, constant) in &self.program.constants {
+            // SAFETY: the register is a scratch tile, which is this long and nobody else's.
+            unsafe { self.slice_mut(register, 0, self.tile_len) }.fill(self.parameter(constant));
         }
     }
 
@@ -154,7 +154,7 @@ impl<'a> Runner<'a> {
     /// program does not run in blocks.
     #[inline]
     pub(crate) unsafe fn run(&mut self, start: usize, len: usize, core: *const u32) -> *const u32 {
-        self.bases[usize::from(self.program.core_place())].start = core.cast_mut();
+        self.bases[usize::from(self.program.core_register())].start = core.cast_mut();
         let Self { program, memory, .. } = *self;
         // SAFETY: the caller's promise; the narrow tile is there where a load needs it.
         unsafe {
@@ -183,7 +183,7 @@ impl<'a> Runner<'a> {
     unsafe fn run_code(&self, start: usize, len: usize, load: impl Fn(usize, &mut [u32]), iota: impl Fn(&mut [u32])) {
         debug_assert!(len <= self.tile_len, "a tile holds the range");
         for code in &self.program.code {
-            // SAFETY: an op's result never shares a place with its arguments, scratch tiles are as long as a tile, and
+            // SAFETY: an op's result never shares a register with its arguments, scratch tiles are as long as a tile, and
             // memory holds the range. The processor has the level of the loops.
             unsafe {
                 match *code {
@@ -198,9 +198,9 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        if let Some(Machine { code, places }) = &self.program.machine {
+        if let Some(Machine { code, registers }) = &self.program.machine {
             let pointers: Pointers =
-                places.iter().map(|&(place, bytes)| self.base(place).at_bytes(start, bytes)).collect();
+                registers.iter().map(|&(register, bytes)| self.base(register).at_bytes(start, bytes)).collect();
             // SAFETY: as above; the parameters are those that the code wants.
             unsafe { code.run(&pointers, &self.parameters, len) };
         }
@@ -247,7 +247,7 @@ impl<'a> Runner<'a> {
     pub(crate) unsafe fn run_block(&self, block: Block, pitch: usize) {
         let Self { program, memory, .. } = *self;
         let Block { start, rows, columns } = block;
-        // SAFETY: the caller's promise. All places that the code names are scratch tiles, which are long enough.
+        // SAFETY: the caller's promise. All registers that the code names are scratch tiles, which are long enough.
         unsafe {
             self.run_code(
                 0,
@@ -275,29 +275,29 @@ impl<'a> Runner<'a> {
 
     /// The tile for elements that are gathered before they are converted; null where no load needs it.
     fn narrow(&self) -> *mut u32 {
-        self.program.narrow.map_or(std::ptr::null_mut(), |place| self.base(place).start)
+        self.program.narrow.map_or(std::ptr::null_mut(), |register| self.base(register).start)
     }
 
     #[inline(always)]
-    fn base(&self, place: Place) -> Base {
-        self.bases[usize::from(place)]
+    fn base(&self, register: Register) -> Base {
+        self.bases[usize::from(register)]
     }
 
     /// # Safety
-    /// The place holds `len` words from element `start` on, and nobody writes them.
+    /// The register holds `len` words from element `start` on, and nobody writes them.
     #[inline(always)]
-    unsafe fn slice(&self, place: Place, start: usize, len: usize) -> &[u32] {
+    unsafe fn slice(&self, register: Register, start: usize, len: usize) -> &[u32] {
         // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.base(place).at(start), len) }
+        unsafe { std::slice::from_raw_parts(self.base(register).at(start), len) }
     }
 
     /// # Safety
-    /// The place holds `len` words from element `start` on, and nobody else touches them.
+    /// The register holds `len` words from element `start` on, and nobody else touches them.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the memory is behind a pointer, not inside of the runner")]
-    unsafe fn slice_mut(&self, place: Place, start: usize, len: usize) -> &mut [u32] {
+    unsafe fn slice_mut(&self, register: Register, start: usize, len: usize) -> &mut [u32] {
         // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.base(place).at(start), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.base(register).at(start), len) }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Independent chains in parallel against the same nodes in sequence.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, run as run_arms};
 use crate::harness::report::{Checks, Number, Target, print_arms};
 use kiln_device::{BufferUse, Graph, TypedBuffer};
+use kiln_testkit::arms::{Arm, run as run_arms};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 

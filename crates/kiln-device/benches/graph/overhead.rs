@@ -1,9 +1,9 @@
 //! What a node costs that does almost nothing.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, run as run_arms};
 use crate::harness::report::{Checks, Number, print_arms};
 use kiln_device::Graph;
+use kiln_testkit::arms::{Arm, run as run_arms};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What the benchmarks of this crate share: arms, verdicts, and how long a run takes.
+//! What the benchmarks of this crate share besides their arms: verdicts, and how long a run takes.
 //!
 //! Arms of a comparison run interleaved, in random order, after a warm-up; times are medians with their quartiles, and a
 //! ratio is the median of the ratios within a round. Every measurement checks its output: a number whose check failed is
@@ -9,7 +9,6 @@
 //! that `cargo bench` gives, as under `cargo test --benches`, everything runs for a moment: the checks count then, not
 //! the numbers.
 
-pub(crate) mod arms;
 pub(crate) mod report;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Lines of the output: numbers with their target, and whether they are shown.
 
-use crate::harness::arms::{Quartiles, Results};
+use kiln_testkit::arms::{Quartiles, Results};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,11 +1,11 @@
 //! Command lists: what a list, a launch and a replay cost.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, run as run_arms};
 use crate::harness::report::{Checks, Number, Target, print_arms};
 use crate::subjects::double;
 use kiln_device::{CommandList, Device, Grid, Kernel, TypedBuffer};
 use kiln_gpu::GpuOptions;
+use kiln_testkit::arms::{Arm, run as run_arms};
 use std::hint::black_box;
 use std::time::Instant;
 

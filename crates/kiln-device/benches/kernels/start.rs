@@ -1,12 +1,12 @@
 //! Fifty kernels: in a fresh process from a warm and from a cold disk, and on one and on all threads.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, run as run_arms};
 use crate::harness::report::{Checks, Number, Target, print_arms};
 use crate::subjects::{chain, double, doubles, output};
 use crate::tiers::device_with_disk;
 use kiln_device::KernelSource;
 use kiln_gpu::GpuOptions;
+use kiln_testkit::arms::{Arm, Quartiles, run as run_arms};
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -80,11 +80,7 @@ fn fresh_process(bench: &mut Bench) {
     let ratio = results.ratio("kernels with a cold disk", "kernels from a warm disk");
     let what = "fresh process, kernels: cold against warm disk";
     bench.report.claim(what, &Number::of(ratio, "x"), Target::AtLeast(1.2), &checks);
-    let median = |mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
-    let ratio = median(whole.1) / median(whole.0);
+    let ratio = Quartiles::new(whole.1).median / Quartiles::new(whole.0).median;
     bench.report.note("the whole process, with opening the device", &Number::new(ratio, "x"), &checks);
 }
 

@@ -1,11 +1,11 @@
 //! Memory hit, disk hit, compile.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, run as run_arms};
 use crate::harness::report::{Checks, Number, Target, print_arms};
 use crate::subjects::{chain, double, doubles, matmul, output, with_library};
-use kiln_device::{Device, DiskTier, KernelCacheOptions, KernelKey, KernelSource, Origin, Program};
+use kiln_device::{Device, DiskTier, KernelCacheOptions, KernelKey, KernelModule, KernelSource, Origin};
 use kiln_gpu::GpuOptions;
+use kiln_testkit::arms::{Arm, run as run_arms};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
@@ -68,7 +68,7 @@ pub(crate) fn disk(bench: &mut Bench) {
         let translate = || {
             let began = Instant::now();
             let key = KernelKey::new(&source, cold.info()).unwrap();
-            let program = Program::new(&key, cold.info()).unwrap();
+            let program = KernelModule::new(&key, cold.info()).unwrap();
             black_box(cold.api().translate(&program).unwrap());
             began.elapsed().as_nanos() as f64
         };

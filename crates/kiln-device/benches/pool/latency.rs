@@ -1,10 +1,10 @@
 //! The time of an allocation and its end, warm: the CPU device beside mimalloc, the GPU device beside wgpu alone.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, Results, on_threads, run as run_arms};
 use crate::harness::report::{Checks, Number, Target, print_arms};
 use kiln_device::{BufferOptions, Device, PoolOptions, Usage};
 use kiln_gpu::GpuDevice;
+use kiln_testkit::arms::{Arm, Results, on_threads, run as run_arms};
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;

@@ -2,9 +2,9 @@
 
 use crate::Bench;
 use crate::counted::Counted;
-use crate::harness::arms::Random;
 use crate::harness::report::{Checks, Number, Target};
 use kiln_device::{Buffer, Device};
+use kiln_testkit::Rng;
 
 /// A buffer lives until up to this many later ones were made, as the intermediates of a computation do.
 const LONGEST_LIFE: usize = 16;
@@ -17,7 +17,7 @@ pub(crate) fn run(bench: &mut Bench) {
     );
     let one_size = vec![4096; 1000];
     let mut mixed: Vec<u64> = (8..=18).flat_map(|log2| [1 << log2; 500]).collect();
-    Random::new(3).shuffle(&mut mixed);
+    Rng::new(3).shuffle(&mut mixed);
     for (device_name, device) in bench.devices() {
         for (name, sizes) in [("1,000 of 4 KiB", &one_size), ("11 sizes of 256 B to 256 KiB, 500 each", &mixed)] {
             let checks = Checks::default();
@@ -37,7 +37,7 @@ struct Live {
 
 fn reduction(device: &Device, sizes: &[u64], checks: &Checks) -> f64 {
     let (driver, device) = Counted::open(device);
-    let mut random = Random::new(7);
+    let mut random = Rng::new(7);
     let mut live: Vec<Live> = Vec::new();
     for (step, &bytes) in sizes.iter().enumerate() {
         live.extract_if(.., |live| live.dies <= step).for_each(|dead| checks.expect(dead.is_stamped()));

@@ -1,11 +1,12 @@
 //! Eight threads with random sizes and lifetimes: nothing leaks, nothing overlaps, the budget holds.
 
 use crate::Bench;
-use crate::harness::arms::{Random, on_threads};
 use crate::harness::report::Checks;
 use crate::resident;
 use kiln_device::{Buffer, Bytes, Device, PoolConfig, PoolOptions};
 use kiln_ir::ErrorKind;
+use kiln_testkit::Rng;
+use kiln_testkit::arms::on_threads;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -86,7 +87,7 @@ fn run_with(bench: &mut Bench, operations: usize, budget: u64) {
 
 impl Shared {
     fn work(&self, thread: usize, operations: usize) {
-        let mut random = Random::new(thread as u64);
+        let mut random = Rng::new(thread as u64);
         let mut held: Vec<Option<Held>> = (0..HELD).map(|_| None).collect();
         for _ in 0..operations {
             let slot = &mut held[random.below(HELD)];
@@ -103,7 +104,7 @@ impl Shared {
         held.into_iter().for_each(|held| self.end(held));
     }
 
-    fn make(&self, random: &mut Random) -> Option<Held> {
+    fn make(&self, random: &mut Rng) -> Option<Held> {
         let below = 1 << (1 + random.below(LARGEST_LOG2));
         let bytes = (1 + random.below(below)) as u64;
         let buffer = match self.device.buffer(bytes) {

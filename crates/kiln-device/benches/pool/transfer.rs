@@ -1,9 +1,9 @@
 //! Host access in place beside host access through staging, on the same device and with the same bytes.
 
 use crate::Bench;
-use crate::harness::arms::{Arm, Results, run as run_arms};
 use crate::harness::report::Checks;
 use kiln_device::{Buffer, BufferOptions, Bytes, Device, Usage};
+use kiln_testkit::arms::{Arm, Results, run as run_arms};
 use std::cell::Cell;
 use std::time::Instant;
 

@@ -2,8 +2,8 @@
 
 use super::artifact::Artifact;
 use super::key::{KernelHash, KernelKey};
+use super::module::KernelModule;
 use super::options::{DiskTier, KernelCacheOptions};
-use super::program::Program;
 use super::statistics::{DiskTierState, KernelCacheStatistics, Timed};
 use super::{LoadedKernel, Origin};
 use crate::device::{Device, DeviceApi};
@@ -152,7 +152,7 @@ impl KernelCache {
         {
             return Ok(kernel);
         }
-        let program = Program::new(key, api.info())?;
+        let program = KernelModule::new(key, api.info())?;
         let mut artifact = api.translate(&program)?;
         let loaded = api.load(&artifact).map_err(|error| error.context(key.name.clone()))?;
         artifact.driver_blob = loaded.driver_blob;

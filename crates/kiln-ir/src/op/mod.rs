@@ -6,7 +6,7 @@ mod lane;
 mod math;
 mod power;
 mod random;
-mod reference;
+pub mod reference;
 mod slope;
 mod table;
 #[cfg(test)]
@@ -18,7 +18,7 @@ pub use code::{BitsOp, BitsToFloatOp, CompareOp, FloatOp, IntegerOp, NumberOp, S
 pub use lane::{Float, Int, Integer, Mask, Number, Uint};
 pub use table::*;
 pub use tolerance::{Tolerance, ulp};
-pub use trace::{Expression, Function, Id, Infix, Prefix, Step, Trace, Type};
+pub use trace::{Expression, Function, Id, Infix, Prefix, Trace, TraceStep, Type};
 
 use crate::gradient::{ElementGradient, Gradients};
 use crate::{Class, DType, SimdLevel};

@@ -1,6 +1,28 @@
-//! What ops are compared with: the same in `f64`, by other means than the op.
+//! References in `f64` that ops and kernels are compared with. They use other methods than the ops themselves.
 
+use crate::DType;
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+
+/// Returns the softmax of a row, or its logarithm.
+pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = row.iter().map(|number| (number - largest).exp()).sum();
+    let share = |number: &f64| if log { number - largest - sum.ln() } else { (number - largest).exp() / sum };
+    row.iter().map(share).collect()
+}
+
+/// Converts a number to an integer dtype: without its fraction, modulo the range; 0 where it is not finite.
+pub fn wrapped(exact: f64, dtype: DType) -> f64 {
+    if !exact.is_finite() {
+        return 0.0;
+    }
+    let bits = exact.trunc() as i64;
+    match dtype {
+        DType::I32 => f64::from(bits as i32),
+        DType::U8 => f64::from(bits as u8),
+        _ => f64::from(bits as u32),
+    }
+}
 
 /// The error function: its Taylor series, and the continued fraction of its complement where that series loses digits.
 pub(super) fn erf(x: f64) -> f64 {

@@ -11,7 +11,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 #[derive(Debug)]
 pub struct Trace {
     /// The steps, each after those that it takes.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TraceStep>,
     /// What the arguments are.
     pub args: Vec<Type>,
 }
@@ -32,12 +32,12 @@ pub enum Type {
 /// Index of an earlier step.
 pub type Id = usize;
 
-/// One step.
+/// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
-    /// What it gives.
+pub struct TraceStep {
+    /// The type of its value.
     pub ty: Type,
-    /// How.
+    /// How the value is computed.
     pub expression: Expression,
 }
 
@@ -142,14 +142,14 @@ symbols! {
 
 thread_local! {
     /// The steps of the traces that are being recorded: empty outside of [`record`].
-    static STEPS: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
+    static STEPS: RefCell<Vec<TraceStep>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes the steps of a recording away when it ends, also when it ends in a panic.
 struct Recording;
 
 impl Recording {
-    fn steps() -> Vec<Step> {
+    fn steps() -> Vec<TraceStep> {
         STEPS.with(RefCell::take)
     }
 }
@@ -178,14 +178,14 @@ pub(super) fn record<C: Code<N>, const N: usize>() -> Trace {
     if result + 1 != steps.len() {
         // Literals and arguments may come after or stand for the result.
         let ty = steps[result].ty;
-        steps.push(Step { ty, expression: Expression::Bitcast(result) });
+        steps.push(TraceStep { ty, expression: Expression::Bitcast(result) });
     }
     Trace { steps, args: args.to_vec() }
 }
 
 fn push(ty: Type, expression: Expression) -> Id {
     STEPS.with_borrow_mut(|steps| {
-        steps.push(Step { ty, expression });
+        steps.push(TraceStep { ty, expression });
         steps.len() - 1
     })
 }
@@ -222,7 +222,7 @@ impl Trace {
     /// How many steps compute something.
     #[cfg(test)]
     pub(super) fn cost(&self) -> usize {
-        let computes = |step: &&Step| !matches!(step.expression, Expression::Arg(_) | Expression::Literal(_));
+        let computes = |step: &&TraceStep| !matches!(step.expression, Expression::Arg(_) | Expression::Literal(_));
         self.steps.iter().filter(computes).count()
     }
 
@@ -242,7 +242,7 @@ impl Trace {
         text
     }
 
-    fn statement(&self, text: &mut String, id: Id, step: &Step, four: bool) {
+    fn statement(&self, text: &mut String, id: Id, step: &TraceStep, four: bool) {
         let of = |id: Id| self.operand(id, four);
         let ty = step.ty.name(four);
         let value = match step.expression {
@@ -281,7 +281,7 @@ impl Trace {
     }
 }
 
-impl Step {
+impl TraceStep {
     fn is_not_finite(&self) -> bool {
         let Expression::Literal(bits) = self.expression else { return false };
         self.ty == Type::F32 && !f32::from_bits(bits).is_finite()

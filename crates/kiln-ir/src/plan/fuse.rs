@@ -60,8 +60,8 @@ pub(super) enum Why {
     Instructions,
 }
 
-/// A program: the one behind the core of the kernel whose root is `n` is `2 n`, the one inside the reduction `n` is `2 n + 1`.
-type Program = usize;
+/// Identifies a program: `2 n` is the epilogue of the kernel whose root is node `n`, `2 n + 1` the input of reduction `n`.
+type ProgramId = usize;
 
 /// Who uses a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,12 +69,12 @@ enum Use {
     None,
     /// One program, through one path.
     One {
-        program: Program,
+        program: ProgramId,
         path: Path,
     },
     /// One program, through several paths.
     Paths {
-        program: Program,
+        program: ProgramId,
     },
     /// Several programs.
     Programs,
@@ -446,7 +446,7 @@ impl Use {
         };
     }
 
-    fn program(self) -> Option<Program> {
+    fn program(self) -> Option<ProgramId> {
         match self {
             Self::One { program, .. } | Self::Paths { program } => Some(program),
             Self::None | Self::Programs => None,

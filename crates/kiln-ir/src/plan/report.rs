@@ -1,9 +1,9 @@
 //! What a plan does, in words and numbers.
 
 use super::{Plan, Step};
-use crate::Layout;
 use crate::graph::{NodeId, Op, OpGraph, Reduce, TensorType};
 use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
+use crate::{Bytes, Layout};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -183,20 +183,5 @@ impl fmt::Display for Explain<'_> {
         writeln!(f, "{count} kernel{s}; {moved} moved, {} without fusion", Bytes(plan.unfused_bytes))?;
         let (peak, unshared) = (Bytes(plan.peak_bytes()), Bytes(plan.unshared_bytes()));
         write!(f, "{peak} allocated at most, {unshared} if no results shared memory")
-    }
-}
-
-/// A number of bytes for people.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0 as f64;
-        match self.0 {
-            0..=9_999 => write!(f, "{bytes} B"),
-            10_000..1_048_576 => write!(f, "{:.1} KiB", bytes / 1024.0),
-            1_048_576..1_073_741_824 => write!(f, "{:.1} MiB", bytes / 1_048_576.0),
-            _ => write!(f, "{:.2} GiB", bytes / 1_073_741_824.0),
-        }
     }
 }

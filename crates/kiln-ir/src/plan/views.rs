@@ -13,13 +13,14 @@ pub(super) const STRAIGHT: Path = 0;
 /// Every path in use, each once, so that equal paths have equal numbers.
 #[derive(Default)]
 pub(super) struct Paths {
-    /// Path `n` is step `n - 1`.
-    steps: Vec<Step>,
-    numbers: HashMap<Step, Path>,
+    /// Path `n` is segment `n - 1`.
+    segments: Vec<PathSegment>,
+    numbers: HashMap<PathSegment, Path>,
 }
 
+/// The last view of a path.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Step {
+struct PathSegment {
     /// The path to the view.
     outer: Path,
     view: View,
@@ -28,8 +29,8 @@ struct Step {
 }
 
 impl Paths {
-    /// The path to the input of a view, from the path to the view. Views that change nothing are no steps, and a reshape
-    /// of a reshape is one.
+    /// The path to the input of a view, from the path to the view. Identity views add no segment, and a
+    /// reshape of a reshape is one segment.
     pub(super) fn through(&mut self, outer: Path, view: &View, shape: &Shape, input: &Shape) -> Path {
         let is_nothing = input == shape
             && match view {
@@ -41,15 +42,15 @@ impl Paths {
             return outer;
         }
         if *view == View::Reshape
-            && let Some(step) = outer.checked_sub(1).map(|step| &self.steps[step])
-            && step.view == View::Reshape
+            && let Some(segment) = outer.checked_sub(1).map(|index| &self.segments[index])
+            && segment.view == View::Reshape
         {
-            return if step.shape == *input { step.outer } else { outer };
+            return if segment.shape == *input { segment.outer } else { outer };
         }
-        let step = Step { outer, view: view.clone(), shape: shape.clone() };
-        *self.numbers.entry(step).or_insert_with_key(|step| {
-            self.steps.push(step.clone());
-            self.steps.len()
+        let segment = PathSegment { outer, view: view.clone(), shape: shape.clone() };
+        *self.numbers.entry(segment).or_insert_with_key(|segment| {
+            self.segments.push(segment.clone());
+            self.segments.len()
         })
     }
 
@@ -63,9 +64,9 @@ impl Paths {
     pub(super) fn apply(&self, path: Path, layout: &Layout) -> Option<Layout> {
         let (mut layout, mut path) = (layout.clone(), path);
         while path != STRAIGHT {
-            let step = &self.steps[path - 1];
-            layout = step.view.apply(&layout, &step.shape)?;
-            path = step.outer;
+            let segment = &self.segments[path - 1];
+            layout = segment.view.apply(&layout, &segment.shape)?;
+            path = segment.outer;
         }
         Some(layout)
     }

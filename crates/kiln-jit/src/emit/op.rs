@@ -6,7 +6,7 @@ use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, types};
 use kiln_ir::Class;
-use kiln_ir::op::{self, ElementOp, Expression, Function, Infix, Prefix, Step, Type};
+use kiln_ir::op::{self, ElementOp, Expression, Function, Infix, Prefix, TraceStep, Type};
 use naga::{BinaryOperator, MathFunction as Math, Span};
 
 /// Functions of WGSL that are ops of the table.
@@ -42,7 +42,7 @@ impl Emitter<'_, '_> {
         Ok(self.rounded(result.with_kind(kind)))
     }
 
-    fn step(&mut self, step: &Step, arguments: &[Number], values: &[Number]) -> Number {
+    fn step(&mut self, step: &TraceStep, arguments: &[Number], values: &[Number]) -> Number {
         let kind = match step.ty {
             Type::F32 => Kind::F32,
             Type::I32 => Kind::I32,

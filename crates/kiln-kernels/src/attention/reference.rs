@@ -2,6 +2,7 @@
 
 use super::Attention;
 use crate::testing::Operand;
+use kiln_ir::op::reference::softmax;
 
 /// The elements row by row.
 pub(crate) fn attention(op: &Attention, operands: &[Operand]) -> Vec<f64> {
@@ -20,13 +21,12 @@ pub(crate) fn attention(op: &Attention, operands: &[Operand]) -> Vec<f64> {
                 let dot = |at: usize| values[0][(head * m + query) * d + at] * values[1][(head * n + key) * d + at];
                 (0..d).map(dot).sum::<f64>() * f64::from(op.scale)
             };
-            let keys: Vec<(usize, f64)> = (0..n).filter(|&key| attends(key)).map(|key| (key, score(key))).collect();
-            let largest = keys.iter().fold(f64::NEG_INFINITY, |largest, &(_, score)| largest.max(score));
-            let sum: f64 = keys.iter().map(|&(_, score)| (score - largest).exp()).sum();
+            let keys: Vec<usize> = (0..n).filter(|&key| attends(key)).collect();
+            let weights = softmax(&keys.iter().map(|&key| score(key)).collect::<Vec<_>>(), false);
             for at in 0..e {
-                let weighed =
-                    |&(key, score): &(usize, f64)| (score - largest).exp() / sum * values[2][(head * n + key) * e + at];
-                results.push(keys.iter().map(weighed).sum());
+                let weighted =
+                    keys.iter().zip(&weights).map(|(key, weight)| weight * values[2][(head * n + key) * e + at]);
+                results.push(weighted.sum());
             }
         }
     }

@@ -3,21 +3,11 @@
 use super::Cat;
 use super::reference::cat;
 use crate::places::checks::assert_valid;
-use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_moved};
+use crate::testing::{Operand, Threads, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 
 const THREADS: Threads = Threads { count: 8, simd: SimdLevel::Scalar };
-
-/// Whole numbers, which every dtype holds.
-fn whole(seed: u64, dtype: DType, layout: Layout) -> Operand {
-    let mut numbers = Numbers::new(seed);
-    Operand::new(dtype, layout, || numbers.below(200) as f64)
-}
-
-fn values(memory: &Memory, elements: usize) -> Vec<f64> {
-    (0..elements).map(|index| memory.get(index)).collect()
-}
 
 #[test]
 fn joins_every_dtype_in_every_layout() {
@@ -39,12 +29,12 @@ fn joins_every_dtype_in_every_layout() {
                     .zip(lengths)
                     .map(|(number, &length)| {
                         let ways = layouts(&Shape::new(shape).with(axis, length));
-                        whole(number, dtype, ways[(way + number as usize) % ways.len()].clone())
+                        Operand::whole(number, dtype, ways[(way + number as usize) % ways.len()].clone(), 200)
                     })
                     .collect();
                 let expected = cat(&inputs, axis);
                 let found = run_moved(&Cat { axis }, &inputs, THREADS).unwrap();
-                assert_eq!(values(&found, expected.len()), expected, "{shape:?} {axis} {lengths:?} {dtype} way {way}");
+                assert_eq!(found.values(expected.len()), expected, "{shape:?} {axis} {lengths:?} {dtype} way {way}");
             }
         }
     }
@@ -57,12 +47,12 @@ fn threads_change_nothing() {
         let shape = Shape::from((331, 127));
         let inputs: Vec<Operand> = [90, 1, 211]
             .iter()
-            .map(|&length| whole(length as u64, DType::F16, Layout::contiguous(shape.with(axis, length))))
+            .map(|&length| Operand::whole(length as u64, DType::F16, Layout::contiguous(shape.with(axis, length)), 200))
             .collect();
         let expected = cat(&inputs, axis);
         for count in [1, 8] {
             let found = run_moved(&Cat { axis }, &inputs, Threads { count, ..THREADS }).unwrap();
-            assert!(values(&found, expected.len()) == expected, "axis {axis}, {count} threads");
+            assert!(found.values(expected.len()) == expected, "axis {axis}, {count} threads");
         }
     }
 }

@@ -3,108 +3,67 @@
 use super::reference;
 use super::{Gather, IndexSelect};
 use crate::places::checks::assert_valid;
-use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_moved};
+use crate::testing::{INDEXED, Indexed, Memory, Operand, Threads, indexed, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 
 const THREADS: Threads = Threads { count: 8, simd: SimdLevel::Scalar };
 
-/// Whole numbers, which every dtype holds.
-fn whole(seed: u64, dtype: DType, layout: Layout) -> Operand {
-    let mut numbers = Numbers::new(seed);
-    Operand::new(dtype, layout, || numbers.below(200) as f64)
-}
-
-fn indices(seed: u64, dtype: DType, layout: Layout, length: usize) -> Operand {
-    let mut numbers = Numbers::new(seed);
-    Operand::new(dtype, layout, || numbers.below(length) as f64)
-}
-
-fn values(memory: &Memory, elements: usize) -> Vec<f64> {
-    (0..elements).map(|index| memory.get(index)).collect()
-}
-
 #[test]
 fn gathers_every_dtype_from_every_layout() {
-    let cases: [(&[usize], &[usize], usize); 8] = [
-        (&[9], &[5], 0),
-        (&[4], &[0], 0),
-        (&[4, 7], &[4, 3], 1),
-        (&[4, 7], &[9, 5], 0),
-        (&[3, 4, 5], &[2, 6, 5], 1),
-        (&[3, 4, 5], &[3, 2, 8], 2),
-        (&[2, 3, 4, 5], &[7, 2, 3, 4], 0),
-        (&[1, 3, 1, 2], &[1, 5, 1, 2], 1),
-    ];
-    for (shape, index_shape, axis) in cases {
-        let (shape, index_shape) = (Shape::new(shape), Shape::new(index_shape));
-        for (number, layout) in layouts(&shape).into_iter().enumerate() {
-            for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {
-                let x = whole(1, dtype, layout.clone());
-                let ways = layouts(&index_shape);
-                let index = indices(2, index_dtype, ways[number % ways.len()].clone(), shape[axis]);
-                let expected = reference::gather(&x, &index, axis);
-                let found = run_moved(&Gather { axis }, &[x, index], THREADS).unwrap();
-                assert_eq!(values(&found, expected.len()), expected, "{layout:?} {index_shape} {axis} {dtype}");
-            }
-        }
-    }
+    indexed(&INDEXED, 200, |Indexed { x, index, axis, context, .. }| {
+        let expected = reference::gather(&x, &index, axis);
+        let found = run_moved(&Gather { axis }, &[x, index], THREADS).unwrap();
+        assert_eq!(found.values(expected.len()), expected, "{context}");
+    });
 }
 
 #[test]
 fn selects_every_dtype_from_every_layout() {
-    let cases: [(&[usize], usize, usize); 9] = [
-        (&[9], 5, 0),
-        (&[4, 7], 0, 1),
-        (&[4, 7], 3, 1),
-        (&[4, 7], 9, 0),
-        (&[3, 4, 5], 6, 1),
-        (&[3, 4, 0], 6, 1),
-        (&[2, 3, 4, 5], 7, 0),
-        (&[2, 3, 4, 5], 2, 2),
-        (&[1, 3, 1, 2], 4, 1),
+    let cases: [(&[usize], &[usize], usize); 9] = [
+        (&[9], &[5], 0),
+        (&[4, 7], &[0], 1),
+        (&[4, 7], &[3], 1),
+        (&[4, 7], &[9], 0),
+        (&[3, 4, 5], &[6], 1),
+        (&[3, 4, 0], &[6], 1),
+        (&[2, 3, 4, 5], &[7], 0),
+        (&[2, 3, 4, 5], &[2], 2),
+        (&[1, 3, 1, 2], &[4], 1),
     ];
-    for (shape, count, axis) in cases {
-        let shape = Shape::new(shape);
-        for (number, layout) in layouts(&shape).into_iter().enumerate() {
-            for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {
-                let x = whole(1, dtype, layout.clone());
-                let ways = layouts(&Shape::from(count));
-                let index = indices(2, index_dtype, ways[number % ways.len()].clone(), shape[axis]);
-                let expected = reference::index_select(&x, &index, axis);
-                let found = run_moved(&IndexSelect { axis }, &[x, index], THREADS).unwrap();
-                assert_eq!(values(&found, expected.len()), expected, "{layout:?} {count} {axis} {dtype}");
-            }
-        }
-    }
+    indexed(&cases, 200, |Indexed { x, index, axis, context, .. }| {
+        let expected = reference::index_select(&x, &index, axis);
+        let found = run_moved(&IndexSelect { axis }, &[x, index], THREADS).unwrap();
+        assert_eq!(found.values(expected.len()), expected, "{context}");
+    });
 }
 
 /// Large enough that the work is shared between threads.
 #[test]
 fn threads_change_nothing() {
-    let table = whole(1, DType::F16, Layout::contiguous(Shape::from((300, 257))));
-    let tokens = indices(2, DType::U32, Layout::contiguous(Shape::from(2000)), 300);
-    let lines = indices(3, DType::I32, Layout::contiguous(Shape::from((300, 900))), 257);
+    let table = Operand::whole(1, DType::F16, Layout::contiguous(Shape::from((300, 257))), 200);
+    let tokens = Operand::whole(2, DType::U32, Layout::contiguous(Shape::from(2000)), 300);
+    let lines = Operand::whole(3, DType::I32, Layout::contiguous(Shape::from((300, 900))), 257);
     let run = |op: &dyn KernelOp, index: &Operand, count| {
         run_moved(op, &[table.clone(), index.clone()], Threads { count, ..THREADS }).unwrap()
     };
     let select = IndexSelect { axis: 0 };
     let expected = reference::index_select(&table, &tokens, 0);
     for count in [1, 8] {
-        assert!(values(&run(&select, &tokens, count), expected.len()) == expected, "select on {count} threads");
+        assert!(run(&select, &tokens, count).values(expected.len()) == expected, "select on {count} threads");
     }
     let expected = reference::gather(&table, &lines, 1);
     for count in [1, 8] {
-        assert!(values(&run(&Gather { axis: 1 }, &lines, count), expected.len()) == expected, "{count} threads");
+        assert!(run(&Gather { axis: 1 }, &lines, count).values(expected.len()) == expected, "{count} threads");
     }
 }
 
 /// Bits move as they are, those of NaNs too.
 #[test]
 fn bits_are_kept() {
-    let mut x = whole(1, DType::F32, Layout::contiguous(Shape::from(4)));
+    let mut x = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from(4)), 200);
     x.memory.set(2, f64::from(f32::from_bits(0x7fc0_1234)));
-    let index = indices(1, DType::U32, Layout::contiguous(Shape::from(64)), 4);
+    let index = Operand::whole(1, DType::U32, Layout::contiguous(Shape::from(64)), 4);
     let found = run_moved(&IndexSelect { axis: 0 }, &[x.clone(), index.clone()], THREADS).unwrap();
     for (position, index) in index.values().into_iter().enumerate() {
         let element = |memory: &Memory, index: usize| memory.bytes()[4 * index..4 * index + 4].to_vec();
@@ -115,17 +74,17 @@ fn bits_are_kept() {
 /// The first one that is out of range is named, whichever thread finds one first.
 #[test]
 fn indices_out_of_range_are_named() {
-    let x = whole(1, DType::F32, Layout::contiguous(Shape::from((300, 7))));
+    let x = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from((300, 7))), 200);
     for count in [1, 8] {
         let threads = Threads { count, ..THREADS };
-        let mut index = indices(2, DType::I32, Layout::contiguous(Shape::from((300, 400))), 7);
+        let mut index = Operand::whole(2, DType::I32, Layout::contiguous(Shape::from((300, 400))), 7);
         for (place, value) in [(119_000, 7.0), (70_001, -3.0), (90_000, 1e9)] {
             index.memory.set(place, value);
         }
         let error = run_moved(&Gather { axis: 1 }, &[x.clone(), index], threads).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert_eq!(error.to_string(), "gather along axis 1 expected indices below its length 7, found -3 at (175, 1)");
-        let mut index = indices(2, DType::U32, Layout::contiguous(Shape::from(40_000)), 300);
+        let mut index = Operand::whole(2, DType::U32, Layout::contiguous(Shape::from(40_000)), 300);
         index.memory.set(39_000, 300.0);
         index.memory.set(33_000, 4e9);
         let error = run_moved(&IndexSelect { axis: 0 }, &[x.clone(), index], threads).unwrap_err();
@@ -139,8 +98,8 @@ fn indices_out_of_range_are_named() {
 /// Nothing can be selected from an axis of length 0, but from one beside it.
 #[test]
 fn empty_tensors() {
-    let x = whole(1, DType::U8, Layout::contiguous(Shape::from((0, 3))));
-    let index = indices(1, DType::U32, Layout::contiguous(Shape::from(2)), 1);
+    let x = Operand::whole(1, DType::U8, Layout::contiguous(Shape::from((0, 3))), 200);
+    let index = Operand::whole(1, DType::U32, Layout::contiguous(Shape::from(2)), 1);
     assert!(run_moved(&IndexSelect { axis: 0 }, &[x.clone(), index.clone()], THREADS).is_err());
     assert!(run_moved(&IndexSelect { axis: 1 }, &[x, index], THREADS).is_ok());
 }

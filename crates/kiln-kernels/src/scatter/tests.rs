@@ -3,59 +3,24 @@
 use super::Scatter;
 use super::reference::scatter;
 use crate::places::checks::assert_valid;
-use crate::testing::{Memory, Numbers, Operand, Threads, layouts, run_moved};
+use crate::testing::{INDEXED, Indexed, Operand, Threads, indexed, layouts, run_moved};
 use kiln_ir::graph::TensorType;
 use kiln_ir::{DType, ErrorKind, KernelOp, Layout, Shape, SimdLevel};
 
 const THREADS: Threads = Threads { count: 8, simd: SimdLevel::Scalar };
 
-/// Small whole numbers, whose sums every dtype holds.
-fn whole(seed: u64, dtype: DType, layout: Layout) -> Operand {
-    let mut numbers = Numbers::new(seed);
-    Operand::new(dtype, layout, || numbers.below(12) as f64)
-}
-
-fn indices(seed: u64, dtype: DType, layout: Layout, length: usize) -> Operand {
-    let mut numbers = Numbers::new(seed);
-    Operand::new(dtype, layout, || numbers.below(length) as f64)
-}
-
-fn values(memory: &Memory, elements: usize) -> Vec<f64> {
-    (0..elements).map(|index| memory.get(index)).collect()
-}
-
-/// Many of the indices come twice: there are more of them than elements along most axes.
 #[test]
 fn scatters_every_dtype_in_every_layout() {
-    let cases: [(&[usize], &[usize], usize); 9] = [
-        (&[3], &[8], 0),
-        (&[4], &[0], 0),
-        (&[0, 4], &[0, 3], 1),
-        (&[4, 3], &[4, 7], 1),
-        (&[4, 40], &[9, 35], 0),
-        (&[3, 4, 5], &[2, 6, 5], 1),
-        (&[3, 4, 5], &[3, 2, 8], 2),
-        (&[2, 3, 4, 5], &[7, 2, 3, 4], 0),
-        (&[1, 3, 1, 2], &[1, 5, 1, 2], 1),
-    ];
-    for (shape, index_shape, axis) in cases {
-        let (shape, index_shape) = (Shape::new(shape), Shape::new(index_shape));
-        let ways = layouts(&index_shape);
-        for (number, layout) in layouts(&shape).into_iter().enumerate() {
-            for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {
-                let x = whole(1, dtype, layout.clone());
-                let index = indices(2, index_dtype, ways[number % ways.len()].clone(), shape[axis]);
-                let source = whole(3, dtype, ways[(number + 1) % ways.len()].clone());
-                for add in [false, true] {
-                    let expected = scatter(&x, &index, &source, axis, add);
-                    let operands = [x.clone(), index.clone(), source.clone()];
-                    let found = run_moved(&Scatter { axis, add }, &operands, THREADS).unwrap();
-                    let context = format!("{layout:?} {index_shape} {axis} {dtype} add {add}");
-                    assert_eq!(values(&found, expected.len()), expected, "{context}");
-                }
-            }
+    // Small numbers, whose sums are exact in every dtype.
+    indexed(&INDEXED, 12, |Indexed { x, index, axis, other, context }| {
+        let source = Operand::whole(3, x.memory.dtype, other, 12);
+        for add in [false, true] {
+            let expected = scatter(&x, &index, &source, axis, add);
+            let operands = [x.clone(), index.clone(), source.clone()];
+            let found = run_moved(&Scatter { axis, add }, &operands, THREADS).unwrap();
+            assert_eq!(found.values(expected.len()), expected, "{context} add {add}");
         }
-    }
+    });
 }
 
 /// Large enough that the work is shared between threads; floats, whose sums depend on the order.
@@ -63,7 +28,7 @@ fn scatters_every_dtype_in_every_layout() {
 fn threads_change_nothing() {
     for (axis, shape, index_shape) in [(0, (50, 300), (900, 290)), (1, (300, 50), (290, 900))] {
         let x = Operand::random(1, DType::F32, Layout::contiguous(Shape::from(shape)));
-        let index = indices(2, DType::U32, Layout::contiguous(Shape::from(index_shape)), 50);
+        let index = Operand::whole(2, DType::U32, Layout::contiguous(Shape::from(index_shape)), 50);
         let source = Operand::random(3, DType::F32, Layout::contiguous(Shape::from(index_shape)));
         for add in [false, true] {
             let operands = [x.clone(), index.clone(), source.clone()];
@@ -71,7 +36,7 @@ fn threads_change_nothing() {
                 [1, 8].map(|count| run_moved(&Scatter { axis, add }, &operands, Threads { count, ..THREADS }).unwrap());
             assert_eq!(one.bytes(), eight.bytes(), "axis {axis} add {add}");
             let expected = scatter(&x, &index, &source, axis, add);
-            for (found, expected) in values(&one, expected.len()).into_iter().zip(expected) {
+            for (found, expected) in one.values(expected.len()).into_iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-4, "axis {axis} add {add}: {expected}, found {found}");
             }
         }
@@ -86,7 +51,7 @@ fn sums_are_rounded_once_and_integers_wrap() {
     {
         let one = |shape: usize| Operand::new(dtype, Layout::contiguous(Shape::from(shape)), || 1.0);
         let zero = Operand::new(dtype, Layout::contiguous(Shape::from(1)), || 0.0);
-        let index = indices(1, DType::U32, Layout::contiguous(Shape::from(count)), 1);
+        let index = Operand::whole(1, DType::U32, Layout::contiguous(Shape::from(count)), 1);
         let found = run_moved(&Scatter { axis: 0, add: true }, &[zero, index, one(count)], THREADS).unwrap();
         assert_eq!(found.get(0), expected, "{dtype}");
     }
@@ -94,19 +59,19 @@ fn sums_are_rounded_once_and_integers_wrap() {
         let mut values = values.into_iter();
         Operand::new(DType::I32, Layout::contiguous(Shape::from(2)), move || values.next().unwrap())
     };
-    let index = indices(1, DType::U32, Layout::contiguous(Shape::from(2)), 1);
+    let index = Operand::whole(1, DType::U32, Layout::contiguous(Shape::from(2)), 1);
     let operands = [numbers([f64::from(i32::MAX), 5.0]), index, numbers([1.0, 1.0])];
     let found = run_moved(&Scatter { axis: 0, add: true }, &operands, THREADS).unwrap();
-    assert_eq!(values(&found, 2), [f64::from(i32::MIN + 1), 5.0]);
+    assert_eq!(found.values(2), [f64::from(i32::MIN + 1), 5.0]);
 }
 
 /// The first one that is out of range is named, whichever thread finds one first.
 #[test]
 fn indices_out_of_range_are_named() {
-    let x = whole(1, DType::F32, Layout::contiguous(Shape::from((7, 300))));
-    let source = whole(1, DType::F32, Layout::contiguous(Shape::from((400, 300))));
+    let x = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from((7, 300))), 12);
+    let source = Operand::whole(1, DType::F32, Layout::contiguous(Shape::from((400, 300))), 12);
     for count in [1, 8] {
-        let mut index = indices(2, DType::I32, Layout::contiguous(Shape::from((400, 300))), 7);
+        let mut index = Operand::whole(2, DType::I32, Layout::contiguous(Shape::from((400, 300))), 7);
         for (place, value) in [(119_000, 7.0), (70_001, -3.0), (90_000, 1e9)] {
             index.memory.set(place, value);
         }

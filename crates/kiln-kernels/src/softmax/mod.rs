@@ -3,8 +3,6 @@
 mod cpu;
 mod gpu;
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 
 use crate::indices::inputs;

@@ -1,17 +1,15 @@
 //! Files of the store: opened without following links or waiting, written beside their place and renamed into it.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use tempfile::{PathPersistError, TempPath};
 
 /// How the names of temporary files begin.
 const TEMPORARY_PREFIX: &str = "tmp-";
 /// Temporary files of this age are left-overs on file systems without locks.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Names that are tried for a temporary file. Two in a row that exist are next to impossible.
-const NAMES_TRIED: u32 = 8;
 
 /// Opens a regular file for reading. `None` if something else is in its place; nothing there hangs or is followed.
 pub(super) fn open_to_read(path: &Path) -> io::Result<Option<(File, Metadata)>> {
@@ -81,59 +79,33 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// A file on its way to its place. Removed when dropped, unless it got there.
+/// A temporary file of the store, for this user alone. Removed when dropped, unless it was renamed.
 ///
-/// It is locked as long as its writer lives: whoever can lock it may remove it.
+/// It is locked while its writer lives: a file that can be locked has been abandoned and may be removed.
 pub(super) struct Temporary {
     pub(super) file: File,
-    path: PathBuf,
-    kept: bool,
+    path: TempPath,
 }
 
 impl Temporary {
-    /// Makes a file with a name that nothing has, for this user alone.
     pub(super) fn create(dir: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut tried = 0;
-        loop {
-            let name = RandomState::new().hash_one((std::process::id(), tried));
-            let path = dir.join(format!("{TEMPORARY_PREFIX}{}-{name:016x}", std::process::id()));
-            match options.open(&path) {
-                Ok(file) => {
-                    // Where locks do not exist, or somebody who clears up was quicker, the rename tells.
-                    let _ = file.try_lock();
-                    return Ok(Self { file, path, kept: false });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tried < NAMES_TRIED => tried += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        let (file, path) = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(dir)?.into_parts();
+        // Without locks, or where a cleanup removed the file before it was locked, the rename fails.
+        let _ = file.try_lock();
+        Ok(Self { file, path })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts the file in its place, over what is there.
-    pub(super) fn rename(mut self, place: &Path) -> io::Result<()> {
-        fs::rename(&self.path, place).or_else(|error| match fs::symlink_metadata(place) {
-            // A rename replaces everything but a folder.
-            Ok(metadata) if metadata.is_dir() => remove(place).and_then(|_| fs::rename(&self.path, place)),
+    /// Renames the file to `place`, over what is there.
+    pub(super) fn rename(self, place: &Path) -> io::Result<()> {
+        self.path.persist(place).or_else(|PathPersistError { error, path }| match fs::symlink_metadata(place) {
+            // A rename replaces everything but a directory.
+            Ok(metadata) if metadata.is_dir() => remove(place).and_then(|_| Ok(path.persist(place)?)),
             _ => Err(error),
-        })?;
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = fs::remove_file(&self.path);
-        }
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Statements.
 
 use super::program::INPUT_LEN;
-use super::scope::{Access, Generator, MAX_COST, Place, Space, Variable};
+use super::scope::{Access, Context, Generator, MAX_COST, Space, Variable};
 use super::types::{Scalar, Type};
 use Scalar::{Bool, F32, I32, U32};
 
@@ -29,11 +29,11 @@ impl Generator {
             50..54 => self.pointer(),
             54..58 => self.atomic(),
             58..62 => self.jump(),
-            62..67 if self.place.loops < 2 => self.walk(depth.saturating_sub(1)),
+            62..67 if self.context.loops < 2 => self.walk(depth.saturating_sub(1)),
             67..71 => self.guarded(depth.saturating_sub(1)),
             71..82 if depth > 0 => self.branch(depth - 1),
             82..88 if depth > 0 => self.switch(depth - 1),
-            88..99 if depth > 0 && self.place.loops < 2 => self.repeat(depth - 1),
+            88..99 if depth > 0 && self.context.loops < 2 => self.repeat(depth - 1),
             99 if depth > 0 => self.block("", &[], |this| this.statements(2, depth - 1)),
             _ => self.assignment(),
         }
@@ -188,13 +188,13 @@ impl Generator {
 
     pub(super) fn jump(&mut self) {
         let mut jumps = Vec::new();
-        if self.place.can_break {
+        if self.context.can_break {
             jumps.push("break;".to_string());
         }
-        if self.place.can_continue {
+        if self.context.can_continue {
             jumps.push("continue;".to_string());
         }
-        if let Some(result) = self.place.result.clone() {
+        if let Some(result) = self.context.result.clone() {
             jumps.push(match result {
                 Some(ty) => format!("return {};", self.stored(&ty, 1)),
                 None => "return;".to_string(),
@@ -257,7 +257,7 @@ impl Generator {
         let (cases, mut value) = (1 + self.rng.below(3), if scalar == I32 { -(self.rng.below(3) as i32) } else { 0 });
         let default = self.rng.below(cases + 1);
         self.block(&format!("switch {selector}"), &[], |this| {
-            this.place.can_break = true;
+            this.context.can_break = true;
             for case in 0..=cases {
                 let mut values = Vec::new();
                 for _ in 0..=this.rng.below(3) {
@@ -305,9 +305,9 @@ impl Generator {
             self.line(format!("var {name} = 0u;"));
         }
         self.block(&head, &[counter], |this| {
-            this.place.loops += 1;
-            this.place.rounds *= rounds;
-            (this.place.can_break, this.place.can_continue) = (true, true);
+            this.context.loops += 1;
+            this.context.rounds *= rounds;
+            (this.context.can_break, this.context.can_continue) = (true, true);
             match kind {
                 0 => {}
                 1 => this.line(format!("{name}++; // keep")),
@@ -330,10 +330,10 @@ impl Generator {
     fn continuing(&mut self, name: &str, limit: &str) {
         self.lines.push("continuing {".to_string());
         if self.chance(40) {
-            let place = std::mem::take(&mut self.place);
-            self.place = Place { loops: 2, rounds: place.rounds, ..Place::default() };
+            let outer = std::mem::take(&mut self.context);
+            self.context = Context { loops: 2, rounds: outer.rounds, ..Context::default() };
             self.statements(1, 1);
-            self.place = place;
+            self.context = outer;
         }
         self.line(format!("{name} += 1u; // keep"));
         self.line(format!("break if ({name} >= {limit}); // keep"));

@@ -139,13 +139,13 @@ impl Generator {
         let kind = if is_truth { self.choose(&[2, 4]) } else { self.rng.below(5) };
         let name = self.name("k");
         // What it says is computed in each round, and once more.
-        self.place.rounds *= 4;
+        self.context.rounds *= 4;
         let condition = self.decided(decision);
         let limit = match decision {
             Some(decision) => format!("{} % 4u", self.number_of(decision)),
             None => self.choose(&["2u", "3u", "(c & 3u)", "(c % 4u)"]).replace('c', &self.common(1)),
         };
-        self.place.rounds /= 4;
+        self.context.rounds /= 4;
         let head = match kind {
             0 | 1 => format!("for (var {name} = 0u; {name} < {limit}; {name}++)"),
             2 => format!("while {condition}"),
@@ -155,9 +155,9 @@ impl Generator {
             self.line(format!("var {name} = 0u;"));
         }
         self.block(&head, &[Variable::common(&name, &Type::Scalar(U32))], |this| {
-            this.place.loops += 1;
-            this.place.rounds *= 3;
-            (this.place.exits.can_break, this.place.exits.can_continue) = (true, kind < 4 || this.chance(50));
+            this.context.loops += 1;
+            this.context.rounds *= 3;
+            (this.context.exits.can_break, this.context.exits.can_continue) = (true, kind < 4 || this.chance(50));
             match kind {
                 0 | 1 => {}
                 _ => {
@@ -169,7 +169,7 @@ impl Generator {
             let outer = this.variables.len();
             this.round();
             if kind == 4 {
-                if this.place.exits.can_continue {
+                if this.context.exits.can_continue {
                     // What is declared in the loop is not known there: a `continue` may jump over it.
                     this.variables.truncate(outer);
                 }
@@ -193,12 +193,12 @@ impl Generator {
 
     fn common_continuing(&mut self, decision: Option<&Variable>) {
         self.lines.push("continuing {".to_string());
-        let exits = std::mem::take(&mut self.place.exits);
+        let exits = std::mem::take(&mut self.context.exits);
         if self.chance(30) {
             self.advance();
         }
         let condition = self.decided(decision);
-        self.place.exits = exits;
+        self.context.exits = exits;
         self.line(format!("break if {condition}; // keep"));
         self.lines.push("}".to_string());
     }
@@ -239,7 +239,7 @@ impl Generator {
         };
         let value = if self.chance(65) { value } else { format!("({value} % 3{suffix})") };
         self.block(&format!("switch {value}"), &[], |this| {
-            this.place.exits.can_break = true;
+            this.context.exits.can_break = true;
             for head in ["case 1_, 2_, 3_:", "default:"] {
                 this.block(&head.replace('_', suffix), &[], |this| {
                     this.common_part();
@@ -260,7 +260,7 @@ impl Generator {
     /// All leave a loop or the function, or go on with the loop, or none. Where others may still read what this one wrote, all wait
     /// before.
     pub(super) fn leave_together(&mut self, is_open: bool) {
-        let (condition, exits) = (self.common_condition(), self.place.exits.clone());
+        let (condition, exits) = (self.common_condition(), self.context.exits.clone());
         let loops = [("break;", exits.can_break), ("continue;", exits.can_continue)];
         let mut jumps: Vec<Option<&str>> = loops.iter().filter(|(_, can)| *can).map(|(jump, _)| Some(*jump)).collect();
         jumps.extend(exits.result.iter().map(|_| None));

@@ -1,6 +1,6 @@
 //! Functions and their calls: with values, and with pointers to variables.
 
-use super::scope::{Access, Function, Generator, MAX_COST, Place, Space, Variable};
+use super::scope::{Access, Context, Function, Generator, MAX_COST, Space, Variable};
 use super::types::Type;
 
 impl Generator {
@@ -28,7 +28,7 @@ impl Generator {
             locals.push(Variable { access, ..Variable::read(&name, ty) });
         }
         let arrow = result.as_ref().map_or(String::new(), |ty| format!(" -> {ty}"));
-        self.place = Place { rounds: 1, result: Some(result.clone()), ..Place::default() };
+        self.context = Context { rounds: 1, result: Some(result.clone()), ..Context::default() };
         self.cost = 1;
         let count = 1 + self.rng.below(3);
         self.block(&format!("fn {name}({}){arrow}", texts.join(", ")), &locals, |this| {
@@ -45,7 +45,7 @@ impl Generator {
     }
 
     fn affordable(&self) -> Vec<Function> {
-        let budget = MAX_COST.saturating_sub(self.cost) / self.place.rounds;
+        let budget = MAX_COST.saturating_sub(self.cost) / self.context.rounds;
         self.functions.iter().filter(|function| function.cost < budget).cloned().collect()
     }
 
@@ -59,7 +59,7 @@ impl Generator {
             return None;
         }
         let function = self.choose(&functions);
-        self.cost += function.cost * self.place.rounds;
+        self.cost += function.cost * self.context.rounds;
         let arguments: Vec<String> =
             (function.parameters.iter()).map(|(ty, _)| self.stored(ty, depth.min(1))).collect();
         Some(format!("{}({})", function.name, arguments.join(", ")))
@@ -79,7 +79,7 @@ impl Generator {
                 None => self.stored(ty, 2),
             });
         }
-        self.cost += function.cost * self.place.rounds;
+        self.cost += function.cost * self.context.rounds;
         let call = format!("{}({})", function.name, arguments.join(", "));
         match function.result {
             Some(ty) if self.chance(80) => {

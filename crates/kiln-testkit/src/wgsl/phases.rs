@@ -13,7 +13,7 @@ impl Generator {
     pub(super) fn phase(&mut self) {
         let has_room = self.cost < MAX_COST / 2;
         match self.rng.below(100) {
-            0..15 if has_room && self.place.loops < 2 => self.common_loop(None),
+            0..15 if has_room && self.context.loops < 2 => self.common_loop(None),
             15..27 if has_room => self.common_branch(None),
             27..60 => self.together(),
             _ if self.has_subgroups && self.chance(60) => self.subgroup(),
@@ -133,8 +133,8 @@ impl Generator {
                 &format!("for (var {counter} = lid; {counter} < {limit}; {counter} += {size}u)"),
                 &known,
                 |this| {
-                    this.place.loops += 1;
-                    this.place.rounds *= 3;
+                    this.context.loops += 1;
+                    this.context.rounds *= 3;
                     let value = this.stored(&ty, 2);
                     this.line(format!("{name}[{counter}] = {value};"));
                 },

@@ -3,8 +3,8 @@
 use super::Features;
 use super::case::Binding;
 use super::exact::quantizer_text;
-use super::scope::{Access, Generator, Place, Return, Variable};
-use super::types::{Scalar, Step, Struct, Type};
+use super::scope::{Access, Context, Generator, Return, Variable};
+use super::types::{Projection, Scalar, Struct, Type};
 use Scalar::{Bool, F16, F32, I32, U32};
 use std::rc::Rc;
 
@@ -200,7 +200,7 @@ impl Generator {
     }
 
     fn kernel(&mut self, size: [usize; 3], all: usize) {
-        self.place = Place { rounds: 1, ..Place::default() };
+        self.context = Context { rounds: 1, ..Context::default() };
         self.cost = 0;
         let mut builtins = vec![
             ("global_invocation_id", "gid", Type::Vector(U32, 3)),
@@ -244,7 +244,7 @@ impl Generator {
                 this.exchanges();
             }
             // From here on no invocation waits for another.
-            this.place.result = Some(None);
+            this.context.result = Some(None);
             let (statements, depth) = (1 + this.rng.below(4), 1 + this.rng.below(2));
             this.statements(statements, depth);
             this.outputs(all);
@@ -255,7 +255,7 @@ impl Generator {
     fn exchanges(&mut self) {
         self.common_variable();
         if self.chance(15) {
-            self.place.exits.result = Some(Return::Nothing);
+            self.context.exits.result = Some(Return::Nothing);
         }
         if self.chance(40) {
             self.hold();
@@ -267,7 +267,7 @@ impl Generator {
                 self.leave_together(false);
             }
         }
-        self.place.exits.result = None;
+        self.context.exits.result = None;
     }
 
     /// How many invocations there are along an axis: as a number, or as one that the caller may set.
@@ -335,10 +335,12 @@ fn is_result(name: &str) -> bool {
 /// The numbers of a variable as integers.
 pub(super) fn terms_of(path: &str, ty: &Type, terms: &mut Vec<String>) {
     let Type::Scalar(scalar) = ty else {
-        for (step, inner) in ty.inner() {
-            match step {
-                Step::Member(number) => terms_of(&format!("{path}.m{number}"), &inner, terms),
-                Step::Index(len) => (0..len).for_each(|index| terms_of(&format!("{path}[{index}]"), &inner, terms)),
+        for (projection, inner) in ty.inner() {
+            match projection {
+                Projection::Member(number) => terms_of(&format!("{path}.m{number}"), &inner, terms),
+                Projection::Index(len) => {
+                    (0..len).for_each(|index| terms_of(&format!("{path}[{index}]"), &inner, terms));
+                }
             }
         }
         return;

@@ -1,7 +1,7 @@
 //! What a program in the making knows: its variables, the functions so far, and the lines.
 
 use super::together::Together;
-use super::types::{Scalar, Step, Type};
+use super::types::{Projection, Scalar, Type};
 use crate::Rng;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -92,9 +92,9 @@ pub(super) struct Exits {
     pub(super) result: Option<Return>,
 }
 
-/// What surrounds the statement in the making.
+/// The control flow around the statement that is being generated.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Context {
     /// How many loops.
     pub(super) loops: usize,
     /// Whether `break` and `continue` belong to a loop or to a `switch` in one.
@@ -132,7 +132,7 @@ pub(super) struct Generator {
     pub(super) module_variables: usize,
     /// Functions of the text that bring floats into range, as `(f32, width, small)`.
     pub(super) quantizers: BTreeSet<(bool, usize, bool)>,
-    pub(super) place: Place,
+    pub(super) context: Context,
     /// What a run of the function in the making costs so far.
     pub(super) cost: usize,
     /// What workgroups share so far.
@@ -165,7 +165,7 @@ impl Generator {
             variables: Vec::new(),
             module_variables: 0,
             quantizers: BTreeSet::new(),
-            place: Place { rounds: 1, ..Place::default() },
+            context: Context { rounds: 1, ..Context::default() },
             cost: 0,
             shared_bytes: 0,
             size: 1,
@@ -192,19 +192,19 @@ impl Generator {
 
     pub(super) fn line(&mut self, text: impl Into<String>) {
         self.lines.push(text.into());
-        self.cost += self.place.rounds;
+        self.cost += self.context.rounds;
     }
 
     /// The lines of `body` in braces, and the variables that it declares gone at the end. In scope are those of `with`
     /// too.
     pub(super) fn block(&mut self, head: &str, with: &[Variable], body: impl FnOnce(&mut Self)) {
-        let (scope, place) = (self.variables.len(), self.place.clone());
+        let (scope, outer) = (self.variables.len(), self.context.clone());
         self.variables.extend_from_slice(with);
         self.line(format!("{head} {{").trim_start());
         body(self);
         self.lines.push("}".to_string());
         self.variables.truncate(scope);
-        self.place = place;
+        self.context = outer;
     }
 
     pub(super) fn declare(&mut self, name: &str, ty: Type, access: Access) {
@@ -310,14 +310,14 @@ impl Generator {
                 path = pointer.to_string();
             }
             in_matrix |= matches!(ty, Type::Matrix(..));
-            let steps: Vec<_> = ty.steps_to(wanted, is_addressed).collect();
-            let (step, inner) = self.choose(&steps);
-            match step {
-                Step::Member(number) => path = format!("{path}.m{number}"),
-                Step::Index(len) if matches!(ty, Type::Vector(..)) && self.chance(50) => {
+            let projections: Vec<_> = ty.projections_to(wanted, is_addressed).collect();
+            let (projection, inner) = self.choose(&projections);
+            match projection {
+                Projection::Member(number) => path = format!("{path}.m{number}"),
+                Projection::Index(len) if matches!(ty, Type::Vector(..)) && self.chance(50) => {
                     path = format!("{path}.{}", ["x", "y", "z", "w"][self.rng.below(len)]);
                 }
-                Step::Index(len) => path = format!("{path}[{}]", self.index(len, depth)),
+                Projection::Index(len) => path = format!("{path}[{}]", self.index(len, depth)),
             }
             ty = inner;
         }

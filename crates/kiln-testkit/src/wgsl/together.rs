@@ -1,7 +1,7 @@
 //! Functions in which invocations wait for each other, and their calls. All of a workgroup call them and leave them at once, or each for
 //! itself where nobody waits any more.
 
-use super::scope::{Access, Exits, Generator, MAX_COST, Place, Return, Space, Variable};
+use super::scope::{Access, Context, Exits, Generator, MAX_COST, Return, Space, Variable};
 use super::types::{Scalar, Type};
 use Scalar::U32;
 
@@ -39,7 +39,7 @@ impl Generator {
     /// Calls of a function in which invocations wait for each other.
     pub(super) fn together(&mut self) {
         let callable = self.callable();
-        let can_make = self.place.level < MAX_LEVELS && self.budget() > MIN_COST;
+        let can_make = self.context.level < MAX_LEVELS && self.budget() > MIN_COST;
         let function = match callable.is_empty() {
             false if !can_make || self.chance(40) => self.choose(&callable),
             _ if can_make => self.together_function(),
@@ -48,12 +48,12 @@ impl Generator {
         if function.is_common && self.chance(70) {
             return self.go_by(&function);
         }
-        if self.place.loops < 2 && self.budget() > 3 * function.cost && self.chance(30) {
+        if self.context.loops < 2 && self.budget() > 3 * function.cost && self.chance(30) {
             let (name, limit) = (self.name("k"), self.choose(&["2u", "3u", "(params.m1 & 3u)"]));
             let counter = Variable::common(&name, &Type::Scalar(U32));
             return self.block(&format!("for (var {name} = 0u; {name} < {limit}; {name}++)"), &[counter], |this| {
-                this.place.loops += 1;
-                this.place.rounds *= 3;
+                this.context.loops += 1;
+                this.context.rounds *= 3;
                 this.call_together(&function);
                 this.use_place();
                 this.assignment();
@@ -68,27 +68,27 @@ impl Generator {
 
     /// A branch or loop that the result of a function decides.
     fn go_by(&mut self, function: &Together) {
-        let has_room = self.place.loops < 2 && self.budget() > 4 * function.cost;
+        let has_room = self.context.loops < 2 && self.budget() > 4 * function.cost;
         if function.is_open || self.chance(25) {
             self.call_together(function);
             return if has_room && self.chance(50) { self.common_loop(None) } else { self.common_branch(None) };
         }
         let is_loop = has_room && self.chance(40);
         // In each round of a loop, and once more.
-        self.place.rounds *= if is_loop { 4 } else { 1 };
+        self.context.rounds *= if is_loop { 4 } else { 1 };
         let call = self.call_text(function);
-        self.place.rounds /= if is_loop { 4 } else { 1 };
+        self.context.rounds /= if is_loop { 4 } else { 1 };
         let decision = Variable::common(&call, &function.result);
         if is_loop { self.common_loop(Some(&decision)) } else { self.common_branch(Some(decision)) }
     }
 
     /// What a function may cost that is called here.
     fn budget(&self) -> usize {
-        MAX_COST.saturating_sub(self.cost) / self.place.rounds
+        MAX_COST.saturating_sub(self.cost) / self.context.rounds
     }
 
     fn callable(&self) -> Vec<Together> {
-        let (level, budget) = (self.place.level, self.budget());
+        let (level, budget) = (self.context.level, self.budget());
         let is_callable = |function: &&Together| level + function.height <= MAX_LEVELS && function.cost < budget;
         self.together.iter().filter(is_callable).cloned().collect()
     }
@@ -120,7 +120,7 @@ impl Generator {
 
     fn call_text(&mut self, function: &Together) -> String {
         // Paid before the arguments are made, which may be calls too.
-        self.cost += function.cost * self.place.rounds;
+        self.cost += function.cost * self.context.rounds;
         self.height = self.height.max(function.height);
         let mut arguments: Vec<String> = self.who().into_iter().map(|(name, _)| name.to_string()).collect();
         let mut taken = Vec::new();
@@ -204,8 +204,8 @@ impl Generator {
         let budget = self.budget() / 3;
         let (outer, lines) = (self.variables.split_off(self.module_variables), std::mem::take(&mut self.lines));
         let exits = Exits { result: Some(result), ..Exits::default() };
-        let inside = Place { rounds: 1, level: self.place.level + 1, exits, ..Place::default() };
-        let place = std::mem::replace(&mut self.place, inside);
+        let inside = Context { rounds: 1, level: self.context.level + 1, exits, ..Context::default() };
+        let context = std::mem::replace(&mut self.context, inside);
         // What is left is what statements look at.
         let begin = MAX_COST - budget;
         let (cost, height) = (std::mem::replace(&mut self.cost, begin), std::mem::take(&mut self.height));
@@ -215,7 +215,7 @@ impl Generator {
         self.items.extend(std::mem::replace(&mut self.lines, lines));
         self.variables.truncate(self.module_variables);
         self.variables.extend(outer);
-        self.place = place;
+        self.context = context;
         let inner_height = std::mem::replace(&mut self.height, height);
         let inner_cost = std::mem::replace(&mut self.cost, cost) - begin;
         (inner_height + 1, inner_cost)
@@ -249,7 +249,7 @@ impl Generator {
             return self.line(format!("return {value}; // keep"));
         }
         // From here on no invocation waits for another, and each may go when it likes.
-        self.place.result = Some(Some(result.clone()));
+        self.context.result = Some(Some(result.clone()));
         if self.chance(50) {
             self.jump();
             self.use_place();

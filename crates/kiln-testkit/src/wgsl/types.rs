@@ -83,15 +83,15 @@ impl Type {
         Self::Array(Rc::new(of), len)
     }
 
-    /// What is one step inside, with how it is reached: a member by its name, the rest by an index below a length.
-    pub(super) fn inner(&self) -> Vec<(Step, Type)> {
+    /// The direct parts of a value and the projection that reaches each of them.
+    pub(super) fn inner(&self) -> Vec<(Projection, Type)> {
         match self {
             Self::Scalar(_) => Vec::new(),
-            Self::Vector(scalar, width) => vec![(Step::Index(*width), Self::Scalar(*scalar))],
-            Self::Matrix(scalar, columns, rows) => vec![(Step::Index(*columns), Self::Vector(*scalar, *rows))],
-            Self::Array(of, len) => vec![(Step::Index(*len), (**of).clone())],
+            Self::Vector(scalar, width) => vec![(Projection::Index(*width), Self::Scalar(*scalar))],
+            Self::Matrix(scalar, columns, rows) => vec![(Projection::Index(*columns), Self::Vector(*scalar, *rows))],
+            Self::Array(of, len) => vec![(Projection::Index(*len), (**of).clone())],
             Self::Struct(of) => {
-                (of.members.iter().enumerate()).map(|(at, ty)| (Step::Member(at), ty.clone())).collect()
+                (of.members.iter().enumerate()).map(|(at, ty)| (Projection::Member(at), ty.clone())).collect()
             }
         }
     }
@@ -104,11 +104,11 @@ impl Type {
 
     /// Whether it is `wanted` or has one inside; one that has an address, where that is asked for.
     pub(super) fn contains(&self, wanted: &Self, is_addressed: bool) -> bool {
-        self == wanted || self.steps_to(wanted, is_addressed).next().is_some()
+        self == wanted || self.projections_to(wanted, is_addressed).next().is_some()
     }
 
-    /// The steps that lead on to `wanted`. Components of vectors have no address.
-    pub(super) fn steps_to(&self, wanted: &Self, is_addressed: bool) -> impl Iterator<Item = (Step, Self)> {
+    /// The projections that lead on to `wanted`. Components of vectors have no address.
+    pub(super) fn projections_to(&self, wanted: &Self, is_addressed: bool) -> impl Iterator<Item = (Projection, Self)> {
         let inner = if is_addressed && matches!(self, Self::Vector(..)) { Vec::new() } else { self.inner() };
         inner.into_iter().filter(move |(_, inner)| inner.contains(wanted, is_addressed))
     }
@@ -158,8 +158,8 @@ impl Type {
                 memory.pad(self.align());
             }
             Self::Matrix(..) | Self::Array(..) => {
-                for (step, inner) in self.inner() {
-                    let Step::Index(len) = step else { continue };
+                for (projection, inner) in self.inner() {
+                    let Projection::Index(len) = projection else { continue };
                     for _ in 0..len {
                         inner.place(memory);
                         memory.pad(inner.align());
@@ -182,9 +182,9 @@ impl fmt::Display for Type {
     }
 }
 
-/// One step from a value to a part of it.
+/// Access to a direct part of a composite value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum Projection {
     /// An index below this.
     Index(usize),
     /// The member with this number.

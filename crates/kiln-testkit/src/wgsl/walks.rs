@@ -117,9 +117,9 @@ impl Generator {
         };
         let counter = Variable::read(&name, &Type::Scalar(scalar));
         self.block(&head, &[counter], |this| {
-            this.place.loops += 1;
-            this.place.rounds *= sequence.len + 3 - first;
-            (this.place.can_break, this.place.can_continue) = (true, true);
+            this.context.loops += 1;
+            this.context.rounds *= sequence.len + 3 - first;
+            (this.context.can_break, this.context.can_continue) = (true, true);
             this.touch(&sequence, &name, scalar);
             this.statements(1, depth);
         });
@@ -153,9 +153,9 @@ impl Generator {
         self.block("", &[], |this| {
             this.line(format!("var {name} = {value};"));
             this.declare(&name, Type::Scalar(scalar), Access::Read);
-            if let (Some(jump), true) = (this.place.can_break.then_some("break;"), this.chance(50)) {
+            if let (Some(jump), true) = (this.context.can_break.then_some("break;"), this.chance(50)) {
                 // Who is beyond leaves.
-                let jump = if this.place.can_continue && this.chance(50) { "continue;" } else { jump };
+                let jump = if this.context.can_continue && this.chance(50) { "continue;" } else { jump };
                 this.block(&format!("if (!({condition}))"), &[], |this| this.line(jump));
                 this.touch(&sequence, &name, scalar);
                 return this.statements(1, depth);

@@ -2,7 +2,7 @@
 
 use crate::claim::{Context, Evidence, counts};
 use crate::report::{Check, Fusion};
-use crate::subject::{Inputs, KilnWork, Referee, Subject, WorkReferee};
+use crate::subject::{Computation, Inputs, Referee, WorkReferee};
 use crate::trial::{Arm, check};
 use kiln::{Device, Result as KilnResult, Tensor};
 use kiln_bench::{Fault, Number, Op, Ours};
@@ -13,8 +13,9 @@ fn chain(context: &Context<'_>) -> WorkReferee {
 
 pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let work = chain(context);
-    let apart = OneByOne { device: context.device.clone(), sets: Vec::new(), last: None };
-    let mut arms = [Arm::new("fused", KilnWork::new(work, context.device)), Arm::new("one by one", apart)];
+    let fused = Computation::of_work(work, context.device);
+    let unfused = Computation::new(context.device, tensors, |set| one_by_one(set));
+    let mut arms = [Arm::new("fused", fused), Arm::new("one by one", unfused)];
     let (measured, _) = context.measure_bounded(&mut arms, &work)?;
     let [fused, apart] = costs(context)?;
     for (cost, times) in [fused, apart].iter().zip(&measured.arms) {
@@ -121,35 +122,12 @@ fn tensors(inputs: &Inputs, device: &Device) -> KilnResult<Vec<Tensor>> {
     inputs.iter().map(|input| Tensor::from_slice(input, input.len(), device)).collect()
 }
 
-/// The chain, where each op is computed before the next one is written down.
-struct OneByOne {
-    device: Device,
-    sets: Vec<Vec<Tensor>>,
-    last: Option<Tensor>,
-}
-
-impl Subject for OneByOne {
-    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        (self.last, self.sets) = (None, Vec::new());
-        self.sets = sets.iter().map(|set| tensors(set, &self.device)).collect::<KilnResult<_>>()?;
-        Ok(())
+/// The chain, where each op is computed before the next one is recorded.
+fn one_by_one(inputs: &[Tensor]) -> KilnResult<Vec<Tensor>> {
+    let mut last = Vec::new();
+    for step in steps(inputs)? {
+        step.eval()?;
+        last = vec![step];
     }
-
-    fn run(&mut self, set: usize) -> Result<(), Fault> {
-        self.last = None;
-        for step in steps(&self.sets[set])? {
-            step.eval()?;
-            self.last = Some(step);
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<(), Fault> {
-        Ok(self.device.synchronize()?)
-    }
-
-    fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        let last = self.last.as_ref().ok_or("expected a run before its output, found none")?;
-        Ok(last.to_vec()?)
-    }
+    Ok(last)
 }

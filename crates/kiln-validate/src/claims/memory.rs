@@ -3,7 +3,7 @@
 use super::reopen::reopen;
 use crate::claim::{Context, Evidence, counts};
 use crate::report::{Check, PoolPoint};
-use crate::subject::{Inputs, KilnWork, Referee, Subject, WorkReferee};
+use crate::subject::{Computation, Inputs, Referee, Subject, WorkReferee};
 use crate::trial::{Arm, check};
 use kiln::{Buffer, Device, HostAccess};
 use kiln_bench::{Fault, Number, Op};
@@ -83,7 +83,7 @@ pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
         // Sizes come and go in no order, and none is new in the second half.
         let batch = 1 + (step % (STEPS / 2)) * 37 % 61;
         let work = WorkReferee { op: Op::Mlp { batch, width: 64 }, number: Number::F32 };
-        let mut mlp = KilnWork::new(work, &device);
+        let mut mlp = Computation::of_work(work, &device);
         let inputs = work.inputs(step as u64);
         mlp.load(std::slice::from_ref(&inputs))?;
         mlp.run(0)?;

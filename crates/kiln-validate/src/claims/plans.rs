@@ -1,10 +1,12 @@
 //! Plans: made once, found again.
 
 use crate::claim::{Context, Evidence, counts};
-use crate::subject::{Inputs, Referee, Subject};
+use crate::subject::{Computation, Inputs, Referee};
 use crate::trial::Arm;
 use kiln::{Device, Tensor};
 use kiln_bench::Fault;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Elements of which a run uses the first ones.
 const ELEMENTS: usize = 4096;
@@ -12,9 +14,9 @@ const ELEMENTS: usize = 4096;
 pub(super) fn hit(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let before = context.device.plan_cache_stats();
     // As many elements as the new shapes have in the mean, and as many axes.
-    let known = Planned::new(context.device, Some([5, 4, 5, 4]));
-    let new = Planned::new(context.device, None);
-    let (asked, runs) = (known.runs.clone(), new.runs.clone());
+    let (asked, runs) = (Rc::default(), Rc::default());
+    let known = planned(context.device, Some([5, 4, 5, 4]), &asked);
+    let new = planned(context.device, None, &runs);
     let measured = context.measure(&mut [Arm::new("known", known), Arm::new("new", new)], &Roots)?;
     let after = context.device.plan_cache_stats();
     let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
@@ -45,57 +47,26 @@ impl Referee for Roots {
     }
 }
 
-/// The ops in a shape that is always the same, or in one that was never seen.
-struct Planned {
-    device: Device,
-    shape: Option<[usize; 4]>,
-    sets: Vec<Tensor>,
-    last: Option<Tensor>,
-    /// How often it ran, which gives the next shape.
-    runs: std::rc::Rc<std::cell::Cell<u64>>,
-}
-
-impl Planned {
-    fn new(device: &Device, shape: Option<[usize; 4]>) -> Self {
-        Self { device: device.clone(), shape, sets: Vec::new(), last: None, runs: std::rc::Rc::default() }
-    }
-
-    /// A shape of four axes, or with more of length one in front, that no run before had.
-    fn shape(&self) -> Vec<usize> {
-        let number = self.runs.get() as usize;
-        let (a, b, c, d) = (1 + number % 8, 1 + number / 8 % 8, 1 + number / 64 % 8, 1 + number / 512 % 8);
-        // Ones in front tell shapes apart when lengths come again.
-        let mut shape = vec![1; number / 4096];
-        shape.extend([a, b, c, d]);
-        shape
-    }
-}
-
-impl Subject for Planned {
-    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        (self.last, self.sets) = (None, Vec::new());
-        for set in sets {
-            self.sets.push(Tensor::from_slice(&set[0], ELEMENTS, &self.device)?);
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, set: usize) -> Result<(), Fault> {
-        let shape = self.shape.map_or_else(|| self.shape(), Vec::from);
-        self.runs.set(self.runs.get() + 1);
-        let part = self.sets[set].slice(0, 0..shape.iter().product::<usize>())?.reshape(&shape[..])?;
+/// The ops in a shape that is always the same, or in one that no run before had.
+/// `runs` counts them.
+fn planned(device: &Device, shape: Option<[usize; 4]>, runs: &Rc<Cell<u64>>) -> Computation<Tensor> {
+    let runs = Rc::clone(runs);
+    let prepare = |inputs: &Inputs, device: &Device| Tensor::from_slice(&inputs[0], ELEMENTS, device);
+    Computation::new(device, prepare, move |input: &Tensor| {
+        let shape = shape.map_or_else(|| new_shape(runs.get() as usize), Vec::from);
+        runs.set(runs.get() + 1);
+        let part = input.slice(0, 0..shape.iter().product::<usize>())?.reshape(&shape[..])?;
         let result = part.mul_scalar(0.5)?.abs()?.add_scalar(1.0)?.sqrt()?;
         result.eval()?;
-        self.last = Some(result);
-        Ok(())
-    }
+        Ok(vec![result])
+    })
+}
 
-    fn wait(&mut self) -> Result<(), Fault> {
-        Ok(self.device.synchronize()?)
-    }
-
-    fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        let last = self.last.as_ref().ok_or("expected a run before its output, found none")?;
-        Ok(last.to_vec()?)
-    }
+/// A shape of four axes, or with more of length one in front, that differs for each number.
+fn new_shape(number: usize) -> Vec<usize> {
+    let (a, b, c, d) = (1 + number % 8, 1 + number / 8 % 8, 1 + number / 64 % 8, 1 + number / 512 % 8);
+    // Ones in front tell shapes apart when lengths come again.
+    let mut shape = vec![1; number / 4096];
+    shape.extend([a, b, c, d]);
+    shape
 }

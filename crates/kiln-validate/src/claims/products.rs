@@ -2,7 +2,7 @@
 
 use crate::claim::{Context, Evidence};
 use crate::report::MatmulPoint;
-use crate::subject::{Inputs, KilnWork, Subject, WorkReferee};
+use crate::subject::{Computation, Inputs, Subject, WorkReferee};
 use crate::trial::Arm;
 use gemm::Parallelism;
 use kiln_bench::{Fault, Number, Op};
@@ -15,7 +15,7 @@ pub(super) fn square(context: &mut Context<'_>, n: usize) -> Result<Evidence, Fa
     let work = WorkReferee { op, number: Number::F32 };
     let threads = context.device.info().limits.threads.unwrap_or(1) as usize;
     let library = Library { n, threads, sets: Vec::new(), result: vec![0.0; n * n] };
-    let mut arms = [Arm::new("kiln", KilnWork::new(work, context.device)), Arm::new("gemm", library)];
+    let mut arms = [Arm::new("kiln", Computation::of_work(work, context.device)), Arm::new("gemm", library)];
     let (measured, _) = context.measure_bounded(&mut arms, &work)?;
     let rate = |arm: usize| op.flops() / measured.arms[arm].median();
     context.plots.matmul.push(MatmulPoint {

@@ -2,10 +2,10 @@
 
 use crate::claim::{Context, Evidence};
 use crate::report::RooflinePoint;
-use crate::subject::{Inputs, KilnWork, Subject, WorkReferee};
+use crate::subject::{Computation, Inputs, WorkReferee};
 use crate::trial::Arm;
 use kiln::{Device, DeviceKind, Tensor};
-use kiln_bench::{Fault, Number, Op, Ours};
+use kiln_bench::{Fault, Number, Op};
 
 pub(super) fn elementwise(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let len = context.elements();
@@ -47,7 +47,7 @@ impl Context<'_> {
 
 fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidence, Fault> {
     let work = WorkReferee { op, number: Number::F32 };
-    let arm = Arm::new("kiln", KilnWork::new(work, context.device));
+    let arm = Arm::new("kiln", Computation::of_work(work, context.device));
     let (measured, least) = context.measure_bounded(&mut [arm], &work)?;
     let median = measured.arms[0].median();
     let (flops, bytes) = (op.flops(), op.bytes_read(work.number) + op.bytes_written(work.number));
@@ -67,47 +67,22 @@ fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidenc
 pub(super) fn small_ops(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let count = if context.is_software() { 100 } else { 1000 };
     let work = WorkReferee { op: Op::TinyIndependent { count, len: 16 }, number: Number::F32 };
-    let single = Singles { device: context.device.clone(), sets: Vec::new(), results: Vec::new() };
-    let mut arms = [Arm::new("together", KilnWork::new(work, context.device)), Arm::new("one by one", single)];
+    let single = Computation::new(context.device, chunks, one_by_one);
+    let mut arms = [Arm::new("together", Computation::of_work(work, context.device)), Arm::new("one by one", single)];
     let measured = context.measure(&mut arms, &work)?;
     let value = (measured.arms[0].median() / count as f64 * 1e9, "ns an op");
     Ok(Evidence::faster(measured, value))
 }
 
-/// Sums of short tensors, each of which is computed before the next one is written down.
-struct Singles {
-    device: Device,
-    sets: Vec<(Vec<Tensor>, Tensor)>,
-    results: Vec<Tensor>,
+/// The short tensors of the first input, and the second input.
+fn chunks(inputs: &Inputs, device: &Device) -> kiln::Result<(Vec<Tensor>, Tensor)> {
+    let [a, b] = &inputs[..] else { unreachable!("the sums have two inputs") };
+    let tensor = |elements: &[f32]| Tensor::from_slice(elements, elements.len(), device);
+    Ok((a.chunks(b.len()).map(tensor).collect::<kiln::Result<_>>()?, tensor(b)?))
 }
 
-impl Subject for Singles {
-    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        (self.sets, self.results) = (Vec::new(), Vec::new());
-        for set in sets {
-            let [a, b] = &set[..] else { return Err("expected two inputs".into()) };
-            let tensor = |elements: &[f32]| Tensor::from_slice(elements, elements.len(), &self.device);
-            self.sets.push((a.chunks(b.len()).map(tensor).collect::<kiln::Result<_>>()?, tensor(b)?));
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, set: usize) -> Result<(), Fault> {
-        self.results.clear();
-        let (singles, b) = &self.sets[set];
-        for single in singles {
-            let sum = single.add(b)?;
-            sum.eval()?;
-            self.results.push(sum);
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<(), Fault> {
-        Ok(self.device.synchronize()?)
-    }
-
-    fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        Ok(Ours::read(&self.results)?)
-    }
+/// Sums of short tensors, each of which is computed before the next one is recorded.
+fn one_by_one((singles, b): &(Vec<Tensor>, Tensor)) -> kiln::Result<Vec<Tensor>> {
+    let sum = |single: &Tensor| single.add(b).and_then(|sum| sum.eval().map(|()| sum));
+    singles.iter().map(sum).collect()
 }

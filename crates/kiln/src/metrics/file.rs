@@ -1,9 +1,10 @@
 //! Metrics in a file, every second.
 
 use super::Watch;
-use crate::new_file::{self, Durability};
 use crate::{Error, ErrorKind, Result};
+use kiln_resource_cache::new_file::NewFile;
 use parking_lot::{Condvar, Mutex};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -78,7 +79,12 @@ fn write_until(stop: &Stop, path: &Path, watch: &Watch) -> Result<()> {
 }
 
 fn write(path: &Path, watch: &Watch) -> Result<()> {
-    new_file::write(path, watch.to_prometheus().as_bytes(), Durability::Process).map_err(|error| {
+    let write = || {
+        let mut file = NewFile::create(path)?;
+        file.write_all(watch.to_prometheus().as_bytes())?;
+        file.commit()
+    };
+    write().map_err(|error: io::Error| {
         Error::new(ErrorKind::Io, format!("cannot write metrics to {}: {error}", path.display())).with_source(error)
     })
 }

@@ -1,11 +1,12 @@
 //! Tensors in files of the format safetensors, which most libraries read and write.
 
 use super::Module;
-use crate::new_file::{self, Durability};
 use crate::{DType, Device, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
+use kiln_resource_cache::new_file::NewFile;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Tensors with their names, and notes: what a file has.
@@ -54,8 +55,13 @@ impl Weights {
         let notes: HashMap<String, String> = self.notes.clone().into_iter().collect();
         let notes = (!notes.is_empty()).then_some(notes);
         let file = safetensors::serialize(views, notes).map_err(|error| wrong(path, error.to_string()))?;
-        new_file::write(path, &file, Durability::Disk)
-            .map_err(|error| fault(ErrorKind::Io, path, format!("cannot be written: {error}")))
+        let write = || {
+            let mut new = NewFile::create(path)?;
+            new.write_all(&file)?;
+            new.sync_all()?;
+            new.commit()
+        };
+        write().map_err(|error: io::Error| Error::new(ErrorKind::Io, error.to_string()).with_source(error))
     }
 
     /// Reads a file, and brings its tensors to a device.

@@ -33,6 +33,6 @@ mod scale;
 mod schedule;
 
 pub use optimizer::{Optimizer, OptimizerState};
-pub use rule::{Adam, Rule, Sgd, Step};
+pub use rule::{Adam, Rule, Sgd, Update};
 pub use scale::LossScale;
 pub use schedule::Schedule;

@@ -1,6 +1,6 @@
 //! All parameters as a few long tensors, which follow their gradients.
 
-use super::rule::{Rule, Step};
+use super::rule::{Rule, Update};
 use crate::nn::{Module, Parameter, Weights};
 use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 use std::fmt;
@@ -161,14 +161,14 @@ impl<R: Rule> Optimizer<R> {
             let gradients = self.clipped(gradients)?;
             let mut results = Vec::new();
             for (group, gradients) in self.groups.iter().zip(&gradients) {
-                let step = Step {
+                let update = Update {
                     parameters: &group.current()?,
                     gradients,
                     states: &group.states,
                     rate,
                     number: self.steps + 1,
                 };
-                let result = self.rule.step(&step)?;
+                let result = self.rule.step(&update)?;
                 Tensor::eval_all(&result.iter().collect::<Vec<_>>())?;
                 results.push(result);
             }

@@ -1,17 +1,17 @@
-//! What a step makes of a parameter and its gradient.
+//! Update rules: how a step changes parameters, given their gradients.
 
 use crate::{Result, Tensor};
 
-/// What becomes of parameters in a step. All of them are one long tensor, so a rule is a few elementwise ops.
+/// An update rule of an optimizer. All parameters are packed into one tensor, so a rule is a few elementwise ops.
 pub trait Rule: Send + Sync {
-    /// The names of what it remembers of each number from step to step. All are zeros at first.
+    /// The names of the tensors that the rule keeps from step to step, one element for each parameter. They start as zeros.
     fn states(&self) -> &'static [&'static str];
 
-    /// The parameters after a step, followed by the states.
+    /// Returns the parameters after a step, followed by the states.
     ///
     /// # Errors
     /// The device's faults.
-    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>>;
+    fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>>;
 }
 
 /// A rule that is chosen when the program runs.
@@ -20,23 +20,23 @@ impl Rule for Box<dyn Rule> {
         (**self).states()
     }
 
-    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>> {
-        (**self).step(step)
+    fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
+        (**self).step(update)
     }
 }
 
-/// One step, for all parameters of a dtype and device.
+/// The inputs of one optimizer step, for all parameters of one dtype and device.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub struct Update<'a> {
     /// The parameters.
     pub parameters: &'a Tensor,
     /// Their gradients.
     pub gradients: &'a Tensor,
-    /// What [`Rule::states`] names.
+    /// The states, in the order of [`Rule::states`].
     pub states: &'a [Tensor],
-    /// How far to go.
+    /// The learning rate.
     pub rate: f64,
-    /// The number of the step, from 1 on.
+    /// The number of the step, starting at 1.
     pub number: u64,
 }
 
@@ -82,24 +82,24 @@ impl Rule for Sgd {
         if self.momentum == 0.0 { &[] } else { &["momentum"] }
     }
 
-    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>> {
-        let gradients = decayed(step, self.weight_decay)?;
-        let Some(before) = step.states.first() else {
-            return Ok(vec![step.parameters.sub(&gradients.mul_scalar(step.rate)?)?]);
+    fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
+        let gradients = decayed(update, self.weight_decay)?;
+        let Some(before) = update.states.first() else {
+            return Ok(vec![update.parameters.sub(&gradients.mul_scalar(update.rate)?)?]);
         };
         let momentum = before.mul_scalar(self.momentum)?.add(&gradients)?;
         let followed =
             if self.is_nesterov { gradients.add(&momentum.mul_scalar(self.momentum)?)? } else { momentum.clone() };
-        Ok(vec![step.parameters.sub(&followed.mul_scalar(step.rate)?)?, momentum])
+        Ok(vec![update.parameters.sub(&followed.mul_scalar(update.rate)?)?, momentum])
     }
 }
 
 /// The gradients with a share of the parameters.
-fn decayed(step: &Step<'_>, weight_decay: f64) -> Result<Tensor> {
+fn decayed(update: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 {
-        return Ok(step.gradients.clone());
+        return Ok(update.gradients.clone());
     }
-    step.gradients.add(&step.parameters.mul_scalar(weight_decay)?)
+    update.gradients.add(&update.parameters.mul_scalar(weight_decay)?)
 }
 
 /// Adam, and AdamW with [`decoupled_weight_decay`](Self::decoupled_weight_decay): steps of the size of the rate, whatever that of the gradients is.
@@ -158,21 +158,21 @@ impl Rule for Adam {
         &["mean", "square"]
     }
 
-    fn step(&self, step: &Step<'_>) -> Result<Vec<Tensor>> {
-        let gradients = decayed(step, if self.is_decoupled { 0.0 } else { self.weight_decay })?;
+    fn step(&self, update: &Update<'_>) -> Result<Vec<Tensor>> {
+        let gradients = decayed(update, if self.is_decoupled { 0.0 } else { self.weight_decay })?;
         let parameters = if self.is_decoupled {
-            step.parameters.mul_scalar(1.0 - step.rate * self.weight_decay)?
+            update.parameters.mul_scalar(1.0 - update.rate * self.weight_decay)?
         } else {
-            step.parameters.clone()
+            update.parameters.clone()
         };
         let towards =
             |before: &Tensor, now: &Tensor, stays: f64| before.mul_scalar(stays)?.add(&now.mul_scalar(1.0 - stays)?);
-        let mean = towards(&step.states[0], &gradients, self.betas[0])?;
-        let square = towards(&step.states[1], &gradients.square()?, self.betas[1])?;
+        let mean = towards(&update.states[0], &gradients, self.betas[0])?;
+        let square = towards(&update.states[1], &gradients.square()?, self.betas[1])?;
         // Both begin at zero, which counts less with every step.
-        let [whole_mean, whole_square] = self.betas.map(|beta| 1.0 - beta.powf(step.number as f64));
+        let [whole_mean, whole_square] = self.betas.map(|beta| 1.0 - beta.powf(update.number as f64));
         let size = square.mul_scalar(1.0 / whole_square)?.sqrt()?.add_scalar(self.eps)?;
-        let change = mean.mul_scalar(step.rate / whole_mean)?.div(&size)?;
+        let change = mean.mul_scalar(update.rate / whole_mean)?.div(&size)?;
         Ok(vec![parameters.sub(&change)?, mean, square])
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::data;
 use crate::devices::{self, Subject};
+use kiln::op::reference::wrapped;
 use kiln::op::{self, ElementOp, Signature};
 use kiln::{DType, Tensor};
 use kiln_testkit::{Array, Placed, Rng, layouts, rounded};
@@ -58,19 +59,6 @@ fn reference(op: &ElementOp, result: DType, args: &[Array]) -> Array {
         let exact = (op.reference())(&numbers);
         if result.is_float() { exact } else { wrapped(exact, result) }
     })
-}
-
-/// An integer without its fraction, modulo the range of the dtype; 0 where there is none.
-fn wrapped(exact: f64, dtype: DType) -> f64 {
-    if !exact.is_finite() {
-        return 0.0;
-    }
-    let bits = exact.trunc() as i64;
-    match dtype {
-        DType::I32 => f64::from(bits as i32),
-        DType::U8 => f64::from(bits as u8),
-        _ => f64::from(bits as u32),
-    }
 }
 
 fn check(subject: &Subject, op: &'static ElementOp, types: &Types, args: &[Array], tensors: &[Tensor], layout: &str) {

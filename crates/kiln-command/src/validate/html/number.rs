@@ -1,6 +1,7 @@
 //! Numbers and times as the report writes them. What is not a number is a dash.
 
-use crate::terminal;
+use crate::terminal::{self, TIMES, scale};
+use kiln::Bytes;
 
 /// Between a number and its unit, where no line ends.
 const SPACE: char = '\u{a0}';
@@ -39,10 +40,12 @@ pub(super) fn unbroken(text: &str) -> String {
 /// A rate, such as of arithmetic: three digits and `G`, to which a unit is added.
 pub(super) fn rate(number: f64) -> String {
     finite(number, |number| {
-        let (factor, prefix) = scale(number, 1000.0, ["", "k", "M", "G", "T", "P"]);
+        let (factor, prefix) = scale(number, 1000.0, &RATES);
         format!("{}{SPACE}{prefix}", terminal::digits(number / factor))
     })
 }
+
+const RATES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
 
 /// The label of a tick: as short as it can be.
 pub(super) fn tick(number: f64) -> String {
@@ -53,25 +56,24 @@ pub(super) fn tick(number: f64) -> String {
 
 /// The label of a tick of a rate: `10 G`.
 pub(super) fn rate_tick(number: f64) -> String {
-    let (factor, prefix) = scale(number, 1000.0, ["", "k", "M", "G", "T", "P"]);
+    let (factor, prefix) = scale(number, 1000.0, &RATES);
     format!("{}{SPACE}{prefix}", tick(number / factor)).trim_end().to_string()
 }
 
 /// The label of a tick of a time: `10 µs`.
 pub(super) fn seconds_tick(time: f64) -> String {
-    let (factor, unit) = scale(time * 1e9, 1000.0, ["ns", "µs", "ms", "s"]);
+    let (factor, unit) = scale(time * 1e9, 1000.0, &TIMES);
     format!("{}{SPACE}{unit}", tick(time * 1e9 / factor))
 }
 
 /// The unit in which so many bytes are written: its bytes, and its name.
 pub(super) fn bytes_unit(bytes: u64) -> (f64, &'static str) {
-    scale(bytes as f64, 1024.0, ["B", "KiB", "MiB", "GiB"])
+    scale(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB"])
 }
 
 /// Bytes with a unit that fits.
 pub(super) fn bytes(bytes: u64) -> String {
-    let (factor, unit) = bytes_unit(bytes);
-    format!("{}{SPACE}{unit}", digits(bytes as f64 / factor))
+    unbroken(&Bytes(bytes).to_string())
 }
 
 /// A moment in seconds since 1970, in UTC: `2026-11-16 21:36`.
@@ -92,17 +94,6 @@ fn finite(number: f64, text: impl FnOnce(f64) -> String) -> String {
     if number.is_finite() { text(number) } else { NONE.to_string() }
 }
 
-/// The largest unit that is not more than a number.
-fn scale<const N: usize>(number: f64, step: f64, units: [&'static str; N]) -> (f64, &'static str) {
-    let mut factor = 1.0;
-    let mut at = 0;
-    // A tick at 1000 may be a little less.
-    while at + 1 < N && number.abs() / factor >= step * (1.0 - 1e-9) {
-        (factor, at) = (factor * step, at + 1);
-    }
-    (factor, units[at])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,7 +108,7 @@ mod tests {
         assert_eq!(spaced([seconds_tick(1e-9), seconds_tick(1e-4), seconds_tick(10.0)]), ["1 ns", "100 µs", "10 s"]);
         assert_eq!(spaced([percent(0.0684), percent(0.47), percent(f64::NAN)]), ["6.8 %", "47 %", NONE]);
         assert_eq!([tick(0.1 + 0.2), tick(1024.0), tick(0.0), tick(1e-9)], ["0.3", "1024", "0", "1e-9"]);
-        assert_eq!(spaced([bytes(100), bytes(1536), bytes(5 << 20)]), ["100 B", "1.50 KiB", "5 MiB"]);
+        assert_eq!(spaced([bytes(100), bytes(1536), bytes(5 << 20)]), ["100 B", "1.5 KiB", "5 MiB"]);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use kiln_ir::op::{Expression, Function, Infix, Prefix, Trace, Type};
 use kiln_ir::{Class, DType};
 use std::collections::HashMap;
 
-/// Index of a node.
+/// Index of an op.
 pub(super) type Value = usize;
 
-/// What makes a value. Truth is all bits of a lane, or none.
+/// A vector operation that produces a value. In a mask, a true lane has all bits set and a false lane none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum VectorOp {
     /// Elements of an argument: how they become words, and how many bytes one has.
     Load { argument: usize, opcode: Opcode, bytes: usize },
     /// A word in each lane.
@@ -52,7 +52,7 @@ pub(crate) enum Parameter {
 /// A body, lowered.
 #[derive(Default)]
 pub(super) struct Lowered {
-    pub(super) nodes: Vec<Node>,
+    pub(super) ops: Vec<VectorOp>,
     pub(super) arguments: Vec<Argument>,
     pub(super) parameters: Vec<Parameter>,
     literals: HashMap<u32, Value>,
@@ -65,7 +65,7 @@ const LESS_OR_EQUAL: u8 = 0x12;
 /// True where one is a NaN.
 const UNORDERED: u8 = 0x03;
 
-impl Node {
+impl VectorOp {
     /// What it takes.
     pub(super) fn inputs(&self) -> &[Value] {
         match self {
@@ -106,16 +106,16 @@ impl Lowered {
         Some(lowered)
     }
 
-    fn push(&mut self, node: Node) -> Value {
-        self.nodes.push(node);
-        self.nodes.len() - 1
+    fn push(&mut self, op: VectorOp) -> Value {
+        self.ops.push(op);
+        self.ops.len() - 1
     }
 
     fn literal(&mut self, word: u32) -> Value {
         if let Some(&value) = self.literals.get(&word) {
             return value;
         }
-        let value = self.push(Node::Literal(word));
+        let value = self.push(VectorOp::Literal(word));
         self.literals.insert(word, value);
         value
     }
@@ -128,21 +128,21 @@ impl Lowered {
             DType::BF16 => (asm::PMOVZXWD, 2),
             DType::U8 => (asm::PMOVZXBD, 1),
         };
-        let load = self.push(Node::Load { argument: index, opcode, bytes });
-        if dtype == DType::BF16 { self.push(Node::Shift(true, 16, load)) } else { load }
+        let load = self.push(VectorOp::Load { argument: index, opcode, bytes });
+        if dtype == DType::BF16 { self.push(VectorOp::Shift(true, 16, load)) } else { load }
     }
 
     fn parameter(&mut self, parameter: Parameter) -> Value {
         let index = position_or_push(&mut self.parameters, parameter);
-        self.push(Node::Parameter(index))
+        self.push(VectorOp::Parameter(index))
     }
 
     /// A conversion, where it is an instruction or two.
     fn cast(&mut self, a: Value, from: Class, to: DType) -> Option<Value> {
         Some(match (from, to) {
             (Class::Float, DType::F32) | (Class::Int | Class::Uint, DType::I32 | DType::U32) => a,
-            (Class::Float, DType::F16) => self.push(Node::RoundHalf(a)),
-            (Class::Int, DType::F32) => self.push(Node::One(asm::CVTDQ2PS, None, a)),
+            (Class::Float, DType::F16) => self.push(VectorOp::RoundHalf(a)),
+            (Class::Int, DType::F32) => self.push(VectorOp::One(asm::CVTDQ2PS, None, a)),
             (Class::Int | Class::Uint, DType::U8) => self.with_literal(asm::PAND, a, 0xff),
             _ => return None,
         })
@@ -159,12 +159,12 @@ impl Lowered {
                 Expression::Prefix(prefix, a) => self.prefix(prefix, step.ty, values[a]),
                 Expression::Infix(infix, a, b) => self.infix(infix, trace.steps[a].ty, [values[a], values[b]])?,
                 Expression::Call(function, a) => self.call(function, values[a]),
-                Expression::MulAdd(args) => self.push(Node::MulAdd(args.map(|arg| values[arg]))),
-                Expression::IsNan(a) => self.push(Node::Two(asm::CMPPS, Some(UNORDERED), [values[a]; 2])),
+                Expression::MulAdd(args) => self.push(VectorOp::MulAdd(args.map(|arg| values[arg]))),
+                Expression::IsNan(a) => self.push(VectorOp::Two(asm::CMPPS, Some(UNORDERED), [values[a]; 2])),
                 Expression::Bitcast(a) => values[a],
                 Expression::Convert(a) => {
                     let opcode = if step.ty == Type::F32 { asm::CVTDQ2PS } else { asm::CVTPS2DQ };
-                    self.push(Node::One(opcode, None, values[a]))
+                    self.push(VectorOp::One(opcode, None, values[a]))
                 }
                 Expression::Select(args) => self.select(args.map(|arg| values[arg])),
             };
@@ -174,7 +174,7 @@ impl Lowered {
     }
 
     fn two(&mut self, opcode: Opcode, args: [Value; 2]) -> Value {
-        self.push(Node::Two(opcode, None, args))
+        self.push(VectorOp::Two(opcode, None, args))
     }
 
     fn with_literal(&mut self, opcode: Opcode, a: Value, word: u32) -> Value {
@@ -184,10 +184,10 @@ impl Lowered {
 
     /// The smaller or the larger of two floats is an instruction, which chooses as these comparisons do, also with a NaN.
     fn select(&mut self, [no, yes, mask]: [Value; 3]) -> Value {
-        match self.nodes[mask] {
-            Node::Two(asm::CMPPS, Some(LESS), compared) if compared == [yes, no] => self.two(asm::MINPS, [yes, no]),
-            Node::Two(asm::CMPPS, Some(LESS), compared) if compared == [no, yes] => self.two(asm::MAXPS, [yes, no]),
-            _ => self.push(Node::Blend([no, yes, mask])),
+        match self.ops[mask] {
+            VectorOp::Two(asm::CMPPS, Some(LESS), compared) if compared == [yes, no] => self.two(asm::MINPS, [yes, no]),
+            VectorOp::Two(asm::CMPPS, Some(LESS), compared) if compared == [no, yes] => self.two(asm::MAXPS, [yes, no]),
+            _ => self.push(VectorOp::Blend([no, yes, mask])),
         }
     }
 
@@ -215,7 +215,7 @@ impl Lowered {
                     Infix::Lt => LESS,
                     _ => LESS_OR_EQUAL,
                 };
-                return Some(self.push(Node::Two(asm::CMPPS, Some(comparison), [a, b])));
+                return Some(self.push(VectorOp::Two(asm::CMPPS, Some(comparison), [a, b])));
             }
             Infix::Add => asm::PADDD,
             Infix::Sub => asm::PSUBD,
@@ -245,20 +245,20 @@ impl Lowered {
     }
 
     fn shift(&mut self, is_left: bool, a: Value, amount: Value) -> Value {
-        match self.nodes[amount] {
-            Node::Literal(bits) => self.push(Node::Shift(is_left, bits as u8, a)),
+        match self.ops[amount] {
+            VectorOp::Literal(bits) => self.push(VectorOp::Shift(is_left, bits as u8, a)),
             _ => self.two(if is_left { asm::PSLLVD } else { asm::PSRLVD }, [a, amount]),
         }
     }
 
     fn call(&mut self, function: Function, a: Value) -> Value {
         // The byte of a rounding: its direction, and that it is no exception to be inexact.
-        let round = |direction: u8| Node::One(asm::ROUNDPS, Some(8 | direction), a);
+        let round = |direction: u8| VectorOp::One(asm::ROUNDPS, Some(8 | direction), a);
         match function {
             Function::Abs => self.with_literal(asm::PAND, a, 0x7fff_ffff),
-            Function::Sqrt => self.push(Node::One(asm::SQRTPS, None, a)),
+            Function::Sqrt => self.push(VectorOp::One(asm::SQRTPS, None, a)),
             Function::InverseSqrt => {
-                let root = self.push(Node::One(asm::SQRTPS, None, a));
+                let root = self.push(VectorOp::One(asm::SQRTPS, None, a));
                 let one = self.literal(1f32.to_bits());
                 self.two(asm::DIVPS, [one, root])
             }
@@ -271,8 +271,8 @@ impl Lowered {
     /// Leaves only what the result needs, each value as late as it is needed first: so few are there at a time.
     fn keep_needed(&mut self, result: Value) {
         let (arguments, parameters) = (std::mem::take(&mut self.arguments), std::mem::take(&mut self.parameters));
-        let mut order: Vec<Node> = Vec::new();
-        let mut places: Vec<Option<Value>> = vec![None; self.nodes.len()];
+        let mut order: Vec<VectorOp> = Vec::new();
+        let mut places: Vec<Option<Value>> = vec![None; self.ops.len()];
         let mut stack = vec![(result, false)];
         while let Some((value, has_inputs)) = stack.pop() {
             if places[value].is_some() {
@@ -280,25 +280,27 @@ impl Lowered {
             }
             if !has_inputs {
                 stack.push((value, true));
-                stack.extend(self.nodes[value].inputs().iter().rev().map(|&input| (input, false)));
+                stack.extend(self.ops[value].inputs().iter().rev().map(|&input| (input, false)));
                 continue;
             }
             places[value] = Some(order.len());
-            order.push(match self.nodes[value] {
-                Node::Load { argument, opcode, bytes } => {
+            order.push(match self.ops[value] {
+                VectorOp::Load { argument, opcode, bytes } => {
                     let argument = position_or_push(&mut self.arguments, arguments[argument]);
-                    Node::Load { argument, opcode, bytes }
+                    VectorOp::Load { argument, opcode, bytes }
                 }
-                Node::Parameter(index) => Node::Parameter(position_or_push(&mut self.parameters, parameters[index])),
-                node => node.with_inputs(|input| places[input].unwrap_or_default()),
+                VectorOp::Parameter(index) => {
+                    VectorOp::Parameter(position_or_push(&mut self.parameters, parameters[index]))
+                }
+                op => op.with_inputs(|input| places[input].unwrap_or_default()),
             });
         }
-        self.nodes = order;
+        self.ops = order;
         self.literals.clear();
     }
 }
 
-impl Node {
+impl VectorOp {
     fn with_inputs(self, new: impl Fn(Value) -> Value) -> Self {
         match self {
             Self::Load { .. } | Self::Literal(_) | Self::Parameter(_) => self,

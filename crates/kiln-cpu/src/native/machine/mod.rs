@@ -20,7 +20,7 @@ use registers::Store;
 use smallvec::SmallVec;
 
 /// Longer programs run as loops: their code would not stay in the instruction cache.
-const MAX_NODES: usize = 1024;
+const MAX_OPS: usize = 1024;
 /// Results of at least so many bytes are not kept in a cache, which they would only push other data out of.
 const STREAM_BYTES: usize = 24 << 20;
 /// Elements of a vector.
@@ -60,7 +60,7 @@ impl MachineCode {
         }
         let dtypes: Vec<DType> = body.operands.iter().map(|operand| operand.dtype).collect();
         let lowered = Lowered::new(&body.program, &dtypes, |operand| body.operands[operand].layout.is_splat())?;
-        if lowered.nodes.len() > MAX_NODES {
+        if lowered.ops.len() > MAX_OPS {
             return None;
         }
         let form = if store == Some(DType::F16) { Store::Halves } else { Store::Words };

@@ -3,7 +3,7 @@
 //! The program is a straight line, so one pass does: a value that is needed latest goes to the stack when registers run out.
 
 use super::assembler::{self as asm, Assembler, General, Opcode, Source, VECTORS, Vector};
-use super::lower::{Lowered, Node, Value};
+use super::lower::{Lowered, Value, VectorOp};
 use smallvec::SmallVec;
 
 /// Pointers to the first arguments stay in these.
@@ -35,8 +35,8 @@ pub(super) fn emit(lowered: &Lowered, store: Store, is_streaming: bool) -> Optio
     }
     emitter.hoist_constants();
     let start = emitter.assembler.begin_loop();
-    for index in 0..lowered.nodes.len() {
-        emitter.node(index);
+    for index in 0..lowered.ops.len() {
+        emitter.op(index);
     }
     emitter.store(store, is_streaming);
     emitter.assembler.end_loop(start);
@@ -52,7 +52,7 @@ pub(super) fn emit(lowered: &Lowered, store: Store, is_streaming: bool) -> Optio
 struct Emitter<'a> {
     lowered: &'a Lowered,
     assembler: Assembler,
-    /// The nodes that take each value, last first, so that the next one is at the end.
+    /// The ops that take each value, last first, so that the next one is at the end.
     uses: Vec<SmallVec<[usize; 4]>>,
     /// Where each value is: in a register, on the stack, or both.
     homes: Vec<Home>,
@@ -74,16 +74,16 @@ type Held = SmallVec<[Vector; 4]>;
 
 impl<'a> Emitter<'a> {
     fn new(lowered: &'a Lowered) -> Self {
-        let nodes = &lowered.nodes;
-        let mut uses = vec![SmallVec::new(); nodes.len()];
+        let ops = &lowered.ops;
+        let mut uses = vec![SmallVec::new(); ops.len()];
         // The result is needed at the end.
         if let Some(last) = uses.last_mut() {
-            last.push(nodes.len());
+            last.push(ops.len());
         }
-        for (index, node) in nodes.iter().enumerate().rev() {
-            node.inputs().iter().for_each(|&input| uses[input].push(index));
+        for (index, op) in ops.iter().enumerate().rev() {
+            op.inputs().iter().for_each(|&input| uses[input].push(index));
         }
-        let homes = vec![Home::default(); nodes.len()];
+        let homes = vec![Home::default(); ops.len()];
         Self {
             lowered,
             assembler: Assembler::default(),
@@ -98,8 +98,8 @@ impl<'a> Emitter<'a> {
     /// Loads the constants with the most uses into registers that no value will need.
     fn hoist_constants(&mut self) {
         let free = VECTORS.saturating_sub(self.pressure() + SPARE);
-        let is_constant = |value: &Value| self.lowered.nodes[*value].is_constant();
-        let mut constants: Vec<Value> = (0..self.lowered.nodes.len()).filter(is_constant).collect();
+        let is_constant = |value: &Value| self.lowered.ops[*value].is_constant();
+        let mut constants: Vec<Value> = (0..self.lowered.ops.len()).filter(is_constant).collect();
         constants.sort_by_key(|&value| std::cmp::Reverse(self.uses[value].len()));
         for value in constants.into_iter().take(free) {
             let source = self.source(value);
@@ -112,10 +112,10 @@ impl<'a> Emitter<'a> {
 
     /// The most values that are there at a time.
     fn pressure(&self) -> usize {
-        let nodes = &self.lowered.nodes;
+        let ops = &self.lowered.ops;
         let last_use = |value: Value| self.uses[value].first().copied().unwrap_or(value);
-        let mut change = vec![0isize; nodes.len() + 2];
-        for value in (0..nodes.len()).filter(|&value| !nodes[value].is_constant()) {
+        let mut change = vec![0isize; ops.len() + 2];
+        for value in (0..ops.len()).filter(|&value| !ops[value].is_constant()) {
             change[value] += 1;
             change[last_use(value) + 1] -= 1;
         }
@@ -126,48 +126,48 @@ impl<'a> Emitter<'a> {
         counts.max().unwrap_or(0) as usize
     }
 
-    fn node(&mut self, index: usize) {
+    fn op(&mut self, index: usize) {
         let mut held = Held::new();
-        match self.lowered.nodes[index] {
-            Node::Literal(_) | Node::Parameter(_) => {}
-            Node::Load { argument, opcode, bytes } => {
+        match self.lowered.ops[index] {
+            VectorOp::Literal(_) | VectorOp::Parameter(_) => {}
+            VectorOp::Load { argument, opcode, bytes } => {
                 let to = self.take(&held);
                 let from = self.element(argument, bytes);
                 self.assembler.vector(opcode, to, None, from);
                 self.put(index, to);
             }
-            Node::One(opcode, byte, a) => {
+            VectorOp::One(opcode, byte, a) => {
                 let a = self.source(a);
                 let to = self.result(index);
                 self.write(opcode, byte, to, None, a);
             }
-            Node::Two(opcode, byte, args) => {
+            VectorOp::Two(opcode, byte, args) => {
                 let [a, b] = if self.swaps(opcode, args) { [args[1], args[0]] } else { args };
                 let a = self.register(a, &mut held);
                 let b = self.source(b);
                 let to = self.result(index);
                 self.write(opcode, byte, to, Some(a), b);
             }
-            Node::Shift(is_left, bits, a) => {
+            VectorOp::Shift(is_left, bits, a) => {
                 let a = self.register(a, &mut held);
                 let to = self.result(index);
                 self.assembler.shift(is_left, to, a, bits);
             }
-            Node::Blend([no, yes, mask]) => {
+            VectorOp::Blend([no, yes, mask]) => {
                 let mask = self.register(mask, &mut held);
                 let no = self.register(no, &mut held);
                 let yes = self.source(yes);
                 let to = self.result(index);
                 self.write(asm::BLENDVPS, Some(mask << 4), to, Some(no), yes);
             }
-            Node::RoundHalf(a) => {
+            VectorOp::RoundHalf(a) => {
                 let a = self.register(a, &mut held);
                 let to = self.result(index);
                 // The source is in the first field, the result in the last.
                 self.assembler.vector_byte(asm::CVTPS2PH, a, None, Source::Register(to), 0);
                 self.assembler.vector(asm::CVTPH2PS, to, None, Source::Register(to));
             }
-            Node::MulAdd(args) => self.mul_add(index, args),
+            VectorOp::MulAdd(args) => self.mul_add(index, args),
         }
     }
 
@@ -244,7 +244,7 @@ impl<'a> Emitter<'a> {
     /// Stores the last value.
     fn store(&mut self, store: Store, is_streaming: bool) {
         let mut held = Held::new();
-        let result = self.register(self.lowered.nodes.len() - 1, &mut held);
+        let result = self.register(self.lowered.ops.len() - 1, &mut held);
         let output = self.lowered.arguments.len();
         match (store, is_streaming) {
             (Store::Words, is_streaming) => {
@@ -276,11 +276,11 @@ impl<'a> Emitter<'a> {
 
     /// Where a value can be read.
     fn source(&mut self, value: Value) -> Source {
-        match (self.homes[value], self.lowered.nodes[value]) {
+        match (self.homes[value], self.lowered.ops[value]) {
             (Home { register: Some(register), .. }, _) => Source::Register(register),
             (Home { slot: Some(slot), .. }, _) => stack(slot),
-            (_, Node::Parameter(index)) => Source::Memory(General::Rdx, index as i32 * VECTOR_BYTES),
-            (_, Node::Literal(word)) => self.assembler.literal(word),
+            (_, VectorOp::Parameter(index)) => Source::Memory(General::Rdx, index as i32 * VECTOR_BYTES),
+            (_, VectorOp::Literal(word)) => self.assembler.literal(word),
             _ => unreachable!("a value is made before it is used"),
         }
     }
@@ -299,9 +299,9 @@ impl<'a> Emitter<'a> {
         register
     }
 
-    /// Whether a value's last use is this node.
+    /// Whether a value's last use is this op.
     fn ends(&self, value: Value, index: usize) -> bool {
-        !self.lowered.nodes[value].is_constant() && self.uses[value].first() == Some(&index)
+        !self.lowered.ops[value].is_constant() && self.uses[value].first() == Some(&index)
     }
 
     /// A register for the result of a single instruction, whose operands were found before: it may be that of an operand, which is read
@@ -313,7 +313,7 @@ impl<'a> Emitter<'a> {
         to
     }
 
-    /// Notes that a node's result took the place of an operand.
+    /// Notes that an op's result took the place of an operand.
     fn finish_in(&mut self, index: usize, register: Vector) {
         self.release_inputs(index);
         self.put(index, register);
@@ -324,12 +324,12 @@ impl<'a> Emitter<'a> {
         self.homes[value].register = Some(register);
     }
 
-    /// Counts the uses of a node's inputs, and gives back the registers of those that it uses last.
+    /// Counts the uses of an op's inputs, and gives back the registers of those that it uses last.
     fn release_inputs(&mut self, index: usize) {
-        for &input in self.lowered.nodes[index].inputs() {
+        for &input in self.lowered.ops[index].inputs() {
             self.uses[input].retain(|at| *at != index);
             if self.uses[input].is_empty()
-                && !self.lowered.nodes[input].is_constant()
+                && !self.lowered.ops[input].is_constant()
                 && let Some(register) = self.homes[input].register.take()
             {
                 self.registers[usize::from(register)] = None;

@@ -11,7 +11,7 @@ use kiln_device::{Buffer, Command, Dispatch, KernelRun};
 use kiln_ir::{Error, ErrorKind, Result};
 
 /// One command, with its buffers found.
-pub(crate) enum Step<'a> {
+pub(crate) enum ResolvedCommand<'a> {
     Copy { from: (Block, u64), to: (Block, u64), bytes: u64 },
     Zero { block: Block, offset: u64, bytes: u64 },
     Dispatch(Run<'a>),
@@ -27,7 +27,7 @@ pub(crate) struct Run<'a> {
     dispatch: &'a Dispatch,
 }
 
-impl<'a> Step<'a> {
+impl<'a> ResolvedCommand<'a> {
     fn new(gpu: &GpuDevice, command: &'a Command, values: &mut Values) -> Result<Self> {
         match command {
             Command::Copy { from, to, .. } => Ok(Self::Copy { from: find(from)?, to: find(to)?, bytes: from.bytes() }),
@@ -83,36 +83,36 @@ pub(crate) fn submit(gpu: &GpuDevice, commands: &[Command]) -> Result<u64> {
     if let Some(error) = error {
         return Err(convert(error, "prepare a command list"));
     }
-    let (steps, page) = prepared?;
-    let number = run(timeline, &steps)?;
+    let (commands, page) = prepared?;
+    let number = run(timeline, &commands)?;
     if let Some(page) = page {
         gpu.pages().put_back(page, number);
     }
     Ok(number)
 }
 
-fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Step<'a>>, Option<Page>)> {
+fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<ResolvedCommand<'a>>, Option<Page>)> {
     let mut values = Values::default();
-    let steps = commands.iter().map(|command| Step::new(gpu, command, &mut values));
-    let mut steps = steps.collect::<Result<Vec<_>>>()?;
+    let commands = commands.iter().map(|command| ResolvedCommand::new(gpu, command, &mut values));
+    let mut commands = commands.collect::<Result<Vec<_>>>()?;
     let page = gpu.pages().fill(gpu.timeline(), &values);
     if let Some(page) = &page {
-        for step in &mut steps {
-            if let Step::Dispatch(run) = step {
+        for command in &mut commands {
+            if let ResolvedCommand::Dispatch(run) = command {
                 run.values = gpu.kernels().bind_values(run.kernel, page.id, &page.buffer)?;
             }
         }
     }
-    Ok((steps, page))
+    Ok((commands, page))
 }
 
-/// Encodes steps and hands them to the queue as one submission.
-pub(crate) fn run(timeline: &Timeline, steps: &[Step<'_>]) -> Result<u64> {
-    let (submission, error) = catch(&timeline.device, || encode(timeline, steps));
+/// Encodes commands and hands them to the queue as one submission.
+pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Result<u64> {
+    let (submission, error) = catch(&timeline.device, || encode(timeline, commands));
     if let Some(error) = error {
         return Err(convert(error, "encode a command list"));
     }
-    let mut blocks: Vec<&Block> = steps.iter().flat_map(Step::blocks).collect();
+    let mut blocks: Vec<&Block> = commands.iter().flat_map(ResolvedCommand::blocks).collect();
     blocks.sort_by_key(|block| block.lock_rank());
     blocks.dedup_by_key(|block| block.lock_rank());
     let locks = blocks.iter().map(|block| block.lock()).collect::<Result<Vec<_>>>()?;
@@ -124,22 +124,24 @@ pub(crate) fn run(timeline: &Timeline, steps: &[Step<'_>]) -> Result<u64> {
     Ok(number)
 }
 
-fn encode(timeline: &Timeline, steps: &[Step<'_>]) -> Submission {
+fn encode(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Submission {
     let mut encoder = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    let watched = timeline.stamps.recorder().is_on().then(|| timeline.stamps.watch(&timeline.device, runs(steps)));
+    let watched = timeline.stamps.recorder().is_on().then(|| timeline.stamps.watch(&timeline.device, runs(commands)));
     let (is_timed, mut dispatches) = (watched.as_ref().is_some_and(Watched::is_timed), 0);
-    let is_dispatch = |step: &Step<'_>| matches!(step, Step::Dispatch(_));
+    let is_dispatch = |command: &ResolvedCommand<'_>| matches!(command, ResolvedCommand::Dispatch(_));
     // All dispatches in a row are one pass, unless each is timed; wgpu orders those that touch the same buffers.
-    for steps in steps.chunk_by(|one, other| !is_timed && is_dispatch(one) && is_dispatch(other)) {
-        match &steps[0] {
-            Step::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
+    for commands in commands.chunk_by(|one, other| !is_timed && is_dispatch(one) && is_dispatch(other)) {
+        match &commands[0] {
+            ResolvedCommand::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
                 encoder.copy_buffer_to_buffer(&from.buffer, *from_offset, &to.buffer, *to_offset, *bytes);
             }
-            Step::Zero { block, offset, bytes } => encoder.clear_buffer(&block.buffer, *offset, Some(*bytes)),
-            Step::Dispatch(_) => {
+            ResolvedCommand::Zero { block, offset, bytes } => {
+                encoder.clear_buffer(&block.buffer, *offset, Some(*bytes));
+            }
+            ResolvedCommand::Dispatch(_) => {
                 let stamps = watched.as_ref().and_then(|watched| watched.writes(dispatches));
-                dispatches += steps.len();
-                encode_pass(&mut encoder, steps, stamps);
+                dispatches += commands.len();
+                encode_pass(&mut encoder, commands, stamps);
             }
         }
     }
@@ -151,23 +153,26 @@ fn encode(timeline: &Timeline, steps: &[Step<'_>]) -> Submission {
     Submission { commands: encoder.finish(), sentinel, watched }
 }
 
-/// What the dispatches among the steps run.
-fn runs(steps: &[Step<'_>]) -> Vec<KernelRun> {
-    let run = |step: &Step<'_>| match step {
-        Step::Dispatch(run) => Some(KernelRun::untimed(run.dispatch)),
-        Step::Copy { .. } | Step::Zero { .. } => None,
+/// What the dispatches among the commands run.
+fn runs(commands: &[ResolvedCommand<'_>]) -> Vec<KernelRun> {
+    let run = |command: &ResolvedCommand<'_>| match command {
+        ResolvedCommand::Dispatch(run) => Some(KernelRun::untimed(run.dispatch)),
+        ResolvedCommand::Copy { .. } | ResolvedCommand::Zero { .. } => None,
     };
-    steps.iter().filter_map(run).collect()
+    commands.iter().filter_map(run).collect()
 }
 
 fn encode_pass(
     encoder: &mut wgpu::CommandEncoder,
-    steps: &[Step<'_>],
+    commands: &[ResolvedCommand<'_>],
     timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
 ) {
     let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
-    for step in steps {
-        let Step::Dispatch(Run { kernel, bound, values, offsets, workgroups: [x, y, z], .. }) = step else { continue };
+    for command in commands {
+        let ResolvedCommand::Dispatch(Run { kernel, bound, values, offsets, workgroups: [x, y, z], .. }) = command
+        else {
+            continue;
+        };
         pass.set_pipeline(&kernel.pipeline);
         pass.set_bind_group(0, &bound.group, &[]);
         if let Some(values) = values {

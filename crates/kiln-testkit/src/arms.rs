@@ -1,26 +1,29 @@
-//! Arms of a comparison, interleaved in random order.
+//! The harness of the benchmarks: arms of a comparison, interleaved in random order.
 
+use crate::Rng;
 use std::sync::Barrier;
 use std::time::Instant;
 
 /// One contender: a name and a function that runs once and returns a duration per operation.
-pub(crate) struct Arm<'a> {
+pub struct Arm<'a> {
     name: &'static str,
     measure: Box<dyn FnMut() -> f64 + 'a>,
 }
 
 impl<'a> Arm<'a> {
-    pub(crate) fn new(name: &'static str, measure: impl FnMut() -> f64 + 'a) -> Self {
+    /// Creates an arm.
+    pub fn new(name: &'static str, measure: impl FnMut() -> f64 + 'a) -> Self {
         Self { name, measure: Box::new(measure) }
     }
 }
 
 /// The samples of every arm, by round.
-pub(crate) struct Results(Vec<(&'static str, Vec<f64>)>);
+#[derive(Debug)]
+pub struct Results(Vec<(&'static str, Vec<f64>)>);
 
 /// Runs all arms once as warm-up, then once per round in random order.
-pub(crate) fn run(rounds: usize, arms: &mut [Arm<'_>]) -> Results {
-    let mut random = Random::new(42);
+pub fn run(rounds: usize, arms: &mut [Arm<'_>]) -> Results {
+    let mut random = Rng::new(42);
     for arm in arms.iter_mut() {
         (arm.measure)();
     }
@@ -36,35 +39,54 @@ pub(crate) fn run(rounds: usize, arms: &mut [Arm<'_>]) -> Results {
 }
 
 impl Results {
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+    /// The names of the arms, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|(name, _)| *name)
     }
 
-    pub(crate) fn quartiles(&self, name: &str) -> Quartiles {
+    /// The quartiles of an arm's samples.
+    ///
+    /// # Panics
+    /// Where no arm has this name.
+    pub fn quartiles(&self, name: &str) -> Quartiles {
         Quartiles::new(self.samples(name).to_vec())
     }
 
     /// How many times as long `name` takes as `base`: quartiles over the rounds of the ratio within a round, which a
     /// processor that changes its speed from round to round does not move.
-    pub(crate) fn ratio(&self, name: &str, base: &str) -> Quartiles {
+    ///
+    /// # Panics
+    /// Where no arm has one of the names.
+    pub fn ratio(&self, name: &str, base: &str) -> Quartiles {
         Quartiles::new(self.samples(name).iter().zip(self.samples(base)).map(|(one, other)| one / other).collect())
     }
 
-    fn samples(&self, name: &str) -> &[f64] {
+    /// The samples of an arm, by round.
+    ///
+    /// # Panics
+    /// Where no arm has this name.
+    pub fn samples(&self, name: &str) -> &[f64] {
         self.0.iter().find(|(arm, _)| *arm == name).map(|(_, samples)| samples.as_slice()).expect("a known arm")
     }
 }
 
 /// The middle half of some samples.
-#[derive(Clone, Copy)]
-pub(crate) struct Quartiles {
-    pub(crate) low: f64,
-    pub(crate) median: f64,
-    pub(crate) high: f64,
+#[derive(Clone, Copy, Debug)]
+pub struct Quartiles {
+    /// A quarter of the samples are below.
+    pub low: f64,
+    /// Half of the samples are below.
+    pub median: f64,
+    /// Three quarters of the samples are below.
+    pub high: f64,
 }
 
 impl Quartiles {
-    pub(crate) fn new(mut samples: Vec<f64>) -> Self {
+    /// The quartiles of at least one sample.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn new(mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |quarter: usize| samples[(samples.len() - 1) * quarter / 4];
         Self { low: at(1), median: at(2), high: at(3) }
@@ -72,8 +94,11 @@ impl Quartiles {
 }
 
 /// Runs `work` on that many threads at once, with the thread's number; nanoseconds from the common start to the last
-/// end. `warm` runs before the start on each of the threads, so that what belongs to a thread is there.
-pub(crate) fn on_threads(threads: usize, warm: impl Fn(usize) + Sync, work: impl Fn(usize) + Sync) -> f64 {
+/// end. `warm` runs before the start on each of the threads, so that thread-local state exists.
+///
+/// # Panics
+/// Where `warm` or `work` does.
+pub fn on_threads(threads: usize, warm: impl Fn(usize) + Sync, work: impl Fn(usize) + Sync) -> f64 {
     let barrier = Barrier::new(threads);
     let timed = |thread: usize| {
         warm(thread);
@@ -88,31 +113,4 @@ pub(crate) fn on_threads(threads: usize, warm: impl Fn(usize) + Sync, work: impl
         let own = timed(0);
         handles.into_iter().map(|handle| handle.join().expect("an arm does not panic")).fold(own, f64::max)
     })
-}
-
-/// xorshift64*, seeded: the same numbers in every run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        // The high bits are the random ones.
-        ((u128::from(self.next()) * limit as u128) >> 64) as usize
-    }
-
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, self.below(i + 1));
-        }
-    }
 }

@@ -1,27 +1,46 @@
-//! Files that appear whole or not at all: written under another name, then renamed.
+//! Atomic replacement of files: written under a temporary name, then renamed.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Links that are followed one after the other before they count as a ring.
+/// Symbolic links that are followed before they count as a loop.
 const MAX_LINKS: u32 = 40;
 
-/// A file in the making. Dropping it without [`commit`](Self::commit) leaves no trace.
+/// A file that replaces another one when it is complete. Dropping it without [`commit`](Self::commit) removes it.
+///
+/// A link is followed, the permissions of a replaced file are kept, and a read-only file is not replaced. Errors name the path.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use std::io::Write;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("report");
+/// let mut file = kiln_resource_cache::new_file::NewFile::create(&path)?;
+/// file.write_all(b"all of it")?;
+/// file.sync_all()?; // only where it must survive a power loss
+/// file.commit()?;
+/// assert_eq!(std::fs::read(&path)?, b"all of it");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub(crate) struct NewFile {
+pub struct NewFile {
     temporary: NamedTempFile,
     place: PathBuf,
 }
 
 impl NewFile {
-    /// Begins a file for this place, where nothing, or a file that it will replace, may be.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
+    /// Creates a temporary file beside `path`, at which there is a file to replace or nothing.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where a read-only file is there, `Other` where something else than a file is, and those of the system.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let named = |error: io::Error| named(path, &error);
         let old = match fs::metadata(path) {
-            // A rename would not ask.
+            // A rename ignores the permissions of the file that it replaces.
             Ok(metadata) if metadata.is_file() && metadata.permissions().readonly() => {
                 return Err(named(io::Error::new(io::ErrorKind::PermissionDenied, "the file there is read-only")));
             }
@@ -31,7 +50,7 @@ impl NewFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(named(error)),
         };
-        // Behind a link, what it leads to is replaced, as if it were written.
+        // The target of a link is replaced, not the link.
         let place = resolve(path).map_err(named)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".kiln-").suffix(".tmp");
@@ -39,17 +58,28 @@ impl NewFile {
         Ok(Self { temporary, place })
     }
 
-    /// Puts the file in its place.
-    pub(crate) fn commit(self) -> io::Result<()> {
-        let named = |error: &io::Error| format!("cannot write {}: {error}", self.place.display());
-        match self.temporary.persist(&self.place) {
-            Ok(_) => Ok(()),
-            Err(fault) => Err(io::Error::new(fault.error.kind(), named(&fault.error))),
-        }
+    /// Waits until the content is on the disk, so that it survives a power loss after [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.temporary.as_file().sync_all().map_err(|error| named(&self.place, &error))
+    }
+
+    /// Renames the file to its path.
+    ///
+    /// # Errors
+    /// Those of the system. Then the file that was there stays.
+    pub fn commit(self) -> io::Result<()> {
+        self.temporary.persist(&self.place).map(drop).map_err(|fault| named(&self.place, &fault.error))
     }
 }
 
-/// Makes the temporary file. Those who can read it are those who can read what it replaces.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}
+
+/// Creates the temporary file, with the permissions of the file that it replaces.
 #[cfg(unix)]
 fn begin(
     builder: &mut tempfile::Builder<'_, '_>,
@@ -58,11 +88,11 @@ fn begin(
 ) -> io::Result<NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
     let Some(old) = old else {
-        // As for any new file: the user's mask decides who can read it.
+        // As for any new file, the umask applies.
         return builder.permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
     };
     let same = fs::Permissions::from_mode(old.mode() & 0o777);
-    // From the start, so that nobody opens it before; again, because the user's mask takes a part of it away.
+    // At creation, so that nobody else opens it before; and again, because the umask applies at creation.
     let temporary = builder.permissions(same.clone()).tempfile_in(folder)?;
     temporary.as_file().set_permissions(same)?;
     Ok(temporary)
@@ -77,8 +107,11 @@ fn begin(
     builder.tempfile_in(folder)
 }
 
-/// The one place that a path stands for, with links followed. Nothing has to be there, but its folder does.
-pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
+/// Resolves links in a path. The file need not exist, but its directory must.
+///
+/// # Errors
+/// Those of the system, and `Other` for links that form a loop.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut place = path.to_path_buf();
     for _ in 0..MAX_LINKS {
         let Some(name) = place.file_name() else { return fs::canonicalize(&place) };
@@ -98,11 +131,11 @@ fn folder_of(place: &Path) -> &Path {
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.temporary.write(bytes)
+        self.temporary.as_file_mut().write(bytes).map_err(|error| named(&self.place, &error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.temporary.flush()
+        self.temporary.as_file_mut().flush()
     }
 }
 

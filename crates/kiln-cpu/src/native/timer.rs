@@ -1,7 +1,7 @@
-//! How long the steps of a program take.
+//! Times the steps of a plan.
 //!
-//! Reading the clock takes as long as an op on a few elements. So small steps in a row that do the same are timed together:
-//! names, launches and the sum of their times stay exact.
+//! Reading the clock takes as long as an op on a few elements. Consecutive small steps that run the same kernel are
+//! therefore timed together; names, launches and the sum of their times stay exact.
 
 use kiln_device::{KernelCost, KernelRun};
 use kiln_ir::plan::Step;
@@ -9,61 +9,61 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The most bytes and the most operations of a step that is timed together with its neighbours.
+/// Upper bounds on bytes and operations of a step that may be timed together with its neighbours.
 const MAX_SMALL: KernelCost = KernelCost { bytes: 16 << 10, flops: 16 << 10 };
 
-/// Steps in a row that are timed together.
-pub(super) struct Stretch {
+/// Consecutive steps that are timed together.
+pub(super) struct TimedSteps {
     pub(super) steps: Range<usize>,
     name: Arc<str>,
     cost: KernelCost,
 }
 
-/// Steps of a plan, as they are timed.
-pub(super) fn stretches(steps: &[Step]) -> Vec<Stretch> {
-    let mut stretches: Vec<Stretch> = Vec::new();
+/// Groups steps of a plan for timing.
+pub(super) fn timed_steps(steps: &[Step]) -> Vec<TimedSteps> {
+    let mut timed_steps: Vec<TimedSteps> = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let cost = cost(step);
         let is_small = cost.bytes <= MAX_SMALL.bytes && cost.flops <= MAX_SMALL.flops;
-        match stretches.last_mut() {
+        match timed_steps.last_mut() {
             Some(last) if is_small && last.cost == cost && *last.name == *step.kernel.name => {
                 last.steps.end = index + 1;
             }
-            _ => stretches.push(Stretch { steps: index..index + 1, name: step.kernel.name.as_str().into(), cost }),
+            _ => timed_steps.push(TimedSteps { steps: index..index + 1, name: step.kernel.name.as_str().into(), cost }),
         }
     }
-    stretches
+    timed_steps
 }
 
 fn cost(step: &Step) -> KernelCost {
     KernelCost { bytes: step.read_bytes() + step.written_bytes(), flops: step.kernel.flops() }
 }
 
-/// What ran in a submission, and when.
+/// Records the kernels of a submission with their times.
 #[derive(Debug, Default)]
-pub(crate) struct Laps {
+pub(crate) struct KernelTimer {
     pub(crate) runs: Vec<KernelRun>,
-    /// When the last stretch ended.
+    /// When the last steps ended.
     last: Option<Instant>,
 }
 
-impl Laps {
-    /// Begins to time a program.
+impl KernelTimer {
+    /// Starts to time a plan.
     pub(super) fn begin(&mut self) {
         self.last = Some(Instant::now());
     }
 
-    /// Notes that a kernel has run since then.
+    /// Records a kernel that has run since `began`.
     pub(crate) fn add(&mut self, name: &str, cost: KernelCost, began: Instant) {
         let time = Some((began, began.elapsed()));
         self.runs.push(KernelRun { name: name.into(), cost, launches: 1, time });
     }
 
-    /// Notes that a stretch has run since the last one ended.
-    pub(super) fn end(&mut self, stretch: &Stretch) {
+    /// Records steps that have run since the last ones ended.
+    pub(super) fn end(&mut self, timed: &TimedSteps) {
         let now = Instant::now();
         let began = self.last.replace(now).unwrap_or(now);
-        let Stretch { steps, name, cost } = stretch;
+        let TimedSteps { steps, name, cost } = timed;
         let time = Some((began, now.duration_since(began)));
         self.runs.push(KernelRun { name: Arc::clone(name), cost: *cost, launches: steps.len() as u64, time });
     }

@@ -1,4 +1,4 @@
-//! From a key to a program that a device can translate: parsed, checked, specialised, its bindings numbered.
+//! From a key to a module that a device can translate: parsed, validated, specialised, its bindings numbered.
 
 use super::depth::{self, MAX_DECLARATIONS, MAX_DEPTH};
 use super::key::KernelKey;
@@ -11,21 +11,21 @@ use naga::back::pipeline_constants::{PipelineConstantError, process_overrides};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage, Type, TypeInner};
 
-/// A kernel's program, for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
+/// A validated WGSL module for a device to translate, with one entry point and no overrides. Buffers are in group 0 and values in
 /// group 1, numbered from zero in the order of the [reflection](Self::reflection).
 #[derive(Debug)]
-pub struct Program {
-    /// The program.
+pub struct KernelModule {
+    /// The module.
     pub module: Module,
-    /// What validation found out about it.
+    /// The result of its validation.
     pub info: ModuleInfo,
-    /// What it wants of its caller.
+    /// The bindings and limits that a launch must respect.
     pub reflection: Reflection,
-    /// The key that it was made of; its options are for the device.
+    /// The key it was made from, with options for the device.
     pub key: KernelKey,
 }
 
-impl Program {
+impl KernelModule {
     /// Parses, checks and specialises the source of a key.
     ///
     /// # Errors

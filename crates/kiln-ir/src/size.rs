@@ -1,4 +1,4 @@
-//! Sizes as people read them.
+//! Sizes in bytes as text.
 
 use std::fmt;
 
