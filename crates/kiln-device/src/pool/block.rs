@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) struct Block<M: RawMemory + ?Sized> {
     pub(crate) core: Arc<Core<M>>,
     pub(crate) usage: Usage,
-    /// Index of the class; `Core::direct_class` for a block above the classes.
+    /// Index of the class; `ClassTable::direct` for a block above the classes.
     pub(crate) class: u16,
     pub(crate) bytes: u64,
     /// Where the block is. Whoever touches the bytes holds this lock, whoever moves the block holds it for writing.

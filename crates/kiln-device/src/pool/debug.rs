@@ -12,8 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const CANARY_BYTES: u64 = 64;
 const CANARY: u8 = 0xC5;
 const POISON: u8 = 0xDB;
-/// More findings than anyone reads.
-const MAX_VIOLATIONS: usize = 64;
 
 /// Memory that was written by someone who must not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +114,5 @@ fn note<M: RawMemory + ?Sized>(block: &Block<M>, kind: ViolationKind, offset: u6
     let label = block.core.labels.name(block.label.load(Relaxed));
     let violation = Violation { kind, label, bytes: block.requested.load(Relaxed), offset, found };
     tracing::error!(%violation, "pool debug check");
-    block.core.violation_count.fetch_add(1, Relaxed);
-    let mut violations = block.core.violations.lock();
-    if violations.len() < MAX_VIOLATIONS {
-        violations.push(violation);
-    }
+    block.core.counters.add_violation(violation);
 }
