@@ -7,7 +7,7 @@ use crate::native::Laps;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, Program, RawMemory, Recorder, Usage,
+    Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, ParsedKernel, RawMemory, Recorder, Usage,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -212,8 +212,8 @@ impl DeviceApi for CpuDevice {
         self.end(result, laps)
     }
 
-    fn translate(&self, program: &Program) -> Result<Artifact> {
-        self.kernels.translate(program)
+    fn translate(&self, parsed: &ParsedKernel) -> Result<Artifact> {
+        self.kernels.translate(parsed)
     }
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {

@@ -5,7 +5,8 @@ use crate::map::{bytes_of, bytes_of_mut};
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
-    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, Program, RawKernel, RuntimeChecks,
+    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, ParsedKernel, RawKernel,
+    RuntimeChecks,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
@@ -73,12 +74,12 @@ impl Kernels {
         })
     }
 
-    /// Compiles a program.
-    pub(crate) fn translate(&self, program: &Program) -> Result<Artifact> {
+    /// Compiles a kernel.
+    pub(crate) fn translate(&self, parsed: &ParsedKernel) -> Result<Artifact> {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
         })?;
-        let options = program.key.options();
+        let options = parsed.key.options();
         let checks = RuntimeChecks {
             bounds: options.bounds_checks,
             loops: !options.flags.contains(&KernelFlag::UnboundedLoops),
@@ -95,11 +96,11 @@ impl Kernels {
             one_by_one: self.one_by_one,
             sanitize: self.watching.is_some(),
         };
-        let compiled = compiler.compile(&program.module, &program.info, &options);
-        let compiled = compiled.map_err(|refusal| refused(program, &refusal))?;
-        let compiled = if options.sanitize { compiled.with_lines_of(program.key.to_source().text()) } else { compiled };
+        let compiled = compiler.compile(&parsed.module, &parsed.info, &options);
+        let compiled = compiled.map_err(|refusal| refused(parsed, &refusal))?;
+        let compiled = if options.sanitize { compiled.with_lines_of(parsed.key.to_source().text()) } else { compiled };
         Ok(Artifact {
-            reflection: program.reflection.clone(),
+            reflection: parsed.reflection.clone(),
             code: Code::Machine(compiled.to_bytes()),
             driver_blob: None,
             checks,
@@ -123,8 +124,8 @@ impl Kernels {
 }
 
 /// The refusal with its place in the source.
-fn refused(program: &Program, refusal: &Refusal) -> Error {
-    let source = program.key.to_source();
+fn refused(parsed: &ParsedKernel, refusal: &Refusal) -> Error {
+    let source = parsed.key.to_source();
     let place = match refusal.span.is_defined() {
         true => {
             let place = refusal.span.location(source.text());

@@ -5,8 +5,8 @@ use crate::capture::Captured;
 use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
 use crate::kernel::{
-    Artifact, Explanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelSource,
-    KernelWarmReport, Preload, PreparedKernel, Program, RawKernel,
+    Artifact, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelExplanation, KernelKey,
+    KernelSource, KernelWarmReport, ParsedKernel, Preload, PreparedKernel, RawKernel,
 };
 use crate::memory::RawMemory;
 use crate::native::NativeRun;
@@ -47,13 +47,13 @@ pub trait DeviceApi: RawMemory {
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
-    /// Translates a program into the code that [`load`](Self::load) takes, in every process and until the device's
+    /// Translates a kernel into the code that [`load`](Self::load) takes, in every process and until the device's
     /// [compiler](DeviceInfo::compiler) changes.
     ///
     /// # Errors
-    /// `Unsupported` where the device does not run such a program or does not know an option of its key.
-    fn translate(&self, program: &Program) -> Result<Artifact> {
-        let message = format!("device `{}` expected no kernel, found `{}`", self.info().id, program.key.name());
+    /// `Unsupported` where the device does not run such a kernel or does not know an option of its key.
+    fn translate(&self, kernel: &ParsedKernel) -> Result<Artifact> {
+        let message = format!("device `{}` expected no kernel, found `{}`", self.info().id, kernel.key.name());
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
@@ -173,7 +173,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
-    pub fn explain_kernel(&self, source: &KernelSource) -> Result<Explanation> {
+    pub fn explain_kernel(&self, source: &KernelSource) -> Result<KernelExplanation> {
         crate::kernel::explain(self, source)
     }
 

@@ -1,16 +1,16 @@
 //! Arguments of calls that naga does not write.
 
-use kiln_device::Program;
+use kiln_device::ParsedKernel;
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::{Block, Expression, Function, Module, Span, Statement, TypeInner};
 
 /// Refuses a pointer to a part of a variable as an argument: naga validates it, and panics where it writes SPIR-V.
-pub(crate) fn check(program: &Program) -> Result<()> {
-    let module = &program.module;
+pub(crate) fn check(parsed: &ParsedKernel) -> Result<()> {
+    let module = &parsed.module;
     let functions = module.functions.iter().map(|(_, function)| function);
     let mut functions = functions.chain(module.entry_points.iter().map(|point| &point.function));
     let Some(span) = functions.find_map(|function| find(module, function, &function.body)) else { return Ok(()) };
-    let source = program.key.to_source();
+    let source = parsed.key.to_source();
     let place = span.location(source.text());
     let message = format!(
         "{}:{}:{}: expected pointers to whole variables as arguments on a GPU, found one to a part of a variable",

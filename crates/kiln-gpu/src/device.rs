@@ -15,7 +15,7 @@ use crate::translate::Target;
 use crate::values::Pages;
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, Program, RawMemory, Recorder, Usage,
+    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, ParsedKernel, RawMemory, Recorder, Usage,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use std::any::Any;
@@ -182,8 +182,8 @@ impl DeviceApi for GpuDevice {
         steps::submit(self, commands)
     }
 
-    fn translate(&self, program: &Program) -> Result<Artifact> {
-        self.target.translate(program)
+    fn translate(&self, parsed: &ParsedKernel) -> Result<Artifact> {
+        self.target.translate(parsed)
     }
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {

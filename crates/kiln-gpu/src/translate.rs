@@ -1,7 +1,7 @@
 //! Programs as code that the driver takes: SPIR-V where it takes that as it is, WGSL elsewhere.
 
 use crate::{arguments, precise};
-use kiln_device::{Artifact, Code, Feature, KernelFlag, Program, RuntimeChecks};
+use kiln_device::{Artifact, Code, Feature, KernelFlag, ParsedKernel, RuntimeChecks};
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::back::{spv, wgsl};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
@@ -50,19 +50,19 @@ impl Target {
         }
     }
 
-    pub(crate) fn translate(self, program: &Program) -> Result<Artifact> {
-        arguments::check(program)?;
-        let options = program.key.options();
+    pub(crate) fn translate(self, parsed: &ParsedKernel) -> Result<Artifact> {
+        arguments::check(parsed)?;
+        let options = parsed.key.options();
         let checks = RuntimeChecks {
             bounds: options.bounds_checks,
             loops: !options.flags.contains(&KernelFlag::UnboundedLoops),
             zero_workgroup: !options.flags.contains(&KernelFlag::UninitialisedWorkgroup),
         };
         let code = match self {
-            Self::Spirv { clears_workgroup } => Code::Spirv(to_spirv(program, checks, clears_workgroup)?),
-            Self::Wgsl => Code::Wgsl(to_wgsl(program)?),
+            Self::Spirv { clears_workgroup } => Code::Spirv(to_spirv(parsed, checks, clears_workgroup)?),
+            Self::Wgsl => Code::Wgsl(to_wgsl(parsed)?),
         };
-        Ok(Artifact { reflection: program.reflection.clone(), code, driver_blob: None, checks })
+        Ok(Artifact { reflection: parsed.reflection.clone(), code, driver_blob: None, checks })
     }
 }
 
@@ -80,10 +80,10 @@ fn clears_workgroup(_: &wgpu::Adapter) -> bool {
     false
 }
 
-fn to_spirv(program: &Program, checks: RuntimeChecks, clears_workgroup: bool) -> Result<Vec<u32>> {
+fn to_spirv(parsed: &ParsedKernel, checks: RuntimeChecks, clears_workgroup: bool) -> Result<Vec<u32>> {
     use spv::ZeroInitializeWorkgroupMemoryMode as Zero;
-    let key_options = program.key.options();
-    let source = program.key.to_source();
+    let key_options = parsed.key.options();
+    let source = parsed.key.to_source();
     let policy = if checks.bounds { BoundsCheckPolicy::Restrict } else { BoundsCheckPolicy::Unchecked };
     let debug_info = key_options.debug_info.then(|| spv::DebugInfo {
         source_code: source.text(),
@@ -103,20 +103,18 @@ fn to_spirv(program: &Program, checks: RuntimeChecks, clears_workgroup: bool) ->
         debug_info,
         ..spv::Options::default()
     };
-    let pipeline = spv::PipelineOptions {
-        shader_stage: naga::ShaderStage::Compute,
-        entry_point: program.reflection.entry.clone(),
-    };
-    let words = spv::write_vec(&program.module, &program.info, &options, Some(&pipeline)).map_err(|error| {
+    let pipeline =
+        spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: parsed.reflection.entry.clone() };
+    let words = spv::write_vec(&parsed.module, &parsed.info, &options, Some(&pipeline)).map_err(|error| {
         let message = format!("{}: expected a kernel that translates to SPIR-V, found: {error}", source.name());
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })?;
     if key_options.fast_math { Ok(words) } else { precise::forbid_contraction(&words) }
 }
 
-fn to_wgsl(program: &Program) -> Result<String> {
-    let name = program.key.name();
-    if !program.key.options().fast_math {
+fn to_wgsl(parsed: &ParsedKernel) -> Result<String> {
+    let name = parsed.key.name();
+    if !parsed.key.options().fast_math {
         let message = format!(
             "{name}: expected `fast_math`, because the device takes no translated code (feature `{}`), found it off",
             Feature::PassthroughShaders
@@ -124,7 +122,7 @@ fn to_wgsl(program: &Program) -> Result<String> {
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let flags = wgsl::WriterFlags::empty();
-    wgsl::write_string(&program.module, &program.info, flags).map_err(|error| {
+    wgsl::write_string(&parsed.module, &parsed.info, flags).map_err(|error| {
         let message = format!("{name}: expected a kernel that can be written as WGSL, found: {error}");
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })

@@ -1,7 +1,7 @@
 //! Kernels: compiled once, found again in memory and on disk, launched with checked arguments.
 //!
 //! In the order of the flow: `source` what a user brings · `key` everything that can change the code · `cache` the two
-//! tiers · `program`, `text` and `wide` from text to a checked program, `refusal` why there is none · `bindings` and `reflect` what it
+//! tiers · `parsed`, `text` and `wide` from text to a validated module, `refusal` why a source is refused · `bindings` and `reflect` what it
 //! wants of its caller · `artifact` what is stored · `launch`, `grid` and `value` a launch · `explain` and `warm` why something missed, and how to avoid it.
 
 mod artifact;
@@ -13,7 +13,7 @@ mod grid;
 mod key;
 mod launch;
 mod options;
-mod program;
+mod parsed;
 mod reflect;
 mod refusal;
 mod source;
@@ -26,13 +26,13 @@ mod wide;
 pub use artifact::{Artifact, Code, RuntimeChecks};
 pub(crate) use cache::KernelCache;
 pub(crate) use explain::explain;
-pub use explain::{Change, Explanation, Outcome};
+pub use explain::{Change, KernelExplanation, Outcome};
 pub use grid::{Extent, Grid, GridPart};
 pub use key::{KernelHash, KernelKey};
 pub(crate) use launch::check_bound;
 pub use launch::{Argument, Launch};
 pub use options::{DiskTier, KernelCacheOptions};
-pub use program::Program;
+pub use parsed::ParsedKernel;
 pub use reflect::{Binding, BindingKind, BindingName, Member, Numbers, Reflection, Scalar, Tail};
 pub use source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
 pub use statistics::{DiskTierState, KernelCacheStatistics};

@@ -8,7 +8,7 @@ pub use record::Record;
 use crate::command::{BoundValue, Command};
 use crate::device::{Device, DeviceApi, Loaded};
 use crate::info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, fingerprint};
-use crate::kernel::{Artifact, Code, KernelCacheOptions, Program, RawKernel, RuntimeChecks};
+use crate::kernel::{Artifact, Code, KernelCacheOptions, ParsedKernel, RawKernel, RuntimeChecks};
 use crate::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Usage};
 use crate::observe::{KernelRun, Recorder};
 use crate::pool::PoolOptions;
@@ -75,13 +75,13 @@ struct State {
     live_bytes: u64,
     submitted: u64,
     completed: u64,
-    queue: VecDeque<(u64, Vec<Step>)>,
+    queue: VecDeque<(u64, Vec<NullCommand>)>,
     wakers: Vec<(u64, Waker)>,
     fault: Option<Error>,
 }
 
 /// A command with the raw blocks it touches; like a driver, it does not hold the buffers.
-enum Step {
+enum NullCommand {
     Copy { from: Span, to: Span },
     Zero { span: Span },
     Dispatch { kernel: Option<HostKernel>, spans: Vec<(u32, Span)>, values: Vec<BoundValue>, workgroups: [u32; 3] },
@@ -270,7 +270,7 @@ impl NullDevice {
         let running = self.shared.running.lock();
         let mut state = self.shared.state.lock();
         while state.fault.is_none() && state.queue.front().is_some_and(|(number, _)| *number <= submission) {
-            let Some((number, steps)) = state.queue.pop_front() else { break };
+            let Some((number, commands)) = state.queue.pop_front() else { break };
             let (lost, skipped) = (state.faults.lost.contains(&number), state.faults.skipped.contains(&number));
             if lost || skipped {
                 let how = if lost { "was lost while it ran" } else { "did nothing in" };
@@ -278,10 +278,10 @@ impl NullDevice {
                 state.fault = Some(Error::new(ErrorKind::DeviceLost, message));
                 // Nothing of these will run. Unlocked, because the last reference to a block may be among them.
                 let never = std::mem::take(&mut state.queue);
-                parking_lot::MutexGuard::unlocked(&mut state, || drop((steps, never)));
+                parking_lot::MutexGuard::unlocked(&mut state, || drop((commands, never)));
                 break;
             }
-            parking_lot::MutexGuard::unlocked(&mut state, || steps.into_iter().for_each(run));
+            parking_lot::MutexGuard::unlocked(&mut state, || commands.into_iter().for_each(run));
             state.completed = state.completed.max(number);
             state.records.push(Record::Complete { submission: number });
         }
@@ -364,7 +364,7 @@ impl DeviceApi for NullDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        let steps = commands.iter().map(|command| Step::new(command, &self.kernels)).collect::<Result<_>>()?;
+        let queued = commands.iter().map(|command| NullCommand::new(command, &self.kernels)).collect::<Result<_>>()?;
         let submission = {
             let mut state = self.shared.state.lock();
             if let Some(fault) = &state.fault {
@@ -383,7 +383,7 @@ impl DeviceApi for NullDevice {
                 state.records.push(Record::Dispatch { kernel, workgroups: dispatch.workgroups() });
             }
             state.records.push(Record::Submit { submission, commands: commands.len() });
-            state.queue.push_back((submission, steps));
+            state.queue.push_back((submission, queued));
             submission
         };
         if self.recorder.is_on() {
@@ -396,17 +396,17 @@ impl DeviceApi for NullDevice {
         Ok(submission)
     }
 
-    fn translate(&self, program: &Program) -> Result<Artifact> {
+    fn translate(&self, kernel: &ParsedKernel) -> Result<Artifact> {
         let mut state = self.shared.state.lock();
-        state.records.push(Record::Translate { kernel: program.key.name().to_string() });
+        state.records.push(Record::Translate { kernel: kernel.key.name().to_string() });
         if state.faults.translation.strikes() {
             return Err(Error::new(ErrorKind::CompileFailed, "null device found an injected fault of a translation"));
         }
         Ok(Artifact {
-            reflection: program.reflection.clone(),
-            code: Code::Wgsl(program.key.to_source().text().to_string()),
+            reflection: kernel.reflection.clone(),
+            code: Code::Wgsl(kernel.key.to_source().text().to_string()),
             driver_blob: None,
-            checks: RuntimeChecks { bounds: program.key.options().bounds_checks, loops: true, zero_workgroup: true },
+            checks: RuntimeChecks { bounds: kernel.key.options().bounds_checks, loops: true, zero_workgroup: true },
         })
     }
 
@@ -446,7 +446,7 @@ impl NullDevice {
     }
 }
 
-impl Step {
+impl NullCommand {
     fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Result<Self> {
         Ok(match command {
             Command::Copy { from, to, .. } => Self::Copy { from: Span::new(from), to: Span::new(to) },
@@ -479,16 +479,16 @@ impl Span {
     }
 }
 
-fn run(step: Step) {
-    match step {
-        Step::Copy { from, to } => {
+fn run(command: NullCommand) {
+    match command {
+        NullCommand::Copy { from, to } => {
             let mut bytes = Vec::new();
             from.with(|from| bytes.extend_from_slice(from));
             to.with(|to| to.copy_from_slice(&bytes));
         }
-        Step::Zero { span } => span.with(|bytes| bytes.fill(0)),
-        Step::Dispatch { kernel: None, .. } => {}
-        Step::Dispatch { kernel: Some(kernel), spans, values, workgroups } => {
+        NullCommand::Zero { span } => span.with(|bytes| bytes.fill(0)),
+        NullCommand::Dispatch { kernel: None, .. } => {}
+        NullCommand::Dispatch { kernel: Some(kernel), spans, values, workgroups } => {
             let values = values.into_iter().map(|value| (value.slot, value.bytes)).collect();
             let mut arguments = NullArguments { buffers: BTreeMap::new(), values, workgroups };
             for (slot, span) in &spans {

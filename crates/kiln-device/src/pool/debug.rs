@@ -89,16 +89,16 @@ pub(crate) fn check_poison<M: RawMemory + ?Sized>(block: &Block<M>) {
 }
 
 fn fill<M: RawMemory + ?Sized>(block: &Block<M>, range: Range<u64>, byte: u8) {
-    let place = block.place.write();
-    let region = RegionMut::new(&place.raw, place.offset + range.start, range.end - range.start);
+    let location = block.location.write();
+    let region = RegionMut::new(&location.raw, location.offset + range.start, range.end - range.start);
     if block.core.memory.map_mut(region, &mut |bytes| bytes.fill(byte)).is_err() {
         note(block, ViolationKind::Unchecked, 0, 0);
     }
 }
 
 fn check<M: RawMemory + ?Sized>(block: &Block<M>, range: Range<u64>, expected: u8, kind: ViolationKind) {
-    let place = block.place.read();
-    let region = Region::new(&place.raw, place.offset + range.start, range.end - range.start);
+    let location = block.location.read();
+    let region = Region::new(&location.raw, location.offset + range.start, range.end - range.start);
     let mut wrong = None;
     let mapped = block.core.memory.map(region, &mut |bytes| {
         wrong = bytes.iter().enumerate().find(|(_, byte)| **byte != expected).map(|(at, byte)| (at as u64, *byte));

@@ -3,7 +3,7 @@
 //! In order: the thread's own free list, blocks whose submissions ended, the free lists of other threads, a slot of a
 //! divided raw block, the driver.
 
-use super::block::{Allocation, Block, Place};
+use super::block::{Allocation, Block, BlockLocation};
 use super::core::{Core, Want};
 use super::debug;
 use super::occupancy::Unpublished;
@@ -168,15 +168,15 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         let group = self.classes.group(want.usage, want.class);
         let carved = self.slabs.lock().carve(group);
-        let (place, source) = match carved {
-            Some(place) => (place, Source::Carved),
+        let (location, source) = match carved {
+            Some(location) => (location, Source::Carved),
             None => {
                 let (raw, raw_bytes) = self.slab_block(bytes, want)?;
                 (self.slabs.lock().add(group, raw, raw_bytes, bytes), Source::Driver)
             }
         };
-        let slot = place.slot;
-        let block = Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, place));
+        let slot = location.slot;
+        let block = Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location));
         if let Some(slot) = slot {
             self.slabs.lock().claim(slot, &block);
         }
@@ -192,8 +192,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
     }
 
     fn whole_block(self: &Arc<Self>, want: &Want, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
-        let place = Place { raw: Arc::new(raw), offset: 0, slot: None };
-        Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, place))
+        let location = BlockLocation { raw: Arc::new(raw), offset: 0, slot: None };
+        Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location))
     }
 
     /// Lets limits grow where the pool gave back what it now asks for.

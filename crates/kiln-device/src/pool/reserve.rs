@@ -144,8 +144,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
             released.blocks += 1;
             self.demand.note_released(self.classes.group(block.usage, block.class));
             // Taken out of the block, so that a move that has seen the block finds it gone.
-            let slot = block.place.write().slot.take();
-            let (raw, bytes) = (Arc::clone(&block.place.read().raw), block.bytes);
+            let slot = block.location.write().slot.take();
+            let (raw, bytes) = (Arc::clone(&block.location.read().raw), block.bytes);
             // The memory goes before its bytes leave the budget.
             drop(block);
             released.bytes += match slot {

@@ -183,13 +183,13 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Moves a block as planned, unless someone uses it right now. Returns the bytes that went back to the driver.
     fn move_block(&self, block: &Arc<Block<M>>, plan: &mut Moves<M>, completed: u64) -> Result<Option<u64>> {
-        let Some(mut place) = block.place.try_write() else { return Ok(None) };
+        let Some(mut location) = block.location.try_write() else { return Ok(None) };
         if block.is_pinned() || block.is_busy(completed) {
             return Ok(None);
         }
-        let Some(from) = place.slot else { return Ok(None) };
+        let Some(from) = location.slot else { return Ok(None) };
         let Some((target, slot)) = self.slabs.lock().next_target(plan) else { return Ok(None) };
-        let old = Region::new(&place.raw, place.offset, block.bytes);
+        let old = Region::new(&location.raw, location.offset, block.bytes);
         // The target slot was free, so nobody has access to it.
         let new = RegionMut::new(&target.raw, target.offset, block.bytes);
         if let Err(error) = self.copy(old, new) {
@@ -198,8 +198,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
             return Err(error);
         }
         self.slabs.lock().claim(slot, block);
-        *place = target;
-        drop(place);
+        *location = target;
+        drop(location);
         Ok(Some(self.free_slot(from)))
     }
 

@@ -1,4 +1,4 @@
-//! From a key to a program that a device can translate: parsed, checked, specialised, its bindings numbered.
+//! From a key to a kernel that a device can translate: parsed, validated, specialised, its bindings numbered.
 
 use super::depth::{self, MAX_DECLARATIONS, MAX_DEPTH};
 use super::key::KernelKey;
@@ -11,21 +11,21 @@ use naga::back::pipeline_constants::{PipelineConstantError, process_overrides};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage, Type, TypeInner};
 
-/// A kernel's program, for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
+/// A parsed and validated WGSL kernel for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
 /// group 1, numbered from zero in the order of the [reflection](Self::reflection).
 #[derive(Debug)]
-pub struct Program {
-    /// The program.
+pub struct ParsedKernel {
+    /// The parsed module.
     pub module: Module,
-    /// What validation found out about it.
+    /// The result of its validation.
     pub info: ModuleInfo,
     /// What it wants of its caller.
     pub reflection: Reflection,
-    /// The key that it was made of; its options are for the device.
+    /// The key that it was parsed from; its options are for the device.
     pub key: KernelKey,
 }
 
-impl Program {
+impl ParsedKernel {
     /// Parses, checks and specialises the source of a key.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
     })
 }
 
-/// The program with its constants in place.
+/// The module with its constants in place.
 fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) -> Result<(Module, ModuleInfo)> {
     let constants = key.constants.iter().map(|(name, value)| (constant_name(module, name), *value)).collect();
     let stage = Some((ShaderStage::Compute, entry));
