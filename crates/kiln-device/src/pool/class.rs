@@ -56,8 +56,9 @@ impl ClassTable {
     }
 
     /// The size of a class; for the direct one that of the largest class, which its blocks exceed.
+    #[inline]
     pub(crate) fn bytes(&self, class: u16) -> u64 {
-        self.bytes.get(usize::from(class)).map_or(self.bytes[self.bytes.len() - 1], |&bytes| bytes)
+        self.bytes.get(usize::from(class)).copied().unwrap_or_else(|| self.bytes[self.bytes.len() - 1])
     }
 
     /// The direct class, which is the number of the others.
