@@ -7,7 +7,7 @@ use crate::native::Laps;
 use crate::{CpuOptions, NativeProgram, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, ParsedKernel, RawMemory, Recorder, Usage,
+    Artifact, Command, DeviceApi, DeviceInfo, Dispatch, Loaded, NativeRun, KernelModule, RawMemory, Recorder, Usage,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -212,7 +212,7 @@ impl DeviceApi for CpuDevice {
         self.end(result, laps)
     }
 
-    fn translate(&self, parsed: &ParsedKernel) -> Result<Artifact> {
+    fn translate(&self, parsed: &KernelModule) -> Result<Artifact> {
         self.kernels.translate(parsed)
     }
 

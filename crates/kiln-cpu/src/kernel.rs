@@ -5,7 +5,7 @@ use crate::map::{bytes_of, bytes_of_mut};
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
-    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, ParsedKernel, RawKernel,
+    Artifact, BufferUse, Code, Dispatch, KernelFlag, Loaded, NativeRun, Optimisation, KernelModule, RawKernel,
     RuntimeChecks,
 };
 use kiln_ir::{Error, ErrorKind, Result};
@@ -75,7 +75,7 @@ impl Kernels {
     }
 
     /// Compiles a kernel.
-    pub(crate) fn translate(&self, parsed: &ParsedKernel) -> Result<Artifact> {
+    pub(crate) fn translate(&self, parsed: &KernelModule) -> Result<Artifact> {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
         })?;
@@ -124,7 +124,7 @@ impl Kernels {
 }
 
 /// The refusal with its place in the source.
-fn refused(parsed: &ParsedKernel, refusal: &Refusal) -> Error {
+fn refused(parsed: &KernelModule, refusal: &Refusal) -> Error {
     let source = parsed.key.to_source();
     let place = match refusal.span.is_defined() {
         true => {

@@ -2,7 +2,7 @@
 
 use crate::identity::KernelInfo;
 use crate::{SimdLevel, Threads};
-use kiln_device::{Artifact, Dispatch, Loaded, ParsedKernel};
+use kiln_device::{Artifact, Dispatch, Loaded, KernelModule};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Kernels {
         None
     }
 
-    pub(crate) fn translate(&self, _: &ParsedKernel) -> Result<Artifact> {
+    pub(crate) fn translate(&self, _: &KernelModule) -> Result<Artifact> {
         Err(refused())
     }
 

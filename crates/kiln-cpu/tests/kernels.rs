@@ -5,7 +5,7 @@
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{
     Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelOptions, KernelSource, Optimisation, Origin,
-    ParsedKernel, Value,
+    KernelModule, Value,
 };
 use kiln_ir::ErrorKind;
 use std::path::Path;
@@ -376,7 +376,7 @@ fn code_is_the_same_every_time() {
         }";
     for device in devices() {
         let key = KernelKey::new(&KernelSource::wgsl(PRIVATES), device.info()).unwrap();
-        let program = ParsedKernel::new(&key, device.info()).unwrap();
+        let program = KernelModule::new(&key, device.info()).unwrap();
         let codes: Vec<_> = (0..8).map(|_| device.api().translate(&program).unwrap().code).collect();
         assert!(codes.iter().all(|code| *code == codes[0]));
     }
@@ -517,7 +517,7 @@ fn optimisation_changes_the_code_and_not_the_results() {
             let options = KernelOptions { optimisation, ..KernelOptions::default() };
             let source = KernelSource::wgsl(MATMUL).options(options);
             let key = KernelKey::new(&source, device.info()).unwrap();
-            let program = ParsedKernel::new(&key, device.info()).unwrap();
+            let program = KernelModule::new(&key, device.info()).unwrap();
             codes.push(device.api().translate(&program).unwrap().code);
             let kernel = device.kernel(source).unwrap();
             let (buffer, mut c) = (device.buffer_from(&a).unwrap(), device.buffer_of::<f32>(n * n).unwrap());

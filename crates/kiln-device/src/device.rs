@@ -6,7 +6,7 @@ use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
 use crate::kernel::{
     Artifact, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelExplanation, KernelKey,
-    KernelSource, KernelWarmReport, ParsedKernel, Preload, PreparedKernel, RawKernel,
+    KernelSource, KernelWarmReport, KernelModule, Preload, PreparedKernel, RawKernel,
 };
 use crate::memory::RawMemory;
 use crate::native::NativeRun;
@@ -52,7 +52,7 @@ pub trait DeviceApi: RawMemory {
     ///
     /// # Errors
     /// `Unsupported` where the device does not run such a kernel or does not know an option of its key.
-    fn translate(&self, kernel: &ParsedKernel) -> Result<Artifact> {
+    fn translate(&self, kernel: &KernelModule) -> Result<Artifact> {
         let message = format!("device `{}` expected no kernel, found `{}`", self.info().id, kernel.key.name());
         Err(Error::new(ErrorKind::Unsupported, message))
     }

@@ -57,7 +57,7 @@ pub use kernel::{
     Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Extent, Grid,
     GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelExplanation, KernelFlag, KernelHash, KernelKey,
     KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Numbers,
-    Optimisation, Origin, Outcome, ParsedKernel, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar,
+    Optimisation, Origin, Outcome, KernelModule, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar,
     Tail, Value,
 };
 pub use kiln_resource_cache::store;

@@ -1,11 +1,11 @@
 //! Arguments of calls that naga does not write.
 
-use kiln_device::ParsedKernel;
+use kiln_device::KernelModule;
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::{Block, Expression, Function, Module, Span, Statement, TypeInner};
 
 /// Refuses a pointer to a part of a variable as an argument: naga validates it, and panics where it writes SPIR-V.
-pub(crate) fn check(parsed: &ParsedKernel) -> Result<()> {
+pub(crate) fn check(parsed: &KernelModule) -> Result<()> {
     let module = &parsed.module;
     let functions = module.functions.iter().map(|(_, function)| function);
     let mut functions = functions.chain(module.entry_points.iter().map(|point| &point.function));

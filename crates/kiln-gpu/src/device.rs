@@ -15,7 +15,7 @@ use crate::translate::Target;
 use crate::values::Pages;
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, ParsedKernel, RawMemory, Recorder, Usage,
+    Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, Loaded, KernelModule, RawMemory, Recorder, Usage,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use std::any::Any;
@@ -182,7 +182,7 @@ impl DeviceApi for GpuDevice {
         steps::submit(self, commands)
     }
 
-    fn translate(&self, parsed: &ParsedKernel) -> Result<Artifact> {
+    fn translate(&self, parsed: &KernelModule) -> Result<Artifact> {
         self.target.translate(parsed)
     }
 

@@ -297,7 +297,7 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::Sha
 #[cfg(test)]
 mod tests {
     use crate::{GpuDevice, GpuOptions};
-    use kiln_device::{Artifact, Code, KernelKey, KernelSource, ParsedKernel};
+    use kiln_device::{Artifact, Code, KernelKey, KernelSource, KernelModule};
 
     /// Machine code of the CPU device is not for this one.
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let device = crate::open(0, GpuOptions::new()).unwrap();
         let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}");
         let key = KernelKey::new(&source, device.info()).unwrap();
-        let artifact = device.api().translate(&ParsedKernel::new(&key, device.info()).unwrap()).unwrap();
+        let artifact = device.api().translate(&KernelModule::new(&key, device.info()).unwrap()).unwrap();
         let error = device.api().load(&Artifact { code: Code::Machine(vec![0xc3]), ..artifact }).unwrap_err();
         assert_eq!(error.kind(), kiln_ir::ErrorKind::Unsupported);
         assert!(error.to_string().contains("found machine code of another device"), "{error}");

@@ -1,7 +1,7 @@
 //! Programs as code that the driver takes: SPIR-V where it takes that as it is, WGSL elsewhere.
 
 use crate::{arguments, precise};
-use kiln_device::{Artifact, Code, Feature, KernelFlag, ParsedKernel, RuntimeChecks};
+use kiln_device::{Artifact, Code, Feature, KernelFlag, KernelModule, RuntimeChecks};
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::back::{spv, wgsl};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    pub(crate) fn translate(self, parsed: &ParsedKernel) -> Result<Artifact> {
+    pub(crate) fn translate(self, parsed: &KernelModule) -> Result<Artifact> {
         arguments::check(parsed)?;
         let options = parsed.key.options();
         let checks = RuntimeChecks {
@@ -80,7 +80,7 @@ fn clears_workgroup(_: &wgpu::Adapter) -> bool {
     false
 }
 
-fn to_spirv(parsed: &ParsedKernel, checks: RuntimeChecks, clears_workgroup: bool) -> Result<Vec<u32>> {
+fn to_spirv(parsed: &KernelModule, checks: RuntimeChecks, clears_workgroup: bool) -> Result<Vec<u32>> {
     use spv::ZeroInitializeWorkgroupMemoryMode as Zero;
     let key_options = parsed.key.options();
     let source = parsed.key.to_source();
@@ -112,7 +112,7 @@ fn to_spirv(parsed: &ParsedKernel, checks: RuntimeChecks, clears_workgroup: bool
     if key_options.fast_math { Ok(words) } else { precise::forbid_contraction(&words) }
 }
 
-fn to_wgsl(parsed: &ParsedKernel) -> Result<String> {
+fn to_wgsl(parsed: &KernelModule) -> Result<String> {
     let name = parsed.key.name();
     if !parsed.key.options().fast_math {
         let message = format!(

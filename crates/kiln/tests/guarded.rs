@@ -9,7 +9,7 @@
 mod launch;
 
 use kiln::{Device, KernelKey, KernelSource};
-use kiln_device::{BindingKind, ParsedKernel};
+use kiln_device::{BindingKind, KernelModule};
 use kiln_jit::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
 use kiln_testkit::wgsl::{Case, Features, generate};
 use memmap2::MmapMut;
@@ -57,7 +57,7 @@ impl Guarded {
 }
 
 /// What is in all that is bound after a case ran.
-fn run(case: &Case, program: &ParsedKernel, options: &Options, at_end: bool, is_lie: bool) -> Vec<Vec<u8>> {
+fn run(case: &Case, program: &KernelModule, options: &Options, at_end: bool, is_lie: bool) -> Vec<Vec<u8>> {
     let compiled = Compiler::new().unwrap().compile(&program.module, &program.info, options).unwrap();
     let bindings = &program.reflection.bindings;
     let values = bindings.iter().filter(|binding| binding.kind == BindingKind::Value);
@@ -79,10 +79,10 @@ fn run(case: &Case, program: &ParsedKernel, options: &Options, at_end: bool, is_
     memory.iter().map(|memory| memory.contents().to_vec()).collect()
 }
 
-fn program(case: &Case, device: &Device) -> ParsedKernel {
+fn program(case: &Case, device: &Device) -> KernelModule {
     let source = KernelSource::wgsl(case.text.as_str());
     let source = case.constants.iter().fold(source, |source, (name, value)| source.constant(name, *value));
-    ParsedKernel::new(&KernelKey::new(&source, device.info()).unwrap(), device.info()).unwrap()
+    KernelModule::new(&KernelKey::new(&source, device.info()).unwrap(), device.info()).unwrap()
 }
 
 /// Each way to compile a program stays inside of its buffers, whichever side of them nobody may touch, and computes the same. So does one

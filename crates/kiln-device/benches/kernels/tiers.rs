@@ -4,7 +4,7 @@ use crate::Bench;
 use crate::harness::arms::{Arm, run as run_arms};
 use crate::harness::report::{Checks, Number, Target, print_arms};
 use crate::subjects::{chain, double, doubles, matmul, output, with_library};
-use kiln_device::{Device, DiskTier, KernelCacheOptions, KernelKey, KernelSource, Origin, ParsedKernel};
+use kiln_device::{Device, DiskTier, KernelCacheOptions, KernelKey, KernelSource, Origin, KernelModule};
 use kiln_gpu::GpuOptions;
 use std::hint::black_box;
 use std::path::Path;
@@ -68,7 +68,7 @@ pub(crate) fn disk(bench: &mut Bench) {
         let translate = || {
             let began = Instant::now();
             let key = KernelKey::new(&source, cold.info()).unwrap();
-            let parsed = ParsedKernel::new(&key, cold.info()).unwrap();
+            let parsed = KernelModule::new(&key, cold.info()).unwrap();
             black_box(cold.api().translate(&parsed).unwrap());
             began.elapsed().as_nanos() as f64
         };

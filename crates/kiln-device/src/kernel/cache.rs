@@ -3,7 +3,7 @@
 use super::artifact::Artifact;
 use super::key::{KernelHash, KernelKey};
 use super::options::{DiskTier, KernelCacheOptions};
-use super::parsed::ParsedKernel;
+use super::parsed::KernelModule;
 use super::statistics::{DiskTierState, KernelCacheStatistics, Timed};
 use super::{LoadedKernel, Origin};
 use crate::device::{Device, DeviceApi};
@@ -152,7 +152,7 @@ impl KernelCache {
         {
             return Ok(kernel);
         }
-        let parsed = ParsedKernel::new(key, api.info())?;
+        let parsed = KernelModule::new(key, api.info())?;
         let mut artifact = api.translate(&parsed)?;
         let loaded = api.load(&artifact).map_err(|error| error.context(key.name.clone()))?;
         artifact.driver_blob = loaded.driver_blob;

@@ -32,7 +32,7 @@ pub use key::{KernelHash, KernelKey};
 pub(crate) use launch::check_bound;
 pub use launch::{Argument, Launch};
 pub use options::{DiskTier, KernelCacheOptions};
-pub use parsed::ParsedKernel;
+pub use parsed::KernelModule;
 pub use reflect::{Binding, BindingKind, BindingName, Member, Numbers, Reflection, Scalar, Tail};
 pub use source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
 pub use statistics::{DiskTierState, KernelCacheStatistics};

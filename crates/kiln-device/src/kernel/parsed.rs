@@ -14,7 +14,7 @@ use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage,
 /// A parsed and validated WGSL kernel for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
 /// group 1, numbered from zero in the order of the [reflection](Self::reflection).
 #[derive(Debug)]
-pub struct ParsedKernel {
+pub struct KernelModule {
     /// The parsed module.
     pub module: Module,
     /// The result of its validation.
@@ -25,7 +25,7 @@ pub struct ParsedKernel {
     pub key: KernelKey,
 }
 
-impl ParsedKernel {
+impl KernelModule {
     /// Parses, checks and specialises the source of a key.
     ///
     /// # Errors

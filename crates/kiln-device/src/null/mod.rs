@@ -8,7 +8,7 @@ pub use record::Record;
 use crate::command::{BoundValue, Command};
 use crate::device::{Device, DeviceApi, Loaded};
 use crate::info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, fingerprint};
-use crate::kernel::{Artifact, Code, KernelCacheOptions, ParsedKernel, RawKernel, RuntimeChecks};
+use crate::kernel::{Artifact, Code, KernelCacheOptions, KernelModule, RawKernel, RuntimeChecks};
 use crate::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Usage};
 use crate::observe::{KernelRun, Recorder};
 use crate::pool::PoolOptions;
@@ -396,7 +396,7 @@ impl DeviceApi for NullDevice {
         Ok(submission)
     }
 
-    fn translate(&self, kernel: &ParsedKernel) -> Result<Artifact> {
+    fn translate(&self, kernel: &KernelModule) -> Result<Artifact> {
         let mut state = self.shared.state.lock();
         state.records.push(Record::Translate { kernel: kernel.key.name().to_string() });
         if state.faults.translation.strikes() {

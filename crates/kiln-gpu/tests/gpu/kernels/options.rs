@@ -110,7 +110,7 @@ fn every_option_changes_the_translated_code() {
     let translate = |options: KernelOptions| {
         let source = KernelSource::wgsl(SOURCE).options(options);
         let key = kiln_device::KernelKey::new(&source, device.info()).unwrap();
-        api.translate(&kiln_device::ParsedKernel::new(&key, device.info()).unwrap()).unwrap().code
+        api.translate(&kiln_device::KernelModule::new(&key, device.info()).unwrap()).unwrap().code
     };
     let default = KernelOptions::default;
     let codes = [

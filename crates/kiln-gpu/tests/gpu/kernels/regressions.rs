@@ -2,7 +2,7 @@
 
 use super::{gpu_targets, saxpy, targets};
 use crate::support;
-use kiln_device::{Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelSource, Origin, ParsedKernel};
+use kiln_device::{Device, DiskTier, Grid, KernelCacheOptions, KernelKey, KernelSource, Origin, KernelModule};
 use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
 
@@ -202,7 +202,7 @@ fn stored_code_that_ends_the_device_is_removed() {
 fn a_foreign_blob_of_the_driver_is_ignored() {
     for device in targets() {
         let key = KernelKey::new(&saxpy(), device.info()).unwrap();
-        let program = ParsedKernel::new(&key, device.info()).unwrap();
+        let program = KernelModule::new(&key, device.info()).unwrap();
         let mut artifact = device.api().translate(&program).unwrap();
         let mut header = b"WGPUPLCH".to_vec();
         header.extend([0, 0, 0, 1, 9, 9, 9, 9]);
