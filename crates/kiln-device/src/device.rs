@@ -5,7 +5,7 @@ use crate::capture::Captured;
 use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
 use crate::kernel::{
-    Artifact, Explanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelModule,
+    Artifact, KernelExplanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelModule,
     KernelSource, KernelWarmReport, Preload, PreparedKernel, RawKernel,
 };
 use crate::memory::RawMemory;
@@ -181,7 +181,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
-    pub fn explain_kernel(&self, source: &KernelSource) -> Result<Explanation> {
+    pub fn explain_kernel(&self, source: &KernelSource) -> Result<KernelExplanation> {
         crate::kernel::explain(self, source)
     }
 

@@ -66,8 +66,8 @@ pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
 pub use kiln_cpu::{Finding, FindingKind, Invocation};
 pub use kiln_device::{
     Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
-    CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Explanation, Extent,
-    Feature, Graph, GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelCost,
+    CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Extent, Feature, Graph,
+    GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelCost, KernelExplanation,
     KernelFlag, KernelHash, KernelKey, KernelOptions, KernelSource, KernelStatistics, KernelWarmFailure,
     KernelWarmReport, Launch, Member, Numbers, Optimisation, Origin, Outcome, PendingRead, Pool, PoolConfig,
     PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection, RunReport, Scalar, Tail, TypedBuffer, Usage,

@@ -4,7 +4,7 @@ use crate::Fallible;
 use crate::kernel_dir::{KernelDir, open_with};
 use crate::source_args::SourceArgs;
 use crate::terminal::{Report, plain, table};
-use kiln::{Change, Explanation};
+use kiln::{Change, KernelExplanation};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(super) struct Explained {
     directory: String,
     device: String,
     #[serde(flatten)]
-    explanation: Explanation,
+    explanation: KernelExplanation,
     /// The explanation as a sentence.
     sentence: String,
 }

@@ -1,6 +1,6 @@
 //! Dependencies between nodes: which there are, why, and in what order they let the nodes run.
 
-use super::node::{Declared, Node};
+use super::node::{Declared, GraphNode};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -45,7 +45,7 @@ impl Cause {
 
 /// Adds the dependencies that follow from buffer access in the order of insertion. Those that follow from others are
 /// left out: a write after a read of a written range does not depend on that earlier write once more.
-pub(super) fn infer(nodes: &[Node], buffers: &[Declared], edges: &mut Edges) {
+pub(super) fn infer(nodes: &[GraphNode], buffers: &[Declared], edges: &mut Edges) {
     let mut histories: Vec<History> = buffers.iter().map(|declared| History::new(declared.buffer.bytes())).collect();
     for (index, node) in nodes.iter().enumerate() {
         // Reads first: a node sees what was there before it, not what it writes itself.
@@ -123,7 +123,7 @@ impl History {
 ///
 /// # Errors
 /// `InvalidArgument` with the nodes of a cycle, in order.
-pub(super) fn order(nodes: &[Node], buffers: &[Declared], edges: &Edges) -> Result<Vec<usize>> {
+pub(super) fn order(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges) -> Result<Vec<usize>> {
     let mut missing = vec![0_usize; nodes.len()];
     let mut successors = vec![Vec::new(); nodes.len()];
     for &(from, to) in edges.keys() {
@@ -170,7 +170,7 @@ fn find_cycle(stuck: usize, missing: &[usize], edges: &Edges) -> Vec<usize> {
     cycle
 }
 
-fn cycle_error(nodes: &[Node], buffers: &[Declared], edges: &Edges, cycle: &[usize]) -> Error {
+fn cycle_error(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges, cycle: &[usize]) -> Error {
     let name = |node: usize| nodes[node].name.as_str();
     let circle: Vec<&str> = cycle.iter().chain(&cycle[..1]).map(|&node| name(node)).collect();
     let steps = cycle.iter().zip(cycle.iter().cycle().skip(1)).map(|(&from, &to)| {

@@ -22,7 +22,7 @@ use crate::command::{BufferUse, Command, CommandList};
 use crate::kernel::Launch;
 use edges::{Cause, Edges};
 use kiln_ir::{Error, ErrorKind, Result};
-use node::{Declared, Node, Use, Work};
+use node::{Declared, GraphNode, Use, Work};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Default)]
 pub struct Graph {
-    nodes: Vec<Node>,
+    nodes: Vec<GraphNode>,
     node_index: HashMap<String, usize>,
     buffers: Vec<Declared>,
     after: BTreeSet<(usize, usize)>,
@@ -208,7 +208,7 @@ impl Graph {
             return Err(invalid(format!("graph expected one node of each name, found a second `{name}`")));
         }
         self.node_index.insert(name.clone(), self.nodes.len());
-        self.nodes.push(Node { name, kind, work, uses });
+        self.nodes.push(GraphNode { name, kind, work, uses });
         Ok(())
     }
 

@@ -34,7 +34,7 @@ impl fmt::Display for NodeKind {
 
 pub(super) type Callback = Arc<dyn Fn(&[Buffer]) -> Result<()> + Send + Sync>;
 
-pub(super) struct Node {
+pub(super) struct GraphNode {
     pub(super) name: String,
     pub(super) kind: NodeKind,
     pub(super) work: Work,

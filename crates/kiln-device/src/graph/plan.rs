@@ -2,7 +2,7 @@
 
 use super::edges::Edges;
 use super::invalid;
-use super::node::{Declared, Node, NodeKind};
+use super::node::{Declared, GraphNode, NodeKind};
 use super::report::RunReport;
 use super::run;
 use super::units::{self, Unit};
@@ -29,7 +29,7 @@ pub struct GraphPlan {
 }
 
 impl GraphPlan {
-    pub(super) fn new(nodes: &[Node], buffers: &[Declared], edges: &Edges, order: &[usize]) -> Self {
+    pub(super) fn new(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges, order: &[usize]) -> Self {
         let mut is_written = vec![false; buffers.len()];
         for used in nodes.iter().flat_map(|node| &node.uses).filter(|used| used.how.is_write()) {
             is_written[used.declared] = true;

@@ -2,7 +2,7 @@
 //! its nodes go into one submission.
 
 use super::edges::Edges;
-use super::node::{Node, NodeKind, Work};
+use super::node::{GraphNode, NodeKind, Work};
 use crate::buffer::Buffer;
 use crate::info::DeviceKind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ pub(super) struct Unit {
 ///
 /// Units have no cycle. A path that leaves a unit and comes back would pass a node outside of the queue, which the unit's
 /// last node would wait for and the first would not.
-pub(super) fn divide(nodes: &[Node], edges: &Edges, order: &[usize]) -> Vec<Unit> {
+pub(super) fn divide(nodes: &[GraphNode], edges: &Edges, order: &[usize]) -> Vec<Unit> {
     let queues = find_queues(nodes);
     let mut predecessors = vec![Vec::new(); nodes.len()];
     let mut is_awaited = vec![false; nodes.len()];
@@ -78,7 +78,7 @@ pub(super) fn divide(nodes: &[Node], edges: &Edges, order: &[usize]) -> Vec<Unit
 }
 
 /// The number of the queue that runs each node later; `None` for nodes that are over when their worker is done with them.
-fn find_queues(nodes: &[Node]) -> Vec<Option<usize>> {
+fn find_queues(nodes: &[GraphNode]) -> Vec<Option<usize>> {
     let mut devices: Vec<&Buffer> = Vec::new();
     let mut queues = Vec::with_capacity(nodes.len());
     for node in nodes {

@@ -1,4 +1,4 @@
-//! The bindings of a program: their numbers, and what a caller has to know of them.
+//! The bindings of a kernel: their numbers, and what a caller has to know of them.
 
 use super::key::KernelKey;
 use super::reflect::{Binding, BindingKind, Member, Numbers, Scalar, Tail};

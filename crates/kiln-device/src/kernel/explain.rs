@@ -9,7 +9,7 @@ use std::fmt;
 
 /// What a request for a kernel would meet now, and why. Shown as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Explanation {
+pub struct KernelExplanation {
     /// The name of the kernel.
     pub kernel: String,
     /// Its name in the cache.
@@ -52,7 +52,7 @@ pub struct Change {
 const ENVIRONMENT: [&str; 8] =
     ["compiler", "kiln_version", "device", "driver", "driver_version", "os", "arch", "fingerprint"];
 
-pub(crate) fn explain(device: &Device, source: &KernelSource) -> Result<Explanation> {
+pub(crate) fn explain(device: &Device, source: &KernelSource) -> Result<KernelExplanation> {
     let key = KernelKey::new(source, device.info())?;
     let hash = key.hash();
     let stored = stored_keys(device);
@@ -63,7 +63,14 @@ pub(crate) fn explain(device: &Device, source: &KernelSource) -> Result<Explanat
         () => Outcome::Miss,
     };
     let (changes, stale) = if outcome == Outcome::Miss { compare(&key, &stored) } else { (Vec::new(), 0) };
-    Ok(Explanation { kernel: key.name, hash: KernelHash::short(&hash), outcome, changes, stored: stored.len(), stale })
+    Ok(KernelExplanation {
+        kernel: key.name,
+        hash: KernelHash::short(&hash),
+        outcome,
+        changes,
+        stored: stored.len(),
+        stale,
+    })
 }
 
 /// The keys on disk, the most recently used first.
@@ -123,7 +130,7 @@ fn readable(constants: &str) -> String {
     constants.collect::<Vec<_>>().join(" ")
 }
 
-impl fmt::Display for Explanation {
+impl fmt::Display for KernelExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "kernel `{}` ({})", self.kernel, self.hash)?;
         match self.outcome {

@@ -47,7 +47,7 @@ pub struct KernelKey {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelHash(pub(crate) [u8; 32]);
 
-/// Counts changes of how a source becomes a program (`program.rs`, `wide.rs`) within a version of Kiln.
+/// Counts changes of how a source is parsed and specialised (`parsed.rs`, `wide.rs`) within a version of Kiln.
 const PROGRAM_REVISION: u32 = 4;
 
 /// Names of the fields, in the order in which they are hashed. A new field goes to the end.

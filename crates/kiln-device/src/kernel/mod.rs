@@ -26,7 +26,7 @@ mod wide;
 pub use artifact::{Artifact, Code, RuntimeChecks};
 pub(crate) use cache::KernelCache;
 pub(crate) use explain::explain;
-pub use explain::{Change, Explanation, Outcome};
+pub use explain::{Change, KernelExplanation, Outcome};
 pub use grid::{Extent, Grid, GridPart};
 pub use key::{KernelHash, KernelKey};
 pub(crate) use launch::check_bound;

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) struct Block<M: RawMemory + ?Sized> {
     pub(crate) core: Arc<Core<M>>,
     pub(crate) usage: Usage,
-    /// Index of the class; `Core::direct_class` for a block above the classes.
+    /// Index of the class; `ClassTable::direct` for a block above the classes.
     pub(crate) class: u16,
     pub(crate) bytes: u64,
     /// Where the block is. Whoever touches the bytes holds this lock, whoever moves the block holds it for writing.
-    pub(crate) place: RwLock<Place>,
+    pub(crate) location: RwLock<BlockLocation>,
     /// Handles that users hold; zero while the block is free. Of 64 bits: nobody forgets so many of them that it begins anew.
     handles: AtomicU64,
     pub(crate) requested: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct Block<M: RawMemory + ?Sized> {
 }
 
 /// Where a block is: a whole raw block, or a slot of a divided one.
-pub(crate) struct Place {
+pub(crate) struct BlockLocation {
     pub(crate) raw: Arc<RawBlock>,
     pub(crate) offset: u64,
     pub(crate) slot: Option<SlabSlot>,
@@ -48,13 +48,13 @@ pub(crate) struct SlabSlot {
 }
 
 impl<M: RawMemory + ?Sized> Block<M> {
-    pub(crate) fn new(core: Arc<Core<M>>, usage: Usage, class: u16, bytes: u64, place: Place) -> Self {
+    pub(crate) fn new(core: Arc<Core<M>>, usage: Usage, class: u16, bytes: u64, location: BlockLocation) -> Self {
         Self {
             core,
             usage,
             class,
             bytes,
-            place: RwLock::new(place),
+            location: RwLock::new(location),
             handles: AtomicU64::new(0),
             requested: AtomicU64::new(0),
             label: AtomicU32::new(0),
@@ -123,7 +123,7 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
     /// Where the range is outside the block.
     pub fn access(&self, range: Range<u64>) -> Access<'_> {
         check_range(&range, self.block().bytes);
-        Access { place: self.block().place.read(), range }
+        Access { location: self.block().location.read(), range }
     }
 
     /// Exclusive access to a range of the bytes. It waits as [`access`](Self::access) does.
@@ -132,7 +132,7 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
     /// Where the range is outside the block.
     pub fn access_mut(&self, range: Range<u64>) -> AccessMut<'_> {
         check_range(&range, self.block().bytes);
-        AccessMut { place: self.block().place.write(), range }
+        AccessMut { location: self.block().location.write(), range }
     }
 
     /// Keeps the block in place until [`unpin`](Self::unpin).
@@ -202,43 +202,43 @@ impl<M: RawMemory + ?Sized> fmt::Debug for Allocation<M> {
 
 /// Shared access to bytes of an allocation, for as long as it lives.
 pub struct Access<'a> {
-    place: RwLockReadGuard<'a, Place>,
+    location: RwLockReadGuard<'a, BlockLocation>,
     range: Range<u64>,
 }
 
 impl Access<'_> {
     /// The region, as the memory wants it.
     pub fn region(&self) -> Region<'_> {
-        Region::new(&self.place.raw, self.place.offset + self.range.start, self.range.end - self.range.start)
+        Region::new(&self.location.raw, self.location.offset + self.range.start, self.range.end - self.range.start)
     }
 
     /// A part of the block, wherever this access begins.
     pub(crate) fn region_at(&self, range: &Range<u64>) -> Region<'_> {
         debug_assert!(self.range.start <= range.start && range.end <= self.range.end, "the access covers the range");
-        Region::new(&self.place.raw, self.place.offset + range.start, range.end - range.start)
+        Region::new(&self.location.raw, self.location.offset + range.start, range.end - range.start)
     }
 
     /// The raw block and the offset in it, to be kept beyond this access: submitted work needs them until it is done.
     pub fn raw(&self) -> (Arc<RawBlock>, u64) {
-        (Arc::clone(&self.place.raw), self.place.offset + self.range.start)
+        (Arc::clone(&self.location.raw), self.location.offset + self.range.start)
     }
 }
 
 /// Exclusive access to bytes of an allocation, for as long as it lives.
 pub struct AccessMut<'a> {
-    place: RwLockWriteGuard<'a, Place>,
+    location: RwLockWriteGuard<'a, BlockLocation>,
     range: Range<u64>,
 }
 
 impl AccessMut<'_> {
     /// The region, as the memory wants it. It borrows the access, so there is one at a time.
     pub fn region_mut(&mut self) -> RegionMut<'_> {
-        RegionMut::new(&self.place.raw, self.place.offset + self.range.start, self.range.end - self.range.start)
+        RegionMut::new(&self.location.raw, self.location.offset + self.range.start, self.range.end - self.range.start)
     }
 
     /// A part of the block, wherever this access begins.
     pub(crate) fn region_mut_at(&mut self, range: &Range<u64>) -> RegionMut<'_> {
         debug_assert!(self.range.start <= range.start && range.end <= self.range.end, "the access covers the range");
-        RegionMut::new(&self.place.raw, self.place.offset + range.start, range.end - range.start)
+        RegionMut::new(&self.location.raw, self.location.offset + range.start, range.end - range.start)
     }
 }

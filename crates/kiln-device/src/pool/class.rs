@@ -1,11 +1,17 @@
 //! From a request to its class, in a few instructions.
 
 use super::strategy::AllocationStrategy;
+use crate::memory::Usage;
 use kiln_ir::{Error, ErrorKind, Result};
+use std::sync::Arc;
 
 /// The classes of one pool, with a table that finds the class of a size without a search.
+///
+/// After the last class comes the direct one, of blocks larger than every class. Blocks of one class and usage are a
+/// group; groups are numbered through.
 #[derive(Debug)]
 pub(crate) struct ClassTable {
+    strategy: Arc<dyn AllocationStrategy>,
     bytes: Box<[u64]>,
     /// For each quarter of a power of two, the first class that could hold it.
     first: Box<[u16]>,
@@ -16,7 +22,7 @@ pub(crate) const CLASS_ALIGNMENT: u64 = 64;
 const MAX_CLASSES: usize = 1024;
 
 impl ClassTable {
-    pub(crate) fn new(strategy: &dyn AllocationStrategy) -> Result<Self> {
+    pub(crate) fn new(strategy: Arc<dyn AllocationStrategy>) -> Result<Self> {
         let bytes = strategy.class_bytes().into_boxed_slice();
         let valid = bytes.first().is_some_and(|&first| first > 0)
             && bytes.len() <= MAX_CLASSES
@@ -31,25 +37,54 @@ impl ClassTable {
         }
         let largest = bytes[bytes.len() - 1];
         let first = (0..=quarter(largest)).map(|q| bytes.partition_point(|&class| quarter(class) < q) as u16).collect();
-        Ok(Self { bytes, first })
+        Ok(Self { strategy, bytes, first })
     }
 
     /// The smallest class that holds `bytes`; `None` above the largest.
     #[inline]
-    pub(crate) fn find(&self, bytes: u64) -> Option<usize> {
+    pub(crate) fn find(&self, bytes: u64) -> Option<u16> {
         let mut class = usize::from(*self.first.get(quarter(bytes))?);
         while *self.bytes.get(class)? < bytes {
             class += 1;
         }
-        Some(class)
+        Some(class as u16)
     }
 
-    pub(crate) fn bytes(&self, class: usize) -> u64 {
-        self.bytes[class]
+    /// The strategy that chose the classes.
+    pub(crate) fn strategy(&self) -> &dyn AllocationStrategy {
+        &*self.strategy
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+    /// The size of a class; for the direct one that of the largest class, which its blocks exceed.
+    #[inline]
+    pub(crate) fn bytes(&self, class: u16) -> u64 {
+        self.bytes.get(usize::from(class)).copied().unwrap_or_else(|| self.bytes[self.bytes.len() - 1])
+    }
+
+    /// The direct class, which is the number of the others.
+    #[inline]
+    pub(crate) fn direct(&self) -> u16 {
+        self.bytes.len() as u16
+    }
+
+    #[inline]
+    pub(crate) fn is_direct(&self, class: u16) -> bool {
+        class == self.direct()
+    }
+
+    #[inline]
+    pub(crate) fn group(&self, usage: Usage, class: u16) -> usize {
+        usage.index() * (self.bytes.len() + 1) + usize::from(class)
+    }
+
+    pub(crate) fn group_count(&self) -> usize {
+        (self.bytes.len() + 1) * Usage::ALL.len()
+    }
+
+    /// Usage and class of every group, by its number.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Usage, u16)> + use<> {
+        let direct = self.direct();
+        Usage::ALL.into_iter().flat_map(move |usage| (0..=direct).map(move |class| (usage, class)))
     }
 }
 
@@ -83,27 +118,39 @@ mod tests {
     /// No request gets a class smaller than itself, and none gets a larger one than it needs.
     #[test]
     fn find_agrees_with_a_linear_search() {
-        let strategies: [Box<dyn AllocationStrategy>; 4] = [
-            Box::new(FineClasses),
-            Box::new(PowersOfTwo),
-            Box::new(Fixed(vec![64, 128, 4096, 4160, 4224, 1 << 20])),
-            Box::new(Fixed(vec![1 << 40])),
+        let strategies: [Arc<dyn AllocationStrategy>; 4] = [
+            Arc::new(FineClasses),
+            Arc::new(PowersOfTwo),
+            Arc::new(Fixed(vec![64, 128, 4096, 4160, 4224, 1 << 20])),
+            Arc::new(Fixed(vec![1 << 40])),
         ];
         for strategy in &strategies {
-            let table = ClassTable::new(&**strategy).unwrap();
             let classes = strategy.class_bytes();
+            let table = ClassTable::new(Arc::clone(strategy)).unwrap();
             let edges = classes.iter().flat_map(|&class| [class - 1, class, class + 1, class + 17]);
             for bytes in (0..70_000).chain(edges).chain([u64::MAX, u64::MAX / 2]) {
-                let expected = classes.iter().position(|&class| class >= bytes);
+                let expected = classes.iter().position(|&class| class >= bytes).map(|class| class as u16);
                 assert_eq!(table.find(bytes), expected, "{bytes} bytes with {}", strategy.name());
             }
         }
     }
 
     #[test]
+    fn groups_are_numbered_by_usage_and_class() {
+        let table = ClassTable::new(Arc::new(Fixed(vec![64, 128]))).unwrap();
+        let groups: Vec<_> = table.groups().collect();
+        assert_eq!(groups.len(), table.group_count());
+        for (number, (usage, class)) in groups.into_iter().enumerate() {
+            assert_eq!(table.group(usage, class), number);
+            assert_eq!(table.is_direct(class), class == 2);
+        }
+        assert_eq!([0, 1, 2].map(|class| table.bytes(class)), [64, 128, 128]);
+    }
+
+    #[test]
     fn wrong_classes_are_refused() {
         for classes in [vec![], vec![0], vec![100], vec![128, 64], vec![64, 64], vec![1 << 63]] {
-            let error = ClassTable::new(&Fixed(classes)).unwrap_err();
+            let error = ClassTable::new(Arc::new(Fixed(classes))).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains("strategy `fixed` expected"), "{error}");
         }

@@ -3,7 +3,9 @@
 use super::strategy::{AllocationStrategy, FineClasses};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_resource_cache::Clock;
+use parking_lot::RwLock;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Settings that can change while a pool is used, with [`Pool::set_config`](super::Pool::set_config).
@@ -88,6 +90,57 @@ impl PoolConfig {
     }
 }
 
+/// The settings that hold now, and whether the pool is still open.
+pub(crate) struct Settings {
+    config: RwLock<PoolConfig>,
+    /// Of `config`: every return of a block reads it, without the lock.
+    pooling: AtomicBool,
+    closed: AtomicBool,
+    debug_checks: bool,
+}
+
+impl Settings {
+    pub(crate) fn new(config: PoolConfig, debug_checks: bool) -> Self {
+        Self {
+            config: RwLock::new(config),
+            pooling: AtomicBool::new(config.pooling),
+            closed: AtomicBool::new(false),
+            debug_checks,
+        }
+    }
+
+    /// A copy, so that no lock is held while others are called.
+    pub(crate) fn get(&self) -> PoolConfig {
+        *self.config.read()
+    }
+
+    pub(crate) fn set(&self, config: PoolConfig) {
+        *self.config.write() = config;
+        self.pooling.store(config.pooling, Relaxed);
+    }
+
+    /// Whether free blocks are kept at all.
+    #[inline]
+    pub(crate) fn keeps_blocks(&self) -> bool {
+        !self.is_closed() && self.pooling.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn debug_checks(&self) -> bool {
+        self.debug_checks
+    }
+
+    /// Closes the pool for good: it keeps nothing any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+}
+
 /// How a pool is made: its first settings, and what stays the same for its life.
 #[derive(Clone, Default)]
 pub struct PoolOptions {
@@ -144,5 +197,22 @@ impl std::fmt::Debug for PoolOptions {
             .field("strategy", &self.strategy)
             .field("debug_checks", &self.debug_checks)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pool_keeps_nothing_whatever_its_settings() {
+        let settings = Settings::new(PoolConfig::default(), false);
+        assert!(settings.keeps_blocks());
+        settings.set(PoolConfig { pooling: false, headroom: 2.0, ..PoolConfig::default() });
+        assert!(!settings.keeps_blocks() && !settings.is_closed());
+        assert_eq!(settings.get().headroom, 2.0);
+        settings.close();
+        settings.set(PoolConfig::default());
+        assert!(!settings.keeps_blocks() && settings.is_closed());
     }
 }

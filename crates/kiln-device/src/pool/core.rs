@@ -1,93 +1,40 @@
-//! What a pool is made of. How blocks are lent, kept, taken from the driver and swept is in the modules beside this one.
+//! The parts of a pool. How blocks are lent, kept, taken from the driver and swept is in the modules next to this one.
 
+use super::budget::Budget;
 use super::class::{CLASS_ALIGNMENT, ClassTable};
-use super::config::{PoolConfig, PoolOptions};
-use super::debug::Violation;
+use super::config::{PoolConfig, PoolOptions, Settings};
+use super::counters::Counters;
+use super::demand::Demand;
 use super::labels::Labels;
 use super::maintenance::Maintenance;
+use super::occupancy::Occupancy;
 use super::pending::Pending;
-use super::shard::Shard;
+use super::reserve::Released;
+use super::shards::Shards;
 use super::slab::Slabs;
-use super::statistics::RecentActivity;
-use super::strategy::AllocationStrategy;
 use crate::memory::{MemoryProperties, RawMemory, Usage};
+use crate::observe::{CleanupReason, Happening, nanos, span};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_resource_cache::Clock;
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::cell::Cell;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) struct Core<M: RawMemory + ?Sized> {
     pub(crate) memory: Arc<M>,
     pub(crate) properties: MemoryProperties,
-    pub(crate) strategy: Arc<dyn AllocationStrategy>,
+    pub(crate) settings: Settings,
     pub(crate) classes: ClassTable,
     pub(crate) labels: Labels,
-    pub(crate) debug_checks: bool,
-    /// Each shared for itself, so that a returning block can keep its shard alive without touching a common count.
-    pub(crate) shards: Box<[SharedShard<M>]>,
-    pub(crate) groups: Box<[Group]>,
-    pub(crate) slabs: Mutex<Slabs<M>>,
-    pub(crate) config: RwLock<PoolConfig>,
-    pub(crate) pooling: AtomicBool,
-    pub(crate) closed: AtomicBool,
-    pub(crate) budget: AtomicU64,
-    pub(crate) reserved: AtomicU64,
-    pub(crate) peak_reserved: AtomicU64,
-    pub(crate) pressured: AtomicBool,
-    /// Published by the shards.
-    pub(crate) in_use: AtomicI64,
-    pub(crate) peak_in_use: AtomicI64,
-    /// The peak since the last maintenance, and that of the interval before.
-    pub(crate) recent_peak: AtomicI64,
-    pub(crate) previous_peak: AtomicI64,
-    /// Doubles the headroom as many times, while displaced blocks turn out to be wanted.
-    pub(crate) headroom_doublings: AtomicU32,
-    pub(crate) misses: AtomicU64,
+    /// Free blocks that requests find.
+    pub(crate) shards: Shards<M>,
+    /// Free blocks that submitted work may still touch.
     pub(crate) pending: Pending<M>,
-    pub(crate) driver: DriverCounts,
-    pub(crate) violations: Mutex<Vec<Violation>>,
-    pub(crate) violation_count: AtomicU64,
-    clock: PoolClock,
-    pub(crate) last_maintenance: Mutex<Duration>,
-    pub(crate) activity_at_maintenance: Mutex<RecentActivity>,
+    pub(crate) slabs: Mutex<Slabs<M>>,
+    pub(crate) budget: Budget,
+    pub(crate) occupancy: Occupancy,
+    pub(crate) demand: Demand,
+    pub(crate) counters: Counters,
     pub(crate) maintenance: Maintenance,
-}
-
-/// What the shards share about one usage and class; touched on slow paths only.
-#[derive(Default)]
-pub(crate) struct Group {
-    pub(crate) limit: AtomicU32,
-    /// Permits that the shards hold; at most `limit` when one is taken.
-    pub(crate) permits: AtomicU32,
-    /// Blocks that left the pool.
-    pub(crate) released: AtomicU64,
-    /// Since the last maintenance.
-    pub(crate) overflowed: AtomicU32,
-    pub(crate) displaced: AtomicU32,
-    pub(crate) missed: AtomicU32,
-}
-
-#[derive(Default)]
-pub(crate) struct DriverCounts {
-    pub(crate) allocations: AtomicU64,
-    pub(crate) releases: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    pub(crate) pressure_cleanups: AtomicU64,
-    pub(crate) out_of_memory: AtomicU64,
-}
-
-pub(crate) type SharedShard<M> = Arc<Padded<Mutex<Shard<M>>>>;
-
-/// On a cache line of its own, so that threads with different shards do not disturb each other.
-#[repr(align(128))]
-pub(crate) struct Padded<T>(pub(crate) T);
-
-struct PoolClock {
-    origin: Instant,
-    custom: Option<Arc<dyn Clock>>,
 }
 
 /// A request after labels, usage and class are known.
@@ -101,26 +48,6 @@ pub(crate) struct Want {
 
 /// How far a shard's count of the bytes in use may lag behind.
 const MAX_PUBLISH_BYTES: u64 = 256 << 10;
-/// More shards than cores: threads are many, and an empty shard costs little.
-const MIN_SHARDS: usize = 8;
-const MAX_SHARDS: usize = 64;
-
-thread_local! {
-    /// Which shard the thread uses in every pool.
-    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-#[inline]
-pub(crate) fn thread_number() -> usize {
-    /// Deals out shards in turn; it has no other content.
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
-        }
-        shard.get()
-    })
-}
 
 impl<M: RawMemory + ?Sized> Core<M> {
     pub(crate) fn new(memory: Arc<M>, options: PoolOptions) -> Result<Self> {
@@ -132,41 +59,21 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 format!("pool expected a copy alignment of 1 to {CLASS_ALIGNMENT}, a power of two, found {alignment}");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let strategy = options.strategy_or_default();
-        let classes = ClassTable::new(&*strategy)?;
-        let shards = (2 * crate::cores()).next_power_of_two().clamp(MIN_SHARDS, MAX_SHARDS);
-        let clock = PoolClock { origin: Instant::now(), custom: options.clock };
+        let classes = ClassTable::new(options.strategy_or_default())?;
         let core = Self {
-            properties,
-            shards: (0..shards).map(|_| Arc::new(Padded(Mutex::new(Shard::new(classes.len()))))).collect(),
-            groups: (0..(classes.len() + 1) * Usage::ALL.len()).map(|_| Group::default()).collect(),
-            slabs: Mutex::new(Slabs::new()),
-            pooling: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            budget: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-            peak_reserved: AtomicU64::new(0),
-            pressured: AtomicBool::new(false),
-            in_use: AtomicI64::new(0),
-            peak_in_use: AtomicI64::new(0),
-            recent_peak: AtomicI64::new(0),
-            previous_peak: AtomicI64::new(0),
-            headroom_doublings: AtomicU32::new(0),
-            misses: AtomicU64::new(0),
-            pending: Pending::new(),
-            driver: DriverCounts::default(),
-            violations: Mutex::new(Vec::new()),
-            violation_count: AtomicU64::new(0),
-            last_maintenance: Mutex::new(clock.now()),
-            activity_at_maintenance: Mutex::default(),
-            maintenance: Maintenance::new(clock.custom.is_none()),
-            config: RwLock::new(options.config),
-            labels: Labels::new(),
-            debug_checks: options.debug_checks,
             memory,
-            strategy,
+            properties,
+            settings: Settings::new(options.config, options.debug_checks),
+            labels: Labels::new(),
+            shards: Shards::new(classes.direct()),
+            pending: Pending::new(),
+            slabs: Mutex::new(Slabs::new()),
+            budget: Budget::new(properties.max_block_bytes),
+            occupancy: Occupancy::default(),
+            demand: Demand::new(classes.group_count()),
+            counters: Counters::default(),
+            maintenance: Maintenance::new(options.clock),
             classes,
-            clock,
         };
         core.apply_config(&options.config);
         Ok(core)
@@ -174,70 +81,58 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Makes new settings hold for everything that happens from now on.
     pub(crate) fn apply_config(&self, config: &PoolConfig) {
-        self.budget.store(config.budget_bytes.unwrap_or(self.properties.default_budget_bytes), Relaxed);
-        self.pooling.store(config.pooling, Relaxed);
-        for group in &self.groups {
-            group.limit.store(config.max_cached_per_class, Relaxed);
-        }
+        self.settings.set(*config);
+        self.budget.set_limit(config.budget_bytes.unwrap_or(self.properties.default_budget_bytes));
+        self.demand.set_limits(config.max_cached_per_class);
         // A small budget is watched more closely.
-        let publish_bytes = (self.budget.load(Relaxed) / 1024).min(MAX_PUBLISH_BYTES) as i64;
-        self.each_shard().for_each(|mut shard| shard.publish_bytes = publish_bytes);
+        let publish_bytes = (self.budget.limit() / 1024).min(MAX_PUBLISH_BYTES) as i64;
+        self.shards.each().for_each(|mut shard| shard.publish_bytes = publish_bytes);
         self.update_pressure();
     }
 
-    pub(crate) fn now(&self) -> Duration {
-        self.clock.now()
+    /// Bytes that are in use or that submitted work may still touch, as far as the shards published them.
+    pub(crate) fn occupied(&self) -> u64 {
+        self.occupancy.in_use() + self.pending.bytes()
     }
 
-    /// The class of blocks above all classes.
-    pub(crate) fn direct_class(&self) -> u16 {
-        self.classes.len() as u16
+    /// Recomputes whether the pool is under pressure after its budget or what it reserved changed.
+    pub(crate) fn update_pressure(&self) {
+        self.tell_pressure(self.budget.update_pressure(self.settings.get().cleanup_pressure));
     }
 
-    pub(crate) fn is_direct(&self, class: u16) -> bool {
-        class == self.direct_class()
-    }
-
-    pub(crate) fn group(&self, usage: Usage, class: u16) -> &Group {
-        &self.groups[self.group_index(usage, class)]
-    }
-
-    pub(crate) fn group_index(&self, usage: Usage, class: u16) -> usize {
-        usage.index() * (self.classes.len() + 1) + usize::from(class)
-    }
-
-    /// The shards one after another, never two locked at once.
-    pub(crate) fn each_shard(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<M>>> {
-        self.shards.iter().map(|shard| shard.0.lock())
-    }
-
-    pub(crate) fn shard(&self, index: usize) -> MutexGuard<'_, Shard<M>> {
-        self.shards[index].0.lock()
-    }
-
-    pub(crate) fn group_count(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// All shards at once, in order: one moment for statistics.
-    pub(crate) fn all_shards(&self) -> Vec<MutexGuard<'_, Shard<M>>> {
-        self.each_shard().collect()
-    }
-
-    pub(crate) fn own_shard(&self) -> MutexGuard<'_, Shard<M>> {
-        self.own_shared_shard().0.lock()
-    }
-
-    pub(crate) fn own_shared_shard(&self) -> &SharedShard<M> {
-        &self.shards[thread_number() & (self.shards.len() - 1)]
-    }
-}
-
-impl PoolClock {
-    fn now(&self) -> Duration {
-        match &self.custom {
-            Some(clock) => clock.now(),
-            None => self.origin.elapsed(),
+    /// Sends the event that pressure began or ended, where it changed.
+    pub(crate) fn tell_pressure(&self, changed: bool) {
+        if changed {
+            self.tell(|| Happening::PoolPressure {
+                begins: self.budget.is_pressured(),
+                reserved_bytes: self.budget.reserved(),
+                budget_bytes: self.budget.limit(),
+            });
         }
+    }
+
+    /// Sends an event to watchers of the memory. Only for slow paths: asking for the recorder is a call.
+    pub(crate) fn tell(&self, what: impl FnOnce() -> Happening) {
+        if let Some(recorder) = self.memory.recorder() {
+            recorder.tell(what);
+        }
+    }
+
+    /// Releases free blocks with `clean`, and sends an event with what was released.
+    pub(crate) fn cleanup(&self, reason: CleanupReason, clean: impl FnOnce() -> Released) -> Released {
+        let recorder = self.memory.recorder();
+        let began = recorder.filter(|recorder| recorder.is_watched()).map(|recorder| (recorder, Instant::now()));
+        let _span = span(recorder, |device| tracing::debug_span!(target: "kiln", "pool_cleanup", device, ?reason));
+        let released = clean();
+        if let Some((recorder, began)) = began.filter(|_| released != Released::default()) {
+            recorder.tell(|| Happening::PoolCleanup {
+                reason,
+                blocks: released.blocks,
+                bytes: released.bytes,
+                start_ns: recorder.unix_ns(began),
+                duration_ns: nanos(began.elapsed()),
+            });
+        }
+        released
     }
 }

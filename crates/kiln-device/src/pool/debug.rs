@@ -12,8 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const CANARY_BYTES: u64 = 64;
 const CANARY: u8 = 0xC5;
 const POISON: u8 = 0xDB;
-/// More findings than anyone reads.
-const MAX_VIOLATIONS: usize = 64;
 
 /// Memory that was written by someone who must not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,16 +89,16 @@ pub(crate) fn check_poison<M: RawMemory + ?Sized>(block: &Block<M>) {
 }
 
 fn fill<M: RawMemory + ?Sized>(block: &Block<M>, range: Range<u64>, byte: u8) {
-    let place = block.place.write();
-    let region = RegionMut::new(&place.raw, place.offset + range.start, range.end - range.start);
+    let location = block.location.write();
+    let region = RegionMut::new(&location.raw, location.offset + range.start, range.end - range.start);
     if block.core.memory.map_mut(region, &mut |bytes| bytes.fill(byte)).is_err() {
         note(block, ViolationKind::Unchecked, 0, 0);
     }
 }
 
 fn check<M: RawMemory + ?Sized>(block: &Block<M>, range: Range<u64>, expected: u8, kind: ViolationKind) {
-    let place = block.place.read();
-    let region = Region::new(&place.raw, place.offset + range.start, range.end - range.start);
+    let location = block.location.read();
+    let region = Region::new(&location.raw, location.offset + range.start, range.end - range.start);
     let mut wrong = None;
     let mapped = block.core.memory.map(region, &mut |bytes| {
         wrong = bytes.iter().enumerate().find(|(_, byte)| **byte != expected).map(|(at, byte)| (at as u64, *byte));
@@ -116,9 +114,5 @@ fn note<M: RawMemory + ?Sized>(block: &Block<M>, kind: ViolationKind, offset: u6
     let label = block.core.labels.name(block.label.load(Relaxed));
     let violation = Violation { kind, label, bytes: block.requested.load(Relaxed), offset, found };
     tracing::error!(%violation, "pool debug check");
-    block.core.violation_count.fetch_add(1, Relaxed);
-    let mut violations = block.core.violations.lock();
-    if violations.len() < MAX_VIOLATIONS {
-        violations.push(violation);
-    }
+    block.core.counters.add_violation(violation);
 }

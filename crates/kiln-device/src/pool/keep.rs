@@ -3,9 +3,8 @@
 use super::block::Block;
 use super::core::Core;
 use super::debug;
-use super::shard::{InUse, Shard};
+use super::shard::Shard;
 use crate::memory::{RawMemory, Usage};
-use crate::observe::Happening;
 use kiln_ir::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,20 +13,20 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Takes a block back when its last handle went.
     pub(crate) fn give_back(block: Arc<Block<M>>) {
         let core = &block.core;
-        if core.debug_checks {
+        if core.settings.debug_checks() {
             debug::check_canary(&block);
             debug::poison(&block);
         }
-        let shared = Arc::clone(core.own_shared_shard());
+        let shared = Arc::clone(core.shards.own_shared());
         let mut shard = shared.0.lock();
         let published = shard.count_returned(&block, block.requested.load(Relaxed), block.label.load(Relaxed));
-        if let Some(in_use) = published {
-            core.publish(&in_use);
+        if let Some(change) = published {
+            core.occupancy.publish(&change);
         }
-        if core.pending.is_busy(&block) && !core.closed.load(Relaxed) {
+        if core.pending.is_busy(&block) && !core.settings.is_closed() {
             let core = Arc::clone(core);
             let is_full = core.pending.push(block);
-            core.recent_peak.fetch_max(core.occupied() as i64, Relaxed);
+            core.occupancy.note_peak(core.occupied());
             drop(shard);
             if is_full {
                 core.settle();
@@ -43,7 +42,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let done = self.pending.take_done(&*self.memory);
         let count = done.len();
         for block in done {
-            let kept = Self::keep(&mut self.own_shard(), block);
+            let kept = Self::keep(&mut self.shards.own(), block);
             if let Err(block) = kept {
                 Self::keep_or_release(block);
             }
@@ -59,11 +58,11 @@ impl<M: RawMemory + ?Sized> Core<M> {
             return Err(block);
         }
         let list = shard.list(block.usage, block.class);
-        if core.is_pressured() && !core.may_keep_under_pressure(list.len()) {
+        if core.budget.is_pressured() && !core.may_keep_under_pressure(list.len()) {
             return Err(block);
         }
         if list.len() >= list.permits {
-            if !core.take_permit(block.usage, block.class) {
+            if !core.demand.take_permit(core.classes.group(block.usage, block.class)) {
                 return Err(block);
             }
             list.permits += 1;
@@ -74,79 +73,41 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Whether free blocks of the class are kept at all.
     pub(crate) fn may_keep(&self, class: u16) -> bool {
-        !self.closed.load(Relaxed) && self.pooling.load(Relaxed) && !self.is_direct(class)
-    }
-
-    fn take_permit(&self, usage: Usage, class: u16) -> bool {
-        let group = self.group(usage, class);
-        let limit = group.limit.load(Relaxed);
-        group.permits.fetch_update(Relaxed, Relaxed, |permits| (permits < limit).then_some(permits + 1)).is_ok()
+        self.settings.keeps_blocks() && !self.classes.is_direct(class)
     }
 
     /// Tries again with permits that other shards do not use; releases the block where there is none.
     fn keep_or_release(mut block: Arc<Block<M>>) {
         let core = Arc::clone(&block.core);
-        let has_room = !core.is_pressured() || core.may_keep_under_pressure(u32::MAX);
+        let has_room = !core.budget.is_pressured() || core.may_keep_under_pressure(u32::MAX);
         if core.may_keep(block.class) && has_room {
             core.return_unused_permits(block.usage, block.class);
-            match Self::keep(&mut core.own_shard(), block) {
+            match Self::keep(&mut core.shards.own(), block) {
                 Ok(()) => return,
                 Err(refused) => block = refused,
             }
-            core.group(block.usage, block.class).overflowed.fetch_add(1, Relaxed);
+            core.demand.note_overflow(core.classes.group(block.usage, block.class));
         }
         core.release([block]);
     }
 
     pub(crate) fn return_unused_permits(&self, usage: Usage, class: u16) {
-        for mut shard in self.each_shard() {
+        for mut shard in self.shards.each() {
             if let Some(list) = shard.existing_list(usage, class) {
                 let unused = list.permits - list.len();
                 list.permits -= unused;
-                self.group(usage, class).permits.fetch_sub(unused, Relaxed);
+                self.demand.return_permits(self.classes.group(usage, class), unused);
             }
-        }
-    }
-
-    pub(crate) fn publish(&self, in_use: &InUse) {
-        let before = self.in_use.fetch_add(in_use.delta, Relaxed);
-        let peak = before + in_use.high;
-        self.peak_in_use.fetch_max(peak, Relaxed);
-        self.recent_peak.fetch_max(peak, Relaxed);
-    }
-
-    /// Bytes in use as published: right to a quarter of a mebibyte per shard.
-    pub(crate) fn published_in_use(&self) -> i64 {
-        self.in_use.load(Relaxed)
-    }
-
-    /// Bytes that are in use or that submitted work may still touch.
-    pub(crate) fn occupied(&self) -> u64 {
-        self.published_in_use().max(0) as u64 + self.pending.bytes()
-    }
-
-    pub(crate) fn is_pressured(&self) -> bool {
-        self.pressured.load(Relaxed)
-    }
-
-    pub(crate) fn set_pressured(&self, pressured: bool) {
-        // Read on every return of a block: written only when it changes.
-        if self.pressured.load(Relaxed) != pressured {
-            self.pressured.store(pressured, Relaxed);
-            self.tell(|| Happening::PoolPressure {
-                begins: pressured,
-                reserved_bytes: self.reserved.load(Relaxed),
-                budget_bytes: self.budget.load(Relaxed),
-            });
         }
     }
 
     /// From now on nothing is kept.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Relaxed);
+        self.settings.close();
         // Work that still runs does not matter: the driver keeps what it touches, and no slot is lent any more.
         let mut blocks: Vec<_> = self
-            .each_shard()
+            .shards
+            .each()
             .flat_map(|mut shard| {
                 shard.lists().flat_map(|(_, _, list)| std::mem::take(&mut list.ready)).collect::<Vec<_>>()
             })

@@ -3,22 +3,21 @@
 //! In order: the thread's own free list, blocks whose submissions ended, the free lists of other threads, a slot of a
 //! divided raw block, the driver.
 
-use super::block::{Allocation, Block, Place};
-use super::core::{Core, Want, thread_number};
+use super::block::{Allocation, Block, BlockLocation};
+use super::core::{Core, Want};
 use super::debug;
+use super::occupancy::Unpublished;
 use super::request::BufferOptions;
 use super::reserve::Refused;
-use super::shard::{InUse, Source};
+use super::shard::Source;
 use super::slab;
 use super::strategy::ClassDemand;
 use crate::memory::{RawBlock, RawMemory, Usage};
 use kiln_ir::Result;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 const DIRECT_ALIGNMENT: u64 = 4096;
-const MAX_HEADROOM_DOUBLINGS: u32 = 4;
 
 impl<M: RawMemory + ?Sized> Core<M> {
     pub(crate) fn allocate(self: &Arc<Self>, request: &BufferOptions<'_>) -> Result<Allocation<M>> {
@@ -29,10 +28,10 @@ impl<M: RawMemory + ?Sized> Core<M> {
             class,
             label: self.labels.id(request.label),
         };
-        let mut shard = self.own_shard();
+        let mut shard = self.shards.own();
         let started = shard.is_sampled().then(Instant::now);
-        let misses = self.misses.load(Relaxed);
-        if !self.is_direct(class)
+        let misses = self.demand.misses();
+        if !self.classes.is_direct(class)
             && let Some((block, published)) = shard.lend_ready(&want, misses)
         {
             if let Some(started) = started {
@@ -44,7 +43,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         drop(shard);
         let (block, source) = self.find_or_make(&want, guarded)?;
-        let mut shard = self.own_shard();
+        let mut shard = self.shards.own();
         let published = shard.count_lent(&block, &want, source);
         if let (Some(started), false) = (started, source == Source::Reused) {
             shard.times.miss_nanos += nanos_since(started);
@@ -58,23 +57,17 @@ impl<M: RawMemory + ?Sized> Core<M> {
     ///
     /// A request that fits where its class does not goes direct.
     pub(crate) fn class_of(&self, bytes: u64) -> (u16, u64) {
-        let guarded = if self.debug_checks { bytes.saturating_add(debug::CANARY_BYTES) } else { bytes };
-        let largest = self.largest_block();
-        let class =
-            self.classes.find(guarded).filter(|&class| self.classes.bytes(class) <= largest || guarded > largest);
-        (class.map_or(self.direct_class(), |class| class as u16), guarded)
+        let guarded = if self.settings.debug_checks() { bytes.saturating_add(debug::CANARY_BYTES) } else { bytes };
+        let largest = self.budget.largest_block();
+        let fits = |class: &u16| self.classes.bytes(*class) <= largest || guarded > largest;
+        (self.classes.find(guarded).filter(fits).unwrap_or(self.classes.direct()), guarded)
     }
 
-    /// The largest block that can ever be had.
-    pub(crate) fn largest_block(&self) -> u64 {
-        self.budget.load(Relaxed).min(self.properties.max_block_bytes)
-    }
-
-    fn lend(&self, block: Arc<Block<M>>, want: &Want, published: Option<InUse>) -> Allocation<M> {
-        if let Some(in_use) = published {
-            self.publish(&in_use);
+    fn lend(&self, block: Arc<Block<M>>, want: &Want, published: Option<Unpublished>) -> Allocation<M> {
+        if let Some(change) = published {
+            self.occupancy.publish(&change);
         }
-        if self.debug_checks {
+        if self.settings.debug_checks() {
             debug::check_poison(&block);
             debug::place_canary(&block, want.bytes);
         }
@@ -87,7 +80,6 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if let Some(block) = self.find_reusable(want) {
             return Ok((block, Source::Reused));
         }
-        self.misses.fetch_add(1, Relaxed);
         self.note_miss(want);
         self.maintain_if_due();
         self.maintenance.start(self);
@@ -120,25 +112,22 @@ impl<M: RawMemory + ?Sized> Core<M> {
     }
 
     fn find_reusable(&self, want: &Want) -> Option<Arc<Block<M>>> {
-        if self.is_direct(want.class) || !self.pooling.load(Relaxed) {
+        if self.classes.is_direct(want.class) || !self.settings.keeps_blocks() {
             return None;
         }
-        let own = usize::from(want.class);
-        let largest = self.strategy.largest_fit_bytes(self.classes.bytes(own));
-        let larger = (own + 1..self.classes.len()).take_while(|&class| self.classes.bytes(class) <= largest);
-        std::iter::once(own).chain(larger).find_map(|class| self.find_free(want.usage, class as u16))
+        let largest = self.classes.strategy().largest_fit_bytes(self.classes.bytes(want.class));
+        let larger = (want.class + 1..self.classes.direct()).take_while(|&class| self.classes.bytes(class) <= largest);
+        std::iter::once(want.class).chain(larger).find_map(|class| self.find_free(want.usage, class))
     }
 
     /// A free block of the class from any shard. Takes half of what a shard has, so that the next requests of this
     /// thread find blocks in its own.
     fn find_free(&self, usage: Usage, class: u16) -> Option<Arc<Block<M>>> {
-        let misses = self.misses.load(Relaxed);
-        let own = thread_number() & (self.shards.len() - 1);
-        for step in 0..self.shards.len() {
-            let index = (own + step) & (self.shards.len() - 1);
-            let mut shard = self.shards[index].0.lock();
+        let misses = self.demand.misses();
+        for (step, index) in self.shards.indices_from_own().enumerate() {
+            let mut shard = self.shards.lock(index);
             let Some(list) = shard.existing_list(usage, class) else { continue };
-            if index == own {
+            if step == 0 {
                 if let Some(block) = list.take(misses) {
                     return Some(block);
                 }
@@ -148,7 +137,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             list.last_served = misses;
             drop(shard);
             let Some(block) = blocks.pop() else { continue };
-            let mut shard = self.own_shard();
+            let mut shard = self.shards.own();
             if !self.may_keep(class) {
                 drop(shard);
                 self.release(blocks);
@@ -165,29 +154,29 @@ impl<M: RawMemory + ?Sized> Core<M> {
     }
 
     pub(crate) fn make_block(self: &Arc<Self>, want: &Want, guarded: u64) -> Result<(Arc<Block<M>>, Source), Refused> {
-        if self.is_direct(want.class) {
+        if self.classes.is_direct(want.class) {
             let bytes = self.direct_bytes(guarded);
             let raw = self.driver_block(bytes, want)?;
             return Ok((self.whole_block(want, bytes, raw), Source::Driver));
         }
-        let bytes = self.classes.bytes(usize::from(want.class));
+        let bytes = self.classes.bytes(want.class);
         // Not in a closed pool, which gives slots back while work may still touch them.
         let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.may_keep(want.class);
         if !divide {
             let raw = self.driver_block(bytes, want)?;
             return Ok((self.whole_block(want, bytes, raw), Source::Driver));
         }
-        let group = self.group_index(want.usage, want.class);
+        let group = self.classes.group(want.usage, want.class);
         let carved = self.slabs.lock().carve(group);
-        let (place, source) = match carved {
-            Some(place) => (place, Source::Carved),
+        let (location, source) = match carved {
+            Some(location) => (location, Source::Carved),
             None => {
                 let (raw, raw_bytes) = self.slab_block(bytes, want)?;
                 (self.slabs.lock().add(group, raw, raw_bytes, bytes), Source::Driver)
             }
         };
-        let slot = place.slot;
-        let block = Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, place));
+        let slot = location.slot;
+        let block = Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location));
         if let Some(slot) = slot {
             self.slabs.lock().claim(slot, &block);
         }
@@ -197,47 +186,45 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Whole pages where they fit, otherwise as little as copies allow.
     fn direct_bytes(&self, guarded: u64) -> u64 {
         let round = |alignment| guarded.max(1).checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
-        let largest = self.largest_block();
+        let largest = self.budget.largest_block();
         let pages = round(DIRECT_ALIGNMENT);
         if pages <= largest { pages } else { round(self.properties.copy_alignment) }
     }
 
     fn whole_block(self: &Arc<Self>, want: &Want, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
-        let place = Place { raw: Arc::new(raw), offset: 0, slot: None };
-        Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, place))
+        let location = BlockLocation { raw: Arc::new(raw), offset: 0, slot: None };
+        Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location))
     }
 
     /// Lets limits grow where the pool gave back what it now asks for.
     fn note_miss(&self, want: &Want) {
-        let group = self.group(want.usage, want.class);
-        group.missed.fetch_add(1, Relaxed);
-        if group.displaced.swap(0, Relaxed) > 0 {
-            let _ = self
-                .headroom_doublings
-                .fetch_update(Relaxed, Relaxed, |n| (n < MAX_HEADROOM_DOUBLINGS).then_some(n + 1));
+        let group = self.classes.group(want.usage, want.class);
+        self.demand.note_miss(group);
+        if self.demand.take_displaced(group) {
+            self.occupancy.widen_headroom();
         }
-        if group.overflowed.load(Relaxed) > 0 && self.config.read().adaptive {
+        if self.demand.has_overflowed(group) && self.settings.get().adaptive {
             self.follow_demand(want.usage, want.class, 0);
         }
     }
 
     /// Asks the strategy for the limit of a class, and begins to count its demand anew.
     pub(crate) fn follow_demand(&self, usage: Usage, class: u16, idle_blocks: u32) {
-        let group = self.group(usage, class);
-        // A copy: the strategy is the user's and may look at the pool.
-        let config = *self.config.read();
-        let class_bytes = self.classes.bytes(usize::from(class));
-        let highest_limit = config.highest_limit(class_bytes, self.budget.load(Relaxed));
-        let limit = self.strategy.cached_limit(&ClassDemand {
-            class_bytes,
-            configured_limit: config.max_cached_per_class,
-            highest_limit,
-            current_limit: group.limit.load(Relaxed),
-            overflowed: u64::from(group.overflowed.swap(0, Relaxed)),
-            missed: u64::from(group.missed.swap(0, Relaxed)),
-            idle_blocks,
+        let config = self.settings.get();
+        let class_bytes = self.classes.bytes(class);
+        let highest_limit = config.highest_limit(class_bytes, self.budget.limit());
+        self.demand.decide_limit(self.classes.group(usage, class), |seen| {
+            let demand = ClassDemand {
+                class_bytes,
+                configured_limit: config.max_cached_per_class,
+                highest_limit,
+                current_limit: seen.current_limit,
+                overflowed: u64::from(seen.overflowed),
+                missed: u64::from(seen.missed),
+                idle_blocks,
+            };
+            self.classes.strategy().cached_limit(&demand).min(highest_limit)
         });
-        group.limit.store(limit.min(highest_limit), Relaxed);
     }
 }
 

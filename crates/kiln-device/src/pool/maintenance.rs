@@ -1,15 +1,22 @@
-//! The thread that gives idle memory back. It begins with the first memory that a pool takes and ends with the pool.
+//! When idle memory goes back, and the thread that does it. It begins with the first memory that a pool takes and ends with
+//! the pool.
 
 use super::core::Core;
 use crate::memory::RawMemory;
+use kiln_resource_cache::Clock;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// Starts, wakes and ends the thread.
+/// Knows when maintenance is due; starts, wakes and ends the thread.
 pub(crate) struct Maintenance {
-    enabled: bool,
+    origin: Instant,
+    /// A pool with a clock of its own has no thread.
+    clock: Option<Arc<dyn Clock>>,
+    /// When the last maintenance began.
+    last: Mutex<Duration>,
     started: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
     signal: Arc<Signal>,
@@ -22,14 +29,42 @@ struct Signal {
 }
 
 impl Maintenance {
-    pub(crate) fn new(enabled: bool) -> Self {
-        Self { enabled, started: AtomicBool::new(false), thread: Mutex::new(None), signal: Arc::default() }
+    pub(crate) fn new(clock: Option<Arc<dyn Clock>>) -> Self {
+        Self {
+            origin: Instant::now(),
+            last: Mutex::new(clock.as_ref().map_or(Duration::ZERO, |clock| clock.now())),
+            clock,
+            started: AtomicBool::new(false),
+            thread: Mutex::new(None),
+            signal: Arc::default(),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.as_ref().map_or_else(|| self.origin.elapsed(), |clock| clock.now())
+    }
+
+    /// The time until the next maintenance is due.
+    pub(crate) fn until_due(&self, interval: Duration) -> Duration {
+        let due = self.last.lock().saturating_add(interval);
+        due.saturating_sub(self.now()).max(Duration::from_millis(1))
+    }
+
+    /// Whether the caller is to do the maintenance: the interval passed since the last one, and nobody else begins it.
+    pub(crate) fn try_begin(&self, interval: Duration) -> bool {
+        let now = self.now();
+        let Some(mut last) = self.last.try_lock() else { return false };
+        let due = now.saturating_sub(*last) >= interval;
+        if due {
+            *last = now;
+        }
+        due
     }
 
     /// Starts the thread, unless it runs or the pool has a clock of its own. Without a thread the pool still maintains
     /// itself whenever it asks the driver.
     pub(crate) fn start<M: RawMemory + ?Sized>(&self, core: &Arc<Core<M>>) {
-        if !self.enabled || self.started.load(Relaxed) {
+        if self.clock.is_some() || self.started.load(Relaxed) {
             return;
         }
         // Under the lock that `stop` takes: a thread that starts is one that is joined.
@@ -73,7 +108,7 @@ impl Signal {
     fn run<M: RawMemory + ?Sized>(&self, core: &Core<M>) {
         let mut stop = self.stop.lock();
         while !*stop {
-            self.changed.wait_for(&mut stop, core.until_maintenance());
+            self.changed.wait_for(&mut stop, core.maintenance.until_due(core.settings.get().maintenance_interval));
             if *stop {
                 return;
             }
@@ -83,5 +118,28 @@ impl Signal {
                 core.memory.tidy();
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_resource_cache::MockClock;
+
+    #[test]
+    fn maintenance_is_due_once_in_an_interval() {
+        let clock = MockClock::new();
+        clock.advance(Duration::from_secs(7));
+        let maintenance = Maintenance::new(Some(Arc::new(clock.clone())));
+        let interval = Duration::from_secs(60);
+        assert!(!maintenance.try_begin(interval));
+        assert_eq!(maintenance.until_due(interval), interval);
+        clock.advance(Duration::from_secs(59));
+        assert!(!maintenance.try_begin(interval));
+        assert_eq!(maintenance.until_due(interval), Duration::from_secs(1));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(maintenance.until_due(interval), Duration::from_millis(1), "a thread that waits for it sleeps");
+        assert_eq!([(); 2].map(|()| maintenance.try_begin(interval)), [true, false]);
+        assert_eq!(maintenance.until_due(interval), interval);
     }
 }

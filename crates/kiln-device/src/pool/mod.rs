@@ -1,32 +1,39 @@
 //! Pooled device memory: every buffer comes from a pool and returns to it, and idle memory goes back to the system.
 //!
 //! A request is rounded up to a class (`class`, `strategy`) and served from the thread's own free list where that has a
-//! block (`shard`, `lend`), otherwise from other threads, from a divided raw block (`slab`) or from the driver
+//! block (`shard`, `lend`), otherwise from other threads (`shards`), from a divided raw block (`slab`) or from the driver
 //! (`reserve`). A block returns to its thread's free list (`keep`); no block is lent again before the submissions that
-//! touch it are done (`pending`). Free blocks are given back by limits, under pressure, when idle, or when asked
-//! (`sweep`, `maintenance`). `tell`, `statistics`, `report` and `dashboard` say what happens.
+//! touch it are done (`pending`). Free blocks go back to the driver by limits, under pressure, when idle, or when asked
+//! (`sweep`, `maintenance`).
+//!
+//! The parts that decide (`budget`, `occupancy`, `demand`) and count (`counters`) know nothing of each other or of blocks;
+//! `core` holds them together. `statistics`, `report` and `dashboard` show the numbers.
 
 mod block;
+mod budget;
 mod class;
 mod config;
 mod core;
+mod counters;
 mod dashboard;
 mod debug;
+mod demand;
 mod keep;
 mod labels;
 mod lend;
 mod maintenance;
+mod occupancy;
 mod pending;
 mod prepare;
 mod report;
 mod request;
 mod reserve;
 mod shard;
+mod shards;
 mod slab;
 mod statistics;
 mod strategy;
 mod sweep;
-mod tell;
 
 pub use block::{Access, AccessMut, Allocation};
 pub use config::{PoolConfig, PoolOptions};
@@ -109,8 +116,8 @@ impl<M: RawMemory + ?Sized> Pool<M> {
 
     /// Gives free blocks back: down to `min_kept_per_class` each, or all of them where `aggressive`.
     pub fn cleanup(&self, aggressive: bool) -> Released {
-        let keep = if aggressive { 0 } else { self.core().config.read().min_kept_per_class };
-        self.core().told_cleanup(CleanupReason::Asked, || self.core().release_free(keep))
+        let keep = if aggressive { 0 } else { self.core().settings.get().min_kept_per_class };
+        self.core().cleanup(CleanupReason::Asked, || self.core().release_free(keep))
     }
 
     /// Gives all free blocks back, waiting for submitted work that still touches them.
@@ -139,12 +146,12 @@ impl<M: RawMemory + ?Sized> Pool<M> {
 
     /// How much of the budget is reserved, from 0 to 1.
     pub fn memory_pressure(&self) -> f64 {
-        self.core().pressure()
+        self.core().budget.pressure()
     }
 
     /// The settings.
     pub fn config(&self) -> PoolConfig {
-        *self.core().config.read()
+        self.core().settings.get()
     }
 
     /// Changes the settings. They hold at once: blocks beyond a new limit are given back.
@@ -159,12 +166,12 @@ impl<M: RawMemory + ?Sized> Pool<M> {
 
     /// The numbers now.
     pub fn statistics(&self) -> PoolStatistics {
-        self.core().statistics()
+        PoolStatistics::of(self.core())
     }
 
     /// Who holds what now, by label.
     pub fn report(&self) -> PoolReport {
-        self.core().report()
+        PoolReport::of(self.core())
     }
 
     /// Text with bars, health and recommendations.
@@ -179,7 +186,7 @@ impl<M: RawMemory + ?Sized> Pool<M> {
 
     /// What the [debug mode](PoolOptions::debug_checks) found, the first 64.
     pub fn violations(&self) -> Vec<Violation> {
-        self.core().violations.lock().clone()
+        self.core().counters.violations()
     }
 }
 

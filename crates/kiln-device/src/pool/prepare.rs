@@ -7,14 +7,13 @@ use super::request::BufferOptions;
 use crate::memory::RawMemory;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl<M: RawMemory + ?Sized> Core<M> {
     pub(crate) fn pre_allocate(self: &Arc<Self>, request: &BufferOptions<'_>, count: u32) -> Result<u32> {
         let (class, bytes) = self.class_of(request.bytes);
         let usage = request.usage.unwrap_or(self.properties.default_usage);
-        if self.is_direct(class) || !self.config.read().pooling {
-            let largest = self.classes.bytes(self.classes.len() - 1);
+        if self.classes.is_direct(class) || !self.settings.keeps_blocks() {
+            let largest = self.classes.bytes(self.classes.direct());
             let message = format!("pre_allocate expected pooling and at most {largest} bytes, found {bytes} bytes");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
@@ -32,10 +31,10 @@ impl<M: RawMemory + ?Sized> Core<M> {
             }
         }
         self.return_unused_permits(usage, class);
-        self.group(usage, class).limit.fetch_max(count, Relaxed);
+        self.demand.raise_limit(self.classes.group(usage, class), count);
         // Until the next maintenance they count as used, so that other requests do not displace them.
-        let expected = u64::from(count) * self.classes.bytes(usize::from(class));
-        self.recent_peak.fetch_max(self.published_in_use() + expected as i64, Relaxed);
+        let expected = u64::from(count) * self.classes.bytes(class);
+        self.occupancy.note_peak(self.occupancy.in_use() + expected);
         made.into_iter().for_each(|block| self.keep_prepared(block));
         self.maintenance.start(self);
         Ok(self.free_blocks(&want).min(count))
@@ -47,17 +46,17 @@ impl<M: RawMemory + ?Sized> Core<M> {
             list.touched = true;
             list.ready.len() as u32
         };
-        self.each_shard().filter_map(|mut shard| shard.existing_list(want.usage, want.class).map(ready)).sum()
+        self.shards.each().filter_map(|mut shard| shard.existing_list(want.usage, want.class).map(ready)).sum()
     }
 
     /// Keeps a new block as a free one, unless pressure forbids it.
     fn keep_prepared(&self, block: Arc<Block<M>>) {
-        if self.debug_checks {
+        if self.settings.debug_checks() {
             super::debug::poison(&block);
         }
         let (usage, class) = (block.usage, block.class);
         let kept = {
-            let mut shard = self.own_shard();
+            let mut shard = self.shards.own();
             shard.list(usage, class).touched = true;
             Self::keep(&mut shard, block)
         };

@@ -5,7 +5,6 @@ use crate::memory::RawMemory;
 use crate::size::Bytes;
 use serde::Serialize;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Who holds the memory of a pool, and what is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,11 +34,11 @@ pub struct Holder {
     pub bytes: u64,
 }
 
-impl<M: RawMemory + ?Sized> Core<M> {
-    pub(crate) fn report(&self) -> PoolReport {
+impl PoolReport {
+    pub(crate) fn of<M: RawMemory + ?Sized>(core: &Core<M>) -> Self {
         let (mut labels, mut cached, mut pending) = (Vec::new(), 0, 0);
-        self.settle();
-        let mut shards = self.all_shards();
+        core.settle();
+        let mut shards = core.shards.lock_all();
         for shard in &mut shards {
             if labels.len() < shard.labels.len() {
                 labels.resize(shard.labels.len(), (0, 0));
@@ -51,30 +50,28 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 cached += list.ready.iter().map(|block| block.bytes).sum::<u64>();
             }
         }
-        self.pending.each(|block| pending += block.bytes);
-        let (unused, reserved) = (self.slabs.lock().free_bytes, self.reserved.load(Relaxed));
+        core.pending.each(|block| pending += block.bytes);
+        let (unused, reserved) = (core.slabs.lock().free_bytes, core.budget.reserved());
         drop(shards);
         let held = labels.iter().enumerate().filter(|(_, (blocks, _))| *blocks > 0);
         let mut holders: Vec<Holder> = held
             .map(|(id, &(blocks, bytes))| Holder {
-                label: self.labels.name(id as u32),
+                label: core.labels.name(id as u32),
                 buffers: blocks as u64,
                 bytes: bytes as u64,
             })
             .collect();
         holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.label.cmp(&b.label)));
-        PoolReport {
+        Self {
             holders,
             bytes_cached: cached + pending,
             bytes_pending: pending,
             bytes_unused_slots: unused,
             bytes_reserved: reserved,
-            budget_bytes: self.budget.load(Relaxed),
+            budget_bytes: core.budget.limit(),
         }
     }
-}
 
-impl PoolReport {
     /// The largest holders and what could be freed, for error messages.
     pub(crate) fn one_line(&self) -> String {
         const NAMED: usize = 5;

@@ -2,13 +2,14 @@
 
 use super::block::{Block, SlabSlot};
 use super::core::{Core, Want};
+use super::counters::Counted;
+use super::report::PoolReport;
 use super::slab;
 use crate::memory::{RawBlock, RawMemory};
 use crate::observe::{CleanupReason, Happening};
 use crate::size::Bytes;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What went back from free lists, and what of it reached the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,24 +41,6 @@ impl Refused {
     }
 }
 
-/// Bytes that left the budget for a request; they return to it unless the request is served.
-struct Reservation<'a, M: RawMemory + ?Sized> {
-    core: &'a Core<M>,
-    bytes: u64,
-}
-
-impl<M: RawMemory + ?Sized> Drop for Reservation<'_, M> {
-    fn drop(&mut self) {
-        self.core.reserved.fetch_sub(self.bytes, Relaxed);
-        self.core.driver.failures.fetch_add(1, Relaxed);
-    }
-}
-
-/// The share of the pressure at which it began where it ends.
-const PRESSURE_END: f64 = 0.8;
-/// So many free bytes are never worth displacing.
-const ALWAYS_ALLOWED_FREE: u64 = 8 << 20;
-
 impl<M: RawMemory + ?Sized> Core<M> {
     /// Takes a raw block of exactly `bytes` from the driver, within the budget; gives back everything that is free, and
     /// tries again, where there is no room.
@@ -66,7 +49,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.make_room(bytes);
         match self.try_driver(bytes, want) {
             Err(refused) if refused.may_help_to_wait() => {
-                self.told_cleanup(CleanupReason::Exhausted, || self.release_free(0));
+                self.cleanup(CleanupReason::Exhausted, || self.release_free(0));
                 self.try_driver(bytes, want)
             }
             result => result,
@@ -76,7 +59,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// A raw block to be divided into slots; a single slot where no more fits the budget.
     pub(crate) fn slab_block(&self, slot_bytes: u64, want: &Want) -> Result<(RawBlock, u64), Refused> {
         let bytes = slab::slab_bytes(slot_bytes);
-        let roomy = bytes <= self.properties.max_block_bytes && bytes <= self.budget.load(Relaxed) / 4;
+        let roomy = bytes <= self.properties.max_block_bytes && bytes <= self.budget.limit() / 4;
         if roomy {
             self.make_room(bytes);
             if let Ok(raw) = self.try_driver(bytes, want) {
@@ -87,32 +70,25 @@ impl<M: RawMemory + ?Sized> Core<M> {
     }
 
     fn try_driver(&self, bytes: u64, want: &Want) -> Result<RawBlock, Refused> {
-        let budget = self.budget.load(Relaxed);
-        let taken = self.reserved.fetch_update(Relaxed, Relaxed, |reserved| {
-            reserved.checked_add(bytes).filter(|reserved| *reserved <= budget)
-        });
-        let Ok(before) = taken else { return Err(Refused { bytes, cause: None }) };
-        let reservation = Reservation { core: self, bytes };
-        let raw = self.memory.allocate(bytes, want.usage).map_err(|cause| Refused { bytes, cause: Some(cause) })?;
-        std::mem::forget(reservation);
-        self.peak_reserved.fetch_max(before + bytes, Relaxed);
-        self.driver.allocations.fetch_add(1, Relaxed);
+        let reservation = self.budget.reserve(bytes).ok_or(Refused { bytes, cause: None })?;
+        let raw = self.memory.allocate(bytes, want.usage).map_err(|cause| {
+            self.counters.add(Counted::DriverFailure);
+            Refused { bytes, cause: Some(cause) }
+        })?;
+        let reserved_bytes = reservation.keep();
+        self.counters.add(Counted::DriverAllocation);
         self.update_pressure();
         tracing::trace!(bytes, usage = want.usage.name(), "pool took memory from the driver");
-        self.tell(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes: before + bytes });
+        self.tell(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes });
         Ok(raw)
     }
 
     fn check_fits(&self, bytes: u64, want: &Want) -> Result<(), Refused> {
-        let budget = self.budget.load(Relaxed);
-        let (limit, what) = if budget <= self.properties.max_block_bytes {
-            (budget, "the pool's budget")
-        } else {
-            (self.properties.max_block_bytes, "the device's largest buffer")
-        };
+        let limit = self.budget.largest_block();
         if bytes <= limit {
             return Ok(());
         }
+        let what = if limit == self.budget.limit() { "the pool's budget" } else { "the device's largest buffer" };
         let message = format!(
             "expected a block of at most {limit} bytes ({what}), found a request of {} bytes that takes {bytes}",
             want.bytes
@@ -123,19 +99,15 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Gives back free memory that nobody used lately before new memory is taken, so that the pool does not grow with a
     /// workload whose sizes drift, and cleans up under pressure.
     fn make_room(&self, bytes: u64) {
-        let config = *self.config.read();
-        let reserved = self.reserved.load(Relaxed).saturating_add(bytes);
-        let is_above = reserved as f64 > config.cleanup_pressure * self.budget.load(Relaxed) as f64;
+        let config = self.settings.get();
+        let is_above = self.budget.would_exceed(config.cleanup_pressure, bytes);
         // When the pressure is crossed, and later when too much lies free: what is in use alone may be above it for long.
-        if is_above && (!self.is_pressured() || self.free_bytes() > self.allowed_under_pressure()) {
-            self.driver.pressure_cleanups.fetch_add(1, Relaxed);
-            self.told_cleanup(CleanupReason::Pressure, || self.release_free(config.min_kept_per_class));
-            self.set_pressured(true);
+        if is_above && (!self.budget.is_pressured() || self.free_bytes() > self.allowed_under_pressure()) {
+            self.counters.add(Counted::PressureCleanup);
+            self.cleanup(CleanupReason::Pressure, || self.release_free(config.min_kept_per_class));
+            self.tell_pressure(self.budget.set_pressured(true));
         }
-        let headroom = config.headroom * f64::from(1 << self.headroom_doublings.load(Relaxed));
-        let peaks = [&self.recent_peak, &self.previous_peak].map(|peak| peak.load(Relaxed));
-        let peak = (self.occupied() as i64).max(peaks[0]).max(peaks[1]).max(0) as u64;
-        let allowed = ((peak as f64 * (1.0 + headroom)) as u64).saturating_add(ALWAYS_ALLOWED_FREE);
+        let allowed = self.occupancy.allowed(self.occupied(), config.headroom);
         let held = self.free_bytes().saturating_add(self.occupied());
         if held > allowed {
             self.displace(held - allowed);
@@ -146,20 +118,18 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// them.
     fn free_bytes(&self) -> u64 {
         let unused = self.slabs.lock().free_bytes;
-        self.reserved.load(Relaxed).saturating_sub(self.occupied()).saturating_sub(unused)
+        self.budget.reserved().saturating_sub(self.occupied()).saturating_sub(unused)
     }
 
     /// Under pressure half of what is not in use may lie free: without any, every request would reach the driver.
     fn allowed_under_pressure(&self) -> u64 {
-        self.budget.load(Relaxed).saturating_sub(self.occupied()) / 2
+        self.budget.limit().saturating_sub(self.occupied()) / 2
     }
 
     /// Whether a free block may join `kept` others while the budget is nearly used up.
     pub(crate) fn may_keep_under_pressure(&self, kept: u32) -> bool {
-        if self.is_over_budget() {
-            return false;
-        }
-        kept < self.config.read().min_kept_per_class || self.free_bytes() <= self.allowed_under_pressure()
+        let is_few = || kept < self.settings.get().min_kept_per_class;
+        !self.budget.is_over() && (is_few() || self.free_bytes() <= self.allowed_under_pressure())
     }
 
     /// Waits for work that holds a free block back, where there is any.
@@ -172,10 +142,10 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let mut released = Released::default();
         for block in blocks {
             released.blocks += 1;
-            self.group(block.usage, block.class).released.fetch_add(1, Relaxed);
+            self.demand.note_released(self.classes.group(block.usage, block.class));
             // Taken out of the block, so that a move that has seen the block finds it gone.
-            let slot = block.place.write().slot.take();
-            let (raw, bytes) = (Arc::clone(&block.place.read().raw), block.bytes);
+            let slot = block.location.write().slot.take();
+            let (raw, bytes) = (Arc::clone(&block.location.read().raw), block.bytes);
             // The memory goes before its bytes leave the budget.
             drop(block);
             released.bytes += match slot {
@@ -202,28 +172,10 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     fn free_raw(&self, raw: Arc<RawBlock>, bytes: u64) -> u64 {
         drop(raw);
-        let before = self.reserved.fetch_sub(bytes, Relaxed);
-        self.driver.releases.fetch_add(1, Relaxed);
-        self.tell(|| Happening::PoolGaveBack { bytes, reserved_bytes: before.saturating_sub(bytes) });
+        let reserved_bytes = self.budget.release(bytes);
+        self.counters.add(Counted::DriverRelease);
+        self.tell(|| Happening::PoolGaveBack { bytes, reserved_bytes });
         bytes
-    }
-
-    /// How much of the budget is taken, from 0 to 1.
-    pub(crate) fn pressure(&self) -> f64 {
-        (self.reserved.load(Relaxed) as f64 / self.budget.load(Relaxed).max(1) as f64).min(1.0)
-    }
-
-    /// Whether more is reserved than may be: the budget became smaller than what is lent.
-    pub(crate) fn is_over_budget(&self) -> bool {
-        self.reserved.load(Relaxed) > self.budget.load(Relaxed)
-    }
-
-    /// Notes whether the pool is under pressure. It is until the pressure is well below the mark again: otherwise every
-    /// cleanup would end it, and the next requests begin it anew.
-    pub(crate) fn update_pressure(&self) {
-        let mark = self.config.read().cleanup_pressure;
-        let end = if self.is_pressured() { mark * PRESSURE_END } else { mark };
-        self.set_pressured(self.is_over_budget() || self.pressure() > end);
     }
 
     /// Why a request failed: what was asked, who holds what, and what could help.
@@ -234,13 +186,13 @@ impl<M: RawMemory + ?Sized> Core<M> {
         {
             return cause.context(format!("buffer `{label}`"));
         }
-        self.driver.out_of_memory.fetch_add(1, Relaxed);
-        let report = self.report();
+        self.counters.add(Counted::OutOfMemory);
+        let report = PoolReport::of(self);
         self.tell(|| Happening::PoolOutOfMemory {
             bytes: want.bytes,
             usage: want.usage,
             label: label.to_string(),
-            reserved_bytes: self.reserved.load(Relaxed),
+            reserved_bytes: self.budget.reserved(),
             budget_bytes: report.budget_bytes,
         });
         let why = match &refused.cause {

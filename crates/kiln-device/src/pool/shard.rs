@@ -6,6 +6,7 @@
 
 use super::block::Block;
 use super::core::Want;
+use super::occupancy::Unpublished;
 use crate::memory::{RawMemory, Usage};
 use std::sync::Arc;
 
@@ -13,11 +14,11 @@ use std::sync::Arc;
 const SAMPLE_EVERY: u64 = 64;
 
 pub(crate) struct Shard<M: RawMemory + ?Sized> {
-    classes: usize,
+    classes: u16,
     /// For each usage, made when it is first used: one list per class, and one for direct blocks.
     lists: [Box<[FreeList<M>]>; Usage::ALL.len()],
     pub(crate) labels: Vec<LabelCount>,
-    pub(crate) in_use: InUse,
+    pub(crate) in_use: Unpublished,
     pub(crate) times: Times,
     /// How far the bytes in use may stray from what was published, so that the common case stays local.
     pub(crate) publish_bytes: i64,
@@ -56,15 +57,6 @@ pub(crate) struct LabelCount {
     pub(crate) bytes: i64,
 }
 
-/// Bytes that this shard lent minus those it took back, published to the pool in large steps.
-#[derive(Default)]
-pub(crate) struct InUse {
-    /// Not yet published.
-    pub(crate) delta: i64,
-    /// The highest `delta` since then.
-    pub(crate) high: i64,
-}
-
 /// Sampled durations.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Times {
@@ -86,12 +78,12 @@ pub(crate) enum Source {
 }
 
 impl<M: RawMemory + ?Sized> Shard<M> {
-    pub(crate) fn new(classes: usize) -> Self {
+    pub(crate) fn new(classes: u16) -> Self {
         Self {
             classes,
             lists: std::array::from_fn(|_| Box::default()),
             labels: Vec::new(),
-            in_use: InUse::default(),
+            in_use: Unpublished::default(),
             times: Times::default(),
             publish_bytes: 0,
             operations: 0,
@@ -132,7 +124,7 @@ impl<M: RawMemory + ?Sized> Shard<M> {
 
     /// Takes the block of the class that was returned last, and counts it as lent. The warm path: one list, looked up once.
     #[inline]
-    pub(crate) fn lend_ready(&mut self, want: &Want, misses: u64) -> Option<(Arc<Block<M>>, Option<InUse>)> {
+    pub(crate) fn lend_ready(&mut self, want: &Want, misses: u64) -> Option<(Arc<Block<M>>, Option<Unpublished>)> {
         let list = self.list(want.usage, want.class);
         let block = list.take(misses)?;
         list.counts.reused += 1;
@@ -141,7 +133,7 @@ impl<M: RawMemory + ?Sized> Shard<M> {
     }
 
     /// Counts a block as lent. Returns bytes to publish, where it is time to.
-    pub(crate) fn count_lent(&mut self, block: &Block<M>, want: &Want, source: Source) -> Option<InUse> {
+    pub(crate) fn count_lent(&mut self, block: &Block<M>, want: &Want, source: Source) -> Option<Unpublished> {
         let counts = &mut self.list(block.usage, block.class).counts;
         match source {
             Source::Reused => counts.reused += 1,
@@ -154,22 +146,20 @@ impl<M: RawMemory + ?Sized> Shard<M> {
 
     /// Counts a block as returned. Returns bytes to publish, where it is time to.
     #[inline]
-    pub(crate) fn count_returned(&mut self, block: &Block<M>, requested: u64, label: u32) -> Option<InUse> {
+    pub(crate) fn count_returned(&mut self, block: &Block<M>, requested: u64, label: u32) -> Option<Unpublished> {
         let bytes = self.list(block.usage, block.class).counts.count_use(block, requested, -1);
         self.count_bytes(label, bytes, -1)
     }
 
     #[inline]
-    fn count_bytes(&mut self, label: u32, bytes: i64, sign: i64) -> Option<InUse> {
+    fn count_bytes(&mut self, label: u32, bytes: i64, sign: i64) -> Option<Unpublished> {
         let label = label as usize;
         if label >= self.labels.len() {
             self.grow_labels(label + 1);
         }
         self.labels[label].blocks += sign;
         self.labels[label].bytes += bytes;
-        self.in_use.delta += bytes;
-        self.in_use.high = self.in_use.high.max(self.in_use.delta);
-        (self.in_use.delta.abs() >= self.publish_bytes).then(|| std::mem::take(&mut self.in_use))
+        self.in_use.add(bytes, self.publish_bytes)
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 //! A page-sized raw block for every 256 bytes would waste most of it, and a driver call for each is slow. A slab goes
 //! back to the driver when all of its slots are free; slots that are still lent can be moved to fuller slabs first.
 
-use super::block::{Block, Place, SlabSlot};
+use super::block::{Block, BlockLocation, SlabSlot};
 use crate::memory::{RawBlock, RawMemory};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -61,13 +61,13 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
     }
 
     /// Takes a free slot of the group, where a slab has one. The slot is named by `claim`.
-    pub(crate) fn carve(&mut self, group: usize) -> Option<Place> {
+    pub(crate) fn carve(&mut self, group: usize) -> Option<BlockLocation> {
         let id = *self.open.get(&group)?.last()?;
         Some(self.take_slot(id))
     }
 
     /// Adds a slab, and takes its first slot.
-    pub(crate) fn add(&mut self, group: usize, raw: RawBlock, raw_bytes: u64, slot_bytes: u64) -> Place {
+    pub(crate) fn add(&mut self, group: usize, raw: RawBlock, raw_bytes: u64, slot_bytes: u64) -> BlockLocation {
         let count = raw_bytes / slot_bytes;
         let slab = Slab {
             raw: Arc::new(raw),
@@ -152,15 +152,15 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
     }
 
     /// A free slot of the fullest slab that the plan moves blocks to.
-    pub(crate) fn next_target(&mut self, plan: &mut Moves<M>) -> Option<(Place, SlabSlot)> {
+    pub(crate) fn next_target(&mut self, plan: &mut Moves<M>) -> Option<(BlockLocation, SlabSlot)> {
         loop {
             let id = *plan.targets.last()?;
             let slab = self.slabs[id as usize].as_ref();
             // The slab may have become full or empty, or another one with its number, since the plan was made.
             if slab.is_some_and(|slab| slab.group == plan.group && !slab.free.is_empty()) {
-                let place = self.take_slot(id);
-                let slot = place.slot?;
-                return Some((place, slot));
+                let location = self.take_slot(id);
+                let slot = location.slot?;
+                return Some((location, slot));
             }
             plan.targets.pop();
         }
@@ -171,10 +171,10 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
     }
 
     /// Takes a slot of an open slab.
-    fn take_slot(&mut self, id: u32) -> Place {
+    fn take_slot(&mut self, id: u32) -> BlockLocation {
         let slab = self.slab(id);
         let slot = slab.free.pop().expect("an open slab has a free slot");
-        let place = Place {
+        let location = BlockLocation {
             raw: Arc::clone(&slab.raw),
             offset: u64::from(slot) * slab.slot_bytes,
             slot: Some(SlabSlot { slab: id, slot }),
@@ -184,7 +184,7 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         if full {
             self.close_slab(id);
         }
-        place
+        location
     }
 
     fn open_slab(&mut self, id: u32) {

@@ -1,10 +1,10 @@
 //! The numbers of a pool, all taken at one moment.
 
 use super::core::Core;
+use super::counters::{Counted, Counters};
 use super::shard::{Counts, Times};
 use crate::memory::{RawMemory, Usage};
 use serde::Serialize;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The numbers of a pool at one moment. `reserved = in use + cached + unused slots`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,13 +117,6 @@ pub struct ClassStatistics {
     pub released_count: u64,
 }
 
-impl PoolStatistics {
-    /// The numbers as one JSON object.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
-    }
-}
-
 /// Sums over shards of one class.
 #[derive(Clone, Copy, Default)]
 struct ClassSum {
@@ -131,43 +124,46 @@ struct ClassSum {
     cached: u64,
 }
 
-impl<M: RawMemory + ?Sized> Core<M> {
-    pub(crate) fn statistics(&self) -> PoolStatistics {
-        let mut sums = vec![ClassSum::default(); self.group_count()];
+impl PoolStatistics {
+    /// The numbers as one JSON object.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    pub(crate) fn of<M: RawMemory + ?Sized>(core: &Core<M>) -> Self {
+        let mut sums = vec![ClassSum::default(); core.classes.group_count()];
         let mut times = Times::default();
         // Before the counts: a maintenance in between must not lie in their future.
-        let at_maintenance = *self.activity_at_maintenance.lock();
-        self.settle();
-        let (in_use_delta, reserved, unused_slots, largest_run);
+        let at_maintenance = core.counters.at_maintenance();
+        core.settle();
+        let (peak, reserved, unused_slots, largest_run);
         let mut pending = 0;
         {
-            let mut shards = self.all_shards();
+            let mut shards = core.shards.lock_all();
             for shard in &mut shards {
                 for (usage, class, list) in shard.lists() {
-                    let sum = &mut sums[self.group_index(usage, class)];
+                    let sum = &mut sums[core.classes.group(usage, class)];
                     sum.counts += list.counts;
                     sum.cached += u64::from(list.len());
                 }
                 times += shard.times;
             }
-            in_use_delta = shards.iter().map(|shard| shard.in_use.delta).sum::<i64>();
-            let high = shards.iter().map(|shard| shard.in_use.high).max().unwrap_or(0);
-            let now = self.published_in_use();
-            self.peak_in_use.fetch_max((now + high).max(now + in_use_delta), Relaxed);
-            self.pending.each(|block| pending += block.bytes);
-            let slabs = self.slabs.lock();
+            peak = core.occupancy.peak(shards.iter().map(|shard| &shard.in_use));
+            core.pending.each(|block| pending += block.bytes);
+            let slabs = core.slabs.lock();
             (unused_slots, largest_run) = (slabs.free_bytes, slabs.largest_free_run_bytes());
-            reserved = self.reserved.load(Relaxed);
+            reserved = core.budget.reserved();
         }
         let total = sums.iter().fold(Counts::default(), |mut total, sum| {
             total += sum.counts;
             total
         });
-        let bytes_of = |group: usize| self.class_bytes_of_group(group);
-        let ready: u64 = sums.iter().enumerate().map(|(group, sum)| sum.cached * bytes_of(group)).sum();
-        let largest_cached = (0..sums.len()).filter(|&group| sums[group].cached > 0).map(bytes_of).max().unwrap_or(0);
+        let cached =
+            || core.classes.groups().zip(&sums).map(|((_, class), sum)| (sum.cached, core.classes.bytes(class)));
+        let ready: u64 = cached().map(|(blocks, bytes)| blocks * bytes).sum();
+        let largest_cached = cached().filter(|(blocks, _)| *blocks > 0).map(|(_, bytes)| bytes).max().unwrap_or(0);
         let free = ready + unused_slots;
-        PoolStatistics {
+        Self {
             allocation_count: total.requests(),
             reuse_count: total.reused,
             carved_count: total.carved,
@@ -180,56 +176,48 @@ impl<M: RawMemory + ?Sized> Core<M> {
             bytes_pending: pending,
             bytes_unused_slots: unused_slots,
             bytes_reserved: reserved,
-            peak_bytes: self.peak_in_use.load(Relaxed) as u64,
-            peak_reserved_bytes: self.peak_reserved.load(Relaxed),
+            peak_bytes: peak,
+            peak_reserved_bytes: core.budget.peak_reserved(),
             padding_bytes: (total.lent_bytes - total.requested_bytes) as u64,
             fragmentation_percent: 100.0
                 * (1.0 - share(largest_cached.max(largest_run), free))
                 * f64::from(u8::from(free > 0)),
-            budget_bytes: self.budget.load(Relaxed),
-            pressure: self.pressure(),
-            driver_allocation_count: self.driver.allocations.load(Relaxed),
-            driver_release_count: self.driver.releases.load(Relaxed),
-            driver_failure_count: self.driver.failures.load(Relaxed),
-            driver_bytes: self.memory.driver_bytes(),
-            out_of_memory_count: self.driver.out_of_memory.load(Relaxed),
-            pressure_cleanup_count: self.driver.pressure_cleanups.load(Relaxed),
-            violation_count: self.violation_count.load(Relaxed),
+            budget_bytes: core.budget.limit(),
+            pressure: core.budget.pressure(),
+            driver_allocation_count: core.counters.get(Counted::DriverAllocation),
+            driver_release_count: core.counters.get(Counted::DriverRelease),
+            driver_failure_count: core.counters.get(Counted::DriverFailure),
+            driver_bytes: core.memory.driver_bytes(),
+            out_of_memory_count: core.counters.get(Counted::OutOfMemory),
+            pressure_cleanup_count: core.counters.get(Counted::PressureCleanup),
+            violation_count: core.counters.get(Counted::Violation),
             mean_hit_nanos: share(times.hit_nanos, times.hits),
             mean_miss_nanos: share(times.miss_nanos, times.misses),
-            recent: self.activity(total).since(at_maintenance),
-            strategy: self.strategy.name().to_owned(),
-            classes: (0..sums.len()).filter_map(|group| self.class_statistics(group, &sums[group])).collect(),
+            recent: RecentActivity::of(&total, &core.counters).since(at_maintenance),
+            strategy: core.classes.strategy().name().to_owned(),
+            classes: core
+                .classes
+                .groups()
+                .zip(&sums)
+                .filter_map(|(group, sum)| ClassStatistics::of(core, group, sum))
+                .collect(),
         }
     }
+}
 
-    /// All activity so far; its difference to the last maintenance is the recent one.
-    pub(crate) fn activity(&self, total: Counts) -> RecentActivity {
-        RecentActivity {
-            allocation_count: total.requests(),
-            driver_request_count: total.driver,
-            driver_release_count: self.driver.releases.load(Relaxed),
-        }
-    }
-
-    fn class_bytes_of_group(&self, group: usize) -> u64 {
-        let per_usage = self.classes.len() + 1;
-        self.classes.bytes((group % per_usage).min(self.classes.len() - 1))
-    }
-
-    fn class_statistics(&self, group: usize, sum: &ClassSum) -> Option<ClassStatistics> {
+impl ClassStatistics {
+    /// The numbers of a class and usage; `None` where it was never used.
+    fn of<M: RawMemory + ?Sized>(core: &Core<M>, (usage, class): (Usage, u16), sum: &ClassSum) -> Option<Self> {
         let counts = &sum.counts;
         if counts.requests() == 0 && counts.lent_blocks == 0 && sum.cached == 0 {
             return None;
         }
-        let per_usage = self.classes.len() + 1;
-        let (usage, class) = (Usage::ALL[group / per_usage], (group % per_usage) as u16);
-        let shared = self.group(usage, class);
+        let (group, is_direct) = (core.classes.group(usage, class), core.classes.is_direct(class));
         let wanted = share(counts.requested_bytes.max(0) as u64, counts.lent_bytes.max(0) as u64);
         let useful = if counts.lent_bytes > 0 { wanted } else { 1.0 };
-        Some(ClassStatistics {
-            class_bytes: self.class_bytes_of_group(group),
-            direct: self.is_direct(class),
+        Some(Self {
+            class_bytes: core.classes.bytes(class),
+            direct: is_direct,
             usage,
             allocation_count: counts.requests(),
             reuse_count: counts.reused,
@@ -240,13 +228,22 @@ impl<M: RawMemory + ?Sized> Core<M> {
             bytes_in_use: counts.lent_bytes as u64,
             padding_bytes: (counts.lent_bytes - counts.requested_bytes) as u64,
             cached_blocks: sum.cached,
-            cached_limit: if self.is_direct(class) { 0 } else { u64::from(shared.limit.load(Relaxed)) },
-            released_count: shared.released.load(Relaxed),
+            cached_limit: if is_direct { 0 } else { u64::from(core.demand.limit(group)) },
+            released_count: core.demand.released(group),
         })
     }
 }
 
 impl RecentActivity {
+    /// All activity so far; its difference to that at the last maintenance is the recent one.
+    pub(crate) fn of(total: &Counts, counters: &Counters) -> Self {
+        Self {
+            allocation_count: total.requests(),
+            driver_request_count: total.driver,
+            driver_release_count: counters.get(Counted::DriverRelease),
+        }
+    }
+
     fn since(self, before: Self) -> Self {
         Self {
             allocation_count: self.allocation_count - before.allocation_count,

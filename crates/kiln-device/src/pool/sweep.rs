@@ -6,12 +6,11 @@ use super::core::Core;
 use super::reserve::Released;
 use super::shard::{Counts, FreeList};
 use super::slab::Moves;
+use super::statistics::RecentActivity;
 use crate::memory::{RawMemory, Region, RegionMut, Usage};
 use crate::observe::CleanupReason;
 use kiln_ir::Result;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 /// What [`Pool::defragment`](super::Pool::defragment) did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,12 +27,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Releases free blocks whose work is done until each class keeps at most `keep` of them.
     pub(crate) fn release_free(&self, keep: u32) -> Released {
         self.settle();
-        let mut kept = vec![0; self.group_count()];
+        let mut kept = vec![0; self.classes.group_count()];
         let mut released = Released::default();
-        for mut shard in self.each_shard() {
+        for mut shard in self.shards.each() {
             let mut blocks = Vec::new();
             for (usage, class, list) in shard.lists() {
-                let kept = &mut kept[self.group_index(usage, class)];
+                let kept = &mut kept[self.classes.group(usage, class)];
                 let keep_here = (keep - *kept).min(list.ready.len() as u32);
                 *kept += keep_here;
                 blocks.extend(self.remove_coldest(usage, class, list.ready.len() - keep_here as usize, list));
@@ -47,7 +46,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Releases `bytes` bytes of free blocks, those of the classes that served nobody for the longest time first.
     pub(crate) fn displace(&self, bytes: u64) {
         let mut candidates: Vec<(u64, usize, Usage, u16)> = Vec::new();
-        for (index, mut shard) in self.each_shard().enumerate() {
+        for (index, mut shard) in self.shards.each().enumerate() {
             candidates.extend(shard.lists().filter_map(|(usage, class, list)| {
                 (!list.ready.is_empty()).then_some((list.last_served, index, usage, class))
             }));
@@ -58,14 +57,14 @@ impl<M: RawMemory + ?Sized> Core<M> {
             if displaced >= bytes {
                 break;
             }
-            let block_bytes = self.classes.bytes(usize::from(class));
+            let block_bytes = self.classes.bytes(class);
             let wanted = usize::try_from((bytes - displaced).div_ceil(block_bytes)).unwrap_or(usize::MAX);
-            let mut shard = self.shard(index);
+            let mut shard = self.shards.lock(index);
             let Some(list) = shard.existing_list(usage, class) else { continue };
             let blocks = self.remove_coldest(usage, class, wanted, list);
             drop(shard);
             displaced += blocks.len() as u64 * block_bytes;
-            self.group(usage, class).displaced.fetch_add(blocks.len() as u32, Relaxed);
+            self.demand.note_displaced(self.classes.group(usage, class), blocks.len() as u32);
             self.release(blocks);
         }
     }
@@ -78,48 +77,30 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if waited.is_err() {
             released += self.release(self.pending.take_all());
         }
-        released += self.told_cleanup(CleanupReason::Asked, || self.release_free(0));
+        released += self.cleanup(CleanupReason::Asked, || self.release_free(0));
         waited.map(|()| released)
-    }
-
-    /// The time until the next maintenance is due.
-    pub(crate) fn until_maintenance(&self) -> Duration {
-        let due = self.last_maintenance.lock().saturating_add(self.config.read().maintenance_interval);
-        due.saturating_sub(self.now()).max(Duration::from_millis(1))
     }
 
     /// Maintenance, where the interval has passed since the last one; `None` where it has not.
     pub(crate) fn maintain_if_due(&self) -> Option<Released> {
-        let interval = self.config.read().maintenance_interval;
-        let now = self.now();
-        {
-            // Whoever comes first does it; nobody waits.
-            let mut last = self.last_maintenance.try_lock()?;
-            if now.saturating_sub(*last) < interval {
-                return None;
-            }
-            *last = now;
-        }
-        Some(self.told_cleanup(CleanupReason::Idle, || self.sweep_idle()))
+        let is_due = self.maintenance.try_begin(self.settings.get().maintenance_interval);
+        is_due.then(|| self.cleanup(CleanupReason::Idle, || self.sweep_idle()))
     }
 
     /// Releases what nobody needed since the last sweep. A class that nobody asked for gives back everything; one in use
     /// keeps the configured minimum.
     fn sweep_idle(&self) -> Released {
         self.settle();
-        let (min_kept, adaptive) = {
-            let config = self.config.read();
-            (config.min_kept_per_class, config.adaptive)
-        };
-        let mut touched = vec![false; self.group_count()];
-        let mut idle = vec![0u32; self.group_count()];
-        let mut free = vec![0; self.group_count()];
-        let held: Vec<u32> = self.groups.iter().map(|group| group.permits.load(Relaxed)).collect();
+        let config = self.settings.get();
+        let mut touched = vec![false; self.classes.group_count()];
+        let mut idle = vec![0u32; self.classes.group_count()];
+        let mut free = vec![0; self.classes.group_count()];
+        let held: Vec<u32> = (0..free.len()).map(|group| self.demand.permits(group)).collect();
         let mut total = Counts::default();
-        for mut shard in self.each_shard() {
+        for mut shard in self.shards.each() {
             for (usage, class, list) in shard.lists() {
                 total += list.counts;
-                let group = self.group_index(usage, class);
+                let group = self.classes.group(usage, class);
                 touched[group] |= std::mem::take(&mut list.touched);
                 idle[group] += list.low_water;
                 free[group] += list.len();
@@ -127,12 +108,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         let mut released = Released::default();
         let mut kept_free = free;
-        for mut shard in self.each_shard() {
+        for mut shard in self.shards.each() {
             let mut blocks = Vec::new();
             for (usage, class, list) in shard.lists() {
-                let group = self.group_index(usage, class);
+                let group = self.classes.group(usage, class);
                 let spare = if touched[group] {
-                    list.low_water.min(kept_free[group].saturating_sub(min_kept))
+                    list.low_water.min(kept_free[group].saturating_sub(config.min_kept_per_class))
                 } else {
                     list.len()
                 };
@@ -147,53 +128,38 @@ impl<M: RawMemory + ?Sized> Core<M> {
             drop(shard);
             released += self.release(blocks);
         }
-        if adaptive {
-            self.each_class(|usage, class| {
+        for (group, (usage, class)) in self.classes.groups().enumerate() {
+            if config.adaptive && !self.classes.is_direct(class) {
                 // Blocks that lay idle, and those that the limit would have allowed beyond any that there were.
-                let group = self.group(usage, class);
-                let unused = group.limit.load(Relaxed).saturating_sub(held[self.group_index(usage, class)]);
-                self.follow_demand(usage, class, idle[self.group_index(usage, class)].saturating_add(unused));
-            });
-        }
-        self.each_class(|usage, class| {
-            self.group(usage, class).displaced.store(0, Relaxed);
+                let unused = self.demand.limit(group).saturating_sub(held[group]);
+                self.follow_demand(usage, class, idle[group].saturating_add(unused));
+            }
+            self.demand.take_displaced(group);
             self.return_unused_permits(usage, class);
-        });
-        *self.activity_at_maintenance.lock() = self.activity(total);
-        // Two intervals, so that a sweep in a quiet moment does not forget what the busy ones need.
-        let peak = self.recent_peak.swap(self.occupied() as i64, Relaxed);
-        self.previous_peak.store(peak, Relaxed);
-        let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        }
+        self.counters.begin_interval(RecentActivity::of(&total, &self.counters));
+        self.occupancy.begin_interval(self.occupied());
         released
     }
 
     /// Removes ready blocks from a list, with their permits.
     fn remove_coldest(&self, usage: Usage, class: u16, count: usize, list: &mut FreeList<M>) -> Vec<Arc<Block<M>>> {
         let blocks = list.remove_coldest(count);
-        self.group(usage, class).permits.fetch_sub(blocks.len() as u32, Relaxed);
+        self.demand.return_permits(self.classes.group(usage, class), blocks.len() as u32);
         blocks
-    }
-
-    fn each_class(&self, mut visit: impl FnMut(Usage, u16)) {
-        for usage in Usage::ALL {
-            for class in 0..self.direct_class() {
-                visit(usage, class);
-            }
-        }
     }
 
     /// Makes what the pool already holds obey new settings.
     pub(crate) fn enforce(&self, config: PoolConfig) {
-        *self.config.write() = config;
         self.apply_config(&config);
         self.release_free(if config.pooling { config.max_cached_per_class } else { 0 });
-        if self.is_over_budget() {
+        if self.budget.is_over() {
             self.release_free(0);
-        } else if self.is_pressured() {
+        } else if self.budget.is_pressured() {
             self.release_free(config.min_kept_per_class);
         }
         // Permits of blocks that are lent now were given under the old limit.
-        self.each_class(|usage, class| self.return_unused_permits(usage, class));
+        self.classes.groups().for_each(|(usage, class)| self.return_unused_permits(usage, class));
         self.maintenance.reconsider();
     }
 
@@ -217,13 +183,13 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     /// Moves a block as planned, unless someone uses it right now. Returns the bytes that went back to the driver.
     fn move_block(&self, block: &Arc<Block<M>>, plan: &mut Moves<M>, completed: u64) -> Result<Option<u64>> {
-        let Some(mut place) = block.place.try_write() else { return Ok(None) };
+        let Some(mut location) = block.location.try_write() else { return Ok(None) };
         if block.is_pinned() || block.is_busy(completed) {
             return Ok(None);
         }
-        let Some(from) = place.slot else { return Ok(None) };
+        let Some(from) = location.slot else { return Ok(None) };
         let Some((target, slot)) = self.slabs.lock().next_target(plan) else { return Ok(None) };
-        let old = Region::new(&place.raw, place.offset, block.bytes);
+        let old = Region::new(&location.raw, location.offset, block.bytes);
         // The target slot was free, so nobody has access to it.
         let new = RegionMut::new(&target.raw, target.offset, block.bytes);
         if let Err(error) = self.copy(old, new) {
@@ -232,8 +198,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
             return Err(error);
         }
         self.slabs.lock().claim(slot, block);
-        *place = target;
-        drop(place);
+        *location = target;
+        drop(location);
         Ok(Some(self.free_slot(from)))
     }
 

@@ -10,7 +10,7 @@ const BUFFERS: usize = 3;
 const BYTES: u64 = 64;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelNode {
     /// Mixes `from` into `to` on the host.
     Host {
         from: (usize, Range<u64>),
@@ -36,19 +36,19 @@ fn any_range() -> impl Strategy<Value = Range<u64>> {
     prop_oneof![words(), (0..=BYTES, 0..=BYTES).prop_map(|(a, b)| a.min(b)..a.max(b))]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn node() -> impl Strategy<Value = ModelNode> {
     let buffer = || 0..BUFFERS;
     prop_oneof![
-        3 => ((buffer(), any_range()), (buffer(), any_range())).prop_map(|(from, to)| Step::Host { from, to }),
+        3 => ((buffer(), any_range()), (buffer(), any_range())).prop_map(|(from, to)| ModelNode::Host { from, to }),
         // Lengths and offsets that a device copies, and others; both within one buffer and between two.
         3 => ((buffer(), 0..32_u64), (buffer(), 0..32_u64), 0..=32_u64, any::<bool>()).prop_map(
             |((from, a), (to, b), bytes, aligned)| {
                 let mask = if aligned { !3 } else { !0 };
-                Step::Copy { from: (from, a & mask), to: (to, b & mask), bytes: bytes & mask }
+                ModelNode::Copy { from: (from, a & mask), to: (to, b & mask), bytes: bytes & mask }
             }
         ),
         2 => ((buffer(), words()), buffer(), 1..BUFFERS)
-            .prop_map(|(zero, from, by)| Step::Commands { zero, from, to: (from + by) % BUFFERS }),
+            .prop_map(|(zero, from, by)| ModelNode::Commands { zero, from, to: (from + by) % BUFFERS }),
     ]
 }
 
@@ -61,7 +61,7 @@ fn whole(range: &Range<u64>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-impl Step {
+impl ModelNode {
     fn add_to(&self, graph: &mut Graph, index: usize, buffers: &[Buffer]) {
         let slice = |buffer: usize, range: Range<u64>| buffers[buffer].slice(range).unwrap();
         let name = format!("{index}");
@@ -104,7 +104,7 @@ impl Step {
     }
 }
 
-fn run(device: &Device, steps: &[Step], workers: usize, runs: usize) -> Vec<Vec<u8>> {
+fn run(device: &Device, nodes: &[ModelNode], workers: usize, runs: usize) -> Vec<Vec<u8>> {
     let buffers: Vec<Buffer> = (0..BUFFERS)
         .map(|index| {
             let buffer =
@@ -115,8 +115,8 @@ fn run(device: &Device, steps: &[Step], workers: usize, runs: usize) -> Vec<Vec<
         .collect();
     let names: Vec<String> = (0..BUFFERS).map(|index| format!("b{index}")).collect();
     let mut graph = graph_of(names.iter().map(String::as_str).zip(&buffers));
-    for (index, step) in steps.iter().enumerate() {
-        step.add_to(&mut graph, index, &buffers);
+    for (index, node) in nodes.iter().enumerate() {
+        node.add_to(&mut graph, index, &buffers);
     }
     let plan = graph.compile().unwrap().with_workers(workers).unwrap();
     for _ in 0..runs {
@@ -134,18 +134,18 @@ proptest! {
 
     /// Whatever the nodes touch, on one worker and on four, at once and deferred, a run is as if in sequence.
     #[test]
-    fn a_run_is_as_if_in_sequence(steps in vec(step(), 0..24)) {
+    fn a_run_is_as_if_in_sequence(nodes in vec(node(), 0..24)) {
         const RUNS: usize = 2;
         let mut expected: Vec<Vec<u8>> = (0..BUFFERS).map(initial).collect();
         for _ in 0..RUNS {
-            for (index, step) in steps.iter().enumerate() {
-                step.apply(index, &mut expected);
+            for (index, node) in nodes.iter().enumerate() {
+                node.apply(index, &mut expected);
             }
         }
         let devices = [device(&NullDevice::new()), device(&NullDevice::new().manual_completion()), cpu()];
         for device in &devices {
             for workers in [1, 4] {
-                prop_assert_eq!(&run(device, &steps, workers, RUNS), &expected, "{:?}, {} workers", device, workers);
+                prop_assert_eq!(&run(device, &nodes, workers, RUNS), &expected, "{:?}, {} workers", device, workers);
             }
         }
     }

@@ -1,0 +1,89 @@
+//! What a pool counts for its statistics beyond the counts of each shard, and the violations that its debug mode found.
+
+use super::debug::Violation;
+use super::statistics::RecentActivity;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// More violations than anyone reads.
+const MAX_VIOLATIONS: usize = 64;
+
+/// What is counted. None of it happens on the path of a request that a free block serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    DriverAllocation,
+    DriverRelease,
+    DriverFailure,
+    OutOfMemory,
+    PressureCleanup,
+    Violation,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    counts: [AtomicU64; 6],
+    violations: Mutex<Vec<Violation>>,
+    at_maintenance: Mutex<RecentActivity>,
+}
+
+impl Counters {
+    pub(crate) fn add(&self, what: Counted) {
+        self.counts[what as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn get(&self, what: Counted) -> u64 {
+        self.counts[what as usize].load(Relaxed)
+    }
+
+    /// Counts a violation; the first ones are kept.
+    pub(crate) fn add_violation(&self, violation: Violation) {
+        self.add(Counted::Violation);
+        let mut violations = self.violations.lock();
+        if violations.len() < MAX_VIOLATIONS {
+            violations.push(violation);
+        }
+    }
+
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        self.violations.lock().clone()
+    }
+
+    /// Notes the activity up to a maintenance, from which the recent one is counted.
+    pub(crate) fn begin_interval(&self, activity: RecentActivity) {
+        *self.at_maintenance.lock() = activity;
+    }
+
+    /// The activity up to the last maintenance.
+    pub(crate) fn at_maintenance(&self) -> RecentActivity {
+        *self.at_maintenance.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::debug::ViolationKind;
+    use super::*;
+
+    #[test]
+    fn each_kind_is_counted_for_itself() {
+        use Counted::{DriverAllocation, DriverFailure, DriverRelease, OutOfMemory, PressureCleanup, Violation};
+        let kinds = [DriverAllocation, DriverRelease, DriverFailure, OutOfMemory, PressureCleanup, Violation];
+        let counters = Counters::default();
+        for (times, kind) in kinds.into_iter().enumerate() {
+            (0..times).for_each(|_| counters.add(kind));
+        }
+        assert_eq!(kinds.map(|kind| counters.get(kind)), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn all_violations_are_counted_and_the_first_are_kept() {
+        let counters = Counters::default();
+        for offset in 0..100 {
+            let (kind, label) = (ViolationKind::WriteAfterFree, "weights".to_owned());
+            counters.add_violation(Violation { kind, label, bytes: 256, offset, found: 1 });
+        }
+        let kept: Vec<u64> = counters.violations().iter().map(|violation| violation.offset).collect();
+        assert_eq!(kept, (0..64).collect::<Vec<_>>());
+        assert_eq!(counters.get(Counted::Violation), 100);
+    }
+}

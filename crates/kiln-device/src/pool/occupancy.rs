@@ -1,0 +1,145 @@
+//! The bytes that a pool has lent, their peaks, and how many bytes it may hold because of them.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+
+/// Free bytes that never need to be displaced.
+const ALWAYS_ALLOWED_FREE: u64 = 8 << 20;
+const MAX_HEADROOM_DOUBLINGS: u32 = 4;
+
+/// Bytes in use over all shards, as far as they published them.
+#[derive(Default)]
+pub(crate) struct Occupancy {
+    /// Negative while a shard published returns before another published the lending.
+    in_use: AtomicI64,
+    peak: AtomicI64,
+    /// The peak since the last maintenance, and that of the interval before it.
+    recent_peak: AtomicI64,
+    previous_peak: AtomicI64,
+    /// The headroom doubles this many times while displaced blocks turn out to be needed.
+    headroom_doublings: AtomicU32,
+}
+
+/// Bytes that one shard lent minus those it took back, published in large steps.
+#[derive(Default)]
+pub(crate) struct Unpublished {
+    bytes: i64,
+    /// The highest `bytes` since the last publication.
+    high: i64,
+}
+
+impl Unpublished {
+    /// Adds lent bytes, or returned ones as a negative number. Returns what to publish once that is at least `step` bytes.
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: i64, step: i64) -> Option<Self> {
+        self.bytes += bytes;
+        self.high = self.high.max(self.bytes);
+        (self.bytes.abs() >= step).then(|| std::mem::take(self))
+    }
+}
+
+impl Occupancy {
+    pub(crate) fn publish(&self, change: &Unpublished) {
+        let peak = self.in_use.fetch_add(change.bytes, Relaxed) + change.high;
+        self.peak.fetch_max(peak, Relaxed);
+        self.recent_peak.fetch_max(peak, Relaxed);
+    }
+
+    /// The published bytes in use.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.in_use.load(Relaxed).max(0) as u64
+    }
+
+    /// The most bytes that were in use at once, with what the shards have not published yet.
+    pub(crate) fn peak<'a>(&self, shards: impl Iterator<Item = &'a Unpublished>) -> u64 {
+        let (bytes, high) = shards.fold((0, 0), |(bytes, high), shard| (bytes + shard.bytes, shard.high.max(high)));
+        let peak = self.in_use.load(Relaxed) + bytes.max(high);
+        self.peak.fetch_max(peak, Relaxed).max(peak) as u64
+    }
+
+    /// Counts `bytes` as occupied at once in this interval.
+    pub(crate) fn note_peak(&self, bytes: u64) {
+        self.recent_peak.fetch_max(bytes as i64, Relaxed);
+    }
+
+    /// The bytes that may be held while `occupied` are: their recent peak, and `headroom` as a share of it.
+    pub(crate) fn allowed(&self, occupied: u64, headroom: f64) -> u64 {
+        let headroom = headroom * f64::from(1 << self.headroom_doublings.load(Relaxed));
+        let recent = self.recent_peak.load(Relaxed).max(self.previous_peak.load(Relaxed));
+        let peak = occupied.max(recent.max(0) as u64);
+        ((peak as f64 * (1.0 + headroom)) as u64).saturating_add(ALWAYS_ALLOWED_FREE)
+    }
+
+    /// Doubles the headroom, up to sixteen times the configured one.
+    pub(crate) fn widen_headroom(&self) {
+        let more = |n| (n < MAX_HEADROOM_DOUBLINGS).then_some(n + 1);
+        let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, more);
+    }
+
+    /// Begins a new interval. Peaks count for two of them, so that a sweep in a quiet moment does not forget what the busy
+    /// ones need.
+    pub(crate) fn begin_interval(&self, occupied: u64) {
+        let peak = self.recent_peak.swap(occupied as i64, Relaxed);
+        self.previous_peak.store(peak, Relaxed);
+        let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lends or returns bytes in one shard whose changes are published at once.
+    fn change(occupancy: &Occupancy, bytes: i64) {
+        occupancy.publish(&Unpublished::default().add(bytes, 0).unwrap());
+    }
+
+    #[test]
+    fn changes_are_published_in_steps_with_their_peak() {
+        let occupancy = Occupancy::default();
+        let mut shard = Unpublished::default();
+        assert!(shard.add(60, 100).is_none());
+        assert!(shard.add(-50, 100).is_none());
+        assert_eq!((occupancy.in_use(), occupancy.peak([&shard].into_iter())), (0, 60));
+        occupancy.publish(&shard.add(90, 100).unwrap());
+        assert_eq!((occupancy.in_use(), occupancy.peak([&shard].into_iter())), (100, 100));
+    }
+
+    #[test]
+    fn a_peak_between_two_publications_counts() {
+        let occupancy = Occupancy::default();
+        let mut shard = Unpublished::default();
+        assert!(shard.add(99, 100).is_none());
+        occupancy.publish(&shard.add(-199, 100).unwrap());
+        assert_eq!((occupancy.in_use(), occupancy.peak(std::iter::empty())), (0, 99));
+    }
+
+    #[test]
+    fn peaks_allow_free_bytes_for_two_intervals() {
+        let occupancy = Occupancy::default();
+        let allowed = || occupancy.allowed(0, 0.5) - ALWAYS_ALLOWED_FREE;
+        change(&occupancy, 1000);
+        change(&occupancy, -1000);
+        assert_eq!(allowed(), 1500);
+        occupancy.begin_interval(0);
+        assert_eq!(allowed(), 1500);
+        occupancy.begin_interval(0);
+        assert_eq!(allowed(), 0);
+        occupancy.note_peak(10);
+        assert_eq!(allowed(), 15);
+        assert_eq!(occupancy.allowed(20, 0.5) - ALWAYS_ALLOWED_FREE, 30);
+    }
+
+    #[test]
+    fn headroom_doubles_up_to_a_bound_and_halves_with_each_interval() {
+        let occupancy = Occupancy::default();
+        let allowed = || occupancy.allowed(100, 0.5) - ALWAYS_ALLOWED_FREE;
+        for expected in [200, 300, 500, 900, 900] {
+            occupancy.widen_headroom();
+            assert_eq!(allowed(), expected);
+        }
+        for expected in [500, 300, 200, 150, 150] {
+            occupancy.begin_interval(0);
+            assert_eq!(allowed(), expected);
+        }
+    }
+}

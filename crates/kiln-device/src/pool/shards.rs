@@ -1,0 +1,82 @@
+//! The shards of a pool, and which of them a thread uses.
+
+use super::shard::Shard;
+use crate::memory::RawMemory;
+use parking_lot::{Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// More shards than cores: threads are many, and an empty shard costs little.
+const MIN_SHARDS: usize = 8;
+const MAX_SHARDS: usize = 64;
+
+/// All shards, a power of two of them. Each is shared for itself, so that a returning block can keep its shard alive
+/// without touching a common count.
+pub(crate) struct Shards<M: RawMemory + ?Sized>(Box<[SharedShard<M>]>);
+
+type SharedShard<M> = Arc<Padded<Mutex<Shard<M>>>>;
+
+/// On a cache line of its own, so that threads with different shards do not disturb each other.
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+thread_local! {
+    /// Which shard the thread uses in every pool.
+    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+#[inline]
+fn thread_number() -> usize {
+    /// Deals out shards in turn; it has no other content.
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    SHARD.with(|shard| {
+        if shard.get() == usize::MAX {
+            shard.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
+        }
+        shard.get()
+    })
+}
+
+impl<M: RawMemory + ?Sized> Shards<M> {
+    pub(crate) fn new(classes: u16) -> Self {
+        let count = (2 * crate::cores()).next_power_of_two().clamp(MIN_SHARDS, MAX_SHARDS);
+        Self((0..count).map(|_| Arc::new(Padded(Mutex::new(Shard::new(classes))))).collect())
+    }
+
+    /// The shard of this thread.
+    #[inline]
+    pub(crate) fn own(&self) -> MutexGuard<'_, Shard<M>> {
+        self.own_shared().0.lock()
+    }
+
+    #[inline]
+    pub(crate) fn own_shared(&self) -> &SharedShard<M> {
+        &self.0[self.own_index()]
+    }
+
+    #[inline]
+    fn own_index(&self) -> usize {
+        thread_number() & (self.0.len() - 1)
+    }
+
+    pub(crate) fn lock(&self, index: usize) -> MutexGuard<'_, Shard<M>> {
+        self.0[index].0.lock()
+    }
+
+    /// The indices of all shards, that of this thread first.
+    pub(crate) fn indices_from_own(&self) -> impl Iterator<Item = usize> + use<M> {
+        let (own, mask) = (self.own_index(), self.0.len() - 1);
+        (0..=mask).map(move |step| (own + step) & mask)
+    }
+
+    /// The shards one after another, never two locked at once.
+    pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<M>>> {
+        self.0.iter().map(|shard| shard.0.lock())
+    }
+
+    /// All shards at once, in order: one moment for statistics.
+    pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard<M>>> {
+        self.each().collect()
+    }
+}
