@@ -24,6 +24,7 @@ mod new_file;
 mod npy;
 mod ops;
 mod profile;
+mod rotating_file;
 mod run;
 mod settings;
 mod source_args;
