@@ -29,6 +29,7 @@ mod run;
 mod settings;
 mod source_args;
 mod terminal;
+mod timed_stream;
 mod top;
 mod validate;
 mod watch;
