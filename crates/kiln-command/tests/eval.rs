@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A folder with arrays, in which the program runs.
-struct Place(TempDir);
+struct Workspace(TempDir);
 
 struct Ran {
     code: Option<i32>,
@@ -17,13 +17,13 @@ struct Ran {
     err: String,
 }
 
-impl Place {
+impl Workspace {
     /// With `a` and `b` of two rows and three columns.
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        place.write("a.npy", "<f4", "(2, 3)", &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes).concat());
-        place.write("b.npy", "<f4", "(2, 3)", &[1.0f32, 0.0, -1.0, 2.0, -2.0, 0.5].map(f32::to_le_bytes).concat());
-        place
+        let workspace = Self(tempfile::tempdir().unwrap());
+        workspace.write("a.npy", "<f4", "(2, 3)", &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes).concat());
+        workspace.write("b.npy", "<f4", "(2, 3)", &[1.0f32, 0.0, -1.0, 2.0, -2.0, 0.5].map(f32::to_le_bytes).concat());
+        workspace
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -90,16 +90,16 @@ fn devices() -> Vec<&'static str> {
 /// The example of the README on every device: one kernel, and the file that NumPy would write.
 #[test]
 fn expression_on_files_writes_a_file() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for device in devices() {
-        let ran = place
+        let ran = workspace
             .eval(&[&["relu(a*b+1).sum(1)"], &IN[..], &["--out", "c.npy", "--explain", "--device", device]].concat());
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
         let expected = npy("<f4", "False", "(2,)", &[3.0f32, 13.0].map(f32::to_le_bytes).concat());
-        assert_eq!(fs::read(place.path("c.npy")).unwrap(), expected, "{device}");
+        assert_eq!(fs::read(workspace.path("c.npy")).unwrap(), expected, "{device}");
         assert!(ran.out.contains("\nf32  (2,)  c.npy\nran in "), "{}", ran.out);
         assert!(ran.out.contains(&format!("on {device}")) && ran.out.contains("1 kernel"), "{}", ran.out);
-        let names: Vec<String> = fs::read_dir(place.path(""))
+        let names: Vec<String> = fs::read_dir(workspace.path(""))
             .unwrap()
             .map(|file| file.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -110,9 +110,9 @@ fn expression_on_files_writes_a_file() {
 /// Without a file the result is shown, and nothing but the result is on standard output.
 #[test]
 fn result_is_shown_where_there_is_no_file() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for device in devices() {
-        let ran = place.eval(&[&["a @ b.T"], &IN[..], &["--explain", "--device", device]].concat());
+        let ran = workspace.eval(&[&["a @ b.T"], &IN[..], &["--explain", "--device", device]].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         for text in ["-2.0", "-0.5", "(2, 2)", "f32", device] {
             assert!(ran.out.contains(text), "{text}: {}", ran.out);
@@ -123,18 +123,24 @@ fn result_is_shown_where_there_is_no_file() {
 
 #[test]
 fn json_has_shape_dtype_and_data() {
-    let place = Place::new();
-    let report = place.json(&[&["a[:, :2] * 0.5"], &IN[..2]].concat());
+    let workspace = Workspace::new();
+    let report = workspace.json(&[&["a[:, :2] * 0.5"], &IN[..2]].concat());
     assert_eq!(report["format"], 1);
     assert_eq!((&report["shape"], &report["dtype"], &report["device"]), (&json!([2, 2]), &json!("f32"), &json!("cpu")));
     assert_eq!(report["data"], json!([0.5, 1.0, 2.0, 2.5]));
     assert!(report["run_us"].is_u64() && report.get("file").is_none() && report.get("explain").is_none());
-    assert_eq!(place.json(&["zeros(0, 2)"])["data"], json!([]));
-    assert_eq!(place.json(&["1 / 0"])["data"], json!([null]), "JSON has no infinity");
-    assert_eq!(place.json(&["-2 * 3"])["data"], json!([-6.0]), "an expression may begin with a sign");
-    assert_eq!(place.json(&["--seed", "1", "rand(2)"])["data"], place.json(&["rand(2)", "--seed", "1"])["data"]);
-    assert_ne!(place.json(&["--seed", "1", "rand(2)"])["data"], place.json(&["rand(2)", "--seed", "2"])["data"]);
-    let report = place.json(&["ones(2)", "--out", "c.npy", "--explain"]);
+    assert_eq!(workspace.json(&["zeros(0, 2)"])["data"], json!([]));
+    assert_eq!(workspace.json(&["1 / 0"])["data"], json!([null]), "JSON has no infinity");
+    assert_eq!(workspace.json(&["-2 * 3"])["data"], json!([-6.0]), "an expression may begin with a sign");
+    assert_eq!(
+        workspace.json(&["--seed", "1", "rand(2)"])["data"],
+        workspace.json(&["rand(2)", "--seed", "1"])["data"]
+    );
+    assert_ne!(
+        workspace.json(&["--seed", "1", "rand(2)"])["data"],
+        workspace.json(&["rand(2)", "--seed", "2"])["data"]
+    );
+    let report = workspace.json(&["ones(2)", "--out", "c.npy", "--explain"]);
     assert_eq!((&report["file"], report.get("data")), (&json!("c.npy"), None));
     assert!(report["explain"].is_string(), "{report}");
 }
@@ -142,7 +148,7 @@ fn json_has_shape_dtype_and_data() {
 /// Every kind of number that a file can have, and both orders of its elements.
 #[test]
 fn files_of_every_kind_are_read() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let table: [(&str, &str, Vec<u8>, &str, Value); 8] = [
         ("<f2", "(2,)", vec![0x00, 0x3c, 0x00, 0xc0], "f16", json!([1.0, -2.0])),
         ("<f4", "()", 1.5f32.to_le_bytes().to_vec(), "f32", json!([1.5])),
@@ -154,8 +160,8 @@ fn files_of_every_kind_are_read() {
         ("|b1", "(2,)", vec![1, 0], "u8", json!([1, 0])),
     ];
     for (descr, shape, data, dtype, expected) in table {
-        place.write("x.npy", descr, shape, &data);
-        let ran = place.eval(&["x", "--in", "x=x.npy", "--json", "--device", "cpu"]);
+        workspace.write("x.npy", descr, shape, &data);
+        let ran = workspace.eval(&["x", "--in", "x=x.npy", "--json", "--device", "cpu"]);
         assert_eq!(ran.code, Some(0), "{descr}: {}", ran.err);
         let is_converted = descr.ends_with('8');
         let note = format!("warning: input `x`: x.npy: {}64 is read as {dtype}\n", &descr[1..2]);
@@ -164,32 +170,36 @@ fn files_of_every_kind_are_read() {
         assert_eq!((&report["dtype"], &report["data"]), (&json!(dtype), &expected), "{descr}");
         if !is_converted && descr != "|b1" {
             // What is read and not changed is written as it was.
-            place.eval(&["x", "--in", "x=x.npy", "--out", "y.npy", "--device", "cpu"]);
-            assert_eq!(fs::read(place.path("y.npy")).unwrap(), fs::read(place.path("x.npy")).unwrap(), "{descr}");
+            workspace.eval(&["x", "--in", "x=x.npy", "--out", "y.npy", "--device", "cpu"]);
+            assert_eq!(
+                fs::read(workspace.path("y.npy")).unwrap(),
+                fs::read(workspace.path("x.npy")).unwrap(),
+                "{descr}"
+            );
         }
     }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let fortran = format!("x={}", fixtures.join("fortran.npy").display());
-    assert_eq!(place.json(&["x", "--in", &fortran])["data"], json!([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+    assert_eq!(workspace.json(&["x", "--in", &fortran])["data"], json!([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
 }
 
 /// The file of an input may be that of the result; what fails leaves it as it was.
 #[test]
 fn result_may_replace_an_input() {
-    let place = Place::new();
-    let before = fs::read(place.path("a.npy")).unwrap();
-    place.error(&["a + c", "--in", "a=a.npy", "--out", "a.npy"]);
-    assert_eq!(fs::read(place.path("a.npy")).unwrap(), before);
-    place.json(&["a + 1", "--in", "a=a.npy", "--out", "a.npy"]);
-    assert_eq!(place.json(&["a", "--in", "a=a.npy"])["data"], json!([2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
+    let workspace = Workspace::new();
+    let before = fs::read(workspace.path("a.npy")).unwrap();
+    workspace.error(&["a + c", "--in", "a=a.npy", "--out", "a.npy"]);
+    assert_eq!(fs::read(workspace.path("a.npy")).unwrap(), before);
+    workspace.json(&["a + 1", "--in", "a=a.npy", "--out", "a.npy"]);
+    assert_eq!(workspace.json(&["a", "--in", "a=a.npy"])["data"], json!([2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
 }
 
 /// What cannot be done says where and why with status 1; what is no command line has status 2.
 #[test]
 fn errors_name_what_is_wrong() {
-    let place = Place::new();
-    place.write("long.npy", "<i8", "(1,)", &(1i64 << 40).to_le_bytes());
-    fs::write(place.path("bad.npy"), "PK").unwrap();
+    let workspace = Workspace::new();
+    workspace.write("long.npy", "<i8", "(1,)", &(1i64 << 40).to_le_bytes());
+    fs::write(workspace.path("bad.npy"), "PK").unwrap();
     let lines: &[&[&str]] = &[
         &["relu(a*)", "--in", "a=a.npy"],
         &["a +\n  b[0, :2]", "--in", "a=a.npy", "--in", "b=b.npy"],
@@ -206,17 +216,17 @@ fn errors_name_what_is_wrong() {
     ];
     let mut shown = String::new();
     for line in lines {
-        shown += &format!("$ kiln eval {}\n{}\n", line.join(" "), place.error(line));
+        shown += &format!("$ kiln eval {}\n{}\n", line.join(" "), workspace.error(line));
     }
     insta::assert_snapshot!("errors", shown);
-    assert!(!place.path("c.npy").exists());
+    assert!(!workspace.path("c.npy").exists());
     let usage: &[&[&str]] =
         &[&[], &["a", "b"], &["a", "--in", "a"], &["a", "--seed", "x"], &["a", "--nonsense"], &["a", "--out"]];
     for line in usage {
-        let ran = place.eval(line);
+        let ran = workspace.eval(line);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{line:?}: {}", ran.err);
     }
-    let ran = place.eval(&["1", "--device", "npu"]);
+    let ran = workspace.eval(&["1", "--device", "npu"]);
     assert_eq!(ran.code, Some(1));
     assert!(
         ran.err.starts_with("error: expected the name of a device, `cpu`, `gpu` or `gpu:N`, found `npu`"),
@@ -228,17 +238,17 @@ fn errors_name_what_is_wrong() {
 /// `--verify` and `KILN_VERIFY=1` compare three runs, on every device.
 #[test]
 fn verify_is_an_option_and_a_variable() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for device in devices() {
         let line = [&["softmax(a*b).sum(1)"], &IN[..], &["--json", "--device", device]].concat();
         let report = |ran: Ran| -> Value {
             assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
             serde_json::from_str(&ran.out).unwrap()
         };
-        let plain = report(place.eval(&line));
-        let option = report(place.eval(&[&line[..], &["--verify"]].concat()));
-        let variable = report(Ran::of(place.command(&line).env("KILN_VERIFY", "1")));
-        let off = report(Ran::of(place.command(&line).env("KILN_VERIFY", "0")));
+        let plain = report(workspace.eval(&line));
+        let option = report(workspace.eval(&[&line[..], &["--verify"]].concat()));
+        let variable = report(Ran::of(workspace.command(&line).env("KILN_VERIFY", "1")));
+        let off = report(Ran::of(workspace.command(&line).env("KILN_VERIFY", "0")));
         assert!(plain["verify"].is_null() && off["verify"].is_null());
         for verified in [option, variable] {
             assert!(verified["verify"].as_str().unwrap().contains("ops"), "{verified}");
@@ -249,15 +259,15 @@ fn verify_is_an_option_and_a_variable() {
 
 #[test]
 fn functions_are_listed() {
-    let place = Place::new();
-    let ran = place.eval(&["--functions"]);
+    let workspace = Workspace::new();
+    let ran = workspace.eval(&["--functions"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     for op in kiln::op::all() {
         let name = op.name.trim_end_matches('_');
         assert!(ran.out.lines().any(|line| line.starts_with(&format!("{name}(")) && line.ends_with(op.doc)), "{name}");
     }
     assert!(ran.out.contains("\nsoftmax(x, axis=-1)  "), "{}", ran.out);
-    let ran = place.eval(&["--functions", "--json"]);
+    let ran = workspace.eval(&["--functions", "--json"]);
     let list: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(list["functions"][0]["signature"], "add(a, b)");
 }
@@ -265,8 +275,9 @@ fn functions_are_listed() {
 /// The level of vector instructions can be set; what it cannot be is said with what it can.
 #[test]
 fn simd_level_is_that_of_the_environment() {
-    let place = Place::new();
-    let set = |value: &str| Ran::of(place.command(&["ones(3).exp().sum()", "--device", "cpu"]).env("KILN_SIMD", value));
+    let workspace = Workspace::new();
+    let set =
+        |value: &str| Ran::of(workspace.command(&["ones(3).exp().sum()", "--device", "cpu"]).env("KILN_SIMD", value));
     let ran = set("scalar");
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
     let ran = set("sse");

@@ -1,7 +1,7 @@
 //! Faults that were found after the code was thought done; each test failed before its fix.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use kiln_resource_cache::events::{CacheEvent, ChannelSink, EventSink, JsonlSink};
+use kiln_resource_cache::events::{CacheEvent, ChannelSink};
 use kiln_resource_cache::{
     AdviceKind, Cache, CacheError, CacheErrorKind, CacheRegistry, CacheRegistrySlot, CacheableKernel, EvictionPolicy,
     MockClock,
@@ -381,30 +381,7 @@ fn advice_sees_thrashing_in_large_caches_and_resources_too_large_to_keep() {
     assert_eq!(kinds, [AdviceKind::LowHitRate, AdviceKind::Thrashing, AdviceKind::Oversize]);
 }
 
-// Files and events.
-
-#[test]
-fn an_event_file_survives_deletion_a_torn_line_and_a_smaller_number_of_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("cache.jsonl");
-    let event = CacheEvent::ResourceCacheAccess { cache_key: "plans:1".into(), hit: true, bytes: 1 };
-    let line = event.to_json_line().unwrap().len() as u64 + 1;
-
-    let sink = JsonlSink::with_limits(&path, line, 1).unwrap();
-    sink.record(&event).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    sink.record(&event).unwrap();
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), line);
-
-    std::fs::write(&path, "torn").unwrap();
-    JsonlSink::with_limits(&path, 4 + line, 4).unwrap().record(&event).unwrap();
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), line, "the torn line and its end would not have fitted");
-
-    let sink = JsonlSink::with_limits(&path, line, 4).unwrap();
-    (0..4).for_each(|_| sink.record(&event).unwrap());
-    JsonlSink::with_limits(&path, line, 2).unwrap();
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
-}
+// Events.
 
 #[test]
 fn a_panicking_creation_is_told_as_the_miss_that_it_is() {

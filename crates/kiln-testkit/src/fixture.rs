@@ -1,9 +1,9 @@
 //! Cases that NumPy computed: see `crates/kiln/tests/fixtures/make.py`.
 
-use crate::npz;
 use crate::view::View;
 use crate::{Array, decode};
 use kiln_ir::{DType, Error, ErrorKind, Result};
+use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -83,14 +83,14 @@ struct TensorText {
 /// # Errors
 /// `Corrupt` where the file is not one that `make.py` writes.
 pub fn read(file: &[u8]) -> Result<Vec<Case>> {
-    let arrays = npz::read(file)?;
+    let arrays = SafeTensors::deserialize(file).map_err(|error| corrupt(error.to_string()))?;
     let mut pools: HashMap<DType, Vec<u8>> = HashMap::new();
     let mut text = Vec::new();
-    for array in arrays {
-        match DType::by_name(&array.name) {
-            Some(dtype) => drop(pools.insert(dtype, array.bytes)),
-            None if array.name == "cases" => text = array.bytes,
-            None => return Err(corrupt(format!("expected the name of a dtype, found `{}`", array.name))),
+    for (name, array) in arrays.tensors() {
+        match DType::by_name(&name) {
+            Some(dtype) => drop(pools.insert(dtype, array.data().to_vec())),
+            None if name == "cases" => text = array.data().to_vec(),
+            None => return Err(corrupt(format!("expected the name of a dtype, found `{name}`"))),
         }
     }
     let cases: Vec<CaseText> = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;

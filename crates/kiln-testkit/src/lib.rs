@@ -22,7 +22,6 @@ mod array;
 mod elements;
 pub mod fixture;
 mod layout;
-pub mod npz;
 mod rng;
 pub mod tolerance;
 mod view;

@@ -31,8 +31,9 @@ use crate::{Device, Error, ErrorKind, Result};
 /// The setting that names the file for events.
 pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 
-/// Watches a device into the file that the setting [`EVENTS_SETTING`] of a program names, as [`EventFile::open`] does; `None` where the
-/// setting is not there, or empty. `kiln profile` finds what a program does where the program calls this for its devices.
+/// Writes the events of a device to the file that the setting [`EVENTS_SETTING`] of a program names, or to one with a number where another
+/// device has it ([`claim_event_file`]); `None` where the setting is missing or empty. The file is not rotated. `kiln profile` shows the
+/// devices for which a program calls this.
 ///
 /// A library does not read the environment by itself. A program whose settings are the environment's says so:
 ///
@@ -48,9 +49,9 @@ pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 /// `Io` where the file cannot be opened; those of [`watch`](kiln_device::Device::watch).
 pub fn watch_from_settings(device: &Device, setting: impl Fn(&str) -> Option<String>) -> Result<Option<WatchId>> {
     let Some(path) = setting(EVENTS_SETTING).filter(|path| !path.is_empty()) else { return Ok(None) };
-    let file = EventFile::open(&path).map_err(|error| {
+    let (file, _) = claim_event_file(path.as_ref()).map_err(|error| {
         let message = format!("{EVENTS_SETTING} expected a file for events, found `{path}`: {error}");
         Error::new(ErrorKind::Io, message).with_source(error)
     })?;
-    device.watch(file).map(Some)
+    device.watch(EventLines::new(file)).map(Some)
 }

@@ -1,14 +1,14 @@
-//! The form of a parsed expression: nodes in the order in which they are evaluated.
+//! The syntax tree of an expression, as a list in the order of evaluation.
 //!
-//! A node names others by their place in the list, always earlier ones, and each is named once. So a program is
+//! An expression names its operands by their index in the list, always earlier ones, and each is named once. So a script is
 //! evaluated and dropped by a loop, and a sum of ten thousand terms needs no more stack than one of two.
 
 use super::fault::Span;
 
 /// Statements, the last of which gives the result.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Program {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct Script {
+    pub(super) exprs: Vec<Expr>,
     pub(super) statements: Vec<Statement>,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Program {
 pub(super) struct Statement {
     /// The variable that is set.
     pub(super) target: Option<Word>,
-    pub(super) value: Id,
+    pub(super) value: ExprId,
 }
 
 /// A name in the expression.
@@ -27,29 +27,29 @@ pub(super) struct Word {
     pub(super) span: Span,
 }
 
-/// The place of a node in its program.
+/// The index of an expression in its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Id(pub(super) usize);
+pub(super) struct ExprId(pub(super) usize);
 
 /// A part of an expression that has a value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
-    pub(super) kind: NodeKind,
+pub(super) struct Expr {
+    pub(super) kind: ExprKind,
     pub(super) span: Span,
 }
 
-/// What a node is.
+/// What an expression is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum NodeKind {
+pub(super) enum ExprKind {
     Number(f64),
     /// `'ij,jk->ik'`.
     Text(String),
     /// A variable, a dtype or a word such as `inf`.
     Name(String),
     /// `(2, 3)` or `[2, 3]`.
-    List(Vec<Id>),
-    Negate(Id),
-    Binary(Operator, Id, Id),
+    List(Vec<ExprId>),
+    Negate(ExprId),
+    Binary(Operator, ExprId, ExprId),
     /// `f(x, y)` and `x.f(y)`, which are the same call.
     Call {
         function: Word,
@@ -57,7 +57,7 @@ pub(super) enum NodeKind {
     },
     /// `x[1:3, 0]`.
     Index {
-        of: Id,
+        of: ExprId,
         items: Vec<Item>,
     },
 }
@@ -66,16 +66,16 @@ pub(super) enum NodeKind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Argument {
     pub(super) name: Option<Word>,
-    pub(super) value: Id,
+    pub(super) value: ExprId,
 }
 
 /// What stands between the commas of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Item {
     /// A number, or `none` for a new axis.
-    At(Id),
+    At(ExprId),
     /// `start:stop:step`, each of which may be left out.
-    Slice { bounds: [Option<Id>; 3], span: Span },
+    Slice { bounds: [Option<ExprId>; 3], span: Span },
     /// `...`: all axes that no other item is for.
     Rest(Span),
 }

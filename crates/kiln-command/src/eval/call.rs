@@ -2,33 +2,33 @@
 
 use super::ast::Word;
 use super::fault::{Fault, Span};
+use super::functions::Callee;
 use super::value::Value;
 use crate::terminal::count;
 use kiln::{DType, Device, Tensor};
+use std::fmt;
 
 /// A parameter as a signature has it: `x` has to be given, `axis=-1` has a value where it is not, and `shape...` takes a
 /// list or all arguments that are left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Parameter<'a> {
-    name: &'a str,
-    default: Option<&'a str>,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameter {
+    name: &'static str,
     takes_rest: bool,
+    pub(super) default: Option<&'static str>,
 }
 
-/// The name and the parameters of `name(x, axis=-1)`.
-fn split(signature: &str) -> (&str, Vec<Parameter<'_>>) {
-    let (name, rest) = signature.split_once('(').unwrap_or((signature, ""));
-    let parameters = rest.trim_end_matches(')').split(", ").filter(|parameter| !parameter.is_empty());
-    let parameter = |text| match <str>::split_once(text, '=') {
-        Some((name, default)) => Parameter { name, default: Some(default), takes_rest: false },
-        None => Parameter { name: text.trim_end_matches("..."), default: None, takes_rest: text.ends_with("...") },
-    };
-    (name, parameters.map(parameter).collect())
+impl Parameter {
+    pub(super) const fn new(name: &'static str, takes_rest: bool, default: Option<&'static str>) -> Self {
+        Self { name, takes_rest, default }
+    }
 }
 
-/// The name that a signature begins with.
-pub(super) fn name_of(signature: &str) -> &str {
-    split(signature).0
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = if self.takes_rest { "..." } else { "" };
+        write!(f, "{}{rest}", self.name)?;
+        self.default.map_or(Ok(()), |default| write!(f, "={default}"))
+    }
 }
 
 /// An argument with the place that a fault of it has.
@@ -40,12 +40,11 @@ pub(super) struct Given {
 }
 
 /// The arguments of a call by the names of the signature.
-#[derive(Debug)]
 pub(super) struct Call<'a> {
-    signature: &'a str,
+    callee: Callee,
     span: Span,
     pub(super) device: &'a Device,
-    arguments: Vec<(&'a str, Value, Span)>,
+    arguments: Vec<(&'static str, Value, Span)>,
 }
 
 /// Why a call has no value: its arguments, or what the tensors say of them.
@@ -69,9 +68,9 @@ impl From<kiln::Error> for CallFault {
 
 impl<'a> Call<'a> {
     /// Puts arguments in their places: first those without a name, then those with one.
-    pub(super) fn new(signature: &'a str, given: Vec<Given>, span: Span, device: &'a Device) -> Result<Self, Fault> {
-        let (name, parameters) = split(signature);
-        let fault = |span, message: String| Fault::new(span, format!("{message}; it is {signature}"));
+    pub(super) fn new(callee: Callee, given: Vec<Given>, span: Span, device: &'a Device) -> Result<Self, Fault> {
+        let (name, parameters) = (callee.name(), callee.parameters());
+        let fault = |span, message: String| Fault::new(span, format!("{message}; it is {}", callee.signature()));
         let mut slots: Vec<Option<(Value, Span)>> = vec![None; parameters.len()];
         let mut next = 0;
         for Given { name: keyword, value, span } in given {
@@ -104,13 +103,13 @@ impl<'a> Call<'a> {
                 }
             }
         }
-        let place = |(parameter, slot): (&Parameter<'a>, Option<(Value, Span)>)| {
+        let place = |(parameter, slot): (&Parameter, Option<(Value, Span)>)| {
             let value = slot.or_else(|| Some((constant(parameter.default?), span)));
             let missing = || fault(span, format!("{name} expected `{}`, found no such argument", parameter.name));
             value.map(|(value, span)| (parameter.name, value, span)).ok_or_else(missing)
         };
         let arguments = parameters.iter().zip(slots).map(place).collect::<Result<_, _>>()?;
-        Ok(Self { signature, span, device, arguments })
+        Ok(Self { callee, span, device, arguments })
     }
 
     /// The arguments in the order of the signature.
@@ -223,14 +222,14 @@ impl<'a> Call<'a> {
     fn get(&self, name: &str) -> Result<(&Value, Span), CallFault> {
         let found = self.arguments.iter().find(|(known, ..)| *known == name);
         found.map(|(_, value, span)| (value, *span)).ok_or_else(|| {
-            let message = format!("expected `{name}` in {}, found no such parameter", self.signature);
+            let message = format!("expected `{name}` in {}, found no such parameter", self.callee.signature());
             kiln::Error::new(kiln::ErrorKind::Internal, message).into()
         })
     }
 
     fn wrong(&self, wanted: &str, value: &Value, span: Span) -> CallFault {
         let Fault { span, message } = value.instead_of(wanted, span);
-        Fault::new(span, format!("{} {message}; it is {}", name_of(self.signature), self.signature)).into()
+        Fault::new(span, format!("{} {message}; it is {}", self.callee.name(), self.callee.signature())).into()
     }
 
     /// A fault of the call as a whole.

@@ -1,6 +1,6 @@
-//! From nodes to a tensor. Nothing is computed here: tensors record what is to be done.
+//! Evaluates a script to a tensor. Nothing is computed here: tensors record what is to be done.
 
-use super::ast::{Argument, Id, Node, NodeKind, Operator, Program};
+use super::ast::{Argument, Expr, ExprId, ExprKind, Operator, Script};
 use super::call::{Call, CallFault, Given};
 use super::fault::{Fault, Span};
 use super::functions::Callee;
@@ -11,17 +11,13 @@ use kiln::op::{ElementOp, Signature};
 use kiln::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 
-/// The tensor that a program comes to, where these variables are given.
-pub(super) fn evaluate(
-    program: &Program,
-    variables: BTreeMap<String, Value>,
-    device: &Device,
-) -> Result<Tensor, Fault> {
-    let mut run = Run { program, device, variables, values: Vec::with_capacity(program.nodes.len()) };
+/// The tensor that a script comes to, where these variables are given.
+pub(super) fn evaluate(script: &Script, variables: BTreeMap<String, Value>, device: &Device) -> Result<Tensor, Fault> {
+    let mut run = Run { script, device, variables, values: Vec::with_capacity(script.exprs.len()) };
     let mut result = (Value::Nothing, Span { start: 0, end: 0 });
-    for statement in &program.statements {
+    for statement in &script.statements {
         while run.values.len() <= statement.value.0 {
-            let value = run.node(&program.nodes[run.values.len()])?;
+            let value = run.expr(&script.exprs[run.values.len()])?;
             run.values.push(Some(value));
         }
         result = run.take(statement.value);
@@ -43,53 +39,53 @@ pub(super) fn evaluate(
 }
 
 struct Run<'a> {
-    program: &'a Program,
+    script: &'a Script,
     device: &'a Device,
     variables: BTreeMap<String, Value>,
-    /// Of the nodes so far. A node is used once, and its value is gone then: what nobody holds needs no memory.
+    /// Of the expressions so far. Each is used once, and its value is dropped then: what nobody holds needs no memory.
     values: Vec<Option<Value>>,
 }
 
 impl Run<'_> {
-    fn node(&mut self, node: &Node) -> Result<Value, Fault> {
-        match &node.kind {
-            NodeKind::Number(number) => Ok(Value::Number(*number)),
-            NodeKind::Text(text) => Ok(Value::Text(text.clone())),
-            NodeKind::Name(name) => self.name(name, node.span),
-            NodeKind::List(items) => Ok(Value::List(items.iter().map(|item| self.take(*item).0).collect())),
-            NodeKind::Negate(operand) => match self.take(*operand) {
+    fn expr(&mut self, expr: &Expr) -> Result<Value, Fault> {
+        match &expr.kind {
+            ExprKind::Number(number) => Ok(Value::Number(*number)),
+            ExprKind::Text(text) => Ok(Value::Text(text.clone())),
+            ExprKind::Name(name) => self.name(name, expr.span),
+            ExprKind::List(items) => Ok(Value::List(items.iter().map(|item| self.take(*item).0).collect())),
+            ExprKind::Negate(operand) => match self.take(*operand) {
                 (Value::Number(number), _) => Ok(Value::Number(-number)),
-                operand => self.call("neg", node.span, node.span, vec![given(operand)]),
+                operand => self.call("neg", expr.span, expr.span, vec![given(operand)]),
             },
-            NodeKind::Binary(operator, left, right) => {
+            ExprKind::Binary(operator, left, right) => {
                 let (left, right) = (self.take(*left), self.take(*right));
                 if let (Value::Number(left), Value::Number(right)) = (&left.0, &right.0)
                     && let Some(number) = fold(*operator, *left, *right)
                 {
                     return Ok(Value::Number(number));
                 }
-                self.call(operator.function, node.span, node.span, vec![given(left), given(right)])
+                self.call(operator.function, expr.span, expr.span, vec![given(left), given(right)])
             }
-            NodeKind::Call { function, arguments } => {
+            ExprKind::Call { function, arguments } => {
                 let argument = |Argument { name, value }: &Argument| {
                     let (value, span) = self.take(*value);
                     Given { name: name.clone(), value, span }
                 };
                 let arguments = arguments.iter().map(argument).collect();
-                self.call(&function.text, function.span, node.span, arguments)
+                self.call(&function.text, function.span, expr.span, arguments)
             }
-            NodeKind::Index { of, items } => {
+            ExprKind::Index { of, items } => {
                 let (value, span) = self.take(*of);
                 let Value::Tensor(tensor) = value else { return Err(value.instead_of("a tensor", span)) };
-                index::apply(tensor, items, node.span, |id| self.take(id)).map(Value::Tensor)
+                index::apply(tensor, items, expr.span, |id| self.take(id)).map(Value::Tensor)
             }
         }
     }
 
-    /// The value of an earlier node, and its place.
-    fn take(&mut self, id: Id) -> (Value, Span) {
+    /// The value of an earlier expression, and its span.
+    fn take(&mut self, id: ExprId) -> (Value, Span) {
         let value = self.values.get_mut(id.0).and_then(Option::take);
-        (value.unwrap_or(Value::Nothing), self.program.nodes[id.0].span)
+        (value.unwrap_or(Value::Nothing), self.script.exprs[id.0].span)
     }
 
     fn name(&self, name: &str, span: Span) -> Result<Value, Fault> {
@@ -118,8 +114,7 @@ impl Run<'_> {
             };
             return Err(Fault::new(name_span, format!("unknown function `{name}`; {hint}")));
         };
-        let signature = callee.signature();
-        let call = Call::new(&signature, given, span, self.device)?;
+        let call = Call::new(callee, given, span, self.device)?;
         let result = match callee {
             Callee::Function(function) => (function.call)(&call),
             Callee::Op(op) => apply(op, &call),

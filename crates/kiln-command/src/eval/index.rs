@@ -1,6 +1,6 @@
 //! `x[0, 1:3, ..., none]`, with the rules of NumPy.
 
-use super::ast::{Id, Item};
+use super::ast::{ExprId, Item};
 use super::fault::{Fault, Span};
 use super::value::Value;
 use kiln::Tensor;
@@ -19,7 +19,7 @@ pub(super) fn apply(
     mut tensor: Tensor,
     items: &[Item],
     span: Span,
-    mut take: impl FnMut(Id) -> (Value, Span),
+    mut take: impl FnMut(ExprId) -> (Value, Span),
 ) -> Result<Tensor, Fault> {
     let parts = items.iter().map(|item| part(item, &mut take)).collect::<Result<Vec<_>, _>>()?;
     let (rank, shape) = (tensor.rank(), tensor.shape().clone());
@@ -75,7 +75,7 @@ pub(super) fn apply(
     Ok(tensor)
 }
 
-fn part(item: &Item, take: &mut impl FnMut(Id) -> (Value, Span)) -> Result<Part, Fault> {
+fn part(item: &Item, take: &mut impl FnMut(ExprId) -> (Value, Span)) -> Result<Part, Fault> {
     match item {
         Item::Rest(_) => Ok(Part::Rest),
         Item::At(id) => match take(*id) {

@@ -1,6 +1,6 @@
-//! From words to nodes, by precedence climbing.
+//! Parses words into expressions, by precedence climbing.
 
-use super::ast::{Argument, Binding, Id, Item, Node, NodeKind, Operator, Program, Statement, Word};
+use super::ast::{Argument, Binding, Expr, ExprId, ExprKind, Item, Operator, Script, Statement, Word};
 use super::fault::{Fault, Span};
 use super::lex::{Token, TokenKind, lex};
 
@@ -10,15 +10,15 @@ const MAX_BYTES: usize = 64 << 10;
 const MAX_NESTING: usize = 100;
 
 /// Parses statements with `;` in between.
-pub(super) fn parse(source: &str) -> Result<Program, Fault> {
+pub(super) fn parse(source: &str) -> Result<Script, Fault> {
     if source.len() > MAX_BYTES {
         let message = format!("expected an expression of at most {MAX_BYTES} bytes, found {}", source.len());
         return Err(Fault::new((MAX_BYTES..MAX_BYTES).into(), message));
     }
     let tokens = lex(source)?;
-    let mut parser = Parser { source, tokens: &tokens, next: 0, nesting: 0, nodes: Vec::new() };
+    let mut parser = Parser { source, tokens: &tokens, next: 0, nesting: 0, exprs: Vec::new() };
     let statements = parser.statements()?;
-    Ok(Program { nodes: parser.nodes, statements })
+    Ok(Script { exprs: parser.exprs, statements })
 }
 
 struct Parser<'a> {
@@ -27,7 +27,7 @@ struct Parser<'a> {
     tokens: &'a [Token],
     next: usize,
     nesting: usize,
-    nodes: Vec<Node>,
+    exprs: Vec<Expr>,
 }
 
 impl Parser<'_> {
@@ -47,12 +47,12 @@ impl Parser<'_> {
     }
 
     /// A value, and the operators behind it that bind at least as tightly.
-    fn expression(&mut self, loosest: Binding) -> Result<Id, Fault> {
+    fn expression(&mut self, loosest: Binding) -> Result<ExprId, Fault> {
         self.nested(|parser| {
             let mut left = match parser.eat("-") {
                 Some(sign) => {
                     let operand = parser.expression(Binding::Sign)?;
-                    parser.node(NodeKind::Negate(operand), sign.to(parser.span(operand)))
+                    parser.expr(ExprKind::Negate(operand), sign.to(parser.span(operand)))
                 }
                 None => parser.postfix()?,
             };
@@ -60,7 +60,7 @@ impl Parser<'_> {
                 parser.next += 1;
                 let right = parser.expression(tightness_of_right(operator.binding))?;
                 let span = parser.span(left).to(parser.span(right));
-                left = parser.node(NodeKind::Binary(operator, left, right), span);
+                left = parser.expr(ExprKind::Binary(operator, left, right), span);
                 if operator.binding == Binding::Comparison
                     && let Some(second) = parser.operator().filter(|next| next.binding == Binding::Comparison)
                 {
@@ -73,7 +73,7 @@ impl Parser<'_> {
     }
 
     /// A value with its methods and indices.
-    fn postfix(&mut self) -> Result<Id, Fault> {
+    fn postfix(&mut self) -> Result<ExprId, Fault> {
         let mut value = self.primary()?;
         loop {
             let begin = self.span(value);
@@ -87,51 +87,51 @@ impl Parser<'_> {
                     let open = self.expect("(", || format!("`(` after `{}`", function.text))?;
                     self.arguments(open, vec![receiver])?
                 };
-                value = self.node(NodeKind::Call { function, arguments }, begin.to(end));
+                value = self.expr(ExprKind::Call { function, arguments }, begin.to(end));
             } else if let Some(open) = self.eat("[") {
                 let (items, close) = self.separated(open, "]", Self::item)?;
                 if items.is_empty() {
                     return Err(Fault::new(close, "expected an index or a slice, found `]`"));
                 }
-                value = self.node(NodeKind::Index { of: value, items }, begin.to(close));
+                value = self.expr(ExprKind::Index { of: value, items }, begin.to(close));
             } else {
                 return Ok(value);
             }
         }
     }
 
-    fn primary(&mut self) -> Result<Id, Fault> {
+    fn primary(&mut self) -> Result<ExprId, Fault> {
         let Token { kind, span } = *self.token();
         let text = &self.source[span.start..span.end];
         match kind {
             TokenKind::Number(number) => {
                 self.next += 1;
-                Ok(self.node(NodeKind::Number(number), span))
+                Ok(self.expr(ExprKind::Number(number), span))
             }
             TokenKind::Text => {
                 self.next += 1;
-                Ok(self.node(NodeKind::Text(text[1..text.len() - 1].to_string()), span))
+                Ok(self.expr(ExprKind::Text(text[1..text.len() - 1].to_string()), span))
             }
             TokenKind::Name => {
                 self.next += 1;
                 let name = text.to_string();
-                let Some(open) = self.eat("(") else { return Ok(self.node(NodeKind::Name(name), span)) };
+                let Some(open) = self.eat("(") else { return Ok(self.expr(ExprKind::Name(name), span)) };
                 let (arguments, close) = self.arguments(open, Vec::new())?;
                 let function = Word { text: name, span };
-                Ok(self.node(NodeKind::Call { function, arguments }, span.to(close)))
+                Ok(self.expr(ExprKind::Call { function, arguments }, span.to(close)))
             }
             TokenKind::Symbol("(") => self.group(),
             TokenKind::Symbol("[") => {
                 self.next += 1;
                 let (items, close) = self.separated(span, "]", Self::value)?;
-                Ok(self.node(NodeKind::List(items), span.to(close)))
+                Ok(self.expr(ExprKind::List(items), span.to(close)))
             }
             _ => Err(self.unexpected("a value")),
         }
     }
 
     /// What is in round brackets: a value, or a list where there is a comma or nothing.
-    fn group(&mut self) -> Result<Id, Fault> {
+    fn group(&mut self) -> Result<ExprId, Fault> {
         let open = self.token().span;
         self.next += 1;
         let (items, close) = self.separated(open, ")", Self::value)?;
@@ -141,10 +141,10 @@ impl Parser<'_> {
         match items[..] {
             // The brackets become a part of the value, so that a fault marks them too.
             [only] if !has_comma => {
-                self.nodes[only.0].span = span;
+                self.exprs[only.0].span = span;
                 Ok(only)
             }
-            _ => Ok(self.node(NodeKind::List(items), span)),
+            _ => Ok(self.expr(ExprKind::List(items), span)),
         }
     }
 
@@ -185,7 +185,7 @@ impl Parser<'_> {
         }
     }
 
-    fn value(&mut self) -> Result<Id, Fault> {
+    fn value(&mut self) -> Result<ExprId, Fault> {
         self.expression(Binding::Comparison)
     }
 
@@ -225,13 +225,13 @@ impl Parser<'_> {
         result
     }
 
-    fn node(&mut self, kind: NodeKind, span: Span) -> Id {
-        self.nodes.push(Node { kind, span });
-        Id(self.nodes.len() - 1)
+    fn expr(&mut self, kind: ExprKind, span: Span) -> ExprId {
+        self.exprs.push(Expr { kind, span });
+        ExprId(self.exprs.len() - 1)
     }
 
-    fn span(&self, id: Id) -> Span {
-        self.nodes[id.0].span
+    fn span(&self, id: ExprId) -> Span {
+        self.exprs[id.0].span
     }
 
     fn token(&self) -> &Token {
@@ -304,33 +304,33 @@ mod tests {
     use super::*;
     use std::fmt::Write;
 
-    /// A program with all its brackets.
-    fn text(program: &Program) -> String {
+    /// A script with all its brackets.
+    fn text(script: &Script) -> String {
         let statement = |statement: &Statement| match &statement.target {
-            Some(target) => format!("{} = {}", target.text, node(program, statement.value)),
-            None => node(program, statement.value),
+            Some(target) => format!("{} = {}", target.text, expr(script, statement.value)),
+            None => expr(script, statement.value),
         };
-        program.statements.iter().map(statement).collect::<Vec<_>>().join("; ")
+        script.statements.iter().map(statement).collect::<Vec<_>>().join("; ")
     }
 
-    fn node(program: &Program, id: Id) -> String {
-        let of = |id: &Id| node(program, *id);
+    fn expr(script: &Script, id: ExprId) -> String {
+        let of = |id: &ExprId| expr(script, *id);
         let join = |parts: Vec<String>| parts.join(", ");
-        match &program.nodes[id.0].kind {
-            NodeKind::Number(number) => number.to_string(),
-            NodeKind::Text(text) => format!("'{text}'"),
-            NodeKind::Name(name) => name.clone(),
-            NodeKind::List(items) => format!("[{}]", join(items.iter().map(of).collect())),
-            NodeKind::Negate(operand) => format!("(-{})", of(operand)),
-            NodeKind::Binary(operator, a, b) => format!("({} {} {})", of(a), operator.symbol, of(b)),
-            NodeKind::Call { function, arguments } => {
+        match &script.exprs[id.0].kind {
+            ExprKind::Number(number) => number.to_string(),
+            ExprKind::Text(text) => format!("'{text}'"),
+            ExprKind::Name(name) => name.clone(),
+            ExprKind::List(items) => format!("[{}]", join(items.iter().map(of).collect())),
+            ExprKind::Negate(operand) => format!("(-{})", of(operand)),
+            ExprKind::Binary(operator, a, b) => format!("({} {} {})", of(a), operator.symbol, of(b)),
+            ExprKind::Call { function, arguments } => {
                 let argument = |argument: &Argument| match &argument.name {
                     Some(name) => format!("{}={}", name.text, of(&argument.value)),
                     None => of(&argument.value),
                 };
                 format!("{}({})", function.text, join(arguments.iter().map(argument).collect()))
             }
-            NodeKind::Index { of: value, items } => {
+            ExprKind::Index { of: value, items } => {
                 let item = |item: &Item| match item {
                     Item::At(id) => of(id),
                     Item::Slice { bounds, .. } => {
@@ -392,8 +392,8 @@ mod tests {
     #[test]
     fn nodes_know_their_part_and_come_after_what_they_name() {
         let source = "y = -a*(b+1); relu( y ).sum(1)[0, 1:].T";
-        let program = parse(source).unwrap();
-        let parts: Vec<&str> = program.nodes.iter().map(|node| &source[node.span.start..node.span.end]).collect();
+        let script = parse(source).unwrap();
+        let parts: Vec<&str> = script.exprs.iter().map(|expr| &source[expr.span.start..expr.span.end]).collect();
         let expected = [
             "a",
             "-a",
@@ -411,7 +411,7 @@ mod tests {
             "relu( y ).sum(1)[0, 1:].T",
         ];
         assert_eq!(parts, expected);
-        let NodeKind::Index { items, .. } = &program.nodes[12].kind else { panic!("expected an index") };
+        let ExprKind::Index { items, .. } = &script.exprs[12].kind else { panic!("expected an index") };
         let Item::Slice { span, .. } = &items[1] else { panic!("expected a slice") };
         assert_eq!(&source[span.start..span.end], "1:");
     }
@@ -476,8 +476,8 @@ mod tests {
             assert!(fault.message.starts_with("expected an expression of at most 65536 bytes"), "{}", fault.message);
         }
         let chain = "a+".repeat(MAX_BYTES / 2 - 1) + "a";
-        assert_eq!(parse(&chain).unwrap().nodes.len(), MAX_BYTES - 1);
+        assert_eq!(parse(&chain).unwrap().exprs.len(), MAX_BYTES - 1);
         let methods = format!("a{}", ".T[0]".repeat(10_000));
-        assert_eq!(parse(&methods).unwrap().nodes.len(), 30_001);
+        assert_eq!(parse(&methods).unwrap().exprs.len(), 30_001);
     }
 }

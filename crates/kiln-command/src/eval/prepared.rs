@@ -23,7 +23,7 @@ impl<'a> Prepared<'a> {
             Callee::Function(function) => {
                 let span = Span { start: 0, end: 0 };
                 let given = |tensor: &Tensor| Given { name: None, value: Value::Tensor(tensor.clone()), span };
-                let call = Call::new(function.signature, tensors.iter().map(given).collect(), span, device);
+                let call = Call::new(callee, tensors.iter().map(given).collect(), span, device);
                 Ok(Self(Form::Function(function, call.map_err(|fault| fault.message)?)))
             }
         }

@@ -206,6 +206,57 @@ fn everything_that_is_listed_can_be_called() {
     assert!(names.contains("neg") && Callee::by_name("where_").is_none());
 }
 
+/// The list is complete: a method of `Tensor` whose parameters an expression can write, and which makes one tensor, can be called under its
+/// name, or is left out here for a reason.
+#[test]
+fn methods_of_the_library_can_be_called() {
+    const TYPES: &[&str] = &[
+        "&self",
+        "&Self",
+        "Option<&Self>",
+        "impl Into<Axis>",
+        "impl Into<Shape>",
+        "&[impl Into<Axis> + Copy]",
+        "&[T]",
+        "impl Into<f64>",
+        "f32",
+        "f64",
+        "i32",
+        "isize",
+        "usize",
+        "u64",
+        "&str",
+        "DType",
+        "&Device",
+    ];
+    let is_left_out = |name: &str| match name {
+        // Written as `x.T` and `x[1]`.
+        "t" | "select" => true,
+        // They change where elements are, or what is recorded, and not what an expression comes to.
+        "contiguous" | "to_device" | "requires_grad" => true,
+        // A call of two functions fuses in the same way.
+        _ => name.starts_with("fused_") || name.ends_with("_keepdim"),
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../kiln/src/tensor");
+    let mut found = 0;
+    for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for declaration in text.split("\n    pub fn ").skip(1) {
+            let head = declaration.split(" {\n").next().unwrap_or_default();
+            let Some((name, rest)) = head.split_once('(') else { continue };
+            let Some((parameters, "Result<Self>")) = rest.rsplit_once(") -> ") else { continue };
+            let mut parameters = parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty());
+            let name = name.split('<').next().unwrap_or_default();
+            let is_writable = |parameter: &str| TYPES.contains(&parameter.rsplit(": ").next().unwrap_or_default());
+            if !is_left_out(name) && parameters.all(is_writable) {
+                found += 1;
+                assert!(Callee::by_name(name).is_some(), "`Tensor::{name}` is not in the list of `functions.rs`");
+            }
+        }
+    }
+    assert!(found > 30, "{found} methods");
+}
+
 /// A fault marks the call that made it, with what was expected and what was found.
 #[test]
 fn faults_of_evaluation_are_marked() {

@@ -2,7 +2,7 @@
 
 use super::dims::Dims;
 use super::element::Element;
-use super::plan::{BufferArgument, Plan};
+use super::plan::{BufferArgs, Plan};
 use super::report::OutputReport;
 use crate::Fallible;
 use crate::new_file::NewFile;
@@ -13,14 +13,14 @@ use std::path::Path;
 /// A buffer of the kernel with its memory.
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
-    pub(super) argument: BufferArgument<'a>,
+    pub(super) args: BufferArgs<'a>,
     pub(super) buffer: Buffer,
     element: Element,
     /// What is in it, as a file would have it.
     scalar: Scalar,
     shape: Vec<u64>,
     bytes: u64,
-    /// Begun before the kernel runs: an output that cannot be written fails before the run.
+    /// Begun before the kernel runs: a place that cannot be written is no surprise at the end.
     file: Option<NewFile>,
 }
 
@@ -31,55 +31,54 @@ impl Bound<'_> {
     }
 }
 
-/// Makes a buffer for each buffer of the kernel: with its array, with zeros, or with what is made up.
+/// Makes each buffer of the plan: with its array, with zeros, or with made-up numbers.
 pub(super) fn upload<'a>(device: &Device, plan: &Plan<'a>) -> Fallible<Vec<Bound<'a>>> {
     // Structs have no shape in a file, and so none that zeros could have.
-    let is_given = |argument: &&BufferArgument<'a>| {
-        argument.input.is_some() || (plan.fill.is_none() && argument.binding.scalar.is_some())
-    };
-    let given = plan.buffers.iter().filter(is_given).map(|argument| upload_one(device, plan, argument));
+    let is_given =
+        |args: &&BufferArgs<'a>| args.input.is_some() || (plan.fill.is_none() && args.binding.scalar.is_some());
+    let given = plan.buffers.iter().filter(is_given).map(|args| upload_one(device, plan, args));
     let mut bound: Vec<Bound<'a>> = given.collect::<Fallible<_>>()?;
     // Others are most often as long as what is given.
     let longest = bound.iter().map(Bound::elements).max().unwrap_or(0);
-    for argument in plan.buffers.iter().filter(|argument| !is_given(argument)) {
+    for args in plan.buffers.iter().filter(|args| !is_given(args)) {
         let count = plan.fill.unwrap_or(0).max(longest);
-        let filled = filled(device, argument, Element::of(argument.binding), count);
-        bound.push(filled.map_err(|error| format!("binding {}: {error}", argument.binding))?);
+        let filled = filled(device, args, Element::of(args.binding), count);
+        bound.push(filled.map_err(|error| format!("binding {}: {error}", args.binding))?);
     }
     Ok(bound)
 }
 
-fn upload_one<'a>(device: &Device, plan: &Plan<'a>, argument: &BufferArgument<'a>) -> Fallible<Bound<'a>> {
-    let binding = argument.binding;
+fn upload_one<'a>(device: &Device, plan: &Plan<'a>, args: &BufferArgs<'a>) -> Fallible<Bound<'a>> {
+    let binding = args.binding;
     let in_context = |error: String| format!("binding {binding}: {error}");
     let element = Element::of(binding);
-    let (scalar, shape, data) = match argument.input {
+    let (scalar, shape, data) = match args.input {
         Some(path) => {
             let (scalar, array) = read(path).map_err(in_context)?;
-            let shape = shape_of_input(argument, &element, scalar, &array, path).map_err(in_context)?;
+            let shape = shape_of_input(args, &element, scalar, &array, path).map_err(in_context)?;
             (scalar, shape, Some(array.data))
         }
         None => {
             let scalar = binding.scalar.ok_or_else(|| in_context("expected `--in`".to_string()))?;
-            (scalar, shape_of_zeros(plan, argument, &element), None)
+            (scalar, shape_of_zeros(plan, args, &element), None)
         }
     };
     let bytes = data_bytes(kind(scalar), &shape).and_then(|bytes| Some((bytes, element.memory_bytes(bytes)?)));
     let (bytes, memory_bytes) = bytes
         .ok_or_else(|| in_context(format!("expected a shape of less than 2^64 bytes, found {}", tuple(&shape))))?;
-    let file = argument.output.map(NewFile::create).transpose()?;
+    let file = args.output.map(NewFile::create).transpose()?;
     let buffer = device.buffer(memory_bytes)?;
     match data {
         Some(data) => buffer.write(&element.to_memory(data, scalar))?,
         None => buffer.zero()?,
     }
-    Ok(Bound { argument: *argument, buffer, element, scalar, shape, bytes, file })
+    Ok(Bound { args: *args, buffer, element, scalar, shape, bytes, file })
 }
 
 /// A buffer with numbers in it that count up, or zeros, as long as `--shape` says, or as it must be for so many elements.
-fn filled<'a>(device: &Device, argument: &BufferArgument<'a>, element: Element, count: u64) -> Fallible<Bound<'a>> {
-    let binding = argument.binding;
-    let count = argument.shape.map_or(Some(count), Dims::elements);
+fn filled<'a>(device: &Device, args: &BufferArgs<'a>, element: Element, count: u64) -> Fallible<Bound<'a>> {
+    let binding = args.binding;
+    let count = args.shape.map_or(Some(count), Dims::elements);
     let bytes = count.and_then(|count| bytes_of(binding, count));
     let bytes = bytes.ok_or("expected a shape of less than 2^64 bytes, found more")?;
     let buffer = device.buffer(bytes)?;
@@ -89,7 +88,7 @@ fn filled<'a>(device: &Device, argument: &BufferArgument<'a>, element: Element, 
         Some(scalar) if !binding.type_name.contains("atomic") => buffer.write(&numbers(scalar, bytes))?,
         _ => buffer.zero()?,
     }
-    Ok(Bound { argument: *argument, buffer, element, scalar, shape: Vec::new(), bytes, file: None })
+    Ok(Bound { args: *args, buffer, element, scalar, shape: Vec::new(), bytes, file: None })
 }
 
 /// Bytes of a buffer with so many elements, or with so many in the array at its end; `None` where that is no number of 64 bits.
@@ -139,13 +138,13 @@ fn kind(scalar: Scalar) -> Kind {
 
 /// The shape that an array from a file has, or gets from `--shape`.
 fn shape_of_input(
-    argument: &BufferArgument<'_>,
+    args: &BufferArgs<'_>,
     element: &Element,
     scalar: Scalar,
     array: &Array,
     path: &Path,
 ) -> Result<Vec<u64>, String> {
-    let (binding, file, found) = (argument.binding, path.display(), tuple(&array.shape));
+    let (binding, file, found) = (args.binding, path.display(), tuple(&array.shape));
     match (binding.scalar, binding.stride_bytes) {
         (Some(wanted), _) if wanted != scalar => {
             return Err(format!("expected elements of {wanted}, found {scalar} in {file}"));
@@ -156,7 +155,7 @@ fn shape_of_input(
         }
         _ => {}
     }
-    let Some(shape) = argument.shape else {
+    let Some(shape) = args.shape else {
         if !array.shape.ends_with(&element.axes) {
             let wanted = tuple(&element.axes);
             return Err(format!(
@@ -188,8 +187,8 @@ fn shape_of_input(
 }
 
 /// The shape of an array that begins as zeros: of `--shape`, of the kernel, or an element for each item of the problem.
-fn shape_of_zeros(plan: &Plan<'_>, argument: &BufferArgument<'_>, element: &Element) -> Vec<u64> {
-    let elements = match (argument.shape, &element.count, plan.size) {
+fn shape_of_zeros(plan: &Plan<'_>, args: &BufferArgs<'_>, element: &Element) -> Vec<u64> {
+    let elements = match (args.shape, &element.count, plan.size) {
         (Some(shape), ..) => shape.0.clone(),
         (None, Some(count), _) => count.clone(),
         (None, None, size) => size.map_or_else(Vec::new, Dims::reversed),
@@ -200,13 +199,13 @@ fn shape_of_zeros(plan: &Plan<'_>, argument: &BufferArgument<'_>, element: &Elem
 /// Writes the outputs: first all of them beside their places, then all of them into their places.
 pub(super) fn download(bound: Vec<Bound<'_>>) -> Fallible<Vec<OutputReport>> {
     let (mut files, mut reports) = (Vec::new(), Vec::new());
-    for Bound { argument, buffer, element, scalar, shape, bytes, file } in bound {
-        let (Some(path), Some(mut file)) = (argument.output, file) else { continue };
+    for Bound { args, buffer, element, scalar, shape, bytes, file } in bound {
+        let (Some(path), Some(mut file)) = (args.output, file) else { continue };
         let array = Array { kind: kind(scalar), shape, data: element.to_file(buffer.read()?, scalar, bytes) };
         array.write(&mut file).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         files.push(file);
         reports.push(OutputReport {
-            name: argument.binding.name.clone(),
+            name: args.binding.name.clone(),
             dtype: scalar.to_string(),
             shape: array.shape,
             file: path.display().to_string(),

@@ -86,8 +86,8 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     let request = Request { kernel: &args.kernel, problem: &problem, outputs: &[], fill: Some(items) };
     let plan = Plan::new(kernel.name(), wants, request)?;
     let mut bound = arrays::upload(&device, &plan)?;
-    for bound in bound.iter().filter(|bound| bound.argument.input.is_none()) {
-        let name = &bound.argument.binding.name;
+    for bound in bound.iter().filter(|bound| bound.args.input.is_none()) {
+        let name = &bound.args.binding.name;
         made_up.push(MadeUp { name: name.clone(), text: format!("{name} of {} bytes", bound.buffer.bytes()) });
     }
     let outcome = launch(&kernel, &plan, &mut bound);

@@ -105,8 +105,8 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
 fn launch(kernel: &Kernel, plan: &Plan<'_>, bound: &mut [Bound<'_>]) -> Fallible<Duration> {
     let began = Instant::now();
     let mut launch = kernel.launch().grid(plan.grid);
-    for Bound { argument, buffer, .. } in bound.iter_mut() {
-        launch = launch.bind(argument.binding.name.as_str(), buffer);
+    for Bound { args, buffer, .. } in bound.iter_mut() {
+        launch = launch.bind(args.binding.name.as_str(), buffer);
     }
     for (name, value) in &plan.values {
         launch = launch.value(*name, value.clone());

@@ -15,7 +15,7 @@ use std::path::Path;
 /// Everything that a launch needs, as far as it can be known before files are read.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
-    pub(super) buffers: Vec<BufferArgument<'a>>,
+    pub(super) buffers: Vec<BufferArgs<'a>>,
     pub(super) values: Vec<(&'a str, Value)>,
     pub(super) grid: Grid,
     /// The problem, where it was given and not the workgroups.
@@ -24,9 +24,9 @@ pub(super) struct Plan<'a> {
     pub(super) fill: Option<u64>,
 }
 
-/// A buffer of the kernel, and what is done with it.
+/// The arguments for one buffer of the kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BufferArgument<'a> {
+pub(super) struct BufferArgs<'a> {
     pub(super) binding: &'a Binding,
     /// What it begins with; zeros otherwise.
     pub(super) input: Option<&'a Path>,
@@ -48,12 +48,12 @@ impl<'a> Plan<'a> {
         kernel.bindings.iter().try_for_each(|binding| check_shape(binding, request))?;
         let values = problem.values.iter().map(|given| parse_value(kernel, given)).collect::<Fallible<Vec<_>>>()?;
         let visible = || kernel.bindings.iter().filter(|binding| binding.kind != BindingKind::Grid);
-        let buffers: Vec<BufferArgument<'_>> =
-            visible().filter(|binding| binding.kind.is_buffer()).map(|b| argument_of(b, request)).collect();
+        let buffers: Vec<BufferArgs<'_>> =
+            visible().filter(|binding| binding.kind.is_buffer()).map(|b| buffer_args(b, request)).collect();
         let mut missing: Vec<Vec<String>> = Vec::new();
         for binding in visible() {
-            match buffers.iter().find(|argument| argument.binding.name == binding.name) {
-                Some(argument) => missing.extend(missing_of_buffer(argument, request)),
+            match buffers.iter().find(|args| args.binding.name == binding.name) {
+                Some(args) => missing.extend(missing_of_buffer(args, request)),
                 None => missing.extend(missing_of_value(binding, problem)),
             }
         }
@@ -105,7 +105,7 @@ fn check_names(kernel: &Reflection, request: Request<'_>) -> Fallible<()> {
 
 /// Refuses a shape that would change nothing: the type says how many elements there are, and no file has to agree with it.
 fn check_shape(binding: &Binding, request: Request<'_>) -> Fallible<()> {
-    let BufferArgument { input, shape, .. } = argument_of(binding, request);
+    let BufferArgs { input, shape, .. } = buffer_args(binding, request);
     let Some(shape) = shape.filter(|_| input.is_none() && binding.stride_bytes.is_none() && binding.tail.is_none())
     else {
         return Ok(());
@@ -139,8 +139,8 @@ fn parse_value<'a>(kernel: &'a Reflection, given: &'a Named<String>) -> Fallible
     Ok((name, value))
 }
 
-fn argument_of<'a>(binding: &'a Binding, request: Request<'a>) -> BufferArgument<'a> {
-    BufferArgument {
+fn buffer_args<'a>(binding: &'a Binding, request: Request<'a>) -> BufferArgs<'a> {
+    BufferArgs {
         binding,
         input: find(&request.problem.inputs, &binding.name).map(AsRef::as_ref),
         output: find(request.outputs, &binding.name).map(AsRef::as_ref),
@@ -153,8 +153,8 @@ fn find<'a, T>(given: &'a [Named<T>], name: &str) -> Option<&'a T> {
 }
 
 /// What a buffer lacks: what it is, and what to write.
-fn missing_of_buffer(argument: &BufferArgument<'_>, request: Request<'_>) -> Option<Vec<String>> {
-    let BufferArgument { binding, input, output, shape } = argument;
+fn missing_of_buffer(args: &BufferArgs<'_>, request: Request<'_>) -> Option<Vec<String>> {
+    let BufferArgs { binding, input, output, shape } = args;
     let name = &binding.name;
     let hint = match binding.kind {
         _ if input.is_some() || request.fill.is_some() => return None,
@@ -263,7 +263,7 @@ mod tests {
     fn outcome(line: &str) -> String {
         let args = Line::try_parse_from(["kiln", "k.wgsl"].into_iter().chain(line.split_whitespace())).unwrap().args;
         match Plan::new("k.wgsl", &kernel(), args.request()) {
-            Ok(plan) => format!("{:?}", plan.buffers.iter().map(|argument| &argument.binding.name).collect::<Vec<_>>()),
+            Ok(plan) => format!("{:?}", plan.buffers.iter().map(|args| &args.binding.name).collect::<Vec<_>>()),
             Err(error) => error.to_string(),
         }
     }

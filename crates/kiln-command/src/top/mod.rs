@@ -1,12 +1,11 @@
 //! `kiln top`: the devices, pools, caches and kernels of a running process, live.
 //!
-//! `scrape` asks the process for its metrics, `parse` reads the text, `model` is what it says and `rates` what happened between two
+//! `scrape` asks the process for its metrics, `model` is what it says and `rates` what happened between two
 //! answers. `state` is what the screen shows and what keys do; `view` draws it, `live` is the loop. `text` is the same without a
 //! screen.
 
 mod live;
 mod model;
-mod parse;
 mod rates;
 mod scrape;
 mod state;
@@ -27,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   kiln top                                          beside a process with KILN_METRICS=127.0.0.1:9464
   kiln top 127.0.0.1:9500 --interval 250ms          another address, four times a second
+  kiln top file:metrics.json                        a process that writes its metrics to a file
   kiln top --once                                   what it told until now, as text
   kiln top --json                                   the same for programs
 
@@ -36,7 +36,8 @@ Keys:
   + -            slower, faster        s                  sort kernels by something else
   ?              help
 
-Programs of one's own serve their metrics with `kiln::metrics::Exporter`.
+A program of your own is seen if it calls `kiln::metrics::Watch::write_file` now and then, or answers `GET /metrics.json` with
+`kiln::metrics::Watch::to_json`.
 
 Exit status:
   0  ended by a key, or the snapshot was written
@@ -45,12 +46,13 @@ Exit status:
 
 /// Shows devices, pools, caches and kernels of a running process.
 ///
-/// The process serves its metrics at an address of the machine: start it with `KILN_METRICS=127.0.0.1:9464`. Rates are those between
-/// two answers; without a terminal one snapshot is written, with sums since the process began.
+/// The process serves its metrics at an address of the machine, or writes them to a file: start it with `KILN_METRICS=127.0.0.1:9464` or
+/// `KILN_METRICS=file:metrics.json`. Rates are those between two answers; without a terminal one snapshot is written, with sums since the
+/// process began.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where the process serves its metrics: an address, or a port of this machine.
+    /// Where the metrics of the process are: an address, a port of this machine, or `file:PATH`.
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:9464", value_parser = scrape::parse_address)]
     address: String,
     /// The time between two answers, from 100ms to 60m.

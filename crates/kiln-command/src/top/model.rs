@@ -1,8 +1,8 @@
 //! What a process tells of its devices, as data.
 
-use super::parse::{Sample, parse};
 use crate::terminal::plain;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a process told at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -73,28 +73,57 @@ pub(super) struct Work {
     pub(super) operations: f64,
 }
 
+/// The part of `kiln::metrics::Watch::to_json` that is shown.
+#[derive(Deserialize)]
+struct Document {
+    metrics: Vec<Metric>,
+}
+
+#[derive(Deserialize)]
+struct Metric {
+    name: String,
+    samples: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    labels: BTreeMap<String, String>,
+    /// `None` where the number is not finite.
+    value: Option<f64>,
+}
+
 impl Snapshot {
-    /// Reads the Prometheus text; `None` where it is not that of Kiln.
+    /// Reads the JSON of `kiln::metrics`; `None` where the text is something else.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let samples = parse(text);
-        let info = samples.iter().find(|sample| sample.name == "kiln_info")?;
+        let Document { metrics } = serde_json::from_str(text).ok()?;
+        let info = metrics.iter().find(|metric| metric.name == "kiln_info")?.samples.first()?;
         let mut snapshot = Self { version: get(info, "version"), pid: get(info, "pid"), devices: Vec::new() };
-        for sample in &samples {
-            let id = get(sample, "device");
-            if id.is_empty() {
-                continue;
+        for Metric { name, samples } in &metrics {
+            for sample in samples {
+                let id = get(sample, "device");
+                if !id.is_empty() {
+                    entry(&mut snapshot.devices, &id, |device| &device.id, |id| Device { id, ..Device::default() })
+                        .take(name, sample);
+                }
             }
-            let device =
-                entry(&mut snapshot.devices, &id, |device| &device.id, |id| Device { id, ..Device::default() });
-            device.take(sample);
         }
         Some(snapshot)
     }
 }
 
+impl Sample {
+    fn number(&self) -> f64 {
+        self.value.unwrap_or(0.0)
+    }
+
+    fn count(&self) -> u64 {
+        self.number() as u64
+    }
+}
+
 impl Device {
-    fn take(&mut self, sample: &Sample) {
-        let Some(name) = sample.name.strip_prefix("kiln_") else { return };
+    fn take(&mut self, name: &str, sample: &Sample) {
+        let Some(name) = name.strip_prefix("kiln_") else { return };
         match name.split('_').next() {
             Some("device") => self.take_own(name, sample),
             Some("pool") => self.pool.take(name, sample),
@@ -107,7 +136,7 @@ impl Device {
                 let kernel = get(sample, "kernel");
                 entry(&mut self.kernels, &kernel, |kernel| &kernel.name, |name| Kernel { name, ..Kernel::default() })
                     .work
-                    .take(name, sample.value);
+                    .take(name, sample.number());
             }
             _ => {}
         }
@@ -115,7 +144,7 @@ impl Device {
 
     fn take_own(&mut self, name: &str, sample: &Sample) {
         match name {
-            "device_open" => self.open = sample.value > 0.0,
+            "device_open" => self.open = sample.number() > 0.0,
             "device_info" => {
                 (self.name, self.kind) = (get(sample, "name"), get(sample, "kind"));
                 self.driver = format!("{} {}", get(sample, "driver"), get(sample, "driver_version"));
@@ -132,7 +161,7 @@ impl Device {
 
 impl Pool {
     fn take(&mut self, name: &str, sample: &Sample) {
-        let value = whole(sample.value);
+        let value = sample.count();
         match (name, sample.labels.get("state").or(sample.labels.get("source")).map(String::as_str)) {
             ("pool_bytes", Some("in_use")) => self.in_use_bytes = value,
             ("pool_bytes", Some("cached")) => self.cached_bytes = value,
@@ -156,7 +185,7 @@ impl Pool {
 
 impl Cache {
     fn take(&mut self, name: &str, sample: &Sample) {
-        let value = whole(sample.value);
+        let value = sample.count();
         match name {
             "cache_requests_total" if get(sample, "outcome").ends_with("hit") => {
                 self.hits = self.hits.saturating_add(value);
@@ -223,10 +252,6 @@ fn get(sample: &Sample, label: &str) -> String {
     plain(sample.labels.get(label).map_or("", String::as_str))
 }
 
-fn whole(value: f64) -> u64 {
-    value as u64
-}
-
 /// The item with this name, which is made where there is none.
 fn entry<'a, T>(items: &'a mut Vec<T>, name: &str, of: fn(&T) -> &String, new: impl FnOnce(String) -> T) -> &'a mut T {
     let found = items.iter().position(|item| of(item) == name).unwrap_or(items.len());
@@ -245,13 +270,17 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// Two devices at work, as the library tells them.
-    pub(crate) const TEXT: &str = include_str!("../../tests/fixtures/metrics.prom");
+    pub(crate) const TEXT: &str = include_str!("../../tests/fixtures/metrics.json");
 
     #[test]
     fn a_text_becomes_devices_with_pools_caches_and_kernels() {
         let snapshot = Snapshot::parse(TEXT).unwrap();
         insta::assert_snapshot!(serde_json::to_string_pretty(&snapshot).unwrap());
-        assert_eq!(Snapshot::parse("up 1\nprocess_cpu_seconds_total 3\n"), None);
+        for text in ["", "up 1\n", "{}", "[]", r#"{"metrics":[]}"#, r#"{"metrics":[{"name":"up","samples":[]}]}"#] {
+            assert_eq!(Snapshot::parse(text), None, "{text}");
+        }
+        let cut = &TEXT[..TEXT.len() / 2];
+        assert_eq!(Snapshot::parse(cut), None, "a part of a file");
     }
 
     #[test]
@@ -267,14 +296,33 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_samples_are_survived(lines in proptest::collection::vec(
-            "kiln_(info|device_(open|info)|pool_(bytes|requests_total)|cache_(bytes|requests_total)|kernel_seconds_total)\
-             \\{(device|cache|kernel|state|outcome)=\"(\\PC|\x1b)\",device=\"[ab]\"\\} (-?[0-9]{1,25}|NaN|-Inf|1e308)",
+        fn any_text_is_survived(text in "\\PC*", at in 0..TEXT.len(), byte in any::<u8>()) {
+            Snapshot::parse(&text);
+            let mut damaged = TEXT.as_bytes().to_vec();
+            damaged[at] = byte;
+            Snapshot::parse(&String::from_utf8_lossy(&damaged));
+        }
+
+        #[test]
+        fn any_samples_are_survived(samples in proptest::collection::vec(
+            (
+                "kiln_(device_(open|info)|pool_(bytes|requests_total)|cache_(bytes|requests_total)|kernel_seconds_total)",
+                "(cache|kernel|state|outcome)",
+                "(\\PC|\x1b)",
+                "[ab]",
+                "(-?[1-9][0-9]{0,25}|null|1e308)",
+            ),
             0..20,
         )) {
-            let text = lines.join("\n");
-            let Some(snapshot) = Snapshot::parse(&text) else { return Ok(()) };
-            prop_assert!(text.contains("kiln_info"));
+            let metric = |(name, label, value, device, number): &(String, String, String, String, String)| {
+                let labels = serde_json::json!({ label: value, "device": device });
+                format!(r#"{{"name":"{name}","samples":[{{"labels":{labels},"value":{number}}}]}}"#)
+            };
+            let info = r#"{"name":"kiln_info","samples":[{"labels":{"pid":"1"},"value":1}]}"#.to_string();
+            let metrics: Vec<String> = [info].into_iter().chain(samples.iter().map(metric)).collect();
+            let snapshot = Snapshot::parse(&format!(r#"{{"metrics":[{}]}}"#, metrics.join(",")));
+            prop_assert!(snapshot.is_some());
+            let snapshot = snapshot.unwrap_or_default();
             let page = Page(View::new(snapshot, None)).text();
             prop_assert!(!page.contains('\x1b'), "nothing steers the terminal: {page:?}");
         }

@@ -1,18 +1,23 @@
 //! Asks a process for its metrics.
 
 use super::model::Snapshot;
+use crate::timed_stream::TimedStream;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// More than a process of Kiln ever tells.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// An address as one writes it: `HOST:PORT`, a port, or what the program told, `http://HOST:PORT/metrics`.
+/// A source of metrics as one writes it: `HOST:PORT`, a port, what the program printed, `http://HOST:PORT/metrics`, or `file:PATH`.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
+    if text.strip_prefix("file:").is_some_and(|path| !path.is_empty()) {
+        return Ok(text.to_string());
+    }
     let bare = text.strip_prefix("http://").unwrap_or(text);
     let bare = bare.strip_suffix("/metrics").or(bare.strip_suffix('/')).unwrap_or(bare);
     let is_port = |text: &str| text.parse::<u16>().is_ok_and(|port| port != 0);
@@ -24,46 +29,43 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// What the process at this address tells now, or why not.
+/// The metrics at this address, or in this file, now.
 pub(super) fn scrape(address: &str) -> Result<Snapshot, String> {
-    let answer = fetch(address).map_err(|error| match error.kind() {
+    let found = match address.strip_prefix("file:") {
+        Some(path) => File::open(path).and_then(read_all),
+        None => fetch(address),
+    };
+    let answer = found.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused => format!("nothing answers at {address}"),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer from {address} in time"),
         _ => format!("cannot ask {address}: {error}"),
     })?;
-    let body = body(&answer).map_err(|fault| format!("{address}: {fault}"))?;
-    Snapshot::parse(body).ok_or_else(|| format!("{address}: expected metrics of Kiln, found those of something else"))
+    let body = if address.starts_with("file:") { Ok(&answer[..]) } else { body(&answer) };
+    let body = body.map_err(|fault| format!("{address}: {fault}"))?;
+    Snapshot::parse(body).ok_or_else(|| format!("{address}: expected metrics of Kiln as JSON, found something else"))
 }
 
 fn fetch(address: &str) -> io::Result<String> {
-    let deadline = Instant::now() + PATIENCE;
     let mut fault = io::Error::new(io::ErrorKind::NotFound, "no such host");
-    for place in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&place, PATIENCE) {
-            Ok(stream) => return ask(stream, address, deadline),
+    for resolved in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&resolved, PATIENCE) {
+            Ok(mut stream) => {
+                stream.set_write_timeout(Some(PATIENCE))?;
+                write!(stream, "GET /metrics.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+                return read_all(TimedStream::new(stream, PATIENCE));
+            }
             Err(error) => fault = error,
         }
     }
     Err(fault)
 }
 
-fn ask(mut stream: TcpStream, address: &str, deadline: Instant) -> io::Result<String> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
-    loop {
-        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
-        match stream.read(&mut part) {
-            Ok(0) => return Ok(String::from_utf8_lossy(&answer).into_owned()),
-            Ok(count) => answer.extend_from_slice(&part[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if answer.len() > MAX_ANSWER_BYTES {
-            return Err(io::Error::other("the answer is too long"));
-        }
+fn read_all(source: impl Read) -> io::Result<String> {
+    let mut answer = Vec::new();
+    if source.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)? as u64 == MAX_ANSWER_BYTES {
+        return Err(io::Error::other("the answer is too long"));
     }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// The body of an answer, where it is one and is whole.
@@ -97,7 +99,8 @@ mod tests {
         }
         assert_eq!(parse_address("localhost:80"), Ok("localhost:80".to_string()));
         assert_eq!(parse_address("[::1]:80"), Ok("[::1]:80".to_string()));
-        for text in ["", "localhost", "127.0.0.1:", "127.0.0.1:0", "99999", "https://a:1/b"] {
+        assert_eq!(parse_address("file:a b.json"), Ok("file:a b.json".to_string()));
+        for text in ["", "localhost", "127.0.0.1:", "127.0.0.1:0", "99999", "https://a:1/b", "file:"] {
             assert!(parse_address(text).unwrap_err().contains("expected an address"), "{text}");
         }
     }

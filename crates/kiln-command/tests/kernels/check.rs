@@ -1,6 +1,6 @@
 //! `kiln check`.
 
-use crate::support::Place;
+use crate::support::Workspace;
 use std::fs;
 
 const RACE: &str = "struct Params { n: u32, scale: f32 }
@@ -17,12 +17,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 }
 ";
 
-/// A fault is told with its place, and by the exit status; what is not given is made up.
+/// A fault is reported with its line, and by the exit status; arguments that are not given are made up.
 #[test]
 fn a_race_is_told_as_text_and_as_json() {
-    let place = Place::new();
-    fs::write(place.path("race.wgsl"), RACE).unwrap();
-    let ran = place.kiln("check race.wgsl");
+    let workspace = Workspace::new();
+    fs::write(workspace.path("race.wgsl"), RACE).unwrap();
+    let ran = workspace.kiln("check race.wgsl");
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
     assert_eq!(
         ran.out,
@@ -31,7 +31,7 @@ fn a_race_is_told_as_text_and_as_json() {
          kernel race.wgsl: 1 fault found; doubt first what was made up: 2x1x1 workgroups of 4x1x1, params.n = 8, params.scale = 1, x \
          of 32 bytes, y of 32 bytes\n"
     );
-    let ran = place.kiln("check race.wgsl --size 8 --value params.scale=2 --json");
+    let ran = workspace.kiln("check race.wgsl --size 8 --value params.scale=2 --json");
     assert_eq!(ran.code, Some(1));
     let report = ran.json();
     let finding = &report["findings"][0];
@@ -43,19 +43,19 @@ fn a_race_is_told_as_text_and_as_json() {
 
 #[test]
 fn a_sound_kernel_is_told_to_be_one_and_a_broken_one_does_not_run() {
-    let place = Place::new();
-    ["saxpy.wgsl", "bad.wgsl", "x.npy"].iter().for_each(|name| place.fixture(name));
-    let report = place.json("check saxpy.wgsl --in x=x.npy --size 100 --value alpha=2");
+    let workspace = Workspace::new();
+    ["saxpy.wgsl", "bad.wgsl", "x.npy"].iter().for_each(|name| workspace.fixture(name));
+    let report = workspace.json("check saxpy.wgsl --in x=x.npy --size 100 --value alpha=2");
     assert_eq!(report["findings"], serde_json::json!([]));
     assert_eq!(report["made_up"], serde_json::json!(["y of 400 bytes"]));
     // One more in `y` than there is in `x`.
-    let ran = place.kiln("check saxpy.wgsl --in x=x.npy --shape y=101 --size 100");
+    let ran = workspace.kiln("check saxpy.wgsl --in x=x.npy --shape y=101 --size 100");
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("invocation (100, 0, 0) of work-group (1, 0, 0) reads index 100 of `x`"), "{}", ran.out);
     for line in
         ["check bad.wgsl", "check none.wgsl", "check saxpy.wgsl --value beta=1", "check", "check saxpy.wgsl --size 0"]
     {
-        let ran = place.kiln(line);
+        let ran = workspace.kiln(line);
         assert_eq!(ran.code, Some(2), "{line}: {}", ran.out);
         assert!(ran.err.starts_with("error: "), "{line}: {}", ran.err);
     }
@@ -102,10 +102,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 /// What is made up does not make faults: the height of a plane is not its width, and a buffer is as long as the array that is given.
 #[test]
 fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
-    let place = Place::new();
-    place.fixture("x.npy");
+    let workspace = Workspace::new();
+    workspace.fixture("x.npy");
     for (name, text) in [("stencil.wgsl", STENCIL), ("softmax.wgsl", SOFTMAX), ("edge.wgsl", EDGE)] {
-        fs::write(place.path(name), text).unwrap();
+        fs::write(workspace.path(name), text).unwrap();
     }
     let table = [
         ("check stencil.wgsl --size 30x20", vec![("out-of-bounds", 9, "image")]),
@@ -113,7 +113,7 @@ fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
         ("check edge.wgsl --size 100", vec![("divergent-barrier", 6, "")]),
     ];
     for (line, expected) in table {
-        let ran = place.kiln(&format!("{line} --json"));
+        let ran = workspace.kiln(&format!("{line} --json"));
         assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{line}");
         let report = ran.json();
         let found: Vec<_> = (report["findings"].as_array().unwrap().iter())
@@ -125,7 +125,7 @@ fn faults_are_those_of_the_kernel_and_not_of_what_is_made_up() {
         assert_eq!(found, expected, "{line}: {}", ran.out);
     }
     // The made-up workgroups are whole, which is said.
-    let text = place.text("check edge.wgsl");
+    let text = workspace.text("check edge.wgsl");
     assert!(
         text.starts_with("kernel edge.wgsl: nothing was found in whole workgroups (`--size` gives others); made up"),
         "{text}"
@@ -144,18 +144,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 /// A struct that ends in an array gets as many items as there are invocations, or as it is told.
 #[test]
 fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
-    let place = Place::new();
-    fs::write(place.path("w.wgsl"), WORLD).unwrap();
-    assert_eq!(place.json("check w.wgsl")["made_up"][1], "w of 2064 bytes");
-    assert_eq!(place.json("check w.wgsl --size 96 --shape w=96")["made_up"][0], "w of 3088 bytes");
-    let ran = place.kiln("check w.wgsl --shape w=10");
+    let workspace = Workspace::new();
+    fs::write(workspace.path("w.wgsl"), WORLD).unwrap();
+    assert_eq!(workspace.json("check w.wgsl")["made_up"][1], "w of 2064 bytes");
+    assert_eq!(workspace.json("check w.wgsl --size 96 --shape w=96")["made_up"][0], "w of 3088 bytes");
+    let ran = workspace.kiln("check w.wgsl --shape w=10");
     assert_eq!(ran.code, Some(1));
     let expected = "reads index 10 of `w`, which has 10 elements";
     assert!(ran.out.contains(expected) && ran.out.contains("\n    with made-up w of 336 bytes\n"), "{}", ran.out);
     let fixed = WORLD.replace("array<Item> }", "array<Item, 64> }");
-    fs::write(place.path("w.wgsl"), fixed).unwrap();
-    place.text("check w.wgsl");
-    let ran = place.kiln("check w.wgsl --shape w=64");
+    fs::write(workspace.path("w.wgsl"), fixed).unwrap();
+    workspace.text("check w.wgsl");
+    let ran = workspace.kiln("check w.wgsl --shape w=64");
     let error =
         "error: binding w: World (read_write) expected a `--shape` of 1 element, as its type has, found (64,)\n";
     assert_eq!((ran.code, ran.err.as_str()), (Some(2), error));
@@ -164,27 +164,27 @@ fn the_array_at_the_end_of_a_struct_has_the_length_of_the_problem() {
 /// What was found before a kernel was stopped is told, and that it was.
 #[test]
 fn findings_of_a_kernel_that_is_stopped_are_told() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let text = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
         @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             y[id.x + 1000u] = 1u;
             loop { if (y[id.x] == 12345u) { break; } y[id.x] = 7u; }
         }";
-    fs::write(place.path("k.wgsl"), text).unwrap();
-    let ran = place.kiln("check k.wgsl --time-limit 0.3");
+    fs::write(workspace.path("k.wgsl"), text).unwrap();
+    let ran = workspace.kiln("check k.wgsl --time-limit 0.3");
     assert_eq!(ran.code, Some(2), "{}", ran.out);
     assert!(ran.out.starts_with("k.wgsl:3:13: out-of-bounds: "), "{}", ran.out);
     assert!(ran.out.contains("kernel k.wgsl: 1 fault found before the kernel was stopped; doubt"), "{}", ran.out);
     assert!(ran.err.starts_with("error: ") && ran.err.contains("`k.wgsl`"), "{}", ran.err);
-    let report = place.kiln("check k.wgsl --time-limit 0.3 --json").json();
+    let report = workspace.kiln("check k.wgsl --time-limit 0.3 --json").json();
     assert_eq!((&report["findings"][0]["line"], report["error"].is_string()), (&3.into(), true));
     // Without a finding there is only the error.
-    fs::write(place.path("k.wgsl"), text.replace("y[id.x + 1000u] = 1u;", "")).unwrap();
-    let ran = place.kiln("check k.wgsl --time-limit 0.3");
+    fs::write(workspace.path("k.wgsl"), text.replace("y[id.x + 1000u] = 1u;", "")).unwrap();
+    let ran = workspace.kiln("check k.wgsl --time-limit 0.3");
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
-    let ran = place.kiln("run k.wgsl --device cpu --shape y=4 --size 4 --time-limit 0.3");
+    let ran = workspace.kiln("run k.wgsl --device cpu --shape y=4 --size 4 --time-limit 0.3");
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
-    let ran = place.kiln("check k.wgsl --time-limit 0");
+    let ran = workspace.kiln("check k.wgsl --time-limit 0");
     assert_eq!(ran.code, Some(2));
     assert!(ran.err.contains("expected seconds above 0"), "{}", ran.err);
 }
@@ -192,7 +192,7 @@ fn findings_of_a_kernel_that_is_stopped_are_told() {
 /// Uniforms of any type are made up.
 #[test]
 fn matrices_arrays_and_structs_are_made_up() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let text = "struct Size { width: u32, height: u32 } struct Params { size: Size, table: array<vec4<f32>, 4> }
         @group(0) @binding(0) var<uniform> m: mat3x3<f32>;
         @group(0) @binding(1) var<uniform> p: Params;
@@ -200,8 +200,8 @@ fn matrices_arrays_and_structs_are_made_up() {
         @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             if (id.x < p.size.width * p.size.height) { y[id.x] = m[2].z + p.table[id.x].x; }
         }";
-    fs::write(place.path("k.wgsl"), text).unwrap();
-    let ran = place.kiln("check k.wgsl --size 4x2 --json");
+    fs::write(workspace.path("k.wgsl"), text).unwrap();
+    let ran = workspace.kiln("check k.wgsl --size 4x2 --json");
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     let report = ran.json();
     assert_eq!(

@@ -1,6 +1,6 @@
-//! Kernels that cannot run on the CPU device are refused with their place in the source, in words that need no knowledge of naga.
+//! Kernels that cannot run on the CPU device are refused with their line in the source, in words that need no knowledge of naga.
 
-use crate::support::Place;
+use crate::support::Workspace;
 use std::fs;
 
 /// What comes before each program; its own lines begin with 3.
@@ -8,7 +8,7 @@ const HEAD: &str = "@group(0) @binding(0) var<storage, read_write> y: array<f32>
 alias Index = vec3<u32>;
 ";
 
-/// A program, the place that is at fault, and what is said about it.
+/// A program, the line that is at fault, and what is said about it.
 type Row = (&'static str, &'static str, &'static str);
 
 const TABLE: &[Row] = &[
@@ -82,11 +82,11 @@ const TABLE: &[Row] = &[
 
 #[test]
 fn what_cannot_run_is_refused_with_its_place() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let mut wrong = Vec::new();
     for (program, at, message) in TABLE {
-        fs::write(place.path("k.wgsl"), format!("{HEAD}{program}\n")).unwrap();
-        let ran = place.kiln("check k.wgsl");
+        fs::write(workspace.path("k.wgsl"), format!("{HEAD}{program}\n")).unwrap();
+        let ran = workspace.kiln("check k.wgsl");
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{program}");
         let is_there = ran.err.starts_with(&format!("error: k.wgsl:{at}: ")) && ran.err.contains(message);
         if !is_there || ran.err.contains("Capabilities") {

@@ -1,42 +1,42 @@
 //! `kiln run`.
 
-use crate::support::{Place, fixture};
+use crate::support::{Workspace, fixture};
 use std::fs;
 
 const SAXPY: &str = "run saxpy.wgsl --in x=x.npy --in y=y.npy --out y=out.npy --value alpha=2 --size 100";
 
-fn saxpy_places() -> impl Iterator<Item = Place> {
-    Place::on_each_device().inspect(|place| {
-        ["saxpy.wgsl", "index.wgsl", "x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
+fn saxpy_workspaces() -> impl Iterator<Item = Workspace> {
+    Workspace::on_each_device().inspect(|workspace| {
+        ["saxpy.wgsl", "index.wgsl", "x.npy", "y.npy"].iter().for_each(|name| workspace.fixture(name));
     })
 }
 
 /// A buffer that is read and written, and the second run from disk; the file is the one that NumPy writes.
 #[test]
 fn saxpy_is_right_and_its_kernel_is_kept() {
-    for place in saxpy_places() {
+    for workspace in saxpy_workspaces() {
         let expected = fs::read(fixture("saxpy.npy")).unwrap();
         for origin in ["compiled", "disk"] {
-            let report = place.json(SAXPY);
-            assert_eq!(fs::read(place.path("out.npy")).unwrap(), expected);
+            let report = workspace.json(SAXPY);
+            assert_eq!(fs::read(workspace.path("out.npy")).unwrap(), expected);
             let kernel = &report["kernel"];
             assert_eq!(
                 (&kernel["name"], &kernel["entry"], &kernel["origin"]),
                 (&"saxpy.wgsl".into(), &"main".into(), &origin.into())
             );
-            assert_eq!(report["device"]["id"], place.device());
+            assert_eq!(report["device"]["id"], workspace.device());
             assert!(kernel["load_us"].as_u64().unwrap() > 0 && report["run_us"].as_u64().unwrap() > 0);
             let output = serde_json::json!([{ "name": "y", "dtype": "f32", "shape": [100], "file": "out.npy" }]);
             assert_eq!(report["outputs"], output);
         }
-        let text = place.text(SAXPY);
+        let text = workspace.text(SAXPY);
         assert!(text.starts_with("y  f32  (100,)  out.npy\nkernel saxpy.wgsl ("), "{text}");
         assert!(
-            text.contains(") loaded from disk in ") && text.contains(&format!(" on {} (", place.device())),
+            text.contains(") loaded from disk in ") && text.contains(&format!(" on {} (", workspace.device())),
             "{text}"
         );
         assert!(
-            fs::read_dir(place.path("")).unwrap().all(|file| !file
+            fs::read_dir(workspace.path("")).unwrap().all(|file| !file
                 .unwrap()
                 .file_name()
                 .to_string_lossy()
@@ -48,19 +48,19 @@ fn saxpy_is_right_and_its_kernel_is_kept() {
 /// The input may be the output: it is replaced when everything is done.
 #[test]
 fn output_may_replace_its_input() {
-    for place in saxpy_places() {
-        place.text(&SAXPY.replace("out.npy", "y.npy"));
-        assert_eq!(fs::read(place.path("y.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
+    for workspace in saxpy_workspaces() {
+        workspace.text(&SAXPY.replace("out.npy", "y.npy"));
+        assert_eq!(fs::read(workspace.path("y.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
     }
 }
 
 /// A constant is a part of the kernel, and reaches it.
 #[test]
 fn constants_and_options_reach_the_kernel() {
-    for place in saxpy_places() {
-        place.text(&SAXPY.replace("alpha=2", "alpha=4 --constant SCALE=0.5 --option bounds-checks=off"));
-        assert_eq!(fs::read(place.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
-        let fields = place.text("cache explain saxpy.wgsl");
+    for workspace in saxpy_workspaces() {
+        workspace.text(&SAXPY.replace("alpha=2", "alpha=4 --constant SCALE=0.5 --option bounds-checks=off"));
+        assert_eq!(fs::read(workspace.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
+        let fields = workspace.text("cache explain saxpy.wgsl");
         for change in ["constants      SCALE=0.5", "bounds_checks  false      true"] {
             assert!(fields.contains(change), "{fields}");
         }
@@ -70,10 +70,11 @@ fn constants_and_options_reach_the_kernel() {
 /// An output without an input has an element for each item of the problem, x last, or the shape that it is given.
 #[test]
 fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
-    for place in saxpy_places() {
-        let run = |arguments: &str| place.json(&format!("run index.wgsl {arguments}"))["outputs"][0]["shape"].clone();
+    for workspace in saxpy_workspaces() {
+        let run =
+            |arguments: &str| workspace.json(&format!("run index.wgsl {arguments}"))["outputs"][0]["shape"].clone();
         let data = |header: usize| {
-            let bytes = fs::read(place.path("o.npy")).unwrap()[header..].to_vec();
+            let bytes = fs::read(workspace.path("o.npy")).unwrap()[header..].to_vec();
             bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
         };
         let plane = "--entry plane --out y=o.npy --value params.offset=10,20";
@@ -88,7 +89,7 @@ fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
         assert_eq!(data(128), [2010, 2011, 2110, 2111]);
         assert_eq!(run("--entry vectors --out v=o.npy --size 3"), serde_json::json!([3, 4]));
         assert_eq!(data(128)[8..12], [2.0f32, 1.0, 2.0, 3.0].map(f32::to_bits));
-        place.fixture("plane.npy");
+        workspace.fixture("plane.npy");
         let both = plane.replace("--out", "--in y=plane.npy --out");
         assert_eq!(run(&format!("{both} --size 1 --value params.width=1")), serde_json::json!([2, 3]));
         assert_eq!(data(128), [2010, 2110, 2210, 2310, 4, 5]);
@@ -98,23 +99,26 @@ fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
 
 #[test]
 fn halves_are_two_bytes_each() {
-    for place in Place::on_each_device() {
+    for workspace in Workspace::on_each_device() {
         if kiln::Device::list().iter().any(|info| !info.features.contains(&kiln::Feature::ShaderF16)) {
             println!("skipped: a device has no f16");
             return;
         }
-        place.fixture("halves.npy");
+        workspace.fixture("halves.npy");
         let source = "enable f16; @group(0) @binding(0) var<storage, read_write> h: array<f16>;
         @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) { h[id.x] = h[id.x] + 1.0h; }";
-        fs::write(place.path("h.wgsl"), source).unwrap();
-        place.text("run h.wgsl --in h=halves.npy --out h=out.npy --size 4");
-        let bytes = fs::read(place.path("out.npy")).unwrap();
+        fs::write(workspace.path("h.wgsl"), source).unwrap();
+        workspace.text("run h.wgsl --in h=halves.npy --out h=out.npy --size 4");
+        let bytes = fs::read(workspace.path("out.npy")).unwrap();
         assert_eq!(bytes[128..], [1.0f32, 2.0, 3.0, 4.0].map(|x| half::f16::from_f32(x).to_le_bytes()).concat());
         // An odd number of them, which a device does not bind as it is.
-        assert_eq!(place.json("run h.wgsl --out h=three.npy --size 3")["outputs"][0]["shape"], serde_json::json!([3]));
-        assert_eq!(numbers(&place, "three.npy", f16), [1.0; 3]);
-        place.text("run h.wgsl --in h=three.npy --out h=three.npy --size 3");
-        assert_eq!(numbers(&place, "three.npy", f16), [2.0; 3]);
+        assert_eq!(
+            workspace.json("run h.wgsl --out h=three.npy --size 3")["outputs"][0]["shape"],
+            serde_json::json!([3])
+        );
+        assert_eq!(numbers(&workspace, "three.npy", f16), [1.0; 3]);
+        workspace.text("run h.wgsl --in h=three.npy --out h=three.npy --size 3");
+        assert_eq!(numbers(&workspace, "three.npy", f16), [2.0; 3]);
     }
 }
 
@@ -123,17 +127,17 @@ fn f16(bytes: [u8; 2]) -> f32 {
 }
 
 /// The numbers in a file, whose header is short.
-fn numbers<const BYTES: usize>(place: &Place, name: &str, number: fn([u8; BYTES]) -> f32) -> Vec<f32> {
-    let bytes = fs::read(place.path(name)).unwrap();
+fn numbers<const BYTES: usize>(workspace: &Workspace, name: &str, number: fn([u8; BYTES]) -> f32) -> Vec<f32> {
+    let bytes = fs::read(workspace.path(name)).unwrap();
     bytes[128..].chunks(BYTES).map(|bytes| number(bytes.try_into().unwrap())).collect()
 }
 
 /// Files have vectors of three without the gaps that memory has, and other shapes are refused.
 #[test]
 fn vectors_have_their_length_as_last_axis() {
-    for place in Place::on_each_device() {
-        place.fixture("ints.npy");
-        place.fixture("plane.npy");
+    for workspace in Workspace::on_each_device() {
+        workspace.fixture("ints.npy");
+        workspace.fixture("plane.npy");
         let source = "@group(0) @binding(0) var<storage, read> x: array<vec3<u32>>;
         @group(0) @binding(1) var<storage, read_write> y: array<vec3<f32>>;
         @group(0) @binding(2) var<storage, read_write> p: array<vec2<u32>>;
@@ -141,13 +145,13 @@ fn vectors_have_their_length_as_last_axis() {
             y[id.x] = vec3<f32>(x[id.x].zyx) + y[id.x];
         }
         @compute @workgroup_size(1) fn pairs(@builtin(global_invocation_id) id: vec3<u32>) { p[id.x].x += 1; }";
-        fs::write(place.path("v.wgsl"), source).unwrap();
-        let run = |line: &str| place.json(&format!("run v.wgsl {line} --size 2"))["outputs"][0]["shape"].clone();
+        fs::write(workspace.path("v.wgsl"), source).unwrap();
+        let run = |line: &str| workspace.json(&format!("run v.wgsl {line} --size 2"))["outputs"][0]["shape"].clone();
         assert_eq!(run("--entry main --in x=plane.npy --out y=y.npy"), serde_json::json!([2, 3]));
-        assert_eq!(numbers(&place, "y.npy", f32::from_le_bytes), [2.0, 1.0, 0.0, 5.0, 4.0, 3.0]);
+        assert_eq!(numbers(&workspace, "y.npy", f32::from_le_bytes), [2.0, 1.0, 0.0, 5.0, 4.0, 3.0]);
         assert_eq!(run("--entry main --in x=plane.npy --in y=y.npy --out y=y.npy"), serde_json::json!([2, 3]));
-        assert_eq!(numbers(&place, "y.npy", f32::from_le_bytes), [4.0, 2.0, 0.0, 10.0, 8.0, 6.0]);
-        let error = place.error("run v.wgsl --entry pairs --in p=plane.npy --out p=p.npy --size 2");
+        assert_eq!(numbers(&workspace, "y.npy", f32::from_le_bytes), [4.0, 2.0, 0.0, 10.0, 8.0, 6.0]);
+        let error = workspace.error("run v.wgsl --entry pairs --in p=plane.npy --out p=p.npy --size 2");
         let expected = "expected a shape that ends with (2,), as an element has it, found (2, 3) in plane.npy";
         assert_eq!(error, format!("error: binding p: array<vec2<u32>> (read_write): {expected}\n"));
         assert_eq!(run("--entry pairs --in p=plane.npy --out p=p.npy --shape p=3"), serde_json::json!([3, 2]));
@@ -157,30 +161,33 @@ fn vectors_have_their_length_as_last_axis() {
 /// Structs are raw material: any shape of as many bytes as some of them have.
 #[test]
 fn structs_take_arrays_of_any_shape() {
-    for place in Place::on_each_device() {
-        place.fixture("plane.npy");
+    for workspace in Workspace::on_each_device() {
+        workspace.fixture("plane.npy");
         let source = "struct Pair { a: u32, b: f32 } @group(0) @binding(0) var<storage, read_write> p: array<Pair>;
         @compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) { p[id.x].a += 1; }";
-        fs::write(place.path("s.wgsl"), source).unwrap();
-        let run = |more: &str| place.json(&format!("run s.wgsl --in p=plane.npy --out p=p.npy --size 3 {more}"));
+        fs::write(workspace.path("s.wgsl"), source).unwrap();
+        let run = |more: &str| workspace.json(&format!("run s.wgsl --in p=plane.npy --out p=p.npy --size 3 {more}"));
         assert_eq!(run("")["outputs"][0]["shape"], serde_json::json!([2, 3]));
         assert_eq!(run("--shape p=3")["outputs"][0]["shape"], serde_json::json!([3, 2]));
-        assert_eq!(numbers(&place, "p.npy", |bytes| u32::from_le_bytes(bytes) as f32), [1.0, 1.0, 3.0, 3.0, 5.0, 5.0]);
+        assert_eq!(
+            numbers(&workspace, "p.npy", |bytes| u32::from_le_bytes(bytes) as f32),
+            [1.0, 1.0, 3.0, 3.0, 5.0, 5.0]
+        );
         let source = source.replace("b: f32", "b: f32, c: vec2<f32>");
-        fs::write(place.path("s.wgsl"), source).unwrap();
-        let error = place.error("run s.wgsl --in p=plane.npy --out p=p.npy --size 1");
+        fs::write(workspace.path("s.wgsl"), source).unwrap();
+        let error = workspace.error("run s.wgsl --in p=plane.npy --out p=p.npy --size 1");
         assert!(error.ends_with("expected a multiple of 16 bytes, found 24 in shape (2, 3) of plane.npy\n"), "{error}");
     }
 }
 
-/// Names that differ may be one place: nothing is lost there.
+/// Names that differ may be one file: nothing is lost there.
 #[cfg(unix)]
 #[test]
 fn outputs_do_not_overwrite_each_other_or_what_is_read() {
-    for place in saxpy_places() {
-        std::os::unix::fs::symlink("saxpy.wgsl", place.path("link")).unwrap();
-        std::os::unix::fs::symlink("x.npy", place.path("x.link")).unwrap();
-        let folder = place.path("");
+    for workspace in saxpy_workspaces() {
+        std::os::unix::fs::symlink("saxpy.wgsl", workspace.path("link")).unwrap();
+        std::os::unix::fs::symlink("x.npy", workspace.path("x.link")).unwrap();
+        let folder = workspace.path("");
         let whole = folder.join("saxpy.wgsl");
         for (file, other) in [
             ("./saxpy.wgsl", "the kernel"),
@@ -188,30 +195,30 @@ fn outputs_do_not_overwrite_each_other_or_what_is_read() {
             (whole.to_str().unwrap(), "the kernel"),
             ("x.link", "the input of `x`"),
         ] {
-            let error = place.error(&SAXPY.replace("out.npy", file));
+            let error = workspace.error(&SAXPY.replace("out.npy", file));
             let expected = format!("error: output `y` expected a file of its own, found {file}, which is {other}\n");
             assert_eq!(error, expected);
         }
         for name in ["saxpy.wgsl", "x.npy"] {
-            assert_eq!(fs::read(place.path(name)).unwrap(), fs::read(fixture(name)).unwrap());
+            assert_eq!(fs::read(workspace.path(name)).unwrap(), fs::read(fixture(name)).unwrap());
         }
-        place.text(&SAXPY.replace("y.npy", "./y.npy").replace("out.npy", "y.npy"));
+        workspace.text(&SAXPY.replace("y.npy", "./y.npy").replace("out.npy", "y.npy"));
     }
 }
 
 /// A kernel that the store does not take runs, with a warning every time.
 #[test]
 fn kernel_that_is_too_large_to_keep_is_told() {
-    for place in saxpy_places() {
-        let source = fs::read_to_string(place.path("saxpy.wgsl")).unwrap();
-        fs::write(place.path("saxpy.wgsl"), format!("{source}// {}\n", "x".repeat(2 << 20))).unwrap();
+    for workspace in saxpy_workspaces() {
+        let source = fs::read_to_string(workspace.path("saxpy.wgsl")).unwrap();
+        fs::write(workspace.path("saxpy.wgsl"), format!("{source}// {}\n", "x".repeat(2 << 20))).unwrap();
         let fault = "larger than an entry of the store may be\n";
         for _ in 0..2 {
-            let ran = place.kiln(SAXPY);
+            let ran = workspace.kiln(SAXPY);
             assert_eq!((ran.code, ran.out.contains(" compiled in ")), (Some(0), true), "{}", ran.err);
             assert_eq!(ran.err, format!("warning: the compiled kernel is not kept: {fault}"));
         }
-        let ran = place.kiln("cache warm saxpy.wgsl");
+        let ran = workspace.kiln("cache warm saxpy.wgsl");
         assert_eq!((ran.code, ran.out.starts_with(&format!("not stored: {fault}"))), (Some(1), true), "{}", ran.out);
     }
 }
@@ -219,9 +226,9 @@ fn kernel_that_is_too_large_to_keep_is_told() {
 /// What is wrong is said with the binding, what it wants and what it got, and nothing is written.
 #[test]
 fn errors_name_what_is_wrong() {
-    for place in saxpy_places() {
+    for workspace in saxpy_workspaces() {
         let more = ["doubles.npy", "ints.npy", "bad.wgsl"];
-        more.iter().for_each(|name| place.fixture(name));
+        more.iter().for_each(|name| workspace.fixture(name));
         let lines = [
             SAXPY.replace("x=x.npy", "x=doubles.npy"),
             SAXPY.replace("x=x.npy", "x=ints.npy"),
@@ -239,7 +246,8 @@ fn errors_name_what_is_wrong() {
             "run saxpy.wgsl".to_string(),
             "run bad.wgsl --size 1".to_string(),
         ];
-        let errors: Vec<String> = lines.iter().map(|line| format!("$ kiln {line}\n{}", place.error(line))).collect();
+        let errors: Vec<String> =
+            lines.iter().map(|line| format!("$ kiln {line}\n{}", workspace.error(line))).collect();
         insta::assert_snapshot!("errors", errors.join("\n"));
         let files = [
             (SAXPY.replace("x=x.npy", "x=nowhere.npy"), "binding x: array<f32> (read): cannot read nowhere.npy: "),
@@ -247,33 +255,33 @@ fn errors_name_what_is_wrong() {
             ("run nowhere.wgsl --size 1".to_string(), "cannot read the kernel nowhere.wgsl: "),
         ];
         for (line, expected) in files {
-            let error = place.error(&line);
+            let error = workspace.error(&line);
             assert!(error.starts_with(&format!("error: {expected}")), "{error}");
         }
-        assert!(!place.path("out.npy").exists());
+        assert!(!workspace.path("out.npy").exists());
     }
 }
 
 /// Every device gives the same bytes, and the one that nobody names is the best; this needs no GPU.
 #[test]
 fn devices_agree_and_one_is_chosen() {
-    let outputs: Vec<Vec<u8>> = saxpy_places()
-        .map(|place| {
-            place.text(SAXPY);
-            fs::read(place.path("out.npy")).unwrap()
+    let outputs: Vec<Vec<u8>> = saxpy_workspaces()
+        .map(|workspace| {
+            workspace.text(SAXPY);
+            fs::read(workspace.path("out.npy")).unwrap()
         })
         .collect();
     assert!(outputs.iter().all(|output| *output == fs::read(fixture("saxpy.npy")).unwrap()));
-    let place = Place::new();
-    ["saxpy.wgsl", "x.npy", "y.npy"].iter().for_each(|name| place.fixture(name));
-    assert_eq!(place.json(SAXPY)["device"]["id"], kiln::Device::best().unwrap().info().id);
-    let error = place.error(&format!("{SAXPY} --device tpu"));
+    let workspace = Workspace::new();
+    ["saxpy.wgsl", "x.npy", "y.npy"].iter().for_each(|name| workspace.fixture(name));
+    assert_eq!(workspace.json(SAXPY)["device"]["id"], kiln::Device::best().unwrap().info().id);
+    let error = workspace.error(&format!("{SAXPY} --device tpu"));
     assert!(error.contains("expected the name of a device, `cpu`, `gpu` or `gpu:N`, found `tpu`"), "{error}");
 }
 
 #[test]
 fn command_lines_that_make_no_sense_exit_with_2() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for line in [
         "run",
         "run a.wgsl --size ten",
@@ -284,7 +292,7 @@ fn command_lines_that_make_no_sense_exit_with_2() {
         "run a.wgsl --workgroups 4,0,1",
         "run a.wgsl --option speed=on",
     ] {
-        let ran = place.kiln(line);
+        let ran = workspace.kiln(line);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{line}");
         assert!(ran.err.starts_with("error: "), "{line}: {}", ran.err);
     }
@@ -293,33 +301,33 @@ fn command_lines_that_make_no_sense_exit_with_2() {
 /// A cache directory that cannot be used is said once, and the kernel runs.
 #[test]
 fn kernel_runs_without_a_cache_directory() {
-    for place in saxpy_places() {
-        fs::write(place.cache_dir(), "not a directory").unwrap();
-        let ran = place.kiln(SAXPY);
+    for workspace in saxpy_workspaces() {
+        fs::write(workspace.cache_dir(), "not a directory").unwrap();
+        let ran = workspace.kiln(SAXPY);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         assert!(ran.err.starts_with("warning: the compiled kernel is not kept: the cache directory "), "{}", ran.err);
         assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
         assert!(ran.out.contains(" compiled in "), "{}", ran.out);
-        assert_eq!(fs::read(place.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
+        assert_eq!(fs::read(workspace.path("out.npy")).unwrap(), fs::read(fixture("saxpy.npy")).unwrap());
     }
 }
 
 /// A problem of no items has an output of no items.
 #[test]
 fn an_empty_problem_writes_an_empty_array() {
-    for place in Place::on_each_device() {
-        place.fixture("index.wgsl");
+    for workspace in Workspace::on_each_device() {
+        workspace.fixture("index.wgsl");
         let line =
             "run index.wgsl --entry plane --out y=out.npy --value params.width=1 --value params.offset=0,0 --size 0";
-        assert!(place.text(line).starts_with("y  u32  (0,)  out.npy\n"));
-        assert!(place.path("out.npy").exists());
+        assert!(workspace.text(line).starts_with("y  u32  (0,)  out.npy\n"));
+        assert!(workspace.path("out.npy").exists());
     }
 }
 
 /// Numbers of matrices, arrays and structs in the order of memory, without the gaps that memory has.
 #[test]
 fn uniforms_of_any_type_take_their_numbers_in_order() {
-    for place in Place::on_each_device() {
+    for workspace in Workspace::on_each_device() {
         let text = "struct Inner { a: f32, b: vec2<u32> } struct Params { inner: Inner, table: array<vec3<i32>, 2> }
         @group(0) @binding(0) var<uniform> m: mat2x3<f32>;
         @group(0) @binding(1) var<uniform> p: Params;
@@ -328,12 +336,12 @@ fn uniforms_of_any_type_take_their_numbers_in_order() {
             for (var i = 0; i < 6; i++) { y[i] = m[i / 3][i % 3]; y[i + 6] = f32(p.table[i / 3][i % 3]); }
             y[12] = p.inner.a; y[13] = f32(p.inner.b.x); y[14] = f32(p.inner.b.y);
         }";
-        fs::write(place.path("k.wgsl"), text).unwrap();
+        fs::write(workspace.path("k.wgsl"), text).unwrap();
         let line = "run k.wgsl --out y=y.npy --shape y=15 --workgroups 1 --value m=1,2,3,4,5,6 --value p.inner=0.5,7,8";
-        place.text(&format!("{line} --value p.table=-1,-2,-3,-4,-5,-6"));
+        workspace.text(&format!("{line} --value p.table=-1,-2,-3,-4,-5,-6"));
         let expected = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, 0.5, 7.0, 8.0];
-        assert_eq!(numbers(&place, "y.npy", f32::from_le_bytes), expected);
-        let error = place.error(line);
+        assert_eq!(numbers(&workspace, "y.npy", f32::from_le_bytes), expected);
+        let error = workspace.error(line);
         assert!(
             error.contains("p.table: array<vec3<i32>, 2> (value)  --value p.table=NUMBER,NUMBER,… (6 numbers)"),
             "{error}"
@@ -344,21 +352,21 @@ fn uniforms_of_any_type_take_their_numbers_in_order() {
 /// Structs may be scratch memory too; one that ends in an array has as many items as it is told, or as its file has.
 #[test]
 fn structs_of_any_length_are_made_or_read() {
-    for place in Place::on_each_device() {
-        place.fixture("plane.npy");
+    for workspace in Workspace::on_each_device() {
+        workspace.fixture("plane.npy");
         let text = "struct World { count: u32, items: array<vec2<u32>> }
         @group(0) @binding(0) var<storage, read_write> w: World;
         @group(0) @binding(1) var<storage, read_write> y: array<u32>;
         @compute @workgroup_size(1) fn main() { y[0] = arrayLength(&w.items); y[1] = w.items[1].y; }";
-        fs::write(place.path("k.wgsl"), text).unwrap();
+        fs::write(workspace.path("k.wgsl"), text).unwrap();
         let run = |more: &str| {
-            place.text(&format!("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 {more}"));
-            numbers(&place, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32)
+            workspace.text(&format!("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 {more}"));
+            numbers(&workspace, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32)
         };
         assert_eq!(run("--shape w=9"), [9.0, 0.0]);
         assert_eq!(run("--in w=plane.npy"), [2.0, 5.0]);
         assert_eq!(run("--in w=plane.npy --shape w=2"), [2.0, 5.0]);
-        let error = place.error("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 --in w=plane.npy --shape w=3");
+        let error = workspace.error("run k.wgsl --out y=y.npy --shape y=2 --workgroups 1 --in w=plane.npy --shape w=3");
         assert!(error.ends_with("`--shape` expected as many bytes as plane.npy has, found 32 for 24\n"), "{error}");
     }
 }
@@ -366,18 +374,18 @@ fn structs_of_any_length_are_made_or_read() {
 /// `enable subgroups;` is of the language: a kernel with it runs where there are subgroups.
 #[test]
 fn subgroups_may_be_enabled() {
-    for place in Place::on_each_device() {
-        let device = kiln::Device::by_name(place.device()).unwrap();
+    for workspace in Workspace::on_each_device() {
+        let device = kiln::Device::by_name(workspace.device()).unwrap();
         let text = "enable subgroups;
         @group(0) @binding(0) var<storage, read_write> y: array<u32>;
         @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) { y[i] = subgroupAdd(0u) + i; }";
-        fs::write(place.path("k.wgsl"), text).unwrap();
+        fs::write(workspace.path("k.wgsl"), text).unwrap();
         let line = "run k.wgsl --out y=y.npy --size 4";
         if device.info().features.contains(&kiln::Feature::Subgroups) {
-            place.text(line);
-            assert_eq!(numbers(&place, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32), [0.0, 1.0, 2.0, 3.0]);
+            workspace.text(line);
+            assert_eq!(numbers(&workspace, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32), [0.0, 1.0, 2.0, 3.0]);
         } else {
-            assert!(place.error(line).starts_with("error: k.wgsl:1:8: expected a device with subgroups"));
+            assert!(workspace.error(line).starts_with("error: k.wgsl:1:8: expected a device with subgroups"));
         }
     }
 }

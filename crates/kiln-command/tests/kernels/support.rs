@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// A folder to work in, and a kernel cache, which the first use makes.
-pub(crate) struct Place {
+pub(crate) struct Workspace {
     root: TempDir,
     /// The device that kernels run on; the program chooses where there is none.
     device: Option<&'static str>,
@@ -21,7 +21,7 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-impl Place {
+impl Workspace {
     pub(crate) fn new() -> Self {
         Self::on(None)
     }
@@ -30,7 +30,7 @@ impl Place {
         Self { root: tempfile::tempdir().unwrap(), device }
     }
 
-    /// A place for each device that runs kernels: the CPU device, and a GPU where there is one, be it in software.
+    /// A workspace for each device that runs kernels: the CPU device, and a GPU where there is one, be it in software.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     pub(crate) fn on_each_device() -> impl Iterator<Item = Self> {
         static HAS_GPU: OnceLock<bool> = OnceLock::new();
@@ -43,14 +43,14 @@ impl Place {
         ["cpu", "gpu:0"].into_iter().filter(move |id| has_gpu || *id == "cpu").map(|id| Self::on(Some(id)))
     }
 
-    /// Another place for the same device.
+    /// Another workspace for the same device.
     pub(crate) fn another(&self) -> Self {
         Self::on(self.device)
     }
 
     /// The id of the device.
     pub(crate) fn device(&self) -> &'static str {
-        self.device.expect("a place for a device")
+        self.device.expect("a workspace for a device")
     }
 
     /// A path in the folder.
@@ -68,7 +68,7 @@ impl Place {
         self.path("cache")
     }
 
-    /// The program, in the folder, on the device of the place.
+    /// The program, in the folder, on the device of the workspace.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         let takes_device = ["run ", "cache warm ", "cache explain "].iter().any(|start| line.starts_with(start));

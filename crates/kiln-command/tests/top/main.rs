@@ -1,8 +1,9 @@
-//! `kiln top` beside a real process: what it writes, and the live view inside of a terminal multiplexer.
+//! `KILN_METRICS` of a real process, at an address and in a file, and `kiln top` reading it: once, and live in a terminal multiplexer.
 
 #![cfg(feature = "events")]
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
+mod endpoint;
 mod process;
 mod snapshot;
 mod tmux;

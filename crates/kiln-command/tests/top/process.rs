@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 pub(crate) const KILN: &str = env!("CARGO_BIN_EXE_kiln");
@@ -21,7 +22,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// `kiln bench --serve`, which works when it is told to, with its metrics at an address. It ends when this is dropped.
+/// `kiln bench --serve`, which works when it is told to, with its metrics at an address or in a file. It ends when this is dropped.
 pub(crate) struct Process {
     child: Child,
     requests: Option<ChildStdin>,
@@ -30,6 +31,16 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts it with its metrics in a file, which is there when it answers.
+    pub(crate) fn start_with_file(path: &Path) -> Self {
+        let mut command = kiln(&["bench", "--serve", "--threads", "1"]);
+        let target = format!("file:{}", path.display());
+        command.env("KILN_METRICS", &target).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (requests, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, requests, answers, address: target }
+    }
+
     /// Starts it at this address, and waits until it tells where it serves.
     pub(crate) fn start(address: &str) -> Self {
         let mut command = kiln(&["bench", "--serve", "--threads", "1"]);
@@ -50,6 +61,10 @@ impl Process {
         self.answers.read_line(&mut line).unwrap();
         assert!(!line.contains("error"), "{line}");
         line
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Runs some kernels.

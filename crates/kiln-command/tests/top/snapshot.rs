@@ -4,6 +4,7 @@ use crate::process::{Process, free_port, kiln};
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 fn ran(args: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = kiln(args).output().unwrap();
@@ -38,6 +39,49 @@ fn a_snapshot_tells_what_the_process_did() {
     assert!(launches(later["devices"][0]["kernels"].as_array().unwrap()) > launches(kernels));
 }
 
+/// The file is replaced every second and at the end; `kiln top` reads it meanwhile and afterwards.
+#[test]
+fn a_file_is_read_like_an_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metrics.json");
+    let mut process = Process::start_with_file(&path);
+    process.work();
+    let address = process.address.clone();
+    let device = || {
+        let (code, json, errors) = ran(&["top", &address, "--json"]);
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+        serde_json::from_str::<Value>(&json).unwrap()["devices"][0].clone()
+    };
+    let launches = |device: &Value| {
+        let kernels = device["kernels"].as_array().map_or(&[][..], Vec::as_slice);
+        kernels.iter().map(|kernel| kernel["launches"].as_f64().unwrap()).sum::<f64>()
+    };
+    let began = Instant::now();
+    let seen = loop {
+        let seen = launches(&device());
+        if seen >= 20.0 {
+            break seen;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "never written again");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(device()["open"], true);
+    process.work();
+    drop(process);
+    let last = device();
+    assert!(launches(&last) > seen, "the last state: {last:#}");
+    assert_eq!(last["open"], false);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    fs::write(&path, "kiln_info 1\n").unwrap();
+    let (code, _, errors) = ran(&["top", &address]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("expected metrics of Kiln as JSON, found something else"), "{errors}");
+    fs::remove_file(&path).unwrap();
+    let (code, _, errors) = ran(&["top", &address]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("cannot ask file:"), "{errors}");
+}
+
 #[test]
 fn what_cannot_be_seen_is_said_with_what_to_do() {
     let address = format!("127.0.0.1:{}", free_port());
@@ -66,9 +110,19 @@ fn the_setting_is_checked_by_whatever_opens_a_device() {
         let output = kiln(&["eval", "1+1", "--device", "cpu"]).env("KILN_METRICS", setting).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, errors) = eval("0.0.0.0:9464");
-    assert_eq!(code, Some(1));
-    assert!(errors.contains("KILN_METRICS: metrics expected an address of this machine alone"), "{errors}");
+    for setting in ["0.0.0.0:9464", "192.168.1.1:9464", "[::]:0"] {
+        let (code, errors) = eval(setting);
+        assert_eq!(code, Some(1));
+        let expected = "KILN_METRICS: metrics expected an address of this machine alone, such as 127.0.0.1:";
+        assert!(errors.contains(expected), "{errors}");
+    }
+    for setting in ["everywhere", "9464", "localhost:9464", "127.0.0.1", "127.0.0.1:99999", "file:", "metrics.prom"] {
+        let (code, errors) = eval(setting);
+        assert_eq!(code, Some(1));
+        let expected = format!("error: KILN_METRICS: expected `127.0.0.1:PORT` or `file:PATH`, found `{setting}`\n");
+        assert_eq!(errors, expected);
+    }
+    assert_eq!(eval(""), (Some(0), String::new()), "an empty variable is an unset one");
     let process = Process::start("127.0.0.1:0");
     let (code, errors) = eval(&process.address);
     assert_eq!(code, Some(0));
@@ -77,6 +131,13 @@ fn the_setting_is_checked_by_whatever_opens_a_device() {
         "{errors}"
     );
     let folder = tempfile::tempdir().unwrap();
+    let (code, errors) = eval(&format!("file:{}", folder.path().join("missing/metrics.prom").display()));
+    assert_eq!(code, Some(0));
+    let expected = "warning: going on without metrics: KILN_METRICS: cannot write metrics to ";
+    assert!(errors.starts_with(expected), "{errors}");
+    let (code, errors) = eval(&format!("file:{}", folder.path().display()));
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("metrics expected a file or nothing at "), "{errors}");
     let path = folder.path().join("metrics.prom");
     assert_eq!(eval(&format!("file:{}", path.display())), (Some(0), String::new()));
     let text = fs::read_to_string(&path).unwrap();

@@ -1,7 +1,7 @@
 //! The numbers of a device as data for whoever charts them: name, kind, help, labels, value.
 //!
 //! Every metric is declared once, in the file of what it tells about: `device`, `pool`, `caches`, `kernels`. The Prometheus text
-//! ([`to_prometheus`]) and what other programs get of them are made of these values. Names are a contract: they begin with `kiln_`,
+//! ([`to_prometheus`]) and the JSON ([`to_json`]) are made of these values. Names are a contract: they begin with `kiln_`,
 //! counters end in `_total`, units are in the name.
 
 mod caches;
@@ -13,10 +13,11 @@ pub use caches::cache_metrics;
 pub use device::device_metrics;
 pub use kernels::KernelLabels;
 
+use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 
 /// A metric with its samples.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metric {
     /// The name.
     pub name: &'static str,
@@ -29,7 +30,8 @@ pub struct Metric {
 }
 
 /// How the value of a metric moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MetricKind {
     /// Up only.
     Counter,
@@ -38,9 +40,10 @@ pub enum MetricKind {
 }
 
 /// A value with its labels.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Name and value of each label.
+    #[serde(serialize_with = "as_map")]
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: f64,
@@ -112,6 +115,19 @@ pub fn to_prometheus(metrics: &[Metric]) -> String {
     text
 }
 
+/// The metrics as JSON, which `kiln top` reads.
+///
+/// `{"format":1,"metrics":[{"name":…,"kind":"counter","help":…,"samples":[{"labels":{"device":"cpu"},"value":3.0}]}]}`. A value that is not finite is
+/// `null`. Fields may be added under the same format number.
+pub fn to_json(metrics: &[Metric]) -> String {
+    let metrics: Vec<&Metric> = metrics.iter().filter(|metric| !metric.samples.is_empty()).collect();
+    serde_json::json!({ "format": 1, "metrics": metrics }).to_string()
+}
+
+fn as_map<S: Serializer>(labels: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(labels.iter().map(|(name, value)| (name, value)))
+}
+
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -146,5 +162,13 @@ mod tests {
             to_prometheus(&[Metric::gauge("d_ratio", "One.").sample(&[], 1.0)]).lines().last(),
             Some("d_ratio 1")
         );
+        let json: serde_json::Value = serde_json::from_str(&to_json(&all)).unwrap();
+        let names: Vec<_> = json["metrics"].as_array().unwrap().iter().map(|metric| &metric["name"]).collect();
+        assert_eq!(names, ["a_total", "b_bytes"], "without the metric that has no samples");
+        assert_eq!(json["metrics"][0]["samples"][1]["labels"]["device"], "a \"b\" \\ c\nd");
+        assert_eq!(json["metrics"][0]["samples"][1]["value"], 0.25);
+        assert_eq!((&json["format"], &json["metrics"][1]["kind"]), (&1.into(), &"gauge".into()));
+        let nan = to_json(&[Metric::gauge("d_ratio", "One.").sample(&[], f64::NAN)]);
+        assert!(nan.contains(r#""value":null"#), "{nan}");
     }
 }

@@ -37,7 +37,7 @@ pub use statistics::KernelStatistics;
 pub use stream::{WatchId, WatchReport};
 pub use summary::{DeviceSummary, KernelSummary, summarise};
 pub use timeline::{Timeline, TraceEvent, timeline};
-pub use watcher::{EventChannel, EventFile, Watcher};
+pub use watcher::{EventChannel, EventLines, Watcher, claim_event_file};
 
 pub(crate) use recorder::nanos;
 pub(crate) use span::span;

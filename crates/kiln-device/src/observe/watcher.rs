@@ -1,9 +1,11 @@
-//! Who takes events: a file, a channel, or anything else.
+//! Watchers, which take events: lines of JSON, a channel, or anything else.
 
 use super::event::Event;
-use kiln_resource_cache::events::LineFile;
-use std::io;
-use std::path::Path;
+use kiln_resource_cache::events::LineOutput;
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
 /// Takes the events of a device, one after the other, on a thread that belongs to the device.
@@ -26,44 +28,25 @@ pub trait Watcher: Send + 'static {
     }
 }
 
-const DEFAULT_MAX_FILE_BYTES: u64 = 64 << 20;
-const DEFAULT_MAX_FILES: usize = 4;
+/// The most writers of one name, each with a file of its own.
+const MAX_WRITERS: usize = 1000;
 
-/// Writes events to a file that is bounded by rotation, one line of JSON each: within some milliseconds, and all of them before the
-/// device is gone.
+/// Writes events to any [`Write`], one line of JSON each: within some milliseconds, and all of them before the device is gone.
 #[derive(Debug)]
-pub struct EventFile {
-    file: LineFile,
-    /// Lines that are handed to the system together.
+pub struct EventLines<W> {
+    output: LineOutput<W>,
+    /// Lines that are written together, with one call of [`Write::write`] where the writer takes them.
     batch: String,
 }
 
-impl EventFile {
-    /// Appends to the file at `path`, made if missing: at most 4 files of 64 MiB, the older ones at `path.1` and so on. Where another
-    /// device or process writes it already, the file is `events.2.jsonl` for `events.jsonl`.
-    ///
-    /// # Errors
-    /// Those of opening the file.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::with_limits(path, DEFAULT_MAX_FILE_BYTES, DEFAULT_MAX_FILES)
-    }
-
-    /// As [`open`](Self::open), at most `max_files` files of `max_file_bytes` each.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), and `InvalidInput` where a limit is 0.
-    pub fn with_limits(path: impl AsRef<Path>, max_file_bytes: u64, max_files: usize) -> io::Result<Self> {
-        let file = LineFile::claim(path.as_ref(), max_file_bytes, max_files)?;
-        Ok(Self { file, batch: String::new() })
-    }
-
-    /// Where the lines go.
-    pub fn path(&self) -> &Path {
-        self.file.path()
+impl<W: Write> EventLines<W> {
+    /// Writes events to `writer`. Files grow without bound unless it rotates them.
+    pub fn new(writer: W) -> Self {
+        Self { output: LineOutput::new(writer), batch: String::new() }
     }
 }
 
-impl Watcher for EventFile {
+impl<W: Write + Send + 'static> Watcher for EventLines<W> {
     fn take(&mut self, event: &Event) -> io::Result<()> {
         self.batch.push_str(&event.to_json_line()?);
         self.batch.push('\n');
@@ -74,9 +57,53 @@ impl Watcher for EventFile {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let written = self.file.append_lines(&self.batch);
+        let written = self.output.write_lines(&self.batch);
         self.batch.clear();
         written
+    }
+}
+
+/// Opens a file to append the events of one device to. Several devices, of this process or of others, may be given one name: the first one
+/// gets `events.jsonl`, the next `events.2.jsonl`, and so on. A name is free again when its file is closed. A last line that a crash cut
+/// off is ended.
+///
+/// # Errors
+/// Those of opening and locking the file.
+pub fn claim_event_file(path: &Path) -> io::Result<(File, PathBuf)> {
+    // The path must mean the same file later, wherever the process is then.
+    let path = std::path::absolute(path)?;
+    for writer in 1..=MAX_WRITERS {
+        let path = numbered(&path, writer);
+        let mut file = File::options().read(true).append(true).create(true).open(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let mut last = [b'\n'];
+        if file.metadata()?.len() > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+        return Ok((file, path));
+    }
+    let message = format!("expected fewer than {MAX_WRITERS} writers of {}, found more", path.display());
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+}
+
+/// The name for one of several writers: `events.jsonl`, `events.2.jsonl`.
+fn numbered(path: &Path, writer: usize) -> PathBuf {
+    match path.extension() {
+        _ if writer == 1 => path.to_path_buf(),
+        None => path.with_extension(writer.to_string()),
+        Some(extension) => {
+            let mut last = OsString::from(format!("{writer}."));
+            last.push(extension);
+            path.with_extension(last)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What happens in caches, as events for whoever listens.
 //!
 //! An event is one line of JSON, `{"type": …, "data": {…}}`. Sinks are attached when a cache or a registry is built:
-//! [`JsonlSink`] writes a file, [`ChannelSink`] hands events to a receiver, [`TracingSink`] forwards them to `tracing`,
+//! [`JsonlSink`] writes lines to a file or any other writer, [`ChannelSink`] hands events to a receiver, [`TracingSink`] forwards them to `tracing`,
 //! and anything else can implement [`EventSink`]. With no sink attached, or none that [is on](EventSink::is_on), nothing is formatted
 //! or counted.
 //!
@@ -14,7 +14,7 @@ mod tracing;
 
 pub use self::tracing::TracingSink;
 pub use channel::ChannelSink;
-pub use jsonl::{JsonlSink, LineFile};
+pub use jsonl::{JsonlSink, LineOutput};
 
 use crate::error::{CacheError, CacheErrorKind};
 use crate::policy::EvictionReason;

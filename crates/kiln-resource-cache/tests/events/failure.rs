@@ -32,7 +32,8 @@ impl EventSink for Explosive {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_fails_no_lookup_is_counted_and_reported_once() {
-    let sink = kiln_resource_cache::events::JsonlSink::open("/dev/full").unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let sink = kiln_resource_cache::events::JsonlSink::new(full);
     assert_failures_are_counted_and_reported_once(sink, "No space left on device");
 }
 

@@ -4,7 +4,6 @@ use kiln_resource_cache::events::{CacheEvent, EventSink};
 use kiln_resource_cache::{Cache, CacheError, CacheableKernel};
 use std::io;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -90,26 +89,6 @@ pub(crate) fn ask(cache: &Cache<u64, u64>, keys: impl IntoIterator<Item = u64>) 
     for key in keys {
         assert_eq!(*cache.get_or_insert_with(&key, || key).unwrap(), key);
     }
-}
-
-/// A file and its older generations, `path`, `path.1`, `path.2` and so on, as far as they exist.
-pub(crate) fn generations(path: &Path) -> Vec<PathBuf> {
-    let aged = |age: usize| match age {
-        0 => path.to_owned(),
-        _ => PathBuf::from(format!("{}.{age}", path.display())),
-    };
-    (0..).map(aged).take_while(|path| path.exists()).collect()
-}
-
-/// The keys of all access events in these files, oldest first; every line must be an event and end in a line break.
-pub(crate) fn keys_in_files(path: &Path) -> Vec<u64> {
-    let mut keys = Vec::new();
-    for path in generations(path).iter().rev() {
-        let text = std::fs::read_to_string(path).unwrap();
-        assert!(text.is_empty() || text.ends_with('\n'), "{} ends in half a line: {text}", path.display());
-        keys.extend(text.lines().filter_map(key_of_line));
-    }
-    keys
 }
 
 /// The key of a line of a cache from number to number; `None` for other events than accesses.

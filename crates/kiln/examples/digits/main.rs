@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release -p kiln --example digits
 //! cargo run --release -p kiln --example digits -- --net conv --dtype f16 --svg digits.svg
-//! KILN_METRICS=127.0.0.1:9464 cargo run --release -p kiln --example digits -- --epochs 1000    # and `kiln top` beside it
+//! cargo run --release -p kiln --example digits -- --epochs 1000 --metrics digits.json    # meanwhile: kiln top file:digits.json
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program that shows something")]
@@ -25,7 +25,8 @@ Options:
   --device NAME      cpu (default), gpu
   --epochs COUNT     how often each image is seen (default: 20)
   --seed NUMBER      of the order of images and of the parameters (default: 1)
-  --svg FILE         where the curves of the losses go (default: digits.svg)";
+  --svg FILE         where the curves of the losses go (default: digits.svg)
+  --metrics FILE     where metrics go after each epoch, for `kiln top file:FILE` if the name ends in .json";
 
 struct Options {
     nets: Vec<Net>,
@@ -34,6 +35,7 @@ struct Options {
     epochs: u64,
     seed: u64,
     svg: PathBuf,
+    metrics: Option<PathBuf>,
 }
 
 /// The options, or what is wrong with them.
@@ -45,6 +47,7 @@ fn options() -> Result<Options, String> {
         epochs: 20,
         seed: 1,
         svg: PathBuf::from("digits.svg"),
+        metrics: None,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
@@ -73,6 +76,7 @@ fn options() -> Result<Options, String> {
             "--epochs" => options.epochs = value.parse().map_err(|_| wrong("a number"))?,
             "--seed" => options.seed = value.parse().map_err(|_| wrong("a number"))?,
             "--svg" => options.svg = PathBuf::from(value),
+            "--metrics" => options.metrics = Some(PathBuf::from(value)),
             _ => return Err(format!("expected an option, found {name}\n\n{HELP}")),
         }
     }
@@ -90,17 +94,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = if options.device == "gpu" { Device::gpu(0)? } else { Device::cpu()? };
     // For `kiln profile`.
     kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())?;
-    // What `kiln top` shows while this runs, where the environment says `KILN_METRICS=127.0.0.1:9464`.
     #[cfg(feature = "events")]
-    let exporter = kiln::metrics::Exporter::from_settings(|name| std::env::var(name).ok())?;
-    #[cfg(feature = "events")]
-    if let Some(exporter) = &exporter {
-        exporter.watch().add(&device);
-    }
+    let write_metrics = {
+        let (watch, path) = (kiln::metrics::Watch::new(), options.metrics.as_deref());
+        path.inspect(|_| watch.add(&device));
+        move || path.map_or(Ok(()), |path| watch.write_file(path))
+    };
+    #[cfg(not(feature = "events"))]
+    let write_metrics = || match &options.metrics {
+        Some(_) => Err(kiln::Error::new(kiln::ErrorKind::Unsupported, "--metrics expected the feature `events`")),
+        None => Ok(()),
+    };
     let mut curves = Vec::new();
     for &net in &options.nets {
         for &dtype in &options.dtypes {
-            curves.push((format!("{net:?} {dtype}"), train(net, dtype, &options, &device)?));
+            curves.push((format!("{net:?} {dtype}"), train(net, dtype, &options, &device, &write_metrics)?));
         }
     }
     std::fs::write(&options.svg, plot(&curves))?;
@@ -109,7 +117,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Trains one network; returns its losses.
-fn train(net: Net, dtype: DType, options: &Options, device: &Device) -> kiln::Result<Vec<f32>> {
+fn train(
+    net: Net,
+    dtype: DType,
+    options: &Options,
+    device: &Device,
+    after_epoch: &dyn Fn() -> kiln::Result<()>,
+) -> kiln::Result<Vec<f32>> {
     let mut training = Training::new(net, dtype, options.epochs, options.seed, device)?;
     let bar = ProgressBar::new(options.epochs);
     let style = ProgressStyle::with_template("{prefix:10} {wide_bar} {pos}/{len}  loss {msg}");
@@ -121,6 +135,7 @@ fn train(net: Net, dtype: DType, options: &Options, device: &Device) -> kiln::Re
         losses.push(training.epoch()?);
         bar.set_message(format!("{:.4}", losses[losses.len() - 1]));
         bar.inc(1);
+        after_epoch()?;
     }
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();

@@ -1,17 +1,19 @@
-//! The devices whose metrics are told.
+//! The devices whose metrics are collected.
 
 use super::Metric;
 use super::publish::publish;
-use crate::Device;
 use crate::device::WeakDevice;
+use crate::new_file::{self, Durability};
+use crate::{Device, Error, ErrorKind, Result};
 use kiln_device::Profiling;
-use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_prometheus};
+use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_json, to_prometheus};
 use kiln_resource_cache::CacheMetrics;
 use parking_lot::Mutex;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
-/// Devices whose metrics are told. Clones are the same watch.
+/// Devices whose metrics are collected. Clones are the same watch.
 ///
 /// It owns none of them: a device goes when the program drops it, at most a snapshot later. Its last numbers stay, with
 /// `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of its devices are
@@ -21,11 +23,11 @@ pub struct Watch(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    places: Mutex<Vec<Place>>,
+    devices: Mutex<Vec<WatchedDevice>>,
 }
 
 /// A device under its label, which no other has.
-struct Place {
+struct WatchedDevice {
     id: String,
     label: String,
     state: State,
@@ -48,25 +50,25 @@ impl Watch {
     /// Adds a device, under its id as label; where there is one with the same id, under `cpu#2` and so on. One that is there
     /// already is not added again.
     pub fn add(&self, device: &Device) {
-        let mut places = self.0.places.lock();
-        let is_there = |place: &Place| matches!(&place.state, State::Open { device: known, .. } if known.is_of(device));
-        if places.iter().any(is_there) {
+        let mut devices = self.0.devices.lock();
+        let is_same = |watched: &WatchedDevice| matches!(&watched.state, State::Open { device: known, .. } if known.is_of(device));
+        if devices.iter().any(is_same) {
             return;
         }
         let id = &device.info().id;
-        let of_id = places.iter().filter(|place| place.id == *id).count();
-        let free = places.iter_mut().position(|place| place.id == *id && matches!(place.state, State::Closed(_)));
+        let of_id = devices.iter().filter(|watched| watched.id == *id).count();
+        let free = devices.iter().position(|watched| watched.id == *id && matches!(watched.state, State::Closed(_)));
         let label = match free {
-            Some(number) => places[number].label.clone(),
+            Some(number) => devices[number].label.clone(),
             None if of_id == 0 => id.clone(),
             None => format!("{id}#{}", of_id + 1),
         };
         let state = State::Open { device: device.downgrade(), _profiling: device.profile() };
-        let place = Place { id: id.clone(), label, state, kernels: KernelLabels::default() };
-        let number = free.unwrap_or(places.len());
+        let watched = WatchedDevice { id: id.clone(), label, state, kernels: KernelLabels::default() };
+        let number = free.unwrap_or(devices.len());
         match free {
-            Some(number) => places[number] = place,
-            None => places.push(place),
+            Some(number) => devices[number] = watched,
+            None => devices.push(watched),
         }
         device.last_words().add(self, number);
     }
@@ -77,12 +79,12 @@ impl Watch {
         let mut all = vec![Metric::gauge("kiln_info", "Version and process; always 1.").sample(&own, 1.0)];
         // Dropped when nothing is locked any more: the last handle of a device may be among them.
         let mut held = Vec::new();
-        for place in &mut *self.0.places.lock() {
-            let told = match &place.state {
+        for watched in &mut *self.0.devices.lock() {
+            let told = match &watched.state {
                 State::Closed(last) => last.clone(),
                 State::Open { device, .. } => {
                     let Some(device) = device.upgrade() else { continue };
-                    let told = place.tell(&device, 1.0, &device.plan_cache_stats());
+                    let told = watched.tell(&device, 1.0, &device.plan_cache_stats());
                     held.push(device);
                     told
                 }
@@ -97,6 +99,30 @@ impl Watch {
         to_prometheus(&self.snapshot())
     }
 
+    /// The metrics of all devices now, as JSON. `kiln top` asks for it at `/metrics.json`; [`to_json`] describes the form.
+    pub fn to_json(&self) -> String {
+        to_json(&self.snapshot())
+    }
+
+    /// Replaces a file with the metrics of all devices now: JSON where its name ends in `.json`, for `kiln top file:PATH`, and Prometheus
+    /// text otherwise. A reader finds the old file or the new one, never a part.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where something other than a file is at the path; `Io` where the file cannot be written.
+    pub fn write_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        // A rename would replace a device or a pipe by a file.
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            let message = format!("metrics expected a file or nothing at {}, found something else", path.display());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        let text = if is_json { self.to_json() } else { self.to_prometheus() };
+        new_file::write(path, text.as_bytes(), Durability::Process).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot write metrics to {}: {error}", path.display())).with_source(error)
+        })
+    }
+
     /// Gives the metrics of all devices now to the recorder of the `metrics` facade, where the program has one. Sums of seconds
     /// are gauges there, because its counters are whole numbers.
     pub fn publish(&self) {
@@ -104,7 +130,7 @@ impl Watch {
     }
 }
 
-impl Place {
+impl WatchedDevice {
     /// The metrics of its device, which is open or about to go.
     fn tell(&mut self, device: &kiln_device::Device, open: f64, plans: &CacheMetrics) -> Vec<Metric> {
         let help = "1 while the device is open, 0 where its last numbers are told.";
@@ -124,8 +150,8 @@ impl Place {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places = self.0.places.lock();
-        f.debug_tuple("Watch").field(&places.iter().map(|place| place.label.as_str()).collect::<Vec<_>>()).finish()
+        let devices = self.0.devices.lock();
+        f.debug_tuple("Watch").field(&devices.iter().map(|watched| watched.label.as_str()).collect::<Vec<_>>()).finish()
     }
 }
 
@@ -134,20 +160,20 @@ impl fmt::Debug for Watch {
 pub(crate) struct LastWords(Mutex<Vec<(Weak<Shared>, usize)>>);
 
 impl LastWords {
-    fn add(&self, watch: &Watch, place: usize) {
+    fn add(&self, watch: &Watch, number: usize) {
         let mut watches = self.0.lock();
         watches.retain(|(watch, _)| watch.strong_count() > 0);
-        watches.push((Arc::downgrade(&watch.0), place));
+        watches.push((Arc::downgrade(&watch.0), number));
     }
 
     /// Tells them.
     pub(crate) fn say(&mut self, device: &kiln_device::Device, plans: impl Fn() -> CacheMetrics) {
         for (watch, number) in self.0.get_mut().drain(..) {
             let Some(watch) = watch.upgrade() else { continue };
-            let mut places = watch.places.lock();
-            let Some(place) = places.get_mut(number) else { continue };
-            let told = place.tell(device, 0.0, &plans());
-            place.state = State::Closed(told);
+            let mut devices = watch.devices.lock();
+            let Some(watched) = devices.get_mut(number) else { continue };
+            let told = watched.tell(device, 0.0, &plans());
+            watched.state = State::Closed(told);
         }
     }
 }

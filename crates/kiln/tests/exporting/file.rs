@@ -1,64 +1,67 @@
-//! The file: whole at every moment, with the last state at the end.
+//! Metrics in a file: Prometheus text or JSON, whole at every moment.
 
 use crate::{cpu, value, work};
 use kiln::ErrorKind;
-use kiln::metrics::{Exporter, Target};
+use kiln::metrics::Watch;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const MISSES: &str = "kiln_cache_requests_total{device=\"cpu\",cache=\"plans\",outcome=\"miss\"}";
 
-/// The device goes before the exporter, as in a program whose `main` began with the exporter.
+/// The device goes before the watch, as in a program whose `main` began with the watch.
 #[test]
-fn the_last_state_is_in_the_file_at_the_end() {
+fn the_name_says_whether_the_file_is_text_or_json() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("metrics.prom");
-    let exporter = Exporter::start(&Target::File(path.clone())).unwrap();
-    assert!(fs::read_to_string(&path).unwrap().contains("kiln_info"), "from the beginning");
-    assert_eq!(exporter.address(), None);
+    let (text, json) = (folder.path().join("metrics.prom"), folder.path().join("metrics.json"));
+    let watch = Watch::new();
+    watch.write_file(&text).unwrap();
+    assert!(fs::read_to_string(&text).unwrap().contains("kiln_info"), "without a device");
     let device = cpu();
-    exporter.watch().add(&device);
+    watch.add(&device);
     work(&device).unwrap();
     drop(device);
-    exporter.finish().unwrap();
-    let text = fs::read_to_string(&path).unwrap();
-    assert_eq!(value(&text, MISSES), Some(1.0));
-    assert_eq!(value(&text, "kiln_device_open{device=\"cpu\"}"), Some(0.0));
-    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["metrics.prom"], "nothing is left beside it");
+    watch.write_file(&text).unwrap();
+    watch.write_file(&json).unwrap();
+    let found = fs::read_to_string(&text).unwrap();
+    assert_eq!(value(&found, MISSES), Some(1.0));
+    assert_eq!(value(&found, "kiln_device_open{device=\"cpu\"}"), Some(0.0));
+    let found: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let open = found["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == "kiln_device_open").unwrap();
+    assert_eq!(open["samples"], serde_json::json!([{ "labels": { "device": "cpu" }, "value": 0.0 }]));
+    let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["metrics.json", "metrics.prom"], "no temporary file is left");
 }
 
 #[test]
-fn the_file_follows_what_happens_and_is_whole_at_every_moment() {
+fn the_file_is_whole_at_every_moment() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("metrics.prom");
-    let exporter = Exporter::start(&format!("file:{}", path.display()).parse::<Target>().unwrap()).unwrap();
-    let device = cpu();
-    exporter.watch().add(&device);
-    work(&device).unwrap();
-    let began = Instant::now();
-    loop {
-        let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("# HELP kiln_info") && text.ends_with('\n'), "{text}");
-        if value(&text, MISSES) == Some(1.0) {
-            break;
+    let watch = Watch::new();
+    watch.write_file(&path).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let device = cpu();
+            watch.add(&device);
+            for _ in 0..200 {
+                watch.write_file(&path).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.starts_with("# HELP kiln_info") && text.ends_with('\n'), "{text}");
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "never written again");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    });
 }
 
 #[test]
-fn what_cannot_be_written_is_told() {
+fn a_path_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let error = Exporter::start(&Target::File(folder.path().join("missing/metrics.prom"))).unwrap_err();
+    let error = Watch::new().write_file(folder.path().join("missing/metrics.prom")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().starts_with("cannot write metrics to "), "{error}");
-    let error = Exporter::start(&Target::File(folder.path().to_path_buf())).unwrap_err();
+    let error = Watch::new().write_file(folder.path()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let path = folder.path().join("below");
-    fs::create_dir(&path).unwrap();
-    let exporter = Exporter::start(&Target::File(path.join("metrics.prom"))).unwrap();
-    fs::remove_dir_all(&path).unwrap();
-    assert_eq!(exporter.finish().unwrap_err().kind(), ErrorKind::Io, "the last state is not there");
 }

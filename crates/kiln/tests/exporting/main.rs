@@ -1,4 +1,4 @@
-//! Metrics of devices, at an address, in a file, and for the `metrics` facade.
+//! Metrics of devices, as text, in a file, and for the `metrics` facade.
 //!
 //! Each test opens devices of its own, because what is counted is of a whole device. Without a GPU the tests say so and go on
 //! with the CPU device, unless the environment variable `CI` is set.
@@ -9,7 +9,6 @@
 
 #[path = "../observe/devices.rs"]
 mod devices;
-mod endpoint;
 mod facade;
 mod file;
 mod numbers;

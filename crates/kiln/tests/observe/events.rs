@@ -2,11 +2,11 @@
 
 use crate::devices::open;
 use kiln::observe::{
-    CleanupReason, Event, EventChannel, EventFile, Happening, WatchReport, Watcher, summarise, timeline,
+    CleanupReason, Event, EventChannel, EventLines, Happening, WatchReport, Watcher, summarise, timeline,
     watch_from_settings,
 };
 use kiln::{DType, Device, Feature, Graph, PoolConfig, Tensor};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::mpsc;
@@ -169,7 +169,7 @@ fn a_file_is_whole_when_the_device_is_gone() {
         let file = folder.path().join(format!("{}.jsonl", id.replace(':', "-")));
         let x = Tensor::ones((128, 128), DType::F32, &device).unwrap();
         x.eval().unwrap();
-        device.watch(EventFile::open(&file).unwrap()).unwrap();
+        device.watch(EventLines::new(File::create(&file).unwrap())).unwrap();
         for _ in 0..5 {
             x.matmul(&x).unwrap().eval().unwrap();
         }
@@ -282,7 +282,8 @@ fn events_that_could_not_be_flushed_are_lost() {
 #[test]
 fn lines_that_found_no_room_on_disk_are_lost() {
     let device = Device::cpu().unwrap();
-    let watch = device.watch(EventFile::open("/dev/full").unwrap()).unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let watch = device.watch(EventLines::new(full)).unwrap();
     (0..100).for_each(|_| work(&device));
     let report = device.unwatch(watch).unwrap();
     assert_eq!((report.told, report.dropped), (0, 0), "{report:?}");

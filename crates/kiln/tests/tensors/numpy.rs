@@ -14,7 +14,7 @@ macro_rules! files {
     ($($name:ident)*) => {
         $(#[test]
         fn $name() {
-            run(stringify!($name), include_bytes!(concat!("../fixtures/", stringify!($name), ".npz")));
+            run(stringify!($name), include_bytes!(concat!("../fixtures/", stringify!($name), ".safetensors")));
         })*
     };
 }
@@ -75,14 +75,14 @@ fn bound(name: &str, dtype: DType) -> op::Tolerance {
 #[test]
 fn the_cases_cover_dtypes_layouts_and_odd_shapes() {
     let files: [&[u8]; 8] = [
-        include_bytes!("../fixtures/attention.npz"),
-        include_bytes!("../fixtures/casts.npz"),
-        include_bytes!("../fixtures/elementwise.npz"),
-        include_bytes!("../fixtures/indexing.npz"),
-        include_bytes!("../fixtures/movement.npz"),
-        include_bytes!("../fixtures/products.npz"),
-        include_bytes!("../fixtures/reductions.npz"),
-        include_bytes!("../fixtures/rows.npz"),
+        include_bytes!("../fixtures/attention.safetensors"),
+        include_bytes!("../fixtures/casts.safetensors"),
+        include_bytes!("../fixtures/elementwise.safetensors"),
+        include_bytes!("../fixtures/indexing.safetensors"),
+        include_bytes!("../fixtures/movement.safetensors"),
+        include_bytes!("../fixtures/products.safetensors"),
+        include_bytes!("../fixtures/reductions.safetensors"),
+        include_bytes!("../fixtures/rows.safetensors"),
     ];
     let cases: Vec<Case> = files.into_iter().flat_map(|file| fixture::read(file).unwrap()).collect();
     assert!(cases.len() >= 300, "{}", cases.len());

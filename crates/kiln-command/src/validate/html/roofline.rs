@@ -113,35 +113,34 @@ fn mark(frame: &Frame, point: &RooflinePoint, is_shown: bool) -> Markup {
 }
 
 /// A rectangle: left, right, top, bottom.
-type Rectangle = [f64; 4];
+type Rect = [f64; 4];
 
 /// The names of kernels, each on the first side of its dot that is free.
 fn labels(frame: &Frame, points: &[&RooflinePoint]) -> Markup {
-    let mut taken: Vec<Rectangle> = points
+    let mut taken: Vec<Rect> = points
         .iter()
         .map(|point| (frame.x(point.flops_per_byte), frame.y(point.flops_per_s)))
         .map(|(x, y)| [x - 5.0, x + 5.0, y - 5.0, y + 5.0])
         .collect();
-    let mut place = |point: &&RooflinePoint| {
+    let mut choose = |point: &&RooflinePoint| {
         let (x, y) = (frame.x(point.flops_per_byte), frame.y(point.flops_per_s));
         // As wide as letters are on a phone, where they are larger.
         let width = point.id.chars().count() as f64 * 7.0;
         let right = (x + 8.0, "start", [x + 8.0, x + 8.0 + width, y - 7.0, y + 7.0]);
         let left = (x - 8.0, "end", [x - 8.0 - width, x - 8.0, y - 7.0, y + 7.0]);
         let below = (x, "middle", [x - width / 2.0, x + width / 2.0, y + 7.0, y + 21.0]);
-        let is_free = |own: &Rectangle| {
-            let apart = |other: &Rectangle| {
-                own[1] <= other[0] || other[1] <= own[0] || own[3] <= other[2] || other[3] <= own[2]
-            };
-            own[0] >= frame.x(frame.x.from()) && own[1] <= WIDTH && taken.iter().all(apart)
+        let is_free = |rect: &Rect| {
+            let apart =
+                |other: &Rect| rect[1] <= other[0] || other[1] <= rect[0] || rect[3] <= other[2] || other[3] <= rect[2];
+            rect[0] >= frame.x(frame.x.from()) && rect[1] <= WIDTH && taken.iter().all(apart)
         };
-        let chosen = [right, left, below].into_iter().find(|(.., own)| is_free(own)).unwrap_or(below);
+        let chosen = [right, left, below].into_iter().find(|(.., rect)| is_free(rect)).unwrap_or(below);
         taken.push(chosen.2);
         chosen
     };
     html! {
         @for point in points {
-            @let (x, side, [_, _, top, bottom]) = place(point);
+            @let (x, side, [_, _, top, bottom]) = choose(point);
             text.name.(side) x=(px(x)) y=(px((top + bottom) / 2.0)) dy="0.32em" { (point.id) }
         }
     }

@@ -1,0 +1,31 @@
+//! A connection that is read for a limited time.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A connection whose reads all end before one deadline, however slowly bytes arrive.
+pub(crate) struct TimedStream {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl TimedStream {
+    /// Reads from `stream` for at most `patience` from now on.
+    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self { stream, deadline: Instant::now() + patience }
+    }
+
+    /// The connection itself.
+    pub(crate) fn get_mut(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+}
+
+impl Read for TimedStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        self.stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        self.stream.read(bytes)
+    }
+}
