@@ -12,10 +12,10 @@
     reason = "a command-line program for developers; its output is its purpose"
 )]
 
+mod command;
 mod events_cost;
 mod goldens;
 mod macos;
-mod step;
 mod suite;
 mod task;
 mod tidy;
@@ -24,7 +24,7 @@ mod workspace;
 use std::path::Path;
 use std::process::ExitCode;
 
-use step::Step;
+use command::NamedCommand;
 use task::Task;
 
 fn main() -> ExitCode {
@@ -66,20 +66,20 @@ fn run(task: &Task) -> Result<(), String> {
 
 /// Cheapest first: a slip in the format is told in a second, not after the tests.
 fn check(root: &Path, with_tests: bool) -> Result<(), String> {
-    Step::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
-    step::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
-    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
+    NamedCommand::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
+    command::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
+    NamedCommand::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
     let (joining, alone): (Vec<_>, Vec<_>) =
         workspace::members(root)?.into_iter().partition(|member| member.joins_features);
     for (name, members) in [("bare clippy", alone), ("bare clippy of those that join features", joining)] {
-        if let Some(step) = suite::bare(name, &["clippy"], &members) {
-            step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
+        if let Some(command) = suite::bare(name, &["clippy"], &members) {
+            command.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
         }
     }
     // Alone: tests of other members switch it on.
     let without_wgsl = ["clippy", "-p", "kiln", "-p", "kiln-cpu", "--no-default-features", "--all-targets"];
-    Step::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
-    Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
+    NamedCommand::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
+    NamedCommand::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
     if with_tests {
         suite::run(root, &[])?;
     }
@@ -90,9 +90,9 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
 /// baseline of such a build. Targets are for release builds on quiet machines, and fail nothing here.
 fn validate(root: &Path) -> Result<(), String> {
     // What the tests have built: `cargo build` would join other features, and build most of it once more.
-    Step::cargo("build", &["test", "--workspace", "--no-run"]).run(root)?;
+    NamedCommand::cargo("build", &["test", "--workspace", "--no-run"]).run(root)?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
     let args = ["validate", "--quick", "--device", "all", "--fail-on", "regression"];
     let against = ["--baseline", ".ci/baseline.json", "--max-regression", "50%"];
-    Step::new("validate", &format!("{target}/debug/kiln"), &args).args(&against).run(root)
+    NamedCommand::new("validate", &format!("{target}/debug/kiln"), &args).args(&against).run(root)
 }

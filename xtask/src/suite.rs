@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
 
 /// Runs the tests of the packages named, or of the whole workspace if none is.
@@ -16,27 +16,27 @@ pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
         members.iter().filter(|member| has_loom_tests(root, member)).map(|member| member.name.as_str()).collect();
     let loom = (!with_loom.is_empty()).then(|| loom_tests(&with_loom));
     members.retain(|member| !member.joins_features);
-    if let Some(step) = bare("bare tests", &["test"], &members) {
-        step.run(root)?;
+    if let Some(command) = bare("bare tests", &["test"], &members) {
+        command.run(root)?;
     }
     if members.iter().any(|member| has_tensor_tests(root, member))
-        && let Some(step) = scalar_tests(&members)
+        && let Some(command) = scalar_tests(&members)
     {
-        step.run(root)?;
+        command.run(root)?;
     }
-    loom.map_or(Ok(()), |step| step.run(root))
+    loom.map_or(Ok(()), |command| command.run(root))
 }
 
 /// A cargo command over the members that have default features, without these; none if no member has.
-pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<Step> {
+pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<NamedCommand> {
     let members: Vec<&Member> = members.iter().filter(|member| member.has_default_features).collect();
     let packages = members.iter().flat_map(|member| ["-p", &member.name]);
     let args: Vec<&str> = command.iter().copied().chain(["--no-default-features"]).chain(packages).collect();
-    (!members.is_empty()).then(|| Step::cargo(name, &args))
+    (!members.is_empty()).then(|| NamedCommand::cargo(name, &args))
 }
 
 /// `cargo test` over the packages named, or over the workspace.
-pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
+pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> NamedCommand {
     let mut args = vec!["test"];
     if packages.is_empty() {
         args.push("--workspace");
@@ -44,7 +44,7 @@ pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
     for package in packages {
         args.extend(["-p", package]);
     }
-    Step::cargo(name, &args)
+    NamedCommand::cargo(name, &args)
 }
 
 /// The file system is the list: a crate has tensor tests if it has `tests/tensors`.
@@ -54,7 +54,7 @@ fn has_tensor_tests(root: &Path, member: &Member) -> bool {
 
 /// The tensor tests once more on a CPU device without vector instructions. Without the GPU, for which nothing is different; for the same
 /// packages as the other bare tests, so that cargo joins the same features and builds nothing anew.
-fn scalar_tests(members: &[Member]) -> Option<Step> {
+fn scalar_tests(members: &[Member]) -> Option<NamedCommand> {
     Some(bare("scalar tests", &["test", "--test", "tensors"], members)?.env("KILN_SIMD", "scalar"))
 }
 
@@ -65,12 +65,12 @@ fn has_loom_tests(root: &Path, member: &Member) -> bool {
 
 /// Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
 /// dependency, hence a target directory of its own.
-fn loom_tests(packages: &[&str]) -> Step {
+fn loom_tests(packages: &[&str]) -> NamedCommand {
     let (name, value) = loom_flags(std::env::var("CARGO_ENCODED_RUSTFLAGS").ok(), std::env::var("RUSTFLAGS").ok());
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     let args = ["--release", "--test", "loom", "--target-dir", "target/loom"];
     let args: Vec<&str> = ["test"].into_iter().chain(packages).chain(args).collect();
-    Step::cargo("loom", &args).env(name, &value)
+    NamedCommand::cargo("loom", &args).env(name, &value)
 }
 
 /// Adds `--cfg loom` to the flags that are in force. Cargo ignores `RUSTFLAGS` when the encoded

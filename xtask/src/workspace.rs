@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 
 /// A crate of this workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Member {
 /// Asks cargo for the members, in the order of their manifests' paths.
 pub(crate) fn members(root: &Path) -> Result<Vec<Member>, String> {
     let args = ["metadata", "--no-deps", "--format-version", "1"];
-    let json = Step::cargo("metadata", &args).output(root)?;
+    let json = NamedCommand::cargo("metadata", &args).output(root)?;
     parse(&json).map_err(|message| format!("cargo metadata: {message}"))
 }
 

@@ -13,7 +13,7 @@ mod unfinished;
 use std::fmt;
 use std::path::Path;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
 
 /// A place that breaks a rule: what was expected there, and what was found.
@@ -83,7 +83,7 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
 /// Tracked files, and new ones that are not ignored: a rule holds before `git add`, not after.
 fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-    let listing = Step::new("files", "git", &args).output(root)?;
+    let listing = NamedCommand::new("files", "git", &args).output(root)?;
     let mut paths: Vec<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();
     paths.sort_unstable();
     paths.dedup();
