@@ -55,7 +55,7 @@ fn run(task: &Task) -> Result<(), String> {
             Ok(())
         }
         Task::Check { with_tests } => check(root, *with_tests),
-        Task::Test { packages } => suite::run(root, packages),
+        Task::Test { all, packages } => suite::run(root, packages, *all),
         Task::Bless { packages } => goldens::bless(root, packages),
         Task::Tidy => tidy::run(root),
         Task::Validate => validate(root),
@@ -81,7 +81,7 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
     NamedCommand::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
     NamedCommand::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
     if with_tests {
-        suite::run(root, &[])?;
+        suite::run(root, &[], false)?;
     }
     Ok(())
 }

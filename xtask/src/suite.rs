@@ -1,30 +1,25 @@
-//! The tests: those of the workspace with its doc tests, those of crates without their default features, tensors without vector
-//! instructions, then the loom tests. Crates that join features of others (the program, the claims) have no bare tests: beside them, the others would
-//! be less bare, and they take minutes to build.
+//! The tests: those of the workspace with its doc tests; on request also those of crates without their default features on a CPU device
+//! without vector instructions, and the loom tests, which build most crates once more.
 
 use std::path::Path;
 
 use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
 
-/// Runs the tests of the packages named, or of the whole workspace if none is.
-pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
+/// Runs the tests of the packages named, or of the whole workspace if none is; `all` adds the other builds.
+pub(crate) fn run(root: &Path, packages: &[String], all: bool) -> Result<(), String> {
     workspace_tests("tests", packages).run(root)?;
+    if !all {
+        return Ok(());
+    }
     let mut members = workspace::members(root)?;
     members.retain(|member| packages.is_empty() || packages.contains(&member.name));
     let with_loom: Vec<&str> =
         members.iter().filter(|member| has_loom_tests(root, member)).map(|member| member.name.as_str()).collect();
-    let loom = (!with_loom.is_empty()).then(|| loom_tests(&with_loom));
-    members.retain(|member| !member.joins_features);
-    if let Some(command) = bare("bare tests", &["test"], &members) {
-        command.run(root)?;
+    if !with_loom.is_empty() {
+        loom_tests(&with_loom).run(root)?;
     }
-    if members.iter().any(|member| has_tensor_tests(root, member))
-        && let Some(command) = scalar_tests(&members)
-    {
-        command.run(root)?;
-    }
-    loom.map_or(Ok(()), |command| command.run(root))
+    bare_tests(members).map_or(Ok(()), |command| command.run(root))
 }
 
 /// A cargo command over the members that have default features, without these; none if no member has.
@@ -47,15 +42,11 @@ pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> NamedCommand {
     NamedCommand::cargo(name, &args)
 }
 
-/// The file system is the list: a crate has tensor tests if it has `tests/tensors`.
-fn has_tensor_tests(root: &Path, member: &Member) -> bool {
-    root.join(member.dir()).join("tests/tensors").is_dir()
-}
-
-/// The tensor tests once more on a CPU device without vector instructions. Without the GPU, for which nothing is different; for the same
-/// packages as the other bare tests, so that cargo joins the same features and builds nothing anew.
-fn scalar_tests(members: &[Member]) -> Option<NamedCommand> {
-    Some(bare("scalar tests", &["test", "--test", "tensors"], members)?.env("KILN_SIMD", "scalar"))
+/// The tests without default features, and with the tensors on a CPU device without vector instructions: neither depends on the other, so
+/// that one run tests both. Crates that join features of others (the program, the claims) are left out: next to them the others would be less bare.
+fn bare_tests(mut members: Vec<Member>) -> Option<NamedCommand> {
+    members.retain(|member| !member.joins_features);
+    Some(bare("bare tests", &["test"], &members)?.env("KILN_SIMD", "scalar"))
 }
 
 /// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
@@ -106,9 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn tensor_tests_run_once_more_without_vectors() {
-        let line = scalar_tests(&[member("a", true), member("b", false)]).unwrap().command_line();
-        assert_eq!(line, "KILN_SIMD=scalar cargo test --test tensors --no-default-features -p a");
+    fn bare_tests_are_scalar_and_leave_out_crates_that_join_features() {
+        let joining = Member { joins_features: true, ..member("c", true) };
+        let line = bare_tests(vec![member("a", true), member("b", false), joining]).unwrap().command_line();
+        assert_eq!(line, "KILN_SIMD=scalar cargo test --no-default-features -p a");
     }
 
     #[test]
