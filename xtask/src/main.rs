@@ -1,7 +1,7 @@
 //! Repository automation: `cargo xtask <task>`.
 //!
 //! Owns what a compiler does not do for this repository: the order of the checks CI runs, the
-//! rules of `tidy`, the golden files, the macOS type check. Refuses to hold a list of crates:
+//! rules of `tidy`, the golden files, the packages, the macOS type check. Refuses to hold a list of crates:
 //! every task asks `cargo metadata` or the file system.
 //!
 //! Exit status: 0 done, 1 a check failed or could not run, 2 the command line was not understood.
@@ -58,6 +58,7 @@ fn run(task: &Task) -> Result<(), String> {
         Task::Test { all, packages } => suite::run(root, packages, *all),
         Task::Bless { packages } => goldens::bless(root, packages),
         Task::Tidy => tidy::run(root),
+        Task::Package => package(root),
         Task::Validate => validate(root),
         Task::CheckMacos => macos::check(root),
         Task::EventsCost { with_build } => events_cost::run(root, *with_build),
@@ -84,6 +85,15 @@ fn check(root: &Path, with_tests: bool) -> Result<(), String> {
         suite::run(root, &[], false)?;
     }
     Ok(())
+}
+
+/// Makes the packages of all crates that are published: cargo orders them, and lets each find those before it as if they were published.
+/// They are not built: the tests have built the same sources.
+fn package(root: &Path) -> Result<(), String> {
+    let members = workspace::members(root)?;
+    let published = members.iter().filter(|member| member.is_published).flat_map(|member| ["-p", &member.name]);
+    let args: Vec<&str> = ["package", "--no-verify", "--allow-dirty"].into_iter().chain(published).collect();
+    NamedCommand::cargo("package", &args).run(root)
 }
 
 /// Every claim on every device, with the program that the tests have built: ratios of one run mean the same in a debug build, against a

@@ -86,7 +86,7 @@ mod tests {
 
     fn member(name: &str, has_default_features: bool) -> Member {
         let (name, manifest) = (name.to_string(), format!("{name}/Cargo.toml"));
-        Member { name, manifest, dependencies: vec![], has_default_features, joins_features: false }
+        Member { name, manifest, dependencies: vec![], has_default_features, joins_features: false, is_published: true }
     }
 
     #[test]

@@ -10,6 +10,7 @@ tasks:
                              default features and vector instructions, and loom
   bless [-p CRATE]...        run the tests and rewrite the golden files; review the diff
   tidy                       the rules a compiler does not check: layers, file sizes, manifests, links, ARCHITECTURE.md
+  package                    make the packages of all crates that are published, in order, without building them
   validate                   every claim, quickly; fails on a wrong output or a ratio half of the committed one
   check-macos                type-check the workspace for macOS, from Linux or on a Mac
   events-cost [--no-build]   cost of events on small ops: compiled out, off, on; builds for release first
@@ -23,6 +24,7 @@ pub(crate) enum Task {
     Test { all: bool, packages: Vec<String> },
     Bless { packages: Vec<String> },
     Tidy,
+    Package,
     Validate,
     CheckMacos,
     EventsCost { with_build: bool },
@@ -48,6 +50,7 @@ impl Task {
             }
             "bless" => Ok(Task::Bless { packages: packages(name, flags)? }),
             "tidy" => no_flags(name, flags, Task::Tidy),
+            "package" => no_flags(name, flags, Task::Package),
             "validate" => no_flags(name, flags, Task::Validate),
             "check-macos" => no_flags(name, flags, Task::CheckMacos),
             "events-cost" => match flags {
@@ -104,6 +107,7 @@ mod tests {
             ("test -p a --all", Task::Test { all: true, packages: packages(&["a"]) }),
             ("bless -p a", Task::Bless { packages: packages(&["a"]) }),
             ("tidy", Task::Tidy),
+            ("package", Task::Package),
             ("validate", Task::Validate),
             ("check-macos", Task::CheckMacos),
             ("events-cost", Task::EventsCost { with_build: true }),
@@ -132,7 +136,7 @@ mod tests {
 
     #[test]
     fn usage_names_every_task() {
-        for name in ["check", "test", "bless", "tidy", "validate", "check-macos", "events-cost", "help"] {
+        for name in ["check", "test", "bless", "tidy", "package", "validate", "check-macos", "events-cost", "help"] {
             assert!(USAGE.contains(&format!("\n  {name} ")), "{name}");
         }
     }

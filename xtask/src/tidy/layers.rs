@@ -148,6 +148,7 @@ mod tests {
                 .collect(),
             has_default_features: false,
             joins_features: false,
+            is_published: true,
         }
     }
 

@@ -81,6 +81,9 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
     for member in members {
         let manifest = text_of(&member.manifest).unwrap_or_default();
         findings.extend(manifests::check_member(&member.manifest, manifest));
+        if member.is_published {
+            findings.extend(manifests::check_published(member, manifest, &paths));
+        }
     }
     for file in files {
         findings.extend(sizes::check(&file.path, &file.text));
@@ -170,6 +173,7 @@ mod tests {
             dependencies: vec![],
             has_default_features: false,
             joins_features: false,
+            is_published: false,
         };
         (files, vec![member])
     }
