@@ -3,7 +3,7 @@
 //! Each process is `kiln bench --serve`. In every round each gives one sample, in random order; what is told is the ratio within rounds,
 //! with the interval that holds its median 95 times of 100. Outputs are checked by each form, and are the same to the byte.
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -28,9 +28,11 @@ pub(crate) fn run(root: &Path, with_build: bool) -> Result<(), String> {
         fs::copy(&from, folder.join(name)).map_err(|error| format!("cannot copy {}: {error}", from.display()))
     };
     if with_build {
-        Step::cargo("without events", &build).args(&["--no-default-features", "--features", "gpu"]).run(root)?;
+        NamedCommand::cargo("without events", &build)
+            .args(&["--no-default-features", "--features", "gpu"])
+            .run(root)?;
         keep("without")?;
-        Step::cargo("with events", &build).run(root)?;
+        NamedCommand::cargo("with events", &build).run(root)?;
         keep("with")?;
     }
     let (without, with) = (folder.join("without"), folder.join("with"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 use crate::suite;
 
 /// Runs the tests so that they rewrite their golden files, then tells which files differ from
@@ -13,7 +13,7 @@ pub(crate) fn bless(root: &Path, packages: &[String]) -> Result<(), String> {
     let tests =
         suite::workspace_tests("bless", packages).env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1").run(root);
     let args = ["status", "--porcelain", "--untracked-files=all", "--", "*.snap"];
-    let status = Step::new("status", "git", &args).output(root)?;
+    let status = NamedCommand::new("status", "git", &args).output(root)?;
     println!("{}", report(&status));
     tests
 }

@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 
 const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 /// The Rust that the workspace wants.
@@ -18,7 +18,7 @@ const WANTED: &str = env!("CARGO_PKG_RUST_VERSION");
 /// Runs the check; installs the packages it needs if it can.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     if cfg!(target_os = "macos") {
-        return Step::cargo("macos", &["check", "--workspace"]).run(root);
+        return NamedCommand::cargo("macos", &["check", "--workspace"]).run(root);
     }
     install_missing(root)?;
     let cargo = program(root, "cargo-web", "cargo")?;
@@ -26,7 +26,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     cross_check(&cargo, &rustc).run(root)
 }
 
-fn cross_check(cargo: &str, rustc: &str) -> Step {
+fn cross_check(cargo: &str, rustc: &str) -> NamedCommand {
     // The dev profile optimises dependencies, and the standard library counts as one. Nothing
     // runs here, so no optimisation and no debug information: it takes half the time.
     let args = [
@@ -46,7 +46,7 @@ fn cross_check(cargo: &str, rustc: &str) -> Step {
         "--config",
         r#"profile.dev.package."*".opt-level=0"#,
     ];
-    Step::new("macos", cargo, &args)
+    NamedCommand::new("macos", cargo, &args)
         .env("RUSTC", rustc)
         .env("RUSTC_BOOTSTRAP", "1")
         // Set by `cargo run` for its own toolchain; this compiler has other libraries.
@@ -68,7 +68,7 @@ fn install_missing(root: &Path) -> Result<(), String> {
             missing.join(", ")
         ));
     }
-    if Step::new("user", "id", &["-u"]).output(root)?.trim() != "0" {
+    if NamedCommand::new("user", "id", &["-u"]).output(root)?.trim() != "0" {
         return Err(format!(
             "check-macos: expected the packages {}, found them missing and no right to install them. \
              Run as root: {by_hand}",
@@ -103,14 +103,14 @@ fn missing(root: &Path) -> Vec<&'static str> {
     PACKAGES.into_iter().filter(|package| !is_good(package)).collect()
 }
 
-fn apt_get(name: &str, args: &[&str]) -> Step {
-    Step::new(name, "apt-get", args).env("DEBIAN_FRONTEND", "noninteractive")
+fn apt_get(name: &str, args: &[&str]) -> NamedCommand {
+    NamedCommand::new(name, "apt-get", args).env("DEBIAN_FRONTEND", "noninteractive")
 }
 
 /// The version of a package that is installed.
 fn installed(root: &Path, package: &str) -> Option<String> {
     let args = ["-W", "-f", "${db:Status-Status} ${Version}", package];
-    let found = Step::new("package", "dpkg-query", &args).quiet_output(root)?;
+    let found = NamedCommand::new("package", "dpkg-query", &args).quiet_output(root)?;
     found.strip_prefix("installed ").map(str::to_string)
 }
 
@@ -124,12 +124,12 @@ fn is_new_enough(version: &str, wanted: &str) -> bool {
 }
 
 fn answers(root: &Path, program: &str, args: &[&str]) -> bool {
-    Step::new("probe", program, args).quiet_output(root).is_some()
+    NamedCommand::new("probe", program, args).quiet_output(root).is_some()
 }
 
 /// Where a package put a program: another toolchain may come first in `PATH`.
 fn program(root: &Path, package: &str, name: &str) -> Result<String, String> {
-    let listing = Step::new("package files", "dpkg", &["-L", package]).output(root)?;
+    let listing = NamedCommand::new("package files", "dpkg", &["-L", package]).output(root)?;
     program_in(&listing, name)
         .map(str::to_string)
         .ok_or_else(|| format!("check-macos: expected a program `{name}` in the package {package}, found none"))

@@ -1,7 +1,7 @@
 //! Repository automation: `cargo xtask <task>`.
 //!
 //! Owns what a compiler does not do for this repository: the order of the checks CI runs, the
-//! rules of `tidy`, the golden files, the macOS type check. Refuses to hold a list of crates:
+//! rules of `tidy`, the golden files, the packages, the macOS type check. Refuses to hold a list of crates:
 //! every task asks `cargo metadata` or the file system.
 //!
 //! Exit status: 0 done, 1 a check failed or could not run, 2 the command line was not understood.
@@ -12,10 +12,10 @@
     reason = "a command-line program for developers; its output is its purpose"
 )]
 
+mod command;
 mod events_cost;
 mod goldens;
 mod macos;
-mod step;
 mod suite;
 mod task;
 mod tidy;
@@ -24,7 +24,7 @@ mod workspace;
 use std::path::Path;
 use std::process::ExitCode;
 
-use step::Step;
+use command::NamedCommand;
 use task::Task;
 
 fn main() -> ExitCode {
@@ -55,9 +55,10 @@ fn run(task: &Task) -> Result<(), String> {
             Ok(())
         }
         Task::Check { with_tests } => check(root, *with_tests),
-        Task::Test { packages } => suite::run(root, packages),
+        Task::Test { all, packages } => suite::run(root, packages, *all),
         Task::Bless { packages } => goldens::bless(root, packages),
         Task::Tidy => tidy::run(root),
+        Task::Package => package(root),
         Task::Validate => validate(root),
         Task::CheckMacos => macos::check(root),
         Task::EventsCost { with_build } => events_cost::run(root, *with_build),
@@ -66,33 +67,42 @@ fn run(task: &Task) -> Result<(), String> {
 
 /// Cheapest first: a slip in the format is told in a second, not after the tests.
 fn check(root: &Path, with_tests: bool) -> Result<(), String> {
-    Step::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
-    step::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
-    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
+    NamedCommand::cargo("fmt", &["fmt", "--all", "--check"]).run(root)?;
+    command::timed("tidy", "cargo xtask tidy", || tidy::run(root))?;
+    NamedCommand::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run(root)?;
     let (joining, alone): (Vec<_>, Vec<_>) =
         workspace::members(root)?.into_iter().partition(|member| member.joins_features);
     for (name, members) in [("bare clippy", alone), ("bare clippy of those that join features", joining)] {
-        if let Some(step) = suite::bare(name, &["clippy"], &members) {
-            step.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
+        if let Some(command) = suite::bare(name, &["clippy"], &members) {
+            command.args(&["--all-targets", "--", "-D", "warnings"]).run(root)?;
         }
     }
     // Alone: tests of other members switch it on.
     let without_wgsl = ["clippy", "-p", "kiln", "-p", "kiln-cpu", "--no-default-features", "--all-targets"];
-    Step::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
-    Step::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
+    NamedCommand::cargo("clippy without wgsl", &without_wgsl).args(&["--", "-D", "warnings"]).run(root)?;
+    NamedCommand::cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(root)?;
     if with_tests {
-        suite::run(root, &[])?;
+        suite::run(root, &[], false)?;
     }
     Ok(())
+}
+
+/// Makes the packages of all crates that are published: cargo orders them, and lets each find those before it as if they were published.
+/// They are not built: the tests have built the same sources.
+fn package(root: &Path) -> Result<(), String> {
+    let members = workspace::members(root)?;
+    let published = members.iter().filter(|member| member.is_published).flat_map(|member| ["-p", &member.name]);
+    let args: Vec<&str> = ["package", "--no-verify", "--allow-dirty"].into_iter().chain(published).collect();
+    NamedCommand::cargo("package", &args).run(root)
 }
 
 /// Every claim on every device, with the program that the tests have built: ratios of one run mean the same in a debug build, against a
 /// baseline of such a build. Targets are for release builds on quiet machines, and fail nothing here.
 fn validate(root: &Path) -> Result<(), String> {
     // What the tests have built: `cargo build` would join other features, and build most of it once more.
-    Step::cargo("build", &["test", "--workspace", "--no-run"]).run(root)?;
+    NamedCommand::cargo("build", &["test", "--workspace", "--no-run"]).run(root)?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_string());
     let args = ["validate", "--quick", "--device", "all", "--fail-on", "regression"];
     let against = ["--baseline", ".ci/baseline.json", "--max-regression", "50%"];
-    Step::new("validate", &format!("{target}/debug/kiln"), &args).args(&against).run(root)
+    NamedCommand::new("validate", &format!("{target}/debug/kiln"), &args).args(&against).run(root)
 }

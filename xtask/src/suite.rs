@@ -1,42 +1,37 @@
-//! The tests: those of the workspace with its doc tests, those of crates without their default features, tensors without vector
-//! instructions, then the loom tests. Crates that join features of others (the program, the claims) have no bare tests: beside them, the others would
-//! be less bare, and they take minutes to build.
+//! The tests: those of the workspace with its doc tests; on request also those of crates without their default features on a CPU device
+//! without vector instructions, and the loom tests, which build most crates once more.
 
 use std::path::Path;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
 
-/// Runs the tests of the packages named, or of the whole workspace if none is.
-pub(crate) fn run(root: &Path, packages: &[String]) -> Result<(), String> {
+/// Runs the tests of the packages named, or of the whole workspace if none is; `all` adds the other builds.
+pub(crate) fn run(root: &Path, packages: &[String], all: bool) -> Result<(), String> {
     workspace_tests("tests", packages).run(root)?;
+    if !all {
+        return Ok(());
+    }
     let mut members = workspace::members(root)?;
     members.retain(|member| packages.is_empty() || packages.contains(&member.name));
     let with_loom: Vec<&str> =
         members.iter().filter(|member| has_loom_tests(root, member)).map(|member| member.name.as_str()).collect();
-    let loom = (!with_loom.is_empty()).then(|| loom_tests(&with_loom));
-    members.retain(|member| !member.joins_features);
-    if let Some(step) = bare("bare tests", &["test"], &members) {
-        step.run(root)?;
+    if !with_loom.is_empty() {
+        loom_tests(&with_loom).run(root)?;
     }
-    if members.iter().any(|member| has_tensor_tests(root, member))
-        && let Some(step) = scalar_tests(&members)
-    {
-        step.run(root)?;
-    }
-    loom.map_or(Ok(()), |step| step.run(root))
+    bare_tests(members).map_or(Ok(()), |command| command.run(root))
 }
 
 /// A cargo command over the members that have default features, without these; none if no member has.
-pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<Step> {
+pub(crate) fn bare(name: &str, command: &[&str], members: &[Member]) -> Option<NamedCommand> {
     let members: Vec<&Member> = members.iter().filter(|member| member.has_default_features).collect();
     let packages = members.iter().flat_map(|member| ["-p", &member.name]);
     let args: Vec<&str> = command.iter().copied().chain(["--no-default-features"]).chain(packages).collect();
-    (!members.is_empty()).then(|| Step::cargo(name, &args))
+    (!members.is_empty()).then(|| NamedCommand::cargo(name, &args))
 }
 
 /// `cargo test` over the packages named, or over the workspace.
-pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
+pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> NamedCommand {
     let mut args = vec!["test"];
     if packages.is_empty() {
         args.push("--workspace");
@@ -44,18 +39,14 @@ pub(crate) fn workspace_tests(name: &str, packages: &[String]) -> Step {
     for package in packages {
         args.extend(["-p", package]);
     }
-    Step::cargo(name, &args)
+    NamedCommand::cargo(name, &args)
 }
 
-/// The file system is the list: a crate has tensor tests if it has `tests/tensors`.
-fn has_tensor_tests(root: &Path, member: &Member) -> bool {
-    root.join(member.dir()).join("tests/tensors").is_dir()
-}
-
-/// The tensor tests once more on a CPU device without vector instructions. Without the GPU, for which nothing is different; for the same
-/// packages as the other bare tests, so that cargo joins the same features and builds nothing anew.
-fn scalar_tests(members: &[Member]) -> Option<Step> {
-    Some(bare("scalar tests", &["test", "--test", "tensors"], members)?.env("KILN_SIMD", "scalar"))
+/// The tests without default features, and with the tensors on a CPU device without vector instructions: neither depends on the other, so
+/// that one run tests both. Crates that join features of others (the program, the claims) are left out: next to them the others would be less bare.
+fn bare_tests(mut members: Vec<Member>) -> Option<NamedCommand> {
+    members.retain(|member| !member.joins_features);
+    Some(bare("bare tests", &["test"], &members)?.env("KILN_SIMD", "scalar"))
 }
 
 /// The file system is the list: a crate has loom tests if it has `tests/loom.rs`.
@@ -65,12 +56,12 @@ fn has_loom_tests(root: &Path, member: &Member) -> bool {
 
 /// Loom explores many thousand interleavings, hence `--release`; `--cfg loom` rebuilds every
 /// dependency, hence a target directory of its own.
-fn loom_tests(packages: &[&str]) -> Step {
+fn loom_tests(packages: &[&str]) -> NamedCommand {
     let (name, value) = loom_flags(std::env::var("CARGO_ENCODED_RUSTFLAGS").ok(), std::env::var("RUSTFLAGS").ok());
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     let args = ["--release", "--test", "loom", "--target-dir", "target/loom"];
     let args: Vec<&str> = ["test"].into_iter().chain(packages).chain(args).collect();
-    Step::cargo("loom", &args).env(name, &value)
+    NamedCommand::cargo("loom", &args).env(name, &value)
 }
 
 /// Adds `--cfg loom` to the flags that are in force. Cargo ignores `RUSTFLAGS` when the encoded
@@ -95,7 +86,7 @@ mod tests {
 
     fn member(name: &str, has_default_features: bool) -> Member {
         let (name, manifest) = (name.to_string(), format!("{name}/Cargo.toml"));
-        Member { name, manifest, dependencies: vec![], has_default_features, joins_features: false }
+        Member { name, manifest, dependencies: vec![], has_default_features, joins_features: false, is_published: true }
     }
 
     #[test]
@@ -106,9 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn tensor_tests_run_once_more_without_vectors() {
-        let line = scalar_tests(&[member("a", true), member("b", false)]).unwrap().command_line();
-        assert_eq!(line, "KILN_SIMD=scalar cargo test --test tensors --no-default-features -p a");
+    fn bare_tests_are_scalar_and_leave_out_crates_that_join_features() {
+        let joining = Member { joins_features: true, ..member("c", true) };
+        let line = bare_tests(vec![member("a", true), member("b", false), joining]).unwrap().command_line();
+        assert_eq!(line, "KILN_SIMD=scalar cargo test --no-default-features -p a");
     }
 
     #[test]

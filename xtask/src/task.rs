@@ -5,23 +5,26 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask <task> [flags]
 
 tasks:
-  check [--no-tests]     cheapest first: fmt, tidy, clippy, docs, tests
-  test [-p CRATE]...     the tests of the workspace, or of the crates named, and their loom tests
-  bless [-p CRATE]...    run the tests and rewrite the golden files; review the diff
-  tidy                   the rules a compiler does not check: layers, file sizes, manifests, links
-  validate               every claim, quickly; fails on a wrong output or a ratio half of the committed one
-  check-macos            type-check the workspace for macOS, from Linux or on a Mac
-  events-cost [--no-build]  what events cost on small ops: compiled out, off, on; in release builds, or those of the last call
-  help                   this text";
+  check [--no-tests]         cheapest first: fmt, tidy, clippy, docs, tests
+  test [--all] [-p CRATE]... the tests of the workspace, or of the crates named; --all adds tests without
+                             default features and vector instructions, and loom
+  bless [-p CRATE]...        run the tests and rewrite the golden files; review the diff
+  tidy                       the rules a compiler does not check: layers, file sizes, manifests, links, ARCHITECTURE.md
+  package                    make the packages of all crates that are published, in order, without building them
+  validate                   every claim, quickly; fails on a wrong output or a ratio half of the committed one
+  check-macos                type-check the workspace for macOS, from Linux or on a Mac
+  events-cost [--no-build]   cost of events on small ops: compiled out, off, on; builds for release first
+  help                       this text";
 
 /// What one call of `cargo xtask` does.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Help,
     Check { with_tests: bool },
-    Test { packages: Vec<String> },
+    Test { all: bool, packages: Vec<String> },
     Bless { packages: Vec<String> },
     Tidy,
+    Package,
     Validate,
     CheckMacos,
     EventsCost { with_build: bool },
@@ -41,9 +44,13 @@ impl Task {
                 [flag] if flag == "--no-tests" => Ok(Task::Check { with_tests: false }),
                 _ => Err(unexpected(name, "at most `--no-tests`", flags)),
             },
-            "test" => Ok(Task::Test { packages: packages(name, flags)? }),
+            "test" => {
+                let (all, others): (Vec<_>, Vec<_>) = flags.iter().cloned().partition(|flag| flag == "--all");
+                Ok(Task::Test { all: !all.is_empty(), packages: packages(name, &others)? })
+            }
             "bless" => Ok(Task::Bless { packages: packages(name, flags)? }),
             "tidy" => no_flags(name, flags, Task::Tidy),
+            "package" => no_flags(name, flags, Task::Package),
             "validate" => no_flags(name, flags, Task::Validate),
             "check-macos" => no_flags(name, flags, Task::CheckMacos),
             "events-cost" => match flags {
@@ -67,7 +74,7 @@ fn packages(name: &str, flags: &[String]) -> Result<Vec<String>, String> {
             [flag, package] if (flag == "-p" || flag == "--package") && !package.starts_with('-') => {
                 Ok(package.clone())
             }
-            _ => Err(unexpected(name, "only `-p CRATE`", pair)),
+            _ => Err(unexpected(name, "`-p CRATE`", pair)),
         })
         .collect()
 }
@@ -94,10 +101,13 @@ mod tests {
             ("check --help", Task::Help),
             ("check", Task::Check { with_tests: true }),
             ("check --no-tests", Task::Check { with_tests: false }),
-            ("test", Task::Test { packages: vec![] }),
-            ("test -p a --package b", Task::Test { packages: packages(&["a", "b"]) }),
+            ("test", Task::Test { all: false, packages: vec![] }),
+            ("test --all", Task::Test { all: true, packages: vec![] }),
+            ("test -p a --package b", Task::Test { all: false, packages: packages(&["a", "b"]) }),
+            ("test -p a --all", Task::Test { all: true, packages: packages(&["a"]) }),
             ("bless -p a", Task::Bless { packages: packages(&["a"]) }),
             ("tidy", Task::Tidy),
+            ("package", Task::Package),
             ("validate", Task::Validate),
             ("check-macos", Task::CheckMacos),
             ("events-cost", Task::EventsCost { with_build: true }),
@@ -115,9 +125,9 @@ mod tests {
             ("chekc", "expected a task, found `chekc`"),
             ("check --fast", "check: expected at most `--no-tests`, found `--fast`"),
             ("tidy --no-tests", "tidy: expected no flags, found `--no-tests`"),
-            ("test name", "test: expected only `-p CRATE`, found `name`"),
-            ("test -p", "test: expected only `-p CRATE`, found `-p`"),
-            ("test -p -p", "test: expected only `-p CRATE`, found `-p -p`"),
+            ("test name", "test: expected `-p CRATE`, found `name`"),
+            ("test -p", "test: expected `-p CRATE`, found `-p`"),
+            ("test -p -p", "test: expected `-p CRATE`, found `-p -p`"),
         ];
         for (line, message) in table {
             assert_eq!(parse(line), Err(message.to_string()), "{line}");
@@ -126,7 +136,7 @@ mod tests {
 
     #[test]
     fn usage_names_every_task() {
-        for name in ["check", "test", "bless", "tidy", "validate", "check-macos", "events-cost", "help"] {
+        for name in ["check", "test", "bless", "tidy", "package", "validate", "check-macos", "events-cost", "help"] {
             assert!(USAGE.contains(&format!("\n  {name} ")), "{name}");
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 
 /// A crate of this workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) struct Member {
     pub(crate) has_default_features: bool,
     /// Whether it switches features of other members on. Beside it, cargo builds them so for everybody.
     pub(crate) joins_features: bool,
+    /// Whether it may be published: its manifest does not say `publish = false`.
+    pub(crate) is_published: bool,
 }
 
 /// A direct dependency of a member.
@@ -37,7 +39,7 @@ impl Member {
 /// Asks cargo for the members, in the order of their manifests' paths.
 pub(crate) fn members(root: &Path) -> Result<Vec<Member>, String> {
     let args = ["metadata", "--no-deps", "--format-version", "1"];
-    let json = Step::cargo("metadata", &args).output(root)?;
+    let json = NamedCommand::cargo("metadata", &args).output(root)?;
     parse(&json).map_err(|message| format!("cargo metadata: {message}"))
 }
 
@@ -63,6 +65,8 @@ fn member(package: &Value, root: &str) -> Result<Member, String> {
         dependencies,
         has_default_features: is_filled(&package["features"]["default"]),
         joins_features: list(package, "dependencies")?.iter().any(joins_features),
+        // An empty list names no registry.
+        is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
     })
 }
 
@@ -97,7 +101,7 @@ mod tests {
     #[test]
     fn members_have_relative_manifests_and_kinds_of_dependencies() {
         let json = r#"{"workspace_root": "/r", "packages": [
-            {"name": "b", "manifest_path": "/r/crates/b/Cargo.toml", "dependencies": [
+            {"name": "b", "manifest_path": "/r/crates/b/Cargo.toml", "publish": [], "dependencies": [
                 {"name": "a", "kind": null, "path": "/r/crates/a", "features": ["x"]},
                 {"name": "t", "kind": "dev"}, {"name": "c", "kind": "build"}]},
             {"name": "a", "manifest_path": "/r/crates/a/Cargo.toml", "dependencies": [
@@ -113,6 +117,7 @@ mod tests {
         assert_eq!(is_dev, [false, true, false]);
         assert_eq!([members[0].has_default_features, members[1].has_default_features], [true, false]);
         assert_eq!([members[0].joins_features, members[1].joins_features], [false, true]);
+        assert_eq!([members[0].is_published, members[1].is_published], [true, false]);
     }
 
     #[test]

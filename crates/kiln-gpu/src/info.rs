@@ -63,13 +63,16 @@ pub(crate) fn max_block_bytes(limits: &wgpu::Limits) -> u64 {
     limits.max_buffer_size / wgpu::COPY_BUFFER_ALIGNMENT * wgpu::COPY_BUFFER_ALIGNMENT
 }
 
-/// Metal's driver is a part of the system and reports no version of its own.
+/// Returns what the driver reports. Metal's driver is a part of the system and has the version of the system.
 fn driver_version(adapter: &wgpu::AdapterInfo) -> String {
     if !adapter.driver_info.is_empty() {
         return adapter.driver_info.clone();
     }
-    let version = sysinfo::System::os_version().unwrap_or_else(|_| "unknown".to_string());
-    format!("{} {version}", std::env::consts::OS)
+    #[cfg(target_vendor = "apple")]
+    let version = sysinfo::System::os_version().ok();
+    #[cfg(not(target_vendor = "apple"))]
+    let version: Option<String> = None;
+    format!("{} {}", std::env::consts::OS, version.as_deref().unwrap_or("unknown"))
 }
 
 /// Everything about the adapter that can change the code that is compiled for it.

@@ -3,11 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::Finding;
+use super::{ARCHITECTURE, Finding, code_spans};
 use crate::workspace::Member;
-
-/// The page that holds the crate table.
-pub(super) const TABLE_PATH: &str = "ARCHITECTURE.md";
 
 /// Test support and automation may use every crate; nothing builds on them.
 const FREE: [&str; 2] = ["kiln-testkit", "xtask"];
@@ -31,19 +28,19 @@ pub(super) fn check<'a>(
     if rows.is_empty() {
         let found = if architecture.is_some() { "none" } else { "no such file" };
         let expected = "a table whose first column is headed `crate`";
-        findings.push(Finding::new(TABLE_PATH, 1, expected, found));
+        findings.push(Finding::new(ARCHITECTURE, 1, expected, found));
         return findings;
     }
     let mut ranks = HashMap::new();
     for row in &rows {
         if ranks.insert(row.name.as_str(), row.rank).is_some() {
             let expected = format!("`{}` once in the crate table", row.name);
-            findings.push(Finding::new(TABLE_PATH, row.line, &expected, "it again"));
+            findings.push(Finding::new(ARCHITECTURE, row.line, &expected, "it again"));
         }
     }
     for member in members {
         if !ranks.contains_key(member.name.as_str()) {
-            let expected = format!("`{}` in the crate table of {TABLE_PATH}", member.name);
+            let expected = format!("`{}` in the crate table of {ARCHITECTURE}", member.name);
             findings.push(Finding::new(&member.manifest, 1, &expected, "no row"));
         }
         let manifest = manifest_of(&member.manifest).unwrap_or_default();
@@ -68,7 +65,7 @@ fn check_member(member: &Member, members: &[Member], ranks: &HashMap<&str, usize
             && other >= own
             && !FREE.contains(&name)
         {
-            let expected = format!("`{name}` to depend only on crates above it in {TABLE_PATH}");
+            let expected = format!("`{name}` to depend only on crates above it in {ARCHITECTURE}");
             let found = format!("`{}`", dependency.name);
             findings.push(Finding::new(&member.manifest, line, &expected, &found));
         }
@@ -98,13 +95,8 @@ fn rows(architecture: &str) -> Vec<Row> {
         .take_while(|(_, line)| first_cell(line).is_some());
     let mut rows = Vec::new();
     for (rank, (index, line)) in table.enumerate() {
-        // Every second piece between backticks is a name: outside, inside, outside, ...
         let cell = first_cell(line).unwrap_or_default();
-        rows.extend(cell.split('`').skip(1).step_by(2).map(|name| Row {
-            name: name.to_string(),
-            rank,
-            line: index + 1,
-        }));
+        rows.extend(code_spans(cell).map(|name| Row { name: name.to_string(), rank, line: index + 1 }));
     }
     rows
 }
@@ -156,6 +148,7 @@ mod tests {
                 .collect(),
             has_default_features: false,
             joins_features: false,
+            is_published: true,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::Finding;
 use super::toml::{Entry, Manifest};
+use crate::workspace::Member;
 
 /// The workspace manifest.
 pub(super) const ROOT_PATH: &str = "Cargo.toml";
@@ -12,6 +13,12 @@ const WORKSPACE_TABLE: &str = "workspace.dependencies";
 const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
 const INHERITED: [&str; 3] = ["edition", "license", "rust-version"];
+
+/// What a registry shows of a package.
+const PUBLISHED: [&str; 3] = ["categories", "description", "keywords"];
+
+/// Texts that each package contains; links to those of the workspace.
+const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// Checks that each workspace dependency has its reason in the line above. The crates of this workspace have theirs in
 /// the crate table of the architecture page.
@@ -31,6 +38,19 @@ pub(super) fn check_root(text: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Checks that a member that is published says what a registry shows, and has the texts of the licenses among `paths`.
+pub(super) fn check_published(member: &Member, text: &str, paths: &[&str]) -> Vec<Finding> {
+    let manifest = Manifest::parse(text);
+    let has = |key: &str| manifest.entries.iter().any(|entry| entry.section == "package" && entry.key == key);
+    let missing_keys = PUBLISHED.into_iter().chain(["readme.workspace"]).filter(|key| !has(key));
+    let keys = missing_keys.map(|key| format!("`{key}` in [package]"));
+    let files = LICENSES.map(|name| format!("{}/{name}", member.dir()));
+    let missing_files = files.into_iter().filter(|file| !paths.contains(&file.as_str()));
+    keys.chain(missing_files.map(|file| format!("the file {file}")))
+        .map(|expected| Finding::new(&member.manifest, 1, &format!("{expected} for publishing"), "none"))
+        .collect()
 }
 
 /// Checks what a member must inherit, and that its dependencies come from the workspace.
@@ -200,6 +220,32 @@ workspace = true
             lines(&check_member("a/Cargo.toml", &text)),
             [
                 "a/Cargo.toml:23: expected `libc = { workspace = true, ... }` in [dependencies], found a table of its own"
+            ]
+        );
+    }
+
+    #[test]
+    fn published_member_has_what_a_registry_shows_and_the_licenses() {
+        let member = Member {
+            name: "a".to_string(),
+            manifest: "crates/a/Cargo.toml".to_string(),
+            dependencies: vec![],
+            has_default_features: false,
+            joins_features: false,
+            is_published: true,
+        };
+        let text =
+            "[package]\ndescription = \"x\"\nkeywords = [\"x\"]\ncategories = [\"x\"]\nreadme.workspace = true\n";
+        let paths = ["crates/a/LICENSE-APACHE", "crates/a/LICENSE-MIT"];
+        assert_eq!(check_published(&member, text, &paths), []);
+        let lines = |text: &str, paths: &[&str]| -> Vec<String> {
+            check_published(&member, text, paths).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            lines(&text.replace("keywords", "words"), &paths[..1]),
+            [
+                "crates/a/Cargo.toml:1: expected `keywords` in [package] for publishing, found none",
+                "crates/a/Cargo.toml:1: expected the file crates/a/LICENSE-MIT for publishing, found none",
             ]
         );
     }

@@ -6,15 +6,21 @@
 mod layers;
 mod links;
 mod manifests;
+mod methods;
 mod sizes;
+mod state;
 mod toml;
 mod unfinished;
+mod walk;
 
 use std::fmt;
 use std::path::Path;
 
-use crate::step::Step;
+use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
+
+/// The page that several rules compare with the sources.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 /// A place that breaks a rule: what was expected there, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,13 +69,21 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
         file.map(|file| file.text.as_str())
     };
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let mut findings = layers::check(text_of(layers::TABLE_PATH), members, &text_of);
+    let mut findings = layers::check(text_of(ARCHITECTURE), members, &text_of);
+    if let Some(page) = text_of(ARCHITECTURE) {
+        findings.extend(methods::check(page, files));
+        findings.extend(state::check(page, files));
+        findings.extend(walk::check(page, files));
+    }
     if let Some(manifest) = text_of(manifests::ROOT_PATH) {
         findings.extend(manifests::check_root(manifest));
     }
     for member in members {
         let manifest = text_of(&member.manifest).unwrap_or_default();
         findings.extend(manifests::check_member(&member.manifest, manifest));
+        if member.is_published {
+            findings.extend(manifests::check_published(member, manifest, &paths));
+        }
     }
     for file in files {
         findings.extend(sizes::check(&file.path, &file.text));
@@ -83,7 +97,7 @@ fn findings(files: &[SourceFile], members: &[Member]) -> Vec<Finding> {
 /// Tracked files, and new ones that are not ignored: a rule holds before `git add`, not after.
 fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-    let listing = Step::new("files", "git", &args).output(root)?;
+    let listing = NamedCommand::new("files", "git", &args).output(root)?;
     let mut paths: Vec<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();
     paths.sort_unstable();
     paths.dedup();
@@ -107,6 +121,22 @@ fn extension(path: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
+/// Whether a file is code of a crate that ends up in a program: not a test, a benchmark or an example.
+fn is_library(path: &str) -> bool {
+    path.starts_with("crates/") && path.contains("/src/") && !path.contains("/tests/") && !path.ends_with("/tests.rs")
+}
+
+/// The lines below a heading of a Markdown page, with their numbers, up to the next heading of any level.
+fn section<'a>(page: &'a str, heading: &str) -> impl Iterator<Item = (usize, &'a str)> {
+    let lines = (1..).zip(page.lines()).skip_while(move |(_, line)| *line != heading).skip(1);
+    lines.take_while(|(_, line)| !line.starts_with('#'))
+}
+
+/// The texts between backticks.
+fn code_spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,21 +146,34 @@ mod tests {
         SourceFile { path: path.to_string(), text: text.to_string() }
     }
 
+    const PAGE: &str = "\
+| crate | owns |
+| --- | --- |
+| `a` | [a](crates/a/src/lib.rs); `DeviceApi` has 1 methods |
+
+## Process-wide state
+| `crates/a/src/lib.rs` | `ONE` | needed |
+
+## One op, file by file
+1. `crates/a/src/lib.rs` `DeviceApi`: all.
+";
+
     fn clean_repository() -> (Vec<SourceFile>, Vec<Member>) {
         let manifest = "[package]\nedition.workspace = true\nlicense.workspace = true\n\
                         rust-version.workspace = true\n[lints]\nworkspace = true\n";
         let files = vec![
-            file("ARCHITECTURE.md", "| crate | owns |\n| --- | --- |\n| `a` | [a](a/src/lib.rs) |\n"),
+            file("ARCHITECTURE.md", PAGE),
             file("Cargo.toml", "[workspace.dependencies]\n# Reads JSON.\nserde_json = \"1\"\n"),
-            file("a/Cargo.toml", manifest),
-            file("a/src/lib.rs", "//! Nothing.\n"),
+            file("crates/a/Cargo.toml", manifest),
+            file("crates/a/src/lib.rs", "pub trait DeviceApi {\n    fn one(&self);\n}\nstatic ONE: Mutex<()> = X;\n"),
         ];
         let member = Member {
             name: "a".to_string(),
-            manifest: "a/Cargo.toml".to_string(),
+            manifest: "crates/a/Cargo.toml".to_string(),
             dependencies: vec![],
             has_default_features: false,
             joins_features: false,
+            is_published: false,
         };
         (files, vec![member])
     }
@@ -147,16 +190,20 @@ mod tests {
         files[0].text.push_str("[gone](gone.md)\n");
         files[1].text.push_str("tempfile = \"3\"\n");
         files[2].text = files[2].text.replace("license.workspace = true\n", "");
-        files[3].text = format!("// {}\n{}", unfinished::WORDS[0], "\n".repeat(700));
+        files[3].text = format!("// {}\nstatic TWO: Once = X;\n{}", unfinished::WORDS[0], "\n".repeat(700));
         members[0].dependencies.push(Dependency { name: "a".to_string(), is_dev: false });
         let lines: Vec<String> = findings(&files, &members).iter().map(ToString::to_string).collect();
         let places = [
-            "ARCHITECTURE.md:4: ",
+            "ARCHITECTURE.md:3: expected 1 methods of `DeviceApi`",
+            "ARCHITECTURE.md:6: expected crates/a/src/lib.rs to have process-wide state `ONE`",
+            "ARCHITECTURE.md:9: expected crates/a/src/lib.rs to define `DeviceApi`",
+            "ARCHITECTURE.md:10: ",
             "Cargo.toml:4: ",
-            "a/Cargo.toml:1: expected `a` ",
-            "a/Cargo.toml:1: expected `license.workspace = true`",
-            "a/src/lib.rs:1: ",
-            "a/src/lib.rs:601: ",
+            "crates/a/Cargo.toml:1: expected `a` ",
+            "crates/a/Cargo.toml:1: expected `license.workspace = true`",
+            "crates/a/src/lib.rs:1: ",
+            "crates/a/src/lib.rs:2: expected `TWO` in the table",
+            "crates/a/src/lib.rs:601: ",
         ];
         assert_eq!(lines.len(), places.len(), "{lines:#?}");
         for (line, place) in lines.iter().zip(places) {

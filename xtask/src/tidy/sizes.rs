@@ -30,7 +30,7 @@ fn is_excused(text: &str) -> bool {
 }
 
 /// Lines before the last `#[cfg(test)]` whose item is `mod tests {`; all lines if there is none.
-fn body_lines(text: &str) -> usize {
+pub(super) fn body_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let starts_tests = |index: &usize| {
         let mut item = lines[*index..].iter().skip_while(|line| line.starts_with("#["));

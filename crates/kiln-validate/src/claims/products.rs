@@ -4,7 +4,7 @@ use crate::claim::{Context, Evidence};
 use crate::report::MatmulPoint;
 use crate::subject::{Computation, Inputs, Subject, WorkReferee};
 use crate::trial::Arm;
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use kiln_bench::{Fault, Number, Op};
 
 /// The library, which is built into this program with the vector instructions that it finds at run time.
@@ -54,7 +54,9 @@ impl Subject for Library {
         // SAFETY: all three matrices have n rows of n elements, one row behind the other; only the result is written.
         unsafe {
             let (to, a, b) = (self.result.as_mut_ptr(), a.as_ptr(), b.as_ptr());
-            gemm::gemm(n, n, n, to, 1, step, false, a, 1, step, b, 1, step, 0.0, 1.0, false, false, false, threads);
+            // As `gemm::gemm` calls it: the kernel wants columns, and (ab)ᵀ = bᵀaᵀ.
+            let gemm = gemm_f32::gemm::f32::get_gemm_fn();
+            gemm(n, n, n, to, step, 1, false, b, step, 1, a, step, 1, 0.0, 1.0, false, false, false, threads);
         }
         Ok(())
     }

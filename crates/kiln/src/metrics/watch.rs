@@ -3,12 +3,13 @@
 use super::Metric;
 use super::publish::publish;
 use crate::device::WeakDevice;
-use crate::new_file::{self, Durability};
 use crate::{Device, Error, ErrorKind, Result};
+use kiln_resource_cache::new_file::NewFile;
 use kiln_device::Profiling;
 use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_json, to_prometheus};
 use kiln_resource_cache::CacheMetrics;
 use parking_lot::Mutex;
+use std::io::Write as _;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -118,7 +119,12 @@ impl Watch {
         }
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         let text = if is_json { self.to_json() } else { self.to_prometheus() };
-        new_file::write(path, text.as_bytes(), Durability::Process).map_err(|error| {
+        let write = || {
+            let mut file = NewFile::create(path)?;
+            file.write_all(text.as_bytes())?;
+            file.commit()
+        };
+        write().map_err(|error: std::io::Error| {
             Error::new(ErrorKind::Io, format!("cannot write metrics to {}: {error}", path.display())).with_source(error)
         })
     }

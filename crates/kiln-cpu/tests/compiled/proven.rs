@@ -1,5 +1,4 @@
 //! Checks that are left out: programs whose indices look as if they were inside, on memory that ends where the buffer does.
-#![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};

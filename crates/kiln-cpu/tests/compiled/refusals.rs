@@ -1,5 +1,4 @@
 //! What the CPU device does not compile is refused with its place in the source.
-#![cfg(all(not(loom), feature = "wgsl"))]
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::KernelSource;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// A command with a name, to run in the repository root.
 #[derive(Debug, Clone)]
-pub(crate) struct Step {
+pub(crate) struct NamedCommand {
     name: String,
     program: String,
     args: Vec<String>,
@@ -14,10 +14,10 @@ pub(crate) struct Step {
     env_removed: Vec<&'static str>,
 }
 
-impl Step {
+impl NamedCommand {
     /// A command of any program.
-    pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Step {
-        Step {
+    pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
+        Self {
             name: name.to_string(),
             program: program.to_string(),
             args: args.iter().map(ToString::to_string).collect(),
@@ -27,25 +27,25 @@ impl Step {
     }
 
     /// A command of the cargo that runs this program.
-    pub(crate) fn cargo(name: &str, args: &[&str]) -> Step {
-        Step::new(name, "cargo", args)
+    pub(crate) fn cargo(name: &str, args: &[&str]) -> Self {
+        Self::new(name, "cargo", args)
     }
 
-    /// Adds arguments behind those that are there.
-    pub(crate) fn args(mut self, args: &[&str]) -> Step {
+    /// Appends arguments.
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
     /// Adds an environment variable; it is shown as part of the command.
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Step {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_string(), value.to_string()));
         self
     }
 
     /// Hides an inherited variable from the command. It is not shown: use it only for what
     /// `cargo run` sets and a person's shell does not have.
-    pub(crate) fn env_remove(mut self, name: &'static str) -> Step {
+    pub(crate) fn env_remove(mut self, name: &'static str) -> Self {
         self.env_removed.push(name);
         self
     }
@@ -83,7 +83,7 @@ impl Step {
         String::from_utf8(output.stdout).map_err(|err| format!("`{line}`: expected UTF-8, found: {err}"))
     }
 
-    /// Like [`Step::output`] for a question whose failure is an answer: `None`, and nothing shown.
+    /// Like [`output`](Self::output) for a question whose failure is an answer: `None`, and nothing shown.
     pub(crate) fn quiet_output(&self, root: &Path) -> Option<String> {
         let output = self.command(root).output().ok()?;
         if !output.status.success() {
@@ -110,7 +110,7 @@ impl Step {
     }
 }
 
-/// Shows what is about to run, runs it, and reports its time; an error gets the step's name and
+/// Shows what is about to run, runs it, and reports its time; an error gets the command's name and
 /// the line to repeat it.
 pub(crate) fn timed(name: &str, command_line: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("==> {name}: {command_line}");
@@ -144,12 +144,12 @@ mod tests {
 
     #[test]
     fn command_line_can_be_pasted_into_a_shell() {
-        let step = Step::cargo("docs", &["doc", "--no-deps", "it's"]).env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(step.command_line(), r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'");
+        let command = NamedCommand::cargo("docs", &["doc", "--no-deps", "it's"]).env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(command.command_line(), r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'");
     }
 
     #[test]
-    fn failure_names_the_step_and_how_to_repeat_it() {
+    fn failure_names_the_command_and_how_to_repeat_it() {
         let err = timed("docs", "cargo doc", || Err("expected success, found 7".to_string())).unwrap_err();
         assert!(err.starts_with("docs failed after "), "{err}");
         assert!(err.contains("found 7"), "{err}");
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn program_that_does_not_exist_is_named() {
-        let step = Step::new("nothing", "kiln-no-such-program", &[]);
-        let err = step.run(Path::new(".")).unwrap_err();
+        let command = NamedCommand::new("nothing", "kiln-no-such-program", &[]);
+        let err = command.run(Path::new(".")).unwrap_err();
         assert!(err.contains("expected `kiln-no-such-program` to start"), "{err}");
     }
 }

@@ -1,6 +1,5 @@
 //! Every builtin function of WGSL on floats, beside a reference in `f64`, in single and half precision, in vectors of invocations
 //! and one by one. The bounds are at most those of WGSL ("accuracy of concrete floating point expressions"), mostly far below.
-#![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use half::f16;

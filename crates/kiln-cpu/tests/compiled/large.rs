@@ -1,5 +1,4 @@
 //! Values and variables of more scalars than there are registers for, on the CPU device.
-#![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};

@@ -1,5 +1,4 @@
 //! Kernels in WGSL on the CPU device, against loops in Rust.
-#![cfg(all(not(loom), feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::{CpuOptions, SimdLevel};

@@ -1,5 +1,5 @@
 //! A kernel stays on the stack of the thread that runs it, and in its time.
-#![cfg(all(not(loom), feature = "wgsl", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_cpu::CpuOptions;
