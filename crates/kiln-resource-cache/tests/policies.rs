@@ -187,7 +187,7 @@ fn a_ranking_keeps_what_was_expensive_to_create() {
         };
         drop(cache.get_or_insert_with(&seconds, work).unwrap());
     };
-    [5, 2, 9, 4, 1].map(create);
+    [5, 2, 9, 4, 1].into_iter().for_each(create);
     let kept: Vec<u64> = (0..10).filter(|key| cache.contains(key)).collect();
     assert_eq!(kept, [1, 5, 9], "2 made way for 4, and 4 for 1, which nothing made way for yet");
     cache.insert(7, 7);
