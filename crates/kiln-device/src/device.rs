@@ -15,6 +15,7 @@ use crate::pool::{Allocation, BufferOptions, Pool, PoolOptions, PoolStatistics};
 use bytemuck::Pod;
 use kiln_ir::plan::{Plan, Target};
 use kiln_ir::{Error, ErrorKind, Result};
+use kiln_resource_cache::CacheRegistry;
 use kiln_resource_cache::store::DiskStore;
 use parking_lot::Mutex;
 use std::borrow::Borrow;
@@ -74,6 +75,15 @@ pub trait DeviceApi: RawMemory {
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
+    /// Adds the caches of the device itself to those of its [`Device`]. Called once, before anything is submitted.
+    ///
+    /// # Errors
+    /// `Internal` where a cache cannot be added.
+    fn register_caches(&self, caches: &CacheRegistry<Device>) -> Result<()> {
+        let _ = caches;
+        Ok(())
+    }
+
     /// Wakes `waker` once `submission` is done or will never be, at once where that is already so.
     fn notify(&self, submission: u64, waker: Waker);
 
@@ -98,6 +108,7 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     api: Arc<dyn DeviceApi>,
     pool: Pool,
+    caches: CacheRegistry<Device>,
     kernels: KernelCache,
     /// Command lists that were submitted, empty again: recording into one takes no memory from the system.
     spare_lists: Mutex<Vec<CommandList>>,
@@ -128,13 +139,50 @@ impl Device {
     /// `InvalidArgument` where the settings of the pool or of the cache contradict each other.
     pub fn with_kernels(api: Arc<dyn DeviceApi>, pool: PoolOptions, kernels: KernelCacheOptions) -> Result<Self> {
         let pool = Pool::new(Arc::clone(&api), pool)?;
-        let recorder = api.recorder();
-        if let Some(recorder) = recorder {
-            recorder.set_device(&api.info().id);
+        let mut caches = CacheRegistry::builder();
+        if let Some(clock) = kernels.shared_clock() {
+            caches = caches.clock(clock);
         }
-        let (kernels, spare_lists) = (KernelCache::new(kernels, recorder)?, Mutex::default());
+        if let Some(recorder) = api.recorder() {
+            recorder.set_device(&api.info().id);
+            if cfg!(feature = "events") {
+                caches = caches.sink(recorder.cache_sink());
+            }
+        }
+        let caches = caches.build().map_err(|error| {
+            Error::new(ErrorKind::Internal, "expected a registry of caches, found none").with_source(error)
+        })?;
+        caches.add_reserve("pool", pool.clone());
+        api.register_caches(&caches)?;
+        let (kernels, spare_lists) = (KernelCache::new(kernels, &caches)?, Mutex::default());
         let (launches, stream) = (AtomicU64::new(0), StreamEnd(Arc::clone(&api)));
-        Ok(Self(Arc::new(Inner { api, pool, kernels, spare_lists, launches, _stream: stream })))
+        Ok(Self(Arc::new(Inner { api, pool, caches, kernels, spare_lists, launches, _stream: stream })))
+    }
+
+    /// The caches of the device under one byte budget: kernels in memory, plans of tensors, and those that the device or the
+    /// user adds. A [trim](CacheRegistry::trim) also gives back the free blocks of the [pool](Self::pool).
+    ///
+    /// A [`CacheableKernel`](kiln_resource_cache::CacheableKernel) of this registry is created with the device that the caller
+    /// passes. What is kept here should hold [buffers](Buffer), not devices or tensors: an entry that holds its own device keeps
+    /// the device open until the entry goes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use kiln_device::{KernelSource, NullDevice};
+    /// let device = NullDevice::new().into_device()?;
+    /// device.caches().set_byte_budget(64 << 20)?;
+    /// # device.kernel(KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}"))?;
+    /// for (name, metrics) in device.caches().metrics_by_name() {
+    ///     println!("{name}: {metrics}");
+    /// }
+    /// device.caches().trim(0);
+    /// assert_eq!(device.caches().bytes(), 0);
+    /// assert_eq!(device.buffer_pool_stats().bytes_cached, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn caches(&self) -> &CacheRegistry<Self> {
+        &self.0.caches
     }
 
     /// The kernel of a source: from memory, from disk, or compiled now.

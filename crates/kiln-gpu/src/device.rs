@@ -18,6 +18,7 @@ use kiln_device::{
     Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, KernelModule, Loaded, RawMemory, Recorder, Usage,
 };
 use kiln_ir::{Error, ErrorKind, Result};
+use kiln_resource_cache::CacheRegistry;
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Waker;
@@ -69,7 +70,7 @@ impl GpuDevice {
         let (device, queue) = request(adapter, opening.features, opening.limits).map_err(in_context)?;
         let timeline = Arc::new(Timeline::new(device, queue, Arc::new(Fault::new(&info.name))));
         watch(&timeline);
-        let kernels = Kernels::new(Arc::clone(&timeline), &info.features)?;
+        let kernels = Kernels::new(Arc::clone(&timeline), &info.features);
         let (poller, pages) = (Poller::new(Arc::clone(&timeline)), Pages::default());
         Ok(Self { info, properties, poller, timeline, target, kernels, pages, value_alignment })
     }
@@ -188,6 +189,10 @@ impl DeviceApi for GpuDevice {
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         self.kernels.load(artifact)
+    }
+
+    fn register_caches(&self, caches: &CacheRegistry<Device>) -> Result<()> {
+        self.kernels.register_caches(caches)
     }
 
     fn notify(&self, submission: u64, waker: Waker) {

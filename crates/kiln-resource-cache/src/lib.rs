@@ -8,7 +8,8 @@
 //! The three types to know:
 //!
 //! - [`Cache<K, V>`](Cache): one cache, for a program that needs one;
-//! - [`CacheRegistry`]: one cache for each kind of resource ([`CacheableKernel`]), under one byte budget;
+//! - [`CacheRegistry`]: one cache for each kind of resource, under one byte budget; a kind is a type ([`CacheableKernel`]) or a
+//!   cache that was [registered](CacheRegistry::register);
 //! - [`EvictionPolicy`]: when a cache lets go of what.
 //!
 //! # From a key to a production cache
@@ -87,6 +88,7 @@
 //!
 //! // 6. Give memory back when the machine needs it. This reaches every cache and every slot, down to the floors.
 //! registry.set_eviction_policy::<Fft>(policy.with_min_entries(1))?;
+//! registry.set_byte_budget(32 << 20)?;
 //! let trimmed = registry.trim(0);
 //! assert_eq!((trimmed.entries_evicted, trimmed.bytes_after), (1, 256 * 16));
 //! # Ok::<(), CacheError>(())
@@ -98,10 +100,11 @@
 //!   panics wakes all who wait with an error, leaves nothing behind, and the next call tries again. A creation may look
 //!   up anything, except what would wait for itself: that is an error, also across threads and caches, never a hang.
 //!   The user's code (creation, weights, `Clone`, `Drop`, sinks) runs with no lock held, except a slot's own; only `Eq`
-//!   and `Hash` of keys run under one.
+//!   and `Hash` of keys, and rankings, run under one.
 //! - **Limits** of a policy hold strictly, at every moment; the byte budget after every creation and every use of a
 //!   slot. The floor `min_entries` wins over both. A stale entry is never returned.
-//! - **Order.** The least recently used entry goes, or the first inserted, exactly; with two grains of salt, so that a
+//! - **Order.** The least recently used entry goes, or the first inserted, or the one of least worth in a
+//!   [ranking](EvictionPolicy::ranked) of the user's, exactly; with two grains of salt, so that a
 //!   hit stays cheap. Uses by different threads between two insertions may be ordered either way. And in a cache of more
 //!   than 256 entries and no idle limit, in a run of hits so dense that one of its 32 shards sees more than 64 in 4 ms,
 //!   uses of an entry that was already used since the last insertion are noted for about one hit in 64: their order,
@@ -141,7 +144,7 @@
 //!
 //! # Where things are
 //!
-//! `policy` when to evict · `cache` one cache: lookup (`shard`), creation (`create`, `flight`), eviction (`evict`,
+//! `policy` when to evict · `builder` the settings that caches and registries share · `cache` one cache: lookup (`shard`), creation (`create`, `flight`), eviction (`evict`,
 //! `queue`, `stamp`) · `kernel` the trait · `registry` many caches, slots, budget, reports · [`events`] and their sinks ·
 //! `metrics`, `advice` · [`store`]: one file per entry (`entry`, `file`), the directory and its lock (`directory`,
 //! `lock`), writing and limits (`write`, `evict`), use counts (`usage`), whole stores (`listing`, `verify`, `archive`) ·
@@ -149,6 +152,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod builder;
 mod cache;
 mod clock;
 mod error;
@@ -163,13 +167,14 @@ pub mod store;
 pub mod sync;
 
 pub use advice::{Advice, AdviceKind};
-pub use cache::{Cache, CacheBuilder};
+pub use builder::Builder;
+pub use cache::{Cache, CacheBuilder, CacheSettings};
 pub use clock::{Clock, MockClock};
 pub use error::{CacheError, CacheErrorKind};
 pub use kernel::CacheableKernel;
 pub use metrics::{CacheMetrics, LastEvent};
-pub use policy::{EvictionOrder, EvictionPolicy, EvictionReason};
+pub use policy::{EntryMetrics, EvictionOrder, EvictionPolicy, EvictionReason};
 pub use registry::{
-    CacheRegistry, CacheRegistryBuilder, CacheRegistrySlot, CacheUsage, RegistryReport, SlotMut, SlotUsage, TrimReport,
-    WarmFailure, WarmReport,
+    CacheRegistry, CacheRegistryBuilder, CacheRegistrySlot, CacheReserve, CacheUsage, RegistryReport, RegistrySettings,
+    ReserveUsage, SlotMut, SlotUsage, TrimReport, WarmFailure, WarmReport,
 };

@@ -1,13 +1,15 @@
 //! When a cache lets go of entries: an order to evict in, and limits that trigger it.
 
+use crate::cache::QueueOrder;
 use crate::clock::nanos;
 use crate::error::{CacheError, CacheErrorKind};
+use std::fmt;
 use std::time::Duration;
 
 /// When and in which order a cache evicts.
 ///
-/// A policy is an order (least recently used first, or first in first out) and up to three limits: entries, bytes
-/// and idle time. [`none`](Self::none) has no limit; the other constructors are the common combinations, and the
+/// A policy is an order (least recently used first, first in first out, or a [ranking](Self::ranked) of the user's own) and up
+/// to three limits: entries, bytes and idle time. [`none`](Self::none) has no limit; the other constructors are the common combinations, and the
 /// `with_*` methods refine any of them. A limit added to `none` evicts in least-recently-used order.
 ///
 /// `min_entries` is a floor under every limit and under every trim, and it wins: a cache at its floor keeps its
@@ -27,6 +29,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionPolicy {
     order: EvictionOrder,
+    ranking: Option<Ranking>,
     max_entries: Option<usize>,
     max_bytes: Option<u64>,
     max_idle: Option<Duration>,
@@ -43,10 +46,58 @@ pub enum EvictionOrder {
     Fifo,
 }
 
+/// What a cache knows of an entry, for a [ranking](EvictionPolicy::ranked).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EntryMetrics {
+    /// Time since it was inserted.
+    pub age: Duration,
+    /// Time since it was last used.
+    pub idle: Duration,
+    /// Hits since it was inserted. In large caches a sample, as the crate's documentation says of order.
+    pub hits: u64,
+    /// Its bytes, as the weigher told.
+    pub bytes: u64,
+    /// How long its creation took; zero for one that was inserted ready-made.
+    pub create_time: Duration,
+}
+
+/// A function that says how much an entry is worth keeping.
+type Worth = dyn Fn(&EntryMetrics) -> f64 + Send + Sync;
+
+/// An order of the user's own.
+#[derive(Clone, Copy)]
+struct Ranking {
+    name: &'static str,
+    worth: &'static Worth,
+}
+
+impl PartialEq for Ranking {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && std::ptr::addr_eq(self.worth, other.worth)
+    }
+}
+
+impl Eq for Ranking {}
+
+impl fmt::Debug for Ranking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
 impl EvictionPolicy {
     /// No limit: entries stay until `clear`, `remove`, a `trim` or the registry's byte budget.
     pub const fn none() -> Self {
-        Self { order: EvictionOrder::Lru, max_entries: None, max_bytes: None, max_idle: None, min_entries: 0, batch: 1 }
+        Self {
+            order: EvictionOrder::Lru,
+            ranking: None,
+            max_entries: None,
+            max_bytes: None,
+            max_idle: None,
+            min_entries: 0,
+            batch: 1,
+        }
     }
 
     /// Least recently used first; add limits with the `with_*` methods.
@@ -72,6 +123,40 @@ impl EvictionPolicy {
     /// At most `max_entries`, and none that was not used for longer than `max_idle`.
     pub const fn hybrid(max_entries: usize, max_idle: Duration) -> Self {
         Self::size_limited_lru(max_entries).with_max_idle_duration(max_idle)
+    }
+
+    /// The entry with the lowest `worth` goes first, and of equal ones the first inserted; add limits with the `with_*` methods.
+    /// `NaN` is worth least. Events call the strategy `name`.
+    ///
+    /// All entries are ranked anew whenever something has to go, so a large cache should evict in
+    /// [batches](Self::with_eviction_batch). `worth` runs while the cache's evictions are locked: it must not use the cache.
+    /// Idle entries, and what a registry evicts for its byte budget or a trim, leave in order of use as under any policy. A
+    /// function that captures something is made `'static` by `Box::leak`.
+    ///
+    /// ```
+    /// use kiln_resource_cache::{Cache, EvictionPolicy};
+    ///
+    /// // Keeps what saves the most creation time per byte.
+    /// let policy = EvictionPolicy::ranked("cost_per_byte", &|entry| {
+    ///     (entry.hits + 1) as f64 * entry.create_time.as_secs_f64() / entry.bytes.max(1) as f64
+    /// });
+    /// let cache: Cache<u32, Vec<u8>> = Cache::builder("tables")
+    ///     .policy(policy.with_max_bytes(1 << 20).with_min_entries(2))
+    ///     .weigher(|_, table: &Vec<u8>| table.len() as u64)
+    ///     .build()?;
+    /// # let _ = cache;
+    ///
+    /// // The largest entry goes first.
+    /// let policy = EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64)).with_max_entries(2);
+    /// let cache = Cache::builder("tables").policy(policy).weigher(|_, bytes: &u64| *bytes).build()?;
+    /// for key in [10, 30, 20] {
+    ///     cache.get_or_insert_with(&key, || key)?;
+    /// }
+    /// assert!(cache.contains(&10) && cache.contains(&20) && !cache.contains(&30));
+    /// # Ok::<(), kiln_resource_cache::CacheError>(())
+    /// ```
+    pub const fn ranked(name: &'static str, worth: &'static (dyn Fn(&EntryMetrics) -> f64 + Send + Sync)) -> Self {
+        Self { ranking: Some(Ranking { name, worth }), ..Self::none() }
     }
 
     /// Keeps at most this many entries.
@@ -122,7 +207,7 @@ impl EvictionPolicy {
         self
     }
 
-    /// The order of eviction.
+    /// The order of eviction; under a [ranking](Self::ranked) that of idle entries only.
     pub const fn order(&self) -> EvictionOrder {
         self.order
     }
@@ -152,6 +237,26 @@ impl EvictionPolicy {
         self.batch
     }
 
+    /// What entries leave in order of when a limit of the policy is exceeded.
+    pub(crate) fn queue_order(&self) -> QueueOrder {
+        match (self.ranking, self.order) {
+            (Some(_), _) => QueueOrder::Worth,
+            (None, EvictionOrder::Lru) => QueueOrder::Use,
+            (None, EvictionOrder::Fifo) => QueueOrder::Insertion,
+        }
+    }
+
+    /// The worth of an entry as a number in the same order.
+    pub(crate) fn rank(&self, entry: &EntryMetrics) -> u64 {
+        let worth = self.ranking.map_or(f64::NAN, |ranking| (ranking.worth)(entry));
+        // The bits of positive numbers are in order, those of negative ones in reverse. Zero has one rank whatever its sign.
+        match (worth + 0.0).to_bits() {
+            _ if worth.is_nan() => 0,
+            bits if bits >> 63 == 0 => bits | 1 << 63,
+            bits => !bits,
+        }
+    }
+
     /// How many entries may stay when one more is to come in: all that fit, or if none does, a batch less.
     pub(crate) fn entries_before_insertion(&self, len: usize) -> usize {
         match self.max_entries {
@@ -161,8 +266,11 @@ impl EvictionPolicy {
         }
     }
 
-    /// The name of the strategy in events: `none`, `lru`, `fifo`, `idle_timeout` or `hybrid`.
+    /// The name of the strategy in events: `none`, `lru`, `fifo`, `idle_timeout`, `hybrid`, or that of the ranking.
     pub const fn name(&self) -> &'static str {
+        if let Some(ranking) = self.ranking {
+            return ranking.name;
+        }
         let sized = self.max_entries.is_some() || self.max_bytes.is_some();
         match (self.order, sized, self.max_idle) {
             (EvictionOrder::Fifo, ..) => "fifo",
@@ -181,6 +289,8 @@ impl EvictionPolicy {
             "max_bytes is 0, expected at least 1; to keep nothing, do not use a cache".to_owned()
         } else if self.max_idle == Some(Duration::ZERO) {
             "max_idle_duration is 0, expected more than 0; every entry would expire at once".to_owned()
+        } else if self.name().is_empty() {
+            "the name of the ranking is empty, expected one that tells it apart in events".to_owned()
         } else if self.batch == 0 {
             "eviction_batch is 0, expected at least 1".to_owned()
         } else if let Some(max) = self.max_entries
@@ -237,6 +347,7 @@ mod tests {
             (EvictionPolicy::idle_timeout(Duration::ZERO), "max_idle_duration is 0"),
             (EvictionPolicy::hybrid(0, second), "max_entries is 0"),
             (EvictionPolicy::size_limited_lru(3).with_eviction_batch(0), "eviction_batch is 0"),
+            (EvictionPolicy::ranked("", &|_| 0.0), "the name of the ranking is empty"),
             (EvictionPolicy::hybrid(3, second).with_min_entries(4), "min_entries (4) is above max_entries (3)"),
         ] {
             let error = policy.validate("plans").unwrap_err();
@@ -257,9 +368,29 @@ mod tests {
             (EvictionPolicy::idle_timeout(second).with_min_entries(9), "idle_timeout"),
             (EvictionPolicy::size_limited_lru(1), "lru"),
             (EvictionPolicy::hybrid(1, second), "hybrid"),
+            (EvictionPolicy::ranked("by_size", &|entry| entry.bytes as f64).with_max_idle_duration(second), "by_size"),
         ] {
             policy.validate("plans").unwrap();
             assert_eq!(policy.name(), name);
         }
+    }
+
+    #[test]
+    fn ranks_are_in_the_order_of_worth() {
+        let entry = |bytes| EntryMetrics {
+            age: Duration::ZERO,
+            idle: Duration::ZERO,
+            hits: 0,
+            bytes,
+            create_time: Duration::ZERO,
+        };
+        const WORTHS: [f64; 9] =
+            [f64::NAN, f64::NEG_INFINITY, -3.5, -f64::MIN_POSITIVE, 0.0, f64::MIN_POSITIVE, 1.0, 1e300, f64::INFINITY];
+        let policy = EvictionPolicy::ranked("table", &|entry| WORTHS[entry.bytes as usize]);
+        let ranks: Vec<u64> = (0..WORTHS.len() as u64).map(|at| policy.rank(&entry(at))).collect();
+        assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
+        let negative_zero = EvictionPolicy::ranked("zero", &|_| -0.0).rank(&entry(0));
+        assert_eq!(negative_zero, ranks[4]);
+        assert_eq!(EvictionPolicy::ranked("nan", &|_| -f64::NAN).rank(&entry(0)), 0);
     }
 }

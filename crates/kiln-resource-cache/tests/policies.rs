@@ -174,6 +174,100 @@ fn handles_outlive_eviction_and_evicted_values_are_dropped() {
     assert_eq!((*held, Arc::strong_count(&held)), (10, 1));
 }
 
+/// A ranking knows how long each creation took.
+#[test]
+fn a_ranking_keeps_what_was_expensive_to_create() {
+    let clock = MockClock::new();
+    let policy = EvictionPolicy::ranked("cheapest_first", &|entry| entry.create_time.as_secs_f64()).with_max_entries(3);
+    let cache: Cache<u64, u64> = Cache::builder("plans").policy(policy).clock(clock.clone()).build().unwrap();
+    let create = |seconds: u64| {
+        let work = || {
+            clock.advance(Duration::from_secs(seconds));
+            seconds
+        };
+        drop(cache.get_or_insert_with(&seconds, work).unwrap());
+    };
+    [5, 2, 9, 4, 1].into_iter().for_each(create);
+    let kept: Vec<u64> = (0..10).filter(|key| cache.contains(key)).collect();
+    assert_eq!(kept, [1, 5, 9], "2 made way for 4, and 4 for 1, which nothing made way for yet");
+    cache.insert(7, 7);
+    assert!(!cache.contains(&1) && cache.contains(&7), "the newest is not among those that are ranked for it");
+    cache.insert(8, 8);
+    assert!(!cache.contains(&7), "one that was inserted ready-made cost nothing");
+}
+
+#[test]
+fn min_entries_wins_over_a_ranking() {
+    let policy = EvictionPolicy::ranked("worthless", &|_| f64::NAN).with_max_bytes(10).with_min_entries(3);
+    let cache: Cache<u32, u64> =
+        Cache::builder("plans").policy(policy).weigher(|_, bytes: &u64| *bytes).build().unwrap();
+    for key in 0..6 {
+        cache.insert(key, 8);
+    }
+    assert_eq!((cache.len(), cache.bytes()), (3, 24));
+    assert_eq!(cache.trim(0), 0);
+    assert!((3..6).all(|key| cache.contains(&key)), "of equal worth the first inserted go first");
+}
+
+/// A ranking is ordinary code: one that uses state is leaked once.
+#[test]
+fn a_ranking_may_be_changed_at_run_time() {
+    let cache: Cache<u32, u64> = Cache::builder("plans").weigher(|_, bytes: &u64| *bytes).build().unwrap();
+    for (key, bytes) in [(0, 10), (1, 30), (2, 20)] {
+        cache.insert(key, bytes);
+    }
+    let ideal = std::hint::black_box(20.0);
+    let nearest =
+        Box::leak(Box::new(move |entry: &kiln_resource_cache::EntryMetrics| -(entry.bytes as f64 - ideal).abs()));
+    cache.set_policy(EvictionPolicy::ranked("nearest", nearest).with_max_entries(1)).unwrap();
+    assert!(cache.contains(&2));
+    assert_eq!(cache.policy().name(), "nearest");
+    cache.set_policy(EvictionPolicy::size_limited_lru(2)).unwrap();
+    (3..6).for_each(|key| drop(cache.insert(key, 1)));
+    assert!(cache.contains(&4) && cache.contains(&5) && cache.len() == 2);
+}
+
+/// Threads that ask for one key at once get one creation, while a ranking evicts around it.
+#[test]
+fn single_flight_is_the_same_under_a_ranking() {
+    let policy = EvictionPolicy::ranked("least_used", &|entry| entry.hits as f64).with_max_entries(2);
+    let cache: Cache<u32, u32> = Cache::builder("plans").policy(policy).build().unwrap();
+    let (created, barrier) = (std::sync::atomic::AtomicU32::new(0), std::sync::Barrier::new(8));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for key in 0..50 {
+                    barrier.wait();
+                    let create = || {
+                        created.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_micros(50));
+                        key
+                    };
+                    assert_eq!(*cache.get_or_insert_with(&key, create).unwrap(), key);
+                }
+            });
+        }
+    });
+    let metrics = cache.metrics();
+    assert!(metrics.size <= 2, "{metrics}");
+    assert_eq!(u64::from(created.into_inner()), metrics.misses);
+    assert!(metrics.misses >= 50 && metrics.hits + metrics.misses == 400, "{metrics}");
+}
+
+#[test]
+fn a_ranking_that_panics_leaves_the_cache_usable() {
+    let policy = EvictionPolicy::ranked("broken", &|entry| if entry.bytes == 7 { panic!("seven") } else { 0.0 });
+    let cache: Cache<u32, u64> =
+        Cache::builder("plans").policy(policy.with_max_entries(2)).weigher(|_, bytes: &u64| *bytes).build().unwrap();
+    cache.insert(1, 7);
+    cache.insert(2, 1);
+    let insert = || cache.get_or_insert_with(&3, || 1);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(insert)).is_err());
+    cache.set_policy(EvictionPolicy::size_limited_lru(2)).unwrap();
+    assert_eq!(insert().as_deref(), Ok(&1));
+    assert_eq!(cache.len(), 2);
+}
+
 // The operations.
 
 #[derive(Clone, Debug)]
@@ -209,7 +303,14 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn policy() -> impl Strategy<Value = EvictionPolicy> {
-    let order = prop_oneof![Just(EvictionPolicy::lru()), Just(EvictionPolicy::fifo())];
+    let order = prop_oneof![
+        2 => Just(EvictionPolicy::lru()),
+        2 => Just(EvictionPolicy::fifo()),
+        1 => Just(EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64))),
+        1 => Just(EvictionPolicy::ranked("least_used", &|entry| entry.hits as f64)),
+        1 => Just(EvictionPolicy::ranked("uses_per_age", &|entry| entry.hits as f64 / (1.0 + entry.age.as_secs_f64()))),
+        1 => Just(EvictionPolicy::ranked("longest_idle", &|entry| -entry.idle.as_secs_f64())),
+    ];
     let limits = (
         proptest::option::of(1_usize..8),
         proptest::option::of(5_u64..50),
@@ -284,8 +385,24 @@ struct ReferenceEntry {
     key: u32,
     serial: u64,
     bytes: u64,
+    created_at: u64,
     used_at: u64,
     used_turn: u64,
+    hits: u64,
+}
+
+impl ReferenceEntry {
+    /// The worth of the entry under the rankings of [`policy`].
+    fn worth(&self, ranking: &str, now: u64) -> Option<f64> {
+        let seconds = |at: u64| Duration::from_millis(now - at).as_secs_f64();
+        match ranking {
+            "largest_first" => Some(-(self.bytes as f64)),
+            "least_used" => Some(self.hits as f64),
+            "uses_per_age" => Some(self.hits as f64 / (1.0 + seconds(self.created_at))),
+            "longest_idle" => Some(-seconds(self.used_at)),
+            _ => None,
+        }
+    }
 }
 
 impl Reference {
@@ -302,6 +419,7 @@ impl Reference {
         self.turn += 1;
         let entry = self.entries.iter_mut().find(|entry| entry.key == key)?;
         (entry.used_at, entry.used_turn) = (self.now, self.turn);
+        entry.hits += 1;
         Some(entry.serial)
     }
 
@@ -340,7 +458,8 @@ impl Reference {
         {
             self.evict(policy.order());
         }
-        self.entries.push(ReferenceEntry { key, serial, bytes, used_at: self.now, used_turn: self.turn });
+        let (now, used_turn) = (self.now, self.turn);
+        self.entries.push(ReferenceEntry { key, serial, bytes, created_at: now, used_at: now, used_turn, hits: 0 });
     }
 
     fn is_at_max_entries(&self) -> bool {
@@ -402,7 +521,12 @@ impl Reference {
     }
 
     fn evict(&mut self, order: EvictionOrder) {
+        let worth = |at: &usize| self.entries[*at].worth(self.policy.name(), self.now);
         let victim = match order {
+            // The first of the least.
+            _ if worth(&0).is_some() => {
+                (0..self.entries.len()).min_by(|a, b| worth(a).partial_cmp(&worth(b)).unwrap()).unwrap()
+            }
             EvictionOrder::Lru => self.oldest_by_use(),
             EvictionOrder::Fifo => 0,
         };

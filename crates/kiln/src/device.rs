@@ -47,7 +47,7 @@ struct Inner {
 #[cfg(feature = "events")]
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.last_words.say(&self.runtime, || self.tensors.plans.statistics());
+        self.last_words.say(&self.runtime);
     }
 }
 
@@ -375,7 +375,7 @@ impl Deref for Device {
 
 impl From<kiln_device::Device> for Device {
     fn from(runtime: kiln_device::Device) -> Self {
-        let (target, plans) = (runtime.api().target(), PlanCache::new(runtime.api().recorder()));
+        let (target, plans) = (runtime.api().target(), PlanCache::new(&runtime));
         let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
         let keys = AtomicU64::new(u64::from(mix(0)) << 32);
         let tensors = TensorState { target, plans, collector, keys, tripwire };

@@ -60,6 +60,12 @@ pub(crate) enum Code {
 }
 
 impl TileProgram {
+    /// Bytes that it owns.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = size_of_val(&*self.loads) + size_of_val(&*self.constants) + size_of_val(&*self.code);
+        lists + self.machine.as_ref().map_or(0, |machine| machine.code.bytes())
+    }
+
     /// Makes a body ready; its result goes to an output of dtype `store`, or stays in its register.
     ///
     /// # Errors

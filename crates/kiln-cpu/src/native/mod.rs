@@ -205,6 +205,15 @@ impl CompiledPlan for NativePlan {
         self.rows.iter().all(|row| matches!(row, Row::Native { .. }))
     }
 
+    fn bytes(&self) -> u64 {
+        let kernels = self.rows.iter().map(|row| match row {
+            Row::Wgsl(step) => step.bytes(),
+            Row::Native { .. } => size_of::<Row>() as u64,
+        });
+        let steps: usize = self.steps.iter().map(PlanStep::bytes).sum();
+        kernels.sum::<u64>() + (size_of::<Self>() + steps + size_of_val(&*self.rooms)) as u64
+    }
+
     fn sources(&self) -> Vec<(&str, &str)> {
         let sources = self.rows.iter().filter_map(|row| match row {
             Row::Wgsl(step) => Some(step.source()),

@@ -57,6 +57,16 @@ enum StepCore {
 type Pointers = SmallVec<[*const u8; 8]>;
 
 impl PlanStep {
+    /// Bytes that it takes in memory, with its machine code.
+    pub(crate) fn bytes(&self) -> usize {
+        let programs = match &self.core {
+            StepCore::Map(program) => program.bytes(),
+            StepCore::Reduce(reduce) => size_of::<ReduceStep>() + reduce.input.bytes() + reduce.body.bytes(),
+            StepCore::Op { operands, body, .. } => size_of_val(&**operands) + body.bytes(),
+        };
+        size_of::<Self>() + self.name.len() + programs
+    }
+
     /// Makes a step ready. `find` tells the buffer of a source; `rooms` learn what the step reads of inputs.
     ///
     /// # Errors

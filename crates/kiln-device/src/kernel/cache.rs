@@ -7,17 +7,18 @@ use super::options::{DiskTier, KernelCacheOptions};
 use super::statistics::{DiskTierState, KernelCacheStatistics, Timed};
 use super::{LoadedKernel, Origin};
 use crate::device::{Device, DeviceApi};
-use crate::observe::{Happening, Recorder, nanos, span};
+use crate::observe::{Happening, nanos, span};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_resource_cache::store::{DiskStore, Lookup, StoreError};
-use kiln_resource_cache::{Cache, CacheError, EvictionPolicy};
+use kiln_resource_cache::{Cache, CacheError, CacheRegistry, EvictionPolicy};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// The kernel cache of a device.
 pub(crate) struct KernelCache {
-    memory: Cache<KernelHash, LoadedKernel>,
+    /// A cache of the device's registry.
+    memory: Arc<Cache<KernelHash, LoadedKernel>>,
     disk: Option<DiskTier>,
     /// Opened when a kernel is first asked for.
     store: OnceLock<Result<DiskStore, StoreError>>,
@@ -28,17 +29,14 @@ pub(crate) struct KernelCache {
 }
 
 impl KernelCache {
-    pub(crate) fn new(options: KernelCacheOptions, recorder: Option<&Recorder>) -> Result<Self> {
+    /// The name of the memory tier among the caches of a device.
+    pub(crate) const NAME: &str = "kernels";
+
+    pub(crate) fn new(options: KernelCacheOptions, caches: &CacheRegistry<Device>) -> Result<Self> {
         let policy =
             EvictionPolicy::hybrid(options.max_entries, options.max_idle).with_eviction_batch(options.eviction_batch);
-        let mut memory = Cache::builder("kernels").policy(policy).weigher(|_, kernel: &LoadedKernel| kernel.bytes);
-        if let Some(clock) = &options.clock {
-            memory = memory.clock(Arc::clone(clock));
-        }
-        if let Some(recorder) = recorder.filter(|_| cfg!(feature = "events")) {
-            memory = memory.sink(recorder.cache_sink());
-        }
-        let memory = memory.build().map_err(|error| {
+        let memory = Cache::builder(Self::NAME).policy(policy).weigher(|_, kernel: &LoadedKernel| kernel.bytes);
+        let memory = caches.register(memory).map_err(|error| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel cache: {error}")).with_source(error)
         })?;
         Ok(Self {
@@ -160,15 +158,7 @@ impl KernelCache {
             // What could not be stored is counted and told by the store; the kernel works without it.
             let _ = store.put(&stored_key, &artifact.encode()?);
         }
-        Ok(LoadedKernel {
-            key: Arc::clone(key),
-            hash,
-            bytes: artifact.bytes(),
-            reflection: artifact.reflection,
-            raw: loaded.kernel,
-            device: Arc::downgrade(api),
-            origin: Origin::Compiled,
-        })
+        Ok(LoadedKernel::new(api, hash, key, artifact, loaded.kernel, Origin::Compiled))
     }
 
     /// The kernel of a stored payload; `None` where the payload is of no use, which removes it.
@@ -183,15 +173,9 @@ impl KernelCache {
     ) -> Result<Option<LoadedKernel>> {
         let loaded = Artifact::decode(payload).and_then(|artifact| Ok((api.load(&artifact)?, artifact)));
         match loaded {
-            Ok((loaded, artifact)) => Ok(Some(LoadedKernel {
-                key: Arc::clone(key),
-                hash,
-                bytes: artifact.bytes(),
-                reflection: artifact.reflection,
-                raw: loaded.kernel,
-                device: Arc::downgrade(api),
-                origin: Origin::Disk,
-            })),
+            Ok((loaded, artifact)) => {
+                Ok(Some(LoadedKernel::new(api, hash, key, artifact, loaded.kernel, Origin::Disk)))
+            }
             // Not the entry's fault.
             Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(error),
             Err(error) => {

@@ -119,6 +119,13 @@ impl KernelKey {
         Self { wide_grid: true, ..self.clone() }
     }
 
+    /// Bytes that it takes in memory: the source, and what names compiler, device and driver.
+    pub(super) fn bytes(&self) -> u64 {
+        let texts = [&self.name, &self.entry, &self.compiler, &self.device, &self.driver, &self.driver_version];
+        let texts = texts.into_iter().chain([&self.fingerprint]).map(String::len).sum::<usize>();
+        (size_of::<Self>() + self.source.len() + texts) as u64
+    }
+
     /// The name of the kernel.
     pub fn name(&self) -> &str {
         &self.name

@@ -198,6 +198,21 @@ pub struct LoadedKernel {
 }
 
 impl LoadedKernel {
+    /// Joins what was translated with what the device made of it.
+    fn new(
+        device: &Arc<dyn DeviceApi>,
+        hash: KernelHash,
+        key: &Arc<KernelKey>,
+        artifact: Artifact,
+        raw: RawKernel,
+        origin: Origin,
+    ) -> Self {
+        // The device keeps about as much as it was given: machine code as it is, a pipeline of about the size of its code.
+        let bytes = artifact.bytes() + artifact.reflection.bytes() + key.bytes() + size_of::<Self>() as u64;
+        let (key, reflection, device) = (Arc::clone(key), artifact.reflection, Arc::downgrade(device));
+        Self { key, hash, reflection, raw, bytes, device, origin }
+    }
+
     /// The name that its author gave it.
     pub fn name(&self) -> &str {
         &self.key.name

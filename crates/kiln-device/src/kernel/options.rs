@@ -25,7 +25,7 @@ pub struct KernelCacheOptions {
     pub(super) max_idle: Duration,
     pub(super) eviction_batch: usize,
     disk: Disk,
-    pub(super) clock: Option<Arc<dyn Clock>>,
+    clock: Option<Arc<dyn Clock>>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl KernelCacheOptions {
         self
     }
 
-    /// A clock of one's own for the memory tier.
+    /// Sets the clock of the memory tier, and with it that of all caches of the device.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
@@ -98,6 +98,10 @@ impl KernelCacheOptions {
             Some(disk) => self.disk(disk),
             None => self,
         }
+    }
+
+    pub(crate) fn shared_clock(&self) -> Option<Arc<dyn Clock>> {
+        self.clock.clone()
     }
 
     pub(super) fn into_disk(self) -> Option<DiskTier> {

@@ -184,6 +184,15 @@ impl fmt::Display for Scalar {
 }
 
 impl Reflection {
+    /// Bytes that it has outside of itself: bindings, their names and their members.
+    pub(super) fn bytes(&self) -> u64 {
+        let binding = |binding: &Binding| {
+            let members = size_of_val(binding.members.as_slice());
+            size_of::<Binding>() + binding.name.len() + binding.type_name.len() + members
+        };
+        self.bindings.iter().map(binding).sum::<usize>() as u64
+    }
+
     /// Whether what it says of sizes and places can be: a stored one may be anything.
     pub(super) fn is_sound(&self) -> bool {
         let is_sound = |binding: &Binding| {

@@ -28,7 +28,7 @@ pub struct KernelCacheStatistics {
     pub mean_compile: Option<Duration>,
     /// Kernels in memory.
     pub entries: usize,
-    /// Bytes of their translated code and of what the driver told.
+    /// Bytes of their translated code, of the driver's own form of it where the driver gives that, and of source and reflection.
     pub bytes: u64,
     /// Kernels that a limit removed from memory.
     pub evictions: u64,

@@ -1,7 +1,8 @@
 //! What is told of caches: one family of metrics for all of them, with a `cache` label.
 
 use super::{Metric, join};
-use crate::kernel::{DiskTierState, KernelCacheStatistics};
+use crate::device::Device;
+use crate::kernel::{DiskTierState, KernelCache, KernelCacheStatistics};
 use kiln_resource_cache::CacheMetrics;
 use kiln_resource_cache::store::StoreStatistics;
 use std::time::Duration;
@@ -12,18 +13,29 @@ struct Numbers<'a> {
     requests: &'a [(&'a str, u64)],
     evictions: u64,
     entries: u64,
-    bytes: Option<u64>,
+    bytes: u64,
     /// Mean times by how requests ended.
     times: &'a [(&'a str, Option<Duration>)],
 }
 
-/// The numbers of a cache under this name. Bytes are left out: a cache without a weigher of its own counts handles, not what they own.
-pub fn cache_metrics(cache: &str, metrics: &CacheMetrics) -> Vec<Metric> {
+/// The numbers of all caches of a device, under the names of [`Device::caches`]. Kernels also say which tier served them.
+pub fn cache_metrics(device: &Device) -> Vec<Metric> {
+    let mut all = Vec::new();
+    for (name, metrics) in device.caches().metrics_by_name() {
+        join(
+            &mut all,
+            if name == KernelCache::NAME { device.kernel_cache_stats().metrics() } else { metrics_of(name, &metrics) },
+        );
+    }
+    all
+}
+
+fn metrics_of(cache: &str, metrics: &CacheMetrics) -> Vec<Metric> {
     let numbers = Numbers {
         requests: &[("hit", metrics.hits), ("miss", metrics.misses)],
         evictions: metrics.evictions,
         entries: metrics.size as u64,
-        bytes: None,
+        bytes: metrics.bytes,
         times: &[("hit", metrics.mean_lookup_time), ("miss", metrics.mean_create_time)],
     };
     numbers.metrics(cache)
@@ -41,14 +53,14 @@ impl KernelCacheStatistics {
             ],
             evictions: self.evictions,
             entries: self.entries as u64,
-            bytes: Some(self.bytes),
+            bytes: self.bytes,
             times: &[
                 ("memory_hit", self.mean_memory_hit),
                 ("disk_hit", self.mean_disk_hit),
                 ("compile", self.mean_compile),
             ],
         };
-        let mut metrics = numbers.metrics("kernels");
+        let mut metrics = numbers.metrics(KernelCache::NAME);
         if let DiskTierState::Open { statistics } = &self.disk {
             join(&mut metrics, store_metrics("kernel_store", statistics, self.disk_entries_unusable));
         }
@@ -67,7 +79,7 @@ fn store_metrics(cache: &str, store: &StoreStatistics, unusable: u64) -> Vec<Met
         ],
         evictions: store.evictions,
         entries: store.entries,
-        bytes: Some(store.bytes),
+        bytes: store.bytes,
         times: &[("hit", some(store.mean_hit_time))],
     };
     let mut metrics = numbers.metrics(cache);
@@ -90,7 +102,6 @@ impl Numbers<'_> {
         let own = [("cache", cache)];
         let requests = Metric::counter("kiln_cache_requests_total", "Lookups by outcome.");
         let seconds = Metric::gauge("kiln_cache_request_seconds", "Mean time of a lookup, by outcome.");
-        let bytes = Metric::gauge("kiln_cache_bytes", "Bytes of the entries.");
         vec![
             self.requests.iter().fold(requests, |metric, (outcome, number)| {
                 metric.sample(&[("cache", cache), ("outcome", outcome)], *number as f64)
@@ -100,10 +111,7 @@ impl Numbers<'_> {
                 None => metric,
             }),
             Metric::gauge("kiln_cache_entries", "Entries that are kept.").sample(&own, self.entries as f64),
-            match self.bytes {
-                Some(number) => bytes.sample(&own, number as f64),
-                None => bytes,
-            },
+            Metric::gauge("kiln_cache_bytes", "Bytes of the entries.").sample(&own, self.bytes as f64),
             Metric::counter("kiln_cache_evictions_total", "Entries that made room for others.")
                 .sample(&own, self.evictions as f64),
         ]
@@ -120,7 +128,7 @@ mod tests {
     #[test]
     fn caches_tell_these_numbers() {
         let mut plans = CacheMetrics::default();
-        (plans.size, plans.hits, plans.misses, plans.evictions) = (1, 3, 4, 5);
+        (plans.size, plans.bytes, plans.hits, plans.misses, plans.evictions) = (1, 2, 3, 4, 5);
         plans.mean_create_time = Some(Duration::from_millis(6));
         let store = StoreStatistics {
             hits: 10,
@@ -151,7 +159,7 @@ mod tests {
             evictions: 29,
             disk: DiskTierState::Open { statistics: store },
         };
-        let mut metrics = cache_metrics("plans", &plans);
+        let mut metrics = metrics_of("plans", &plans);
         join(&mut metrics, kernels.metrics());
         insta::assert_snapshot!(super::super::to_prometheus(&metrics));
     }

@@ -28,6 +28,10 @@ pub trait CompiledPlan: Debug + Send + Sync {
         false
     }
 
+    /// Bytes that it takes in memory, without the [plan](kiln_ir::plan::Plan) itself: machine code, and the kernels that it keeps. The
+    /// kernel cache counts these too while it has them, so the sum over both is an upper bound.
+    fn bytes(&self) -> u64;
+
     /// The name and the WGSL of each kernel that was compiled from WGSL, in order.
     fn sources(&self) -> Vec<(&str, &str)>;
 }

@@ -48,6 +48,10 @@ impl CompiledPlan for WgslPlan {
         device.submit(commands)
     }
 
+    fn bytes(&self) -> u64 {
+        self.steps.iter().map(WgslStep::bytes).sum()
+    }
+
     fn sources(&self) -> Vec<(&str, &str)> {
         self.steps.iter().map(WgslStep::source).collect()
     }
@@ -107,6 +111,12 @@ impl WgslStep {
         let bound = bindings.collect::<Result<_>>()?;
         let cost = KernelCost { bytes: step.read_bytes() + step.written_bytes(), flops: step.kernel.flops() };
         Ok(Self { kernel, rendered, bound, cost })
+    }
+
+    /// Bytes that it takes in memory, with those of the kernel.
+    pub fn bytes(&self) -> u64 {
+        let lists = size_of_val(&*self.bound) + size_of_val(&*self.rendered.params);
+        self.kernel.bytes + (size_of::<Self>() + lists) as u64
     }
 
     /// The name and the text of the kernel.

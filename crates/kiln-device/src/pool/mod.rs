@@ -51,6 +51,7 @@ use crate::device::DeviceApi;
 use crate::memory::RawMemory;
 use crate::observe::CleanupReason;
 use kiln_ir::Result;
+use kiln_resource_cache::CacheReserve;
 use std::fmt;
 use std::sync::Arc;
 
@@ -187,6 +188,17 @@ impl<M: RawMemory + ?Sized> Pool<M> {
     /// What the [debug mode](PoolOptions::debug_checks) found, the first 64.
     pub fn violations(&self) -> Vec<Violation> {
         self.core().counters.violations()
+    }
+}
+
+/// The free blocks. Those that submitted work may still touch are counted, and stay when they are asked for.
+impl<M: RawMemory + ?Sized> CacheReserve for Pool<M> {
+    fn bytes(&self) -> u64 {
+        self.statistics().bytes_cached
+    }
+
+    fn release(&self, bytes: u64) {
+        self.core().told_cleanup(CleanupReason::Asked, || self.core().release_bytes(bytes));
     }
 }
 

@@ -43,8 +43,15 @@ impl<M: RawMemory + ?Sized> Core<M> {
         released
     }
 
+    /// Releases at least `bytes` bytes of free blocks whose work is done, or all of them.
+    pub(crate) fn release_bytes(&self, bytes: u64) -> Released {
+        self.settle();
+        self.displace(bytes)
+    }
+
     /// Releases `bytes` bytes of free blocks, those of the classes that served nobody for the longest time first.
-    pub(crate) fn displace(&self, bytes: u64) {
+    pub(crate) fn displace(&self, bytes: u64) -> Released {
+        let mut released = Released::default();
         let mut candidates: Vec<(u64, usize, Usage, u16)> = Vec::new();
         for (index, mut shard) in self.shards.each().enumerate() {
             candidates.extend(shard.lists().filter_map(|(usage, class, list)| {
@@ -65,8 +72,9 @@ impl<M: RawMemory + ?Sized> Core<M> {
             drop(shard);
             displaced += blocks.len() as u64 * block_bytes;
             self.demand.note_displaced(self.classes.group(usage, class), blocks.len() as u32);
-            self.release(blocks);
+            released += self.release(blocks);
         }
+        released
     }
 
     /// Releases everything free, after the work that still touches it. Where that work never ends because the device is

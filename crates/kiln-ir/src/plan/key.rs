@@ -29,6 +29,11 @@ impl fmt::Debug for PlanKey {
 }
 
 impl PlanKey {
+    /// Bytes of its words.
+    pub fn bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+
     /// Becomes the beginning of a key, in the memory that it has.
     pub fn clear(&mut self) {
         self.0.clear();

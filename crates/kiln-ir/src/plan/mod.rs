@@ -34,7 +34,7 @@ pub use report::Explain;
 pub use target::Target;
 
 use crate::graph::{NodeId, OpGraph, TensorType};
-use crate::kernel::Kernel;
+use crate::kernel::{Body, Core, Kernel};
 use crate::{Layout, Result};
 use std::borrow::Cow;
 
@@ -133,5 +133,22 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// Bytes that the plan takes in memory, without what hand-written kernels own.
+    pub fn bytes(&self) -> u64 {
+        let body = |body: &Body| size_of_val(&*body.operands) + size_of_val(&*body.program.instructions);
+        let step = |step: &Step| {
+            let core = match &step.kernel.core {
+                Core::Map => 0,
+                Core::Reduce { input, .. } => body(input),
+                Core::Op { operands, .. } => size_of_val(&**operands),
+            };
+            size_of::<Step>() + step.kernel.name.len() + size_of_val(&*step.reads) + body(&step.kernel.body) + core
+        };
+        let steps: usize = self.steps.iter().map(step).sum();
+        let notes: usize = self.notes.iter().map(String::len).sum();
+        let lists = size_of_val(&*self.values) + size_of_val(&*self.slots) + size_of_val(&*self.outputs);
+        (size_of::<Self>() + steps + notes + lists + size_of_val(&*self.held)) as u64
     }
 }

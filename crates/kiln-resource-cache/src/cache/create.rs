@@ -1,5 +1,6 @@
 //! The miss path: run the creation once, keep its result, wake those who wait.
 
+use super::evict::Incoming;
 use super::flight::{self, Flight, Outcome};
 use super::shard::Lookup;
 use super::{Cache, Evicted};
@@ -113,7 +114,11 @@ where
                 Ok((value, Found::Hit))
             }
             Start::Join(flight) => self.join(hash, key, counted, &flight),
-            Start::Create(flight) => self.create(hash, key, counted, &flight, create),
+            Start::Create(flight) => {
+                let created = self.create(hash, key, counted, &flight, create)?;
+                self.budget.enforce();
+                Ok(created)
+            }
         }
     }
 
@@ -158,7 +163,7 @@ where
     where
         E: From<CacheError> + Clone + Send + Sync + 'static,
     {
-        let outcome = flight::wait(flight, &self.name, key).map_err(E::from).and_then(|outcome| match outcome {
+        let outcome = flight::wait(flight, self.name, key).map_err(E::from).and_then(|outcome| match outcome {
             Outcome::Created(value, bytes) => Ok((value, bytes)),
             Outcome::Failed(error) => Err(error.downcast_ref::<E>().cloned().unwrap_or_else(|| {
                 E::from(self.waiter_error(key, CacheErrorKind::CreationFailed, "failed with an error of another type"))
@@ -198,12 +203,14 @@ where
         self.make_room();
         let began = self.time.now();
         let result = create();
-        self.create_times.record(self.time.now().saturating_sub(began));
+        let create_nanos = self.time.now().saturating_sub(began);
+        self.create_times.record(create_nanos);
         let (result, bytes) = match result {
             Ok(value) => {
                 let bytes = self.weigh(key, &value);
                 let value = Arc::new(value);
-                let gone = self.admit(hash, key, &value, bytes, flight);
+                let key = key.clone();
+                let gone = self.admit(Incoming { hash, key, value: &value, bytes, create_nanos }, flight);
                 landing.land(Outcome::Created(Arc::clone(&value), bytes));
                 // After the landing: the drop of what made way may panic, and that is not this creation's fault.
                 self.finish(gone);
@@ -224,11 +231,10 @@ where
     /// Keeps a created value, unless the cache was cleared meanwhile or the value is too large to be kept.
     ///
     /// The flight and its entry change places under one lock, so that no other thread sees neither of them.
-    fn admit(&self, hash: u64, key: &K, value: &Arc<V>, bytes: u64, flight: &Arc<Flight<V>>) -> Evicted<K, V> {
+    fn admit(&self, incoming: Incoming<'_, K, V>, flight: &Arc<Flight<V>>) -> Evicted<K, V> {
         let mut evicted = Evicted::default();
-        let key = key.clone();
         let mut gate = self.gate.lock();
-        let replaced = self.put(&mut gate, (hash, key), (value, bytes), Some(flight), &mut evicted);
+        let replaced = self.put(&mut gate, incoming, Some(flight), &mut evicted);
         drop(gate);
         drop(replaced);
         evicted

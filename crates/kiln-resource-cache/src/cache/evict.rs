@@ -5,10 +5,10 @@
 
 use super::Cache;
 use super::flight::Flight;
-use super::queue::{Mark, Queue};
+use super::queue::{Mark, Queue, QueueOrder};
 use super::shard::{Detail, Eviction, NewEntry, Removed, Standing};
 use crate::events::{CacheEvent, EventHub};
-use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
+use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -25,12 +25,23 @@ pub(super) struct Gate {
     pub(super) policy: EvictionPolicy,
     by_use: LazyQueue,
     by_insertion: LazyQueue,
+    /// While entries are evicted by a ranking of the user's: it may change from one moment to the next.
+    by_worth: LazyQueue,
     /// The entry that is being replaced: not to be evicted to make room for its successor.
     exempt_id: Option<u64>,
 }
 
 /// A queue while something needs it: the policy all the time, a trim for a while.
 type LazyQueue = Option<Queue>;
+
+/// An entry on its way in.
+pub(super) struct Incoming<'a, K, V> {
+    pub(super) hash: u64,
+    pub(super) key: K,
+    pub(super) value: &'a Arc<V>,
+    pub(super) bytes: u64,
+    pub(super) create_nanos: u64,
+}
 
 /// Entries on their way out.
 pub(super) struct Evicted<K, V>(Vec<Departure<K, V>>);
@@ -51,8 +62,8 @@ impl<K, V> Evicted<K, V> {
 impl Gate {
     pub(super) fn new(policy: EvictionPolicy) -> Self {
         let needed = |order| needs(&policy, order).then(Queue::default);
-        let (by_use, by_insertion) = (needed(EvictionOrder::Lru), needed(EvictionOrder::Fifo));
-        Self { policy, by_use, by_insertion, exempt_id: None }
+        let (by_use, by_insertion) = (needed(QueueOrder::Use), needed(QueueOrder::Insertion));
+        Self { policy, by_use, by_insertion, by_worth: None, exempt_id: None }
     }
 
     /// Forgets all marks, when all entries are gone.
@@ -65,17 +76,32 @@ impl Gate {
         [&self.by_use, &self.by_insertion].into_iter().flatten().map(Queue::len).sum()
     }
 
-    fn queue(&mut self, order: EvictionOrder) -> &mut LazyQueue {
+    fn queue(&mut self, order: QueueOrder) -> &mut LazyQueue {
         match order {
-            EvictionOrder::Lru => &mut self.by_use,
-            EvictionOrder::Fifo => &mut self.by_insertion,
+            QueueOrder::Use => &mut self.by_use,
+            QueueOrder::Insertion => &mut self.by_insertion,
+            QueueOrder::Worth => &mut self.by_worth,
+        }
+    }
+
+    /// Lets go of the queues that the policy does not keep.
+    fn drop_spare_queues(&mut self) {
+        for order in QueueOrder::ALL {
+            if !needs(&self.policy, order) {
+                *self.queue(order) = None;
+            }
         }
     }
 }
 
-/// Whether a policy evicts in this order. Idle entries leave in order of use under any policy.
-fn needs(policy: &EvictionPolicy, order: EvictionOrder) -> bool {
-    policy.order() == order || (order == EvictionOrder::Lru && policy.max_idle_duration().is_some())
+/// Whether a policy keeps a queue in this order. Idle entries leave in order of use under any policy; a ranking is made anew
+/// whenever something has to go.
+fn needs(policy: &EvictionPolicy, order: QueueOrder) -> bool {
+    match order {
+        QueueOrder::Use => policy.queue_order() == order || policy.max_idle_duration().is_some(),
+        QueueOrder::Insertion => policy.queue_order() == order,
+        QueueOrder::Worth => false,
+    }
 }
 
 /// What a `put` took out; dropped by the caller once no lock is held.
@@ -147,18 +173,19 @@ where
         let policy = gate.policy;
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         let len = || self.len.load(Ordering::Relaxed) - usize::from(old.is_some());
-        if bytes > max_bytes.min(self.shared.max_entry_bytes) && len() >= policy.min_entries() {
+        if bytes > max_bytes.min(self.budget.limit()) && len() >= policy.min_entries() {
             self.oversize.fetch_add(1, Ordering::Relaxed);
             evicted.push(EvictionReason::Oversize, len(), None);
             return false;
         }
-        let max_entries = policy.entries_before_insertion(len());
-        while len() > max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
+        let (order, max_entries) = (policy.queue_order(), policy.entries_before_insertion(len()));
+        while len() > max_entries && self.evict_one(gate, order, EvictionReason::MaxEntries, evicted) {}
         let over = || self.bytes.load(Ordering::Relaxed) - old.unwrap_or(0) + bytes > max_bytes;
         while over()
             && len() >= policy.min_entries().max(1)
-            && self.evict_one(gate, policy.order(), EvictionReason::MaxBytes, evicted)
+            && self.evict_one(gate, order, EvictionReason::MaxBytes, evicted)
         {}
+        gate.by_worth = None;
         true
     }
 
@@ -166,15 +193,13 @@ where
     /// operation brings it back.
     pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
         self.sweep(gate, evicted);
-        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
-            let queue = gate.queue(order);
-            match needs(&policy, order) {
-                true if queue.is_none() => *queue = Some(self.queue_of_entries(order)),
-                true => {}
-                false => *queue = None,
+        gate.policy = policy;
+        gate.drop_spare_queues();
+        for order in QueueOrder::ALL {
+            if needs(&policy, order) && gate.queue(order).is_none() {
+                *gate.queue(order) = Some(self.queue_of_entries(order, &policy));
             }
         }
-        gate.policy = policy;
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
         self.needs_care.store(policy.max_idle_duration().is_some(), Ordering::Relaxed);
         self.sweep(gate, evicted);
@@ -184,7 +209,7 @@ where
     /// Evicts entries up to a stamp, oldest first, while the caller wants more and the floor allows it.
     pub(crate) fn evict_while(
         &self,
-        order: EvictionOrder,
+        order: QueueOrder,
         reason: EvictionReason,
         up_to_stamp: u64,
         mut wanted: impl FnMut() -> bool,
@@ -198,6 +223,7 @@ where
             && self.oldest_stamp(&mut gate, order).is_some_and(|stamp| stamp <= up_to_stamp)
             && self.evict_one(&mut gate, order, reason, &mut evicted)
         {}
+        gate.by_worth = None;
         let count = evicted.0.len() - swept;
         if count >= LARGE_TRIM {
             self.shrink_memory(&mut gate);
@@ -209,12 +235,7 @@ where
 
     /// Lets go of a queue that only a trim needed.
     pub(crate) fn end_trim(&self) {
-        let mut gate = self.gate.lock();
-        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
-            if !needs(&gate.policy, order) {
-                *gate.queue(order) = None;
-            }
-        }
+        self.gate.lock().drop_spare_queues();
     }
 
     /// Gives back what tables and queues no longer need.
@@ -222,9 +243,9 @@ where
         for shard in &self.shards {
             shard.lock().shrink_memory(|key| self.hash(key));
         }
-        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
+        for order in QueueOrder::ALL {
             if gate.queue(order).is_some() {
-                *gate.queue(order) = Some(self.queue_of_entries(order));
+                *gate.queue(order) = Some(self.queue_of_entries(order, &gate.policy));
             }
         }
     }
@@ -235,7 +256,7 @@ where
         if self.len.load(Ordering::Relaxed) <= gate.policy.min_entries() {
             return None;
         }
-        self.oldest_stamp(&mut gate, EvictionOrder::Lru)
+        self.oldest_stamp(&mut gate, QueueOrder::Use)
     }
 
     /// Puts a value in, replacing the one that the key has: readers see the old one or the new one. Keeps nothing if the
@@ -243,12 +264,12 @@ where
     pub(super) fn put(
         &self,
         gate: &mut Gate,
-        (hash, key): (u64, K),
-        (value, bytes): (&Arc<V>, u64),
+        incoming: Incoming<'_, K, V>,
         flight: Option<&Arc<Flight<V>>>,
         evicted: &mut Evicted<K, V>,
     ) -> Replaced<K, V> {
-        let new = NewEntry { key, value: Arc::clone(value), bytes, now: self.time.now() };
+        let Incoming { hash, key, value, bytes, create_nanos } = incoming;
+        let new = NewEntry { key, value: Arc::clone(value), bytes, create_nanos, now: self.time.now() };
         let mut shard = self.shard(hash).lock();
         if flight.is_some_and(|flight| !shard.has_flight(flight)) {
             return Replaced { _entry: None, _flight_key: None, _unused: Some(new) };
@@ -280,11 +301,11 @@ where
     /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
     fn enqueue(&self, gate: &mut Gate, mark: Mark) {
         let limit = 2 * self.len.load(Ordering::Relaxed) + SPARE_MARKS;
-        for order in [EvictionOrder::Lru, EvictionOrder::Fifo] {
+        for order in [QueueOrder::Use, QueueOrder::Insertion] {
             if let Some(queue) = gate.queue(order) {
                 queue.push(mark);
                 if queue.len() > limit {
-                    *queue = self.queue_of_entries(order);
+                    *gate.queue(order) = Some(self.queue_of_entries(order, &gate.policy));
                 }
             }
         }
@@ -303,7 +324,7 @@ where
         while let Some(&Departure { reason, .. }) = rest.first() {
             let count = rest.iter().take_while(|departure| departure.reason == reason).count();
             hub.emit(&CacheEvent::CacheEviction {
-                cache: self.name.clone(),
+                cache: self.name.into(),
                 strategy: self.policy().name().into(),
                 count,
                 reason,
@@ -322,7 +343,7 @@ where
         let now = self.time.now();
         let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
         while self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
-            && self.evict_if(gate, EvictionOrder::Lru, EvictionReason::Idle, evicted, stale)
+            && self.evict_if(gate, QueueOrder::Use, EvictionReason::Idle, evicted, stale)
         {}
     }
 
@@ -331,19 +352,21 @@ where
         let policy = gate.policy;
         let len = || self.len.load(Ordering::Relaxed);
         let max_entries = max_entries.max(policy.min_entries());
-        while len() > max_entries && self.evict_one(gate, policy.order(), EvictionReason::MaxEntries, evicted) {}
+        let order = policy.queue_order();
+        while len() > max_entries && self.evict_one(gate, order, EvictionReason::MaxEntries, evicted) {}
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         while self.bytes.load(Ordering::Relaxed) > max_bytes
             && len() > policy.min_entries()
-            && self.evict_one(gate, policy.order(), EvictionReason::MaxBytes, evicted)
+            && self.evict_one(gate, order, EvictionReason::MaxBytes, evicted)
         {}
+        gate.by_worth = None;
     }
 
     /// Evicts the oldest entry. False if there is none.
     fn evict_one(
         &self,
         gate: &mut Gate,
-        order: EvictionOrder,
+        order: QueueOrder,
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
     ) -> bool {
@@ -357,13 +380,13 @@ where
     fn evict_if(
         &self,
         gate: &mut Gate,
-        order: EvictionOrder,
+        order: QueueOrder,
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
         test: impl Fn(&Detail) -> bool,
     ) -> bool {
-        let exempt_id = gate.exempt_id;
-        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order));
+        let (exempt_id, policy) = (gate.exempt_id, gate.policy);
+        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order, &policy));
         let mut patience = queue.len();
         let mut set_aside = None;
         let mut went = false;
@@ -393,8 +416,9 @@ where
     }
 
     /// The stamp of the oldest entry, as good as other threads let it be.
-    fn oldest_stamp(&self, gate: &mut Gate, order: EvictionOrder) -> Option<u64> {
-        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order));
+    fn oldest_stamp(&self, gate: &mut Gate, order: QueueOrder) -> Option<u64> {
+        let policy = gate.policy;
+        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order, &policy));
         for _ in 0..=queue.len() {
             let mark = queue.oldest()?;
             match self.shard(mark.hash).lock().standing(mark, order) {
@@ -405,11 +429,27 @@ where
         queue.oldest().map(|mark| mark.stamp)
     }
 
-    fn queue_of_entries(&self, order: EvictionOrder) -> Queue {
+    fn queue_of_entries(&self, order: QueueOrder, policy: &EvictionPolicy) -> Queue {
+        if order == QueueOrder::Worth {
+            return self.queue_by_worth(policy);
+        }
         let mut marks = Vec::with_capacity(self.len.load(Ordering::Relaxed));
         for shard in &self.shards {
-            shard.lock().marks(order, |key| self.hash(key), &mut marks);
+            marks.extend(shard.lock().marks(order, |key| self.hash(key)).map(|(mark, _)| mark));
         }
         Queue::of(marks)
+    }
+
+    /// The ranking is the user's code: no shard is locked while it runs, so hits go on.
+    fn queue_by_worth(&self, policy: &EvictionPolicy) -> Queue {
+        let now = self.time.now();
+        let mut entries = Vec::with_capacity(self.len.load(Ordering::Relaxed));
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let marks = shard.marks(QueueOrder::Worth, |key| self.hash(key));
+            entries.extend(marks.map(|(mark, detail)| (mark, detail.metrics(now))));
+        }
+        let ranked = |(mark, metrics)| Mark { stamp: policy.rank(&metrics), ..mark };
+        Queue::of(entries.into_iter().map(ranked).collect())
     }
 }

@@ -12,20 +12,21 @@ mod queue;
 mod shard;
 mod stamp;
 
-pub use builder::CacheBuilder;
-pub(crate) use builder::Shared;
+pub use builder::{CacheBuilder, CacheSettings};
 pub(crate) use create::Found;
+pub(crate) use queue::QueueOrder;
 
 use crate::advice::{self, Advice};
+use crate::builder::Builder;
 use crate::clock::TimeSource;
 use crate::error::CacheError;
 use crate::events::{CacheEvent, EventHub};
 use crate::metrics::CacheMetrics;
 use crate::policy::{EvictionPolicy, EvictionReason};
+use crate::registry::Budget;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
-use evict::{Evicted, Gate};
+use evict::{Evicted, Gate, Incoming};
 use shard::{HitContext, Lookup, LookupTime, Removed, Shard};
-use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ const EXACT_ENTRIES: usize = 256;
 /// # Ok::<(), kiln_resource_cache::CacheError>(())
 /// ```
 pub struct Cache<K, V> {
-    name: Cow<'static, str>,
+    name: &'static str,
     hasher: KeyHasher,
     shards: Box<[Shard<K, V>]>,
     weigher: Weigher<K, V>,
@@ -78,7 +79,7 @@ pub struct Cache<K, V> {
     sample_next: AtomicBool,
     /// Operations since the cache was built; counted only while someone listens to events.
     operations: AtomicU64,
-    shared: Shared,
+    budget: Arc<Budget>,
 }
 
 /// Seeded anew for each cache, except under the model checker, which needs every run to be the same.
@@ -95,13 +96,13 @@ where
     V: Send + Sync + 'static,
 {
     /// Begins a cache. The name appears in events, advice and errors.
-    pub fn builder(name: impl Into<Cow<'static, str>>) -> CacheBuilder<K, V> {
-        CacheBuilder::new(name.into())
+    pub fn builder(name: &'static str) -> CacheBuilder<K, V> {
+        Builder::new(CacheSettings::new(name))
     }
 
     /// The name given at the start.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The value of a key, if it is there and not stale. Counts as a hit or a miss.
@@ -172,13 +173,15 @@ where
         let hash = self.hash(&key);
         let bytes = self.weigh(&key, &value);
         let value = Arc::new(value);
+        let incoming = Incoming { hash, key, value: &value, bytes, create_nanos: 0 };
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
         self.sweep(&mut gate, &mut evicted);
-        let replaced = self.put(&mut gate, (hash, key), (&value, bytes), None, &mut evicted);
+        let replaced = self.put(&mut gate, incoming, None, &mut evicted);
         drop(gate);
         drop(replaced);
         self.finish(evicted);
+        self.budget.enforce();
         value
     }
 
@@ -229,7 +232,7 @@ where
 
     /// Changes the policy, at once: when this returns, the new limits hold.
     pub fn set_policy(&self, policy: EvictionPolicy) -> Result<(), CacheError> {
-        policy.validate(&self.name)?;
+        policy.validate(self.name)?;
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
         self.adopt(&mut gate, policy, &mut evicted);
@@ -241,7 +244,7 @@ where
     /// Evicts in the policy's order until at most `target_bytes` are left or the policy's floor is reached.
     /// Returns the number of evicted entries.
     pub fn trim(&self, target_bytes: u64) -> usize {
-        let order = self.policy().order();
+        let order = self.policy().queue_order();
         self.evict_while(order, EvictionReason::Trim, u64::MAX, || self.bytes.load(Ordering::Relaxed) > target_bytes)
     }
 
@@ -286,7 +289,7 @@ where
 
     /// What to change, if the hit rate is low or the limits are too tight for the workload.
     pub fn advice(&self) -> Vec<Advice> {
-        advice::about(&self.name, &self.policy(), &self.metrics())
+        advice::about(self.name, &self.policy(), &self.metrics())
     }
 
     /// Events that an attached sink failed to take. A failing sink never fails a lookup.
@@ -354,13 +357,13 @@ where
     fn account_insert(&self, bytes: u64) {
         self.len.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.shared.ledger.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.adjust(0, bytes);
     }
 
     fn account_removal(&self, entries: usize, bytes: u64) {
         self.len.fetch_sub(entries, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.shared.ledger.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.adjust(bytes, 0);
     }
 
     /// Tells the sinks about one access and, every so often, where the cache stands. Called with no lock held.
@@ -373,7 +376,7 @@ where
             let lookups = self.shards.iter().map(|shard| shard.lock().lookups());
             let (hits, misses) = lookups.fold((0, 0), |sum, shard| (sum.0 + shard.0, sum.1 + shard.1));
             hub.emit(&CacheEvent::ResourceCacheSummary {
-                cache: self.name.clone(),
+                cache: self.name.into(),
                 hits,
                 misses,
                 hit_rate: hits as f64 / (hits + misses).max(1) as f64,

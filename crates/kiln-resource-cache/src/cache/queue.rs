@@ -10,6 +10,21 @@ use super::shard::Standing;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// What entries leave in order of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueOrder {
+    /// The last use: least recently used first.
+    Use,
+    /// The insertion: first in, first out.
+    Insertion,
+    /// The policy's ranking: least worth first, then first in, first out.
+    Worth,
+}
+
+impl QueueOrder {
+    pub(crate) const ALL: [Self; 3] = [Self::Use, Self::Insertion, Self::Worth];
+}
+
 /// Where an entry stood when the queue last looked at it. Ordered by stamp first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {

@@ -2,14 +2,15 @@
 
 use super::flight::Flight;
 use super::ghost::Ghosts;
-use super::queue::Mark;
+use super::queue::{Mark, QueueOrder};
 use super::stamp;
 use crate::clock::{TimeSource, UseClock};
 use crate::metrics::LastEvent;
-use crate::policy::EvictionOrder;
+use crate::policy::EntryMetrics;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use hashbrown::HashTable;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Hits of a shard between two whose time is measured.
 const SAMPLE_PERIOD: u64 = 512;
@@ -69,6 +70,7 @@ pub(crate) struct Detail {
     /// The stamp of the insertion.
     id: u64,
     reuse_count: u64,
+    create_nanos: u64,
 }
 
 /// An entry on its way in.
@@ -76,6 +78,7 @@ pub(crate) struct NewEntry<K, V> {
     pub(crate) key: K,
     pub(crate) value: Arc<V>,
     pub(crate) bytes: u64,
+    pub(crate) create_nanos: u64,
     pub(crate) now: u64,
 }
 
@@ -249,7 +252,8 @@ impl<K: Eq, V> ShardState<K, V> {
     /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
     pub(crate) fn insert(&mut self, hash: u64, new: NewEntry<K, V>, rehash: impl Fn(&K) -> u64) -> Mark {
         let stamp = stamp::insertion(&mut self.clock);
-        let detail = Detail { used_at: new.now, created_at: new.now, bytes: new.bytes, id: stamp, reuse_count: 0 };
+        let NewEntry { bytes, create_nanos, now, .. } = new;
+        let detail = Detail { used_at: now, created_at: now, bytes, id: stamp, reuse_count: 0, create_nanos };
         let at = if let Some(at) = self.free_details.pop() {
             self.details[at as usize] = detail;
             at
@@ -271,9 +275,11 @@ impl<K: Eq, V> ShardState<K, V> {
     }
 
     /// How the entry of a mark stands.
-    pub(crate) fn standing(&self, mark: Mark, order: EvictionOrder) -> Standing {
+    pub(crate) fn standing(&self, mark: Mark, order: QueueOrder) -> Standing {
         match self.table.find(mark.hash, |entry| self.details[entry.detail as usize].id == mark.id) {
             None => Standing::Gone,
+            // A ranking stands as it was made.
+            Some(_) if order == QueueOrder::Worth => Standing::Current,
             Some(entry) => match entry.stamp(&self.details[entry.detail as usize], order) {
                 stamp if stamp == mark.stamp => Standing::Current,
                 stamp => Standing::Used(stamp),
@@ -285,7 +291,7 @@ impl<K: Eq, V> ShardState<K, V> {
     pub(crate) fn evict(
         &mut self,
         mark: Mark,
-        order: EvictionOrder,
+        order: QueueOrder,
         forced: bool,
         test: impl FnOnce(&Detail) -> bool,
     ) -> Eviction<K, V> {
@@ -338,12 +344,12 @@ impl<K: Eq, V> ShardState<K, V> {
         Cleared { entries: table.len(), bytes, _table: table, _flights: flights }
     }
 
-    /// Adds the marks of all entries.
-    pub(crate) fn marks(&self, order: EvictionOrder, hash: impl Fn(&K) -> u64, marks: &mut Vec<Mark>) {
-        marks.extend(self.table.iter().map(|entry| {
+    /// The mark of each entry, with what a ranking may know of it.
+    pub(crate) fn marks(&self, order: QueueOrder, hash: impl Fn(&K) -> u64) -> impl Iterator<Item = (Mark, &Detail)> {
+        self.table.iter().map(move |entry| {
             let detail = &self.details[entry.detail as usize];
-            Mark { stamp: entry.stamp(detail, order), id: detail.id, hash: hash(&entry.key) }
-        }));
+            (Mark { stamp: entry.stamp(detail, order), id: detail.id, hash: hash(&entry.key) }, detail)
+        })
     }
 
     /// Counters and times; looks at every entry.
@@ -459,10 +465,10 @@ fn count_hits(hits: &mut u64, weight: u64, sample_next: &AtomicBool) {
 }
 
 impl<K, V> Entry<K, V> {
-    fn stamp(&self, detail: &Detail, order: EvictionOrder) -> u64 {
+    fn stamp(&self, detail: &Detail, order: QueueOrder) -> u64 {
         match order {
-            EvictionOrder::Lru => self.used_stamp,
-            EvictionOrder::Fifo => detail.id,
+            QueueOrder::Use => self.used_stamp,
+            QueueOrder::Insertion | QueueOrder::Worth => detail.id,
         }
     }
 }
@@ -472,6 +478,17 @@ impl Detail {
         // Threads may read the clock in one order and get the lock in the other.
         self.used_at = self.used_at.max(now);
         self.reuse_count += weight;
+    }
+
+    pub(crate) fn metrics(&self, now: u64) -> EntryMetrics {
+        let since = |at: u64| Duration::from_nanos(now.saturating_sub(at));
+        EntryMetrics {
+            age: since(self.created_at),
+            idle: since(self.used_at),
+            hits: self.reuse_count,
+            bytes: self.bytes,
+            create_time: Duration::from_nanos(self.create_nanos),
+        }
     }
 }
 

@@ -1,25 +1,31 @@
 //! `CacheRegistry`: one cache per kind of resource, one byte budget, one report.
 
+mod budget;
 mod builder;
 mod facade;
 mod report;
+mod reserve;
 mod slot;
 mod type_map;
 
-pub use builder::CacheRegistryBuilder;
-pub use report::{CacheUsage, RegistryReport, SlotUsage, TrimReport, WarmFailure, WarmReport};
+pub(crate) use budget::Budget;
+pub use builder::{CacheRegistryBuilder, RegistrySettings};
+pub use report::{CacheUsage, RegistryReport, ReserveUsage, SlotUsage, TrimReport, WarmFailure, WarmReport};
+pub use reserve::CacheReserve;
 pub use slot::{CacheRegistrySlot, SlotMut};
 
 use crate::advice::Advice;
-use crate::cache::{Cache, Found, Shared};
+use crate::builder::Builder;
+use crate::cache::{Cache, CacheBuilder, Found};
 use crate::clock::TimeSource;
 use crate::error::{CacheError, CacheErrorKind};
 use crate::events::EventHub;
 use crate::kernel::CacheableKernel;
 use crate::metrics::CacheMetrics;
-use crate::policy::{EvictionOrder, EvictionPolicy, EvictionReason};
-use crate::sync::{Mutex, Ordering};
-use slot::{ErasedSlot, KeepsBudget, SlotCell};
+use crate::policy::{EvictionPolicy, EvictionReason};
+use crate::sync::Mutex;
+use budget::{ErasedCache, Member, Members};
+use slot::{ErasedSlot, SlotCell};
 use std::any::{Any, TypeId, type_name};
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -28,27 +34,18 @@ use std::hash::Hash;
 use std::sync::Arc;
 use type_map::TypeMap;
 
-/// The caches of a program or of a device: one for each [`CacheableKernel`] type, made when it is first used.
+/// The caches of a program or of a device, under one byte budget: one for each [`CacheableKernel`] type, made when it is first
+/// used, and those that were [registered](Self::register).
 ///
 /// Finding the cache of a type takes no lock. All caches share one byte budget, one set of event sinks and one clock;
 /// two registries share nothing.
 pub struct CacheRegistry<D = ()> {
     device: Option<D>,
-    caches: TypeMap<Registered>,
-    /// Held while a cache is added, so that two types cannot take one name at once.
-    registration: Mutex<()>,
-    slots: TypeMap<Box<dyn ErasedSlot>>,
+    kernels: TypeMap<Arc<dyn ErasedCache>>,
+    members: Arc<Members>,
+    reserves: Mutex<Vec<(&'static str, Arc<dyn CacheReserve>)>>,
     time: TimeSource,
     hub: Option<Arc<EventHub>>,
-    byte_budget: Option<u64>,
-    shared: Shared,
-}
-
-struct Registered {
-    id: TypeId,
-    name: &'static str,
-    kernel: &'static str,
-    cache: Box<dyn ErasedCache>,
 }
 
 /// The cache of a kernel type.
@@ -57,29 +54,27 @@ type KernelCache<K> = Cache<<K as CacheableKernel>::Key, <K as CacheableKernel>:
 impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// A registry without device, budget or sinks.
     pub fn new() -> Self {
-        Self::assemble(None, TimeSource::system(), None, None)
+        Self::assemble(RegistrySettings { device: None, byte_budget: None }, TimeSource::system(), None)
     }
 
     /// A registry whose creations get `device`, unless the caller passes another.
     pub fn with_device(device: D) -> Self {
-        Self::assemble(Some(device), TimeSource::system(), None, None)
+        Self::assemble(RegistrySettings { device: Some(device), byte_budget: None }, TimeSource::system(), None)
     }
 
     /// Begins a registry with a clock, event sinks, a byte budget or another summary interval.
     pub fn builder() -> CacheRegistryBuilder<D> {
-        CacheRegistryBuilder::new()
+        Builder::new(RegistrySettings { device: None, byte_budget: None })
     }
 
-    fn assemble(device: Option<D>, time: TimeSource, hub: Option<Arc<EventHub>>, byte_budget: Option<u64>) -> Self {
+    fn assemble(settings: RegistrySettings<D>, time: TimeSource, hub: Option<Arc<EventHub>>) -> Self {
         Self {
-            device,
-            caches: TypeMap::new(),
-            registration: Mutex::new(()),
-            slots: TypeMap::new(),
+            device: settings.device,
+            kernels: TypeMap::new(),
+            members: Members::new(settings.byte_budget.unwrap_or(u64::MAX)),
+            reserves: Mutex::new(Vec::new()),
             time,
             hub,
-            byte_budget,
-            shared: Shared::new(byte_budget.unwrap_or(u64::MAX)),
         }
     }
 
@@ -106,7 +101,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     where
         K: CacheableKernel<Device = D>,
     {
-        self.cache::<K>().ok()?.get(&K::create_cache_key(params))
+        self.find_or_register::<K>().ok()?.get(&K::create_cache_key(params))
     }
 
     /// Creates what is missing of a list of parameters, so that later lookups hit. Goes on after a failure. Counts
@@ -132,7 +127,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     where
         K: CacheableKernel<Device = D>,
     {
-        self.cache::<K>()?.set_policy(policy)
+        self.find_or_register::<K>()?.set_policy(policy)
     }
 
     /// Counters and ages of a cache; `None` before its first use.
@@ -145,24 +140,20 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
 
     /// Counters and ages of all caches, by name.
     pub fn metrics_by_name(&self) -> Vec<(&'static str, CacheMetrics)> {
-        let mut all: Vec<_> = self.caches.values().map(|entry| (entry.name, entry.cache.metrics())).collect();
-        all.sort_by_key(|(name, _)| *name);
-        all
+        self.members.caches().into_iter().map(|member| (member.name, member.cache.metrics())).collect()
     }
 
     /// What to change about caches whose hit rate is low or whose limits are too tight, by name.
     pub fn advice(&self) -> Vec<Advice> {
-        let mut all: Vec<_> = self.caches.values().flat_map(|entry| entry.cache.advice()).collect();
-        all.sort_by(|a, b| a.cache.cmp(&b.cache));
-        all
+        self.members.caches().iter().flat_map(|member| member.cache.advice()).collect()
     }
 
     /// Empties every cache and every slot. A slot that is in use is cleared when its user lets go of it.
     pub fn clear(&self) {
-        for entry in self.caches.values() {
-            entry.cache.clear();
+        for member in self.members.caches() {
+            member.cache.clear();
         }
-        for slot in self.slots.values() {
+        for slot in self.members.slots.values() {
             slot.clear();
         }
     }
@@ -207,96 +198,174 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// ```
     pub fn slot_mut<T: CacheRegistrySlot>(&self, init: impl FnOnce() -> T) -> SlotMut<'_, T> {
         let id = TypeId::of::<T>();
-        let slot: &dyn Any = match self.slots.get(id) {
+        let slots = &self.members.slots;
+        let slot: &dyn Any = match slots.get(id) {
             Some(slot) => &**slot,
-            None => &**self.slots.get_or_insert(id, Box::new(SlotCell::<T>::new(Arc::clone(&self.shared.ledger)))),
+            None => &**slots.get_or_insert(id, Box::new(SlotCell::<T>::new(Arc::clone(&self.members.budget)))),
         };
         let cell: &SlotCell<T> = slot.downcast_ref().expect("a slot is stored under its own type");
-        cell.lock(self, init)
+        cell.lock(init)
     }
 
     /// Clears the slot of a type; now or, if it is in use, when its user lets go of it. False if there is no such slot.
     pub fn clear_slot<T: CacheRegistrySlot>(&self) -> bool {
-        self.slots.get(TypeId::of::<T>()).map(|slot| slot.clear()).is_some()
+        self.members.slots.get(TypeId::of::<T>()).map(|slot| slot.clear()).is_some()
     }
 
     /// Bytes of all caches and slots.
     pub fn bytes(&self) -> u64 {
-        self.shared.ledger.load(Ordering::Relaxed)
+        self.members.budget.bytes()
     }
 
-    /// Gives memory back until at most `target_bytes` are left.
+    /// Keeps all caches and slots together under this many bytes, from now on; `u64::MAX` is no budget.
     ///
-    /// The least recently used entries of all caches go first, whatever their policies, down to their floors
-    /// (`min_entries`). If that is not enough, slots are cleared, largest first; `trim(0)` clears all of them. A resource
-    /// that someone still holds leaves the cache, and its memory goes when the last holder drops it.
+    /// When a new entry or a growing slot exceeds it, the least recently used entries of all caches go, whatever the policies of
+    /// their caches, down to their floors (`min_entries`). Slots count, but only [`trim`](Self::trim) clears them: they hold
+    /// state that nobody can create again. Threads that insert at the same time may exceed it together until they return.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a budget of 0.
+    pub fn set_byte_budget(&self, bytes: u64) -> Result<(), CacheError> {
+        builder::validate_byte_budget(bytes)?;
+        self.members.budget.set_limit(bytes);
+        Ok(())
+    }
+
+    /// Adds memory that a [`trim`](Self::trim) reaches beside caches and slots.
+    pub fn add_reserve(&self, name: &'static str, reserve: impl CacheReserve) {
+        self.reserves.lock().push((name, Arc::new(reserve)));
+    }
+
+    /// Gives memory back until at most `target_bytes` are left in caches, slots and reserves.
+    ///
+    /// [Reserves](CacheReserve) go first, then the least recently used entries of all caches, whatever their policies, down to
+    /// their floors (`min_entries`). If that is not enough, slots are cleared, largest first; `trim(0)` clears all of them. A
+    /// resource that someone still holds leaves the cache, and its memory goes when the last holder drops it.
     pub fn trim(&self, target_bytes: u64) -> TrimReport {
-        let bytes_before = self.bytes();
-        let entries_evicted = self.evict_to(target_bytes, EvictionReason::Trim);
+        let bytes_before = self.bytes() + self.reserve_bytes();
+        let mut reserved = self.shrink_reserves(target_bytes);
+        let entries_evicted = self.members.evict_to(target_bytes.saturating_sub(reserved), EvictionReason::Trim);
+        // Entries and slots may have returned memory to a reserve.
+        reserved = self.shrink_reserves(target_bytes);
         let (mut slots_cleared, mut slots_deferred) = (0, 0);
         for slot in self.slots_by_size() {
             // To nothing at all: then also slots that tell no bytes, or are in use and have not told them yet.
-            if self.bytes() <= target_bytes && target_bytes > 0 {
+            if self.bytes() + reserved <= target_bytes && target_bytes > 0 {
                 break;
             }
             let counter = if slot.clear() { &mut slots_cleared } else { &mut slots_deferred };
             *counter += 1;
+            reserved = self.shrink_reserves(target_bytes);
         }
-        let bytes_after = self.bytes();
+        let bytes_after = self.bytes() + reserved;
         TrimReport { target_bytes, bytes_before, bytes_after, entries_evicted, slots_cleared, slots_deferred }
     }
 
     /// Who holds how many bytes.
     pub fn report(&self) -> RegistryReport {
-        let usage = |entry: &Registered| CacheUsage {
-            cache: entry.name,
-            bytes: entry.cache.bytes(),
-            entries: entry.cache.len(),
+        let usage = |member: &Member| CacheUsage {
+            cache: member.name,
+            bytes: member.cache.bytes(),
+            entries: member.cache.len(),
         };
-        let mut caches: Vec<_> = self.caches.values().map(usage).collect();
+        let mut caches: Vec<_> = self.members.caches().iter().map(usage).collect();
         caches.sort_by_key(|usage| (Reverse(usage.bytes), usage.cache));
         let slot_usage = |slot: &dyn ErasedSlot| SlotUsage { slot: slot.type_name(), bytes: slot.bytes() };
+        let reserves = self.reserves().into_iter().map(|(name, it)| ReserveUsage { reserve: name, bytes: it.bytes() });
         RegistryReport {
-            byte_budget: self.byte_budget,
+            byte_budget: Some(self.members.budget.limit()).filter(|limit| *limit < u64::MAX),
             bytes: self.bytes(),
             caches,
             slots: self.slots_by_size().into_iter().map(slot_usage).collect(),
+            reserves: reserves.collect(),
             sink_failures: self.hub.as_ref().map_or(0, |hub| hub.failures()),
         }
     }
 
-    #[inline]
-    fn existing<K: CacheableKernel<Device = D>>(&self) -> Option<&KernelCache<K>> {
-        self.caches.get(TypeId::of::<K>()).map(Registered::of::<K>)
+    /// The cache of a kernel type, made if it is not there yet: a handle for code that looks up often.
+    ///
+    /// # Errors
+    /// `DuplicateName` where another cache has the name.
+    pub fn cache<K: CacheableKernel<Device = D>>(&self) -> Result<Arc<KernelCache<K>>, CacheError> {
+        let cache = self.kernels.get(TypeId::of::<K>()).map_or_else(|| self.register_kernel::<K>(), Ok)?;
+        Ok(downcast(Arc::clone(cache)))
     }
 
-    /// The cache of a kernel type, made if it is not there yet. Not public: what is inserted past the registry would
-    /// escape the byte budget.
+    /// Adds a cache whose resources are created by closures, for what a key alone cannot create; see
+    /// [`Cache::get_or_try_insert_with`]. It has clock, sinks and byte budget of the registry.
+    ///
+    /// A cache of the same name, key and value that is there already is returned as it is.
+    ///
+    /// # Errors
+    /// `DuplicateName` where a cache of other types has the name; `InvalidArgument` where a setting is wrong.
+    ///
+    /// ```
+    /// use kiln_resource_cache::{Cache, CacheError, CacheRegistry, EvictionPolicy};
+    ///
+    /// let registry: CacheRegistry = CacheRegistry::new();
+    /// let lines = registry.register(
+    ///     Cache::builder("lines")
+    ///         .policy(EvictionPolicy::size_limited_lru(100))
+    ///         .weigher(|_, text: &String| text.capacity() as u64),
+    /// )?;
+    /// let text = "first\nsecond"; // borrowed: no part of the key
+    /// let line = lines.get_or_insert_with(&1, || text.lines().nth(1).unwrap_or_default().to_owned())?;
+    /// assert_eq!(*line, "second");
+    /// assert_eq!(registry.metrics_by_name()[0].0, "lines");
+    /// # Ok::<(), CacheError>(())
+    /// ```
+    pub fn register<K, V>(&self, builder: CacheBuilder<K, V>) -> Result<Arc<Cache<K, V>>, CacheError>
+    where
+        K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        self.find_or_add(TypeId::of::<Cache<K, V>>(), type_name::<Cache<K, V>>(), builder).map(downcast)
+    }
+
     #[inline]
-    fn cache<K: CacheableKernel<Device = D>>(&self) -> Result<&KernelCache<K>, CacheError> {
+    fn existing<K: CacheableKernel<Device = D>>(&self) -> Option<&KernelCache<K>> {
+        self.kernels.get(TypeId::of::<K>()).map(downcast_ref)
+    }
+
+    #[inline]
+    fn find_or_register<K: CacheableKernel<Device = D>>(&self) -> Result<&KernelCache<K>, CacheError> {
         match self.existing::<K>() {
             Some(cache) => Ok(cache),
-            None => self.register::<K>(),
+            None => self.register_kernel::<K>().map(downcast_ref),
         }
     }
 
     #[cold]
-    fn register<K: CacheableKernel<Device = D>>(&self) -> Result<&KernelCache<K>, CacheError> {
-        let _registration = self.registration.lock();
-        let (id, name, kernel) = (TypeId::of::<K>(), K::CACHE_NAME, type_name::<K>());
-        let twin = self.caches.values().find(|entry| entry.name == name && entry.id != id);
-        if let Some(twin) = twin {
-            return Err(CacheError::new(
-                CacheErrorKind::DuplicateName,
-                format!("CACHE_NAME `{name}` of `{kernel}` is taken by `{}`, expected a name of its own", twin.kernel),
-            ));
-        }
-        let cache: KernelCache<K> = Cache::builder(name)
-            .weigher(|_, resource| K::resource_bytes(resource))
-            .joined(self.time.clone(), self.shared.clone(), self.hub.clone())
-            .build()?;
-        let entry = Registered { id, name, kernel, cache: Box::new(cache) };
-        Ok(self.caches.get_or_insert(id, entry).of::<K>())
+    fn register_kernel<K: CacheableKernel<Device = D>>(&self) -> Result<&Arc<dyn ErasedCache>, CacheError> {
+        let builder: CacheBuilder<K::Key, K::CachedResource> =
+            Cache::builder(K::CACHE_NAME).weigher(|_, resource| K::resource_bytes(resource));
+        let id = TypeId::of::<K>();
+        Ok(self.kernels.get_or_insert(id, self.find_or_add(id, type_name::<K>(), builder)?))
+    }
+
+    fn find_or_add<K, V>(
+        &self,
+        id: TypeId,
+        type_name: &'static str,
+        builder: CacheBuilder<K, V>,
+    ) -> Result<Arc<dyn ErasedCache>, CacheError>
+    where
+        K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let name = builder.settings.name;
+        let taken = |by: &Member| {
+            let message = format!(
+                "CACHE_NAME `{name}` of `{type_name}` is taken by `{}`, expected a name of its own",
+                by.type_name
+            );
+            CacheError::new(CacheErrorKind::DuplicateName, message)
+        };
+        let build = || -> Result<Arc<dyn ErasedCache>, CacheError> {
+            let settings = builder.without_own_events(name)?;
+            Ok(Arc::new(settings.build(self.time.clone(), self.hub.clone(), Arc::clone(&self.members.budget))?))
+        };
+        self.members.find_or_add((id, name, type_name), taken, build)
     }
 
     #[inline]
@@ -306,59 +375,34 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         device: Option<&D>,
         counted: bool,
     ) -> Result<(Arc<K::CachedResource>, Found), K::Error> {
-        let cache = self.cache::<K>().map_err(K::Error::from)?;
+        let cache = self.find_or_register::<K>()?;
         let device = device.or(self.device.as_ref());
-        let (resource, found) = cache.find_or_create(key, counted, || K::create_cached_resource(key, device))?;
-        if found == Found::Created {
-            self.enforce_budget();
-        }
-        Ok((resource, found))
+        cache.find_or_create(key, counted, || K::create_cached_resource(key, device))
     }
 
-    /// Evicts the least recently used entries of all caches until `target_bytes` are left or every floor is reached.
-    /// What is stale goes first. Returns how many went.
-    ///
-    /// A merge: the cache with the oldest entry gives entries until its oldest is newer than that of the next cache.
-    /// If other threads keep using what is about to go, the ranking is made anew a few times, then ignored.
-    fn evict_to(&self, target_bytes: u64, reason: EvictionReason) -> usize {
-        let mut evicted = self.caches.values().map(|entry| entry.cache.expire()).sum();
-        let mut patience = 8;
-        while self.bytes() > target_bytes {
-            let oldest = |entry: &'_ Registered| entry.cache.oldest_evictable();
-            let mut ranked: Vec<_> = self.caches.values().filter_map(|entry| Some((oldest(entry)?, entry))).collect();
-            ranked.sort_by_key(|(stamp, _)| *stamp);
-            let Some((_, first)) = ranked.first() else {
-                break;
-            };
-            let next = ranked.get(1).map_or(u64::MAX, |(stamp, _)| *stamp);
-            let up_to = if patience > 0 { next } else { u64::MAX };
-            let count = first.cache.evict_lru(reason, up_to, &|| self.bytes() > target_bytes);
-            evicted += count;
-            if count == 0 && patience == 0 {
-                break;
+    fn reserves(&self) -> Vec<(&'static str, Arc<dyn CacheReserve>)> {
+        self.reserves.lock().clone()
+    }
+
+    fn reserve_bytes(&self) -> u64 {
+        self.reserves().iter().map(|(_, reserve)| reserve.bytes()).sum()
+    }
+
+    /// Lets reserves give back what exceeds the target; returns the bytes that they still have.
+    fn shrink_reserves(&self, target_bytes: u64) -> u64 {
+        for (_, reserve) in self.reserves() {
+            let excess = (self.bytes() + self.reserve_bytes()).saturating_sub(target_bytes);
+            if excess > 0 {
+                reserve.release(excess);
             }
-            patience = if count == 0 { patience - 1 } else { 8 };
         }
-        for entry in self.caches.values() {
-            entry.cache.end_trim();
-        }
-        evicted
+        self.reserve_bytes()
     }
 
     fn slots_by_size(&self) -> Vec<&dyn ErasedSlot> {
-        let mut slots: Vec<&dyn ErasedSlot> = self.slots.values().map(|slot| &**slot).collect();
+        let mut slots: Vec<&dyn ErasedSlot> = self.members.slots.values().map(|slot| &**slot).collect();
         slots.sort_by_key(|slot| (Reverse(slot.bytes()), slot.type_name()));
         slots
-    }
-}
-
-impl<D: Send + Sync + 'static> KeepsBudget for CacheRegistry<D> {
-    fn enforce_budget(&self) {
-        if let Some(budget) = self.byte_budget
-            && self.bytes() > budget
-        {
-            self.evict_to(budget, EvictionReason::Budget);
-        }
     }
 }
 
@@ -370,63 +414,20 @@ impl<D: Send + Sync + 'static> Default for CacheRegistry<D> {
 
 impl<D> Debug for CacheRegistry<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut names: Vec<_> = self.caches.values().map(|entry| entry.name).collect();
-        names.sort_unstable();
+        let names: Vec<_> = self.members.caches().iter().map(|member| member.name).collect();
         f.debug_struct("CacheRegistry").field("caches", &names).finish_non_exhaustive()
     }
 }
 
-impl Registered {
-    #[inline]
-    fn of<K: CacheableKernel>(&self) -> &KernelCache<K> {
-        let cache: &dyn Any = &*self.cache;
-        cache.downcast_ref().expect("a cache is stored under its own kernel type")
-    }
+fn downcast<T: Any + Send + Sync>(cache: Arc<dyn ErasedCache>) -> Arc<T> {
+    let cache: Arc<dyn Any + Send + Sync> = cache;
+    cache.downcast().unwrap_or_else(|_| unreachable!("{OWN_TYPE}"))
 }
 
-/// A cache without its types.
-trait ErasedCache: Any + Send + Sync {
-    fn len(&self) -> usize;
-    fn bytes(&self) -> u64;
-    fn metrics(&self) -> CacheMetrics;
-    fn advice(&self) -> Vec<Advice>;
-    fn clear(&self);
-    fn expire(&self) -> usize;
-    fn end_trim(&self);
-    fn oldest_evictable(&self) -> Option<u64>;
-    fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize;
+#[inline]
+fn downcast_ref<T: Any>(cache: &Arc<dyn ErasedCache>) -> &T {
+    let cache: &dyn Any = &**cache;
+    cache.downcast_ref().expect(OWN_TYPE)
 }
 
-impl<K, V> ErasedCache for Cache<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    fn len(&self) -> usize {
-        self.len()
-    }
-    fn bytes(&self) -> u64 {
-        self.bytes()
-    }
-    fn metrics(&self) -> CacheMetrics {
-        self.metrics()
-    }
-    fn advice(&self) -> Vec<Advice> {
-        self.advice()
-    }
-    fn clear(&self) {
-        self.clear();
-    }
-    fn expire(&self) -> usize {
-        self.expire()
-    }
-    fn end_trim(&self) {
-        self.end_trim();
-    }
-    fn oldest_evictable(&self) -> Option<u64> {
-        self.oldest_evictable()
-    }
-    fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize {
-        self.evict_while(EvictionOrder::Lru, reason, up_to_stamp, wanted)
-    }
-}
+const OWN_TYPE: &str = "a cache is stored under its own type";

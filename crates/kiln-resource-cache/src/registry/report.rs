@@ -16,6 +16,8 @@ pub struct RegistryReport {
     pub caches: Vec<CacheUsage>,
     /// The slots, largest first.
     pub slots: Vec<SlotUsage>,
+    /// The reserves, in the order in which they were added. Their bytes are not among `bytes`.
+    pub reserves: Vec<ReserveUsage>,
     /// Events that a sink failed to take.
     pub sink_failures: u64,
 }
@@ -42,6 +44,16 @@ pub struct SlotUsage {
     pub bytes: u64,
 }
 
+/// One reserve in a [`RegistryReport`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct ReserveUsage {
+    /// Its name.
+    pub reserve: &'static str,
+    /// Bytes that it could give back now.
+    pub bytes: u64,
+}
+
 /// A table for people.
 impl fmt::Display for RegistryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,6 +66,9 @@ impl fmt::Display for RegistryReport {
         }
         for slot in &self.slots {
             writeln!(f, "{:>14}  slot {}", slot.bytes, slot.slot)?;
+        }
+        for reserve in &self.reserves {
+            writeln!(f, "{:>14}  reserve {}", reserve.bytes, reserve.reserve)?;
         }
         if self.sink_failures > 0 {
             writeln!(f, "{} events lost by failing sinks", self.sink_failures)?;
@@ -68,9 +83,9 @@ impl fmt::Display for RegistryReport {
 pub struct TrimReport {
     /// The bytes asked for.
     pub target_bytes: u64,
-    /// Bytes of all caches and slots before.
+    /// Bytes of all caches, slots and reserves before.
     pub bytes_before: u64,
-    /// Bytes afterwards. Above the target only if floors (`min_entries`) or slots in use hold the rest.
+    /// Bytes afterwards. Above the target only if floors (`min_entries`), slots in use or a reserve hold the rest.
     pub bytes_after: u64,
     /// Entries evicted, stale ones included.
     pub entries_evicted: usize,

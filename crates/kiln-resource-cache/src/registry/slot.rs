@@ -1,5 +1,6 @@
 //! Slots: state that lives in a registry beside its caches, one value per type.
 
+use super::budget::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, ThreadId, thread};
 use std::any::{Any, type_name};
 use std::fmt;
@@ -24,12 +25,6 @@ pub struct SlotMut<'a, T: CacheRegistrySlot> {
     cell: &'a SlotCell<T>,
     /// In the order of the drop: the ownership ends before the lock is released.
     held: Option<(Ownership<'a>, MutexGuard<'a, Option<T>>)>,
-    registry: &'a dyn KeepsBudget,
-}
-
-/// The registry, as far as a slot knows it.
-pub(super) trait KeepsBudget: Sync {
-    fn enforce_budget(&self);
 }
 
 /// A slot without its type.
@@ -47,7 +42,7 @@ pub(super) struct SlotCell<T> {
     claims: Mutex<Claims>,
     /// As of the end of the last use, so that reports need not wait for the slot.
     bytes: AtomicU64,
-    ledger: Arc<AtomicU64>,
+    budget: Arc<Budget>,
 }
 
 /// Who has a slot, and what it is wanted for.
@@ -80,15 +75,15 @@ impl Drop for Ownership<'_> {
 }
 
 impl<T: CacheRegistrySlot> SlotCell<T> {
-    pub(super) fn new(ledger: Arc<AtomicU64>) -> Self {
-        Self { value: Mutex::new(None), claims: Mutex::default(), bytes: AtomicU64::new(0), ledger }
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { value: Mutex::new(None), claims: Mutex::default(), bytes: AtomicU64::new(0), budget }
     }
 
     /// Waits for the slot and fills it on first use.
     ///
     /// # Panics
     /// If this thread holds the slot already, because waiting for itself would never end.
-    pub(super) fn lock<'a>(&'a self, registry: &'a dyn KeepsBudget, init: impl FnOnce() -> T) -> SlotMut<'a, T> {
+    pub(super) fn lock(&self, init: impl FnOnce() -> T) -> SlotMut<'_, T> {
         let me = thread::current().id();
         assert!(
             self.claims.lock().owner != Some(me),
@@ -98,7 +93,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
         let value = self.value.lock();
         let ownership = Ownership::new(&self.claims);
         // From here on the slot's drop ends the ownership, also if `clear_slot` or `init` panics.
-        let mut slot = SlotMut { cell: self, held: Some((ownership, value)), registry };
+        let mut slot = SlotMut { cell: self, held: Some((ownership, value)) };
         if let Some((_, guard)) = slot.held.as_mut() {
             self.clear_if_wanted(guard);
             guard.get_or_insert_with(init);
@@ -129,8 +124,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     }
 
     fn account(&self, now: u64) {
-        let before = self.bytes.swap(now, Ordering::Relaxed);
-        self.ledger.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        self.budget.adjust(self.bytes.swap(now, Ordering::Relaxed), now);
     }
 }
 
@@ -187,6 +181,6 @@ impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
         }
         // Someone may have wanted it between the last look and the release.
         self.cell.clear_if_free();
-        self.registry.enforce_budget();
+        self.cell.budget.enforce();
     }
 }

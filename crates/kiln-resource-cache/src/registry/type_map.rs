@@ -14,9 +14,9 @@ pub(crate) struct TypeMap<T> {
     buckets: [Chain<T>; BUCKETS],
 }
 
-type Chain<T> = OnceLock<Box<Node<T>>>;
+type Chain<T> = OnceLock<Box<Link<T>>>;
 
-struct Node<T> {
+struct Link<T> {
     id: TypeId,
     value: T,
     next: Chain<T>,
@@ -30,11 +30,11 @@ impl<T> TypeMap<T> {
     #[inline]
     pub(crate) fn get(&self, id: TypeId) -> Option<&T> {
         let mut chain = self.bucket(id);
-        while let Some(node) = chain.get() {
-            if node.id == id {
-                return Some(&node.value);
+        while let Some(link) = chain.get() {
+            if link.id == id {
+                return Some(&link.value);
             }
-            chain = &node.next;
+            chain = &link.next;
         }
         None
     }
@@ -44,14 +44,14 @@ impl<T> TypeMap<T> {
         let mut chain = self.bucket(id);
         let mut value = Some(value);
         loop {
-            let node = chain.get_or_init(|| {
+            let link = chain.get_or_init(|| {
                 let value = value.take().expect("a chain has one empty end, and it is filled once");
-                Box::new(Node { id, value, next: OnceLock::new() })
+                Box::new(Link { id, value, next: OnceLock::new() })
             });
-            if node.id == id {
-                return &node.value;
+            if link.id == id {
+                return &link.value;
             }
-            chain = &node.next;
+            chain = &link.next;
         }
     }
 
@@ -59,7 +59,7 @@ impl<T> TypeMap<T> {
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.buckets
             .iter()
-            .flat_map(|bucket| std::iter::successors(bucket.get(), |node| node.next.get()).map(|node| &node.value))
+            .flat_map(|bucket| std::iter::successors(bucket.get(), |link| link.next.get()).map(|link| &link.value))
     }
 
     #[inline]

@@ -8,12 +8,12 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What is done to a cache that holds 10, 20 and 30, used in this order a minute ago.
-type Step = fn(&Cache<u64, u64>);
+type Change = fn(&Cache<u64, u64>);
 
 #[test]
 fn each_reason_is_told_with_strategy_count_and_size() {
-    let shrink: Step = |cache| cache.set_policy(EvictionPolicy::size_limited_lru(1)).unwrap();
-    let table: [(EvictionPolicy, Step, Told); 12] = [
+    let shrink: Change = |cache| cache.set_policy(EvictionPolicy::size_limited_lru(1)).unwrap();
+    let table: [(EvictionPolicy, Change, Told); 14] = [
         (EvictionPolicy::size_limited_lru(3), |cache| ask(cache, [40]), told("lru", 1, EvictionReason::MaxEntries, 2)),
         (
             EvictionPolicy::fifo().with_max_entries(3),
@@ -58,8 +58,21 @@ fn each_reason_is_told_with_strategy_count_and_size() {
             |cache| assert_eq!(cache.trim(0), 1),
             told("none", 1, EvictionReason::Trim, 2),
         ),
+        (
+            EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64)).with_max_entries(3),
+            |cache| {
+                ask(cache, [40]);
+                assert!(!cache.contains(&30) && cache.contains(&10));
+            },
+            told("largest_first", 1, EvictionReason::MaxEntries, 2),
+        ),
+        (
+            EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64)),
+            |cache| assert_eq!(cache.trim(10), 2),
+            told("largest_first", 2, EvictionReason::Trim, 1),
+        ),
     ];
-    for (policy, step, expected) in table {
+    for (policy, change, expected) in table {
         let (recorder, clock) = (Recorder::default(), MockClock::new());
         let cache = Cache::builder("plans")
             .weigher(|_, bytes| *bytes)
@@ -71,7 +84,7 @@ fn each_reason_is_told_with_strategy_count_and_size() {
         ask(&cache, [10, 20, 30]);
         assert_eq!(evictions(&recorder.take()), []);
         clock.advance(MINUTE);
-        step(&cache);
+        change(&cache);
         assert_eq!(evictions(&recorder.take()), [("plans".to_owned(), expected)], "{policy:?}");
     }
 }

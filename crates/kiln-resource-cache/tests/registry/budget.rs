@@ -133,3 +133,21 @@ fn the_budget_holds_when_four_threads_create_at_once() {
     let entries = |name| report.caches.iter().find(|cache| cache.cache == name).unwrap().entries as u64;
     assert_eq!(report.bytes, entries("plans") * 30 + entries("tables") * 50);
 }
+
+#[test]
+fn a_budget_set_at_run_time_holds_at_once() {
+    let registry = kiln_resource_cache::CacheRegistry::new();
+    create::<Plans>(&registry, &[A, B]);
+    create::<Tables>(&registry, &[C, D]);
+    assert_eq!(registry.report().byte_budget, None);
+    registry.set_byte_budget(70).unwrap();
+    assert_eq!((registry.bytes(), registry.report().byte_budget), (60, Some(70)));
+    assert_eq!(kept::<Plans>(&registry, &[A, B]), "");
+    create::<Plans>(&registry, &[A]);
+    assert_eq!(kept::<Tables>(&registry, &[C, D]), "d");
+    let error = registry.set_byte_budget(0).unwrap_err();
+    assert!(error.to_string().starts_with("byte_budget is 0, expected at least 1"), "{error}");
+    registry.set_byte_budget(u64::MAX).unwrap();
+    create::<Plans>(&registry, &[B, C]);
+    assert_eq!((registry.bytes(), registry.report().byte_budget), (120, None));
+}

@@ -8,6 +8,8 @@ mod lookup;
 mod metrics;
 mod names;
 mod reentrant;
+mod register;
+mod reserve;
 mod settings;
 mod slots;
 mod trim;

@@ -118,8 +118,8 @@ fn the_last_event_names_what_happened_last() {
     registry.set_eviction_policy::<EvenOnly>(EvictionPolicy::none()).unwrap();
     let last = || registry.metrics::<EvenOnly>().unwrap().last_event;
     assert_eq!(last(), None);
-    type Step<'a> = (LastEvent, &'a dyn Fn());
-    let steps: [Step<'_>; 8] = [
+    type Action<'a> = (LastEvent, &'a dyn Fn());
+    let steps: [Action<'_>; 8] = [
         (LastEvent::Miss, &|| assert!(registry.get::<EvenOnly>(&2).is_none())),
         (LastEvent::Insert, &|| assert_eq!(*registry.get_or_create::<EvenOnly>(&2, None).unwrap(), 1)),
         (LastEvent::Hit, &|| assert!(registry.get::<EvenOnly>(&2).is_some())),

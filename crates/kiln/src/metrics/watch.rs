@@ -7,7 +7,6 @@ use crate::{Device, Error, ErrorKind, Result};
 use kiln_resource_cache::new_file::NewFile;
 use kiln_device::Profiling;
 use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_json, to_prometheus};
-use kiln_resource_cache::CacheMetrics;
 use parking_lot::Mutex;
 use std::io::Write as _;
 use std::fmt;
@@ -85,7 +84,7 @@ impl Watch {
                 State::Closed(last) => last.clone(),
                 State::Open { device, .. } => {
                     let Some(device) = device.upgrade() else { continue };
-                    let told = watched.tell(&device, 1.0, &device.plan_cache_stats());
+                    let told = watched.tell(&device, 1.0);
                     held.push(device);
                     told
                 }
@@ -138,16 +137,12 @@ impl Watch {
 
 impl WatchedDevice {
     /// The metrics of its device, which is open or about to go.
-    fn tell(&mut self, device: &kiln_device::Device, open: f64, plans: &CacheMetrics) -> Vec<Metric> {
+    fn tell(&mut self, device: &kiln_device::Device, open: f64) -> Vec<Metric> {
         let help = "1 while the device is open, 0 where its last numbers are told.";
         let mut told = vec![Metric::gauge("kiln_device_open", help).sample(&[], open)];
         join(&mut told, device_metrics(device));
         join(&mut told, device.buffer_pool_stats().metrics());
-        join(&mut told, cache_metrics("plans", plans));
-        // Without kernels in WGSL there is nothing to cache.
-        if device.info().compiler.is_some() {
-            join(&mut told, device.kernel_cache_stats().metrics());
-        }
+        join(&mut told, cache_metrics(device));
         join(&mut told, self.kernels.metrics(&device.kernel_statistics()));
         label(&mut told, "device", &self.label);
         told
@@ -173,12 +168,12 @@ impl LastWords {
     }
 
     /// Tells them.
-    pub(crate) fn say(&mut self, device: &kiln_device::Device, plans: impl Fn() -> CacheMetrics) {
+    pub(crate) fn say(&mut self, device: &kiln_device::Device) {
         for (watch, number) in self.0.get_mut().drain(..) {
             let Some(watch) = watch.upgrade() else { continue };
             let mut devices = watch.devices.lock();
             let Some(watched) = devices.get_mut(number) else { continue };
-            let told = watched.tell(device, 0.0, &plans());
+            let told = watched.tell(device, 0.0);
             watched.state = State::Closed(told);
         }
     }

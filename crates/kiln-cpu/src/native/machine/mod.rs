@@ -53,6 +53,12 @@ type Entry = unsafe extern "sysv64" fn(*const *mut u8, usize, *const Broadcast);
 type Entry = unsafe extern "C" fn(*const *mut u8, usize, *const Broadcast);
 
 impl MachineCode {
+    /// Bytes that it takes: code comes in pages.
+    pub(crate) fn bytes(&self) -> usize {
+        const PAGE_BYTES: usize = 4096;
+        self.code.len().next_multiple_of(PAGE_BYTES)
+    }
+
     /// Makes code of a body whose results are stored as `store`, or as words where that is `None`; `None` where it cannot be.
     pub(crate) fn new(body: &Body, store: Option<DType>, level: SimdLevel) -> Option<Self> {
         if !cfg!(target_arch = "x86_64") || level < SimdLevel::Avx2 {

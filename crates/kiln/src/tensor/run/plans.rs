@@ -3,7 +3,7 @@
 use super::collect::Collected;
 use super::packing::Packing;
 use crate::{Device, Error, ErrorKind, Result};
-use kiln_device::{CompiledPlan, Recorder};
+use kiln_device::CompiledPlan;
 use kiln_ir::Layout;
 use kiln_ir::graph::{NodeId, OpGraph};
 use kiln_ir::plan::{self, Place, Plan, PlanKey, Source, Value};
@@ -18,7 +18,8 @@ const MAX_PLANS: usize = 1024;
 
 /// The plans of a device.
 pub(crate) struct PlanCache {
-    plans: Cache<PlanKey, CachedPlan>,
+    /// A cache of the device's registry; the error where a user's cache has its name.
+    plans: Result<Arc<Cache<PlanKey, CachedPlan>>>,
     /// For each structure, how many plans were made: one for each set of shapes.
     structures: Mutex<HashMap<PlanKey, usize>>,
 }
@@ -52,18 +53,19 @@ pub(super) enum Receiver {
 }
 
 impl PlanCache {
-    /// An empty cache, which tells the recorder of its device what happens in it.
-    pub(crate) fn new(recorder: Option<&Recorder>) -> Self {
-        let mut plans = Cache::builder("plans").policy(EvictionPolicy::size_limited_lru(MAX_PLANS));
-        if let Some(recorder) = recorder.filter(|_| cfg!(feature = "events")) {
-            plans = plans.sink(recorder.cache_sink());
-        }
-        Self { plans: plans.build().expect("a bound of at least one is a valid policy"), structures: Mutex::default() }
+    /// The plan cache of the device's registry.
+    pub(crate) fn new(device: &kiln_device::Device) -> Self {
+        let plans = Cache::builder("plans")
+            .policy(EvictionPolicy::size_limited_lru(MAX_PLANS))
+            .weigher(|key: &PlanKey, plan: &CachedPlan| key.bytes() + plan.bytes());
+        let plans = device.caches().register(plans).map_err(|error| Failure::from(error).0);
+        Self { plans, structures: Mutex::default() }
     }
 
     /// The plan of what was collected: from the cache, or made now.
     pub(super) fn get(&self, device: &Device, collected: &Collected) -> Result<Arc<CachedPlan>> {
-        let found = self.plans.get_or_try_insert_with(&collected.key, || {
+        let plans = self.plans.as_ref().map_err(Clone::clone)?;
+        let found = plans.get_or_try_insert_with(&collected.key, || {
             let graph = collected.graph();
             debug_assert_eq!(collected.key, plan::key(&graph), "the key is that of the graph");
             self.create(device, &graph)
@@ -73,11 +75,11 @@ impl PlanCache {
 
     /// Whether a graph was planned before.
     pub(super) fn contains(&self, key: &PlanKey) -> bool {
-        self.plans.contains(key)
+        self.plans.as_ref().is_ok_and(|plans| plans.contains(key))
     }
 
     pub(crate) fn statistics(&self) -> CacheMetrics {
-        self.plans.metrics()
+        self.plans.as_ref().map_or_else(|_| CacheMetrics::default(), |plans| plans.metrics())
     }
 }
 
@@ -130,6 +132,13 @@ impl CachedPlan {
         let compiled = device.compile(&plan)?;
         let packing = Packing::new(own.iter().map(|value| &value.ty), compiled.packs_results());
         Ok(Self { plan, compiled, deliveries, passed, packing, variant: 1 })
+    }
+
+    /// Bytes of the plan and of what its device made of it.
+    fn bytes(&self) -> u64 {
+        let deliveries = self.deliveries.iter().map(|list| size_of_val(list) + size_of_val(&**list)).sum::<usize>();
+        let own = size_of::<Self>() + deliveries + size_of_val(&*self.passed);
+        self.plan.bytes() + self.compiled.bytes() + own as u64
     }
 
     /// The plan as its device runs it.

@@ -1,0 +1,68 @@
+//! What a cache and a registry are built from alike: clock, sinks, summary interval.
+
+use crate::clock::{Clock, TimeSource};
+use crate::error::{CacheError, CacheErrorKind};
+use crate::events::{DEFAULT_SUMMARY_INTERVAL, EventHub, EventSink};
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+/// Settings of a [`Cache`](crate::Cache) or a [`CacheRegistry`](crate::CacheRegistry) to be; see
+/// [`CacheBuilder`](crate::CacheBuilder) and [`CacheRegistryBuilder`](crate::CacheRegistryBuilder).
+pub struct Builder<S> {
+    /// The settings that only one of them has.
+    pub(crate) settings: S,
+    clock: Option<Arc<dyn Clock>>,
+    sinks: Vec<Box<dyn EventSink>>,
+    summary_interval: Option<u64>,
+}
+
+impl<S> Builder<S> {
+    pub(crate) fn new(settings: S) -> Self {
+        Self { settings, clock: None, sinks: Vec::new(), summary_interval: None }
+    }
+
+    /// Sets the clock; the system's monotonic clock unless set.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Adds a listener for events.
+    #[must_use]
+    pub fn sink(mut self, sink: impl EventSink) -> Self {
+        self.sinks.push(Box::new(sink));
+        self
+    }
+
+    /// Emits a summary event of a cache every so many operations on it; 100 unless set.
+    #[must_use]
+    pub fn summary_interval(mut self, operations: u64) -> Self {
+        self.summary_interval = Some(operations);
+        self
+    }
+
+    /// The settings of one kind, the clock and the sinks.
+    pub(crate) fn split(self) -> Result<(S, TimeSource, Option<Arc<EventHub>>), CacheError> {
+        let time = self.clock.map_or_else(TimeSource::system, TimeSource::Custom);
+        let hub = EventHub::new(self.sinks, self.summary_interval.unwrap_or(DEFAULT_SUMMARY_INTERVAL))?;
+        Ok((self.settings, time, hub.map(Arc::new)))
+    }
+
+    /// The settings of one kind, for a cache that takes clock and sinks from its registry.
+    pub(crate) fn without_own_events(self, cache: &str) -> Result<S, CacheError> {
+        if self.clock.is_some() || !self.sinks.is_empty() || self.summary_interval.is_some() {
+            return Err(CacheError::new(
+                CacheErrorKind::InvalidArgument,
+                format!("cache `{cache}`: expected clock, sinks and summary interval of its registry, found its own"),
+            ));
+        }
+        Ok(self.settings)
+    }
+}
+
+impl<S: Debug> Debug for Builder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! The byte budget that the caches and slots of a registry share, and the caches that can make room in it.
+
+use super::slot::ErasedSlot;
+use super::type_map::TypeMap;
+use crate::advice::Advice;
+use crate::cache::{Cache, QueueOrder};
+use crate::metrics::CacheMetrics;
+use crate::policy::EvictionReason;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use std::any::{Any, TypeId};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+/// Bytes that are counted together, and their limit. A cache on its own has one to itself, without a limit.
+pub(crate) struct Budget {
+    used: AtomicU64,
+    /// `u64::MAX` where there is none.
+    limit: AtomicU64,
+    /// Those who count here. Weak: they hold the budget.
+    members: Weak<Members>,
+}
+
+/// The caches and slots of a registry.
+pub(super) struct Members {
+    pub(super) budget: Arc<Budget>,
+    caches: Mutex<Vec<Member>>,
+    pub(super) slots: TypeMap<Box<dyn ErasedSlot>>,
+}
+
+/// A cache of a registry.
+#[derive(Clone)]
+pub(super) struct Member {
+    /// The kernel type, or that of the cache where it has none.
+    pub(super) id: TypeId,
+    pub(super) type_name: &'static str,
+    pub(super) name: &'static str,
+    pub(super) cache: Arc<dyn ErasedCache>,
+}
+
+impl Budget {
+    /// The budget of a cache on its own.
+    pub(crate) fn unlimited() -> Arc<Self> {
+        Arc::new(Self::new(u64::MAX, Weak::new()))
+    }
+
+    fn new(limit: u64, members: Weak<Members>) -> Self {
+        Self { used: AtomicU64::new(0), limit: AtomicU64::new(limit), members }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that became more or fewer.
+    pub(crate) fn adjust(&self, before: u64, now: u64) {
+        self.used.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    pub(super) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.enforce();
+    }
+
+    /// Evicts what exceeds the limit, after an entry came in, a slot grew or the limit fell. Called with no lock held.
+    pub(crate) fn enforce(&self) {
+        let limit = self.limit();
+        if self.bytes() > limit
+            && let Some(members) = self.members.upgrade()
+        {
+            members.evict_to(limit, EvictionReason::Budget);
+        }
+    }
+}
+
+impl Members {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new_cyclic(|members| Self {
+            budget: Arc::new(Budget::new(limit, Weak::clone(members))),
+            caches: Mutex::new(Vec::new()),
+            slots: TypeMap::new(),
+        })
+    }
+
+    /// The caches, by name. A copy: nothing is locked while the user's code runs.
+    pub(super) fn caches(&self) -> Vec<Member> {
+        self.caches.lock().clone()
+    }
+
+    /// The cache of this name: the one that is there, made by the same type, or the one that `build` makes.
+    ///
+    /// # Errors
+    /// The member that has the name, where it is of another type; that of `build`.
+    pub(super) fn find_or_add<E>(
+        &self,
+        (id, name, type_name): (TypeId, &'static str, &'static str),
+        taken: impl FnOnce(&Member) -> E,
+        build: impl FnOnce() -> Result<Arc<dyn ErasedCache>, E>,
+    ) -> Result<Arc<dyn ErasedCache>, E> {
+        let mut caches = self.caches.lock();
+        match caches.binary_search_by_key(&name, |member| member.name) {
+            Ok(at) if caches[at].id == id => Ok(Arc::clone(&caches[at].cache)),
+            Ok(at) => Err(taken(&caches[at])),
+            Err(at) => {
+                let cache = build()?;
+                caches.insert(at, Member { id, type_name, name, cache: Arc::clone(&cache) });
+                Ok(cache)
+            }
+        }
+    }
+
+    /// Evicts the least recently used entries of all caches until `target_bytes` are left or every floor is reached.
+    /// Stale entries go first. Returns how many went.
+    ///
+    /// A merge: the cache with the oldest entry gives entries until its oldest is newer than that of the next cache.
+    /// If other threads keep using what is about to go, the ranking is made anew a few times, then ignored.
+    pub(super) fn evict_to(&self, target_bytes: u64, reason: EvictionReason) -> usize {
+        let caches = self.caches();
+        let is_over = || self.budget.bytes() > target_bytes;
+        let mut evicted = caches.iter().map(|member| member.cache.expire()).sum();
+        let mut patience = 8;
+        while is_over() {
+            let oldest = |member: &'_ Member| member.cache.oldest_evictable();
+            let mut ranked: Vec<_> = caches.iter().filter_map(|member| Some((oldest(member)?, member))).collect();
+            ranked.sort_by_key(|(stamp, _)| *stamp);
+            let Some((_, first)) = ranked.first() else {
+                break;
+            };
+            let next = ranked.get(1).map_or(u64::MAX, |(stamp, _)| *stamp);
+            let up_to = if patience > 0 { next } else { u64::MAX };
+            let count = first.cache.evict_lru(reason, up_to, &is_over);
+            evicted += count;
+            if count == 0 && patience == 0 {
+                break;
+            }
+            patience = if count == 0 { patience - 1 } else { 8 };
+        }
+        for member in &caches {
+            member.cache.end_trim();
+        }
+        evicted
+    }
+}
+
+/// A cache without its types.
+pub(super) trait ErasedCache: Any + Send + Sync {
+    fn len(&self) -> usize;
+    fn bytes(&self) -> u64;
+    fn metrics(&self) -> CacheMetrics;
+    fn advice(&self) -> Vec<Advice>;
+    fn clear(&self);
+    fn expire(&self) -> usize;
+    fn end_trim(&self);
+    fn oldest_evictable(&self) -> Option<u64>;
+    fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize;
+}
+
+impl<K, V> ErasedCache for Cache<K, V>
+where
+    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes()
+    }
+    fn metrics(&self) -> CacheMetrics {
+        self.metrics()
+    }
+    fn advice(&self) -> Vec<Advice> {
+        self.advice()
+    }
+    fn clear(&self) {
+        self.clear();
+    }
+    fn expire(&self) -> usize {
+        self.expire()
+    }
+    fn end_trim(&self) {
+        self.end_trim();
+    }
+    fn oldest_evictable(&self) -> Option<u64> {
+        self.oldest_evictable()
+    }
+    fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize {
+        self.evict_while(QueueOrder::Use, reason, up_to_stamp, wanted)
+    }
+}
