@@ -19,7 +19,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A launch that is watched: its size, and what is known about it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Watched {
     /// The kernel, as findings name it.
     pub kernel: String,
@@ -32,7 +32,7 @@ pub struct Watched {
 }
 
 /// What is known about a running launch, which may run in parts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sanitizer {
     watched: Watched,
     sites: Arc<[Site]>,
@@ -79,19 +79,8 @@ impl Sanitizer {
             shared: Shadow::new(grain(Object::Shared), true),
             watched,
             sites: Arc::clone(sites),
-            part: [[0; 3]; 2],
-            group: 0,
-            is_astray: false,
-            buffer_epoch: 0,
-            shared_epoch: 0,
-            subgroup_epochs: HashMap::new(),
-            decisions: HashMap::new(),
-            arrived: None,
-            returned: None,
-            unwritten: Vec::new(),
             in_turns,
-            births: HashMap::new(),
-            findings: Vec::new(),
+            ..Self::default()
         }
     }
 

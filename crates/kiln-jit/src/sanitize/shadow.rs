@@ -32,7 +32,7 @@ struct Cell {
 }
 
 /// The accesses to a memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Shadow {
     grain: u64,
     /// Whether each work-group has a memory of its own.
@@ -129,13 +129,13 @@ mod tests {
         Access { who: invocation(group, local), epoch, subgroup_epoch: 0, site: local }
     }
 
-    /// Read or write, work-group, place in it, barriers before.
-    type Step = (char, u64, u32, u32);
+    /// Read or write, work-group, invocation in it, barriers before.
+    type AccessRow = (char, u64, u32, u32);
 
-    /// Who races with whom: each step is a write or a read by an invocation of a work-group behind some barriers.
+    /// Whether the last of some accesses races with an earlier one.
     #[test]
     fn races_need_two_invocations_and_no_barrier_in_between() {
-        let table: [(&str, bool, &[Step], bool); 11] = [
+        let table: [(&str, bool, &[AccessRow], bool); 11] = [
             ("own data", false, &[('w', 0, 1, 0), ('r', 0, 1, 0), ('w', 0, 1, 0)], false),
             ("write, read", false, &[('w', 0, 1, 0), ('r', 0, 2, 0)], true),
             ("write, write", false, &[('w', 0, 1, 0), ('w', 0, 2, 0)], true),
@@ -148,10 +148,10 @@ mod tests {
             ("other work-groups share buffers", false, &[('w', 0, 1, 0), ('r', 1, 1, 5)], true),
             ("and no memory of their own", true, &[('w', 0, 1, 0), ('r', 1, 1, 5), ('w', 1, 1, 5)], false),
         ];
-        for (name, is_shared, steps, expected) in table {
+        for (name, is_shared, accesses, expected) in table {
             let mut shadow = Shadow::new(4, is_shared);
             let mut race = None;
-            for (what, group, local, epoch) in steps {
+            for (what, group, local, epoch) in accesses {
                 let access = access(*group, *local, *epoch);
                 race = if *what == 'w' { shadow.write(8, 4, access) } else { shadow.read(8, 4, access) };
             }
