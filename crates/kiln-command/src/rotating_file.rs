@@ -108,7 +108,6 @@ fn aged(path: &Path, age: usize) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     /// A folder that deletes itself and the path of a file to be in it.
     fn new_file() -> (tempfile::TempDir, PathBuf) {
@@ -257,12 +256,11 @@ mod tests {
         assert_eq!(name(&claim()), "events.3.jsonl");
     }
 
-    /// Set for a child: the file that it writes to.
-    const FILE: &str = "KILN_TEST_ROTATING_FILE";
-
     #[cfg(target_os = "linux")]
     #[test]
     fn lines_that_the_disk_took_a_part_of_are_taken_back() {
+        /// Set for a child: the file that it writes to.
+        const FILE: &str = "KILN_TEST_ROTATING_FILE";
         if let Some(path) = std::env::var_os(FILE) {
             let mut file = RotatingFile::open(path.as_ref()).unwrap();
             let failed =
@@ -274,7 +272,7 @@ mod tests {
         }
         // The shell makes every write beyond 512 bytes fail half way, as a full disk does, and not with a signal.
         let (folder, path) = new_file();
-        let mut command = Command::new("sh");
+        let mut command = std::process::Command::new("sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "rotating_file::tests::lines_that_the_disk_took_a_part_of_are_taken_back"]);
         let output = command.env(FILE, &path).current_dir(folder.path()).output().unwrap();
