@@ -2,7 +2,7 @@
 //!
 //! Versions 1 to 3, C and Fortran order, the numbers of [`Kind`] in little-endian order.
 //!
-//! Not the crate `npyz`, which fails the test `what_cannot_be_read_says_what_was_expected_and_found`: it multiplies the lengths of a shape
+//! Not the crate `npyz` (0.9.1), which fails the test `what_cannot_be_read_says_what_was_expected_and_found`: it multiplies the lengths of a shape
 //! without a check, so that `(4294967296, 4294967296)` panics in a debug build and is an array without elements in a release build; and it
 //! allocates a header of 4 GiB for a file of 12 bytes that claims one.
 

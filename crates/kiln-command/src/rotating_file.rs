@@ -108,7 +108,6 @@ fn aged(path: &Path, age: usize) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     /// A folder that deletes itself and the path of a file to be in it.
     fn new_file() -> (tempfile::TempDir, PathBuf) {
@@ -257,15 +256,15 @@ mod tests {
         assert_eq!(name(&claim()), "events.3.jsonl");
     }
 
-    /// Set for a child: the file that it writes to.
-    const FILE: &str = "KILN_TEST_ROTATING_FILE";
-
     #[cfg(target_os = "linux")]
     #[test]
     fn lines_that_the_disk_took_a_part_of_are_taken_back() {
+        /// Set for a child: the file that it writes to.
+        const FILE: &str = "KILN_TEST_ROTATING_FILE";
         if let Some(path) = std::env::var_os(FILE) {
             let mut file = RotatingFile::open(path.as_ref()).unwrap();
-            let failed = (100..400).filter(|number| file.write(format!("{number}\n").as_bytes()).is_err()).count();
+            let failed =
+                (10_000..10_300).filter(|number| file.write(format!("{number}\n").as_bytes()).is_err()).count();
             let written = text(path.as_ref()).lines().count();
             assert!((1..300).contains(&written), "{written} lines fit under the limit");
             assert_eq!(written + failed, 300);
@@ -273,7 +272,7 @@ mod tests {
         }
         // The shell makes every write beyond 512 bytes fail half way, as a full disk does, and not with a signal.
         let (folder, path) = new_file();
-        let mut command = Command::new("sh");
+        let mut command = std::process::Command::new("sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "rotating_file::tests::lines_that_the_disk_took_a_part_of_are_taken_back"]);
         let output = command.env(FILE, &path).current_dir(folder.path()).output().unwrap();
@@ -283,6 +282,6 @@ mod tests {
         // With room again, the file goes on with whole lines.
         write(&mut RotatingFile::open(&path).unwrap(), "500\n");
         let lines = numbers(&path);
-        assert_eq!(lines, (100..99 + lines.len() as u64).chain([500]).collect::<Vec<_>>());
+        assert_eq!(lines, (10_000..9_999 + lines.len() as u64).chain([500]).collect::<Vec<_>>());
     }
 }

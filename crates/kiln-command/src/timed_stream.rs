@@ -15,11 +15,6 @@ impl TimedStream {
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
         Self { stream, deadline: Instant::now() + patience }
     }
-
-    /// The connection itself.
-    pub(crate) fn get_mut(&mut self) -> &mut TcpStream {
-        &mut self.stream
-    }
 }
 
 impl Read for TimedStream {

@@ -5,7 +5,7 @@ use crate::{settings, terminal};
 use kiln::metrics::Watch;
 use kiln::{Device, Error, ErrorKind, Result};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -96,7 +96,7 @@ fn start(target: &str) -> Result<Export> {
 }
 
 /// Returns the outcome of the last write: the next write makes good an earlier one that failed.
-fn write_until(stopped: &Receiver<()>, path: &PathBuf, watch: &Watch) -> Result<()> {
+fn write_until(stopped: &Receiver<()>, path: &Path, watch: &Watch) -> Result<()> {
     loop {
         let is_last = stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout);
         let written = watch.write_file(path);

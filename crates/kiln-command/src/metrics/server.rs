@@ -66,11 +66,11 @@ fn serve(listener: &TcpListener, watch: &Watch) {
 
 fn answer(stream: TcpStream, watch: &Watch) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
+    let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(TimedStream::new(stream, PATIENCE));
     let request = read_request(&mut reader)?;
-    let stream = reader.get_mut().get_mut();
-    stream.write_all(respond(&request, watch).as_bytes())?;
-    stream.shutdown(Shutdown::Write)?;
+    writer.write_all(respond(&request, watch).as_bytes())?;
+    writer.shutdown(Shutdown::Write)?;
     // Closing with unread bytes would reset the connection before a client with a long request has read the answer.
     io::copy(&mut reader, &mut io::sink())?;
     Ok(())

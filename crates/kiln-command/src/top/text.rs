@@ -118,7 +118,9 @@ mod tests {
 
     #[test]
     fn what_a_process_does_not_have_is_left_out() {
-        let text = Page(View::new(Snapshot::parse("kiln_info{version=\"0.1.0\",pid=\"7\"} 1\n").unwrap(), None)).text();
+        let labels = r#"{"version":"0.1.0","pid":"7"}"#;
+        let json = format!(r#"{{"metrics":[{{"name":"kiln_info","samples":[{{"labels":{labels},"value":1.0}}]}}]}}"#);
+        let text = Page(View::new(Snapshot::parse(&json).unwrap(), None)).text();
         assert_eq!(text, "kiln 0.1.0, process 7, 0 devices\n");
     }
 }

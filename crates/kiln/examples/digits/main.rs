@@ -97,7 +97,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "events")]
     let write_metrics = {
         let (watch, path) = (kiln::metrics::Watch::new(), options.metrics.as_deref());
-        path.inspect(|_| watch.add(&device));
+        if path.is_some() {
+            watch.add(&device);
+        }
         move || path.map_or(Ok(()), |path| watch.write_file(path))
     };
     #[cfg(not(feature = "events"))]
