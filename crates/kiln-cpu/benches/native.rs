@@ -111,10 +111,8 @@ fn compare(device: &Device, name: &str, rounds: usize, graph: &OpGraph) {
     let inputs: Vec<Buffer> = inputs.map(|node| filled(device, &node.ty)).collect();
     let inputs: Vec<&Buffer> = inputs.iter().collect();
     let (fused, unfused) = (Ready::new(device, graph, &Target::CPU), Ready::new(device, graph, &Target::CPU.unfused()));
-    let mut arms = [
-        Arm::new("fused", || fused.run(device, &inputs)),
-        Arm::new("unfused", || unfused.run(device, &inputs)),
-    ];
+    let mut arms =
+        [Arm::new("fused", || fused.run(device, &inputs)), Arm::new("unfused", || unfused.run(device, &inputs))];
     let results = arms::run(rounds, &mut arms);
     let dtype = graph.nodes[0].ty.dtype;
     for (a, b) in numbers(&fused.output, dtype).iter().zip(numbers(&unfused.output, dtype)) {

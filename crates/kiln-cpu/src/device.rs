@@ -7,8 +7,8 @@ use crate::native::{KernelTimer, NativePlan};
 use crate::{CpuOptions, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
-    Artifact, Command, CompiledPlan, Device, DeviceApi, DeviceInfo, Dispatch, Loaded, KernelModule, RawMemory, Recorder,
-    Usage, WgslPlan,
+    Artifact, Command, CompiledPlan, Device, DeviceApi, DeviceInfo, Dispatch, KernelModule, Loaded, RawMemory,
+    Recorder, Usage, WgslPlan,
 };
 use kiln_ir::plan::{Plan, Target};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -131,7 +131,11 @@ impl CpuDevice {
     }
 
     /// Runs steps of a plan as a submission. A panic ends the device, on whatever thread: what it should have written is not there.
-    pub(crate) fn run_native(&self, name: &str, run: impl FnOnce(Option<&mut KernelTimer>) -> Result<()>) -> Result<u64> {
+    pub(crate) fn run_native(
+        &self,
+        name: &str,
+        run: impl FnOnce(Option<&mut KernelTimer>) -> Result<()>,
+    ) -> Result<u64> {
         let mut timer = self.timer();
         let result = catch_unwind(AssertUnwindSafe(|| run(timer.as_mut()))).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<&str>().copied();

@@ -5,7 +5,8 @@ use crate::map::{bytes_of, bytes_of_mut};
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
-    Artifact, BufferSet, BufferUse, Code, Dispatch, KernelFlag, Loaded, Optimisation, KernelModule, RawKernel, RuntimeChecks,
+    Artifact, BufferSet, BufferUse, Code, Dispatch, KernelFlag, KernelModule, Loaded, Optimisation, RawKernel,
+    RuntimeChecks,
 };
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};

@@ -5,8 +5,8 @@ use crate::capture::Captured;
 use crate::command::{Command, CommandList, Dispatch};
 use crate::info::DeviceInfo;
 use crate::kernel::{
-    Artifact, KernelExplanation, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelKey, KernelModule,
-    KernelSource, KernelWarmReport, Preload, PreparedKernel, RawKernel,
+    Artifact, Kernel, KernelCache, KernelCacheOptions, KernelCacheStatistics, KernelExplanation, KernelKey,
+    KernelModule, KernelSource, KernelWarmReport, Preload, PreparedKernel, RawKernel,
 };
 use crate::memory::RawMemory;
 use crate::observe::{StreamEnd, span};

@@ -53,10 +53,11 @@ pub use graph::{Graph, GraphPlan, RunReport};
 pub use host::{cores, memory_bytes};
 pub use info::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, fingerprint};
 pub use kernel::{
-    Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, KernelExplanation, Extent,
-    Grid, GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelFlag, KernelHash, KernelKey, KernelModule,
-    KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member, Numbers,
-    Optimisation, Origin, Outcome, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar, Tail, Value,
+    Argument, Artifact, Binding, BindingKind, BindingName, Change, Code, DiskTier, DiskTierState, Extent, Grid,
+    GridPart, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelExplanation, KernelFlag, KernelHash, KernelKey,
+    KernelModule, KernelOptions, KernelSource, KernelWarmFailure, KernelWarmReport, Launch, LoadedKernel, Member,
+    Numbers, Optimisation, Origin, Outcome, Preload, PreparedKernel, RawKernel, Reflection, RuntimeChecks, Scalar,
+    Tail, Value,
 };
 pub use kiln_resource_cache::store;
 pub use memory::{HostAccess, RawMemory, Usage};

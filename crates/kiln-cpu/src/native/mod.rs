@@ -28,12 +28,12 @@ use kiln_device::{BufferSet, BufferUse, CompiledPlan, Device, LockedBuffers, Pla
 use kiln_ir::kernel::Core;
 use kiln_ir::plan::{Place, Plan, Source, Step};
 use kiln_ir::{Error, ErrorKind, Result};
-use timer::TimedSteps;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use step::{PlanStep, Room};
+use timer::TimedSteps;
 use workers::Pieces;
 
 /// A plan that is ready to run on a CPU device.
@@ -121,7 +121,13 @@ impl NativePlan {
     /// # Errors
     /// `InvalidArgument` where the buffers or scalars are not those of the plan, or where a kernel finds an operand at
     /// fault; `Internal` where a kernel panicked.
-    fn run_row(&self, row: &Row, buffers: &BufferSet<'_>, scalars: &[u32], timer: Option<&mut KernelTimer>) -> Result<()> {
+    fn run_row(
+        &self,
+        row: &Row,
+        buffers: &BufferSet<'_>,
+        scalars: &[u32],
+        timer: Option<&mut KernelTimer>,
+    ) -> Result<()> {
         let Row::Native { of_plan, steps, timed_steps } = row else { return Ok(()) };
         // Held to the end: the bases are valid for as long as it lives.
         let mut locked = buffers.lock();

@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:crates/kiln-device/src/kernel/module.rs
 //! From a key to a module that a device can translate: parsed, validated, specialised, its bindings numbered.
-========
-//! From a key to a kernel that a device can translate: parsed, validated, specialised, its bindings numbered.
->>>>>>>> 89bd90e77ca591b4baee211f17854989ba6b1a97:crates/kiln-device/src/kernel/parsed.rs
 
 use super::depth::{self, MAX_DECLARATIONS, MAX_DEPTH};
 use super::key::KernelKey;
@@ -15,29 +11,17 @@ use naga::back::pipeline_constants::{PipelineConstantError, process_overrides};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage, Type, TypeInner};
 
-<<<<<<<< HEAD:crates/kiln-device/src/kernel/module.rs
 /// A validated WGSL module for a device to translate, with one entry point and no overrides. Buffers are in group 0 and values in
 /// group 1, numbered from zero in the order of the [reflection](Self::reflection).
 #[derive(Debug)]
 pub struct KernelModule {
     /// The module.
-========
-/// A parsed and validated WGSL kernel for a device to translate: one entry point and no overrides. Buffers are in group 0 and values in
-/// group 1, numbered from zero in the order of the [reflection](Self::reflection).
-#[derive(Debug)]
-pub struct KernelModule {
-    /// The parsed module.
->>>>>>>> 89bd90e77ca591b4baee211f17854989ba6b1a97:crates/kiln-device/src/kernel/parsed.rs
     pub module: Module,
     /// The result of its validation.
     pub info: ModuleInfo,
     /// The bindings and limits that a launch must respect.
     pub reflection: Reflection,
-<<<<<<<< HEAD:crates/kiln-device/src/kernel/module.rs
     /// The key it was made from, with options for the device.
-========
-    /// The key that it was parsed from; its options are for the device.
->>>>>>>> 89bd90e77ca591b4baee211f17854989ba6b1a97:crates/kiln-device/src/kernel/parsed.rs
     pub key: KernelKey,
 }
 
@@ -128,7 +112,7 @@ fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
     })
 }
 
-/// The module with its constants in place.
+/// The program with its constants in place.
 fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) -> Result<(Module, ModuleInfo)> {
     let constants = key.constants.iter().map(|(name, value)| (constant_name(module, name), *value)).collect();
     let stage = Some((ShaderStage::Compute, entry));

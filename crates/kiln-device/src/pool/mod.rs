@@ -198,7 +198,7 @@ impl<M: RawMemory + ?Sized> CacheReserve for Pool<M> {
     }
 
     fn release(&self, bytes: u64) {
-        self.core().told_cleanup(CleanupReason::Asked, || self.core().release_bytes(bytes));
+        self.core().cleanup(CleanupReason::Asked, || self.core().release_bytes(bytes));
     }
 }
 

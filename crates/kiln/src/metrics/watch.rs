@@ -4,12 +4,12 @@ use super::Metric;
 use super::publish::publish;
 use crate::device::WeakDevice;
 use crate::{Device, Error, ErrorKind, Result};
-use kiln_resource_cache::new_file::NewFile;
 use kiln_device::Profiling;
 use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_json, to_prometheus};
+use kiln_resource_cache::new_file::NewFile;
 use parking_lot::Mutex;
-use std::io::Write as _;
 use std::fmt;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 

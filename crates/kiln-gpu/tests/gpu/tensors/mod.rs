@@ -87,7 +87,7 @@ pub(super) fn launch(
     let mut words = rendered.params.clone();
     words.extend(rendered.scalars.iter().map(|&scalar| scalars[scalar]));
     words.resize(words.len().next_multiple_of(4), 0);
-    let compiled = device.kernel(KernelSource::wgsl(rendered.source.as_str())).unwrap();
+    let compiled = device.kernel(KernelSource::wgsl(rendered.source.clone())).unwrap();
     let mut launch = compiled.launch().grid(Grid::workgroups(rendered.workgroups));
     for (index, binding) in compiled.reflection().bindings.iter().enumerate() {
         let number = |prefix: &str| binding.name.strip_prefix(prefix).map(|number| number.parse::<usize>().unwrap());
