@@ -1,7 +1,7 @@
 //! Faults that were found after the code was thought done; each test failed before its fix.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use kiln_resource_cache::events::{CacheEvent, ChannelSink};
+use kiln_resource_cache::events::{CacheEvent, ChannelSink, EventSink};
 use kiln_resource_cache::{
     AdviceKind, Cache, CacheError, CacheErrorKind, CacheRegistry, CacheRegistrySlot, CacheableKernel, EvictionPolicy,
     MockClock,
