@@ -8,8 +8,8 @@
 use crate::types::pointee;
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{
-    AddressSpace, Block, BuiltIn, CollectiveOperation, Expression, Function, GatherMode, GlobalVariable, Handle,
-    LocalVariable, Module, Statement, TypeInner,
+    AddressSpace, AtomicFunction, Block, BuiltIn, CollectiveOperation, Expression, Function, GatherMode,
+    GlobalVariable, Handle, LocalVariable, Module, Statement, TypeInner,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -47,9 +47,9 @@ pub(crate) struct Activation<'m> {
     calls: HashMap<*const Statement, ActivationId>,
 }
 
-/// Who is compared with each other.
+/// The invocations between which values and control flow are uniform or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Together {
+pub(crate) enum Scope {
     /// So many invocations, which run as one.
     Vector(usize),
     /// All of a work-group, which run at different times.
@@ -105,17 +105,17 @@ pub(crate) fn block_of(statement: &Statement) -> *const Block {
 }
 
 impl<'m> Analysis<'m> {
-    pub(crate) fn new(module: &'m Module, info: &'m ModuleInfo, together: Together) -> Self {
+    pub(crate) fn new(module: &'m Module, info: &'m ModuleInfo, scope: Scope) -> Self {
         let point = &module.entry_points[0];
         let mut analysis = Self {
             module,
             info,
-            rows_are_whole: match together {
-                Together::Vector(lanes) => (point.workgroup_size[0] as usize).is_multiple_of(lanes),
-                Together::WorkGroup => false,
+            rows_are_whole: match scope {
+                Scope::Vector(lanes) => (point.workgroup_size[0] as usize).is_multiple_of(lanes),
+                Scope::WorkGroup => false,
             },
-            is_vector: together != Together::Vector(1),
-            is_whole: together == Together::WorkGroup,
+            is_vector: scope != Scope::Vector(1),
+            is_whole: scope == Scope::WorkGroup,
             activations: Vec::new(),
             varying_variables: HashSet::new(),
             indexed: HashSet::new(),
@@ -165,7 +165,7 @@ impl<'m> Analysis<'m> {
     }
 
     /// Whether invocations may return at different times.
-    pub(crate) fn returns_apart(&self, id: ActivationId) -> bool {
+    pub(crate) fn returns_divergently(&self, id: ActivationId) -> bool {
         self.is_given_up || self.activations[id].divergent_return
     }
 
@@ -281,18 +281,13 @@ impl<'m> Analysis<'m> {
                 }
             }
             Statement::Return { value } => {
-                if flow.since_function && self.is_vector && !self.activations[id].divergent_return {
-                    self.activations[id].divergent_return = true;
-                    self.changed = true;
-                }
-                if let Some(value) = value {
-                    self.emit(id, *value);
-                    let varies = self.varies(id, *value) || flow.since_function;
-                    if varies && self.is_vector && !self.activations[id].returns_varying {
-                        self.activations[id].returns_varying = true;
-                        self.changed = true;
-                    }
-                }
+                value.iter().for_each(|value| self.emit(id, *value));
+                let is_divergent = flow.since_function && self.is_vector;
+                let varies = value.is_some_and(|value| self.is_vector && self.varies(id, value) || is_divergent);
+                let activation = &mut self.activations[id];
+                self.changed |= is_divergent && !activation.divergent_return || varies && !activation.returns_varying;
+                activation.divergent_return |= is_divergent;
+                activation.returns_varying |= varies;
             }
             Statement::Store { pointer, value } => {
                 self.emit(id, *pointer);
@@ -388,8 +383,7 @@ impl<'m> Analysis<'m> {
             | Expression::SubgroupBallotResult
             | Expression::SubgroupOperationResult { .. } => return,
             other => {
-                let mut operands = Vec::new();
-                operands_of(other, &mut |operand| operands.push(operand));
+                let operands = operands_of(other);
                 operands.iter().for_each(|operand| self.emit_if_given(id, *operand));
                 operands.iter().any(|operand| self.varies(id, *operand))
             }
@@ -443,84 +437,81 @@ impl<'m> Analysis<'m> {
     }
 }
 
-/// Calls `visit` with what an expression is made of.
-pub(crate) fn operands_of(expression: &Expression, visit: &mut dyn FnMut(Handle<Expression>)) {
-    match expression {
-        Expression::Compose { components, .. } => components.iter().for_each(|component| visit(*component)),
-        Expression::Access { base, index } => {
-            visit(*base);
-            visit(*index);
-        }
-        Expression::AccessIndex { base, .. } => visit(*base),
-        Expression::Splat { value, .. } => visit(*value),
-        Expression::Swizzle { vector, .. } => visit(*vector),
-        Expression::Load { pointer } => visit(*pointer),
-        Expression::Unary { expr, .. } | Expression::As { expr, .. } => visit(*expr),
-        Expression::Binary { left, right, .. } => {
-            visit(*left);
-            visit(*right);
-        }
-        Expression::Select { condition, accept, reject } => {
-            visit(*condition);
-            visit(*accept);
-            visit(*reject);
-        }
-        Expression::Relational { argument, .. } => visit(*argument),
-        Expression::Math { arg, arg1, arg2, arg3, .. } => {
-            visit(*arg);
-            [arg1, arg2, arg3].into_iter().flatten().for_each(|argument| visit(*argument));
-        }
-        Expression::ArrayLength(pointer) => visit(*pointer),
-        _ => {}
+/// The operands of an expression.
+pub(crate) fn operands_of(expression: &Expression) -> Vec<Handle<Expression>> {
+    match *expression {
+        Expression::Compose { ref components, .. } => components.clone(),
+        Expression::Access { base, index } => vec![base, index],
+        Expression::Binary { left, right, .. } => vec![left, right],
+        Expression::Select { condition, accept, reject } => vec![condition, accept, reject],
+        Expression::Math { arg, arg1, arg2, arg3, .. } => [Some(arg), arg1, arg2, arg3].into_iter().flatten().collect(),
+        Expression::AccessIndex { base: operand, .. }
+        | Expression::Splat { value: operand, .. }
+        | Expression::Swizzle { vector: operand, .. }
+        | Expression::Load { pointer: operand }
+        | Expression::Unary { expr: operand, .. }
+        | Expression::As { expr: operand, .. }
+        | Expression::Relational { argument: operand, .. }
+        | Expression::ArrayLength(operand) => vec![operand],
+        _ => Vec::new(),
     }
 }
 
-/// The expression that a statement gives its value, other than those it emits.
-pub(crate) fn result_of(statement: &Statement) -> Option<Handle<Expression>> {
+/// The expressions that a statement computes, without those in its blocks.
+pub(crate) fn results_of(statement: &Statement) -> Vec<Handle<Expression>> {
     match statement {
-        Statement::Atomic { result, .. } | Statement::Call { result, .. } => *result,
+        Statement::Emit(range) => range.clone().collect(),
+        Statement::Atomic { result, .. } | Statement::Call { result, .. } => result.iter().copied().collect(),
         Statement::WorkGroupUniformLoad { result, .. }
         | Statement::SubgroupBallot { result, .. }
         | Statement::SubgroupGather { result, .. }
-        | Statement::SubgroupCollectiveOperation { result, .. } => Some(*result),
-        _ => None,
+        | Statement::SubgroupCollectiveOperation { result, .. } => vec![*result],
+        _ => Vec::new(),
     }
 }
 
-/// Calls `visit` with the expressions that a statement uses itself, without those in its blocks.
-pub(crate) fn uses_of(statement: &Statement, visit: &mut dyn FnMut(Handle<Expression>)) {
-    match statement {
-        Statement::If { condition, .. } => visit(*condition),
-        Statement::Switch { selector, .. } => visit(*selector),
-        Statement::Loop { break_if: Some(condition), .. } => visit(*condition),
-        Statement::Return { value: Some(value) } => visit(*value),
-        Statement::Store { pointer, value } => {
-            visit(*pointer);
-            visit(*value);
+/// The expressions that a statement of a function uses, without those in its blocks.
+pub(crate) fn uses_of(function: &Function, statement: &Statement) -> Vec<Handle<Expression>> {
+    match *statement {
+        Statement::Emit(ref range) => {
+            range.clone().flat_map(|expression| operands_of(&function.expressions[expression])).collect()
         }
-        Statement::Atomic { pointer, fun, value, .. } => {
-            visit(*pointer);
-            visit(*value);
-            if let naga::AtomicFunction::Exchange { compare: Some(compare) } = fun {
-                visit(*compare);
-            }
+        Statement::Store { pointer, value } => vec![pointer, value],
+        Statement::Atomic { pointer, fun: AtomicFunction::Exchange { compare: Some(compare) }, value, .. } => {
+            vec![pointer, value, compare]
         }
-        Statement::WorkGroupUniformLoad { pointer, .. } => visit(*pointer),
-        Statement::Call { arguments, .. } => arguments.iter().for_each(|argument| visit(*argument)),
-        Statement::SubgroupBallot { predicate: Some(predicate), .. } => visit(*predicate),
-        Statement::SubgroupGather { mode, argument, .. } => {
-            visit(*argument);
-            match mode {
+        Statement::Atomic { pointer, value, .. } => vec![pointer, value],
+        Statement::Call { ref arguments, .. } => arguments.clone(),
+        Statement::SubgroupGather {
+            mode:
                 GatherMode::Broadcast(index)
                 | GatherMode::Shuffle(index)
                 | GatherMode::ShuffleDown(index)
                 | GatherMode::ShuffleUp(index)
                 | GatherMode::ShuffleXor(index)
-                | GatherMode::QuadBroadcast(index) => visit(*index),
-                GatherMode::BroadcastFirst | GatherMode::QuadSwap(_) => {}
-            }
-        }
-        Statement::SubgroupCollectiveOperation { argument, .. } => visit(*argument),
-        _ => {}
+                | GatherMode::QuadBroadcast(index),
+            argument,
+            ..
+        } => vec![argument, index],
+        Statement::If { condition: only, .. }
+        | Statement::Switch { selector: only, .. }
+        | Statement::Loop { break_if: Some(only), .. }
+        | Statement::Return { value: Some(only) }
+        | Statement::WorkGroupUniformLoad { pointer: only, .. }
+        | Statement::SubgroupBallot { predicate: Some(only), .. }
+        | Statement::SubgroupGather { argument: only, .. }
+        | Statement::SubgroupCollectiveOperation { argument: only, .. } => vec![only],
+        _ => Vec::new(),
+    }
+}
+
+/// The blocks of a statement.
+pub(crate) fn blocks_of(statement: &Statement) -> Vec<&Block> {
+    match statement {
+        Statement::Block(block) => vec![block],
+        Statement::If { accept, reject, .. } => vec![accept, reject],
+        Statement::Switch { cases, .. } => cases.iter().map(|case| &case.body).collect(),
+        Statement::Loop { body, continuing, .. } => vec![body, continuing],
+        _ => Vec::new(),
     }
 }

@@ -2,8 +2,7 @@
 //! never computed.
 
 use crate::Refusal;
-
-use crate::analysis::{operands_of, result_of, uses_of};
+use crate::analysis::{blocks_of, results_of, uses_of};
 use crate::emit::MAX_EMITTED;
 use crate::regions::leaves;
 use naga::{Block, Expression, Function, Handle, Module, Span, Statement};
@@ -55,25 +54,21 @@ impl Checker<'_> {
                 size.items = size.items.saturating_add(inner.items).saturating_add(1);
                 size.depth = size.depth.max(inner.depth.saturating_add(1));
             };
-            let mut add_block = |block: &Block| self.size_of(block, depth + 1).map(&mut add);
             match statement {
                 Statement::Emit(range) => add(Size { items: range.clone().count() as u64, ..Size::default() }),
                 Statement::Call { function, .. } => {
                     let callee = self.known.get(function).copied().unwrap_or_default();
                     add(Size { calls: callee.calls.saturating_add(1), ..callee });
                 }
-                Statement::Block(block) => add_block(block)?,
-                Statement::If { accept, reject, .. } => {
-                    add_block(accept)?;
-                    add_block(reject)?;
+                _ if blocks_of(statement).is_empty() => add(Size::default()),
+                _ => {
+                    for block in blocks_of(statement) {
+                        add(self.size_of(block, depth + 1)?);
+                    }
                 }
-                Statement::Switch { cases, .. } => cases.iter().try_for_each(|case| add_block(&case.body))?,
-                Statement::Loop { body, continuing, break_if } => {
-                    add_block(body)?;
-                    add_block(continuing)?;
-                    self.check_continuing(body, continuing, *break_if, *span)?;
-                }
-                _ => add(Size::default()),
+            }
+            if let Statement::Loop { body, continuing, break_if } = statement {
+                self.check_continuing(body, continuing, *break_if, *span)?;
             }
             if depth.saturating_add(size.depth) > MAX_DEPTH {
                 return Err(refusal("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
@@ -100,13 +95,7 @@ impl Checker<'_> {
     ) -> Result<(), Refusal> {
         let is_continue = |statement: &Statement| leaves(statement, false, true);
         let Some(first) = body.iter().position(is_continue) else { return Ok(()) };
-        let mut skipped = HashSet::new();
-        for statement in body.iter().skip(first + 1) {
-            match statement {
-                Statement::Emit(range) => skipped.extend(range.clone()),
-                _ => skipped.extend(result_of(statement)),
-            }
-        }
+        let skipped: HashSet<_> = body.iter().skip(first + 1).flat_map(results_of).collect();
         if self.uses(continuing, &skipped) || break_if.is_some_and(|condition| skipped.contains(&condition)) {
             let message = "expected a `continuing` block that uses nothing behind a `continue`, found that it does";
             return Err(Refusal::new(span, message));
@@ -117,25 +106,8 @@ impl Checker<'_> {
     /// Whether a block uses any of these.
     fn uses(&self, block: &Block, skipped: &HashSet<Handle<Expression>>) -> bool {
         block.iter().any(|statement| {
-            let mut found = false;
-            uses_of(statement, &mut |expression| found |= skipped.contains(&expression));
-            match statement {
-                Statement::Emit(range) => range.clone().for_each(|expression| {
-                    operands_of(&self.function.expressions[expression], &mut |operand| {
-                        found |= skipped.contains(&operand);
-                    });
-                }),
-                Statement::Block(block) => found |= self.uses(block, skipped),
-                Statement::If { accept, reject, .. } => {
-                    found |= self.uses(accept, skipped) || self.uses(reject, skipped);
-                }
-                Statement::Switch { cases, .. } => found |= cases.iter().any(|case| self.uses(&case.body, skipped)),
-                Statement::Loop { body, continuing, .. } => {
-                    found |= self.uses(body, skipped) || self.uses(continuing, skipped);
-                }
-                _ => {}
-            }
-            found
+            uses_of(self.function, statement).iter().any(|used| skipped.contains(used))
+                || blocks_of(statement).into_iter().any(|block| self.uses(block, skipped))
         })
     }
 }

@@ -1,101 +1,93 @@
-//! Programs with barriers as steps: regions without a barrier, which run for one vector of invocations after the other, and the
-//! control between them, which is the same for the whole work-group. Where invocations run one by one, what a subgroup does together is a
-//! step too.
+//! Splits programs at barriers, into regions without a barrier, which run for one gang (vector of invocations) after the other, and
+//! the control flow between them, which is uniform in the work-group. Where invocations run one by one, programs are split at subgroup
+//! operations too.
 
-use crate::analysis::{ActivationId, Analysis, operands_of, result_of, uses_of};
+use crate::analysis::{ActivationId, Analysis, blocks_of, results_of, uses_of};
 use naga::{Barrier, Block, Expression, Function, Handle, Module, Span, Statement, SwitchCase, SwitchValue};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An expression of an activation.
-pub(crate) type Place = (ActivationId, Handle<Expression>);
+/// The value of an expression in one activation.
+pub(crate) type ValueId = (ActivationId, Handle<Expression>);
 
-/// Whether each invocation goes its own way through a branch or loop, in which subgroups meet and the work-group does not: then the number
-/// of what needs its condition.
-pub(crate) type Apart = Option<usize>;
+/// Whether invocations diverge in a branch or loop, which then has subgroup operations and no barrier in it: the region whose live-ins
+/// are those of its condition.
+pub(crate) type Divergence = Option<usize>;
 
-/// What a work-group does, in order.
-pub(crate) enum Step<'m> {
-    /// Statements that each vector of invocations runs to their end before the next one begins.
+/// An operation of the whole work-group.
+pub(crate) enum GroupOp<'m> {
+    /// Statements that each gang runs to their end before the next one begins.
     Region {
-        number: usize,
+        region: usize,
         statements: Vec<(&'m Statement, Span)>,
     },
     If {
         condition: Handle<Expression>,
-        accept: Vec<Step<'m>>,
-        reject: Vec<Step<'m>>,
-        apart: Apart,
+        accept: Vec<GroupOp<'m>>,
+        reject: Vec<GroupOp<'m>>,
+        divergence: Divergence,
     },
     Switch {
         selector: Handle<Expression>,
-        cases: Vec<(Vec<SwitchValue>, Vec<Step<'m>>)>,
-        apart: Apart,
+        cases: Vec<(Vec<SwitchValue>, Vec<GroupOp<'m>>)>,
+        divergence: Divergence,
     },
     Loop {
-        body: Vec<Step<'m>>,
-        continuing: Vec<Step<'m>>,
+        body: Vec<GroupOp<'m>>,
+        continuing: Vec<GroupOp<'m>>,
         break_if: Option<Handle<Expression>>,
-        apart: Apart,
+        divergence: Divergence,
     },
     Break,
     Continue,
-    /// Where all invocations have arrived.
     Barrier {
         barrier: Barrier,
         span: Span,
     },
-    /// What invocations of a subgroup do together.
-    Subgroup {
-        number: usize,
+    /// A `workgroupUniformLoad`, or a subgroup operation where invocations run one by one.
+    Collective {
+        region: usize,
         statement: &'m Statement,
         result: Handle<Expression>,
         span: Span,
     },
-    /// A value that all invocations read behind a barrier.
-    UniformLoad {
-        number: usize,
-        pointer: Handle<Expression>,
-        result: Handle<Expression>,
-        span: Span,
-    },
-    /// A function with barriers in it.
+    /// A call of a function with barriers in it.
     Call {
         callee: ActivationId,
-        steps: Vec<Step<'m>>,
+        ops: Vec<GroupOp<'m>>,
         result: Option<Handle<Expression>>,
     },
 }
 
-/// A program with barriers.
+/// A program that is split at its barriers.
 pub(crate) struct Regions<'m> {
-    pub(crate) steps: Vec<Step<'m>>,
-    /// What each region needs from earlier ones.
-    pub(crate) needs: Vec<BTreeSet<Place>>,
-    /// What one region computes and another needs.
-    pub(crate) kept: BTreeSet<Place>,
-    /// What decides the way of the whole work-group.
-    pub(crate) decisions: BTreeSet<Place>,
-    /// What decides the way of each invocation where subgroups meet.
-    pub(crate) conditions: BTreeSet<Place>,
-    /// Where an expression is computed.
-    defined: BTreeMap<Place, usize>,
+    pub(crate) ops: Vec<GroupOp<'m>>,
+    /// The values that each region uses and another one computes.
+    pub(crate) live_ins: Vec<BTreeSet<ValueId>>,
+    /// All of these.
+    pub(crate) spilled: BTreeSet<ValueId>,
+    /// Conditions of uniform control flow of the work-group.
+    pub(crate) decisions: BTreeSet<ValueId>,
+    /// Conditions of divergent control flow with subgroup operations in it.
+    pub(crate) conditions: BTreeSet<ValueId>,
+    /// The region that computes a value.
+    defined: BTreeMap<ValueId, usize>,
 }
 
-/// The statements at which invocations wait for each other.
+/// The statements at which invocations wait for each other: synchronization points.
 #[derive(Clone, Copy)]
-pub(crate) struct Meetings<'m> {
+pub(crate) struct SyncPoints<'m> {
     module: &'m Module,
-    /// Whether they do so in subgroups too, whose invocations do not run together.
+    /// Whether subgroup operations are among them, since the invocations of a subgroup do not run together.
     subgroups: bool,
 }
 
-impl<'m> Meetings<'m> {
+impl<'m> SyncPoints<'m> {
     /// Barriers of the work-group.
     pub(crate) fn barriers(module: &'m Module) -> Self {
         Self { module, subgroups: false }
     }
 
-    /// What invocations meet at that run in vectors of so many.
+    /// Those of invocations that run in gangs of this many.
     pub(crate) fn of_lanes(module: &'m Module, lanes: usize) -> Self {
         Self { module, subgroups: lanes == 1 }
     }
@@ -116,27 +108,21 @@ impl<'m> Meetings<'m> {
     pub(crate) fn are_in(self, block: &Block) -> bool {
         block.iter().any(|statement| match statement {
             Statement::Call { function, .. } => self.are_in(&self.module.functions[*function].body),
-            Statement::Block(block) => self.are_in(block),
             _ => self.is_one(statement) || self.are_inside(statement),
         })
     }
 
-    /// Whether invocations meet in the blocks of a branch or loop.
+    /// Whether there is one in the blocks of a statement.
     fn are_inside(self, statement: &Statement) -> bool {
-        match statement {
-            Statement::If { accept, reject, .. } => self.are_in(accept) || self.are_in(reject),
-            Statement::Switch { cases, .. } => cases.iter().any(|case| self.are_in(&case.body)),
-            Statement::Loop { body, continuing, .. } => self.are_in(body) || self.are_in(continuing),
-            _ => false,
-        }
+        blocks_of(statement).into_iter().any(|block| self.are_in(block))
     }
 
-    /// Whether the whole work-group decides about the statement, where it decides about the block around.
-    pub(crate) fn is_common(self, statement: &Statement) -> bool {
+    /// Whether the statement is an operation of the work-group, in a block that is.
+    pub(crate) fn is_group_op(self, statement: &Statement) -> bool {
         match statement {
             Statement::Break | Statement::Continue => true,
             Statement::Call { function, .. } => self.are_in(&self.module.functions[*function].body),
-            Statement::Block(block) => block.iter().any(|statement| self.is_common(statement)),
+            Statement::Block(block) => block.iter().any(|statement| self.is_group_op(statement)),
             Statement::If { .. } | Statement::Switch { .. } => {
                 self.are_inside(statement) || leaves(statement, false, false)
             }
@@ -148,15 +134,7 @@ impl<'m> Meetings<'m> {
 
 /// Whether a function may end inside of the statement.
 pub(crate) fn has_return(statement: &Statement) -> bool {
-    let any = |block: &Block| block.iter().any(has_return);
-    match statement {
-        Statement::Return { .. } => true,
-        Statement::Block(block) => any(block),
-        Statement::If { accept, reject, .. } => any(accept) || any(reject),
-        Statement::Switch { cases, .. } => cases.iter().any(|case| any(&case.body)),
-        Statement::Loop { body, continuing, .. } => any(body) || any(continuing),
-        _ => false,
-    }
+    matches!(statement, Statement::Return { .. }) || blocks_of(statement).into_iter().flatten().any(has_return)
 }
 
 /// Whether the statement leaves, or goes on with, a loop or switch around it.
@@ -174,101 +152,89 @@ pub(crate) fn leaves(statement: &Statement, in_loop: bool, in_switch: bool) -> b
 }
 
 impl<'m> Regions<'m> {
-    /// The steps of a program, whose invocations wait for each other at these meetings.
-    pub(crate) fn new(meetings: Meetings<'m>, analysis: &Analysis<'m>) -> Self {
+    /// Splits a program at these points.
+    pub(crate) fn new(sync_points: SyncPoints<'m>, analysis: &Analysis<'m>) -> Self {
         let mut regions = Self {
-            steps: Vec::new(),
-            needs: Vec::new(),
-            kept: BTreeSet::new(),
+            ops: Vec::new(),
+            live_ins: Vec::new(),
+            spilled: BTreeSet::new(),
             decisions: BTreeSet::new(),
             conditions: BTreeSet::new(),
             defined: BTreeMap::new(),
         };
-        let mut builder = Builder { meetings, analysis, targets: Vec::new(), regions: &mut regions };
-        let steps = builder.steps(0, &analysis.activations[0].function.body);
-        let (mut needs, mut kept) = (vec![BTreeSet::new(); regions.needs.len()], BTreeSet::new());
-        for (number, needed) in regions.needs.iter().enumerate() {
-            let foreign =
-                needed.iter().filter(|place| regions.defined.get(place).is_some_and(|region| *region != number));
-            needs[number].extend(foreign.copied());
-            kept.extend(needs[number].iter().copied());
+        let mut builder = Builder { sync_points, analysis, targets: Vec::new(), regions: &mut regions };
+        let ops = builder.ops(0, &analysis.activations[0].function.body);
+        for (number, uses) in regions.live_ins.iter_mut().enumerate() {
+            uses.retain(|value| regions.defined.get(value).is_some_and(|region| *region != number));
+            regions.spilled.extend(uses.iter().copied());
         }
-        (regions.steps, regions.needs, regions.kept) = (steps, needs, kept);
+        regions.ops = ops;
         regions
     }
 }
 
 struct Builder<'a, 'm> {
-    meetings: Meetings<'m>,
+    sync_points: SyncPoints<'m>,
     analysis: &'a Analysis<'m>,
-    /// The loops and switches around, and whether invocations go through each of them apart.
+    /// The loops and switches around, and whether each of them is divergent.
     targets: Vec<bool>,
     regions: &'a mut Regions<'m>,
 }
 
 impl<'m> Builder<'_, 'm> {
-    fn steps(&mut self, id: ActivationId, block: &'m Block) -> Vec<Step<'m>> {
-        let (mut steps, mut statements) = (Vec::new(), Vec::new());
+    fn ops(&mut self, id: ActivationId, block: &'m Block) -> Vec<GroupOp<'m>> {
+        let (mut ops, mut statements) = (Vec::new(), Vec::new());
         for (statement, span) in block.span_iter() {
             let span = *span;
-            if !self.meetings.is_common(statement) {
+            if !self.sync_points.is_group_op(statement) {
                 statements.push((statement, span));
                 continue;
             }
-            self.close(id, &mut statements, &mut steps);
+            self.close(id, &mut statements, &mut ops);
             match statement {
-                Statement::Block(block) => steps.extend(self.steps(id, block)),
+                Statement::Block(block) => ops.extend(self.ops(id, block)),
                 Statement::If { condition, accept, reject } => {
-                    let apart = self.decide(id, statement, Some(*condition));
-                    let (accept, reject) = (self.steps(id, accept), self.steps(id, reject));
-                    steps.push(Step::If { condition: *condition, accept, reject, apart });
+                    let divergence = self.decide(id, statement, Some(*condition));
+                    let (accept, reject) = (self.ops(id, accept), self.ops(id, reject));
+                    ops.push(GroupOp::If { condition: *condition, accept, reject, divergence });
                 }
                 Statement::Switch { selector, cases } => {
-                    let apart = self.decide(id, statement, Some(*selector));
-                    let cases = self.cases(id, cases, apart);
-                    steps.push(Step::Switch { selector: *selector, cases, apart });
+                    let divergence = self.decide(id, statement, Some(*selector));
+                    let cases = self.cases(id, cases, divergence);
+                    ops.push(GroupOp::Switch { selector: *selector, cases, divergence });
                 }
                 Statement::Loop { body, continuing, break_if } => {
-                    let apart = self.decide(id, statement, *break_if);
-                    self.targets.push(apart.is_some());
-                    let (body, continuing) = (self.steps(id, body), self.steps(id, continuing));
+                    let divergence = self.decide(id, statement, *break_if);
+                    self.targets.push(divergence.is_some());
+                    let (body, continuing) = (self.ops(id, body), self.ops(id, continuing));
                     self.targets.pop();
-                    steps.push(Step::Loop { body, continuing, break_if: *break_if, apart });
+                    ops.push(GroupOp::Loop { body, continuing, break_if: *break_if, divergence });
                 }
-                Statement::Break => steps.push(Step::Break),
-                Statement::Continue => steps.push(Step::Continue),
-                Statement::ControlBarrier(barrier) => steps.push(Step::Barrier { barrier: *barrier, span }),
-                Statement::WorkGroupUniformLoad { pointer, result } => {
-                    let number = self.open();
-                    self.need(id, *pointer, number);
-                    self.regions.defined.insert((id, *result), number);
-                    steps.push(Step::UniformLoad { number, pointer: *pointer, result: *result, span });
-                }
-                Statement::SubgroupBallot { result, .. }
-                | Statement::SubgroupGather { result, .. }
-                | Statement::SubgroupCollectiveOperation { result, .. } => {
-                    let number = self.open();
-                    uses_of(statement, &mut |expression| self.need(id, expression, number));
-                    self.regions.defined.insert((id, *result), number);
-                    steps.push(Step::Subgroup { number, statement, result: *result, span });
-                }
+                Statement::Break => ops.push(GroupOp::Break),
+                Statement::Continue => ops.push(GroupOp::Continue),
+                Statement::ControlBarrier(barrier) => ops.push(GroupOp::Barrier { barrier: *barrier, span }),
                 Statement::Call { function, result, .. } => {
                     let Some(callee) = self.analysis.callee(id, statement) else { continue };
-                    let function: &'m Function = &self.meetings.module.functions[*function];
+                    let function: &'m Function = &self.sync_points.module.functions[*function];
                     let targets = std::mem::take(&mut self.targets);
-                    let inner = self.steps(callee, &function.body);
+                    let inner = self.ops(callee, &function.body);
                     self.targets = targets;
                     if let Some(result) = result {
-                        // Kept in any case: it is written in a region of the callee.
+                        // Spilled in any case: a region of the callee computes it.
                         self.regions.defined.insert((id, *result), usize::MAX);
                     }
-                    steps.push(Step::Call { callee, steps: inner, result: *result });
+                    ops.push(GroupOp::Call { callee, ops: inner, result: *result });
                 }
-                _ => {}
+                _ => {
+                    let region = self.open();
+                    self.visit(id, statement, region);
+                    let results = results_of(statement).into_iter();
+                    ops.extend(results.map(|result| GroupOp::Collective { region, statement, result, span }));
+                }
             }
         }
-        self.close(id, &mut statements, &mut steps);
-        steps
+        self.close(id, &mut statements, &mut ops);
+        ops
     }
 
     /// The cases of a switch, each with all the values that lead to it.
@@ -276,94 +242,74 @@ impl<'m> Builder<'_, 'm> {
         &mut self,
         id: ActivationId,
         cases: &'m [SwitchCase],
-        apart: Apart,
-    ) -> Vec<(Vec<SwitchValue>, Vec<Step<'m>>)> {
-        let (mut values, mut common) = (Vec::new(), Vec::new());
-        self.targets.push(apart.is_some());
+        divergence: Divergence,
+    ) -> Vec<(Vec<SwitchValue>, Vec<GroupOp<'m>>)> {
+        let (mut values, mut groups) = (Vec::new(), Vec::new());
+        self.targets.push(divergence.is_some());
         for case in cases {
             values.push(case.value);
             if !case.fall_through {
-                common.push((std::mem::take(&mut values), self.steps(id, &case.body)));
+                groups.push((std::mem::take(&mut values), self.ops(id, &case.body)));
             }
         }
         self.targets.pop();
-        common
+        groups
     }
 
-    /// Notes what decides about a branch or loop: for the whole work-group, or for each invocation.
-    fn decide(&mut self, id: ActivationId, statement: &Statement, condition: Option<Handle<Expression>>) -> Apart {
-        let place = condition.and_then(|condition| self.place(id, condition));
-        if !self.is_apart(statement) {
-            self.regions.decisions.extend(place);
+    /// Adds the condition of a branch or loop, uniform or divergent.
+    fn decide(&mut self, id: ActivationId, statement: &Statement, condition: Option<Handle<Expression>>) -> Divergence {
+        let value = condition.and_then(|condition| self.value(id, condition));
+        if !self.is_divergent(statement) {
+            self.regions.decisions.extend(value);
             return None;
         }
-        let number = self.open();
-        condition.iter().for_each(|condition| self.need(id, *condition, number));
-        self.regions.conditions.extend(place);
-        Some(number)
+        let region = self.open();
+        condition.iter().for_each(|condition| self.add_use(id, *condition, region));
+        self.regions.conditions.extend(value);
+        Some(region)
     }
 
-    /// Whether each invocation goes its own way: no barrier of the work-group is inside, and where it leads out, all are apart there.
-    fn is_apart(&self, statement: &Statement) -> bool {
-        let has_barrier = Meetings::barriers(self.meetings.module).are_inside(statement);
-        let is_apart_around = self.targets.last().is_some_and(|is_apart| *is_apart);
-        self.meetings.subgroups && !has_barrier && (is_apart_around || !leaves(statement, false, false))
+    /// Whether invocations may diverge in a branch or loop: it has no barrier in it, and leads to nothing that is uniform.
+    fn is_divergent(&self, statement: &Statement) -> bool {
+        let has_barrier = SyncPoints::barriers(self.sync_points.module).are_inside(statement);
+        let is_divergent_around = self.targets.last().is_some_and(|is_divergent| *is_divergent);
+        self.sync_points.subgroups && !has_barrier && (is_divergent_around || !leaves(statement, false, false))
     }
 
     fn open(&mut self) -> usize {
-        self.regions.needs.push(BTreeSet::new());
-        self.regions.needs.len() - 1
+        self.regions.live_ins.push(BTreeSet::new());
+        self.regions.live_ins.len() - 1
     }
 
-    fn close(&mut self, id: ActivationId, statements: &mut Vec<(&'m Statement, Span)>, steps: &mut Vec<Step<'m>>) {
+    fn close(&mut self, id: ActivationId, statements: &mut Vec<(&'m Statement, Span)>, ops: &mut Vec<GroupOp<'m>>) {
         if statements.is_empty() {
             return;
         }
-        let number = self.open();
-        statements.iter().for_each(|(statement, _)| self.visit(id, statement, number));
-        steps.push(Step::Region { number, statements: std::mem::take(statements) });
+        let region = self.open();
+        statements.iter().for_each(|(statement, _)| self.visit(id, statement, region));
+        ops.push(GroupOp::Region { region, statements: std::mem::take(statements) });
     }
 
-    /// Notes what a statement of a region computes and needs.
-    fn visit(&mut self, id: ActivationId, statement: &'m Statement, number: usize) {
-        uses_of(statement, &mut |expression| self.need(id, expression, number));
-        let mut define = |expression: Handle<Expression>| {
-            self.regions.defined.insert((id, expression), number);
-        };
-        match statement {
-            Statement::Emit(range) => {
-                range.clone().for_each(&mut define);
-                for expression in range.clone() {
-                    let function = self.analysis.activations[id].function;
-                    operands_of(&function.expressions[expression], &mut |operand| self.need(id, operand, number));
-                }
-            }
-            Statement::Block(block) => block.iter().for_each(|statement| self.visit(id, statement, number)),
-            Statement::If { accept, reject, .. } => {
-                accept.iter().chain(reject.iter()).for_each(|statement| self.visit(id, statement, number));
-            }
-            Statement::Switch { cases, .. } => {
-                cases.iter().flat_map(|case| case.body.iter()).for_each(|statement| self.visit(id, statement, number));
-            }
-            Statement::Loop { body, continuing, .. } => {
-                body.iter().chain(continuing.iter()).for_each(|statement| self.visit(id, statement, number));
-            }
-            _ => result_of(statement).into_iter().for_each(define),
+    /// Adds the values that a statement of a region computes and uses.
+    fn visit(&mut self, id: ActivationId, statement: &'m Statement, region: usize) {
+        let uses = uses_of(self.analysis.activations[id].function, statement);
+        uses.into_iter().for_each(|expression| self.add_use(id, expression, region));
+        self.regions.defined.extend(results_of(statement).into_iter().map(|result| ((id, result), region)));
+        blocks_of(statement).into_iter().flatten().for_each(|inner| self.visit(id, inner, region));
+    }
+
+    fn add_use(&mut self, id: ActivationId, expression: Handle<Expression>, region: usize) {
+        if let Some(value) = self.value(id, expression) {
+            self.regions.live_ins[region].insert(value);
         }
     }
 
-    fn need(&mut self, id: ActivationId, expression: Handle<Expression>, number: usize) {
-        if let Some(place) = self.place(id, expression) {
-            self.regions.needs[number].insert(place);
-        }
-    }
-
-    /// Where an expression is computed: an argument in the caller.
-    fn place(&self, id: ActivationId, expression: Handle<Expression>) -> Option<Place> {
+    /// The value of an expression, which is in the caller for an argument; `None` where it is not computed.
+    fn value(&self, id: ActivationId, expression: Handle<Expression>) -> Option<ValueId> {
         let activation = &self.analysis.activations[id];
         match (&activation.function.expressions[expression], activation.caller) {
             (Expression::FunctionArgument(index), Some((caller, arguments))) => {
-                self.place(caller, arguments[*index as usize])
+                self.value(caller, arguments[*index as usize])
             }
             (given, _) if given.needs_pre_emit() => None,
             _ => Some((id, expression)),

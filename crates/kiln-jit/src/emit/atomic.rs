@@ -37,7 +37,7 @@ impl Emitter<'_, '_> {
         self.check_access(&pointer, Use::Atomic, span)?;
         let is_shared = matches!(pointer.base, Base::Shared);
         let addresses = self.addresses(&pointer);
-        // What each saw there before; in registers of its own, since not all take part.
+        // What each saw there before; in registers of its own, since not all may be active.
         let seen: Vec<_> = addresses.iter().map(|_| self.b.declare_var(types::I32)).collect();
         let zero = self.i32(0);
         seen.iter().for_each(|seen| self.b.def_var(*seen, zero));

@@ -1,6 +1,6 @@
 //! Builtins and arguments: who an invocation is.
 
-use super::lanes::{LANES, Lanes, Number, PART, PARTS, flags};
+use super::lanes::{LANES, Number, PART, PARTS, vector_constant};
 use super::{Emitter, Operand, Result};
 use crate::analysis::ActivationId;
 use crate::types::Kind;
@@ -13,10 +13,10 @@ impl Emitter<'_, '_> {
     pub(crate) fn argument(&mut self, id: ActivationId, index: u32) -> Result<Operand> {
         let activation = &self.analysis.activations[id];
         if let Some((caller, arguments)) = activation.caller {
-            if self.in_steps(id) {
+            if self.group.is_split(id) {
                 return self.operand(caller, arguments[index as usize]);
             }
-            return Ok(self.known[id].arguments[index as usize].clone());
+            return Ok(self.activations[id].arguments[index as usize].clone());
         }
         let argument = &activation.function.arguments[index as usize];
         let refuse = |binding: Option<&Binding>| {
@@ -38,63 +38,37 @@ impl Emitter<'_, '_> {
         let size = self.module.entry_points[0].workgroup_size;
         let same = |value| Number::same(Kind::U32, value);
         Some(match builtin {
-            BuiltIn::LocalInvocationIndex => vec![self.local_index()],
+            BuiltIn::LocalInvocationIndex => vec![self.gang.local_index(&mut self.b)],
             BuiltIn::LocalInvocationId => self.local_id().to_vec(),
             BuiltIn::GlobalInvocationId => {
                 let local = self.local_id();
                 let component = |axis: usize| {
-                    let first = self.b.ins().imul_imm_s(self.workgroup[axis], i64::from(size[axis]));
+                    let first = self.b.ins().imul_imm_s(self.gang.workgroup()[axis], i64::from(size[axis]));
                     self.add_int(same(first), local[axis])
                 };
                 [0, 1, 2].map(component).to_vec()
             }
-            BuiltIn::WorkGroupId => self.workgroup.map(same).to_vec(),
+            BuiltIn::WorkGroupId => self.gang.workgroup().map(same).to_vec(),
             BuiltIn::NumWorkGroups => self.workgroup_counts().map(same).to_vec(),
             BuiltIn::WorkGroupSize => size.map(|size| self.u32_same(size)).to_vec(),
             BuiltIn::SubgroupSize => vec![self.u32_same(LANES as u32)],
-            BuiltIn::SubgroupId => vec![same(self.subgroup())],
-            BuiltIn::NumSubgroups => {
-                let invocations = size.iter().product::<u32>();
-                vec![self.u32_same(invocations.div_ceil(LANES as u32))]
-            }
-            BuiltIn::SubgroupInvocationId => vec![self.place_in_subgroup()],
+            BuiltIn::SubgroupId => vec![same(self.gang.subgroup(&mut self.b))],
+            BuiltIn::NumSubgroups => vec![self.u32_same(self.gang.invocations().div_ceil(LANES as u32))],
+            BuiltIn::SubgroupInvocationId => vec![self.gang.subgroup_lane(&mut self.b)],
             _ => return None,
         })
     }
 
-    /// The subgroup of the running vector of invocations.
-    fn subgroup(&mut self) -> Value {
-        if self.lanes > 1 { self.gang } else { self.b.ins().ushr_imm_u(self.gang, i64::from(LANES.ilog2())) }
-    }
-
-    /// The lane of an invocation in its subgroup, also where it runs alone.
-    pub(crate) fn place_in_subgroup(&mut self) -> Number {
-        let first = if self.lanes > 1 { self.i32(0) } else { self.b.ins().band_imm_u(self.gang, LANES as i64 - 1) };
-        self.lane_numbers(first)
-    }
-
-    /// From `first` on, one more in each lane.
-    fn lane_numbers(&mut self, first: Value) -> Number {
-        let lanes = if self.lanes == 1 { Lanes::Same(first) } else { Lanes::Steps(first, 1) };
-        Number { kind: Kind::U32, lanes }
-    }
-
-    /// The number of an invocation in its work-group.
-    pub(crate) fn local_index(&mut self) -> Number {
-        let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
-        self.lane_numbers(first)
-    }
-
     fn local_id(&mut self) -> [Number; 3] {
         let [x, y, _] = self.module.entry_points[0].workgroup_size;
-        if (x as usize).is_multiple_of(self.lanes) {
-            let first = self.b.ins().imul_imm_s(self.gang, self.lanes as i64);
+        if (x as usize).is_multiple_of(self.gang.lanes()) {
+            let first = self.gang.first_invocation(&mut self.b);
             let row = self.b.ins().udiv_imm_u(first, i64::from(x));
             let column = self.b.ins().urem_imm_u(first, i64::from(x));
             let (layer, row) = (self.b.ins().udiv_imm_u(row, i64::from(y)), self.b.ins().urem_imm_u(row, i64::from(y)));
-            return [self.lane_numbers(column), Number::same(Kind::U32, row), Number::same(Kind::U32, layer)];
+            return [self.gang.count_from(column), Number::same(Kind::U32, row), Number::same(Kind::U32, layer)];
         }
-        let index = self.local_index();
+        let index = self.gang.local_index(&mut self.b);
         let (row, column) = self.divide_small(index, x);
         let (layer, row) = self.divide_small(row, y);
         [column, row, layer]
@@ -119,13 +93,12 @@ impl Emitter<'_, '_> {
 
     /// The lanes of the first four and the last four invocations, counted from zero.
     pub(crate) fn lane_indices(&mut self) -> [Value; PARTS] {
-        std::array::from_fn(|part| self.vector_constant(std::array::from_fn(|lane| (part * PART + lane) as i32)))
+        std::array::from_fn(|part| {
+            vector_constant(&mut self.b, std::array::from_fn(|lane| (part * PART + lane) as i32))
+        })
     }
 
     pub(crate) fn workgroup_counts(&mut self) -> [Value; 3] {
-        let readonly = flags().with_readonly().with_can_move();
-        std::array::from_fn(|axis| {
-            self.b.ins().load(types::I32, readonly, self.call, abi::WORKGROUPS + 4 * axis as i32)
-        })
+        std::array::from_fn(|axis| self.runtime.field(&mut self.b, types::I32, abi::WORKGROUPS + 4 * axis as i32))
     }
 }

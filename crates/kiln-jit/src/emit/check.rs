@@ -1,42 +1,26 @@
 //! Calls of the sanitizer, where a program is compiled with it: one invocation at a time, so that each has its own.
 
-use super::lanes::{Number, flags};
+use super::lanes::Number;
 use super::pointer::{Base, Index, Length, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::analysis::{ActivationId, Variable, operands_of};
 use crate::sanitize::site::{Object, Site, Use};
 use crate::sanitize::{Event, NAN_SITE};
 use crate::types::{Kind, leaves};
-use crate::{abi, functions};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{AddressSpace, BinaryOperator, Expression, Handle, Module, Span, StorageAccess, Type, TypeInner};
 
 impl Emitter<'_, '_> {
-    /// The number of a place that belongs to no variable.
+    /// The number of a site that belongs to no variable.
     pub(crate) fn plain_site(&mut self, what: Use, span: Span) -> u32 {
-        let object = Object::Own;
-        self.add_site(Site {
-            what,
-            object,
-            bytes: 0,
-            grain: 4,
-            first: 0,
-            stride: 0,
-            line: 0,
-            column: 0,
-            name: String::new(),
-            span,
-        })
+        self.add_site(Site::plain(what, span))
     }
 
     /// Not every expression knows where it is; its statement does.
-    fn add_site(&mut self, mut site: Site) -> u32 {
-        if !site.span.is_defined() {
-            site.span = self.here;
-        }
-        self.sites.push(site);
-        self.sites.len() as u32 - 1
+    fn add_site(&mut self, site: Site) -> u32 {
+        let span = if site.span.is_defined() { site.span } else { self.here };
+        self.hooks.add_site(Site { span, ..site })
     }
 
     /// The number of a place that takes what a pointer leads to.
@@ -49,24 +33,6 @@ impl Emitter<'_, '_> {
         }
         let globals = &self.module.global_variables;
         let (name, ty, object, start) = match pointer.base {
-            Base::Bound(place) => {
-                let found = self.bindings.iter().find(|(_, bound)| **bound == place);
-                let variable = found.map(|(handle, _)| &globals[*handle]);
-                let is_written = variable.is_some_and(|variable| match variable.space {
-                    AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
-                    _ => false,
-                });
-                let object = if is_written { Object::Bound(place) } else { Object::Own };
-                (variable.and_then(|variable| variable.name.clone()), variable.map(|variable| variable.ty), object, 0)
-            }
-            Base::Shared => {
-                let before = self.shared.iter().filter(|(_, start)| **start <= pointer.offset);
-                let found = before.max_by_key(|(_, start)| **start);
-                let variable = found.map(|(handle, _)| &globals[*handle]);
-                let start = found.map_or(0, |(_, start)| *start);
-                let name = variable.and_then(|variable| variable.name.clone());
-                (name, variable.map(|variable| variable.ty), Object::Shared, start)
-            }
             Base::Variable(variable) => {
                 let (name, ty) = match variable {
                     Variable::Private(handle) => (globals[handle].name.clone(), Some(globals[handle].ty)),
@@ -76,7 +42,22 @@ impl Emitter<'_, '_> {
                     }
                     Variable::Value(..) => (None, None),
                 };
-                (name, ty, Object::Own, self.unwritten.get(&variable).copied().unwrap_or(0))
+                (name, ty, Object::Own, self.hooks.unwritten(variable).unwrap_or(0))
+            }
+            base => {
+                let found = self.layout.global_at(base, pointer.offset);
+                let variable = found.map(|(handle, _)| &globals[handle]);
+                let is_written = variable.is_some_and(|variable| match variable.space {
+                    AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
+                    _ => false,
+                });
+                let object = match base {
+                    Base::Bound(binding) if is_written => Object::Bound(binding),
+                    Base::Shared => Object::Shared,
+                    _ => Object::Own,
+                };
+                let name = variable.and_then(|variable| variable.name.clone());
+                (name, variable.map(|variable| variable.ty), object, found.map_or(0, |(_, start)| start))
             }
         };
         let (first, stride) = match (ty, pointer.base) {
@@ -88,13 +69,9 @@ impl Emitter<'_, '_> {
         Ok(self.add_site(Site { what, object, bytes, grain, first, stride, line: 0, column: 0, name, span }))
     }
 
-    /// Calls the sanitizer.
-    pub(crate) fn event(&mut self, event: Event, site: u32, local: Value, numbers: [Value; 2]) {
-        let address_type = self.address_type();
-        let state = self.b.ins().load(address_type, flags().with_readonly().with_can_move(), self.call, abi::SANITIZER);
-        let helper = self.helper(functions::event_place(event));
-        let site = self.i32(site.cast_signed());
-        self.b.ins().call_indirect(self.on_event, helper, &[state, site, local, numbers[0], numbers[1]]);
+    /// Calls the sanitizer about the running invocation.
+    pub(crate) fn event(&mut self, event: Event, site: u32, numbers: [Value; 2]) {
+        self.runtime.event(&mut self.b, event, site, self.gang.index(), numbers);
     }
 
     pub(crate) fn wide(&mut self, value: impl Into<i64>) -> Value {
@@ -116,7 +93,7 @@ impl Emitter<'_, '_> {
     fn report_outside(&mut self, site: u32, number: Value, length: Length) {
         let length = self.length_value(length);
         let numbers = [number, length].map(|value| self.b.ins().uextend(types::I64, value));
-        self.event(Event::OutOfBounds, site, self.gang, numbers);
+        self.event(Event::OutOfBounds, site, numbers);
     }
 
     /// Checks an index that is followed by another one, or that is into a value.
@@ -170,16 +147,16 @@ impl Emitter<'_, '_> {
         let zero = self.wide(0);
         match pointer.base {
             Base::Variable(variable) => {
-                let Some(first) = self.unwritten.get(&variable).copied() else { return };
+                let Some(first) = self.hooks.unwritten(variable) else { return };
                 let place = self.place_of(pointer, first);
-                let is_write = self.sites[site as usize].what == Use::Write;
+                let is_write = self.hooks.site(site).what == Use::Write;
                 let (event, count) = (if is_write { Event::Write } else { Event::Check }, self.wide(count as i64));
-                self.event(event, site, self.gang, [place, count]);
+                self.event(event, site, [place, count]);
             }
-            Base::Bound(_) | Base::Shared if self.sites[site as usize].object == Object::Own => {}
+            Base::Bound(_) | Base::Shared if self.hooks.site(site).object == Object::Own => {}
             Base::Bound(_) | Base::Shared => {
                 let offset = self.place_of(pointer, 0);
-                self.event(Event::Access, site, self.gang, [offset, zero]);
+                self.event(Event::Access, site, [offset, zero]);
             }
         }
     }
@@ -213,7 +190,7 @@ impl Emitter<'_, '_> {
             self.when(is_nan, |e| {
                 let bits = e.bits_of(value);
                 let (bits, byte) = (e.b.ins().uextend(types::I64, bits), e.place_of(pointer, 1));
-                e.event(Event::StoreNotANumber, site, e.gang, [bits, byte]);
+                e.event(Event::StoreNotANumber, site, [bits, byte]);
             });
         }
         Ok(())
@@ -239,10 +216,8 @@ impl Emitter<'_, '_> {
         if !self.options.sanitize || !is_arithmetic || !numbers.iter().any(|number| number.kind.is_float()) {
             return Ok(Operand::Numbers(numbers));
         }
-        let mut operands = Vec::new();
-        operands_of(given, &mut |operand| operands.push(operand));
         let mut inputs = Vec::new();
-        for operand in operands {
+        for operand in operands_of(given) {
             inputs.extend(self.numbers(id, operand)?.into_iter().filter(|number| number.kind.is_float()));
         }
         if inputs.is_empty() {
@@ -283,7 +258,7 @@ impl Emitter<'_, '_> {
             bits = self.b.ins().bor(bits, word);
         }
         let count = self.wide(operands.len() as i64);
-        self.event(Event::NotANumber, site, self.gang, [bits, count]);
+        self.event(Event::NotANumber, site, [bits, count]);
     }
 
     /// Notes what the running invocation says about the way of the work-group.
@@ -297,7 +272,7 @@ impl Emitter<'_, '_> {
             _ => self.b.ins().uextend(types::I64, value),
         };
         let (site, is_bool) = (self.plain_site(Use::Control, span), self.wide(number.kind == Kind::Bool));
-        self.event(Event::Decide, site, self.gang, [value, is_bool]);
+        self.event(Event::Decide, site, [value, is_bool]);
     }
 
     /// The variable that a store begins anew, as naga writes it for one without a value in a loop: the zeros are where the variable is.
@@ -323,13 +298,9 @@ impl Emitter<'_, '_> {
         if !self.options.sanitize {
             return;
         }
-        let next = self.unwritten_count;
-        let first = *self.unwritten.entry(variable).or_insert(next);
-        if first == next {
-            self.unwritten_count += count as u32;
-        }
+        let first = self.hooks.add_unwritten(variable, count);
         let numbers = [self.wide(first), self.wide(count as i64)];
-        self.event(Event::Forget, 0, self.gang, numbers);
+        self.event(Event::Forget, 0, numbers);
     }
 }
 

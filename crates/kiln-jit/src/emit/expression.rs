@@ -31,7 +31,7 @@ impl<'m> Emitter<'m, '_> {
             Operand::Numbers(numbers) if numbers.len() > MANY_SCALARS => numbers.len(),
             _ => 1,
         };
-        self.spend(items, self.span(id, expression))?;
+        self.budget.spend(items, self.b.func, self.span(id, expression))?;
         let operand = self.check_number(id, expression, operand)?;
         self.trace(id, expression, &operand)?;
         self.define(id, expression, operand)
@@ -46,7 +46,7 @@ impl<'m> Emitter<'m, '_> {
         if function.expressions[expression].needs_pre_emit() {
             return self.evaluate(id, expression);
         }
-        let found = self.known[id].expressions.get(&expression).cloned();
+        let found = self.activations[id].expressions.get(&expression).cloned();
         found.ok_or_else(|| Refusal::new(self.span(id, expression), "expected a computed expression, found none yet"))
     }
 
@@ -122,11 +122,8 @@ impl<'m> Emitter<'m, '_> {
                 }
             }
             Expression::Compose { components, .. } => {
-                let mut all = Vec::new();
-                for component in components {
-                    all.extend(self.numbers(id, *component)?);
-                }
-                all
+                let all = components.iter().map(|component| self.numbers(id, *component));
+                all.collect::<Result<Vec<_>>>()?.concat()
             }
             Expression::Splat { size, value } => vec![self.number(id, *value)?; *size as usize],
             Expression::Swizzle { size, vector, pattern } => {
@@ -163,12 +160,8 @@ impl<'m> Emitter<'m, '_> {
                 self.math(*fun, &arguments, &inner, span)?
             }
             Expression::As { expr, kind, convert } => {
-                let operands = self.numbers(id, *expr)?;
-                let mut results = Vec::new();
-                for x in operands {
-                    results.push(self.convert(x, *kind, *convert, span)?);
-                }
-                results
+                let operands = self.numbers(id, *expr)?.into_iter();
+                operands.map(|x| self.convert(x, *kind, *convert, span)).collect::<Result<_>>()?
             }
             Expression::ArrayLength(pointer) => {
                 let pointer = self.pointer(id, *pointer)?;
@@ -202,11 +195,8 @@ impl<'m> Emitter<'m, '_> {
             }
             Expression::ZeroValue(ty) => self.zeros(&module.types[*ty].inner, span)?,
             Expression::Compose { components, .. } => {
-                let mut all = Vec::new();
-                for component in components {
-                    all.extend(self.constant_numbers(arena, *component, span)?);
-                }
-                all
+                let all = components.iter().map(|component| self.constant_numbers(arena, *component, span));
+                all.collect::<Result<Vec<_>>>()?.concat()
             }
             Expression::Splat { size, value } => {
                 let value = self.constant_numbers(arena, *value, span)?;
@@ -289,13 +279,8 @@ impl<'m> Emitter<'m, '_> {
             return Ok(fused);
         }
         let (x, y) = (self.numbers(id, left)?, self.numbers(id, right)?);
-        let count = x.len().max(y.len());
-        let mut results = Vec::with_capacity(count);
-        for place in 0..count {
-            let (x, y) = (x[place.min(x.len() - 1)], y[place.min(y.len() - 1)]);
-            results.push(self.operator(op, x, y));
-        }
-        Ok(results)
+        let at = |numbers: &[Number], place: usize| numbers[place.min(numbers.len() - 1)];
+        Ok((0..x.len().max(y.len())).map(|place| self.operator(op, at(&x, place), at(&y, place))).collect())
     }
 
     /// A sum or difference whose one side is a product that nobody else needs, with one rounding, which WGSL allows.
@@ -306,7 +291,10 @@ impl<'m> Emitter<'m, '_> {
         left: Handle<Expression>,
         right: Handle<Expression>,
     ) -> Result<Option<Vec<Number>>> {
-        if !self.options.fast_math || !self.has_fma || !matches!(op, BinaryOperator::Add | BinaryOperator::Subtract) {
+        if !self.options.fast_math
+            || !self.runtime.has_fma()
+            || !matches!(op, BinaryOperator::Add | BinaryOperator::Subtract)
+        {
             return Ok(None);
         }
         let activation = &self.analysis.activations[id];
@@ -320,7 +308,7 @@ impl<'m> Emitter<'m, '_> {
             _ => None,
         };
         // Across a barrier the factors are gone.
-        let product = |expression| product(expression).filter(|_| !self.needs.contains(&(id, expression)));
+        let product = |expression| product(expression).filter(|_| !self.spills.is_live_in((id, expression)));
         let (factors, other, negates_product) = match (product(left), product(right)) {
             (_, Some(factors)) => (factors, left, op == BinaryOperator::Subtract),
             (Some(factors), None) => (factors, right, false),
@@ -335,7 +323,7 @@ impl<'m> Emitter<'m, '_> {
         let pick = |numbers: &[Number], place: usize| numbers[place.min(numbers.len() - 1)];
         let fuse = |place| {
             let numbers = [pick(&x, place), pick(&y, place), pick(&z, place)];
-            self.map3(Kind::F32, numbers, |e, x, y, z| {
+            self.map_all(Kind::F32, numbers, |e, [x, y, z]| {
                 let x = if negates_product { e.b.ins().fneg(x) } else { x };
                 let z = if negates_other { e.b.ins().fneg(z) } else { z };
                 e.b.ins().fma(x, y, z)

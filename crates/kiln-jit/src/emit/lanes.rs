@@ -6,6 +6,7 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{
     BlockArg, Endianness, InstBuilder, InstructionData, MemFlagsData, Opcode, Type, Value, ValueDef, types,
 };
+use cranelift_frontend::FunctionBuilder;
 
 /// Lanes of a register.
 pub(crate) const PART: usize = 4;
@@ -68,6 +69,13 @@ pub(crate) fn flags() -> MemFlagsData {
     MemFlagsData::new().with_notrap().with_endianness(Endianness::Little)
 }
 
+/// Four integers in a register.
+pub(crate) fn vector_constant(b: &mut FunctionBuilder<'_>, lanes: [i32; PART]) -> Value {
+    let bytes: Vec<u8> = lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect();
+    let constant = b.func.dfg.constants.insert(bytes.into());
+    b.ins().vconst(types::I32X4, constant)
+}
+
 impl Emitter<'_, '_> {
     pub(crate) fn i32(&mut self, value: i32) -> Value {
         self.b.ins().iconst(types::I32, i64::from(value))
@@ -115,18 +123,11 @@ impl Emitter<'_, '_> {
                 let base = self.b.ins().splat(types::I32X4, base);
                 std::array::from_fn(|part| {
                     let steps = std::array::from_fn(|lane| step.wrapping_mul((part * PART + lane) as i32));
-                    let steps = self.vector_constant(steps);
+                    let steps = vector_constant(&mut self.b, steps);
                     self.b.ins().iadd(base, steps)
                 })
             }
         }
-    }
-
-    /// Four integers in a register.
-    pub(crate) fn vector_constant(&mut self, lanes: [i32; PART]) -> Value {
-        let bytes: Vec<u8> = lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect();
-        let constant = self.b.func.dfg.constants.insert(bytes.into());
-        self.b.ins().vconst(types::I32X4, constant)
     }
 
     /// What one invocation has.
@@ -165,41 +166,21 @@ impl Emitter<'_, '_> {
 
     /// Applies an instruction that exists for scalars and for vectors.
     pub(crate) fn map(&mut self, kind: Kind, x: Number, apply: impl Fn(&mut Self, Value) -> Value) -> Number {
-        if let Lanes::Same(x) = x.lanes {
-            let value = apply(self, x);
-            return Number::same(kind, value);
-        }
-        let parts = self.parts(x).map(|x| apply(self, x));
-        Number::each(kind, parts)
+        self.map_all(kind, [x], |e, [x]| apply(e, x))
     }
 
-    pub(crate) fn map2(
+    pub(crate) fn map_all<const N: usize>(
         &mut self,
         kind: Kind,
-        x: Number,
-        y: Number,
-        apply: impl Fn(&mut Self, Value, Value) -> Value,
+        numbers: [Number; N],
+        apply: impl Fn(&mut Self, [Value; N]) -> Value,
     ) -> Number {
-        if let (Lanes::Same(x), Lanes::Same(y)) = (x.lanes, y.lanes) {
-            let value = apply(self, x, y);
-            return Number::same(kind, value);
+        if numbers.iter().all(Number::is_same) {
+            let values = numbers.map(|number| self.lane(number, 0));
+            return Number::same(kind, apply(self, values));
         }
-        let (x, y) = (self.parts(x), self.parts(y));
-        Number::each(kind, std::array::from_fn(|part| apply(self, x[part], y[part])))
-    }
-
-    pub(crate) fn map3(
-        &mut self,
-        kind: Kind,
-        [x, y, z]: [Number; 3],
-        apply: impl Fn(&mut Self, Value, Value, Value) -> Value,
-    ) -> Number {
-        if let (Lanes::Same(x), Lanes::Same(y), Lanes::Same(z)) = (x.lanes, y.lanes, z.lanes) {
-            let value = apply(self, x, y, z);
-            return Number::same(kind, value);
-        }
-        let (x, y, z) = (self.parts(x), self.parts(y), self.parts(z));
-        Number::each(kind, std::array::from_fn(|part| apply(self, x[part], y[part], z[part])))
+        let parts = numbers.map(|number| self.parts(number));
+        Number::each(kind, std::array::from_fn(|part| apply(self, parts.map(|parts| parts[part]))))
     }
 
     /// Applies an instruction that exists for scalars only.
@@ -238,7 +219,7 @@ impl Emitter<'_, '_> {
     /// A constant word beside a value: as a scalar or in each lane.
     pub(crate) fn word_like(&mut self, value: Value, word: u32) -> Value {
         if self.is_vector(value) {
-            self.vector_constant([word.cast_signed(); PART])
+            vector_constant(&mut self.b, [word.cast_signed(); PART])
         } else {
             self.i32(word.cast_signed())
         }
@@ -271,13 +252,7 @@ impl Emitter<'_, '_> {
     }
 
     pub(crate) fn select(&mut self, condition: Number, yes: Number, no: Number) -> Number {
-        let kind = yes.kind;
-        if let (Lanes::Same(condition), Lanes::Same(yes), Lanes::Same(no)) = (condition.lanes, yes.lanes, no.lanes) {
-            let value = self.b.ins().select(condition, yes, no);
-            return Number::same(kind, value);
-        }
-        let (condition, yes, no) = (self.parts(condition), self.parts(yes), self.parts(no));
-        Number::each(kind, std::array::from_fn(|part| self.choose(condition[part], yes[part], no[part])))
+        self.map_all(yes.kind, [condition, yes, no], |e, [condition, yes, no]| e.choose(condition, yes, no))
     }
 
     pub(crate) fn not(&mut self, x: Number) -> Number {
@@ -285,19 +260,19 @@ impl Emitter<'_, '_> {
     }
 
     pub(crate) fn and(&mut self, x: Number, y: Number) -> Number {
-        self.map2(x.kind, x, y, |e, x, y| e.b.ins().band(x, y))
+        self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().band(x, y))
     }
 
     pub(crate) fn or(&mut self, x: Number, y: Number) -> Number {
-        self.map2(x.kind, x, y, |e, x, y| e.b.ins().bor(x, y))
+        self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().bor(x, y))
     }
 
     pub(crate) fn compare_float(&mut self, how: FloatCC, x: Number, y: Number) -> Number {
-        self.map2(Kind::Bool, x, y, |e, x, y| e.b.ins().fcmp(how, x, y))
+        self.map_all(Kind::Bool, [x, y], |e, [x, y]| e.b.ins().fcmp(how, x, y))
     }
 
     pub(crate) fn compare_int(&mut self, how: IntCC, x: Number, y: Number) -> Number {
-        self.map2(Kind::Bool, x, y, |e, x, y| e.b.ins().icmp(how, x, y))
+        self.map_all(Kind::Bool, [x, y], |e, [x, y]| e.b.ins().icmp(how, x, y))
     }
 
     /// A byte that says whether the condition holds in any lane of the mask's registers.
@@ -329,29 +304,29 @@ impl Emitter<'_, '_> {
         self.b.switch_to_block(after);
     }
 
-    /// Emits both, each of which gives as many values of the same types, and returns those of the one that ran.
+    /// Emits both, each of which gives as many numbers of the same kinds, and returns those of the one that ran, in each lane.
     pub(crate) fn either(
         &mut self,
         condition: Value,
-        yes: impl FnOnce(&mut Self) -> Vec<Value>,
-        no: impl FnOnce(&mut Self) -> Vec<Value>,
-    ) -> Vec<Value> {
+        yes: impl FnOnce(&mut Self) -> Vec<Number>,
+        no: impl FnOnce(&mut Self) -> Vec<Number>,
+    ) -> Vec<Number> {
         let (on_yes, on_no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.ins().brif(condition, on_yes, &[], on_no, &[]);
         self.b.switch_to_block(on_yes);
-        let results = yes(self);
-        let arguments: Vec<BlockArg> = results.iter().map(|value| BlockArg::Value(*value)).collect();
-        let params: Vec<Value> = (results.iter())
-            .map(|value| {
-                let ty = self.b.func.dfg.value_type(*value);
-                self.b.append_block_param(after, ty)
-            })
-            .collect();
-        self.b.ins().jump(after, &arguments);
+        let numbers = yes(self);
+        let arguments: Vec<Value> = numbers.iter().flat_map(|number| self.parts(*number)).collect();
+        let result = |number: &Number| {
+            let ty = vector_type(number.kind);
+            Number::each(number.kind, std::array::from_fn(|_| self.b.append_block_param(after, ty)))
+        };
+        let results = numbers.iter().map(result).collect();
+        self.b.ins().jump(after, &arguments.into_iter().map(BlockArg::Value).collect::<Vec<_>>());
         self.b.switch_to_block(on_no);
-        let arguments: Vec<BlockArg> = no(self).into_iter().map(BlockArg::Value).collect();
-        self.b.ins().jump(after, &arguments);
+        let numbers = no(self);
+        let arguments: Vec<Value> = numbers.iter().flat_map(|number| self.parts(*number)).collect();
+        self.b.ins().jump(after, &arguments.into_iter().map(BlockArg::Value).collect::<Vec<_>>());
         self.b.switch_to_block(after);
-        params
+        results
     }
 }

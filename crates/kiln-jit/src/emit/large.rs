@@ -10,8 +10,6 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{ArraySize, Expression, Handle, Span, TypeInner};
 
-/// What may run before the clock is looked at in between.
-const LONG_ROUNDS: u64 = 1 << 16;
 /// The most scalars of a part: what is no array or struct has no more.
 const PART_SCALARS: u32 = 16;
 
@@ -61,12 +59,12 @@ impl Emitter<'_, '_> {
             self.declare(variable, &inner, span, false)?;
         }
         let stored = Pointer { base: Base::Variable(variable), inner, offset: 0, moved: None, index: None };
-        self.cost += numbers.len() as u64;
+        self.budget.add_cost(numbers.len() as u64);
         self.store(&stored, numbers, span)?;
         Ok(stored)
     }
 
-    /// A part of a value in memory, which nobody writes any more.
+    /// A part of a value in memory, which is not written any more.
     pub(crate) fn part(&mut self, from: Pointer, span: Span) -> Result<Operand> {
         Ok(if self.is_large(&from.inner) { Operand::Stored(from) } else { Operand::Numbers(self.load(&from, span)?) })
     }
@@ -131,14 +129,10 @@ impl Emitter<'_, '_> {
         let (body, after) = (self.b.create_block(), self.b.create_block());
         self.b.ins().jump(body, &[]);
         self.b.switch_to_block(body);
-        let (number, before) = (self.b.use_var(round), self.cost);
+        let (number, before) = (self.b.use_var(round), self.budget.cost());
         emit(self, number)?;
-        let all = (self.cost - before).max(1).saturating_mul(count.into());
-        if all > LONG_ROUNDS {
-            self.spend_round(before);
-            self.cost = before;
-        } else {
-            self.cost = before + all;
+        if let Some(cost) = self.budget.end_rounds(before, count) {
+            self.runtime.spend_fuel(&mut self.b, cost);
         }
         let number = self.b.use_var(round);
         let next = self.b.ins().iadd_imm_s(number, 1);

@@ -8,7 +8,7 @@ use crate::functions::Function;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use naga::{MathFunction as Math, Span, TypeInner};
+use naga::{BinaryOperator, MathFunction as Math, Span, TypeInner};
 
 impl Emitter<'_, '_> {
     /// The scalars of a function's result; `inner` is the type of its first argument.
@@ -70,8 +70,7 @@ impl Emitter<'_, '_> {
             }
             Math::Dot4I8Packed | Math::Dot4U8Packed => {
                 let is_signed = fun == Math::Dot4I8Packed;
-                let bytes = |e: &mut Self, x: Number| e.unpack_bytes(x, is_signed);
-                let (a, b) = (bytes(self, x[0]), bytes(self, second[0]));
+                let (a, b) = (self.unpack(x[0], 8, is_signed), self.unpack(second[0], 8, is_signed));
                 vec![self.dot(&a, &b)]
             }
             Math::Pack4x8snorm => vec![self.pack_normalised(x, 8, true)],
@@ -92,12 +91,7 @@ impl Emitter<'_, '_> {
             Math::Pack4xI8 | Math::Pack4xU8 => vec![self.pack(x, 8)],
             Math::Pack4xI8Clamp | Math::Pack4xU8Clamp => {
                 let (least, most) = if fun == Math::Pack4xI8Clamp { (-128.0, 127.0) } else { (0.0, 255.0) };
-                let clamp = |x: &Number| {
-                    let (least, most) = (self.constant(x.kind, least), self.constant(x.kind, most));
-                    let x = self.maximum(*x, least);
-                    self.minimum(x, most)
-                };
-                let clamped: Vec<Number> = x.iter().map(clamp).collect();
+                let clamped: Vec<Number> = x.iter().map(|x| self.clamp(*x, least, most)).collect();
                 vec![self.pack(&clamped, 8)]
             }
             Math::Unpack4x8snorm => self.unpack_normalised(x[0], 8, true),
@@ -107,16 +101,13 @@ impl Emitter<'_, '_> {
             Math::Unpack2x16float => (self.unpack(x[0], 16, false).into_iter())
                 .map(|bits| self.map(Kind::F32, bits, Self::half_value))
                 .collect(),
-            Math::Unpack4xI8 | Math::Unpack4xU8 => self.unpack_bytes(x[0], fun == Math::Unpack4xI8),
+            Math::Unpack4xI8 | Math::Unpack4xU8 => self.unpack(x[0], 8, fun == Math::Unpack4xI8),
             _ => {
                 let count = arguments.iter().map(Vec::len).max().unwrap_or(0);
-                let mut results = Vec::with_capacity(count);
-                for place in 0..count {
-                    let numbers: Vec<Number> =
-                        arguments.iter().map(|argument| argument[place.min(argument.len() - 1)]).collect();
-                    results.push(self.math_of(fun, &numbers, span)?);
-                }
-                results
+                let at = |place: usize| -> Vec<Number> {
+                    arguments.iter().map(|argument| argument[place.min(argument.len() - 1)]).collect()
+                };
+                (0..count).map(|place| self.math_of(fun, &at(place), span)).collect::<Result<_>>()?
             }
         })
     }
@@ -133,22 +124,16 @@ impl Emitter<'_, '_> {
             let is_nan_elsewhere = fun == Math::Pow && self.options.sanitize;
             return Ok(if is_nan_elsewhere { self.nan_below_zero(x, result) } else { result });
         }
-        let helper = match fun {
-            Math::Asin => Some(Function::Asin),
-            Math::Acos => Some(Function::Acos),
-            Math::Atan => Some(Function::Atan),
-            Math::Sinh => Some(Function::Sinh),
-            Math::Cosh => Some(Function::Cosh),
-            Math::Asinh => Some(Function::Asinh),
-            Math::Acosh => Some(Function::Acosh),
-            Math::Atanh => Some(Function::Atanh),
-            Math::Atan2 => Some(Function::Atan2),
-            _ => None,
-        };
-        if let Some(helper) = helper {
-            return Ok(self.call_helper(helper, numbers));
-        }
         Ok(match fun {
+            Math::Asin => self.call_helper(Function::Asin, numbers),
+            Math::Acos => self.call_helper(Function::Acos, numbers),
+            Math::Atan => self.call_helper(Function::Atan, numbers),
+            Math::Sinh => self.call_helper(Function::Sinh, numbers),
+            Math::Cosh => self.call_helper(Function::Cosh, numbers),
+            Math::Asinh => self.call_helper(Function::Asinh, numbers),
+            Math::Acosh => self.call_helper(Function::Acosh, numbers),
+            Math::Atanh => self.call_helper(Function::Atanh, numbers),
+            Math::Atan2 => self.call_helper(Function::Atan2, numbers),
             Math::Abs => match kind {
                 Kind::F32 | Kind::F16 => self.map(kind, x, |e, x| e.b.ins().fabs(x)),
                 Kind::I32 => self.map(kind, x, |e, x| e.b.ins().iabs(x)),
@@ -160,17 +145,11 @@ impl Emitter<'_, '_> {
                 let raised = self.maximum(x, second());
                 self.minimum(raised, third())
             }
-            Math::Saturate => {
-                let (zero, one) = (self.constant(kind, 0.0), self.constant(kind, 1.0));
-                let raised = self.maximum(x, zero);
-                self.minimum(raised, one)
-            }
-            Math::Radians => {
-                let factor = self.constant(kind, std::f64::consts::PI / 180.0);
-                self.multiply(x, factor)
-            }
-            Math::Degrees => {
-                let factor = self.constant(kind, 180.0 / std::f64::consts::PI);
+            Math::Saturate => self.clamp(x, 0.0, 1.0),
+            Math::Radians | Math::Degrees => {
+                let per_degree = std::f64::consts::PI / 180.0;
+                let per_radian = 180.0 / std::f64::consts::PI;
+                let factor = self.constant(kind, if fun == Math::Radians { per_degree } else { per_radian });
                 self.multiply(x, factor)
             }
             Math::Ceil => self.map(kind, x, |e, x| e.b.ins().ceil(x)),
@@ -203,7 +182,7 @@ impl Emitter<'_, '_> {
             Math::SmoothStep => {
                 let (above, range) = (self.subtract(third(), x), self.subtract(second(), x));
                 let share = self.divide(above, range);
-                let share = self.math_of(Math::Saturate, &[share], span)?;
+                let share = self.clamp(share, 0.0, 1.0);
                 let (two, three) = (self.constant(kind, 2.0), self.constant(kind, 3.0));
                 let twice = self.multiply(two, share);
                 let slope = self.subtract(three, twice);
@@ -246,10 +225,8 @@ impl Emitter<'_, '_> {
             Math::ExtractBits => self.extract_bits(x, second(), third()),
             Math::InsertBits => self.insert_bits([x, second(), third(), numbers[3]]),
             other => {
-                return Err(Refusal::new(
-                    span,
-                    format!("expected a function that a processor can compute, found {other:?}"),
-                ));
+                let message = format!("expected a function that a processor can compute, found {other:?}");
+                return Err(Refusal::new(span, message));
             }
         })
     }
@@ -329,22 +306,28 @@ impl Emitter<'_, '_> {
     pub(crate) fn minimum(&mut self, x: Number, y: Number) -> Number {
         match x.kind {
             Kind::F32 | Kind::F16 => self.choose_second(FloatCC::LessThan, x, y),
-            Kind::I32 => self.map2(x.kind, x, y, |e, x, y| e.b.ins().smin(x, y)),
-            _ => self.map2(x.kind, x, y, |e, x, y| e.b.ins().umin(x, y)),
+            Kind::I32 => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().smin(x, y)),
+            _ => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().umin(x, y)),
         }
     }
 
     pub(crate) fn maximum(&mut self, x: Number, y: Number) -> Number {
         match x.kind {
             Kind::F32 | Kind::F16 => self.choose_second(FloatCC::GreaterThan, x, y),
-            Kind::I32 => self.map2(x.kind, x, y, |e, x, y| e.b.ins().smax(x, y)),
-            _ => self.map2(x.kind, x, y, |e, x, y| e.b.ins().umax(x, y)),
+            Kind::I32 => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().smax(x, y)),
+            _ => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().umax(x, y)),
         }
+    }
+
+    fn clamp(&mut self, x: Number, least: f64, most: f64) -> Number {
+        let (least, most) = (self.constant(x.kind, least), self.constant(x.kind, most));
+        let x = self.maximum(x, least);
+        self.minimum(x, most)
     }
 
     /// The second of two floats where it compares so with the first, or the first is NaN.
     fn choose_second(&mut self, compares: FloatCC, x: Number, y: Number) -> Number {
-        self.map2(x.kind, x, y, |e, x, y| {
+        self.map_all(x.kind, [x, y], |e, [x, y]| {
             let (wins, is_nan) = (e.b.ins().fcmp(compares, y, x), e.b.ins().fcmp(FloatCC::Unordered, x, x));
             let is_second = e.b.ins().bor(wins, is_nan);
             e.choose(is_second, y, x)
@@ -360,11 +343,8 @@ impl Emitter<'_, '_> {
 
     fn sign(&mut self, x: Number) -> Number {
         let (zero, one, minus) = (self.constant(x.kind, 0.0), self.constant(x.kind, 1.0), self.constant(x.kind, -1.0));
-        let (is_more, is_less) = if x.kind.is_float() {
-            (self.compare_float(FloatCC::GreaterThan, x, zero), self.compare_float(FloatCC::LessThan, x, zero))
-        } else {
-            (self.compare_int(IntCC::SignedGreaterThan, x, zero), self.compare_int(IntCC::SignedLessThan, x, zero))
-        };
+        let is_more = self.operator(BinaryOperator::Greater, x, zero);
+        let is_less = self.operator(BinaryOperator::Less, x, zero);
         let below = self.select(is_less, minus, zero);
         self.select(is_more, one, below)
     }
@@ -372,9 +352,7 @@ impl Emitter<'_, '_> {
     /// `x` times a power of two, in two steps so that the powers are numbers.
     fn ldexp(&mut self, x: Number, exponent: Number) -> Number {
         let kind = x.kind;
-        let (least, most) = (self.constant(Kind::I32, -300.0), self.constant(Kind::I32, 300.0));
-        let exponent = self.maximum(exponent.with_kind(Kind::I32), least);
-        let exponent = self.minimum(exponent, most);
+        let exponent = self.clamp(exponent.with_kind(Kind::I32), -300.0, 300.0);
         let (third, two) = (self.constant(Kind::I32, 3.0), self.constant(Kind::I32, 2.0));
         // Three factors, each within the range of exponents.
         let part = self.map_lanes(Kind::I32, &[exponent, third], |e, values| e.b.ins().sdiv(values[0], values[1]));
@@ -459,7 +437,7 @@ impl Emitter<'_, '_> {
         let is_empty = self.compare_int(IntCC::Equal, count, none);
         let mask = self.select(is_empty, none, mask);
         let moved = self.shift(true, bits.with_kind(Kind::U32), offset);
-        self.map3(x.kind, [mask, moved, x], |e, mask, moved, x| {
+        self.map_all(x.kind, [mask, moved, x], |e, [mask, moved, x]| {
             let (inside, kept) = (e.b.ins().band(moved, mask), e.b.ins().bnot(mask));
             let kept = e.b.ins().band(x, kept);
             e.b.ins().bor(inside, kept)
@@ -470,7 +448,7 @@ impl Emitter<'_, '_> {
     fn pack(&mut self, numbers: &[Number], bits: i32) -> Number {
         let mut word = self.u32_same(0);
         for (place, number) in numbers.iter().enumerate() {
-            word = self.map2(Kind::U32, word, number.with_kind(Kind::U32), |e, word, x| {
+            word = self.map_all(Kind::U32, [word, number.with_kind(Kind::U32)], |e, [word, x]| {
                 let mask = e.word_like(x, (1 << bits) - 1);
                 let x = e.b.ins().band(x, mask);
                 let x = e.shift_left(x, bits * place as i32);
@@ -490,10 +468,6 @@ impl Emitter<'_, '_> {
             })
         };
         (0..32 / bits).map(part).collect()
-    }
-
-    fn unpack_bytes(&mut self, word: Number, is_signed: bool) -> Vec<Number> {
-        self.unpack(word, 8, is_signed)
     }
 
     fn pack_normalised(&mut self, numbers: &[Number], bits: i32, is_signed: bool) -> Number {
@@ -536,22 +510,15 @@ impl Emitter<'_, '_> {
         let kind = numbers[0].kind;
         let is_same = numbers.iter().all(Number::is_same);
         let count = if is_same { 1 } else { LANES };
-        let address_type = self.address_type();
-        let data = self.b.ins().stack_addr(address_type, self.slot, 0);
+        let data = self.runtime.floats(&mut self.b);
         for (place, number) in numbers.iter().enumerate() {
             let offset = (place * count * 4) as i32;
-            if is_same {
-                let value = self.lane(*number, 0);
-                self.b.ins().store(flags(), value, data, offset);
-            } else {
-                for (part, value) in self.parts(*number).into_iter().enumerate() {
-                    self.b.ins().store(flags(), value, data, offset + (part * PART * 4) as i32);
-                }
+            let values = if is_same { vec![self.lane(*number, 0)] } else { self.parts(*number).to_vec() };
+            for (part, value) in values.into_iter().enumerate() {
+                self.b.ins().store(flags(), value, data, offset + (part * PART * 4) as i32);
             }
         }
-        let lanes = self.b.ins().iconst(types::I64, count as i64);
-        let helper = self.helper(function.place());
-        self.b.ins().call_indirect(self.on_floats, helper, &[data, lanes]);
+        self.runtime.call_on_floats(&mut self.b, function, data, count);
         let result = if is_same {
             let value = self.b.ins().load(types::F32, flags(), data, 0);
             Number::same(kind, value)

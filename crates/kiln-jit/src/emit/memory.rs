@@ -5,7 +5,7 @@
 
 use super::lanes::{LANES, Number, PART, PARTS, flags, scalar_type, vector_type};
 use super::pointer::{Base, Pointer, Site, Unless};
-use super::{Active, Emitter, Result};
+use super::{Emitter, Result};
 use crate::Refusal;
 use crate::analysis::Variable;
 use crate::sanitize::site::Use;
@@ -19,7 +19,7 @@ impl Emitter<'_, '_> {
     pub(crate) fn leaves_of(&self, pointer: &Pointer, span: Span) -> Result<Vec<Leaf>> {
         let mut found = self.scalars("a value", &pointer.inner, span)?;
         if let Base::Variable(_) = pointer.base {
-            let bytes = (self.lanes * 4) as u32;
+            let bytes = self.layout.word_bytes();
             (0..).zip(&mut found).for_each(|(word, leaf)| leaf.offset = word * bytes);
         }
         Ok(found)
@@ -35,47 +35,26 @@ impl Emitter<'_, '_> {
         let found = self.leaves_of(pointer, span)?;
         let words = matches!(pointer.base, Base::Variable(_));
         let in_lanes = match pointer.base {
-            Base::Variable(variable) => self.homes[&variable].varies,
+            Base::Variable(variable) => self.variables.home(variable).varies,
             _ => false,
         };
         Ok(match self.site(pointer) {
-            Site::One(address) if in_lanes => {
-                let load = |leaf: &Leaf| self.load_row(address, *leaf, 4, true);
-                found.iter().map(load).collect()
-            }
+            Site::One(address) if in_lanes => found.iter().map(|leaf| self.load_row(address, *leaf, 4, true)).collect(),
             Site::One(address) => {
-                let mut load = |leaf: &Leaf| {
-                    let value = self.load_scalar(address, *leaf, words);
-                    Number::same(leaf.kind, value)
-                };
-                found.iter().map(&mut load).collect()
+                let load = |leaf: &Leaf| Number::same(leaf.kind, self.load_scalar(address, *leaf, words));
+                found.iter().map(load).collect()
             }
             Site::Each { base, offsets } => self.gather(base, offsets, &found, words),
             Site::Row { address, stride, unless: None } => self.load_rows(address, &found, stride),
             Site::Row { address, stride, unless: Some(Unless { holds, base, offsets }) } => {
-                let flat = |numbers: Vec<Number>, e: &mut Self| -> Vec<Value> {
-                    numbers.into_iter().flat_map(|number| e.parts(number)).collect()
-                };
-                let values = self.either(
-                    holds,
-                    |e| {
-                        let numbers = e.load_rows(address, &found, stride);
-                        flat(numbers, e)
-                    },
-                    |e| {
-                        let numbers = e.gather(base, offsets, &found, words);
-                        flat(numbers, e)
-                    },
-                );
-                let pairs = values.chunks_exact(PARTS).zip(&found);
-                pairs.map(|(parts, leaf)| Number::each(leaf.kind, [parts[0], parts[1]])).collect()
+                self.either(holds, |e| e.load_rows(address, &found, stride), |e| e.gather(base, offsets, &found, words))
             }
         })
     }
 
     /// The scalars of a variable in registers; `None` where it lives in memory.
     fn load_registers(&mut self, variable: Variable, pointer: &Pointer, span: Span) -> Result<Option<Vec<Number>>> {
-        let home = self.homes[&variable].clone();
+        let home = self.variables.home(variable).clone();
         if home.registers.is_empty() && !home.kinds.is_empty() {
             return Ok(None);
         }
@@ -110,20 +89,15 @@ impl Emitter<'_, '_> {
     fn gather_at(&mut self, addresses: &[Value], found: &[Leaf], in_word: bool) -> Vec<Number> {
         let mut numbers = Vec::with_capacity(found.len());
         for leaf in found {
-            let values: Vec<Value> = match (leaf.kind, in_word) {
-                // Halves are converted together.
-                (Kind::F16, false) => addresses
-                    .iter()
-                    .map(|address| self.b.ins().uload16(types::I32, flags(), *address, leaf.offset.cast_signed()))
-                    .collect(),
-                _ => addresses.iter().map(|address| self.load_scalar(*address, *leaf, in_word)).collect(),
+            // Halves are converted together.
+            let is_half = leaf.kind == Kind::F16 && !in_word;
+            let load = |address: &Value| match is_half {
+                true => self.b.ins().uload16(types::I32, flags(), *address, leaf.offset.cast_signed()),
+                false => self.load_scalar(*address, *leaf, in_word),
             };
-            if leaf.kind == Kind::F16 && !in_word {
-                let bits = self.of_lanes(Kind::U32, &values);
-                numbers.push(self.map(Kind::F16, bits, Self::half_value));
-            } else {
-                numbers.push(self.of_lanes(leaf.kind, &values));
-            }
+            let values: Vec<Value> = addresses.iter().map(load).collect();
+            let number = self.of_lanes(if is_half { Kind::U32 } else { leaf.kind }, &values);
+            numbers.push(if is_half { self.map(Kind::F16, number, Self::half_value) } else { number });
         }
         numbers
     }
@@ -207,7 +181,7 @@ impl Emitter<'_, '_> {
             if self.store_registers(variable, pointer, values) {
                 return Ok(());
             }
-            if self.homes[&variable].varies {
+            if self.variables.home(variable).varies {
                 return self.store_variable(pointer, values, span);
             }
         }
@@ -221,14 +195,7 @@ impl Emitter<'_, '_> {
                         e.store_scalar(address, *leaf, value, in_word);
                     }
                 };
-                match self.active {
-                    Active::Some(_) if !in_word => {
-                        let mask = self.active_mask();
-                        let any = self.any(mask);
-                        self.when(any, store);
-                    }
-                    _ => store(self),
-                }
+                if in_word { store(self) } else { self.when_any_active(store) }
             }
             Site::One(address) => self.scatter(&|_, _| address, &found, values, in_word),
             Site::Each { base, offsets } => {
@@ -236,13 +203,12 @@ impl Emitter<'_, '_> {
             }
             Site::Row { address, stride, unless: None } => self.store_rows(address, &found, values, stride),
             Site::Row { address, stride, unless: Some(Unless { holds, base, offsets }) } => {
-                let holds = match self.active {
-                    Active::All => holds,
-                    Active::Some(_) => {
-                        let mask = self.active_mask();
-                        let all = self.all(mask);
-                        self.b.ins().band(holds, all)
-                    }
+                let holds = if self.control.is_full() {
+                    holds
+                } else {
+                    let mask = self.control.lanes(&mut self.b);
+                    let all = self.all(mask);
+                    self.b.ins().band(holds, all)
                 };
                 self.either(
                     holds,
@@ -262,21 +228,15 @@ impl Emitter<'_, '_> {
 
     /// Stores to a variable in registers; false where it lives in memory.
     fn store_registers(&mut self, variable: Variable, pointer: &Pointer, values: &[Number]) -> bool {
-        let home = self.homes[&variable].clone();
+        let home = self.variables.home(variable).clone();
         if home.registers.is_empty() && !home.kinds.is_empty() {
             return false;
         }
-        if home.word.is_some() && !self.written.contains(&variable) {
-            self.written.push(variable);
-        }
+        self.variables.mark_written(variable);
         for (place, number) in values.iter().enumerate() {
             let register = home.registers[pointer.offset as usize + place];
-            let mut number = *number;
-            if let (true, Active::Some(_)) = (home.varies, self.active) {
-                let mask = self.active_mask();
-                let old = self.get_register(register, true, number.kind);
-                number = self.select(Number::each(Kind::Bool, mask), number, old);
-            }
+            let old = |e: &mut Self| e.get_register(register, true, number.kind);
+            let number = if home.varies { self.where_active(*number, old) } else { *number };
             self.set_register(register, home.varies, number);
         }
         true
@@ -288,12 +248,7 @@ impl Emitter<'_, '_> {
         match self.site(pointer) {
             Site::One(address) => {
                 for (leaf, number) in found.iter().zip(values) {
-                    let mut number = *number;
-                    if let Active::Some(_) = self.active {
-                        let mask = self.active_mask();
-                        let old = self.load_row(address, *leaf, 4, true);
-                        number = self.select(Number::each(Kind::Bool, mask), number, old);
-                    }
+                    let number = self.where_active(*number, |e| e.load_row(address, *leaf, 4, true));
                     self.store_words(address, *leaf, number);
                 }
             }
@@ -309,7 +264,7 @@ impl Emitter<'_, '_> {
 
     /// A word for each invocation, side by side.
     pub(crate) fn store_words(&mut self, address: Value, leaf: Leaf, number: Number) {
-        if self.lanes == 1 {
+        if !self.gang.is_vector() {
             let value = self.lane(number, 0);
             return self.store_scalar(address, leaf, value, true);
         }
@@ -375,7 +330,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Stores of those who take part, one after the other.
+    /// Stores of active invocations, one after the other.
     fn scatter(
         &mut self,
         address: &dyn Fn(&mut Self, usize) -> Value,
@@ -392,16 +347,39 @@ impl Emitter<'_, '_> {
         });
     }
 
-    /// Emits something for each invocation, to be run for those who take part.
+    /// A number for active invocations, and the old one for others.
+    pub(crate) fn where_active(&mut self, number: Number, old: impl FnOnce(&mut Self) -> Number) -> Number {
+        if self.control.is_full() {
+            return number;
+        }
+        let mask = self.control.lanes(&mut self.b);
+        let old = old(self);
+        self.select(Number::each(Kind::Bool, mask), number, old)
+    }
+
+    /// Emits something that runs where any invocation is active.
+    pub(crate) fn when_any_active(&mut self, emit: impl FnOnce(&mut Self)) {
+        if self.control.is_full() {
+            return emit(self);
+        }
+        let mask = self.control.lanes(&mut self.b);
+        let any = self.any(mask);
+        self.when(any, emit);
+    }
+
+    /// A bit for each active invocation; `None` where all are.
+    pub(crate) fn active_bits(&mut self) -> Option<Value> {
+        if self.control.is_full() {
+            return None;
+        }
+        let mask = self.control.lanes(&mut self.b);
+        Some(self.mask_bits(mask))
+    }
+
+    /// Emits something for each lane, which runs where its invocation is active.
     pub(crate) fn for_each_active(&mut self, emit: &mut dyn FnMut(&mut Self, usize)) {
-        let bits = match self.active {
-            Active::All => None,
-            Active::Some(_) => {
-                let mask = self.active_mask();
-                Some(self.mask_bits(mask))
-            }
-        };
-        for lane in 0..self.lanes {
+        let bits = self.active_bits();
+        for lane in 0..self.gang.lanes() {
             match bits {
                 None => emit(self, lane),
                 Some(bits) => {
@@ -412,9 +390,9 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// The address of a word of the running vector of invocations.
+    /// The address of a word of the running gang.
     pub(crate) fn word_address(&mut self, word: u32) -> Value {
-        self.b.ins().iadd_imm_s(self.frame, i64::from(word) * (self.lanes * 4) as i64)
+        self.b.ins().iadd_imm_s(self.gang.frame(), i64::from(word) * i64::from(self.layout.word_bytes()))
     }
 
     pub(crate) fn load_word(&mut self, word: u32, kind: Kind, varies: bool) -> Number {

@@ -34,7 +34,7 @@ impl Emitter<'_, '_> {
         let trace = op.trace(Class::Float).expect("ops that WGSL has are ops on floats");
         let mut values: Vec<Number> = Vec::with_capacity(trace.steps.len());
         for step in &trace.steps {
-            self.spend(1, span)?;
+            self.budget.spend(1, self.b.func, span)?;
             let value = self.step(step, numbers, &values);
             values.push(value);
         }
@@ -93,8 +93,8 @@ impl Emitter<'_, '_> {
 
     /// `x * y + z`, rounded once where there is an instruction for it.
     pub(crate) fn mul_add(&mut self, numbers: [Number; 3]) -> Number {
-        let has_fma = self.has_fma;
-        self.map3(Kind::F32, numbers, |e, x, y, z| {
+        let has_fma = self.runtime.has_fma();
+        self.map_all(Kind::F32, numbers, |e, [x, y, z]| {
             if has_fma {
                 return e.b.ins().fma(x, y, z);
             }

@@ -5,7 +5,7 @@ use super::{Emitter, Result};
 use crate::Refusal;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{InstBuilder, types};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{BinaryOperator, ScalarKind, Span};
 
 impl Emitter<'_, '_> {
@@ -22,40 +22,28 @@ impl Emitter<'_, '_> {
         if !x.kind.is_float() {
             return self.add_int(x, y);
         }
-        let sum = self.map2(x.kind, x, y, |e, x, y| e.b.ins().fadd(x, y));
+        let sum = self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().fadd(x, y));
         self.rounded(sum)
     }
 
     pub(crate) fn subtract(&mut self, x: Number, y: Number) -> Number {
         if x.kind.is_float() {
-            let difference = self.map2(x.kind, x, y, |e, x, y| e.b.ins().fsub(x, y));
+            let difference = self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().fsub(x, y));
             return self.rounded(difference);
         }
-        let lanes = match (x.lanes, y.lanes) {
-            (Lanes::Steps(a, step), Lanes::Same(b)) => Some((a, b, step)),
-            (Lanes::Same(a), Lanes::Steps(b, step)) => Some((a, b, step.wrapping_neg())),
-            (Lanes::Steps(a, left), Lanes::Steps(b, right)) => Some((a, b, left.wrapping_sub(right))),
-            _ => None,
-        };
-        match lanes {
-            Some((a, b, step)) => {
-                let base = self.b.ins().isub(a, b);
-                self.stepped(x.kind, base, step)
-            }
-            None => self.map2(x.kind, x, y, |e, x, y| e.b.ins().isub(x, y)),
-        }
+        self.linear(x, y, i32::wrapping_sub, |e, [x, y]| e.b.ins().isub(x, y))
     }
 
     pub(crate) fn multiply(&mut self, x: Number, y: Number) -> Number {
         if !x.kind.is_float() {
             return self.multiply_int(x, y);
         }
-        let product = self.map2(x.kind, x, y, |e, x, y| e.b.ins().fmul(x, y));
+        let product = self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().fmul(x, y));
         self.rounded(product)
     }
 
     pub(crate) fn divide(&mut self, x: Number, y: Number) -> Number {
-        let quotient = self.map2(x.kind, x, y, |e, x, y| e.b.ins().fdiv(x, y));
+        let quotient = self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().fdiv(x, y));
         self.rounded(quotient)
     }
 
@@ -64,23 +52,26 @@ impl Emitter<'_, '_> {
         if x.kind == Kind::F16 { self.map(Kind::F16, x, Self::round_to_half) } else { x }
     }
 
-    fn stepped(&mut self, kind: Kind, base: cranelift_codegen::ir::Value, step: i32) -> Number {
-        let lanes = if step == 0 { Lanes::Same(base) } else { Lanes::Steps(base, step) };
-        Number { kind, lanes }
+    pub(crate) fn add_int(&mut self, x: Number, y: Number) -> Number {
+        self.linear(x, y, i32::wrapping_add, |e, [x, y]| e.b.ins().iadd(x, y))
     }
 
-    pub(crate) fn add_int(&mut self, x: Number, y: Number) -> Number {
-        let lanes = match (x.lanes, y.lanes) {
-            (Lanes::Steps(a, step), Lanes::Same(b)) | (Lanes::Same(a), Lanes::Steps(b, step)) => Some((a, b, step)),
-            (Lanes::Steps(a, left), Lanes::Steps(b, right)) => Some((a, b, left.wrapping_add(right))),
-            _ => None,
+    /// Applies a linear operator, which takes steps between lanes to steps.
+    fn linear(
+        &mut self,
+        x: Number,
+        y: Number,
+        step: fn(i32, i32) -> i32,
+        apply: impl Fn(&mut Self, [Value; 2]) -> Value,
+    ) -> Number {
+        let steps = |number: Number| match number.lanes {
+            Lanes::Same(base) => Some((base, 0)),
+            Lanes::Steps(base, step) => Some((base, step)),
+            Lanes::Each(_) => None,
         };
-        match lanes {
-            Some((a, b, step)) => {
-                let base = self.b.ins().iadd(a, b);
-                self.stepped(x.kind, base, step)
-            }
-            None => self.map2(x.kind, x, y, |e, x, y| e.b.ins().iadd(x, y)),
+        match (steps(x), steps(y)) {
+            (Some((a, left)), Some((b, right))) => stepped(x.kind, apply(self, [a, b]), step(left, right)),
+            _ => self.map_all(x.kind, [x, y], apply),
         }
     }
 
@@ -90,14 +81,13 @@ impl Emitter<'_, '_> {
             && let Some(factor) = self.known(b)
         {
             let base = self.b.ins().imul(a, b);
-            return self.stepped(x.kind, base, step.wrapping_mul(factor as i32));
+            return stepped(x.kind, base, step.wrapping_mul(factor as i32));
         }
-        self.map2(x.kind, x, y, |e, x, y| e.b.ins().imul(x, y))
+        self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().imul(x, y))
     }
 
     pub(crate) fn operator(&mut self, op: BinaryOperator, x: Number, y: Number) -> Number {
         use BinaryOperator as Op;
-        let is_signed = x.kind == Kind::I32;
         match (op, x.kind) {
             (Op::Add, _) => self.add(x, y),
             (Op::Subtract, _) => self.subtract(x, y),
@@ -106,11 +96,11 @@ impl Emitter<'_, '_> {
             (Op::Modulo, Kind::F32 | Kind::F16) => self.remainder(x, y),
             (Op::Divide | Op::Modulo, _) => self.divide_int(op == Op::Modulo, x, y),
             (Op::Equal, Kind::Bool) => {
-                let differ = self.map2(Kind::Bool, x, y, |e, x, y| e.b.ins().bxor(x, y));
+                let differ = self.map_all(Kind::Bool, [x, y], |e, [x, y]| e.b.ins().bxor(x, y));
                 self.not(differ)
             }
             (Op::NotEqual, Kind::Bool) | (Op::ExclusiveOr, _) => {
-                self.map2(x.kind, x, y, |e, x, y| e.b.ins().bxor(x, y))
+                self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().bxor(x, y))
             }
             (Op::And | Op::LogicalAnd, _) => self.and(x, y),
             (Op::InclusiveOr | Op::LogicalOr, _) => self.or(x, y),
@@ -127,19 +117,15 @@ impl Emitter<'_, '_> {
                     };
                     self.compare_float(how, x, y)
                 } else {
-                    let how = match (op, is_signed) {
-                        (Op::Equal, _) => IntCC::Equal,
-                        (Op::NotEqual, _) => IntCC::NotEqual,
-                        (Op::Less, true) => IntCC::SignedLessThan,
-                        (Op::Less, false) => IntCC::UnsignedLessThan,
-                        (Op::LessEqual, true) => IntCC::SignedLessThanOrEqual,
-                        (Op::LessEqual, false) => IntCC::UnsignedLessThanOrEqual,
-                        (Op::Greater, true) => IntCC::SignedGreaterThan,
-                        (Op::Greater, false) => IntCC::UnsignedGreaterThan,
-                        (_, true) => IntCC::SignedGreaterThanOrEqual,
-                        (_, false) => IntCC::UnsignedGreaterThanOrEqual,
+                    let how = match op {
+                        Op::Equal => IntCC::Equal,
+                        Op::NotEqual => IntCC::NotEqual,
+                        Op::Less => IntCC::SignedLessThan,
+                        Op::LessEqual => IntCC::SignedLessThanOrEqual,
+                        Op::Greater => IntCC::SignedGreaterThan,
+                        _ => IntCC::SignedGreaterThanOrEqual,
                     };
-                    self.compare_int(how, x, y)
+                    self.compare_int(if kind == Kind::I32 { how } else { how.unsigned() }, x, y)
                 }
             }
         }
@@ -147,7 +133,7 @@ impl Emitter<'_, '_> {
 
     /// What is left of a quotient that is rounded towards zero.
     fn remainder(&mut self, x: Number, y: Number) -> Number {
-        let remainder = self.map2(x.kind, x, y, |e, x, y| {
+        let remainder = self.map_all(x.kind, [x, y], |e, [x, y]| {
             let quotient = e.b.ins().fdiv(x, y);
             let whole = e.b.ins().trunc(quotient);
             let product = e.b.ins().fmul(whole, y);
@@ -162,10 +148,10 @@ impl Emitter<'_, '_> {
         if let Lanes::Same(divisor) = y.lanes
             && self.known(divisor).is_some_and(|divisor| !matches!(divisor as i32, 0 | -1))
         {
-            return self
-                .map_lanes(x.kind, &[x, y], |e, values| e.quotient(is_signed, wants_rest, values[0], values[1]));
+            let quotient = |e: &mut Self, values: &[Value]| e.quotient(is_signed, wants_rest, values[0], values[1]);
+            return self.map_lanes(x.kind, &[x, y], quotient);
         }
-        let divisor = self.map2(y.kind, x, y, |e, x, y| {
+        let divisor = self.map_all(y.kind, [x, y], |e, [x, y]| {
             let (zero, one) = (e.word_like(y, 0), e.word_like(y, 1));
             let mut is_bad = e.b.ins().icmp(IntCC::Equal, y, zero);
             if is_signed {
@@ -180,13 +166,7 @@ impl Emitter<'_, '_> {
         self.map_lanes(x.kind, &[x, divisor], |e, values| e.quotient(is_signed, wants_rest, values[0], values[1]))
     }
 
-    fn quotient(
-        &mut self,
-        is_signed: bool,
-        wants_rest: bool,
-        x: cranelift_codegen::ir::Value,
-        y: cranelift_codegen::ir::Value,
-    ) -> cranelift_codegen::ir::Value {
+    fn quotient(&mut self, is_signed: bool, wants_rest: bool, x: Value, y: Value) -> Value {
         match (is_signed, wants_rest) {
             (true, false) => self.b.ins().sdiv(x, y),
             (true, true) => self.b.ins().srem(x, y),
@@ -207,7 +187,7 @@ impl Emitter<'_, '_> {
             && let Some(known) = self.known(bits)
         {
             let base = self.b.ins().ishl(base, bits);
-            return self.stepped(x.kind, base, step.wrapping_shl(known as u32));
+            return stepped(x.kind, base, step.wrapping_shl(known as u32));
         }
         if let Lanes::Same(bits) = y.lanes {
             return self.map(x.kind, x, |e, x| apply(e, x, bits));
@@ -223,10 +203,8 @@ impl Emitter<'_, '_> {
             (ScalarKind::Uint, Some(4) | None) => Kind::U32,
             (ScalarKind::Bool, _) => Kind::Bool,
             _ => {
-                return Err(Refusal::new(
-                    span,
-                    format!("expected a conversion to 16 or 32 bits, found {kind:?} of {convert:?}"),
-                ));
+                let message = format!("expected a conversion to 16 or 32 bits, found {kind:?} of {convert:?}");
+                return Err(Refusal::new(span, message));
             }
         };
         if convert.is_none() {
@@ -250,11 +228,7 @@ impl Emitter<'_, '_> {
             }
             (_, Kind::Bool) => {
                 let zero = self.constant(x.kind, 0.0);
-                if x.kind.is_float() {
-                    self.compare_float(FloatCC::NotEqual, x, zero)
-                } else {
-                    self.compare_int(IntCC::NotEqual, x, zero)
-                }
+                self.operator(BinaryOperator::NotEqual, x, zero)
             }
             (Kind::I32 | Kind::U32, _) => {
                 let is_signed = x.kind == Kind::I32;
@@ -287,4 +261,9 @@ impl Emitter<'_, '_> {
             if is_signed { e.b.ins().fcvt_to_sint_sat(ty, x) } else { e.b.ins().fcvt_to_uint_sat(ty, x) }
         })
     }
+}
+
+fn stepped(kind: Kind, base: Value, step: i32) -> Number {
+    let lanes = if step == 0 { Lanes::Same(base) } else { Lanes::Steps(base, step) };
+    Number { kind, lanes }
 }

@@ -1,16 +1,16 @@
 //! Pointers: where they lead, kept in bounds.
 
-use super::lanes::{LANES, Lanes, Number, PART, PARTS, flags};
-use super::{Active, Emitter, Operand, Result};
+use super::lanes::{LANES, Lanes, Number, PART, PARTS};
+use super::{Emitter, Operand, Result};
+use crate::Refusal;
 use crate::analysis::Variable;
 use crate::types::{Element, Kind, element, member};
-use crate::{Refusal, abi};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{GlobalVariable, Handle, Span, TypeInner};
 
 /// Where a pointer begins.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Base {
     Variable(Variable),
     /// A buffer or value, by its place among the bindings.
@@ -39,7 +39,7 @@ pub(crate) struct Index {
     pub(crate) length: Length,
     /// Bytes or words from one to the next.
     pub(crate) stride: u32,
-    /// Whether it is below the length for who takes part.
+    /// Whether it is below the length for active invocations.
     pub(crate) is_proven: bool,
 }
 
@@ -77,11 +77,8 @@ impl Emitter<'_, '_> {
     /// The pointer to a global variable.
     pub(crate) fn global(&mut self, handle: Handle<GlobalVariable>) -> Operand {
         let inner = self.module.types[self.module.global_variables[handle].ty].inner.clone();
-        let (base, offset) = match (self.bindings.get(&handle), self.shared.get(&handle)) {
-            (Some(place), _) => (Base::Bound(*place), 0),
-            (_, Some(offset)) => (Base::Shared, *offset),
-            _ => (Base::Variable(Variable::Private(handle)), 0),
-        };
+        let private = (Base::Variable(Variable::Private(handle)), 0);
+        let (base, offset) = self.layout.global(handle).unwrap_or(private);
         Operand::Pointer(Pointer { base, inner, offset, moved: None, index: None })
     }
 
@@ -130,7 +127,7 @@ impl Emitter<'_, '_> {
             Length::Known(length) => return self.i32(length.cast_signed()),
             Length::Bound { place, from, stride } => (place, from, stride),
         };
-        let (_, bytes) = self.bound(place);
+        let (_, bytes) = self.runtime.bound(&mut self.b, place);
         let bytes = self.b.ins().ireduce(types::I32, bytes);
         let bytes = self.b.ins().iadd_imm_s(bytes, -i64::from(from));
         self.b.ins().udiv_imm_u(bytes, i64::from(stride))
@@ -145,20 +142,9 @@ impl Emitter<'_, '_> {
         self.b.ins().iadd_imm_s(length, -1)
     }
 
-    /// Address and length in bytes of a buffer or value.
-    pub(crate) fn bound(&mut self, place: u32) -> (Value, Value) {
-        let pointer = self.b.func.dfg.value_type(self.call);
-        let readonly = flags().with_readonly().with_can_move();
-        let table = self.b.ins().load(pointer, readonly, self.call, abi::BOUND);
-        let at = place.cast_signed() * abi::BOUND_STRIDE;
-        let data = self.b.ins().load(pointer, readonly, table, at);
-        let bytes = self.b.ins().load(types::I64, readonly, table, at + abi::BOUND_BYTES);
-        (data, bytes)
-    }
-
-    /// Whether the index is below the length in every lane. What is proven says nothing about who does not take part.
+    /// Whether the index is below the length in every lane. A proof says nothing about inactive invocations.
     fn is_safe(&mut self, index: Index) -> bool {
-        let is_safe = index.is_proven && matches!(self.active, Active::All);
+        let is_safe = index.is_proven && self.control.is_full();
         if is_safe && self.options.audit {
             self.audit(index);
         }
@@ -178,7 +164,7 @@ impl Emitter<'_, '_> {
             }
         };
         let inside = self.b.create_block();
-        self.b.ins().brif(any, self.fault, &[], inside, &[]);
+        self.b.ins().brif(any, self.runtime.fault(), &[], inside, &[]);
         self.b.switch_to_block(inside);
     }
 
@@ -194,7 +180,7 @@ impl Emitter<'_, '_> {
             return index.number.with_kind(Kind::U32);
         }
         let last = Number::same(Kind::U32, last);
-        self.map2(Kind::U32, index.number, last, |e, x, y| e.b.ins().umin(x, y))
+        self.map_all(Kind::U32, [index.number, last], |e, [x, y]| e.b.ins().umin(x, y))
     }
 
     /// What the indices of a pointer add to its offset, in bounds.
@@ -211,18 +197,17 @@ impl Emitter<'_, '_> {
 
     /// Where the first scalar of what a pointer leads to is.
     pub(crate) fn site(&mut self, pointer: &Pointer) -> Site {
-        let address_type = self.b.func.dfg.value_type(self.call);
+        let address_type = self.runtime.pointer();
         let (start, scale) = match pointer.base {
             Base::Variable(variable) => {
-                let word = self.homes[&variable].word.unwrap_or_default();
-                let offset = (word + pointer.offset) * (self.lanes * 4) as u32;
-                (self.b.ins().iadd_imm_s(self.frame, i64::from(offset)), (self.lanes * 4) as i32)
+                let word = self.variables.home(variable).word.unwrap_or_default();
+                (self.word_address(word + pointer.offset), self.layout.word_bytes().cast_signed())
             }
             Base::Bound(place) => {
-                let (data, _) = self.bound(place);
+                let (data, _) = self.runtime.bound(&mut self.b, place);
                 (self.b.ins().iadd_imm_s(data, i64::from(pointer.offset)), 1)
             }
-            Base::Shared => (self.b.ins().iadd_imm_s(self.scratch, i64::from(pointer.offset)), 1),
+            Base::Shared => (self.b.ins().iadd_imm_s(self.runtime.scratch(), i64::from(pointer.offset)), 1),
         };
         let widen = |e: &mut Self, offset: Value| {
             if address_type == types::I64 { e.b.ins().uextend(types::I64, offset) } else { offset }
@@ -260,7 +245,7 @@ impl Emitter<'_, '_> {
         }
         let mut moved = self.moved(pointer);
         if let Base::Variable(variable) = pointer.base
-            && self.homes[&variable].varies
+            && self.variables.home(variable).varies
         {
             // Words of one invocation are as far apart as there are lanes; each begins at its own.
             let words = moved.unwrap_or_else(|| self.u32_same(0));
@@ -273,7 +258,7 @@ impl Emitter<'_, '_> {
             }
             let zero = self.i32(0);
             let own = Number { kind: Kind::U32, lanes: Lanes::Steps(zero, 4) };
-            let offsets = self.map2(Kind::U32, bytes, own, |e, x, y| e.b.ins().iadd(x, y));
+            let offsets = self.map_all(Kind::U32, [bytes, own], |e, [x, y]| e.b.ins().iadd(x, y));
             let offsets = self.parts(offsets);
             return Site::Each { base: start, offsets };
         }
@@ -313,17 +298,12 @@ impl Emitter<'_, '_> {
     /// The address of what a pointer leads to, for one invocation.
     pub(crate) fn addresses(&mut self, pointer: &Pointer) -> Vec<Value> {
         match self.site(pointer) {
-            Site::One(address) => vec![address; self.lanes],
+            Site::One(address) => vec![address; self.gang.lanes()],
             Site::Row { address, stride, unless: None } => self.row_addresses(address, stride),
             Site::Each { base, offsets } | Site::Row { unless: Some(Unless { base, offsets, .. }), .. } => {
                 (0..LANES).map(|lane| self.address(base, offsets, lane)).collect()
             }
         }
-    }
-
-    /// The type of addresses.
-    pub(crate) fn address_type(&self) -> Type {
-        self.b.func.dfg.value_type(self.call)
     }
 }
 

@@ -1,24 +1,24 @@
-//! Statements: control flow of a vector of invocations, who may go different ways.
+//! Statements: control flow of a gang, whose invocations may diverge.
 //!
-//! Where all go the same way, control is a branch. Otherwise both ways run, one after the other, and who does not take part
-//! is kept in registers.
+//! Uniform control flow is a branch. Otherwise both ways run, one after the other, and inactive invocations are tracked in a mask.
 
-use super::lanes::{Number, PARTS};
-use super::{Active, Emitter, Operand, Result, Target};
+use super::control::{Active, Jump, Mask, no_lanes};
+use super::lanes::{Lanes, Number, PARTS, vector_constant};
+use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::ActivationId;
 use crate::regions::{has_return, leaves};
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{self, InstBuilder, Value};
 use naga::{Block, Expression, Handle, Span, Statement, SwitchCase, SwitchValue};
 
-/// What became of control behind a statement.
+/// What became of control flow after a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// It goes on.
     On,
-    /// Nobody takes part any more, until others come back.
+    /// No invocation is active, until others come back.
     Empty,
     /// It went somewhere else.
     Gone,
@@ -36,12 +36,12 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         let all: Vec<_> = statements.collect();
         for (place, (statement, span)) in all.iter().copied().enumerate() {
-            self.spend(1, span)?;
+            self.budget.spend(1, self.b.func, span)?;
             let known = all[place..].iter().map(|(_, span)| *span).find(Span::is_defined);
             self.here = known.unwrap_or(self.here);
             let rest = &all[place + 1..];
             if let Some(condition) = self.may_leave_some(id, statement)
-                && self.is_worth_twice(id, rest.iter().map(|(next, _)| *next))
+                && self.is_worth_versioning(id, rest.iter().map(|(next, _)| *next))
             {
                 return self.with_rest(id, condition, (statement, span), rest);
             }
@@ -78,7 +78,7 @@ impl<'m> Emitter<'m, '_> {
             Statement::Continue => return Ok(self.leave(false)),
             Statement::Return { value } => {
                 let body = &self.analysis.activations[id].function.body;
-                if self.in_steps(id) && body.last().is_some_and(|last| std::ptr::eq(last, statement)) {
+                if self.group.is_split(id) && body.last().is_some_and(|last| std::ptr::eq(last, statement)) {
                     if let Some(value) = value {
                         let numbers = self.numbers(id, *value)?;
                         self.set_result(id, &numbers);
@@ -94,7 +94,7 @@ impl<'m> Emitter<'m, '_> {
                 self.store_value(&pointer, id, *value, span)?;
                 self.trace_store(id, &pointer, *value, span)?;
                 if let Some(variable) = begins {
-                    self.forget(variable, self.homes[&variable].kinds.len());
+                    self.forget(variable, self.variables.home(variable).kinds.len());
                 }
             }
             Statement::Atomic { pointer, fun, value, result } => {
@@ -109,10 +109,8 @@ impl<'m> Emitter<'m, '_> {
             other => {
                 let name = format!("{other:?}");
                 let name = name.split([' ', '(', '{']).next().unwrap_or_default().to_string();
-                return Err(Refusal::new(
-                    span,
-                    format!("expected a statement that a processor can run, found `{name}`"),
-                ));
+                let message = format!("expected a statement that a processor can run, found `{name}`");
+                return Err(Refusal::new(span, message));
             }
         }
         Ok(Flow::On)
@@ -126,54 +124,50 @@ impl<'m> Emitter<'m, '_> {
         accept: &'m Block,
         reject: &'m Block,
     ) -> Result<Flow> {
-        if let super::lanes::Lanes::Same(condition) = condition.lanes {
-            self.spread_before(id, statement);
+        if let Lanes::Same(condition) = condition.lanes {
+            self.prepare_exits(id, statement);
             let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
             self.b.ins().brif(condition, yes, &[], no, &[]);
             let mut goes_on = false;
-            let active = self.active;
+            let active = self.control.active();
             for (start, body) in [(yes, accept), (no, reject)] {
                 self.b.switch_to_block(start);
                 if self.block(id, body)? != Flow::Gone {
-                    debug_assert_eq!(
-                        self.active, active,
-                        "who leaves in a branch does so in registers that are known behind it"
-                    );
+                    debug_assert_eq!(self.control.active(), active, "a branch narrows a mask that is known after it");
                     self.b.ins().jump(after, &[]);
                     goes_on = true;
                 }
-                self.active = active;
+                self.control.set_active(active);
             }
             self.b.switch_to_block(after);
             return Ok(if goes_on { Flow::On } else { self.nothing_leads_here() });
         }
         let exits = leaves(statement, false, false) || has_return(statement);
-        let before = self.active;
-        let saved = self.active_mask();
-        let registers = self.spread_active();
+        let before = self.control.active();
+        let saved = self.control.lanes(&mut self.b);
+        let mask = self.control.mask(&mut self.b);
         let condition = self.parts(condition);
-        let mask = std::array::from_fn(|part| self.b.ins().band(saved[part], condition[part]));
-        self.masked(id, mask, accept)?;
-        let left = registers.map(|register| self.b.use_var(register));
-        let mask: [Value; PARTS] = std::array::from_fn(|part| self.b.ins().band_not(saved[part], condition[part]));
+        let lanes = std::array::from_fn(|part| self.b.ins().band(saved[part], condition[part]));
+        self.masked(id, lanes, accept)?;
+        let left = mask.get(&mut self.b);
+        let lanes: [Value; PARTS] = std::array::from_fn(|part| self.b.ins().band_not(saved[part], condition[part]));
         if reject.is_empty() {
-            self.set_mask(registers, mask);
+            mask.set(&mut self.b, lanes);
         } else {
-            self.masked(id, mask, reject)?;
+            self.masked(id, lanes, reject)?;
         }
         if !exits {
-            self.set_mask(registers, saved);
-            self.active = before;
+            mask.set(&mut self.b, saved);
+            self.control.set_active(before);
             return Ok(Flow::On);
         }
         let joined = std::array::from_fn(|part| {
-            let right = self.b.use_var(registers[part]);
+            let right = mask.part(&mut self.b, part);
             self.b.ins().bor(left[part], right)
         });
-        self.set_mask(registers, joined);
-        // Often nobody is left, and nobody waits at the end of a branch or loop around: the rest of the function is for others.
-        let is_alone = self.targets.is_empty() && self.branches == 0;
-        if let (true, Some(returned)) = (is_alone, self.known[id].returned) {
+        mask.set(&mut self.b, joined);
+        // Often no invocation is left, and none waits at the end of a branch or loop around: the rest of the function is skipped.
+        if let (true, Some(returned)) = (self.control.is_top_level(), self.activations[id].returned) {
             let (any, rest) = (self.any(joined), self.b.create_block());
             self.b.ins().brif(any, rest, &[], returned, &[]);
             self.b.switch_to_block(rest);
@@ -183,31 +177,30 @@ impl<'m> Emitter<'m, '_> {
 
     /// Ends a block that is never reached. Not with a trap, which would end the process where it is.
     pub(crate) fn nothing_leads_here(&mut self) -> Flow {
-        let fault = self.fault;
-        self.b.ins().jump(fault, &[]);
+        self.b.ins().jump(self.runtime.fault(), &[]);
         Flow::Gone
     }
 
-    /// Emits a block for those in the mask, to be run where there is one.
-    fn masked(&mut self, id: ActivationId, mask: [Value; PARTS], body: &'m Block) -> Result<()> {
-        let registers = self.spread_active();
-        self.set_mask(registers, mask);
+    /// Emits a block for these lanes, which runs where there is one.
+    fn masked(&mut self, id: ActivationId, lanes: [Value; PARTS], body: &'m Block) -> Result<()> {
+        let mask = self.control.mask(&mut self.b);
+        mask.set(&mut self.b, lanes);
         let (inside, after) = (self.b.create_block(), self.b.create_block());
-        let any = self.any(mask);
+        let any = self.any(lanes);
         self.b.ins().brif(any, inside, &[], after, &[]);
         self.b.switch_to_block(inside);
-        self.branches += 1;
-        let flow = if self.is_worth_twice(id, body.iter()) {
-            let all = self.all(mask);
-            self.twice(all, registers, self.active, |e, _| e.block(id, body))?
+        self.control.push_branch();
+        let flow = if self.is_worth_versioning(id, body.iter()) {
+            let all = self.all(lanes);
+            self.versioned(all, mask, self.control.active(), |e, _| e.block(id, body))?
         } else {
             self.block(id, body)?
         };
         if flow != Flow::Gone {
             self.b.ins().jump(after, &[]);
         }
-        self.branches -= 1;
-        self.active = Active::Some(registers);
+        self.control.pop();
+        self.control.set_active(Active::Some(mask));
         self.b.switch_to_block(after);
         Ok(())
     }
@@ -222,82 +215,81 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         let is_divergent = self.analysis.is_divergent(id, statement);
         let may_return = self.may_return(id, statement);
-        let before = self.active;
-        let registers = (is_divergent || may_return).then(|| self.spread_active());
+        let before = self.control.active();
+        let mask = (is_divergent || may_return).then(|| self.control.mask(&mut self.b));
         let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let cost = self.cost;
-        let nobody = [self.vector_constant([0; 4]); PARTS];
-        let broke = is_divergent.then(|| self.new_mask(nobody));
-        let continued = is_divergent.then(|| self.new_mask(nobody));
-        match self.active {
-            // Without anybody to change what it waits for, a loop might never end.
-            Active::Some(_) => {
-                let mask = self.active_mask();
-                let any = self.any(mask);
-                self.b.ins().brif(any, header, &[], exit, &[]);
-            }
-            Active::All => {
-                self.b.ins().jump(header, &[]);
-            }
+        let cost = self.budget.cost();
+        let none = no_lanes(&mut self.b);
+        // The invocations that left, and those that wait for the next round.
+        let waiting = is_divergent.then(|| [(); 2].map(|()| Mask::new(&mut self.b, none)));
+        if self.control.is_full() {
+            self.b.ins().jump(header, &[]);
+        } else {
+            // Without an active invocation to change what it waits for, a loop might never end.
+            let lanes = self.control.lanes(&mut self.b);
+            let any = self.any(lanes);
+            self.b.ins().brif(any, header, &[], exit, &[]);
         }
         self.b.switch_to_block(header);
-        let active = self.active;
-        if let Some(continued) = continued {
-            self.set_mask(continued, nobody);
+        let active = self.control.active();
+        match waiting {
+            Some([broke, continued]) => {
+                continued.set(&mut self.b, none);
+                self.control.push_target(Jump::Divergent(broke), Some(Jump::Divergent(continued)));
+            }
+            None => self.control.push_target(Jump::Uniform(exit), Some(Jump::Uniform(next))),
         }
-        self.targets.push(Target { is_loop: true, on_break: exit, on_continue: next, broke, continued });
         if self.block(id, body)? != Flow::Gone {
             self.b.ins().jump(next, &[]);
         }
-        self.active = active;
+        self.control.set_active(active);
         self.b.switch_to_block(next);
-        if let (Some(registers), Some(continued)) = (registers, continued) {
-            self.join(registers, continued);
+        if let (Some(mask), Some([_, continued])) = (mask, waiting) {
+            mask.add(&mut self.b, continued);
         }
         let flow = self.block(id, continuing)?;
         if flow != Flow::Gone {
-            self.close_round(id, break_if, registers, (header, exit), cost)?;
+            self.close_round(id, break_if, mask, (header, exit), cost)?;
         }
-        self.targets.pop();
-        self.active = active;
+        self.control.pop();
+        self.control.set_active(active);
         self.b.switch_to_block(exit);
-        if let (Some(registers), Some(broke)) = (registers, broke) {
-            let mask = broke.map(|register| self.b.use_var(register));
-            self.set_mask(registers, mask);
+        if let (Some(mask), Some([broke, _])) = (mask, waiting) {
+            let lanes = broke.get(&mut self.b);
+            mask.set(&mut self.b, lanes);
         }
         if !may_return {
-            // Who left is back.
-            self.active = before;
+            // The invocations that left are back.
+            self.control.set_active(before);
         }
         Ok(Flow::On)
     }
 
-    /// Behind the last statement of a round: once more, or out.
+    /// After the last statement of a round: once more, or out.
     fn close_round(
         &mut self,
         id: ActivationId,
         break_if: Option<Handle<Expression>>,
-        registers: Option<[cranelift_frontend::Variable; PARTS]>,
-        (header, exit): (cranelift_codegen::ir::Block, cranelift_codegen::ir::Block),
+        mask: Option<Mask>,
+        (header, exit): (ir::Block, ir::Block),
         cost: u64,
     ) -> Result<()> {
-        let broke = self.targets.last().and_then(|target| target.broke);
         if let Some(condition) = break_if {
             self.check_way(id, condition);
             let condition = self.number(id, condition)?;
-            match (registers, broke, condition.lanes) {
-                (Some(registers), Some(broke), _) => {
-                    let (mask, condition) = (self.active_mask(), self.parts(condition));
+            match (mask, self.control.on_break(), condition.lanes) {
+                (Some(mask), Some(Jump::Divergent(broke)), _) => {
+                    let (lanes, condition) = (self.control.lanes(&mut self.b), self.parts(condition));
                     let left = std::array::from_fn(|part| {
-                        let leaving = self.b.ins().band(mask[part], condition[part]);
-                        let earlier = self.b.use_var(broke[part]);
+                        let leaving = self.b.ins().band(lanes[part], condition[part]);
+                        let earlier = broke.part(&mut self.b, part);
                         self.b.ins().bor(earlier, leaving)
                     });
-                    self.set_mask(broke, left);
-                    let mask = std::array::from_fn(|part| self.b.ins().band_not(mask[part], condition[part]));
-                    self.set_mask(registers, mask);
+                    broke.set(&mut self.b, left);
+                    let lanes = std::array::from_fn(|part| self.b.ins().band_not(lanes[part], condition[part]));
+                    mask.set(&mut self.b, lanes);
                 }
-                (_, _, super::lanes::Lanes::Same(condition)) => {
+                (_, _, Lanes::Same(condition)) => {
                     let again = self.b.create_block();
                     self.b.ins().brif(condition, exit, &[], again, &[]);
                     self.b.switch_to_block(again);
@@ -306,9 +298,9 @@ impl<'m> Emitter<'m, '_> {
             }
         }
         self.spend_round(cost);
-        if registers.is_some() {
-            let mask = self.active_mask();
-            let any = self.any(mask);
+        if mask.is_some() {
+            let lanes = self.control.lanes(&mut self.b);
+            let any = self.any(lanes);
             self.b.ins().brif(any, header, &[], exit, &[]);
         } else {
             self.b.ins().jump(header, &[]);
@@ -316,38 +308,20 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
-    /// Adds the lanes of one mask to another.
-    fn join(&mut self, to: [cranelift_frontend::Variable; PARTS], from: [cranelift_frontend::Variable; PARTS]) {
-        let mask = std::array::from_fn(|part| {
-            let (a, b) = (self.b.use_var(to[part]), self.b.use_var(from[part]));
-            self.b.ins().bor(a, b)
-        });
-        self.set_mask(to, mask);
-    }
-
     fn leave(&mut self, is_break: bool) -> Flow {
-        let target =
-            if is_break { self.targets.last() } else { self.targets.iter().rev().find(|target| target.is_loop) };
-        let target = target.expect("validation saw a loop or switch around it");
-        let (mask, block) =
-            if is_break { (target.broke, target.on_break) } else { (target.continued, target.on_continue) };
-        match mask {
-            None => {
+        let jump = if is_break { self.control.on_break() } else { self.control.on_continue() };
+        match jump.expect("validation saw a loop or switch around it") {
+            Jump::Uniform(block) => {
                 self.b.ins().jump(block, &[]);
                 Flow::Gone
             }
-            Some(gone) => {
-                let registers = self.spread_active();
-                self.join(gone, registers);
-                self.nobody(registers);
+            Jump::Divergent(waiting) => {
+                let mask = self.control.mask(&mut self.b);
+                waiting.add(&mut self.b, mask);
+                mask.clear(&mut self.b);
                 Flow::Empty
             }
         }
-    }
-
-    fn nobody(&mut self, registers: [cranelift_frontend::Variable; PARTS]) {
-        let nobody = [self.vector_constant([0; 4]); PARTS];
-        self.set_mask(registers, nobody);
     }
 
     fn give_back(&mut self, id: ActivationId, value: Option<Handle<Expression>>) -> Result<Flow> {
@@ -356,37 +330,34 @@ impl<'m> Emitter<'m, '_> {
             self.set_result(id, &numbers);
             self.trace_return(id, value)?;
         }
-        let (in_steps, is_apart) = (self.in_steps(id), self.analysis.returns_apart(id));
-        if self.lanes > 1 && (in_steps || is_apart) {
-            let registers = self.spread_active();
-            self.nobody(registers);
-            if is_apart {
+        let (is_split, is_divergent) = (self.group.is_split(id), self.analysis.returns_divergently(id));
+        if self.gang.is_vector() && (is_split || is_divergent) {
+            let mask = self.control.mask(&mut self.b);
+            mask.clear(&mut self.b);
+            if is_divergent {
                 return Ok(Flow::Empty);
             }
-            // All of the vector leave at once: what is behind it is for nobody, and counts on that.
-        } else if in_steps {
+            // The whole gang returns at once: the mask that is stored after the region has to be empty.
+        } else if is_split {
             self.mark_returned(id);
         }
-        if let Some(returned) = self.known[id].returned {
+        if let Some(returned) = self.activations[id].returned {
             self.b.ins().jump(returned, &[]);
         }
         Ok(Flow::Gone)
     }
 
-    /// Keeps what a function gives back, for those who are at its end.
+    /// Stores the result of a function, for active invocations.
     fn set_result(&mut self, id: ActivationId, numbers: &[Number]) {
-        if self.keep_result(id, numbers) {
+        if self.spill_result(id, numbers) {
             return;
         }
         let varies = self.analysis.returns_varying(id);
         for (place, number) in numbers.iter().enumerate() {
-            let register = self.known[id].result[place];
-            let mut number = *number;
-            if let (true, true, Active::Some(_)) = (varies, self.analysis.returns_apart(id), self.active) {
-                let mask = self.active_mask();
-                let old = self.get_register(register, true, number.kind);
-                number = self.select(Number::each(Kind::Bool, mask), number, old);
-            }
+            let register = self.activations[id].result[place];
+            let is_partial = varies && self.analysis.returns_divergently(id);
+            let old = |e: &mut Self| e.get_register(register, true, number.kind);
+            let number = if is_partial { self.where_active(*number, old) } else { *number };
             self.set_register(register, varies, number);
         }
     }
@@ -410,67 +381,75 @@ impl<'m> Emitter<'m, '_> {
             }
         }
         match selector.lanes {
-            super::lanes::Lanes::Same(selector) if !self.analysis.is_divergent(id, statement) => {
-                self.switch_together(id, statement, selector, &groups)
+            Lanes::Same(selector) if !self.analysis.is_divergent(id, statement) => {
+                self.switch_uniform(id, statement, selector, &groups)
             }
-            _ => self.switch_apart(id, statement, selector, &groups),
+            _ => self.switch_divergent(id, statement, selector, &groups),
         }
     }
 
-    fn switch_together(
+    fn switch_uniform(
         &mut self,
         id: ActivationId,
         statement: &'m Statement,
         selector: Value,
         groups: &[(Vec<SwitchValue>, &'m Block)],
     ) -> Result<Flow> {
-        self.spread_before(id, statement);
-        let after = self.b.create_block();
-        let blocks: Vec<_> = groups.iter().map(|_| self.b.create_block()).collect();
-        let mut default = after;
-        for ((values, _), block) in groups.iter().zip(&blocks) {
-            for value in values {
-                match value {
-                    SwitchValue::Default => default = *block,
-                    SwitchValue::I32(_) | SwitchValue::U32(_) => {
-                        let is_here = self.b.ins().icmp_imm_s(IntCC::Equal, selector, case_value(*value));
-                        let next = self.b.create_block();
-                        self.b.ins().brif(is_here, *block, &[], next, &[]);
-                        self.b.switch_to_block(next);
-                    }
-                }
-            }
-        }
-        self.b.ins().jump(default, &[]);
-        let active = self.active;
-        self.targets.push(Target { is_loop: false, on_break: after, on_continue: after, broke: None, continued: None });
+        self.prepare_exits(id, statement);
+        let (blocks, after) = self.dispatch(selector, groups);
+        let active = self.control.active();
+        self.control.push_target(Jump::Uniform(after), None);
         for ((_, body), block) in groups.iter().zip(blocks) {
             self.b.switch_to_block(block);
             if self.block(id, body)? != Flow::Gone {
-                debug_assert_eq!(self.active, active, "as in a branch");
+                debug_assert_eq!(self.control.active(), active, "as in a branch");
                 self.b.ins().jump(after, &[]);
             }
-            self.active = active;
+            self.control.set_active(active);
         }
-        self.targets.pop();
+        self.control.pop();
         self.b.switch_to_block(after);
         Ok(Flow::On)
     }
 
-    /// Puts who takes part into registers before a branch that all go the same way, if some may leave the function or a loop in it: what is
-    /// behind the branch goes by them, whichever way was gone.
-    fn spread_before(&mut self, id: ActivationId, statement: &Statement) {
-        let breaks =
-            leaves(statement, false, false) && self.targets.last().is_some_and(|target| target.broke.is_some());
-        let innermost = self.targets.iter().rev().find(|target| target.is_loop);
+    /// Jumps to the block of the case that a selector names, and returns these blocks and the one after the switch.
+    pub(crate) fn dispatch<T>(
+        &mut self,
+        selector: Value,
+        cases: &[(Vec<SwitchValue>, T)],
+    ) -> (Vec<ir::Block>, ir::Block) {
+        let after = self.b.create_block();
+        let blocks: Vec<_> = cases.iter().map(|_| self.b.create_block()).collect();
+        let mut default = after;
+        for ((values, _), block) in cases.iter().zip(&blocks) {
+            for value in values {
+                if *value == SwitchValue::Default {
+                    default = *block;
+                    continue;
+                }
+                let is_here = self.b.ins().icmp_imm_s(IntCC::Equal, selector, case_value(*value));
+                let next = self.b.create_block();
+                self.b.ins().brif(is_here, *block, &[], next, &[]);
+                self.b.switch_to_block(next);
+            }
+        }
+        self.b.ins().jump(default, &[]);
+        (blocks, after)
+    }
+
+    /// Puts the mask into registers before a uniform branch in which invocations may leave the function or a loop: the code after the
+    /// branch uses them, whichever way was gone.
+    fn prepare_exits(&mut self, id: ActivationId, statement: &Statement) {
+        let breaks = leaves(statement, false, false) && matches!(self.control.on_break(), Some(Jump::Divergent(_)));
         // As inside of a switch, so that a `break` does not count.
-        let continues = leaves(statement, false, true) && innermost.is_some_and(|target| target.continued.is_some());
+        let continues =
+            leaves(statement, false, true) && matches!(self.control.on_continue(), Some(Jump::Divergent(_)));
         if self.may_return(id, statement) || breaks || continues {
-            self.spread_active();
+            self.control.mask(&mut self.b);
         }
     }
 
-    fn switch_apart(
+    fn switch_divergent(
         &mut self,
         id: ActivationId,
         statement: &'m Statement,
@@ -478,17 +457,17 @@ impl<'m> Emitter<'m, '_> {
         groups: &[(Vec<SwitchValue>, &'m Block)],
     ) -> Result<Flow> {
         let exits = leaves(statement, false, false) || has_return(statement);
-        let before = self.active;
-        let saved = self.active_mask();
-        let registers = self.spread_active();
+        let before = self.control.active();
+        let saved = self.control.lanes(&mut self.b);
+        let active = self.control.mask(&mut self.b);
         let selector = self.parts(selector);
-        let nobody = [self.vector_constant([0; 4]); PARTS];
-        let broke = self.new_mask(nobody);
-        let (mut masks, mut named) = (Vec::new(), nobody);
+        let none = no_lanes(&mut self.b);
+        let broke = Mask::new(&mut self.b, none);
+        let (mut masks, mut named) = (Vec::new(), none);
         for (values, _) in groups {
-            let mut mask = nobody;
+            let mut mask = none;
             for value in values.iter().filter(|value| **value != SwitchValue::Default) {
-                let case = self.vector_constant([case_value(*value) as i32; 4]);
+                let case = vector_constant(&mut self.b, [case_value(*value) as i32; 4]);
                 mask = std::array::from_fn(|part| {
                     let is_here = self.b.ins().icmp(IntCC::Equal, selector[part], case);
                     self.b.ins().bor(mask[part], is_here)
@@ -497,13 +476,7 @@ impl<'m> Emitter<'m, '_> {
             named = std::array::from_fn(|part| self.b.ins().bor(named[part], mask[part]));
             masks.push(mask);
         }
-        self.targets.push(Target {
-            is_loop: false,
-            on_break: self.fault,
-            on_continue: self.fault,
-            broke: Some(broke),
-            continued: None,
-        });
+        self.control.push_target(Jump::Divergent(broke), None);
         for ((values, body), mask) in groups.iter().zip(masks) {
             let mask = if values.contains(&SwitchValue::Default) {
                 std::array::from_fn(|part| {
@@ -515,15 +488,15 @@ impl<'m> Emitter<'m, '_> {
             };
             let mask = std::array::from_fn(|part| self.b.ins().band(saved[part], mask[part]));
             self.masked(id, mask, body)?;
-            self.join(broke, registers);
+            broke.add(&mut self.b, active);
         }
-        self.targets.pop();
+        self.control.pop();
         if exits {
-            let mask = broke.map(|register| self.b.use_var(register));
-            self.set_mask(registers, mask);
+            let lanes = broke.get(&mut self.b);
+            active.set(&mut self.b, lanes);
         } else {
-            self.set_mask(registers, saved);
-            self.active = before;
+            active.set(&mut self.b, saved);
+            self.control.set_active(before);
         }
         Ok(Flow::On)
     }
@@ -538,47 +511,48 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<()> {
         let callee = self.analysis.callee(id, statement).expect("every call was analysed");
         let function = self.analysis.activations[callee].function;
-        let mut operands = Vec::with_capacity(arguments.len());
-        for argument in arguments {
-            operands.push(self.operand(id, *argument)?);
-        }
-        self.known[callee].arguments = operands;
+        let operands = arguments.iter().map(|argument| self.operand(id, *argument)).collect::<Result<_>>()?;
+        self.activations[callee].arguments = operands;
         if let Some(result) = &function.result {
             let inner = &self.module.types[result.ty].inner;
             let found = self.scalars("a result", inner, span)?;
             let varies = self.analysis.returns_varying(callee);
             let kinds: Vec<Kind> = found.iter().map(|leaf| leaf.kind).collect();
-            self.spend(kinds.len(), span)?;
+            self.budget.spend(kinds.len(), self.b.func, span)?;
             let registers: Vec<_> = kinds.iter().map(|kind| self.register(*kind, varies)).collect();
             for (register, kind) in registers.iter().zip(&kinds) {
                 let zero = self.constant(*kind, 0.0);
                 self.set_register(*register, varies, zero);
             }
             self.start_result(callee, kinds.len());
-            (self.known[callee].result, self.known[callee].result_kinds) = (registers, kinds);
+            (self.activations[callee].result, self.activations[callee].result_kinds) = (registers, kinds);
         }
         self.declare_locals(callee, false)?;
         self.start_locals(callee)?;
         let returned = self.b.create_block();
-        self.known[callee].returned = Some(returned);
-        let (targets, branches) = (std::mem::take(&mut self.targets), std::mem::take(&mut self.branches));
-        let before = self.active;
-        let narrows = self.analysis.returns_apart(callee);
-        let saved = narrows.then(|| (self.active_mask(), self.spread_active()));
+        self.activations[callee].returned = Some(returned);
+        self.control.enter_function();
+        let before = self.control.active();
+        let narrows = self.analysis.returns_divergently(callee);
+        let saved = narrows.then(|| (self.control.lanes(&mut self.b), self.control.mask(&mut self.b)));
         if self.block(callee, &function.body)? != Flow::Gone {
             self.b.ins().jump(returned, &[]);
         }
         self.b.switch_to_block(returned);
-        (self.targets, self.branches) = (targets, branches);
-        if let Some((mask, registers)) = saved {
-            self.set_mask(registers, mask);
+        self.control.leave_function();
+        if let Some((lanes, mask)) = saved {
+            mask.set(&mut self.b, lanes);
         }
-        self.active = before;
+        self.control.set_active(before);
         if let Some(result) = result {
             self.trace_result(callee, id, result);
             let varies = self.analysis.returns_varying(callee);
-            let pairs: Vec<_> =
-                self.known[callee].result.iter().copied().zip(self.known[callee].result_kinds.clone()).collect();
+            let pairs: Vec<_> = self.activations[callee]
+                .result
+                .iter()
+                .copied()
+                .zip(self.activations[callee].result_kinds.clone())
+                .collect();
             let numbers = pairs.into_iter().map(|(register, kind)| self.get_register(register, varies, kind)).collect();
             self.define(id, result, Operand::Numbers(numbers))?;
         }

@@ -1,10 +1,10 @@
 //! Subgroups: a vector of invocations is one. Where invocations run one by one, as many of them are.
 
-use super::lanes::{LANES, Number, PART, PARTS};
-use super::{Active, Emitter, Operand, Result};
+use super::lanes::{LANES, Number, PART, PARTS, vector_constant};
+use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::ActivationId;
-use crate::regions::Place;
+use crate::regions::ValueId;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -22,7 +22,7 @@ impl<'m> Emitter<'m, '_> {
             Some(predicate) => self.number(id, predicate)?,
             None => self.constant(Kind::Bool, 1.0),
         };
-        let (mask, predicate) = (self.active_mask(), self.parts(predicate));
+        let (mask, predicate) = (self.control.lanes(&mut self.b), self.parts(predicate));
         let both = std::array::from_fn(|part| self.b.ins().band(mask[part], predicate[part]));
         let bits = self.mask_bits(both);
         let zero = self.u32_same(0);
@@ -68,7 +68,7 @@ impl<'m> Emitter<'m, '_> {
             }
             GatherMode::ShuffleXor(with) => {
                 let with = self.number(id, *with)?;
-                self.map2(Kind::U32, own, with, |e, x, y| e.b.ins().bxor(x, y))
+                self.map_all(Kind::U32, [own, with], |e, [x, y]| e.b.ins().bxor(x, y))
             }
             GatherMode::QuadBroadcast(index) => {
                 let index = self.number(id, *index)?;
@@ -79,7 +79,7 @@ impl<'m> Emitter<'m, '_> {
             }
             GatherMode::QuadSwap(direction) => {
                 let with = self.u32_same(*direction as u32 + 1);
-                self.map2(Kind::U32, own, with, |e, x, y| e.b.ins().bxor(x, y))
+                self.map_all(Kind::U32, [own, with], |e, [x, y]| e.b.ins().bxor(x, y))
             }
             GatherMode::BroadcastFirst | GatherMode::Broadcast(_) => own,
         })
@@ -110,9 +110,9 @@ impl<'m> Emitter<'m, '_> {
         let first = self.lane(number, 0);
         self.b.def_var(picked, first);
         // From the last to the first, so that the first one's stays.
-        let mask = self.active_mask();
+        let mask = self.control.lanes(&mut self.b);
         let bits = self.mask_bits(mask);
-        for lane in (0..self.lanes).rev() {
+        for lane in (0..self.gang.lanes()).rev() {
             let bit = self.b.ins().band_imm_s(bits, 1 << lane);
             let (value, known) = (self.lane(number, lane), self.b.use_var(picked));
             let value = self.b.ins().select(bit, value, known);
@@ -137,14 +137,11 @@ impl<'m> Emitter<'m, '_> {
         span: Span,
     ) -> Result<()> {
         let numbers = self.numbers(id, argument)?;
-        let mut results = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            results.push(self.collect(op, how, number, span)?);
-        }
+        let results = numbers.into_iter().map(|number| self.collect(op, how, number, span)).collect::<Result<_>>()?;
         self.define(id, result, Operand::Numbers(results))
     }
 
-    /// One lane after the other; who does not take part adds nothing.
+    /// One lane after the other; inactive ones add nothing.
     fn collect(
         &mut self,
         op: SubgroupOperation,
@@ -154,22 +151,10 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Number> {
         let neutral = neutral(op, number.kind)
             .ok_or_else(|| Refusal::new(span, format!("expected an operation on {:?}, found {op:?}", number.kind)))?;
-        let neutral = match neutral {
-            Neutral::Number(value) => self.constant(number.kind, value),
-            Neutral::Word(word) => {
-                let word = self.u32_same(word);
-                word.with_kind(number.kind)
-            }
-        };
-        let bits = match self.active {
-            Active::All => None,
-            Active::Some(_) => {
-                let mask = self.active_mask();
-                Some(self.mask_bits(mask))
-            }
-        };
+        let neutral = self.constant(number.kind, neutral);
+        let bits = self.active_bits();
         let (mut sum, mut prefixes) = (neutral, Vec::new());
-        for lane in 0..self.lanes {
+        for lane in 0..self.gang.lanes() {
             let value = self.lane(number, lane);
             let mut value = Number::same(number.kind, value);
             if let Some(bits) = bits {
@@ -199,73 +184,74 @@ impl<'m> Emitter<'m, '_> {
             SubgroupOperation::Mul => self.multiply(x, y),
             SubgroupOperation::Min => self.minimum(x, y),
             SubgroupOperation::Max => self.maximum(x, y),
-            SubgroupOperation::Xor => self.map2(x.kind, x, y, |e, x, y| e.b.ins().bxor(x, y)),
+            SubgroupOperation::Xor => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().bxor(x, y)),
         }
     }
 
-    /// What an invocation that runs alone has after its subgroup did something together. It computes what all of them would, of what
-    /// all of them have, and takes its own.
-    pub(crate) fn meet(
+    /// The result of a subgroup operation for an invocation that runs alone: it computes those of the whole subgroup, of the values
+    /// that all its invocations spilled, and takes its own.
+    pub(crate) fn subgroup_op(
         &mut self,
         id: ActivationId,
         statement: &'m Statement,
         result: Handle<Expression>,
         span: Span,
-        needs: &BTreeSet<Place>,
-        gangs: u32,
+        live_ins: &BTreeSet<ValueId>,
     ) -> Result<Vec<Number>> {
-        let (own, live) = (self.gang, self.stepping[&id].live());
-        let lane = self.place_in_subgroup();
+        let (own, live) = (self.gang.index(), self.group.live(id));
+        let lane = self.gang.subgroup_lane(&mut self.b);
         let first = self.b.ins().band_imm_u(own, !(LANES as i64 - 1) & 0xffff_ffff);
         let (mut is_here, mut fetched) = (Vec::new(), Vec::new());
+        let count = self.gang.count().cast_signed();
         for lane in 0..LANES {
             let number = self.b.ins().iadd_imm_s(first, lane as i64);
-            let (count, last) = (self.i32(gangs.cast_signed()), self.i32(gangs.cast_signed() - 1));
-            let mut takes_part = self.b.ins().icmp(IntCC::UnsignedLessThan, number, count);
+            let (count, last) = (self.i32(count), self.i32(count - 1));
+            let mut is_active = self.b.ins().icmp(IntCC::UnsignedLessThan, number, count);
             // The last subgroup may have fewer, who are there.
             let number = self.b.ins().umin(number, last);
             self.begin_gang(number);
             if let Some(live) = live {
                 let is_live = self.load_word(live, Kind::Bool, false);
                 let is_live = self.lane(is_live, 0);
-                takes_part = self.b.ins().band(takes_part, is_live);
+                is_active = self.b.ins().band(is_active, is_live);
             }
-            is_here.push(takes_part);
-            self.fetch_values(needs)?;
-            fetched
-                .push(needs.iter().map(|(id, expression)| self.numbers(*id, *expression)).collect::<Result<Vec<_>>>()?);
+            is_here.push(is_active);
+            self.reload_values(live_ins)?;
+            fetched.push(
+                live_ins.iter().map(|(id, expression)| self.numbers(*id, *expression)).collect::<Result<Vec<_>>>()?,
+            );
         }
-        for (place, (id, expression)) in needs.iter().enumerate() {
+        for (place, (id, expression)) in live_ins.iter().enumerate() {
             let mut numbers = Vec::new();
             for scalar in 0..fetched[0][place].len() {
                 let lanes: Vec<Value> = fetched.iter().map(|numbers| self.lane(numbers[place][scalar], 0)).collect();
                 numbers.push(self.of_lanes(fetched[0][place][scalar].kind, &lanes));
             }
-            self.known[*id].expressions.insert(*expression, Operand::Numbers(numbers));
+            self.activations[*id].expressions.insert(*expression, Operand::Numbers(numbers));
         }
         let mask = self.of_lanes(Kind::Bool, &is_here);
         let mask = self.parts(mask);
-        let registers = self.new_mask(mask);
-        // As a vector, whose results nobody keeps.
-        let (kept, decisions) = (std::mem::take(&mut self.kept_places), std::mem::take(&mut self.decisions));
-        self.gang = self.b.ins().ushr_imm_u(own, i64::from(LANES.ilog2()));
-        (self.lanes, self.active) = (LANES, Active::Some(registers));
+        // As a vector, whose results are not spilled.
+        self.control.activate(&mut self.b, mask);
+        self.spills.suspend(true);
+        self.gang.begin_subgroup(&mut self.b, own);
         self.statement(id, statement, span)?;
         let together = self.numbers(id, result)?;
         let is_clean = self.is_sum_of_numbers(id, statement)?;
         let taken = together.iter().map(|number| self.pick_lanes(*number, lane)).collect::<Vec<_>>();
         let mut taken: Vec<Number> =
             taken.into_iter().map(|number| Number::same(number.kind, self.lane(number, 0))).collect();
-        (self.kept_places, self.decisions, self.lanes) = (kept, decisions, 1);
+        self.spills.suspend(false);
+        self.gang.end_subgroup();
         self.begin_gang(own);
-        self.fetch_values(needs)?;
+        self.reload_values(live_ins)?;
         if let Some(is_clean) = is_clean {
             self.mark_made(&mut taken, is_clean, &[], span);
         }
         Ok(taken)
     }
 
-    /// For the sanitizer: whether none of those who take part in a sum or product brings NaN; `None` where it is no such thing.
+    /// For the sanitizer: whether no active invocation brings NaN to a sum or product; `None` where it is no such operation.
     fn is_sum_of_numbers(&mut self, id: ActivationId, statement: &Statement) -> Result<Option<Value>> {
         let Statement::SubgroupCollectiveOperation {
             op: SubgroupOperation::Add | SubgroupOperation::Mul,
@@ -279,7 +265,7 @@ impl<'m> Emitter<'m, '_> {
         if !self.options.sanitize || !numbers.iter().any(|number| number.kind.is_float()) {
             return Ok(None);
         }
-        let mut clean = [self.vector_constant([-1; PART]); PARTS];
+        let mut clean = [vector_constant(&mut self.b, [-1; PART]); PARTS];
         for number in numbers {
             let parts = self.parts(number);
             clean = std::array::from_fn(|part| {
@@ -287,31 +273,24 @@ impl<'m> Emitter<'m, '_> {
                 self.b.ins().band(clean[part], is_number)
             });
         }
-        let mask = self.active_mask();
+        let mask = self.control.lanes(&mut self.b);
         let clean = std::array::from_fn(|part| self.b.ins().bor_not(clean[part], mask[part]));
         Ok(Some(self.all(clean)))
     }
 }
 
-/// What changes nothing when it is combined.
-enum Neutral {
-    Number(f64),
-    Word(u32),
-}
-
-fn neutral(op: SubgroupOperation, kind: Kind) -> Option<Neutral> {
+/// The neutral element of an operation; `None` where it has no such operands.
+fn neutral(op: SubgroupOperation, kind: Kind) -> Option<f64> {
     Some(match (op, kind) {
-        (SubgroupOperation::All, Kind::Bool) | (SubgroupOperation::Mul, _) => Neutral::Number(1.0),
-        (SubgroupOperation::Any | SubgroupOperation::Add | SubgroupOperation::Or | SubgroupOperation::Xor, _) => {
-            Neutral::Number(0.0)
-        }
-        (SubgroupOperation::And, _) => Neutral::Word(u32::MAX),
-        (SubgroupOperation::Min, Kind::F32 | Kind::F16) => Neutral::Number(f64::INFINITY),
-        (SubgroupOperation::Max, Kind::F32 | Kind::F16) => Neutral::Number(f64::NEG_INFINITY),
-        (SubgroupOperation::Min, Kind::I32) => Neutral::Word(i32::MAX.cast_unsigned()),
-        (SubgroupOperation::Max, Kind::I32) => Neutral::Word(i32::MIN.cast_unsigned()),
-        (SubgroupOperation::Min, _) => Neutral::Word(u32::MAX),
-        (SubgroupOperation::Max, _) => Neutral::Word(0),
+        (SubgroupOperation::All, Kind::Bool) | (SubgroupOperation::Mul, _) => 1.0,
+        (SubgroupOperation::Any | SubgroupOperation::Add | SubgroupOperation::Or | SubgroupOperation::Xor, _) => 0.0,
+        (SubgroupOperation::And, Kind::I32) => -1.0,
+        (SubgroupOperation::And | SubgroupOperation::Min, Kind::U32) => u32::MAX.into(),
+        (SubgroupOperation::Min, Kind::F32 | Kind::F16) => f64::INFINITY,
+        (SubgroupOperation::Max, Kind::F32 | Kind::F16) => f64::NEG_INFINITY,
+        (SubgroupOperation::Min, Kind::I32) => i32::MAX.into(),
+        (SubgroupOperation::Max, Kind::I32) => i32::MIN.into(),
+        (SubgroupOperation::Max, Kind::U32) => 0.0,
         _ => return None,
     })
 }

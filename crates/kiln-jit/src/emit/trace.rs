@@ -8,7 +8,7 @@ use super::lanes::Number;
 use super::pointer::{Base, Pointer};
 use super::{Emitter, Operand, Result};
 use crate::analysis::{ActivationId, Variable, operands_of};
-use crate::regions::Place;
+use crate::regions::ValueId;
 use crate::sanitize::site::Use;
 use crate::sanitize::{Event, NAN_SITE};
 use crate::types::member;
@@ -24,7 +24,7 @@ type Trace = Option<Value>;
 /// The traces of the running invocation.
 #[derive(Default)]
 pub(crate) struct Traces {
-    expressions: HashMap<Place, Vec<Trace>>,
+    expressions: HashMap<ValueId, Vec<Trace>>,
     /// Those of variables in registers: one for each scalar.
     variables: BTreeMap<Variable, Vec<Register>>,
     results: HashMap<ActivationId, Vec<Register>>,
@@ -83,11 +83,8 @@ impl Emitter<'_, '_> {
                 pattern[..numbers.len()].iter().map(|component| traces[*component as usize]).collect()
             }
             Expression::Compose { components, .. } => {
-                let mut traces = Vec::with_capacity(numbers.len());
-                for component in components {
-                    traces.extend(self.known_traces(id, *component)?);
-                }
-                traces
+                let traces = components.iter().map(|component| self.known_traces(id, *component));
+                traces.collect::<Result<Vec<_>>>()?.concat()
             }
             Expression::Select { condition, accept, reject } => {
                 let conditions = self.numbers(id, *condition)?;
@@ -123,10 +120,8 @@ impl Emitter<'_, '_> {
             given => {
                 // Arithmetic hands NaN on; everything else may make a number of it.
                 let swallows = !is_float || matches!(given, Expression::Math { .. });
-                let mut operands = Vec::new();
-                operands_of(given, &mut |operand| operands.push(operand));
-                let mut traces = Vec::with_capacity(operands.len());
-                for operand in operands {
+                let mut traces = Vec::new();
+                for operand in operands_of(given) {
                     let known = self.known_traces(id, operand)?;
                     traces.push(if swallows { self.with_marks(id, operand, known)? } else { known });
                 }
@@ -238,7 +233,7 @@ impl Emitter<'_, '_> {
 
     /// A variable begins anew.
     pub(crate) fn start_traces(&mut self, variable: Variable) {
-        let count = self.homes[&variable].registers.len();
+        let count = self.variables.home(variable).registers.len();
         if !self.options.sanitize || count == 0 {
             return;
         }
@@ -330,7 +325,7 @@ impl Emitter<'_, '_> {
                 None => e.wide(0),
             };
             let numbers = [e.b.ins().uextend(types::I64, trace), byte];
-            e.event(Event::FollowNotANumber, site, e.gang, numbers);
+            e.event(Event::FollowNotANumber, site, numbers);
         });
     }
 }

@@ -1,16 +1,111 @@
-//! Variables of an invocation: their homes, and their first values.
+//! Variables of an invocation: where they live, and their first values.
 
-use super::lanes::flags;
+use super::lanes::{PARTS, flags, vector_constant};
 use super::{Emitter, Result};
+use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
+use crate::types::{Kind, leaf_count};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use naga::{Arena, Expression, Handle, Span};
+use cranelift_frontend::Variable as Register;
+use naga::{Arena, Expression, Handle, Span, TypeInner};
+use std::collections::HashMap;
+
+/// The most scalars of a variable in registers: more of them are spilled in any case, and moved in and out of them at each barrier.
+const MAX_REGISTER_SCALARS: u32 = 64;
+/// The most scalars of a variable of an invocation.
+const MAX_VARIABLE_SCALARS: u32 = 1 << 16;
 
 /// How many bytes take about as long to clear as an expression to compute.
 const BYTES_PER_COST: u32 = 32;
 
+/// Where a variable of an invocation lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) varies: bool,
+    /// A register or two for each scalar; none where it lives in memory alone.
+    pub(crate) registers: Vec<[Register; PARTS]>,
+    /// The first word in the frame, where it has one.
+    pub(crate) word: Option<u32>,
+}
+
+/// The variables that were declared so far.
+#[derive(Default)]
+pub(crate) struct Variables {
+    homes: HashMap<Variable, Home>,
+    /// Those in registers that changed since the region began, and live in memory after it.
+    written: Vec<Variable>,
+}
+
+impl Variables {
+    pub(crate) fn insert(&mut self, variable: Variable, home: Home) {
+        self.homes.insert(variable, home);
+    }
+
+    pub(crate) fn contains(&self, variable: Variable) -> bool {
+        self.homes.contains_key(&variable)
+    }
+
+    /// The home of a variable that was declared.
+    pub(crate) fn home(&self, variable: Variable) -> &Home {
+        &self.homes[&variable]
+    }
+
+    /// The home of a variable that lives in registers alone.
+    pub(crate) fn in_registers(&mut self, variable: Variable) -> Option<&mut Home> {
+        self.homes.get_mut(&variable).filter(|home| home.word.is_none())
+    }
+
+    /// Those of the running functions and of the module, in order.
+    pub(crate) fn in_scope(&self, is_running: impl Fn(ActivationId) -> bool) -> Vec<Variable> {
+        let mut variables: Vec<Variable> = (self.homes.keys().copied())
+            .filter(|variable| match variable {
+                Variable::Private(_) => true,
+                Variable::Local(id, _) | Variable::Value(id, _) => is_running(*id),
+            })
+            .collect();
+        variables.sort();
+        variables
+    }
+
+    /// Notes that the registers of a variable changed.
+    pub(crate) fn mark_written(&mut self, variable: Variable) {
+        if self.homes[&variable].word.is_some() && !self.written.contains(&variable) {
+            self.written.push(variable);
+        }
+    }
+
+    /// Those that changed since the last call.
+    pub(crate) fn take_written(&mut self) -> Vec<Variable> {
+        std::mem::take(&mut self.written)
+    }
+}
+
 impl<'m> Emitter<'m, '_> {
+    /// Gives a variable of an invocation its home, in memory as well where it outlives a region.
+    pub(crate) fn declare(&mut self, variable: Variable, inner: &TypeInner, span: Span, outlives: bool) -> Result<()> {
+        let is_wide = leaf_count(self.module, inner).is_some_and(|count| count > MAX_REGISTER_SCALARS);
+        let in_memory = is_wide || self.analysis.indexed.contains(&variable);
+        let varies = self.analysis.is_varying(variable);
+        let kinds: Vec<Kind> = if in_memory {
+            let count = leaf_count(self.module, inner).unwrap_or(u32::MAX);
+            if count > MAX_VARIABLE_SCALARS {
+                let message = format!("expected a variable of at most {MAX_VARIABLE_SCALARS} scalars, found {count}");
+                return Err(Refusal::new(span, message));
+            }
+            // An array's elements have the same kinds; they are found where it is loaded.
+            vec![Kind::U32; count as usize]
+        } else {
+            self.scalars("a variable", inner, span)?.iter().map(|leaf| leaf.kind).collect()
+        };
+        let word = if in_memory || outlives { Some(self.layout.reserve(kinds.len(), span)?) } else { None };
+        let registers =
+            if in_memory { Vec::new() } else { kinds.iter().map(|kind| self.register(*kind, varies)).collect() };
+        self.variables.insert(variable, Home { kinds, varies, registers, word });
+        Ok(())
+    }
+
     /// Gives the variables of an activation their homes.
     pub(crate) fn declare_locals(&mut self, id: ActivationId, outlive: bool) -> Result<()> {
         let function = self.analysis.activations[id].function;
@@ -36,7 +131,7 @@ impl<'m> Emitter<'m, '_> {
     pub(crate) fn start_privates(&mut self) -> Result<()> {
         let module = self.module;
         for (handle, variable) in module.global_variables.iter() {
-            if self.homes.contains_key(&Variable::Private(handle)) {
+            if self.variables.contains(Variable::Private(handle)) {
                 let span = module.global_variables.get_span(handle);
                 self.start_variable(Variable::Private(handle), &module.global_expressions, variable.init, span)?;
             }
@@ -52,7 +147,7 @@ impl<'m> Emitter<'m, '_> {
         init: Option<Handle<Expression>>,
         span: Span,
     ) -> Result<()> {
-        let home = self.homes[&variable].clone();
+        let home = self.variables.home(variable).clone();
         self.start_traces(variable);
         if init.is_none() {
             self.forget(variable, home.kinds.len());
@@ -69,9 +164,7 @@ impl<'m> Emitter<'m, '_> {
                 };
                 self.set_register(*register, home.varies, number);
             }
-            if home.word.is_some() && !self.written.contains(&variable) {
-                self.written.push(variable);
-            }
+            self.variables.mark_written(variable);
             return Ok(());
         };
         match numbers {
@@ -82,7 +175,7 @@ impl<'m> Emitter<'m, '_> {
             }
             None => {
                 let address = self.word_address(word);
-                self.clear(address, home.kinds.len() as u32 * (self.lanes * 4) as u32);
+                self.clear(address, home.kinds.len() as u32 * self.layout.word_bytes());
             }
         }
         Ok(())
@@ -100,9 +193,9 @@ impl<'m> Emitter<'m, '_> {
 
     /// Zeros from an address on; whole registers where there are some.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
-        self.cost += u64::from(bytes / BYTES_PER_COST);
+        self.budget.add_cost(u64::from(bytes / BYTES_PER_COST));
         let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
-        let zero = |e: &mut Self| if step == 16 { e.vector_constant([0; 4]) } else { e.i32(0) };
+        let zero = |e: &mut Self| if step == 16 { vector_constant(&mut e.b, [0; 4]) } else { e.i32(0) };
         if bytes <= 8 * step {
             let zero = zero(self);
             for at in (0..bytes).step_by(step as usize) {
@@ -117,7 +210,7 @@ impl<'m> Emitter<'m, '_> {
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(header);
         let offset = self.b.use_var(at);
-        let wide = if self.address_type() == types::I64 { offset } else { self.b.ins().ireduce(types::I32, offset) };
+        let wide = if self.runtime.pointer() == types::I64 { offset } else { self.b.ins().ireduce(types::I32, offset) };
         let place = self.b.ins().iadd(address, wide);
         let zero = zero(self);
         self.b.ins().store(flags(), zero, place, 0);
@@ -126,5 +219,26 @@ impl<'m> Emitter<'m, '_> {
         let goes_on = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, next, i64::from(bytes));
         self.b.ins().brif(goes_on, header, &[], after, &[]);
         self.b.switch_to_block(after);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emit::tests::locals;
+
+    #[test]
+    fn written_variables_that_live_in_memory_are_known_once() {
+        let [x, y, z] = locals([1, 0, 2]);
+        let mut variables = Variables::default();
+        for (variable, word) in [(x, Some(4)), (y, Some(0)), (z, None)] {
+            let home = Home { kinds: vec![Kind::F32], varies: false, registers: Vec::new(), word };
+            variables.insert(variable, home);
+        }
+        [x, z, y, x].into_iter().for_each(|variable| variables.mark_written(variable));
+        assert_eq!(variables.take_written(), [x, y], "in the order of their first writes");
+        assert_eq!(variables.take_written(), []);
+        assert_eq!(variables.in_scope(|_| true), [y, x, z], "in the order of activations");
+        assert_eq!(variables.in_scope(|id| id == 1), [x]);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) enum Condition {
     Met([Option<Rc<Facts>>; 2]),
 }
 
-/// What holds at a place of the program, for who takes part.
+/// What holds at a point of the program, for active invocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     ranges: HashMap<Term, Interval>,

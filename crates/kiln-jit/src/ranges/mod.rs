@@ -10,15 +10,15 @@
 //! what the length of one buffer says about another, and variables that grow in a loop whose condition is not about them.
 //! Variables that are indexed by computed numbers are not looked into.
 //!
-//! All this holds for invocations that take part. Others run through the same instructions with numbers of their own, so the
-//! emitter leaves out a check only where all of a vector take part.
+//! All this holds for active invocations. Inactive ones run through the same instructions with numbers of their own, so the emitter
+//! leaves out a check only where the mask is full.
 
 mod facts;
 mod interval;
 mod value;
 
-use crate::analysis::{ActivationId, Analysis, Root, Variable, result_of};
-use crate::regions::{Meetings, Place};
+use crate::analysis::{ActivationId, Analysis, Root, Variable, blocks_of, results_of};
+use crate::regions::{SyncPoints, ValueId};
 use crate::types::{member, pointee};
 use facts::{State, Terms, Value};
 use naga::{Block, Expression, Handle, Module, Statement, SwitchCase, TypeInner};
@@ -32,10 +32,10 @@ const STATE_PER_VISIT: usize = 16;
 const MAX_ROUNDS: usize = 4;
 
 /// What [`proven`] is to its user.
-pub(crate) type Prove = fn(&Module, &Analysis<'_>, &Analysis<'_>) -> HashSet<Place>;
+pub(crate) type Prove = fn(&Module, &Analysis<'_>, &Analysis<'_>) -> HashSet<ValueId>;
 
 /// The pointers whose last index is inside of its array.
-pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<'_>) -> HashSet<Place> {
+pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<'_>) -> HashSet<ValueId> {
     let mut ranges = Ranges {
         module,
         analysis,
@@ -50,7 +50,7 @@ pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<
     let body = &analysis.activations[0].function.body;
     ranges.returns.push(None);
     let state = ranges.start(0, State::default());
-    ranges.block(0, body, state, Meetings::barriers(module).are_in(body));
+    ranges.block(0, body, state, SyncPoints::barriers(module).are_in(body));
     if ranges.left == 0 { HashSet::new() } else { ranges.proven }
 }
 
@@ -72,7 +72,7 @@ struct Ranges<'a, 'm> {
     targets: Vec<Target>,
     /// What is known where the running functions end, and what they give back.
     returns: Vec<Option<(State, Vec<Value>)>>,
-    proven: HashSet<Place>,
+    proven: HashSet<ValueId>,
     left: usize,
 }
 
@@ -91,11 +91,11 @@ impl<'m> Ranges<'_, 'm> {
         state
     }
 
-    /// What is known behind a block; `None` where nothing leads there. In steps, the whole work-group decides about common statements.
-    fn block(&mut self, id: ActivationId, block: &'m Block, mut state: State, in_steps: bool) -> Option<State> {
+    /// What is known behind a block; `None` where nothing leads there. In a function that is split at barriers, the whole work-group decides about its operations.
+    fn block(&mut self, id: ActivationId, block: &'m Block, mut state: State, is_split: bool) -> Option<State> {
         for statement in block {
             self.spend()?;
-            state = self.statement(id, statement, state, in_steps)?;
+            state = self.statement(id, statement, state, is_split)?;
         }
         Some(state)
     }
@@ -117,9 +117,9 @@ impl<'m> Ranges<'_, 'm> {
         id: ActivationId,
         statement: &'m Statement,
         mut state: State,
-        in_steps: bool,
+        is_split: bool,
     ) -> Option<State> {
-        let in_steps = in_steps && Meetings::barriers(self.module).is_common(statement);
+        let is_split = is_split && SyncPoints::barriers(self.module).is_group_op(statement);
         match statement {
             Statement::Emit(range) => {
                 for expression in range.clone() {
@@ -128,15 +128,15 @@ impl<'m> Ranges<'_, 'm> {
                     self.values[id].insert(expression, values);
                 }
             }
-            Statement::Block(block) => return self.block(id, block, state, in_steps),
+            Statement::Block(block) => return self.block(id, block, state, is_split),
             Statement::If { condition, accept, reject } => {
-                let [yes, no] = self.ways(id, *condition, &state, in_steps);
-                let (yes, no) = (self.block(id, accept, yes, in_steps), self.block(id, reject, no, in_steps));
+                let [yes, no] = self.ways(id, *condition, &state, is_split);
+                let (yes, no) = (self.block(id, accept, yes, is_split), self.block(id, reject, no, is_split));
                 return self.join(yes, no);
             }
-            Statement::Switch { cases, .. } => return self.switch(id, cases, &state, in_steps),
+            Statement::Switch { cases, .. } => return self.switch(id, cases, &state, is_split),
             Statement::Loop { body, continuing, break_if } => {
-                return self.repeat(id, body, continuing, *break_if, &state, in_steps);
+                return self.repeat(id, body, continuing, *break_if, &state, is_split);
             }
             Statement::Break => {
                 let before = self.targets.last_mut()?.broke.take();
@@ -163,9 +163,9 @@ impl<'m> Ranges<'_, 'm> {
                     _ => {}
                 }
             }
-            Statement::Call { result, .. } => return self.call(id, statement, *result, state, in_steps),
+            Statement::Call { result, .. } => return self.call(id, statement, *result, state, is_split),
             _ => {
-                if let Some(result) = result_of(statement) {
+                for result in results_of(statement) {
                     let inner = self.inner(id, result).clone();
                     let values = self.unknown(&inner);
                     self.values[id].insert(result, values);
@@ -176,9 +176,9 @@ impl<'m> Ranges<'_, 'm> {
     }
 
     /// What is known where a condition holds, and where it does not. What one invocation decides for all says nothing about the others'.
-    fn ways(&mut self, id: ActivationId, condition: Handle<Expression>, state: &State, in_steps: bool) -> [State; 2] {
+    fn ways(&mut self, id: ActivationId, condition: Handle<Expression>, state: &State, is_split: bool) -> [State; 2] {
         let mut ways = [self.copied(state), self.copied(state)];
-        if let (Some(value), false) = (self.values(id, condition).first(), in_steps && self.whole.varies(id, condition))
+        if let (Some(value), false) = (self.values(id, condition).first(), is_split && self.whole.varies(id, condition))
         {
             for (way, is_true) in ways.iter_mut().zip([true, false]) {
                 self.terms.assume(&mut way.facts, value.term, is_true);
@@ -194,13 +194,13 @@ impl<'m> Ranges<'_, 'm> {
         }
     }
 
-    fn switch(&mut self, id: ActivationId, cases: &'m [SwitchCase], state: &State, in_steps: bool) -> Option<State> {
+    fn switch(&mut self, id: ActivationId, cases: &'m [SwitchCase], state: &State, is_split: bool) -> Option<State> {
         self.targets.push(Target::default());
         let (mut end, mut fallen) = (None, None);
         for case in cases {
             let start = self.copied(state);
             let start = self.join(fallen.take(), Some(start))?;
-            let after = self.block(id, &case.body, start, in_steps);
+            let after = self.block(id, &case.body, start, is_split);
             if case.fall_through {
                 fallen = after;
             } else {
@@ -220,7 +220,7 @@ impl<'m> Ranges<'_, 'm> {
         continuing: &'m Block,
         break_if: Option<Handle<Expression>>,
         state: &State,
-        in_steps: bool,
+        is_split: bool,
     ) -> Option<State> {
         let mut assigned = HashSet::new();
         self.assigned(id, body, &mut assigned);
@@ -238,7 +238,7 @@ impl<'m> Ranges<'_, 'm> {
                 let fresh = |value: &Value| Value { range: value.range, ..self.terms.unknown(value.kind) };
                 start.variables.insert(*variable, values.iter().map(fresh).collect());
             }
-            let (again, exit) = self.round(id, body, continuing, break_if, start, in_steps);
+            let (again, exit) = self.round(id, body, continuing, break_if, start, is_split);
             if again.is_none_or(|again| !widen(&mut header, &again)) {
                 return exit;
             }
@@ -258,17 +258,17 @@ impl<'m> Ranges<'_, 'm> {
         continuing: &'m Block,
         break_if: Option<Handle<Expression>>,
         start: State,
-        in_steps: bool,
+        is_split: bool,
     ) -> (Option<State>, Option<State>) {
         self.targets.push(Target { is_loop: true, ..Target::default() });
-        let end = self.block(id, body, start, in_steps);
+        let end = self.block(id, body, start, is_split);
         let continued = self.targets.last_mut().and_then(|target| target.continued.take());
         let end = self.join(end, continued);
-        let again = end.and_then(|end| self.block(id, continuing, end, in_steps));
+        let again = end.and_then(|end| self.block(id, continuing, end, is_split));
         let broke = self.targets.pop().and_then(|target| target.broke);
         match (again, break_if) {
             (Some(again), Some(condition)) => {
-                let [exit, again] = self.ways(id, condition, &again, in_steps);
+                let [exit, again] = self.ways(id, condition, &again, is_split);
                 (Some(again), self.join(broke, Some(exit)))
             }
             (again, _) => (again, broke),
@@ -284,14 +284,6 @@ impl<'m> Ranges<'_, 'm> {
                         found.insert(variable);
                     }
                 }
-                Statement::Block(block) => self.assigned(id, block, found),
-                Statement::If { accept, reject, .. } => {
-                    [accept, reject].iter().for_each(|block| self.assigned(id, block, found));
-                }
-                Statement::Switch { cases, .. } => cases.iter().for_each(|case| self.assigned(id, &case.body, found)),
-                Statement::Loop { body, continuing, .. } => {
-                    [body, continuing].iter().for_each(|block| self.assigned(id, block, found));
-                }
                 Statement::Call { .. } => {
                     if let Some(callee) = self.analysis.callee(id, statement) {
                         let function = self.analysis.activations[callee].function;
@@ -299,7 +291,7 @@ impl<'m> Ranges<'_, 'm> {
                         self.assigned(callee, &function.body, found);
                     }
                 }
-                _ => {}
+                _ => blocks_of(statement).into_iter().for_each(|block| self.assigned(id, block, found)),
             }
         }
     }
@@ -310,14 +302,14 @@ impl<'m> Ranges<'_, 'm> {
         statement: &'m Statement,
         result: Option<Handle<Expression>>,
         state: State,
-        in_steps: bool,
+        is_split: bool,
     ) -> Option<State> {
         let callee = self.analysis.callee(id, statement)?;
         let function = self.analysis.activations[callee].function;
         let state = self.start(callee, state);
         let targets = std::mem::take(&mut self.targets);
         self.returns.push(None);
-        if let Some(end) = self.block(callee, &function.body, state, in_steps) {
+        if let Some(end) = self.block(callee, &function.body, state, is_split) {
             self.give_back(end, Vec::new());
         }
         self.targets = targets;

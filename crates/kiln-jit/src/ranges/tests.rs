@@ -1,7 +1,7 @@
 //! Programs, and which of their accesses stay checked.
 
 use super::*;
-use crate::analysis::Together;
+use crate::analysis::Scope;
 use crate::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
 use naga::ArraySize;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
@@ -41,7 +41,7 @@ fn checked(body: &str) -> Vec<String> {
     let text = kernel(body);
     let (module, info) = parse(&text);
     let [analysis, whole] =
-        [Together::Vector(8), Together::WorkGroup].map(|together| Analysis::new(&module, &info, together));
+        [Scope::Vector(8), Scope::WorkGroup].map(|together| Analysis::new(&module, &info, together));
     let proven = proven(&module, &analysis, &whole);
     let mut checked = Vec::new();
     for (id, activation) in analysis.activations.iter().enumerate() {
@@ -232,7 +232,7 @@ fn variables_times_branches_are_counted() {
     assert_eq!(checked(&body(1000, 1000)), ["tile[i & 15u]"]);
 }
 
-/// What is proven makes less code where all take part, and changes nothing in a work-group of which a vector is not full. Nothing is left out
+/// Proofs make less code where the mask is full, and changes nothing in a work-group of which a vector is not full. Nothing is left out
 /// unless it is asked for.
 #[test]
 fn checks_are_left_out_where_all_take_part() {
@@ -262,7 +262,7 @@ fn checks_are_left_out_where_all_take_part() {
 /// A proof that is wrong ends the run before anything outside is touched; one that is right does not.
 #[test]
 fn what_is_proven_is_looked_at_in_an_audit() {
-    fn everything(module: &Module, analysis: &Analysis<'_>, _: &Analysis<'_>) -> HashSet<Place> {
+    fn everything(module: &Module, analysis: &Analysis<'_>, _: &Analysis<'_>) -> HashSet<ValueId> {
         let mut all = HashSet::new();
         for (id, activation) in analysis.activations.iter().enumerate() {
             let pointers =

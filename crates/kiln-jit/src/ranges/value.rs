@@ -53,11 +53,8 @@ impl<'m> Ranges<'_, 'm> {
             }
             Expression::ZeroValue(ty) => self.zeros(&module.types[*ty].inner),
             Expression::Compose { components, .. } => {
-                let mut all = Vec::new();
-                for component in components {
-                    all.extend(self.constants(arena, *component)?);
-                }
-                all
+                let all = components.iter().map(|component| self.constants(arena, *component));
+                all.collect::<Option<Vec<_>>>()?.concat()
             }
             Expression::Splat { size, value } => vec![*self.constants(arena, *value)?.first()?; *size as usize],
             _ => return None,
@@ -219,22 +216,19 @@ impl<'m> Ranges<'_, 'm> {
 
     /// What operators and functions make of scalars, each by itself.
     fn computed(&mut self, id: ActivationId, given: &Expression, facts: &Facts) -> Option<Vec<Value>> {
-        let mut operands = Vec::new();
-        operands_of(given, &mut |operand| operands.push(operand));
-        let operands: Vec<Vec<Value>> = operands.into_iter().map(|operand| self.values(id, operand)).collect();
+        let operands: Vec<Vec<Value>> =
+            operands_of(given).into_iter().map(|operand| self.values(id, operand)).collect();
         if let Expression::Relational { fun: RelationalFunction::All, .. } = given {
             let (first, rest) = operands[0].split_first()?;
             let both = |all: Value, x: &Value| self.terms.condition(Condition::Both(all.term, x.term));
             return Some(vec![rest.iter().fold(*first, both)]);
         }
         let count = operands.iter().map(Vec::len).max()?;
-        let mut results = Vec::with_capacity(count);
-        for place in 0..count {
+        let at = |place: usize| {
             let pick = |values: &Vec<Value>| values.get(place).or(values.last()).copied();
-            let scalars = operands.iter().map(pick).collect::<Option<Vec<Value>>>()?;
-            results.push(self.scalar(given, &scalars, facts)?);
-        }
-        Some(results)
+            self.scalar(given, &operands.iter().map(pick).collect::<Option<Vec<_>>>()?, facts)
+        };
+        (0..count).map(at).collect()
     }
 
     fn scalar(&mut self, given: &Expression, operands: &[Value], facts: &Facts) -> Option<Value> {

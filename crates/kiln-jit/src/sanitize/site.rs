@@ -50,6 +50,14 @@ pub(crate) struct Site {
     pub(crate) span: Span,
 }
 
+impl Site {
+    /// A site that belongs to no variable.
+    pub(crate) fn plain(what: Use, span: Span) -> Self {
+        let (object, name) = (Object::Own, String::new());
+        Self { what, object, bytes: 0, grain: 4, first: 0, stride: 0, line: 0, column: 0, name, span }
+    }
+}
+
 /// Finds the line and column of each site.
 pub(crate) fn locate(sites: &mut [Site], source: &str) {
     for site in sites {
@@ -59,18 +67,21 @@ pub(crate) fn locate(sites: &mut [Site], source: &str) {
     }
 }
 
+/// The letters of uses in the stored form.
+const USES: [(Use, &str); 6] = [
+    (Use::Read, "r"),
+    (Use::Write, "w"),
+    (Use::Atomic, "a"),
+    (Use::AtomicWrite, "s"),
+    (Use::Control, "c"),
+    (Use::Compute, "f"),
+];
+
 /// The stored form: a line for each.
 pub(crate) fn encode(sites: &[Site]) -> String {
     let mut text = String::new();
     for site in sites {
-        let what = match site.what {
-            Use::Read => 'r',
-            Use::Write => 'w',
-            Use::Atomic => 'a',
-            Use::AtomicWrite => 's',
-            Use::Control => 'c',
-            Use::Compute => 'f',
-        };
+        let what = USES.iter().find(|(what, _)| *what == site.what).map_or("", |(_, letter)| letter);
         let object = match site.object {
             Object::Bound(place) => place.to_string(),
             Object::Shared => "shared".to_string(),
@@ -90,15 +101,8 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<Site>> {
 
 fn decode_line(line: &str) -> Option<Site> {
     let mut words = line.split(' ');
-    let what = match words.next()? {
-        "r" => Use::Read,
-        "w" => Use::Write,
-        "a" => Use::Atomic,
-        "s" => Use::AtomicWrite,
-        "c" => Use::Control,
-        "f" => Use::Compute,
-        _ => return None,
-    };
+    let letter = words.next()?;
+    let (what, _) = *USES.iter().find(|(_, other)| *other == letter)?;
     let object = match words.next()? {
         "shared" => Object::Shared,
         "own" => Object::Own,
