@@ -249,3 +249,41 @@ impl Emitter<'_, '_> {
         self.group.is_split(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{Analysis, Scope};
+    use crate::regions::SyncPoints;
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+    #[test]
+    fn live_ins_are_spilled_unless_an_invocation_runs_as_its_subgroup() {
+        let source = "var<workgroup> n: u32;
+            @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+                let x = i * 3u;
+                let c = workgroupUniformLoad(&n) > 3u;
+                if (c) { workgroupBarrier(); }
+                n = x;
+            }";
+        let module = naga::front::wgsl::parse_str(source).unwrap();
+        let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).unwrap();
+        let analysis = Analysis::new(&module, &info, Scope::Vector(8));
+        let regions = Regions::new(SyncPoints::barriers(&module), &analysis);
+        let mut spills = Spills::new(Some(&regions));
+        let (x, c) = (*regions.spilled.first().unwrap(), *regions.decisions.first().unwrap());
+        assert!(spills.is_spilled(x) && !spills.is_spilled(c) && !spills.is_condition(c));
+        assert_eq!(spills.decision(c), None, "it has no place yet");
+        spills.place_decisions(32);
+        assert_eq!((spills.decision(c), spills.decision(x)), (Some(32), None));
+        spills.suspend(true);
+        assert!(!spills.is_spilled(x) && spills.decision(c).is_none());
+        spills.suspend(false);
+        assert!(spills.is_spilled(x) && spills.slot(x).is_none());
+        spills.insert(x, Spilled { numbers: vec![(Kind::U32, Form::Each, 5)], pointer: None, is_stored: false });
+        assert!(spills.slot(x).is_some());
+        let last = regions.live_ins.len() - 1;
+        spills.set_live_ins(spills.live_ins_of(last));
+        assert!(spills.is_live_in(x) && !spills.is_live_in(c));
+    }
+}

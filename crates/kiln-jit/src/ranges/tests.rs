@@ -235,7 +235,7 @@ fn variables_times_branches_are_counted() {
 /// Proofs make less code where the mask is full, and changes nothing in a work-group of which a vector is not full. Nothing is left out
 /// unless it is asked for.
 #[test]
-fn checks_are_left_out_where_all_take_part() {
+fn checks_are_left_out_where_the_mask_is_full() {
     let compiler = Compiler::new().unwrap();
     let codes = |size: &str, body: &str| {
         let (module, info) = parse(&kernel(body).replace("@workgroup_size(16, 16)", size));
