@@ -323,11 +323,8 @@ impl Device {
     /// # Errors
     /// `InvalidArgument` where a buffer is of another device; the device's fault.
     pub fn submit(&self, commands: CommandList) -> Result<u64> {
-        if let Some(fault) = self.0.api.fault() {
-            return Err(fault);
-        }
         self.check_owner(&commands)?;
-        let submitted = self.submit_checked(commands.commands());
+        let submitted = self.submit_owned(commands.commands());
         let mut commands = commands;
         commands.clear();
         let mut spare = self.0.spare_lists.lock();
@@ -338,10 +335,11 @@ impl Device {
     }
 
     /// Submits commands whose buffers are of this device.
-    pub(crate) fn submit_checked(&self, commands: &[Command]) -> Result<u64> {
+    pub(crate) fn submit_owned(&self, commands: &[Command]) -> Result<u64> {
+        let submission = submit_in_parts(&*self.0.api, commands)?;
         let launches = commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count();
         self.0.launches.fetch_add(launches as u64, Ordering::Relaxed);
-        submit_bounded(&*self.0.api, commands)
+        Ok(submission)
     }
 
     /// How many kernels were launched on this device so far, replays included. Plans that the CPU device runs itself launch none.
@@ -413,29 +411,30 @@ impl Device {
     /// # Errors
     /// The device's fault, where something submitted did not run.
     pub fn synchronize(&self) -> Result<()> {
-        let last = submit_to(&*self.0.api, &[])?;
+        let last = submit_pinned(&*self.0.api, &[])?;
         self.0.api.wait(last)?;
         self.0.api.fault().map_or(Ok(()), Err)
     }
 }
 
 /// Submits the commands, as several submissions where they bring too much from the host for one. Returns the last number.
-pub(crate) fn submit_bounded(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
+pub(crate) fn submit_in_parts(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
     let (mut first, mut pending) = (0, 0);
     for (index, command) in commands.iter().enumerate() {
         let bytes = command.host_bytes();
         if pending > 0 && pending + bytes > MAX_HOST_BYTES {
-            submit_to(api, &commands[first..index])?;
+            submit_pinned(api, &commands[first..index])?;
             (first, pending) = (index, 0);
         }
         pending += bytes;
     }
-    submit_to(api, &commands[first..])
+    submit_pinned(api, &commands[first..])
 }
 
-/// Submits and marks every buffer with the submission, so that the pool neither moves nor reuses it before that is done.
+/// Submits with every buffer pinned, then marks it with the submission, so that the pool neither moves nor reuses it before
+/// that is done. The device checks for its fault here, and so for every way to submit.
 /// The caller holds the commands, and with them the buffers, until they are marked.
-pub(crate) fn submit_to(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
+pub(crate) fn submit_pinned(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
     let buffers = || commands.iter().flat_map(Command::accesses).map(|(buffer, _)| buffer.allocation());
     buffers().for_each(Allocation::pin);
     let _span = span(

@@ -180,7 +180,7 @@ impl DeviceApi for GpuDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        encode::submit(self, commands)
+        encode::encode_and_enqueue(self, commands)
     }
 
     fn translate(&self, program: &KernelModule) -> Result<Artifact> {

@@ -73,11 +73,11 @@ fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Resu
 }
 
 /// Encodes the commands and hands them to the queue as one submission.
-pub(crate) fn submit(gpu: &GpuDevice, commands: &[Command]) -> Result<u64> {
+pub(crate) fn encode_and_enqueue(gpu: &GpuDevice, commands: &[Command]) -> Result<u64> {
     let timeline = gpu.timeline();
     timeline.fault.check()?;
     if commands.is_empty() {
-        return timeline.submit(None);
+        return timeline.enqueue(None);
     }
     let (prepared, error) = catch(&timeline.device, || prepare(gpu, commands));
     if let Some(error) = error {
@@ -116,7 +116,7 @@ pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Resu
     blocks.sort_by_key(|block| block.lock_rank());
     blocks.dedup_by_key(|block| block.lock_rank());
     let locks = blocks.iter().map(|block| block.lock()).collect::<Result<Vec<_>>>()?;
-    let number = timeline.submit(Some(submission))?;
+    let number = timeline.enqueue(Some(submission))?;
     for block in blocks {
         block.mark_used(number);
     }

@@ -105,7 +105,7 @@ mod tests {
         let timeline = GpuDevice::of(&device).unwrap().timeline();
         let sentinel = timeline.sentinels.take(&timeline.device);
         let commands = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()).finish();
-        let submitted = timeline.submit(Some(Submission { commands, sentinel, watched: None }));
+        let submitted = timeline.enqueue(Some(Submission { commands, sentinel, watched: None }));
         let error = submitted.and_then(|number| timeline.wait(number)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         assert!(error.to_string().ends_with("ended without having run"), "{error}");

@@ -102,7 +102,7 @@ impl Timeline {
     }
 
     /// Hands commands to the queue and returns the number of the submission. None at all is a submission too.
-    pub(crate) fn submit(&self, submission: Option<Submission>) -> Result<u64> {
+    pub(crate) fn enqueue(&self, submission: Option<Submission>) -> Result<u64> {
         self.fault.check()?;
         let (commands, proof) = submission.map(|s| (s.commands, (s.sentinel, s.watched))).unzip();
         let submitted = Instant::now();

@@ -6,7 +6,7 @@
 
 use super::Buffer;
 use crate::command::CommandList;
-use crate::device::submit_to;
+use crate::device::submit_pinned;
 use crate::memory::Usage;
 use crate::pool::BufferOptions;
 use bytemuck::Pod;
@@ -117,7 +117,7 @@ impl Buffer {
         }
         let mut commands = CommandList::new();
         commands.copy(self, to)?;
-        self.submit(&commands).map(drop)
+        self.submit_transfer(&commands).map(drop)
     }
 
     /// Copies to another slice of the same allocation, piece by piece through a buffer between them; the far end first
@@ -132,7 +132,7 @@ impl Buffer {
             let mut commands = CommandList::new();
             commands.copy(&self.slice(range.clone())?, &between)?;
             commands.copy(&between, &to.slice(range)?)?;
-            self.submit(&commands)?;
+            self.submit_transfer(&commands)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Buffer {
         }
         let mut commands = CommandList::new();
         commands.zero(self)?;
-        self.submit(&commands).map(drop)
+        self.submit_transfer(&commands).map(drop)
     }
 
     fn map_in_place<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
@@ -170,7 +170,7 @@ impl Buffer {
             let end = start + staging.bytes;
             let mut commands = CommandList::new();
             commands.copy(&staging, &self.slice(start..end)?)?;
-            let submission = self.submit(&commands)?;
+            let submission = self.submit_transfer(&commands)?;
             // While one chunk is on its way the next is filled, but no third.
             self.api().wait(before)?;
             (start, before) = (end, submission);
@@ -232,9 +232,8 @@ impl Buffer {
         Ok(Self::new(core.allocate(&request)?))
     }
 
-    fn submit(&self, commands: &CommandList) -> Result<u64> {
-        self.check_fault()?;
-        submit_to(self.api(), commands.commands())
+    fn submit_transfer(&self, commands: &CommandList) -> Result<u64> {
+        submit_pinned(self.api(), commands.commands())
     }
 
     fn check_fault(&self) -> Result<()> {
@@ -324,7 +323,7 @@ impl<T: Pod> PendingRead<T> {
         let mut commands = CommandList::new();
         let part = Buffer { bytes: self.source.bytes, ..words };
         commands.copy(&part, &self.source)?;
-        self.submission = self.buffer.submit(&commands)?;
+        self.submission = self.buffer.submit_transfer(&commands)?;
         Ok(())
     }
 

@@ -4,8 +4,7 @@ use super::node::{NodeKind, Work};
 use super::report::{NodeRun, RunReport};
 use super::tell;
 use super::units::Unit;
-use crate::command::Command;
-use crate::device::submit_bounded;
+use crate::device::submit_in_parts;
 use crate::observe::{Recorder, span};
 use kiln_ir::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
@@ -165,7 +164,9 @@ impl<'a> Run<'a> {
             self.wait_for_devices(unit)?;
             let start_ns = self.now_ns();
             let submission = match self.work[unit] {
-                Work::Submit(commands) => submit(commands)?,
+                work @ Work::Submit(commands) => {
+                    work.device_buffer().map(|buffer| submit_in_parts(buffer.api(), commands)).transpose()?
+                }
                 Work::Transfer { from, to } => from.copy_to(to).map(|()| None)?,
                 Work::Host { buffers, callback } => callback(buffers).map(|()| None)?,
             };
@@ -243,14 +244,6 @@ impl<'a> Run<'a> {
         }
         let nodes = nodes.into_iter().map(|(node, _)| node).collect();
         Ok(RunReport { nodes, workers: state.workers, total_ns })
-    }
-}
-
-fn submit(commands: &[Command]) -> Result<Option<u64>> {
-    let Some((buffer, _)) = commands.iter().flat_map(Command::accesses).next() else { return Ok(None) };
-    match buffer.api().fault() {
-        Some(fault) => Err(fault),
-        None => submit_bounded(buffer.api(), commands).map(Some),
     }
 }
 
