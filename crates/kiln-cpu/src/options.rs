@@ -16,6 +16,7 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct CpuOptions {
     threads: Option<usize>,
     simd: Option<SimdLevel>,
@@ -71,42 +72,36 @@ impl CpuOptions {
     }
 
     /// Runs kernels on `count` threads, the caller's included. Default: as many as the process may use cores.
-    #[must_use]
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = Some(count);
         self
     }
 
     /// Runs kernels with these vector instructions and not more. Default: what the processor has.
-    #[must_use]
     pub fn simd(mut self, level: SimdLevel) -> Self {
         self.simd = Some(level);
         self
     }
 
     /// How the host reaches buffers. Default: [`HostAccess::Auto`], which is in place.
-    #[must_use]
     pub fn host_access(mut self, access: HostAccess) -> Self {
         self.host_access = access;
         self
     }
 
     /// The settings of the memory pool.
-    #[must_use]
     pub fn pool(mut self, options: PoolOptions) -> Self {
         self.pool = options;
         self
     }
 
     /// The settings of the kernel cache. Default: in memory only.
-    #[must_use]
     pub fn kernels(mut self, kernels: KernelCacheOptions) -> Self {
         self.kernels = kernels;
         self
     }
 
     /// Keeps compiled kernels in this directory, unless the options of the kernel cache say otherwise.
-    #[must_use]
     pub fn or_disk(mut self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
         self.kernels = self.kernels.or_disk(disk);
         self
@@ -114,7 +109,6 @@ impl CpuOptions {
 
     /// How long a dispatch of a kernel in WGSL may take; `None` for as long as it wants. Default: a minute. A kernel that takes
     /// longer in a loop is stopped, and ends the device as a driver does: what it should have written is not there.
-    #[must_use]
     pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
         self.time_limit = TimeLimit(limit);
         self
@@ -122,7 +116,6 @@ impl CpuOptions {
 
     /// Runs plans as the kernels in WGSL that a GPU is given, instead of natively. Default: off. It is there to check those kernels
     /// and their compiler where there is no GPU; natively is faster.
-    #[must_use]
     pub fn plans_as_wgsl(mut self, yes: bool) -> Self {
         self.plans_as_wgsl = yes;
         self
@@ -136,7 +129,6 @@ impl CpuOptions {
     /// of bounds, races, reads of memory that nothing was written to, barriers that not all invocations reach, NaN made of numbers. They
     /// run one invocation at a time, on one thread, and are not kept on disk: this is for debugging. For each byte of a buffer that
     /// they write, it takes eighteen more, or twice as many where there are halves, so that 128 MiB is the most. Plans of tensors run as always.
-    #[must_use]
     pub fn sanitized(mut self, on: bool) -> Self {
         self.is_sanitized = on;
         self

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 /// How a GPU is opened. The default uses everything the adapter has.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct GpuOptions {
     without: BTreeSet<Feature>,
     host_access: HostAccess,
@@ -20,35 +21,30 @@ impl GpuOptions {
     }
 
     /// Leaves `feature` unused even where the adapter has it.
-    #[must_use]
     pub fn without(mut self, feature: Feature) -> Self {
         self.without.insert(feature);
         self
     }
 
     /// How the host reaches buffers. Default: [`HostAccess::Auto`].
-    #[must_use]
     pub fn host_access(mut self, host_access: HostAccess) -> Self {
         self.host_access = host_access;
         self
     }
 
     /// How the pool of the device is made.
-    #[must_use]
     pub fn pool(mut self, pool: PoolOptions) -> Self {
         self.pool = pool;
         self
     }
 
     /// How the kernel cache of the device is made. Default: in memory only.
-    #[must_use]
     pub fn kernels(mut self, kernels: KernelCacheOptions) -> Self {
         self.kernels = kernels;
         self
     }
 
     /// Keeps translated kernels in this directory, unless the options of the kernel cache say otherwise.
-    #[must_use]
     pub fn or_disk(mut self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
         self.kernels = self.kernels.or_disk(disk);
         self

@@ -17,6 +17,7 @@ const SPIRV_VERSION: (u8, u8) = (1, 3);
 
 /// The language that an adapter takes kernels in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub(crate) enum Target {
     /// SPIR-V, handed to the driver as it is.
     Spirv {

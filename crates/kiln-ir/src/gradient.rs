@@ -36,6 +36,7 @@ pub trait Builder {
 
 /// A value of a [`Builder`], as what formulas are written with: `g * x.apply(&op::COS)`.
 #[derive(Clone, Copy)]
+#[must_use]
 pub struct Expr<'a> {
     builder: &'a dyn Builder,
     value: usize,
@@ -140,51 +141,43 @@ impl<'a> Expr<'a> {
     }
 
     /// A number in every element, of the same shape and dtype.
-    #[must_use]
     pub fn like(self, number: f64) -> Self {
         self.filled(number, self.ty())
     }
 
     /// A number in every element of a tensor.
-    #[must_use]
     pub fn filled(self, number: f64, ty: TensorType) -> Self {
         self.with(self.builder.number(number, ty))
     }
 
     /// The number of each element of a tensor, counted row by row from 0, as `U32`.
-    #[must_use]
     pub fn iota(self, shape: Shape) -> Self {
         self.with(self.builder.iota(shape))
     }
 
     /// An elementwise op on this and others, which broadcast to one shape.
-    #[must_use]
     pub fn apply(self, op: &'static ElementOp, others: &[Self]) -> Self {
         let inputs: SmallVec<[usize; 3]> = [self].iter().chain(others).map(|input| input.value).collect();
         self.with(self.builder.element(op, &inputs))
     }
 
     /// This where a condition of `U8` holds, otherwise 0.
-    #[must_use]
     pub fn only_where(self, condition: Self) -> Self {
         condition.apply(&op::WHERE, &[self, self.like(0.0)])
     }
 
     /// The elements in another dtype.
-    #[must_use]
     pub fn cast(self, dtype: DType) -> Self {
         if self.dtype() == dtype { self } else { self.with(self.builder.cast(self.value, dtype)) }
     }
 
     /// The axes in another order.
-    #[must_use]
     pub fn permute(self, axes: &[usize]) -> Self {
         let shape = axes.iter().map(|&axis| self.shape()[axis]).collect();
         self.with(self.builder.view(View::Permute(axes.into()), self.value, shape))
     }
 
     /// Matrices in the last two axes, with rows for columns.
-    #[must_use]
     pub fn transpose(self) -> Self {
         let rank = self.shape().rank();
         let mut axes: Axes = (0..rank).collect();
@@ -193,13 +186,11 @@ impl<'a> Expr<'a> {
     }
 
     /// The elements in order, under another shape.
-    #[must_use]
     pub fn reshape(self, shape: Shape) -> Self {
         if self.shape() == shape { self } else { self.with(self.builder.view(View::Reshape, self.value, shape)) }
     }
 
     /// Spread to a shape.
-    #[must_use]
     pub fn spread(self, shape: &Shape) -> Self {
         if self.shape() == *shape {
             return self;
@@ -208,7 +199,6 @@ impl<'a> Expr<'a> {
     }
 
     /// `length` elements along an axis, from `start` on.
-    #[must_use]
     pub fn slice(self, axis: usize, start: usize, length: usize) -> Self {
         let shape = self.shape().with(axis, length);
         self.with(self.builder.view(View::Slice { axis, start, step: 1 }, self.value, shape))
@@ -219,19 +209,16 @@ impl<'a> Expr<'a> {
     }
 
     /// The sum over axes, which keep the length 1.
-    #[must_use]
     pub fn sum(self, axes: &[usize]) -> Self {
         self.reduce(Reduce::Sum, axes)
     }
 
     /// A reduction over axes, which keep the length 1.
-    #[must_use]
     pub fn reduce(self, op: Reduce, axes: &[usize]) -> Self {
         if axes.is_empty() { self } else { self.with(self.builder.reduce(op, self.value, axes)) }
     }
 
     /// What was spread from a shape, added up to it.
-    #[must_use]
     pub fn sum_to(self, shape: &Shape) -> Self {
         let from = self.shape();
         let new = from.rank() - shape.rank();
@@ -241,7 +228,6 @@ impl<'a> Expr<'a> {
     }
 
     /// A hand-written kernel of this and others.
-    #[must_use]
     pub fn kernel(self, op: impl KernelOp, others: &[Self]) -> Self {
         let inputs: SmallVec<[usize; 4]> = [self].iter().chain(others).map(|input| input.value).collect();
         self.with(self.builder.kernel(Arc::new(op), &inputs))

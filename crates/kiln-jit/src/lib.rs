@@ -34,6 +34,7 @@ use std::fmt;
 
 /// How a program is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Options {
     /// Takes longer to compile what runs faster.
     pub optimise: bool,

@@ -13,6 +13,7 @@ pub(crate) fn elements<'a, T: Pod>(operand: &HostOperand<'a>) -> &'a [T] {
 }
 
 /// The elements of an output that several threads write, each its own.
+#[must_use]
 pub(crate) struct Target<'a, T> {
     start: *mut T,
     elements: usize,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 /// Settings of a [`Cache`](crate::Cache) or a [`CacheRegistry`](crate::CacheRegistry) to be; see
 /// [`CacheBuilder`](crate::CacheBuilder) and [`CacheRegistryBuilder`](crate::CacheRegistryBuilder).
+#[must_use]
 pub struct Builder<S> {
     /// The settings that only one of them has.
     pub(crate) settings: S,
@@ -22,21 +23,18 @@ impl<S> Builder<S> {
     }
 
     /// Sets the clock; the system's monotonic clock unless set.
-    #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
     /// Adds a listener for events.
-    #[must_use]
     pub fn sink(mut self, sink: impl EventSink) -> Self {
         self.sinks.push(Box::new(sink));
         self
     }
 
     /// Emits a summary event of a cache every so many operations on it; 100 unless set.
-    #[must_use]
     pub fn summary_interval(mut self, operations: u64) -> Self {
         self.summary_interval = Some(operations);
         self

@@ -74,6 +74,7 @@ pub struct Context<'a> {
 
 /// What a claim rests on.
 #[derive(Clone, Debug)]
+#[must_use]
 pub enum Evidence {
     /// Numbers, which count where all checks hold.
     Found {
@@ -137,7 +138,6 @@ impl Evidence {
     }
 
     /// With another check.
-    #[must_use]
     pub fn with(mut self, check: Check) -> Self {
         if let Self::Found { checks, .. } = &mut self {
             checks.push(check);

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 /// What is validated, and how long.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Options {
     quick: bool,
     only: Option<Vec<String>>,
@@ -45,14 +46,12 @@ impl Options {
     }
 
     /// The `kiln` program, for claims about fresh processes. Without it they are not shown.
-    #[must_use]
     pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
         self.program = Some(path.into());
         self
     }
 
     /// Decides in which order arms take turns.
-    #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self

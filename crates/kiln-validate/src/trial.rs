@@ -67,6 +67,7 @@ pub struct Trial<'a> {
 
 /// What a trial found.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Measured {
     /// The times of each arm.
     pub arms: Vec<Times>,
@@ -76,7 +77,6 @@ pub struct Measured {
 
 impl Measured {
     /// Checks that no arm is faster than the machine can be, which needs so many seconds for a run.
-    #[must_use]
     pub fn bounded(mut self, least_s: f64) -> Self {
         for times in &self.arms {
             let share = least_s / times.median();

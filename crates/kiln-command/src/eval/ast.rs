@@ -33,6 +33,7 @@ pub(super) struct ExprId(pub(super) usize);
 
 /// A part of an expression that has a value.
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub(super) struct Expr {
     pub(super) kind: ExprKind,
     pub(super) span: Span,

@@ -20,6 +20,7 @@ use std::time::Duration;
 /// # let _ = options;
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct KernelCacheOptions {
     pub(super) max_entries: usize,
     pub(super) max_idle: Duration,
@@ -49,49 +50,42 @@ impl KernelCacheOptions {
     }
 
     /// The most kernels in memory. Kernels that someone holds stay usable beyond it.
-    #[must_use]
     pub fn max_entries(mut self, max_entries: usize) -> Self {
         self.max_entries = max_entries;
         self
     }
 
     /// How long a kernel stays in memory unused.
-    #[must_use]
     pub fn max_idle(mut self, max_idle: Duration) -> Self {
         self.max_idle = max_idle;
         self
     }
 
     /// How many kernels go at once when the limit is reached.
-    #[must_use]
     pub fn eviction_batch(mut self, kernels: usize) -> Self {
         self.eviction_batch = kernels;
         self
     }
 
     /// Keeps translated kernels in a directory between runs.
-    #[must_use]
     pub fn disk(mut self, disk: DiskTier) -> Self {
         self.disk = Disk::At(disk);
         self
     }
 
     /// Sets the clock of the memory tier, and with it that of all caches of the device.
-    #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
     /// Keeps nothing on disk.
-    #[must_use]
     pub fn without_disk(mut self) -> Self {
         self.disk = Disk::Off;
         self
     }
 
     /// Keeps translated kernels in this directory, unless these options say where, or that nothing is kept.
-    #[must_use]
     pub fn or_disk(self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
         let is_unsaid = matches!(self.disk, Disk::Unsaid);
         match is_unsaid.then(disk).flatten() {
@@ -131,6 +125,7 @@ impl Default for KernelCacheOptions {
 
 /// Where kernels are kept between runs, and how many.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct DiskTier {
     pub(super) directory: PathBuf,
     pub(super) store: StoreOptions,
@@ -143,7 +138,6 @@ impl DiskTier {
     }
 
     /// The bounds of the store.
-    #[must_use]
     pub fn store(mut self, store: StoreOptions) -> Self {
         self.store = store;
         self

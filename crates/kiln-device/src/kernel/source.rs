@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// assert_eq!(source.name(), "nothing.wgsl");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct KernelSource {
     pub(crate) name: String,
     pub(crate) text: Arc<str>,
@@ -38,28 +39,24 @@ impl KernelSource {
     }
 
     /// The name in errors, lists and metrics: best the name of the file. Default: `kernel`.
-    #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
     /// The entry point. Not needed where the source has only one.
-    #[must_use]
     pub fn entry(mut self, entry: impl Into<String>) -> Self {
         self.entry = Some(entry.into());
         self
     }
 
     /// The value of an `override` constant, by its name or by its number (`@id`). Booleans are 0 and 1.
-    #[must_use]
     pub fn constant(mut self, name: impl Into<String>, value: f64) -> Self {
         self.constants.insert(name.into(), value);
         self
     }
 
     /// How it is compiled.
-    #[must_use]
     pub fn options(mut self, options: KernelOptions) -> Self {
         self.options = options;
         self

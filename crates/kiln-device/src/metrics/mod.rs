@@ -18,6 +18,7 @@ use std::fmt::Write as _;
 
 /// A metric with its samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[must_use]
 pub struct Metric {
     /// The name.
     pub name: &'static str,
@@ -61,7 +62,6 @@ impl Metric {
     }
 
     /// The same with one more sample.
-    #[must_use]
     pub fn sample(mut self, labels: &[(&'static str, &str)], value: f64) -> Self {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
         self.samples.push(Sample { labels, value });
@@ -69,7 +69,6 @@ impl Metric {
     }
 
     /// The same with a sample for each value of a label.
-    #[must_use]
     pub fn by(self, label: &'static str, rows: &[(&str, u64)]) -> Self {
         rows.iter().fold(self, |metric, (value, number)| metric.sample(&[(label, value)], *number as f64))
     }

@@ -38,6 +38,7 @@ use std::task::Waker;
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct NullDevice {
     shared: Arc<Shared>,
     properties: MemoryProperties,
@@ -153,28 +154,24 @@ impl NullDevice {
     }
 
     /// What the memory is and can do.
-    #[must_use]
     pub fn with_properties(mut self, change: impl FnOnce(&mut MemoryProperties)) -> Self {
         change(&mut self.properties);
         self
     }
 
     /// How much memory there is: the driver refuses what goes beyond, whatever the pool's budget says.
-    #[must_use]
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
     /// Submissions end when someone waits for them or calls [`complete`](Self::complete), not at once.
-    #[must_use]
     pub fn manual_completion(mut self) -> Self {
         self.manual = true;
         self
     }
 
     /// What the kernel with this name does. A kernel without it is checked and recorded like any other, and does nothing.
-    #[must_use]
     pub fn with_kernel(
         mut self,
         name: impl Into<String>,
@@ -188,7 +185,6 @@ impl NullDevice {
     ///
     /// # Panics
     /// On a device that was cloned before.
-    #[must_use]
     pub fn with_info(mut self, change: impl FnOnce(&mut DeviceInfo)) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("the device has no clones yet");
         change(&mut shared.info);

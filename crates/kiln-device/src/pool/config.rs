@@ -143,6 +143,7 @@ impl Settings {
 
 /// How a pool is made: its first settings, and what stays the same for its life.
 #[derive(Clone, Default)]
+#[must_use]
 pub struct PoolOptions {
     pub(crate) config: PoolConfig,
     pub(crate) strategy: Option<Arc<dyn AllocationStrategy>>,
@@ -157,21 +158,18 @@ impl PoolOptions {
     }
 
     /// The settings to begin with.
-    #[must_use]
     pub fn config(mut self, config: PoolConfig) -> Self {
         self.config = config;
         self
     }
 
     /// Classes and limits of one's own. Default: [`FineClasses`].
-    #[must_use]
     pub fn strategy(mut self, strategy: impl AllocationStrategy) -> Self {
         self.strategy = Some(Arc::new(strategy));
         self
     }
 
     /// A clock of one's own. Such a pool starts no maintenance thread: call [`Pool::maintain`](super::Pool::maintain).
-    #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
@@ -179,7 +177,6 @@ impl PoolOptions {
 
     /// Poisons freed memory, puts canaries behind every buffer, and checks both: finds writes after free and writes
     /// beyond the end. Slow; for finding bugs. Findings: [`Pool::violations`](super::Pool::violations).
-    #[must_use]
     pub fn debug_checks(mut self, on: bool) -> Self {
         self.debug_checks = on;
         self

@@ -13,6 +13,7 @@ use kiln_ir::{Error, ErrorKind, Result};
 /// # Ok::<(), kiln_ir::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct BufferOptions<'a> {
     pub(crate) bytes: u64,
     pub(crate) usage: Option<Usage>,
@@ -39,14 +40,12 @@ impl<'a> BufferOptions<'a> {
     }
 
     /// A usage other than the device's default.
-    #[must_use]
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
     /// Who holds the buffer, as reports and out-of-memory errors name it.
-    #[must_use]
     pub fn label(mut self, label: &'a str) -> Self {
         self.label = Some(label);
         self

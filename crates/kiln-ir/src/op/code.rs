@@ -51,6 +51,7 @@ pub trait BitsToFloatOp<const N: usize> {
 
 /// An op for operands of one class.
 #[derive(Clone, Copy)]
+#[must_use]
 pub(super) struct Compiled {
     portable: TileLoop,
     #[cfg(target_arch = "x86_64")]

@@ -26,6 +26,7 @@ use code::Classes;
 use std::fmt;
 
 /// An elementwise op: one entry of the [table](all).
+#[must_use]
 pub struct ElementOp {
     /// The name of the op and of its method.
     pub name: &'static str,
@@ -126,7 +127,6 @@ impl ElementOp {
     }
 
     /// Names the arguments.
-    #[must_use]
     pub const fn arguments(mut self, names: &'static [&'static str]) -> Self {
         self.arguments = names;
         self
@@ -134,34 +134,29 @@ impl ElementOp {
 
     /// States how far an `f32` may be from the exact result, on any device, in units of its last place. Without this it is rounded
     /// correctly.
-    #[must_use]
     pub const fn ulps(mut self, ulps: f64) -> Self {
         self.accuracy.ulps = ulps;
         self
     }
 
     /// States an amount on top, for results near zero.
-    #[must_use]
     pub const fn absolute(mut self, absolute: f64) -> Self {
         self.accuracy.absolute = absolute;
         self
     }
 
     /// States what it makes of the gradient of its result. Without this, `backward` refuses it.
-    #[must_use]
     pub const fn gradient(mut self, gradient: ElementGradient) -> Self {
         self.gradient = Some(gradient);
         self
     }
 
     /// States that its gradient is zero wherever it has one: steps, questions, and what is made of bits.
-    #[must_use]
     pub const fn flat(self) -> Self {
         self.gradient(|x, _, _| Gradients::from_elem(None, x.len()))
     }
 
     /// Says that computing it twice costs less than storing it once: it is an instruction or two.
-    #[must_use]
     pub const fn cheap(mut self) -> Self {
         self.is_cheap = true;
         self

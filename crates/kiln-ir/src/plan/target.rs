@@ -4,6 +4,7 @@ use crate::DType;
 
 /// What a plan is made for: the limits of a device, and whether to fuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Target {
     /// How many operands a kernel reads at most.
     pub max_operands: usize,
@@ -57,7 +58,6 @@ impl Target {
     }
 
     /// The same with every op in a kernel of its own.
-    #[must_use]
     pub fn unfused(self) -> Self {
         Self { fuse: false, ..self }
     }

@@ -21,6 +21,7 @@ use smallvec::{SmallVec, smallvec};
 /// Inputs: `x`, floats of any shape; where it is affine also `weight` and `bias`, floats of one axis, as long as the last of `x`. The
 /// variance is that of the row: the mean of the squares, not an estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct LayerNorm {
     /// What is added to the variance.
     pub eps: f32,
@@ -32,6 +33,7 @@ pub struct LayerNorm {
 ///
 /// Inputs: `x`, floats of any shape; where it is affine also `weight`, floats of one axis, as long as the last of `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RmsNorm {
     /// What is added to the mean of the squares.
     pub eps: f32,

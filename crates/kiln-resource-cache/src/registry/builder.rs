@@ -16,14 +16,12 @@ pub struct RegistrySettings<D> {
 
 impl<D: Send + Sync + 'static> CacheRegistryBuilder<D> {
     /// The device that creations get when the caller passes none.
-    #[must_use]
     pub fn device(mut self, device: D) -> Self {
         self.settings.device = Some(device);
         self
     }
 
     /// Keeps all caches and slots together under this many bytes; see [`CacheRegistry::set_byte_budget`].
-    #[must_use]
     pub fn byte_budget(mut self, bytes: u64) -> Self {
         self.settings.byte_budget = Some(bytes);
         self

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// assert_eq!((options.max_bytes(), options.max_entries()), (64 << 20, 20_000));
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct StoreOptions {
     max_bytes: u64,
     max_entries: u64,
@@ -28,21 +29,18 @@ impl StoreOptions {
     }
 
     /// Keeps entry files of at most this many bytes together. Lengths count; a file system may use more for each.
-    #[must_use]
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
     /// Keeps at most this many entries.
-    #[must_use]
     pub fn with_max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries;
         self
     }
 
     /// Reads the time from this clock, whose origin is the Unix epoch; the system's clock otherwise.
-    #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self

@@ -18,6 +18,7 @@ use crate::{AttentionOptions, Device, Error, ErrorKind, Result, Tensor};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct SelfAttention {
     /// Queries, keys and values, one behind the other.
     pub inputs: Linear,
@@ -42,7 +43,6 @@ impl SelfAttention {
     }
 
     /// Each element sees itself and those before it only.
-    #[must_use]
     pub fn causal(self) -> Self {
         Self { is_causal: true, ..self }
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Conv2d {
     /// `(outputs, channels, height, width)` of the window, as other libraries have it.
     pub weight: Parameter,
@@ -43,28 +44,24 @@ impl Conv2d {
     }
 
     /// From one position of the window to the next: down and across.
-    #[must_use]
     pub fn stride(mut self, stride: [usize; 2]) -> Self {
         self.window.stride = stride;
         self
     }
 
     /// Zeros around the image.
-    #[must_use]
     pub fn padding(mut self, padding: [usize; 2]) -> Self {
         self.window.padding = padding;
         self
     }
 
     /// From one place in the window to the next.
-    #[must_use]
     pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
         self.window.dilation = dilation;
         self
     }
 
     /// Without a bias.
-    #[must_use]
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -116,6 +113,7 @@ impl Module for Conv2d {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Conv1d(Conv2d);
 
 impl Conv1d {
@@ -128,25 +126,21 @@ impl Conv1d {
     }
 
     /// From one position of the window to the next.
-    #[must_use]
     pub fn stride(self, stride: usize) -> Self {
         Self(self.0.stride([1, stride]))
     }
 
     /// Zeros on both sides of the sequence.
-    #[must_use]
     pub fn padding(self, padding: usize) -> Self {
         Self(self.0.padding([0, padding]))
     }
 
     /// From one place in the window to the next.
-    #[must_use]
     pub fn dilation(self, dilation: usize) -> Self {
         Self(self.0.dilation([1, dilation]))
     }
 
     /// Without a bias.
-    #[must_use]
     pub fn without_bias(self) -> Self {
         Self(self.0.without_bias())
     }

@@ -18,6 +18,7 @@ use crate::{DType, Device, Result, Tensor};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Linear {
     /// A row for each output, as other libraries have it.
     pub weight: Parameter,
@@ -37,7 +38,6 @@ impl Linear {
     }
 
     /// Without a bias.
-    #[must_use]
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }

@@ -6,6 +6,7 @@ use crate::{DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
 
 /// [`Tensor::layer_norm`] with a weight and a bias that are learnt.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct LayerNorm {
     /// What rows are multiplied by.
     pub weight: Parameter,
@@ -25,7 +26,6 @@ impl LayerNorm {
     }
 
     /// What is added to the variance: 1e-5 without this.
-    #[must_use]
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
@@ -50,6 +50,7 @@ impl Module for LayerNorm {
 
 /// [`Tensor::rms_norm`] with a weight that is learnt.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct RmsNorm {
     /// What rows are multiplied by.
     pub weight: Parameter,
@@ -66,7 +67,6 @@ impl RmsNorm {
     }
 
     /// What is added to the mean of the squares: 1e-6 without this.
-    #[must_use]
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
@@ -99,6 +99,7 @@ impl Module for RmsNorm {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct BatchNorm {
     /// What channels are multiplied by.
     pub weight: Parameter,
@@ -125,13 +126,11 @@ impl BatchNorm {
     }
 
     /// What is added to the variance: 1e-5 without this.
-    #[must_use]
     pub fn eps(self, eps: f32) -> Self {
         Self { eps, ..self }
     }
 
     /// How far statistics go towards those of a batch: 0.1 without this.
-    #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }

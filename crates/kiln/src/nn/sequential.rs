@@ -20,6 +20,7 @@ use std::fmt;
 /// # }
 /// ```
 #[derive(Default)]
+#[must_use]
 pub struct Sequential {
     layers: Vec<Box<dyn Module>>,
 }
@@ -31,7 +32,6 @@ impl Sequential {
     }
 
     /// With one more layer behind.
-    #[must_use]
     pub fn with(mut self, layer: impl Module + 'static) -> Self {
         self.layers.push(Box::new(layer));
         self

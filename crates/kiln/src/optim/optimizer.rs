@@ -10,6 +10,7 @@ use std::path::Path;
 const STEPS: &str = "steps";
 
 /// Parameters that follow their gradients by a [`Rule`].
+#[must_use]
 pub struct Optimizer<R> {
     rule: R,
     groups: Vec<Group>,
@@ -85,7 +86,6 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Makes all gradients smaller by one factor, where the root of the sum of their squares is above `most`.
-    #[must_use]
     pub fn clip_norm(mut self, most: f64) -> Self {
         self.most_norm = Some(most);
         self

@@ -46,6 +46,7 @@ pub struct Update<'a> {
 /// let rule = kiln::optim::Sgd::new().momentum(0.9).nesterov().weight_decay(1e-4);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[must_use]
 pub struct Sgd {
     momentum: f64,
     is_nesterov: bool,
@@ -59,19 +60,16 @@ impl Sgd {
     }
 
     /// How much of what the last step followed stays.
-    #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
     /// Looks ahead by one step of momentum; nothing changes where there is none.
-    #[must_use]
     pub fn nesterov(self) -> Self {
         Self { is_nesterov: true, ..self }
     }
 
     /// Adds so much of the parameters to their gradients.
-    #[must_use]
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, ..self }
     }
@@ -109,6 +107,7 @@ fn decayed(update: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
 /// let adam_w = kiln::optim::Adam::new().decoupled_weight_decay(0.01);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct Adam {
     betas: [f64; 2],
     eps: f64,
@@ -129,25 +128,21 @@ impl Adam {
     }
 
     /// How much of the mean and of the mean square of the gradients stays in a step.
-    #[must_use]
     pub fn betas(self, mean: f64, square: f64) -> Self {
         Self { betas: [mean, square], ..self }
     }
 
     /// What is added to the root of the mean square.
-    #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
 
     /// Adds so much of the parameters to their gradients.
-    #[must_use]
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: false, ..self }
     }
 
     /// Makes parameters smaller by so much of the rate, apart from their gradients: AdamW.
-    #[must_use]
     pub fn decoupled_weight_decay(self, weight_decay: f64) -> Self {
         Self { weight_decay, is_decoupled: true, ..self }
     }

@@ -23,6 +23,7 @@ use crate::{DType, Result, Tensor};
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct LossScale {
     scale: f64,
     good: u32,
@@ -42,19 +43,16 @@ impl LossScale {
     }
 
     /// Begins here.
-    #[must_use]
     pub fn initial(self, scale: f64) -> Self {
         Self { scale, ..self }
     }
 
     /// Doubles after so many good steps.
-    #[must_use]
     pub fn grows_after(self, steps: u32) -> Self {
         Self { grows_after: steps, ..self }
     }
 
     /// Goes on after so many good steps: with [`initial`](Self::initial), what a run that is resumed needs.
-    #[must_use]
     pub fn after_good_steps(self, good: u32) -> Self {
         Self { good, ..self }
     }

@@ -13,6 +13,7 @@ use std::f64::consts::PI;
 /// assert_eq!(Schedule::constant(0.1).warm_up(4).rate(0), 0.025);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct Schedule {
     shape: Shape,
     warm_up: u64,
@@ -48,7 +49,6 @@ impl Schedule {
     }
 
     /// In the first so many steps the rate rises evenly to where it would begin; the rest follows after them.
-    #[must_use]
     pub fn warm_up(self, steps: u64) -> Self {
         Self { warm_up: steps, ..self }
     }

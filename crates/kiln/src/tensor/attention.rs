@@ -12,6 +12,7 @@ use std::sync::Arc;
 /// let options = kiln::AttentionOptions::new().causal().scale(0.125);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use]
 pub struct AttentionOptions<'a> {
     scale: Option<f32>,
     is_causal: bool,
@@ -25,14 +26,12 @@ impl<'a> AttentionOptions<'a> {
     }
 
     /// What scores are multiplied by. Default: one over the root of the length of a query.
-    #[must_use]
     pub fn scale(mut self, scale: f32) -> Self {
         self.scale = Some(scale);
         self
     }
 
     /// A query sees the keys up to its own place; the last query sees all.
-    #[must_use]
     pub fn causal(mut self) -> Self {
         self.is_causal = true;
         self
@@ -40,7 +39,6 @@ impl<'a> AttentionOptions<'a> {
 
     /// Keys that a query does not see: a `u8` tensor that broadcasts to `(batch, heads, queries, keys)`, 0 where a key is not seen. For padding
     /// it has the shape `(batch, 1, 1, keys)`.
-    #[must_use]
     pub fn mask(mut self, mask: &'a Tensor) -> Self {
         self.mask = Some(mask);
         self

@@ -43,6 +43,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct WgslOp {
     name: Arc<str>,
     source: Arc<str>,
@@ -85,21 +86,18 @@ impl WgslOp {
     }
 
     /// The entry point. Not needed where the source has only one.
-    #[must_use]
     pub fn entry(mut self, entry: &str) -> Self {
         self.entry = Some(entry.to_string());
         self
     }
 
     /// How shape and dtype of the output follow from those of the inputs. An error is returned by [`call`](Self::call).
-    #[must_use]
     pub fn output(mut self, rule: impl Fn(&[TensorType]) -> Result<TensorType> + Send + Sync + 'static) -> Self {
         self.output = Arc::new(rule);
         self
     }
 
     /// The value of an `override` constant. Booleans are 0 and 1.
-    #[must_use]
     pub fn constant(mut self, name: &str, value: f64) -> Self {
         self.constants.insert(name.to_string(), value);
         self
@@ -107,7 +105,6 @@ impl WgslOp {
 
     /// Values of `override` constants that follow from the inputs. The kernel is compiled once for each set of values: what changes often is
     /// better given as [`params`](Self::params).
-    #[must_use]
     pub fn constants(mut self, rule: impl Fn(&[TensorType]) -> Vec<(String, f64)> + Send + Sync + 'static) -> Self {
         self.constants_rule = Some(Arc::new(rule));
         self
@@ -115,21 +112,18 @@ impl WgslOp {
 
     /// The words of the kernel's `var<uniform>`, which follow from the inputs and the output: lengths and strides, and the bits of floats
     /// (`f32::to_bits`).
-    #[must_use]
     pub fn params(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Vec<u32> + Send + Sync + 'static) -> Self {
         self.params = Some(Arc::new(rule));
         self
     }
 
     /// The grid, which follows from the inputs and the output. Default: an invocation for each element of the output.
-    #[must_use]
     pub fn grid(mut self, rule: impl Fn(&[TensorType], &TensorType) -> Grid + Send + Sync + 'static) -> Self {
         self.grid = Arc::new(rule);
         self
     }
 
     /// Sets the output to zeros before the kernel runs, for kernels that add to it. Otherwise it begins with whatever is there.
-    #[must_use]
     pub fn zeroes_output(mut self) -> Self {
         self.zeroes_output = true;
         self
@@ -137,7 +131,6 @@ impl WgslOp {
 
     /// The gradient of each input, computed from the inputs, the output and the gradient of the output, by tensor ops or by other ops of
     /// this kind; `None` for an input that has none. Without this, `backward` refuses the op.
-    #[must_use]
     pub fn gradient(
         mut self,
         rule: impl Fn(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
@@ -148,7 +141,6 @@ impl WgslOp {
 
     /// How far results of two devices may be apart for [`Tensor::eval_checked`], as a share of the largest element of the inputs, or of 1
     /// where that is larger. Default: 1e-6.
-    #[must_use]
     pub fn tolerance(mut self, share: f64) -> Self {
         self.tolerance = share;
         self

@@ -26,6 +26,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct BackwardOptions {
     gradient: Option<Tensor>,
     keeps_graph: bool,
@@ -39,14 +40,12 @@ impl BackwardOptions {
     }
 
     /// The gradient of the result, of its shape and dtype. A result of more than one element needs one.
-    #[must_use]
     pub fn gradient(mut self, gradient: &Tensor) -> Self {
         self.gradient = Some(gradient.clone());
         self
     }
 
     /// Keeps what the result was computed from, so that `backward` can be called once more.
-    #[must_use]
     pub fn keep_graph(mut self) -> Self {
         self.keeps_graph = true;
         self
@@ -55,7 +54,6 @@ impl BackwardOptions {
     /// Tracks the gradients, so that they have gradients too. Keeps the graph, and with it everything that was computed, until
     /// [`set_grad`](Tensor::set_grad) takes the gradients away: they refer to the tensors that have them. [`grad`](crate::grad) of a function keeps
     /// nothing behind.
-    #[must_use]
     pub fn create_graph(mut self) -> Self {
         (self.keeps_graph, self.creates_graph) = (true, true);
         self

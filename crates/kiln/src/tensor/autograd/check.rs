@@ -13,6 +13,7 @@ use std::fmt;
 /// let options = kiln::GradientCheck::new().step(1e-3).relative(1e-2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct GradientCheck {
     step: f64,
     relative: f64,
@@ -33,28 +34,24 @@ impl GradientCheck {
     }
 
     /// How far an element is moved, relative to its size where that is above 1.
-    #[must_use]
     pub fn step(mut self, step: f64) -> Self {
         self.step = step;
         self
     }
 
     /// How far a gradient may be from the difference, relative to the larger of both.
-    #[must_use]
     pub fn relative(mut self, relative: f64) -> Self {
         self.relative = relative;
         self
     }
 
     /// How far it may be beside that.
-    #[must_use]
     pub fn absolute(mut self, absolute: f64) -> Self {
         self.absolute = absolute;
         self
     }
 
     /// How many elements of each input are moved at most, spread evenly.
-    #[must_use]
     pub fn most_elements(mut self, most: usize) -> Self {
         self.most_elements = most;
         self
