@@ -22,7 +22,8 @@ fn a_snapshot_tells_what_the_process_did() {
     let device = &told["devices"][0];
     assert_eq!((&told["format"], &device["id"], &device["open"]), (&1.into(), &"cpu".into(), &true.into()));
     assert!(device["pool"]["requests"].as_u64().unwrap() > 0, "{device:#}");
-    assert!(device["caches"][0]["hits"].as_u64().unwrap() > 0, "{device:#}");
+    let plans = device["caches"].as_array().unwrap().iter().find(|cache| cache["name"] == "plans").unwrap();
+    assert!(plans["hits"].as_u64().unwrap() > 0 && plans["bytes"].as_u64().unwrap() > 0, "{device:#}");
     let kernels = device["kernels"].as_array().unwrap();
     let launches = |told: &[Value]| told.iter().map(|kernel| kernel["launches"].as_f64().unwrap()).sum::<f64>();
     assert!(launches(kernels) >= 20.0, "{device:#}");
