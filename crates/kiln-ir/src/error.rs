@@ -11,7 +11,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Cheap to clone: a lost device is reported to everyone who uses it.
 #[derive(Clone)]
-#[must_use]
 pub struct Error(Arc<Inner>);
 
 #[derive(Clone)]
@@ -58,12 +57,14 @@ impl Error {
     }
 
     /// Puts what the calling layer knows (an op, a label, a path) in front of the message.
+    #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.0).context.push(context.into());
         self
     }
 
     /// Keeps the error that caused this one.
+    #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
         self

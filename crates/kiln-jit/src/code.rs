@@ -13,7 +13,6 @@ use std::time::Instant;
 
 /// Machine code of a program. It has no addresses in it, so it runs wherever it is.
 #[derive(Clone, PartialEq)]
-#[must_use]
 pub struct Compiled {
     code: Vec<u8>,
     /// Bytes that the invocations of a work-group share.
@@ -39,6 +38,7 @@ impl Compiled {
     }
 
     /// Finds the lines of what the sanitizer tells in the source that was compiled.
+    #[must_use]
     pub fn with_lines_of(mut self, source: &str) -> Self {
         let mut sites = self.sites.to_vec();
         site::locate(&mut sites, source);

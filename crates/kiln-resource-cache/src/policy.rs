@@ -27,7 +27,6 @@ use std::time::Duration;
 /// assert_eq!(policy.max_entries(), Some(1000));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub struct EvictionPolicy {
     order: EvictionOrder,
     ranking: Option<Ranking>,
@@ -161,24 +160,28 @@ impl EvictionPolicy {
     }
 
     /// Keeps at most this many entries.
+    #[must_use]
     pub const fn with_max_entries(mut self, max_entries: usize) -> Self {
         self.max_entries = Some(max_entries);
         self
     }
 
     /// Keeps entries of at most this many bytes together.
+    #[must_use]
     pub const fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = Some(max_bytes);
         self
     }
 
     /// Lets go of entries that were not used for longer than this.
+    #[must_use]
     pub const fn with_max_idle_duration(mut self, max_idle: Duration) -> Self {
         self.max_idle = Some(max_idle);
         self
     }
 
     /// Never evicts below this many entries, whatever the reason.
+    #[must_use]
     pub const fn with_min_entries(mut self, min_entries: usize) -> Self {
         self.min_entries = min_entries;
         self
@@ -198,6 +201,7 @@ impl EvictionPolicy {
     /// assert_eq!(cache.metrics().size, 91);
     /// # Ok::<(), kiln_resource_cache::CacheError>(())
     /// ```
+    #[must_use]
     pub const fn with_eviction_batch(mut self, entries: usize) -> Self {
         self.batch = entries;
         self

@@ -32,7 +32,7 @@ impl Maintenance {
     pub(crate) fn new(clock: Option<Arc<dyn Clock>>) -> Self {
         Self {
             origin: Instant::now(),
-            last: Mutex::new(clock.as_ref().map_or(Duration::ZERO, |clock| clock.now())),
+            last: Mutex::new(clock.as_ref().map_or(Duration::ZERO, Clock::now)),
             clock,
             started: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -41,7 +41,7 @@ impl Maintenance {
     }
 
     fn now(&self) -> Duration {
-        self.clock.as_ref().map_or_else(|| self.origin.elapsed(), |clock| clock.now())
+        self.clock.as_ref().map_or_else(|| self.origin.elapsed(), Clock::now)
     }
 
     /// The time until the next maintenance is due.

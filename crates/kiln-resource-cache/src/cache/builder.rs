@@ -87,7 +87,6 @@ where
     V: Send + Sync + 'static,
 {
     /// When to evict; [`EvictionPolicy::none`] unless set.
-    #[must_use]
     pub fn policy(mut self, policy: EvictionPolicy) -> Self {
         self.settings.policy = policy;
         self
@@ -95,14 +94,12 @@ where
 
     /// How many bytes an entry stands for; the size of `V` itself unless set, which leaves out what `V` points to.
     /// Called once per entry, when it is inserted. More than 2^48 bytes count as 2^48.
-    #[must_use]
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
         self.settings.weigher = Box::new(weigher);
         self
     }
 
     /// How many locks the entries are spread over, a power of two; 32 unless set. More suit dozens of threads.
-    #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.settings.shards = shards;
         self
