@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-/// What a device must be able to do. It speaks of memory, kernels and command lists, never of ops.
+/// What a device must be able to do. It speaks of memory, plans, kernels and command lists, never of ops.
 ///
 /// Submissions are numbered from 1 and end in that order.
 pub trait DeviceApi: RawMemory {

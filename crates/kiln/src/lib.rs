@@ -81,6 +81,8 @@ pub use kiln_ir::graph::TensorType;
 pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 /// Hand-written kernels. Methods of [`Tensor`] use them; [`Tensor::kernel`] takes them and others.
 pub use kiln_kernels as kernels;
+/// Caches, policies, slots and the registry that [`Device::caches`](kiln_device::Device::caches) gives.
+pub use kiln_resource_cache as cache;
 pub use kiln_resource_cache::CacheMetrics;
 pub use tensor::{
     Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,

@@ -1,6 +1,6 @@
 //! The caches of a device through tensors: plans and kernels under one budget, the same names everywhere.
-#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 #![cfg(all(feature = "events", feature = "wgsl"))]
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 use kiln::metrics::Watch;
 use kiln::observe::{EventChannel, Happening};

@@ -10,6 +10,7 @@ use crate::observe::KernelCost;
 use kiln_ir::plan::{Place, Plan, Source, Step, Target};
 use kiln_ir::wgsl::{self, WgslArgument, WgslFeatures, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A plan whose kernels are compiled from WGSL. All steps run as one submission.
@@ -49,7 +50,10 @@ impl CompiledPlan for WgslPlan {
     }
 
     fn bytes(&self) -> u64 {
-        self.steps.iter().map(WgslStep::bytes).sum()
+        // Equal steps share one kernel.
+        let kernels: BTreeMap<_, u64> =
+            self.steps.iter().map(|step| (Arc::as_ptr(&step.kernel), step.kernel.bytes)).collect();
+        kernels.values().sum::<u64>() + self.steps.iter().map(WgslStep::own_bytes).sum::<u64>()
     }
 
     fn sources(&self) -> Vec<(&str, &str)> {
@@ -115,8 +119,11 @@ impl WgslStep {
 
     /// Bytes that it takes in memory, with those of the kernel.
     pub fn bytes(&self) -> u64 {
-        let lists = size_of_val(&*self.bound) + size_of_val(&*self.rendered.params);
-        self.kernel.bytes + (size_of::<Self>() + lists) as u64
+        self.kernel.bytes + self.own_bytes()
+    }
+
+    fn own_bytes(&self) -> u64 {
+        (size_of::<Self>() + size_of_val(&*self.bound) + size_of_val(&*self.rendered.params)) as u64
     }
 
     /// The name and the text of the kernel.
@@ -134,10 +141,11 @@ impl WgslStep {
         for (index, bound) in self.bound.iter().enumerate() {
             launch = match *bound {
                 Bound::Read(memory, bytes) => {
-                    launch.bind(index, &aligned(device, run.buffer(memory, bytes)?, commands)?)
+                    launch.bind(index, &readable(device, run.buffer(memory)?, bytes, commands)?)
                 }
                 Bound::Write(memory, bytes) => {
-                    let mut buffer = run.buffer(memory, bytes)?;
+                    let buffer = run.buffer(memory)?;
+                    let mut buffer = buffer.slice(..bytes.unwrap_or(buffer.bytes()))?;
                     if self.rendered.zeroes_output {
                         commands.zero(&buffer)?;
                     }
@@ -191,25 +199,29 @@ fn source(step: &Step, rendered: &WgslKernel) -> KernelSource {
 }
 
 impl PlanRun<'_> {
-    fn buffer(&self, memory: Memory, bytes: Option<u64>) -> Result<Buffer> {
+    fn buffer(&self, memory: Memory) -> Result<&Buffer> {
         let (what, found, index, count) = match memory {
             Memory::Input(index) => ("input", self.inputs.get(index).copied(), index, self.inputs.len()),
             Memory::Slot(index) => ("slot", self.slots.get(index), index, self.slots.len()),
             Memory::Output(index) => ("output", self.outputs.get(index), index, self.outputs.len()),
         };
-        let buffer = found.ok_or_else(|| missing(what, index, count))?;
-        buffer.slice(..bytes.unwrap_or(u64::MAX).min(buffer.bytes()))
+        found.ok_or_else(|| missing(what, index, count))
     }
 }
 
-/// A buffer that a kernel can bind: a copy where it starts between the offsets that the device binds at. Only the CPU device is given
-/// such inputs, for its own kernels read from any element on.
-fn aligned(device: &Device, buffer: Buffer, commands: &mut CommandList) -> Result<Buffer> {
-    if buffer.offset().is_multiple_of(device.info().limits.binding_alignment_bytes) {
-        return Ok(buffer);
+/// Generated kernels access buffers in groups of this many bytes, the last elements too.
+const ACCESS_BYTES: u64 = 16;
+
+/// The first `bytes` bytes of a buffer, or all of it, as a kernel can bind them: a copy where the buffer starts between the offsets that
+/// the device binds at, or ends too early. Only the CPU device is given such inputs, because its own kernels read any element alone.
+fn readable(device: &Device, buffer: &Buffer, bytes: Option<u64>, commands: &mut CommandList) -> Result<Buffer> {
+    let wanted = bytes.unwrap_or_else(|| buffer.bytes().next_multiple_of(ACCESS_BYTES));
+    let is_aligned = buffer.offset().is_multiple_of(device.info().limits.binding_alignment_bytes);
+    if is_aligned && buffer.bytes() >= wanted {
+        return buffer.slice(..wanted);
     }
-    let copy = device.buffer(buffer.bytes())?;
-    commands.copy(&buffer, &copy)?;
+    let (copy, there) = (device.buffer(wanted)?, wanted.min(buffer.bytes()));
+    commands.copy(&buffer.slice(..there)?, &copy.slice(..there)?)?;
     Ok(copy)
 }
 

@@ -191,10 +191,11 @@ impl<M: RawMemory + ?Sized> Pool<M> {
     }
 }
 
-/// The free blocks. Those that submitted work may still touch are counted, and stay when they are asked for.
+/// The free blocks that no submitted work may still touch.
 impl<M: RawMemory + ?Sized> CacheReserve for Pool<M> {
     fn bytes(&self) -> u64 {
-        self.statistics().bytes_cached
+        let statistics = self.statistics();
+        statistics.bytes_cached - statistics.bytes_pending
     }
 
     fn release(&self, bytes: u64) {

@@ -46,11 +46,16 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Releases at least `bytes` bytes of free blocks whose work is done, or all of them.
     pub(crate) fn release_bytes(&self, bytes: u64) -> Released {
         self.settle();
-        self.displace(bytes)
+        self.release_coldest(bytes, |_, _| {})
+    }
+
+    /// Releases `bytes` bytes of free blocks to make room for others. A class that misses them soon gets more headroom.
+    pub(crate) fn displace(&self, bytes: u64) {
+        self.release_coldest(bytes, |group, blocks| self.demand.note_displaced(group, blocks));
     }
 
     /// Releases `bytes` bytes of free blocks, those of the classes that served nobody for the longest time first.
-    pub(crate) fn displace(&self, bytes: u64) -> Released {
+    fn release_coldest(&self, bytes: u64, note: impl Fn(usize, u32)) -> Released {
         let mut released = Released::default();
         let mut candidates: Vec<(u64, usize, Usage, u16)> = Vec::new();
         for (index, mut shard) in self.shards.each().enumerate() {
@@ -71,7 +76,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             let blocks = self.remove_coldest(usage, class, wanted, list);
             drop(shard);
             displaced += blocks.len() as u64 * block_bytes;
-            self.demand.note_displaced(self.classes.group(usage, class), blocks.len() as u32);
+            note(self.classes.group(usage, class), blocks.len() as u32);
             released += self.release(blocks);
         }
         released

@@ -7,7 +7,7 @@ use super::space::simplify;
 use super::{Place, Plan, PlanOutput, Source, Step, Target, Value};
 use crate::graph::{NodeId, Op, OpGraph, TensorType};
 use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
-use crate::{Layout, Shape};
+use crate::{DType, Layout, Shape};
 
 /// The plan, with every value in a place of its own or in no slot yet.
 pub(super) fn build(graph: &OpGraph, target: &Target, fused: Fused) -> Plan {
@@ -92,6 +92,8 @@ impl Builder<'_> {
         let stores = match &core {
             Core::Map => true,
             Core::Op { op, .. } if op.stores_any_dtype() => true,
+            // Without CPU code it is a WGSL kernel on every device, and those store no packed elements.
+            Core::Op { op, .. } if !op.has_host_code() && matches!(output.dtype, DType::BF16 | DType::U8) => false,
             Core::Reduce { .. } | Core::Op { .. } => self.target.stores.contains(&output.dtype),
         };
         let wide = TensorType { dtype: output.dtype.class().dtype(), shape: output.shape.clone() };

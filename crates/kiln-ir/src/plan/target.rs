@@ -52,7 +52,6 @@ impl Target {
             max_tensor_bytes: u64::MAX,
             // The largest offset alignment that WebGPU lets a device ask for.
             input_alignment_bytes: 256,
-            // Four elements of four bytes.
             access_bytes: 16,
         }
     }

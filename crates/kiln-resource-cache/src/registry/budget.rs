@@ -49,20 +49,20 @@ impl Budget {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.used.load(Ordering::SeqCst)
     }
 
     pub(crate) fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        self.limit.load(Ordering::SeqCst)
     }
 
     /// Counts bytes that became more or fewer.
     pub(crate) fn adjust(&self, before: u64, now: u64) {
-        self.used.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        self.used.fetch_add(now.wrapping_sub(before), Ordering::SeqCst);
     }
 
     pub(super) fn set_limit(&self, limit: u64) {
-        self.limit.store(limit, Ordering::Relaxed);
+        self.limit.store(limit, Ordering::SeqCst);
         self.enforce();
     }
 

@@ -77,20 +77,18 @@ impl Watch {
     pub fn snapshot(&self) -> Vec<Metric> {
         let own = [("version", env!("CARGO_PKG_VERSION")), ("pid", &std::process::id().to_string())];
         let mut all = vec![Metric::gauge("kiln_info", "Version and process; always 1.").sample(&own, 1.0)];
-        // Dropped when nothing is locked any more: the last handle of a device may be among them.
-        let mut held = Vec::new();
-        for watched in &mut *self.0.devices.lock() {
-            let told = match &watched.state {
-                State::Closed(last) => last.clone(),
-                State::Open { device, .. } => {
-                    let Some(device) = device.upgrade() else { continue };
-                    let told = watched.tell(&device, 1.0);
-                    held.push(device);
-                    told
-                }
-            };
-            join(&mut all, told);
+        let mut devices = self.0.devices.lock();
+        // All of them before any is asked, and dropped when nothing is locked any more: metrics of one device may drop what it caches, and
+        // with it the last handle of another, which then locks this list.
+        let held: Vec<Option<Device>> = devices.iter().map(WatchedDevice::open).collect();
+        for (watched, device) in devices.iter_mut().zip(&held) {
+            match (&watched.state, device) {
+                (State::Closed(last), _) => join(&mut all, last.clone()),
+                (State::Open { .. }, Some(device)) => join(&mut all, watched.tell(device, 1.0)),
+                (State::Open { .. }, None) => {}
+            }
         }
+        drop(devices);
         all
     }
 
@@ -136,6 +134,14 @@ impl Watch {
 }
 
 impl WatchedDevice {
+    /// The device, where it is open.
+    fn open(&self) -> Option<Device> {
+        match &self.state {
+            State::Open { device, .. } => device.upgrade(),
+            State::Closed(_) => None,
+        }
+    }
+
     /// The metrics of its device, which is open or about to go.
     fn tell(&mut self, device: &kiln_device::Device, open: f64) -> Vec<Metric> {
         let help = "1 while the device is open, 0 where its last numbers are told.";

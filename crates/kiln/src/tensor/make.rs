@@ -44,7 +44,7 @@ impl Tensor {
     /// elements are copied, in order with everything submitted before, where kernels cannot use the buffer as it is: where it starts
     /// between the offsets that the device binds at ([`DeviceLimits::binding_alignment_bytes`](crate::DeviceLimits), on a GPU), or
     /// between two elements, and where a GPU finds no whole group of 16 bytes at its end (allocate a multiple of 16 bytes to avoid that).
-    /// The device copies; only bytes that are no whole words of a GPU's copies go through the host, which waits for them.
+    /// The device copies; where a GPU cannot, because the bytes are not whole words, the host does, and waits for them.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -84,8 +84,10 @@ impl Tensor {
             && bytes > 0;
         let layout = Layout::contiguous(shape.clone()).into();
         if is_usable {
-            let submission = buffer.last_submission();
-            return Ok(Self::ready(ty, device, Storage { buffer: buffer.clone(), layout, submission }));
+            run::check_size(device, &ty)?;
+            let (buffer, submission) =
+                (buffer.slice(..bytes.next_multiple_of(target.access_bytes))?, buffer.last_submission());
+            return Ok(Self::ready(ty, device, Storage { buffer, layout, submission }));
         }
         let copy = run::allocate_elements(device, &ty)?;
         let (from, to) = (buffer.slice(..bytes)?, copy.slice(..bytes)?);

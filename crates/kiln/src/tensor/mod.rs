@@ -48,7 +48,7 @@ use std::sync::Arc;
 ///
 /// Handles are cheap to clone and share their elements, which nothing changes: an op gives another tensor. Ops do not run when they are
 /// called, but when elements are read ([`to_vec`](Self::to_vec)), on [`eval`](Self::eval), or when many wait; so chains of ops become few
-/// kernels. What is wrong with a call is told by the call.
+/// kernels. Shape and dtype errors are returned by the method that caused them.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {

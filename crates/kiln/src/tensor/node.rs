@@ -73,11 +73,6 @@ impl TensorNode {
         self.storage.get()
     }
 
-    /// Whether the elements are those of another tensor, in another order.
-    pub(super) fn is_view(&self) -> bool {
-        self.planned().as_ref().is_some_and(|planned| matches!(planned.op, Op::View(_)))
-    }
-
     /// Notes that it was computed and not stored.
     pub(super) fn set_inlined(&self) {
         self.was_inlined.store(true, Ordering::Relaxed);

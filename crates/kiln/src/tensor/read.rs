@@ -34,13 +34,14 @@ impl Tensor {
             self.eval()?;
             return Ok(Vec::new());
         }
-        self.contiguous()?.elements_in_memory()?.typed::<T>()?.read()
+        self.contiguous()?.elements_in_memory(1)?.typed::<T>()?.read()
     }
 
     /// Returns the memory of the elements, row by row, for [kernels](crate::Kernel) and copies. Runs what is pending, and does not wait
     /// for it.
     ///
-    /// The buffer is the tensor's own memory: read it, do not write to it. Nothing is copied unless the tensor is a view whose elements
+    /// The buffer is the tensor's own memory: read it, do not write to it. It ends after a whole word of four bytes, so that kernels can
+    /// bind it; the last word of a tensor of `f16`, `bf16` or `u8` may have bytes that are no elements. Nothing is copied unless the tensor is a view whose elements
     /// do not lie row by row, or start where the device cannot bind a buffer; these are copied by a kernel into a buffer of their own.
     ///
     /// ```
@@ -56,22 +57,23 @@ impl Tensor {
     /// As [`eval`](Self::eval).
     pub fn buffer(&self) -> Result<Buffer> {
         let tensor = self.contiguous()?;
-        let buffer = tensor.elements_in_memory()?;
+        let buffer = tensor.elements_in_memory(4)?;
         if buffer.offset().is_multiple_of(self.device().info().limits.binding_alignment_bytes) || buffer.bytes() == 0 {
             return Ok(buffer);
         }
-        Self::planned_like(Op::Cast, &[&tensor])?.elements_in_memory()
+        Self::planned_like(Op::Cast, &[&tensor])?.elements_in_memory(4)
     }
 
-    /// The memory of a contiguous tensor, computed where it is not yet.
-    fn elements_in_memory(&self) -> Result<Buffer> {
+    /// The memory of a contiguous tensor, computed where it is not yet, up to a multiple of so many bytes where there are as many.
+    fn elements_in_memory(&self, multiple: u64) -> Result<Buffer> {
         self.eval()?;
         let Some(storage) = self.0.storage() else {
             return Err(Error::new(ErrorKind::Internal, "expected elements after eval, found none"));
         };
         let size = self.dtype().bytes() as u64;
         let start = storage.layout.offset() as u64 * size;
-        storage.buffer.slice(start..start + self.elements() as u64 * size)
+        let end = start + (self.elements() as u64 * size).next_multiple_of(multiple);
+        storage.buffer.slice(start..end.min(storage.buffer.bytes()))
     }
 
     /// The only element.
@@ -108,12 +110,13 @@ impl Tensor {
     /// # Errors
     /// As every op, where a full batch runs.
     pub fn contiguous(&self) -> Result<Self> {
-        match self.0.storage() {
-            Some(storage) if storage.layout.is_contiguous() => Ok(self.clone()),
+        // One look: another thread may compute the tensor meanwhile.
+        let is_contiguous = match self.0.planned() {
             // Computed elements lie without gaps, but those of a view lie as those that it sees.
-            None if !self.0.is_view() => Ok(self.clone()),
-            _ => Self::planned_like(Op::Cast, &[self]),
-        }
+            Some(planned) => !matches!(planned.op, Op::View(_)),
+            None => self.0.storage().is_some_and(|storage| storage.layout.is_contiguous()),
+        };
+        if is_contiguous { Ok(self.clone()) } else { Self::planned_like(Op::Cast, &[self]) }
     }
 
     /// The elements in another dtype: rounded to the nearest between floats; towards zero and clamped, NaN as 0, from floats to integers; modulo

@@ -18,10 +18,13 @@ use std::sync::Arc;
 ///
 /// The kernel's `var<storage, read>` bindings are the inputs, in the order of their `@binding` numbers, and its one
 /// `var<storage, read_write>` binding is the output. All are in group 0 and hold the elements row by row without gaps: `f32`, `f16`, `i32`
-/// and `u32` as themselves, `bf16` and `u8` packed into words of `u32`. `arrayLength` is the number of elements, rounded up to whole words
-/// of four bytes; an empty input looks like one word. Inputs with another layout are copied first. Elementwise ops before and after it fuse among themselves, up to its border.
+/// and `u32` as themselves, `bf16`, `u8` and also `f16` packed into words of `u32`. `arrayLength` is the number of elements, rounded up to
+/// whole words of four bytes; an empty input looks like one element. Inputs with another layout are copied first. Elementwise ops before and after it fuse among themselves, up to its border.
 ///
-/// ```
+/// The [sanitizer](crate::Device::sanitized) watches it, and [`Tensor::eval_checked`] compares it on two devices.
+///
+#[cfg_attr(feature = "wgsl", doc = "```")]
+#[cfg_attr(not(feature = "wgsl"), doc = "```no_run")]
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
 /// use kiln::{Tensor, WgslOp};
@@ -170,6 +173,11 @@ impl WgslOp {
     /// The op for inputs of these types.
     fn specialise(&self, device: &Device, inputs: &[TensorType]) -> Result<Specialised> {
         let output = (self.output)(inputs)?;
+        let output = TensorType { shape: output.shape.checked()?, ..output };
+        let most = device.target().max_operands;
+        if inputs.len() > most {
+            return Err(invalid(format!("expected at most {most} inputs on this device, found {}", inputs.len())));
+        }
         let mut constants = self.constants.clone();
         constants.extend(self.constants_rule.iter().flat_map(|rule| rule(inputs)));
         let mut source = KernelSource::wgsl(Arc::clone(&self.source)).named(&*self.name);
@@ -181,7 +189,7 @@ impl WgslOp {
         }
         let kernel = device.kernel(source)?;
         let params = self.params.as_ref().map(|rule| rule(inputs, &output)).unwrap_or_default();
-        let bindings = bindings(&kernel, inputs, &output, &params)?;
+        let bindings = bindings(&kernel, inputs, &output, self.params.as_ref().map(|_| &*params))?;
         let workgroups = (self.grid)(inputs, &output).resolve(kernel.reflection().workgroup_size)?;
         let rendered = WgslKernel {
             source: Arc::clone(&self.source),
@@ -206,9 +214,14 @@ impl fmt::Debug for WgslOp {
 }
 
 /// What each binding of a kernel is given; an error where the kernel does not take these inputs.
-fn bindings(kernel: &Kernel, inputs: &[TensorType], output: &TensorType, params: &[u32]) -> Result<Vec<WgslBinding>> {
+fn bindings(
+    kernel: &Kernel,
+    inputs: &[TensorType],
+    output: &TensorType,
+    params: Option<&[u32]>,
+) -> Result<Vec<WgslBinding>> {
     let mut found = Vec::new();
-    let (mut reads, mut writes) = (0, 0);
+    let (mut reads, mut writes, mut values) = (0, 0, 0);
     for binding in &kernel.reflection().bindings {
         let refuse =
             |wants: &str, found: String| Err(invalid(format!("binding {binding} expected {wants}, found {found}")));
@@ -224,41 +237,56 @@ fn bindings(kernel: &Kernel, inputs: &[TensorType], output: &TensorType, params:
                 writes += 1;
                 (WgslArgument::Output, Some(output))
             }
-            BindingKind::Value if binding.min_bytes != 4 * params.len() as u64 => {
-                let wants = format!("{} bytes from the rule for `params`", binding.min_bytes);
-                return refuse(&wants, format!("{} bytes", 4 * params.len()));
+            BindingKind::Value | BindingKind::Grid => {
+                let found = 4 * params.map_or(0, <[u32]>::len);
+                if binding.min_bytes != found as u64 {
+                    let wants = format!("{} bytes from the rule for `params`", binding.min_bytes);
+                    return refuse(&wants, format!("{found} bytes"));
+                }
+                values += 1;
+                (WgslArgument::Params, None)
             }
-            BindingKind::Value | BindingKind::Grid => (WgslArgument::Params, None),
         };
         if let (Some(ty), Some(scalar)) = (ty, binding.scalar)
-            && scalar != scalar_of(ty.dtype)
+            && !fits(ty.dtype, scalar)
         {
             return refuse(&format!("elements of {scalar}"), format!("a tensor of {}", ty.dtype));
         }
         // Devices bind whole words, and nothing that is empty.
-        let bytes = ty.map(|ty| ty.bytes().next_multiple_of(4).max(4));
+        let bytes = ty.map(|ty| match ty.bytes().next_multiple_of(4) {
+            0 => binding.min_bytes.max(4),
+            bytes => bytes,
+        });
+        let stride = binding.stride_bytes.unwrap_or(1);
+        if let (Some(ty), Some(bytes)) = (ty, bytes)
+            && (bytes < binding.min_bytes || !bytes.is_multiple_of(stride))
+        {
+            let wants = format!("at least {} bytes, in multiples of {stride}", binding.min_bytes);
+            return refuse(&wants, format!("{bytes} bytes of a tensor of {} {}", ty.dtype, ty.shape));
+        }
         found.push(WgslBinding { number: binding.binding, argument, bytes });
     }
-    if (reads, writes) == (inputs.len(), 1) {
+    if (reads, writes, values) == (inputs.len(), 1, usize::from(params.is_some())) {
         return Ok(found);
     }
     let bindings: Vec<String> = kernel.reflection().bindings.iter().map(ToString::to_string).collect();
     Err(invalid(format!(
-        "kernel `{}` expected one `var<storage, read>` binding for each of {} inputs and one `var<storage, read_write>` \
-         binding for the output, found that its entry point uses {}",
+        "kernel `{}` expected one `var<storage, read>` binding for each of {} inputs, one `var<storage, read_write>` \
+         binding for the output, and one `var<uniform>` binding if there is a rule for `params`, found that its entry \
+         point uses {}",
         kernel.name(),
         inputs.len(),
         if bindings.is_empty() { "no bindings".to_string() } else { bindings.join(", ") }
     )))
 }
 
-/// The scalars that a kernel sees the elements of a dtype as.
-fn scalar_of(dtype: DType) -> Scalar {
+/// Whether a kernel can see the elements of a dtype as such scalars.
+fn fits(dtype: DType, scalar: Scalar) -> bool {
     match dtype {
-        DType::F32 => Scalar::F32,
-        DType::F16 => Scalar::F16,
-        DType::I32 => Scalar::I32,
-        DType::U32 | DType::BF16 | DType::U8 => Scalar::U32,
+        DType::F32 => scalar == Scalar::F32,
+        DType::F16 => matches!(scalar, Scalar::F16 | Scalar::U32),
+        DType::I32 => scalar == Scalar::I32,
+        DType::U32 | DType::BF16 | DType::U8 => scalar == Scalar::U32,
     }
 }
 

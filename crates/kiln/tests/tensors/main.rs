@@ -24,4 +24,5 @@ mod reductions;
 mod special;
 mod sums;
 mod weights;
+#[cfg(feature = "wgsl")]
 mod wgsl_op;

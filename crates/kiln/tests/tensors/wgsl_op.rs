@@ -1,11 +1,14 @@
 //! Ops that a user writes in WGSL, among ordinary ops on every device, and buffers that tensors share with kernels.
 
 use crate::{data, devices};
+use kiln::ir::wgsl::{WgslCall, WgslKernel};
 use kiln::{
-    CpuOptions, DType, Device, ErrorKind, GradientCheck, Grid, KernelCacheOptions, KernelSource, Tensor, TensorType,
-    WgslOp, check_gradients, f16,
+    CpuOptions, DType, Device, ErrorKind, GradientCheck, Grid, KernelCacheOptions, KernelOp, KernelSource, Tensor,
+    TensorType, WgslOp, check_gradients, f16,
 };
 use kiln_testkit::Array;
+use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// `scale * x`, the uniform being the bits of the scale.
 const SCALE: &str = "
@@ -135,7 +138,6 @@ fn results_are_checked_on_two_devices() {
 }
 
 /// A kernel whose results depend on the order of invocations, and one that reads out of bounds, among ordinary ops.
-#[cfg(feature = "wgsl")]
 #[test]
 fn the_sanitizer_sees_ops_of_a_user() {
     let device = Device::sanitized().unwrap();
@@ -184,6 +186,20 @@ fn packed_dtypes_are_words() {
             let flipped: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
             assert_eq!(flip.call(&[&x]).unwrap().to_vec::<u8>().unwrap(), flipped, "{}", subject.name);
         }
+        // Views that end or begin between two words.
+        let bytes: Vec<u8> = (0..16).collect();
+        let x = Tensor::from_slice(&bytes, 16, &subject.device).unwrap();
+        for (start, end) in [(11, 16), (13, 16), (0, 5), (4, 9)] {
+            let found = flip.call(&[&x.slice(0, start..end).unwrap()]).unwrap().to_vec::<u8>().unwrap();
+            assert_eq!(found, bytes[start..end].iter().map(|byte| !byte).collect::<Vec<_>>(), "{}", subject.name);
+        }
+        let odd = subject.device.buffer_from(&bytes[..5]).unwrap();
+        let odd = Tensor::from_buffer(odd.as_bytes(), 5, DType::U8, &subject.device).unwrap();
+        assert_eq!(flip.call(&[&odd]).unwrap().to_vec::<u8>().unwrap(), [255, 254, 253, 252, 251], "{}", subject.name);
+        // Halves as words run also where the device has no type for them.
+        let halves = Tensor::ones(3, DType::F16, &subject.device).unwrap();
+        let flipped = flip.call(&[&halves]).unwrap().to_vec::<f16>().unwrap();
+        assert!(flipped.iter().all(|half| half.to_bits() == !f16::ONE.to_bits()), "{}", subject.name);
         if subject.lacks_f16 {
             continue;
         }
@@ -200,6 +216,8 @@ fn packed_dtypes_are_words() {
         let x = Tensor::from_slice(&halves, 7, &subject.device).unwrap();
         let doubled: Vec<f32> = (0..7).map(|i| 2.0 * i as f32).collect();
         assert_eq!(double.call(&[&x]).unwrap().to_vec::<f32>().unwrap(), doubled, "{}", subject.name);
+        let checked = double.call(&[&x.add_scalar(0.25).unwrap()]).unwrap().exp().unwrap().eval_checked();
+        assert!(checked.is_ok(), "{}: {checked:?}", subject.name);
     }
 }
 
@@ -234,7 +252,12 @@ fn wrong_calls_are_refused_by_the_call() {
     let integers = Tensor::ones((2, 3), DType::I32, device).unwrap();
     let foreign = Tensor::ones((2, 3), DType::F32, &other).unwrap();
     let two_outputs = SCALE.replace("var<storage, read> x", "var<storage, read_write> x");
-    let cases: [(WgslOp, Vec<&Tensor>, &[&str]); 9] = [
+    let fours = SCALE.replace("array<f32>", "array<vec4<f32>>");
+    let many = Tensor::ones(1, DType::F32, device).unwrap();
+    let cases: [(WgslOp, Vec<&Tensor>, &[&str]); 12] = [
+        (WgslOp::new("fours", fours).params(|_, _| vec![0]), vec![&x], &["multiples of 16", "24 bytes", "f32 (2, 3)"]),
+        (row_sums().params(|_, _| vec![0]), vec![&x], &["row_sums", "one `var<uniform>` binding if"]),
+        (scale(1.0), vec![&many; 40], &["at most 32 inputs", "found 40"]),
         (scale(1.0), vec![], &["scale", "at least one tensor"]),
         (scale(1.0), vec![&x, &x], &["one `var<storage, read>` binding for each of 2 inputs", "x: array<f32> (read)"]),
         (
@@ -333,4 +356,122 @@ fn buffers_of_any_length_and_place_become_tensors() {
     let (one, other) = (devices::cpu(), Device::cpu().unwrap());
     let error = Tensor::from_buffer(&other.buffer(16).unwrap(), 4, DType::F32, one).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// A hand-written kernel without CPU code: the same WGSL on every device, with its epilogue, on views that start anywhere.
+#[derive(Debug)]
+struct Halve;
+
+impl KernelOp for Halve {
+    fn name(&self) -> &str {
+        "halve"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        SmallVec::new()
+    }
+
+    fn infer(&self, inputs: &[TensorType]) -> kiln::Result<TensorType> {
+        Ok(inputs[0].clone())
+    }
+
+    fn fuses_epilogue(&self) -> bool {
+        true
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        inputs[0].shape.elements() as u64
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> kiln::Result<WgslKernel> {
+        let mut builder = call.builder();
+        let elements = call.output.shape.elements() as u32;
+        builder.param("elements", elements);
+        builder.param("offset", call.operands[0].layout.offset() as u32);
+        let main = "
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (4u * id.x >= p_elements()) { return; }
+    let four = load4_0(p_offset() + 4u * id.x);
+    for (var i = 0u; i < 4u; i++) { if (4u * id.x + i < p_elements()) { finish(4u * id.x + i, 0.5 * four[i]); } }
+}";
+        Ok(builder.finish(main, [elements.div_ceil(4).div_ceil(64), 1, 1]))
+    }
+}
+
+#[test]
+fn a_kernel_without_cpu_code_runs_on_every_device() {
+    for subject in devices::all() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let numbers = Array::from_fn(&[9], |index| index[0] as f64 - 4.0);
+            let x = data::tensor(&numbers, dtype, &subject.device);
+            for (start, end) in [(0, 9), (3, 8), (6, 8), (1, 2)] {
+                let part = x.slice(0, start..end).unwrap();
+                let y = Tensor::kernel(Arc::new(Halve), &[&part]).unwrap().add_scalar(1.0).unwrap().relu().unwrap();
+                let wanted =
+                    Array::from_fn(&[end - start], |index| (numbers.at(&[index[0] + start]) * 0.5 + 1.0).max(0.0));
+                data::check(&format!("{start}..{end} on {}", subject.name), &y, dtype, &wanted, data::within(1.0, 0.0));
+            }
+        }
+    }
+}
+
+/// Every part of what makes two calls different is in the key of the plan.
+#[test]
+fn grids_constants_and_zeroing_are_parts_of_the_key() {
+    let fill = "
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        override value: f32 = 1.0;
+        @compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = value * x[0]; }";
+    let device = Device::cpu_with(devices::cpu_options().kernels(KernelCacheOptions::new().without_disk())).unwrap();
+    let x = Tensor::from_slice(&[1.0f32; 4], 4, &device).unwrap();
+    let run = |op: WgslOp| op.call(&[&x]).unwrap().to_vec::<f32>().unwrap();
+    let first = |length: usize| WgslOp::new("fill", fill).zeroes_output().grid(move |_, _| Grid::over(length));
+    assert_eq!(run(first(4)), [1.0; 4]);
+    assert_eq!(run(first(2)), [1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(run(first(2).constant("value", 3.0)), [3.0, 3.0, 0.0, 0.0]);
+    assert_eq!(device.plan_cache_stats().misses, 3);
+}
+
+/// The tripwire, checkpoints and several threads see such an op as any other.
+#[test]
+fn ops_of_a_user_work_with_the_tripwire_and_checkpoints() {
+    let device = Device::cpu_with(devices::cpu_options()).unwrap();
+    let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device).unwrap().requires_grad().unwrap();
+    let y = kiln::checkpoint(|inputs| scale(3.0).call(&[&inputs[0].square()?]), &[&x]).unwrap();
+    y.sum_all().unwrap().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [6.0, 12.0]);
+    let op = scale(2.0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let y = op.call(&[&x.detach().add_scalar(1.0).unwrap()]).unwrap();
+                    assert_eq!(y.to_vec::<f32>().unwrap(), [4.0, 6.0]);
+                }
+            });
+        }
+    });
+    device.set_tripwire(true);
+    let error = scale(f32::INFINITY).call(&[&x.detach()]).unwrap().eval().unwrap_err().to_string();
+    assert!(error.contains("`scale`"), "{error}");
+}
+
+/// A result of an odd number of bytes is bound to a kernel as whole words.
+#[test]
+fn buffers_of_packed_tensors_can_be_bound() {
+    let words = "
+        @group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x < arrayLength(&y)) { y[id.x] = x[id.x]; }
+        }";
+    for subject in devices::all() {
+        let kernel = subject.device.kernel(KernelSource::wgsl(words).named("words")).unwrap();
+        let x = Tensor::from_slice(&[1u8, 2, 3, 4, 5], 5, &subject.device).unwrap().add_scalar(1).unwrap();
+        let mut out = subject.device.buffer_of::<u32>(2).unwrap();
+        kernel.launch().bind("x", &x.buffer().unwrap()).bind("y", &mut out).over(2).unwrap();
+        let found: Vec<u8> = out.read().unwrap().iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(found[..5], [2, 3, 4, 5, 6], "{}", subject.name);
+    }
 }

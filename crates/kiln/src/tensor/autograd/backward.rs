@@ -233,7 +233,10 @@ impl Tape {
                         Source::Rule(_, name, rule) => {
                             let all = rule(&planned.inputs, &node.tensor, &gradient)
                                 .and_then(|all| check_all(&planned.inputs, all));
-                            all.map_err(|error| error.context(format!("the gradient of `{name}`")))?.into()
+                            let all = all.map_err(|error| error.context(format!("the gradient of `{name}`")))?;
+                            // A rule may return an input itself, which would keep the graph alive.
+                            let own = |gradient: Tensor| if mode::is_tracking() { gradient } else { gradient.detach() };
+                            all.into_iter().map(|gradient| gradient.map(own)).collect()
                         }
                         _ => build::gradients(&planned.op, &planned.inputs, &node.tensor, &gradient)?,
                     };

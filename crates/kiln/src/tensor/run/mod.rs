@@ -138,7 +138,7 @@ pub(super) fn allocate_elements(device: &Device, ty: &TensorType) -> Result<Buff
 }
 
 /// An error where the elements of a tensor are more than a kernel sees of a buffer at once.
-fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
+pub(super) fn check_size(device: &Device, ty: &TensorType) -> Result<()> {
     let (bytes, most) = (ty.bytes(), device.target().max_tensor_bytes);
     if bytes <= most {
         return Ok(());

@@ -218,9 +218,15 @@ fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
     };
     for (id, node) in graph.nodes.iter().enumerate() {
         let dtype = node.ty.dtype;
-        let keeps = matches!(node.op, Op::Input(_) | Op::Cast) || !is_half(dtype);
+        // Such a kernel is written for its dtypes.
+        let is_fixed = matches!(&node.op, Op::Kernel(op) if op.stores_any_dtype());
+        let keeps = is_fixed || matches!(node.op, Op::Input(_) | Op::Cast) || !is_half(dtype);
         let ty = TensorType { dtype: if keeps { dtype } else { DType::F32 }, shape: node.ty.shape.clone() };
-        let inputs = node.inputs.iter().map(|&input| ids[input]).collect();
+        let mut input_of = |input: NodeId| match graph.nodes[input].ty.dtype {
+            dtype if is_fixed && is_half(dtype) => cast(&mut wide, ids[input], dtype),
+            _ => ids[input],
+        };
+        let inputs = node.inputs.iter().map(|&input| input_of(input)).collect();
         let mut own = push(&mut wide, OpNode { op: node.op.clone(), inputs, ty });
         if !keeps && is_stored(id) {
             own = cast(&mut wide, own, dtype);
