@@ -5,7 +5,7 @@ use crate::support::{Random, Tensor, devices, from_bytes, kernel, plan_of, run, 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostRows};
-use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
+use kiln_ir::kernel::{Body, Core, Instruction, Operand, Program};
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
 use smallvec::{SmallVec, smallvec};
@@ -155,7 +155,8 @@ fn double(piece: usize, fault: Option<Fault>, operand: &Operand) -> Core {
 }
 
 /// A kernel that reads one input and refuses its elements.
-pub(crate) fn failing(shape: &Shape) -> Kernel {
+#[cfg(feature = "events")]
+pub(crate) fn failing(shape: &Shape) -> kiln_ir::kernel::Kernel {
     let operand = Operand { dtype: DType::F32, layout: Layout::contiguous(shape.clone()) };
     let body = body(shape, Vec::new(), vec![Instruction::Core { class: Class::Float }]);
     kernel(double(100, Some(Fault::Refuse), &operand), body, DType::F32)

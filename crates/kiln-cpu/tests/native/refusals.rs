@@ -1,6 +1,6 @@
 //! What a program refuses: plans that are not well formed, and buffers that are not those of the plan.
 
-use crate::support::{Tensor, map, plan_of, run_plan};
+use crate::support::{map, plan_of, run_plan};
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{Buffer, Feature, PlanRun};
 use kiln_ir::kernel::{Instruction, Operand};
@@ -96,7 +96,7 @@ fn kernels_before_a_failure_are_counted() {
     plan.values.extend(fails.values);
     plan.steps.extend(fails.steps);
     plan.steps[1].writes = 1;
-    let input = Tensor::new(DType::F32, Layout::contiguous(Shape::from(100)), |_| 1.0);
+    let input = crate::support::Tensor::new(DType::F32, Layout::contiguous(Shape::from(100)), |_| 1.0);
     let _profiling = device.profile();
     assert_eq!(run_plan(&device, plan, &[input], &[]).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let [kernel] = &device.kernel_statistics()[..] else { panic!("{:?}", device.kernel_statistics()) };
