@@ -36,6 +36,25 @@ pub enum Formula {
 }
 
 impl Formula {
+    /// Returns the formula of the function with this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "sum" => Self::Sum,
+            "mean" => Self::Mean,
+            "max" => Self::Max,
+            "min" => Self::Min,
+            "argmax" => Self::ArgMax,
+            "argmin" => Self::ArgMin,
+            "softmax" => Self::Softmax,
+            "log_softmax" => Self::LogSoftmax,
+            "layer_norm" => Self::LayerNorm,
+            "rms_norm" => Self::RmsNorm,
+            "matmul" => Self::Matmul,
+            "attention" => Self::Attention,
+            _ => return None,
+        })
+    }
+
     /// How many tensors it takes.
     pub fn operands(self) -> usize {
         match self {

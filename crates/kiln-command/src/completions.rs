@@ -1,11 +1,11 @@
 //! `kiln completions`: what a shell needs to complete command lines, made of the declarations of the commands.
 
-use crate::eval::Callee;
 use crate::{Cli, Fallible, terminal};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 use kiln::DType;
+use kiln::function::Function;
 use std::io;
 use std::process::ExitCode;
 
@@ -60,7 +60,7 @@ fn with_names(command: Command) -> Command {
 
 /// What can be given for an argument of a command; `None` where clap knows, or nobody can.
 fn names(command: &str, argument: &Arg) -> Option<Vec<&'static str>> {
-    let ops = || Callee::all().map(Callee::name);
+    let ops = || Function::all().map(Function::name);
     let works = || kiln_bench::works().iter().map(|work| work.id);
     match (command, argument.get_id().as_str()) {
         ("ops", "names") => Some(ops().collect()),

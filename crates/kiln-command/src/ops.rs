@@ -1,10 +1,11 @@
 //! `kiln ops`: every op, and what is known about it.
 
-use crate::eval::{Accuracy, Callee, Facts, Gradient, Kind};
+use crate::eval::{Accuracy, Facts, Gradient, Kind, facts};
 use crate::names::similar;
 use crate::terminal::{self, Report, plain, table};
 use crate::{Fallible, settings};
 use kiln::DType;
+use kiln::function::Function;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -42,22 +43,22 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
-    let chosen: Vec<Callee> = if args.names.is_empty() {
-        Callee::all().collect()
+    let chosen: Vec<Function> = if args.names.is_empty() {
+        Function::all().collect()
     } else {
         args.names.iter().map(|name| find(name)).collect::<Result<_, _>>()?
     };
     // What is known about an op does not depend on the device.
     let device = settings::open_cpu()?;
-    let ops = chosen.into_iter().map(|callee| callee.facts(&device)).collect::<Fallible<_>>()?;
+    let ops = chosen.into_iter().map(|function| facts(function, &device)).collect::<Fallible<_>>()?;
     terminal::show(&OpsReport { ops }, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The op of this name.
-pub(crate) fn find(name: &str) -> Result<Callee, String> {
-    Callee::by_name(name).ok_or_else(|| {
-        let near = match &similar(name, Callee::all().map(Callee::name))[..] {
+pub(crate) fn find(name: &str) -> Result<Function, String> {
+    Function::by_name(name).ok_or_else(|| {
+        let near = match &similar(name, Function::all().map(Function::name))[..] {
             [] => "`kiln ops` shows them".to_string(),
             near => format!("similar: {}", near.join(", ")),
         };

@@ -49,6 +49,7 @@ struct ReadmeExamples;
 mod cache_dir;
 mod choice;
 mod device;
+pub mod function;
 mod gpus;
 #[cfg(feature = "events")]
 pub mod metrics;

@@ -8,11 +8,11 @@ mod report;
 mod serve;
 mod single;
 
-use crate::eval::Callee;
 use crate::kernel_dir::open_device;
 use crate::names::similar;
 use crate::run::Dims;
 use crate::{Fallible, settings, terminal};
+use kiln::function::Function;
 use kiln::{DType, Device, DeviceKind};
 use kiln_bench::{Arm, Effort, Limits, Number, Ours, Work, compare, works};
 use report::{WorkLine, WorkReport};
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         serve::serve(&device, io::stdin().lock(), &mut io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
-    for name in args.works.iter().filter(|name| Callee::by_name(name).is_some()) {
+    for name in args.works.iter().filter(|name| Function::by_name(name).is_some()) {
         terminal::note(&format!("`{name}` is taken as works; with `--shape` it is the op"));
     }
     let effort = if args.quick { Effort::quick() } else { Effort::new() };
@@ -135,7 +135,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
 /// What is said about a name that no work has.
 fn unknown(name: &str) -> String {
     let near = match &similar(name, works().iter().map(|work| work.id))[..] {
-        _ if Callee::by_name(name).is_some() => {
+        _ if Function::by_name(name).is_some() => {
             format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it")
         }
         [] => "`kiln bench --list` shows them".to_string(),

@@ -2,11 +2,12 @@
 
 use super::{Args, open, write_line};
 use crate::Fallible;
-use crate::eval::{Callee, Prepared};
+use crate::eval::single as checkable;
 use crate::npy::tuple;
 use crate::ops::find;
 use crate::run::Dims;
 use crate::terminal::{Report, count, seconds};
+use kiln::function::{Dynamic, Function};
 use kiln::ir::Class;
 use kiln::ir::plan::{Plan, Step};
 use kiln::{Bytes, DType, Device, Status, Tensor};
@@ -23,10 +24,10 @@ pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
     let effort = if args.quick { Effort::quick() } else { Effort::new() };
     let mut limits = DeviceLimits::measure(&device).map_err(|fault| fault.to_string())?;
     let mut status = ExitCode::SUCCESS;
-    for (callee, single) in ops {
-        let dtype = args.dtype.unwrap_or_else(|| default_dtype(callee));
-        let operands = single.sample(&shapes(callee.name(), single, &args.shapes)?, dtype);
-        let report = measure(callee, single, &operands, &device, &effort, &mut limits)?;
+    for (function, single) in ops {
+        let dtype = args.dtype.unwrap_or_else(|| default_dtype(function));
+        let operands = single.sample(&shapes(function.name(), single, &args.shapes)?, dtype);
+        let report = measure(function, single, &operands, &device, &effort, &mut limits)?;
         if report.fault.is_some() {
             status = ExitCode::FAILURE;
         }
@@ -36,22 +37,20 @@ pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
 }
 
 /// The op of this name, with what its output is checked against.
-fn measurable(name: &str) -> Fallible<(Callee, Single)> {
-    let callee = find(name)?;
-    let single = callee.single().ok_or_else(|| {
-        let all: Vec<&str> = Callee::all()
-            .filter(|callee| matches!(callee, Callee::Function(_)) && callee.single().is_some())
-            .map(Callee::name)
-            .collect();
+fn measurable(name: &str) -> Fallible<(Function, Single)> {
+    let function = find(name)?;
+    let single = checkable(function).ok_or_else(|| {
+        let methods = Function::all().filter(|function| matches!(function, Function::Method(_)));
+        let all: Vec<&str> = methods.filter(|&method| checkable(method).is_some()).map(Function::name).collect();
         let all = all.join(", ");
         format!("`{name}` has no reference that its output could be checked by; measured are elementwise ops, {all}")
     })?;
-    Ok((callee, single))
+    Ok((function, single))
 }
 
-fn default_dtype(callee: Callee) -> DType {
-    match callee {
-        Callee::Op(op) if !op.takes(Class::Float) => DType::U32,
+fn default_dtype(function: Function) -> DType {
+    match function {
+        Function::Op(op) if !op.takes(Class::Float) => DType::U32,
         _ => DType::F32,
     }
 }
@@ -81,7 +80,7 @@ fn shapes(name: &str, single: Single, given: &[Dims]) -> Result<Vec<Vec<usize>>,
 
 /// Checks the output of an op, then times it.
 fn measure(
-    callee: Callee,
+    function: Function,
     single: Single,
     operands: &[Operand],
     device: &Device,
@@ -89,11 +88,12 @@ fn measure(
     limits: &mut DeviceLimits,
 ) -> Fallible<OpReport> {
     let tensors = operands.iter().map(|operand| operand.tensor(device)).collect::<kiln::Result<Vec<_>>>()?;
-    let op = Prepared::new(callee, &tensors, device)?;
-    let output = op.call()?;
+    let arguments: Vec<Dynamic> = tensors.into_iter().map(Dynamic::Tensor).collect();
+    let call = || function.call(&arguments, device).map_err(|call| call.error);
+    let output = call()?;
     let explanation = output.explain()?;
     let plan = explanation.plan();
-    let mut report = OpReport::new(callee, operands, &output, plan);
+    let mut report = OpReport::new(function, operands, &output, plan);
     match single.check(operands, &output, plan) {
         Ok(checked) => report.checked = Some(checked.into()),
         Err(wrong) => {
@@ -102,7 +102,7 @@ fn measure(
         }
     }
     let run = || -> Result<(), Fault> {
-        let result = op.call()?;
+        let result = call()?;
         result.eval()?;
         // The CPU device is done by now; a GPU is waited for.
         if result.status() == Status::Submitted {
@@ -110,7 +110,7 @@ fn measure(
         }
         Ok(())
     };
-    if let Some(timing) = compare(&mut [Arm::new(callee.name(), run)], effort).pop() {
+    if let Some(timing) = compare(&mut [Arm::new(function.name(), run)], effort).pop() {
         report.set_timing(timing.map_err(|fault| fault.to_string())?, limits);
     }
     Ok(report)
@@ -162,10 +162,10 @@ impl From<Checked> for Compared {
 
 impl OpReport {
     /// Of an op that was not timed yet.
-    fn new(callee: Callee, operands: &[Operand], output: &Tensor, plan: Option<&Plan>) -> Self {
+    fn new(function: Function, operands: &[Operand], output: &Tensor, plan: Option<&Plan>) -> Self {
         let (info, steps) = (output.device().info(), plan.map_or(&[][..], |plan| &plan.steps));
         Self {
-            op: callee.name(),
+            op: function.name(),
             // That of the last: a condition has another.
             dtype: operands.last().map_or("", |operand| operand.dtype.name()),
             device: info.id.clone(),

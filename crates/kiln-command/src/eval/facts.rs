@@ -1,15 +1,13 @@
-//! What is known about everything that can be called. Nothing of it is written down here: a call is made with small tensors, and the graph, the
-//! plan and the gradient that come of it are asked.
+//! Describes each function by calling it: kind, dtypes, gradient and accuracy are read off the plan and the gradient of a call with small tensors.
 
 use super::evaluate::evaluate;
-use super::functions::Callee;
 use super::parse;
-use super::value::Value;
 use crate::Fallible;
+use kiln::function::{Dynamic, Function};
 use kiln::ir::kernel::{Core, Instruction, Kernel};
 use kiln::op::{ElementOp, Signature};
 use kiln::{DType, Device, Tensor};
-use kiln_bench::Single;
+use kiln_bench::{Formula, Single};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -77,72 +75,101 @@ pub(crate) struct Facts {
     pub(crate) bench: bool,
 }
 
-impl Callee {
-    /// The op in a form whose output can be checked; `None` where there is no reference.
-    pub(crate) fn single(self) -> Option<Single> {
-        match self {
-            Self::Op(op) => Some(Single::Element(op)),
-            Self::Function(function) => function.formula.map(Single::Formula),
+/// Returns the function in a form whose output can be checked; `None` where there is no reference.
+pub(crate) fn single(function: Function) -> Option<Single> {
+    match function {
+        Function::Op(op) => Some(Single::Element(op)),
+        Function::Method(_) => Formula::by_name(function.name()).map(Single::Formula),
+    }
+}
+
+/// Finds out what is known about a function.
+pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
+    let example = example(function);
+    let taken: Vec<DType> = DType::ALL.into_iter().filter(|&dtype| run(&example, dtype, device).is_ok()).collect();
+    let shown = if taken.contains(&DType::F32) { Some(DType::F32) } else { taken.first().copied() };
+    let dtype = shown.ok_or_else(|| format!("{} takes no dtype in `{example}`", function.name()))?;
+    let (_, result) = run(&example, dtype, device)?;
+    let explanation = result.explain()?;
+    let kernels: Vec<&Kernel> =
+        explanation.plan().map_or_else(Vec::new, |plan| plan.steps.iter().map(|step| &step.kernel).collect());
+    let kind = kind(&kernels);
+    Ok(Facts {
+        name: function.name(),
+        signature: function.signature(),
+        doc: function.doc(),
+        kind,
+        dtypes: taken.iter().map(|dtype| dtype.name()).collect(),
+        gradient: if kind == Kind::Fill { Gradient::None } else { gradient(&example, dtype, device)? },
+        accuracy: match function {
+            Function::Op(op) => accuracy(op),
+            Function::Method(_) => accuracy_of_kernels(kind, &kernels),
+        },
+        bench: single(function).is_some(),
+    })
+}
+
+/// Returns a call of the function with the variables of [`run`]: an argument for each parameter that needs one, chosen by the parameter's name.
+fn example(function: Function) -> String {
+    let argument = |name: &str| match name {
+        "axis" | "one" | "start" => "0",
+        "other" | "value" => "1",
+        "axes" => "[1, 0]",
+        "shape" => "[64, 64]",
+        "end" | "length" | "rows" | "columns" => "64",
+        "probability" => "0.5",
+        "equation" => "'ij,jk->ik'",
+        "tensors" => "[x, x]",
+        "mean" | "variance" => "x[0]",
+        "index" => "index",
+        "condition" => "mask",
+        "dtype" => "dtype=dtype",
+        _ => "x",
+    };
+    match function.name() {
+        "attention" => "h = x.reshape(1, 1, 64, 64); attention(h, h, h)".to_string(),
+        "embedding" => "embedding(x, index[0])".to_string(),
+        "index_select" => "index_select(x, 0, index[0])".to_string(),
+        "squeeze" => "squeeze(x[0:1], 0)".to_string(),
+        name @ ("to" | "to_dtype") => format!("{name}(x, f16)"),
+        name => {
+            let parameters = function.parameters();
+            let needed = parameters.iter().filter(|parameter| parameter.default.is_none() || parameter.name == "dtype");
+            let arguments: Vec<&str> = needed.map(|parameter| argument(parameter.name)).collect();
+            format!("{name}({})", arguments.join(", "))
         }
     }
+}
 
-    /// What is known about it.
-    pub(crate) fn facts(self, device: &Device) -> Fallible<Facts> {
-        let taken: Vec<DType> =
-            DType::ALL.into_iter().filter(|&dtype| self.try_example(dtype, device).is_ok()).collect();
-        let shown = if taken.contains(&DType::F32) { Some(DType::F32) } else { taken.first().copied() };
-        let dtype = shown.ok_or_else(|| format!("{} takes no dtype in `{}`", self.name(), self.example()))?;
-        let (_, result) = self.try_example(dtype, device)?;
-        let explanation = result.explain()?;
-        let kernels: Vec<&Kernel> =
-            explanation.plan().map_or_else(Vec::new, |plan| plan.steps.iter().map(|step| &step.kernel).collect());
-        let kind = kind(&kernels);
-        Ok(Facts {
-            name: self.name(),
-            signature: self.signature(),
-            doc: self.doc(),
-            kind,
-            dtypes: taken.iter().map(|dtype| dtype.name()).collect(),
-            gradient: if kind == Kind::Fill { Gradient::None } else { self.gradient(dtype, device)? },
-            accuracy: match self {
-                Self::Op(op) => accuracy(op),
-                Self::Function(_) => accuracy_of_kernels(kind, &kernels),
-            },
-            bench: self.single().is_some(),
-        })
+/// Evaluates an example on tensors of this dtype; returns `x` and the result.
+fn run(example: &str, dtype: DType, device: &Device) -> Fallible<(Tensor, Tensor)> {
+    let program = parse::parse(example).map_err(|fault| fault.render(example))?;
+    let shape = (LENGTH, LENGTH);
+    let ones = |dtype| Tensor::from_slice(&[1u8; LENGTH * LENGTH], shape, device)?.to_dtype(dtype);
+    let x = if dtype.is_float() { ones(dtype)?.requires_grad()? } else { stored(ones(dtype)?)? };
+    let variables = BTreeMap::from([
+        ("x".to_string(), Dynamic::Tensor(x.clone())),
+        ("index".to_string(), Dynamic::Tensor(stored(ones(DType::U32)?)?)),
+        ("mask".to_string(), Dynamic::Tensor(stored(ones(DType::U8)?)?)),
+        ("dtype".to_string(), Dynamic::DType(dtype)),
+    ]);
+    let result = evaluate(&program, variables, device).map_err(|fault| fault.render(example))?;
+    Ok((x, result))
+}
+
+fn gradient(example: &str, dtype: DType, device: &Device) -> Fallible<Gradient> {
+    let (x, result) = run(example, dtype, device)?;
+    if !dtype.is_float() {
+        return Ok(Gradient::None);
     }
-
-    /// Calls the example with tensors of this dtype: those, and the result.
-    fn try_example(self, dtype: DType, device: &Device) -> Fallible<(Tensor, Tensor)> {
-        let source = self.example();
-        let program = parse::parse(&source).map_err(|fault| fault.render(&source))?;
-        let shape = (LENGTH, LENGTH);
-        let ones = |dtype| Tensor::from_slice(&[1u8; LENGTH * LENGTH], shape, device)?.to_dtype(dtype);
-        let x = if dtype.is_float() { ones(dtype)?.requires_grad()? } else { stored(ones(dtype)?)? };
-        let variables = BTreeMap::from([
-            ("x".to_string(), Value::Tensor(x.clone())),
-            ("index".to_string(), Value::Tensor(stored(ones(DType::U32)?)?)),
-            ("mask".to_string(), Value::Tensor(stored(ones(DType::U8)?)?)),
-            ("dtype".to_string(), Value::DType(dtype)),
-        ]);
-        let result = evaluate(&program, variables, device).map_err(|fault| fault.render(&source))?;
-        Ok((x, result))
+    if !result.is_tracked() || !result.dtype().is_float() {
+        return Ok(Gradient::Zero);
     }
-
-    fn gradient(self, dtype: DType, device: &Device) -> Fallible<Gradient> {
-        let (x, result) = self.try_example(dtype, device)?;
-        if !dtype.is_float() {
-            return Ok(Gradient::None);
-        }
-        if !result.is_tracked() || !result.dtype().is_float() {
-            return Ok(Gradient::Zero);
-        }
-        match result.sum_all()?.backward() {
-            Err(error) if error.kind() == kiln::ErrorKind::Unsupported => Ok(Gradient::No),
-            Err(error) => Err(error.into()),
-            Ok(()) if x.grad().is_some() => Ok(Gradient::Yes),
-            Ok(()) => Ok(Gradient::Zero),
-        }
+    match result.sum_all()?.backward() {
+        Err(error) if error.kind() == kiln::ErrorKind::Unsupported => Ok(Gradient::No),
+        Err(error) => Err(error.into()),
+        Ok(()) if x.grad().is_some() => Ok(Gradient::Yes),
+        Ok(()) => Ok(Gradient::Zero),
     }
 }
 

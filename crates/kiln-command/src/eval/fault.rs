@@ -1,5 +1,6 @@
 //! What is wrong with an expression, and where.
 
+use kiln::function::Dynamic;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -36,6 +37,11 @@ const MAX_SHOWN: usize = 100;
 impl Fault {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
         Self { span, message: message.into() }
+    }
+
+    /// A value in the place of something else.
+    pub(super) fn instead_of(expected: &str, found: &Dynamic, span: Span) -> Self {
+        Self::new(span, format!("expected {expected}, found {found}"))
     }
 
     /// The message, the line, and a mark under the part.

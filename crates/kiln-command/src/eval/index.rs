@@ -2,8 +2,8 @@
 
 use super::ast::{ExprId, Item};
 use super::fault::{Fault, Span};
-use super::value::Value;
 use kiln::Tensor;
+use kiln::function::Dynamic;
 use std::ops::Range;
 
 /// What an item asks for.
@@ -19,7 +19,7 @@ pub(super) fn apply(
     mut tensor: Tensor,
     items: &[Item],
     span: Span,
-    mut take: impl FnMut(ExprId) -> (Value, Span),
+    mut take: impl FnMut(ExprId) -> (Dynamic, Span),
 ) -> Result<Tensor, Fault> {
     let parts = items.iter().map(|item| part(item, &mut take)).collect::<Result<Vec<_>, _>>()?;
     let (rank, shape) = (tensor.rank(), tensor.shape().clone());
@@ -75,18 +75,18 @@ pub(super) fn apply(
     Ok(tensor)
 }
 
-fn part(item: &Item, take: &mut impl FnMut(ExprId) -> (Value, Span)) -> Result<Part, Fault> {
+fn part(item: &Item, take: &mut impl FnMut(ExprId) -> (Dynamic, Span)) -> Result<Part, Fault> {
     match item {
         Item::Rest(_) => Ok(Part::Rest),
         Item::At(id) => match take(*id) {
-            (Value::Nothing, _) => Ok(Part::NewAxis),
-            (Value::Tensor(_), span) => {
+            (Dynamic::None, _) => Ok(Part::NewAxis),
+            (Dynamic::Tensor(_), span) => {
                 let message = "expected a whole number, a slice or none, found a tensor; see index_select and gather";
                 Err(Fault::new(span, message))
             }
             (value, span) => match value.integer() {
                 Some(index) => Ok(Part::At(index, span)),
-                None => Err(value.instead_of("a whole number, a slice or none", span)),
+                None => Err(Fault::instead_of("a whole number, a slice or none", &value, span)),
             },
         },
         Item::Slice { bounds, span } => {
@@ -94,8 +94,8 @@ fn part(item: &Item, take: &mut impl FnMut(ExprId) -> (Value, Span)) -> Result<P
             for (number, id) in numbers.iter_mut().zip(bounds) {
                 let Some((value, span)) = id.map(&mut *take) else { continue };
                 *number = match value {
-                    Value::Nothing => None,
-                    _ => Some(value.integer().ok_or_else(|| value.instead_of("a whole number", span))?),
+                    Dynamic::None => None,
+                    _ => Some(value.integer().ok_or_else(|| Fault::instead_of("a whole number", &value, span))?),
                 };
             }
             Ok(Part::Slice(numbers, *span))

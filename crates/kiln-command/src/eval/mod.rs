@@ -1,9 +1,8 @@
 //! `kiln eval`: one expression on arrays from files.
 //!
 //! In the order of the flow: `lex`, `parse` and `ast` read the expression, `arrays` the files; `evaluate` makes a tensor of
-//! both, with `index` for what is in square brackets and `call` for what is in round ones; `functions` is the list of what
-//! can be called, `facts` what is known about each of them, `prepared` a call that is made again and again. `fault` shows where
-//! an expression is wrong, `report` what came out.
+//! both, with `index` for square brackets and `call` for calls of the library's functions; `facts` describes each function. `fault` shows
+//! where an expression is wrong, `report` the result.
 
 mod arrays;
 mod ast;
@@ -11,19 +10,14 @@ mod call;
 mod evaluate;
 mod facts;
 mod fault;
-mod functions;
 mod index;
 mod lex;
 mod parse;
-mod prepared;
 mod report;
 #[cfg(test)]
 mod tests;
-mod value;
 
-pub(crate) use facts::{Accuracy, Facts, Gradient, Kind};
-pub(crate) use functions::Callee;
-pub(crate) use prepared::Prepared;
+pub(crate) use facts::{Accuracy, Facts, Gradient, Kind, facts, single};
 
 use crate::Fallible;
 use crate::kernel_dir::open_device;
@@ -31,13 +25,13 @@ use crate::new_file::NewFile;
 use crate::npy::Array;
 use crate::source_args::{Named, repeated};
 use crate::terminal::{self, micros};
+use kiln::function::Dynamic;
 use kiln::{Device, Tensor};
 use report::{Data, EvalReport, FunctionsReport};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use value::Value;
 
 /// The variable that asks for `--verify`.
 const VERIFY: &str = "KILN_VERIFY";
@@ -132,7 +126,7 @@ fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
     if let Some(name) = repeated(inputs.iter().map(|input| &input.name)) {
         return Err(format!("expected `--in {name}=…` once, found it twice"));
     }
-    let is_free = |name: &str| lex::is_name(name) && Value::of_word(name).is_none();
+    let is_free = |name: &str| lex::is_name(name) && Dynamic::of_word(name).is_none();
     match inputs.iter().find(|input| !is_free(&input.name)) {
         Some(Named { name, .. }) if lex::is_name(name) => {
             Err(format!("`--in` expected a name for an array, found `{name}`, which has a meaning in expressions"))
@@ -144,7 +138,7 @@ fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
     }
 }
 
-fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String, Value>> {
+fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String, Dynamic>> {
     let mut tensors = BTreeMap::new();
     for Named { name, value: path } in inputs {
         let array = Array::read(path).map_err(|error| format!("input `{name}`: {error}"))?;
@@ -153,7 +147,7 @@ fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String,
         if let Some(note) = note {
             terminal::warn(&named(note));
         }
-        tensors.insert(name.clone(), Value::Tensor(tensor));
+        tensors.insert(name.clone(), Dynamic::Tensor(tensor));
     }
     Ok(tensors)
 }

@@ -1,8 +1,8 @@
 //! What `kiln eval` tells.
 
-use super::functions::Callee;
 use crate::npy::tuple;
 use crate::terminal::{Report, plain, table, time};
+use kiln::function::Function;
 use kiln::{DType, Tensor};
 use serde::Serialize;
 use std::time::Duration;
@@ -76,8 +76,8 @@ struct FunctionReport {
 
 impl FunctionsReport {
     pub(super) fn new() -> Self {
-        let function = |callee: Callee| FunctionReport { signature: callee.signature(), doc: callee.doc() };
-        Self { functions: Callee::all().map(function).collect() }
+        let report = |function: Function| FunctionReport { signature: function.signature(), doc: function.doc() };
+        Self { functions: Function::all().map(report).collect() }
     }
 }
 

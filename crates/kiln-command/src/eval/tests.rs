@@ -2,19 +2,19 @@
 
 use super::ast::Operator;
 use super::evaluate::evaluate;
+use super::facts::facts;
 use super::facts::{Gradient, Kind};
 use super::fault::Fault;
-use super::functions::Callee;
 use super::parse::parse;
 use super::report::Data;
-use super::value::Value;
+use kiln::function::{Dynamic, Function};
 use kiln::op::Signature;
 use kiln::{Device, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The variables of the expressions below.
-fn variables(device: &Device) -> BTreeMap<String, Value> {
+fn variables(device: &Device) -> BTreeMap<String, Dynamic> {
     let all = [
         ("a", Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], (2, 3), device)),
         ("b", Tensor::from_slice(&[1.0f32, 0.0, -1.0, 2.0, -2.0, 0.5], (2, 3), device)),
@@ -25,7 +25,7 @@ fn variables(device: &Device) -> BTreeMap<String, Value> {
         ("h", Tensor::from_slice(&[1.5f32, -0.5], 2, device).and_then(|h| h.to_dtype(kiln::DType::F16))),
         ("empty", Tensor::from_slice::<f32>(&[], (0, 3), device)),
     ];
-    all.into_iter().map(|(name, tensor)| (name.to_string(), Value::Tensor(tensor.unwrap()))).collect()
+    all.into_iter().map(|(name, tensor)| (name.to_string(), Dynamic::Tensor(tensor.unwrap()))).collect()
 }
 
 fn eval(source: &str, device: &Device) -> Result<Tensor, Fault> {
@@ -182,13 +182,13 @@ fn everything_that_is_listed_can_be_called() {
     let device = Device::cpu().unwrap();
     let called: String = FUNCTIONS.iter().map(|(source, ..)| *source).collect();
     let mut names = BTreeSet::new();
-    for callee in Callee::all() {
-        let (name, signature) = (callee.name(), callee.signature());
+    for function in Function::all() {
+        let (name, signature) = (function.name(), function.signature());
         assert!(names.insert(name), "{name} is there twice");
-        assert!(signature.starts_with(&format!("{name}(")) && !callee.doc().is_empty(), "{signature}");
-        match callee {
-            Callee::Function(_) => assert!(called.contains(&format!("{name}(")), "{signature} is not tested"),
-            Callee::Op(op) => {
+        assert!(signature.starts_with(&format!("{name}(")) && !function.doc().is_empty(), "{signature}");
+        match function {
+            Function::Method(_) => assert!(called.contains(&format!("{name}(")), "{signature} is not tested"),
+            Function::Op(op) => {
                 // An op takes floats, or integers, or only `u32`.
                 let call = |variable: &str| {
                     let arguments =
@@ -203,60 +203,7 @@ fn everything_that_is_listed_can_be_called() {
     for operator in Operator::ALL {
         assert!(names.contains(operator.function), "{}", operator.symbol);
     }
-    assert!(names.contains("neg") && Callee::by_name("where_").is_none());
-}
-
-/// The list is complete: a method of `Tensor` whose parameters an expression can write, and which makes one tensor, can be called under its
-/// name, or is left out here for a reason.
-#[test]
-fn methods_of_the_library_can_be_called() {
-    const TYPES: &[&str] = &[
-        "&self",
-        "&Self",
-        "Option<&Self>",
-        "impl Into<Axis>",
-        "impl Into<Shape>",
-        "&[impl Into<Axis> + Copy]",
-        "&[T]",
-        "impl Into<f64>",
-        "f32",
-        "f64",
-        "i32",
-        "isize",
-        "usize",
-        "u64",
-        "&str",
-        "DType",
-        "&Device",
-    ];
-    let is_left_out = |name: &str| match name {
-        // Written as `x.T` and `x[1]`.
-        "t" | "select" => true,
-        // Of elements in memory: `--in` reads a file.
-        "from_slice" => true,
-        // They change where elements are, or what is recorded, and not what an expression comes to.
-        "contiguous" | "to_device" | "requires_grad" => true,
-        // A call of two functions fuses in the same way.
-        _ => name.starts_with("fused_") || name.ends_with("_keepdim"),
-    };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../kiln/src/tensor");
-    let mut found = 0;
-    for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
-        let text = std::fs::read_to_string(&file).unwrap();
-        for declaration in text.split("\n    pub fn ").skip(1) {
-            let head = declaration.split(" {\n").next().unwrap_or_default();
-            let Some((name, rest)) = head.split_once('(') else { continue };
-            let Some((parameters, "Result<Self>")) = rest.rsplit_once(") -> ") else { continue };
-            let mut parameters = parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty());
-            let name = name.split('<').next().unwrap_or_default();
-            let is_writable = |parameter: &str| TYPES.contains(&parameter.rsplit(": ").next().unwrap_or_default());
-            if !is_left_out(name) && parameters.all(is_writable) {
-                found += 1;
-                assert!(Callee::by_name(name).is_some(), "`Tensor::{name}` is not in the list of `functions.rs`");
-            }
-        }
-    }
-    assert!(found > 30, "{found} methods");
+    assert!(names.contains("neg") && Function::by_name("where_").is_none());
 }
 
 /// A fault marks the call that made it, with what was expected and what was found.
@@ -432,9 +379,9 @@ fn random_words_and_bytes_are_tensors_or_faults() {
 #[test]
 fn facts_are_those_of_the_declarations() {
     let device = Device::cpu().unwrap();
-    for callee in Callee::all() {
-        let facts = callee.facts(&device).unwrap_or_else(|error| panic!("{}: {error}", callee.name()));
-        let Callee::Op(op) = callee else { continue };
+    for function in Function::all() {
+        let facts = facts(function, &device).unwrap_or_else(|error| panic!("{}: {error}", function.name()));
+        let Function::Op(op) = function else { continue };
         let dtypes: Vec<&str> = match op.signature {
             Signature::Bits { .. } | Signature::BitsToFloat { .. } => vec!["u32"],
             _ => kiln::DType::ALL.into_iter().filter(|dtype| op.takes(dtype.class())).map(kiln::DType::name).collect(),

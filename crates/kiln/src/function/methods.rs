@@ -1,0 +1,253 @@
+//! The methods of [`Tensor`] that are not elementwise and make one tensor, by name.
+
+use super::{Call, CallError, Parameter};
+use crate::{AttentionOptions, DType, Error, ErrorKind, Result, Tensor};
+
+/// A method of [`Tensor`] that makes one tensor.
+#[derive(Debug)]
+pub struct Method {
+    pub(super) name: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) parameters: &'static [Parameter],
+    pub(super) call: fn(&mut Call<'_>) -> Result<Tensor, CallError>,
+}
+
+/// Declares methods: a sentence, the name with typed parameters, and the call. `[...]` marks a parameter that takes a list, or all arguments that
+/// are left.
+macro_rules! methods {
+    (|$device:ident| $(
+        #[doc = $doc:literal]
+        $name:ident($($parameter:ident $([$rest:tt])? : $ty:ty $(= $default:expr)?),+) => $result:expr;
+    )+) => {
+        pub(super) static ALL: &[Method] = &[$(Method {
+            name: stringify!($name),
+            doc: $doc,
+            parameters: &[$(Parameter {
+                name: stringify!($parameter),
+                takes_rest: !stringify!($($rest)?).is_empty(),
+                default: methods!(@default $($default)?),
+            }),+],
+            call: |call| {
+                $(let $parameter = call.read::<$ty>()?;)+
+                let $device = call.device;
+                let _ = $device;
+                Ok($result?)
+            },
+        }),+];
+    };
+    (@default) => { None };
+    (@default $default:expr) => { Some(stringify!($default)) };
+}
+
+methods! { |device|
+    /// The sum over all axes, one, or several.
+    sum(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::sum_keepdim);
+    /// The mean.
+    mean(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::mean_keepdim);
+    /// The largest; `maximum` compares two tensors.
+    max(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::max_keepdim);
+    /// The smallest; `minimum` compares two tensors.
+    min(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::min_keepdim);
+    /// The place of the first largest, as u32.
+    argmax(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::argmax_keepdim);
+    /// The place of the first smallest, as u32.
+    argmin(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::argmin_keepdim);
+    /// Exponentials along an axis, divided by their sum.
+    softmax(x: Tensor, axis: isize = -1) => x.softmax(axis);
+    /// The logarithm of softmax.
+    log_softmax(x: Tensor, axis: isize = -1) => x.log_softmax(axis);
+    /// Less the mean, divided by the standard deviation, along the last axis.
+    layer_norm(x: Tensor, weight: Option<Tensor> = none, bias: Option<Tensor> = none, eps: f64 = 1e-5) =>
+        x.layer_norm(weight.as_ref(), bias.as_ref(), eps as f32);
+    /// Divided by the root mean square along the last axis.
+    rms_norm(x: Tensor, weight: Option<Tensor> = none, eps: f64 = 1e-5) => x.rms_norm(weight.as_ref(), eps as f32);
+    /// With the statistics of each channel, which is axis 1.
+    batch_norm(x: Tensor, mean: Tensor, variance: Tensor, weight: Option<Tensor> = none, bias: Option<Tensor> = none, eps: f64 = 1e-5) =>
+        x.batch_norm(&mean, &variance, weight.as_ref(), bias.as_ref(), eps as f32);
+    /// The matrix product, as `a @ b`; axes before the last two are batches.
+    matmul(a: Tensor, b: Tensor) => a.matmul(&b);
+    /// The last two axes swapped, as `x.T`.
+    T(x: Tensor) => x.t();
+    /// Two axes swapped.
+    transpose(x: Tensor, one: isize, other: isize) => x.transpose(one, other);
+    /// The axes in another order.
+    permute(x: Tensor, axes[...]: Vec<isize>) => x.permute(&axes);
+    /// The same elements in another shape; a length of -1 is what is left.
+    reshape(x: Tensor, shape[...]: Vec<isize>) => x.reshape(shape_for(&x, &shape)?);
+    /// The same elements along one axis.
+    flatten(x: Tensor) => x.flatten();
+    /// Repeated along axes of length 1 and along new ones before them.
+    broadcast_to(x: Tensor, shape[...]: Vec<usize>) => x.broadcast_to(shape);
+    /// Backwards along an axis.
+    flip(x: Tensor, axis: isize) => x.flip(axis);
+    /// Without an axis of length 1.
+    squeeze(x: Tensor, axis: isize) => x.squeeze(axis);
+    /// With a new axis of length 1.
+    unsqueeze(x: Tensor, axis: isize) => x.unsqueeze(axis);
+    /// One after the other along an axis.
+    cat(tensors[...]: Vec<Tensor>, axis: isize = 0) => Tensor::cat(&tensors, axis);
+    /// One after the other along a new axis.
+    stack(tensors[...]: Vec<Tensor>, axis: isize = 0) => Tensor::stack(&tensors, axis);
+    /// The elements in another dtype.
+    to(x: Tensor, dtype: DType) => x.to_dtype(dtype);
+    /// As to.
+    to_dtype(x: Tensor, dtype: DType) => x.to_dtype(dtype);
+    /// For each index, the element there along an axis.
+    gather(x: Tensor, axis: isize, index: Tensor) => x.gather(axis, &index);
+    /// The slices along an axis that the indices name.
+    index_select(x: Tensor, axis: isize, index: Tensor) => x.index_select(axis, &index);
+    /// The rows that the indices name.
+    embedding(table: Tensor, index: Tensor) => table.embedding(&index);
+    /// With elements of `source` at the places that the indices name.
+    scatter(x: Tensor, axis: isize, index: Tensor, source: Tensor) => x.scatter(axis, &index, &source);
+    /// As scatter, but added to what is there.
+    scatter_add(x: Tensor, axis: isize, index: Tensor, source: Tensor) =>
+        x.scatter_add(axis, &index, &source);
+    /// A sum of products, as in einsum('ij,jk->ik', a, b).
+    einsum(equation: String, tensors[...]: Vec<Tensor>) => Tensor::einsum(&equation, &tensors);
+    /// Scaled dot-product attention; scale is 1/sqrt(d) unless given.
+    attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Option<Tensor> = none, scale: Option<f64> = none, causal: bool = false) =>
+        attention([&queries, &keys, &values], mask.as_ref(), scale, causal);
+    /// Rotary positions along the last axis but one.
+    rope(x: Tensor, first: usize = 0, base: f64 = 10000) => x.rope(first, base as f32);
+    /// Zeros with this probability, the rest scaled up.
+    dropout(x: Tensor, probability: f64, seed: usize = 0) => x.dropout(probability as f32, seed as u64);
+    /// Evenly distributed numbers from 0 to 1; see `--seed`.
+    rand(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::rand(shape, dtype, device);
+    /// Normally distributed numbers; see `--seed`.
+    randn(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::randn(shape, dtype, device);
+    /// One number in every element.
+    full(shape: Vec<usize>, value: f64, dtype: DType = f32) => Tensor::full(shape, value, dtype, device);
+    /// Zeros.
+    zeros(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::zeros(shape, dtype, device);
+    /// Ones.
+    ones(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::ones(shape, dtype, device);
+    /// Numbers from `start` up to before `end`.
+    arange(start: f64, end: f64, step: f64 = 1, dtype: DType = f32) =>
+        Tensor::arange(start, end, step, dtype, device);
+    /// The identity matrix.
+    eye(length: usize, dtype: DType = f32) => Tensor::eye(length, dtype, device);
+    /// Ones on and below a diagonal.
+    tri(rows: usize, columns: usize, diagonal: i32 = 0, dtype: DType = f32) =>
+        Tensor::tri(rows, columns, diagonal, dtype, device);
+    /// What is on and below a diagonal.
+    tril(x: Tensor, diagonal: i32 = 0) => x.tril(diagonal);
+    /// What is on and above a diagonal.
+    triu(x: Tensor, diagonal: i32 = 0) => x.triu(diagonal);
+}
+
+/// Reduces along all axes, one, or several, which are kept or left out.
+fn reduce(
+    x: &Tensor,
+    axes: Option<Vec<isize>>,
+    keepdim: bool,
+    op: fn(&Tensor, &[isize]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let rank = x.rank() as isize;
+    let axes = axes.unwrap_or_else(|| (0..rank).collect());
+    let kept = op(x, &axes)?;
+    if keepdim {
+        return Ok(kept);
+    }
+    let is_reduced = |axis: usize| axes.contains(&(axis as isize)) || axes.contains(&(axis as isize - rank));
+    let lengths = kept.shape().iter().enumerate().filter(|(axis, _)| !is_reduced(*axis)).map(|(_, length)| *length);
+    kept.reshape(lengths.collect::<Vec<_>>())
+}
+
+/// Returns a shape, with a length of -1 replaced by what the others leave for it.
+fn shape_for(x: &Tensor, lengths: &[isize]) -> Result<Vec<usize>> {
+    let elements = x.elements();
+    let known: Option<Vec<usize>> =
+        lengths.iter().filter(|length| **length != -1).map(|length| usize::try_from(*length).ok()).collect();
+    let product = known.as_ref().and_then(|known| known.iter().try_fold(1usize, |all, one| all.checked_mul(*one)));
+    match (lengths.iter().position(|length| *length == -1), known, product) {
+        (None, Some(shape), _) => Ok(shape),
+        (Some(open), Some(mut shape), Some(product @ 1..))
+            if shape.len() + 1 == lengths.len() && elements.is_multiple_of(product) =>
+        {
+            shape.insert(open, elements / product);
+            Ok(shape)
+        }
+        _ => {
+            let message = format!("reshape expected lengths that divide {elements} elements, found {lengths:?}");
+            Err(Error::new(ErrorKind::InvalidArgument, message))
+        }
+    }
+}
+
+fn attention(
+    [queries, keys, values]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    scale: Option<f64>,
+    causal: bool,
+) -> Result<Tensor> {
+    let mut options = AttentionOptions::new();
+    if let Some(mask) = mask {
+        options = options.mask(mask);
+    }
+    if let Some(scale) = scale {
+        options = options.scale(scale as f32);
+    }
+    if causal {
+        options = options.causal();
+    }
+    Tensor::attention(queries, keys, values, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::function::Function;
+
+    /// A public method of `Tensor` that makes one tensor of arguments that a [`Dynamic`] can hold is in the table, or is left out here for a reason.
+    #[test]
+    fn methods_of_tensor_are_functions() {
+        const TYPES: &[&str] = &[
+            "&self",
+            "&Self",
+            "Option<&Self>",
+            "impl Into<Axis>",
+            "impl Into<Shape>",
+            "&[impl Into<Axis> + Copy]",
+            "&[T]",
+            "impl Into<f64>",
+            "f32",
+            "f64",
+            "i32",
+            "isize",
+            "usize",
+            "u64",
+            "&str",
+            "DType",
+            "&Device",
+        ];
+        let is_left_out = |name: &str| match name {
+            // Written as `x.T` and `x[1]`.
+            "t" | "select" => true,
+            // Of elements in memory: `--in` reads a file.
+            "from_slice" => true,
+            // They change where elements are, or what is recorded, and not what an expression comes to.
+            "contiguous" | "to_device" | "requires_grad" => true,
+            // A call of two functions fuses in the same way.
+            _ => name.starts_with("fused_") || name.ends_with("_keepdim"),
+        };
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor");
+        let mut found = 0;
+        for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
+        {
+            let text = std::fs::read_to_string(&file).unwrap();
+            for declaration in text.split("\n    pub fn ").skip(1) {
+                let head = declaration.split(" {\n").next().unwrap_or_default();
+                let Some((name, rest)) = head.split_once('(') else { continue };
+                let Some((parameters, "Result<Self>")) = rest.rsplit_once(") -> ") else { continue };
+                let mut parameters = parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty());
+                let name = name.split('<').next().unwrap_or_default();
+                let is_writable = |parameter: &str| TYPES.contains(&parameter.rsplit(": ").next().unwrap_or_default());
+                if !is_left_out(name) && parameters.all(is_writable) {
+                    found += 1;
+                    assert!(Function::by_name(name).is_some(), "`Tensor::{name}` is not in the table");
+                }
+            }
+        }
+        assert!(found > 30, "{found} methods");
+    }
+}

@@ -1,0 +1,210 @@
+//! Tensor functions by name, for programs that read expressions: `kiln eval` and `kiln ops` take their list from here.
+//!
+//! A [`Function`] is an elementwise op, from the op table, or another method of [`Tensor`] that makes one tensor, from the table in
+//! `methods.rs`. Its arguments are [`Dynamic`] values.
+//!
+//! ```
+//! use kiln::function::{Dynamic, Function};
+//! use kiln::{Device, Tensor};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::cpu()?;
+//! let x = Tensor::from_slice(&[0.0f32; 4], (2, 2), &device)?;
+//! let softmax = Function::by_name("softmax").unwrap();
+//! assert_eq!(softmax.signature(), "softmax(x, axis=-1)");
+//! let y = softmax.call(&[Dynamic::Tensor(x), Dynamic::Number(1.0)], &device)?;
+//! assert_eq!(y.to_vec::<f32>()?, [0.5; 4]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod dynamic;
+mod methods;
+
+pub use dynamic::Dynamic;
+pub use methods::Method;
+
+use crate::{DType, Device, Error, ErrorKind, Tensor};
+use dynamic::FromDynamic;
+use kiln_ir::op::{self, ElementOp, Signature};
+use std::fmt;
+
+/// A parameter of a function.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it takes a list, or all arguments that are left.
+    pub takes_rest: bool,
+    /// The default as source text; `None` where an argument is required.
+    pub default: Option<&'static str>,
+}
+
+impl Parameter {
+    /// Returns the value of the default.
+    pub fn default_value(self) -> Option<Dynamic> {
+        self.default.map(Dynamic::parse)
+    }
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = if self.takes_rest { "..." } else { "" };
+        write!(f, "{}{rest}", self.name)?;
+        self.default.map_or(Ok(()), |default| write!(f, "={default}"))
+    }
+}
+
+/// A function of tensors.
+#[derive(Clone, Copy, Debug)]
+pub enum Function {
+    /// An elementwise op.
+    Op(&'static ElementOp),
+    /// Another method of [`Tensor`].
+    Method(&'static Method),
+}
+
+/// An error of a call, and which argument caused it where one did.
+#[derive(Clone, Debug)]
+pub struct CallError {
+    /// The position of the argument.
+    pub argument: Option<usize>,
+    /// What went wrong.
+    pub error: Error,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl From<Error> for CallError {
+    fn from(error: Error) -> Self {
+        Self { argument: None, error }
+    }
+}
+
+impl Function {
+    /// Returns all functions.
+    pub fn all() -> impl Iterator<Item = Self> {
+        op::all().iter().copied().map(Self::Op).chain(methods::ALL.iter().map(Self::Method))
+    }
+
+    /// Returns the function of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::all().find(|function| function.name() == name)
+    }
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            // Ops whose names are keywords of Rust end with a `_` there.
+            Self::Op(op) => op.name.trim_end_matches('_'),
+            Self::Method(method) => method.name,
+        }
+    }
+
+    /// Returns a sentence that says what it computes.
+    pub fn doc(self) -> &'static str {
+        match self {
+            Self::Op(op) => op.doc,
+            Self::Method(method) => method.doc.trim_start(),
+        }
+    }
+
+    /// Returns its parameters.
+    pub fn parameters(self) -> Vec<Parameter> {
+        match self {
+            Self::Op(op) => {
+                op.arguments.iter().map(|&name| Parameter { name, takes_rest: false, default: None }).collect()
+            }
+            Self::Method(method) => method.parameters.to_vec(),
+        }
+    }
+
+    /// Returns the name with the parameters: `softmax(x, axis=-1)`.
+    pub fn signature(self) -> String {
+        let parameters: Vec<String> = self.parameters().iter().map(ToString::to_string).collect();
+        format!("{}({})", self.name(), parameters.join(", "))
+    }
+
+    /// Calls the function with an argument for each of the first parameters; the others take their defaults. `device` is where functions
+    /// without a tensor argument make one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an argument that is missing, superfluous, or of the wrong type; otherwise the error of the method.
+    pub fn call(self, arguments: &[Dynamic], device: &Device) -> Result<Tensor, CallError> {
+        let mut call = Call { function: self, arguments, device, next: 0 };
+        let result = match self {
+            Self::Op(op) => call.apply(op)?,
+            Self::Method(method) => (method.call)(&mut call)?,
+        };
+        if arguments.len() > call.next {
+            return Err(call.error(call.next, "expected no more arguments, found one"));
+        }
+        Ok(result)
+    }
+}
+
+/// A call whose arguments are read one after the other.
+struct Call<'a> {
+    function: Function,
+    arguments: &'a [Dynamic],
+    device: &'a Device,
+    next: usize,
+}
+
+impl Call<'_> {
+    /// Returns the next argument, or its parameter's default.
+    fn read<T: FromDynamic>(&mut self) -> Result<T, CallError> {
+        let index = self.next;
+        let parameter = self.function.parameters()[index];
+        let default = parameter.default_value();
+        let Some(argument) = self.arguments.get(index).or(default.as_ref()) else {
+            return Err(self.error(index, &format!("expected `{}`, found no such argument", parameter.name)));
+        };
+        self.next = index + 1;
+        T::from_dynamic(argument, self.device)?.ok_or_else(|| {
+            let message = format!("expected {} for `{}`, found {argument}", T::EXPECTED, parameter.name);
+            self.error(index, &message)
+        })
+    }
+
+    fn error(&self, argument: usize, message: &str) -> CallError {
+        let message = format!("{} {message}; it is {}", self.function.name(), self.function.signature());
+        CallError { argument: Some(argument), error: Error::new(ErrorKind::InvalidArgument, message) }
+    }
+
+    /// Applies an elementwise op. Numbers become tensors with the dtype that the op expects beside its tensors.
+    fn apply(&mut self, op: &'static ElementOp) -> Result<Tensor, CallError> {
+        let is_condition = |index: usize| index == 0 && op.signature == Signature::Select;
+        let mut tensors = self.arguments.iter().enumerate().filter_map(|(index, argument)| match argument {
+            Dynamic::Tensor(tensor) => Some((index, tensor)),
+            _ => None,
+        });
+        let shape = tensors.clone().next().map_or_else(Default::default, |(_, tensor)| tensor.shape().clone());
+        let dtype = match op.signature {
+            Signature::Bits { .. } | Signature::BitsToFloat { .. } => DType::U32,
+            _ => tensors.find(|(index, _)| !is_condition(*index)).map_or(DType::F32, |(_, tensor)| tensor.dtype()),
+        };
+        let operand = |(index, argument): (usize, &Dynamic)| {
+            let dtype = if is_condition(index) { DType::U8 } else { dtype };
+            match argument {
+                Dynamic::Tensor(tensor) => Ok(tensor.clone()),
+                Dynamic::Number(number) => Tensor::full(&shape, *number, dtype, self.device).map_err(|_| {
+                    self.error(index, &format!("expected a number that {dtype} can hold, found {number}"))
+                }),
+                Dynamic::Flag(flag) if dtype == DType::U8 => {
+                    Ok(Tensor::full(&shape, u8::from(*flag), dtype, self.device)?)
+                }
+                _ => Err(self.error(index, &format!("expected a tensor or a number, found {argument}"))),
+            }
+        };
+        let operands = self.arguments.iter().enumerate().map(operand).collect::<Result<Vec<_>, _>>()?;
+        self.next = self.arguments.len();
+        Ok(Tensor::apply(op, &operands.iter().collect::<Vec<_>>())?)
+    }
+}
