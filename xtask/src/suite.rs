@@ -6,12 +6,16 @@ use std::path::Path;
 use crate::command::NamedCommand;
 use crate::workspace::{self, Member};
 
+/// Random programs for each test of the WGSL compiler, where all tests run; a plain run has about half as many.
+const FUZZ_CASES: &str = "60";
+
 /// Runs the tests of the packages named, or of the whole workspace if none is; `all` adds the other builds.
 pub(crate) fn run(root: &Path, packages: &[String], all: bool) -> Result<(), String> {
-    workspace_tests("tests", packages).run(root)?;
+    let tests = workspace_tests("tests", packages);
     if !all {
-        return Ok(());
+        return tests.run(root);
     }
+    tests.env("KILN_FUZZ_CASES", FUZZ_CASES).run(root)?;
     let mut members = workspace::members(root)?;
     members.retain(|member| packages.is_empty() || packages.contains(&member.name));
     let with_loom: Vec<&str> =

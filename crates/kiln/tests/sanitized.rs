@@ -50,7 +50,7 @@ fn kernels_of_tensors_have_no_faults() {
 #[test]
 fn random_programs_compute_the_same_while_they_are_watched() {
     let device = Device::sanitized().unwrap();
-    for seed in 0..40 {
+    for seed in 0..launch::setting("KILN_FUZZ_CASES", 20) {
         let features = Features { f16: true, subgroups: seed % 4 == 0, pointers_to_parts: seed % 2 == 1 };
         // Subgroups are compared with vectors of invocations, which they are made of there.
         let simd = if features.subgroups { SimdLevel::detect() } else { SimdLevel::Scalar };

@@ -6,8 +6,8 @@ use kiln_testkit::wgsl::{Case, Features, generate, shrink};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// So many programs take some tens of seconds, most of them in the compiler of the driver.
-const DEFAULT_CASES: u64 = 60;
+/// So many programs take some ten seconds, most of them in the compiler of the driver.
+const DEFAULT_CASES: u64 = 24;
 /// After so many faults the rest are probably the same.
 const MAX_FINDINGS: usize = 10;
 

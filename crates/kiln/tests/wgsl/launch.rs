@@ -9,6 +9,20 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
 }
 
+/// Calls a test with seeds from `KILN_FUZZ_SEED` on, `KILN_FUZZ_CASES` of them where that is set, on all cores.
+#[allow(dead_code, reason = "some tests have fixed seeds")]
+pub(crate) fn for_each_seed(default_cases: u64, test: impl Fn(u64) + Sync) {
+    let first = setting("KILN_FUZZ_SEED", 0);
+    let last = first + setting("KILN_FUZZ_CASES", default_cases);
+    let next = std::sync::atomic::AtomicU64::new(first);
+    let take = || Some(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).filter(|seed| *seed < last);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| std::iter::from_fn(take).for_each(&test));
+        }
+    });
+}
+
 /// What is in the buffers of a case after it ran.
 pub(crate) fn run(device: &Device, case: &Case, options: KernelOptions) -> Result<Vec<Vec<u8>>> {
     let source = KernelSource::wgsl(case.text.as_str()).options(options);
