@@ -8,9 +8,11 @@ use crate::times::Ratio;
 use crate::trial::{Arm, Measured, Trial, check};
 use kiln::Device;
 use kiln_bench::{Effort, Fault};
+use serde::Serialize;
 use std::path::Path;
 
 /// A statement about performance, with everything that it takes to show it.
+#[derive(Serialize)]
 pub struct Claim {
     /// Its name.
     pub id: &'static str,
@@ -21,19 +23,23 @@ pub struct Claim {
     /// What Kiln is compared with.
     pub comparison: &'static str,
     /// What the ratio is to be at least, by device.
+    #[serde(flatten)]
     pub target: Targets,
     /// Whether it runs where few samples are taken.
     pub in_quick: bool,
     /// Measures it.
+    #[serde(skip)]
     pub run: fn(&mut Context<'_>) -> Result<Evidence, Fault>,
 }
 
 /// What the ratio of a claim is to be at least; `None` where the claim says nothing about such a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Targets {
     /// On the CPU device.
+    #[serde(rename = "target_cpu")]
     pub cpu: Option<f64>,
     /// On a GPU.
+    #[serde(rename = "target_gpu")]
     pub gpu: Option<f64>,
 }
 
@@ -119,9 +125,10 @@ impl Context<'_> {
 }
 
 impl Evidence {
-    /// How many times as fast the first arm is as the second.
-    pub fn faster(measured: Measured, value: (f64, &'static str)) -> Self {
-        let ratio = measured.arms[0].faster_than(&measured.arms[1]);
+    /// How many times as fast the first arm is as the second. `value` makes a number with a unit of the median of the first.
+    pub fn faster(measured: Measured, value: impl FnOnce(f64) -> (f64, &'static str)) -> Self {
+        let (own, other) = (&measured.arms[0], &measured.arms[1]);
+        let (ratio, value) = (own.faster_than(other), value(own.median()));
         Self::timed(measured, ratio, value)
     }
 
@@ -148,13 +155,18 @@ impl Evidence {
 
 /// A check of counters.
 pub fn counts(passed: bool, detail: impl Into<String>) -> Check {
-    Check { name: check::COUNTS.to_string(), passed, detail: detail.into() }
+    Check::new(check::COUNTS, passed, detail)
+}
+
+/// A check of outputs: right, as `detail` says, unless something wrong was found.
+pub(crate) fn output(wrong: Option<String>, detail: impl Into<String>) -> Check {
+    Check::new(check::OUTPUT, wrong.is_none(), wrong.unwrap_or_else(|| detail.into()))
 }
 
 impl Claim {
-    /// What a claim is before it is measured.
-    fn unmeasured(&self, device: &str, target: f64) -> Outcome {
-        Outcome {
+    /// How the claim ends with this evidence.
+    pub fn outcome(&self, device: &str, target: f64, evidence: Result<Evidence, Fault>) -> Outcome {
+        let mut outcome = Outcome {
             id: self.id.to_string(),
             title: self.title.to_string(),
             device: device.to_string(),
@@ -170,12 +182,7 @@ impl Claim {
             spread: None,
             samples: 0,
             checks: Vec::new(),
-        }
-    }
-
-    /// How the claim ends with this evidence.
-    pub fn outcome(&self, device: &str, target: f64, evidence: Result<Evidence, Fault>) -> Outcome {
-        let mut outcome = self.unmeasured(device, target);
+        };
         match evidence {
             Err(fault) => outcome.reason = format!("it could not run: {fault}"),
             Ok(Evidence::Declined(reason)) => outcome.reason = reason,

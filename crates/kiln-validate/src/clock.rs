@@ -22,16 +22,10 @@ pub trait Clock {
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(Instant);
 
-impl SystemClock {
-    /// A clock that begins now.
-    pub fn new() -> Self {
-        Self(Instant::now())
-    }
-}
-
 impl Default for SystemClock {
+    /// A clock that begins now.
     fn default() -> Self {
-        Self::new()
+        Self(Instant::now())
     }
 }
 
@@ -71,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_clock_of_the_system_goes_on_and_has_small_steps() {
-        let clock = SystemClock::new();
+        let clock = SystemClock::default();
         let (first, resolution) = (clock.now(), clock.resolution());
         assert!(clock.now() > first && resolution > 0.0 && resolution < 1e-3, "{resolution}");
     }

@@ -1,7 +1,7 @@
 //! What a device could do at most: loops of the processor for the CPU device, kernels of one line for a GPU.
 
 use kiln::{Buffer, Device, DeviceKind, Grid, KernelSource};
-use kiln_bench::limits::Pattern;
+use kiln_bench::limits::{Least, Pattern};
 use kiln_bench::{Fault, Limits, Number, Op};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -55,6 +55,16 @@ impl DeviceLimits {
         match self {
             Self::Processor(limits) => limits.bandwidth(Pattern::Copy, LARGE_BYTES),
             Self::Gpu { copies, .. } => copies.values().next_back().copied().unwrap_or(f64::NAN),
+        }
+    }
+
+    /// The least time for so many additions and multiplications, and for so many bytes that are read and written.
+    pub fn least_of(&mut self, flops: f64, read: f64, written: f64) -> Least {
+        match self {
+            Self::Processor(limits) => limits.least_of(flops, read, written),
+            Self::Gpu { .. } => {
+                Least { compute: flops / self.peak_flops(), memory: (read + written) / self.copy_bytes_per_s() }
+            }
         }
     }
 

@@ -198,6 +198,13 @@ pub struct Check {
     pub detail: String,
 }
 
+impl Check {
+    /// Creates a check.
+    pub(crate) fn new(name: &str, passed: bool, detail: impl Into<String>) -> Self {
+        Self { name: name.to_string(), passed, detail: detail.into() }
+    }
+}
+
 /// How many claims ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {

@@ -116,7 +116,7 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     if steps.is_empty() {
         return Err("expected claims about these devices, found none".into());
     }
-    let clock = SystemClock::new();
+    let clock = SystemClock::default();
     let count = 1 + devices.len() + steps.len();
     tell(Progress { done: 0, steps: count, next: "the machine", device: "" });
     let began_unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -137,37 +137,31 @@ pub fn validate(devices: &[Device], options: &Options, tell: &mut dyn FnMut(Prog
     for device in devices {
         let id = device.info().id.as_str();
         tell(Progress { done, steps: count, next: "the device", device: id });
-        let mut limits = match DeviceLimits::measure(device) {
-            Ok(limits) => limits,
-            Err(fault) => {
-                // Claims about other devices are shown all the same.
-                let of_device = steps.iter().filter(|(of, ..)| of.is_same(device));
-                let reason = format!("the limits of the device cannot be measured: {fault}");
-                let outcome = |(_, claim, target): &(&Device, &Claim, f64)| {
-                    claim.outcome(id, *target, Ok(Evidence::Declined(reason.clone())))
-                };
-                report.claims.extend(of_device.map(outcome));
-                continue;
-            }
-        };
+        let mut limits = DeviceLimits::measure(device)
+            .map_err(|fault| format!("the limits of the device cannot be measured: {fault}"));
         done += 1;
         for (_, claim, target) in steps.iter().filter(|(of, ..)| of.is_same(device)) {
             tell(Progress { done, steps: count, next: claim.id, device: id });
-            let mut context = Context {
-                device,
-                limits: &mut limits,
-                effort: options.effort(),
-                quick: options.quick,
-                clock: &clock,
-                program: options.program.as_deref(),
-                plots: &mut report.plots,
+            let evidence = match &mut limits {
+                Ok(limits) => (claim.run)(&mut Context {
+                    device,
+                    limits,
+                    effort: options.effort(),
+                    quick: options.quick,
+                    clock: &clock,
+                    program: options.program.as_deref(),
+                    plots: &mut report.plots,
+                }),
+                // Claims about other devices are shown all the same.
+                Err(reason) => Ok(Evidence::Declined(reason.clone())),
             };
-            let evidence = (claim.run)(&mut context);
             report.claims.push(claim.outcome(id, *target, evidence));
             done += 1;
         }
-        report.limits.devices.push(machine::roof(id, &mut limits));
-        report.limits.bandwidths.extend(machine::bandwidths(&limits));
+        if let Ok(limits) = &mut limits {
+            report.limits.devices.push(machine::roof(id, limits));
+            report.limits.bandwidths.extend(machine::bandwidths(limits));
+        }
     }
     report.summary = Summary::of(&report.claims);
     report.took_s = clock.now();

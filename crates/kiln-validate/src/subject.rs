@@ -66,50 +66,69 @@ impl Referee for WorkReferee {
     }
 }
 
-/// A computation with tensors on a device.
-pub struct Computation<S> {
+/// Work on a device in three closures: they prepare a set of inputs, compute a result, and read the elements of the result.
+pub struct Computation<S, R> {
     device: Device,
     prepare: Box<Prepare<S>>,
-    compute: Box<Compute<S>>,
+    compute: Box<Compute<S, R>>,
+    read: Box<Read<S, R>>,
     sets: Vec<S>,
-    /// The results of the last run.
-    last: Vec<Tensor>,
+    /// The set and the result of the last run.
+    last: Option<(usize, R)>,
 }
 
-type Prepare<S> = dyn Fn(&Inputs, &Device) -> kiln::Result<S>;
-type Compute<S> = dyn FnMut(&S) -> kiln::Result<Vec<Tensor>>;
+type Prepare<S> = dyn Fn(&Inputs, &Device) -> Result<S, Fault>;
+type Compute<S, R> = dyn FnMut(&S, Option<R>, &Device) -> Result<R, Fault>;
+type Read<S, R> = dyn Fn(&S, &mut R, &Device) -> Result<Vec<f32>, Fault>;
 
-impl<S> Computation<S> {
-    /// Creates a computation that prepares sets of inputs and computes results from them.
+impl<S, R> Computation<S, R> {
+    /// Creates a computation. `compute` also gets the result of the last run, whose memory it can reuse.
     pub fn new(
         device: &Device,
-        prepare: impl Fn(&Inputs, &Device) -> kiln::Result<S> + 'static,
-        compute: impl FnMut(&S) -> kiln::Result<Vec<Tensor>> + 'static,
+        prepare: impl Fn(&Inputs, &Device) -> Result<S, Fault> + 'static,
+        compute: impl FnMut(&S, Option<R>, &Device) -> Result<R, Fault> + 'static,
+        read: impl Fn(&S, &mut R, &Device) -> Result<Vec<f32>, Fault> + 'static,
     ) -> Self {
-        let (prepare, compute) = (Box::new(prepare), Box::new(compute));
-        Self { device: device.clone(), prepare, compute, sets: Vec::new(), last: Vec::new() }
+        let (prepare, compute, read) = (Box::new(prepare), Box::new(compute), Box::new(read));
+        Self { device: device.clone(), prepare, compute, read, sets: Vec::new(), last: None }
     }
 }
 
-impl Computation<Ours> {
+impl<S> Computation<S, Vec<Tensor>> {
+    /// Creates a computation of tensors.
+    pub fn of_tensors(
+        device: &Device,
+        prepare: impl Fn(&Inputs, &Device) -> kiln::Result<S> + 'static,
+        mut compute: impl FnMut(&S) -> kiln::Result<Vec<Tensor>> + 'static,
+    ) -> Self {
+        let compute = move |set: &S, last: Option<Vec<Tensor>>, _: &Device| {
+            // These results can take the memory of the last ones.
+            drop(last);
+            Ok(compute(set)?)
+        };
+        let prepare = move |set: &Inputs, device: &Device| Ok(prepare(set, device)?);
+        Self::new(device, prepare, compute, |_, results, _| Ok(Ours::read(results)?))
+    }
+}
+
+impl Computation<Ours, Vec<Tensor>> {
     /// Creates a work of `kiln-bench`.
     pub fn of_work(work: WorkReferee, device: &Device) -> Self {
         let prepare = move |set: &Inputs, device: &Device| Ours::with_data(&work.op, work.number, set, device);
-        Self::new(device, prepare, Ours::compute)
+        Self::of_tensors(device, prepare, Ours::compute)
     }
 }
 
-impl<S> Subject for Computation<S> {
+impl<S, R> Subject for Computation<S, R> {
     fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        (self.last, self.sets) = (Vec::new(), Vec::new());
-        self.sets = sets.iter().map(|set| (self.prepare)(set, &self.device)).collect::<kiln::Result<_>>()?;
+        (self.last, self.sets) = (None, Vec::new());
+        self.sets = sets.iter().map(|set| (self.prepare)(set, &self.device)).collect::<Result<_, _>>()?;
         Ok(())
     }
 
     fn run(&mut self, set: usize) -> Result<(), Fault> {
-        // These results can take the memory of the last ones.
-        self.last.clear();
-        self.last = (self.compute)(&self.sets[set])?;
+        let last = self.last.take().map(|(_, result)| result);
+        self.last = Some((set, (self.compute)(&self.sets[set], last, &self.device)?));
         Ok(())
     }
 
@@ -118,9 +137,7 @@ impl<S> Subject for Computation<S> {
     }
 
     fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        if self.last.is_empty() {
-            return Err("expected a run before its output, found none".into());
-        }
-        Ok(Ours::read(&self.last)?)
+        let (set, result) = self.last.as_mut().ok_or("expected a run before its output, found none")?;
+        (self.read)(&self.sets[*set], result, &self.device)
     }
 }

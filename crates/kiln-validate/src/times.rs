@@ -11,10 +11,6 @@ pub struct Times {
 }
 
 impl Times {
-    fn sorted(&self) -> Vec<f64> {
-        sorted(self.by_round.iter().copied().flatten())
-    }
-
     /// How many samples there are.
     pub fn samples(&self) -> usize {
         self.by_round.iter().flatten().count()
@@ -27,7 +23,7 @@ impl Times {
 
     /// Half of the samples lie this far apart, as a share of the median.
     pub fn spread(&self) -> f64 {
-        let sorted = self.sorted();
+        let sorted = sorted(self.by_round.iter().copied().flatten());
         (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
     }
 

@@ -83,7 +83,7 @@ impl Measured {
             let passed = share <= 1.0 / MIN_OF_LIMIT;
             let what = if passed { "" } else { ": faster than the machine can be" };
             let detail = format!("{}: {:.0} % of the machine's limit{what}", times.name, share * 100.0);
-            self.checks.push(Check { name: check::ROOFLINE.to_string(), passed, detail });
+            self.checks.push(Check::new(check::ROOFLINE, passed, detail));
         }
         self
     }
@@ -266,36 +266,12 @@ impl Trial<'_> {
             checks.push(one.output());
             checks.push(one.work(times));
             checks.push(one.synchronised());
-            checks.push(self.clock(one, times));
+            checks.push(one.clock(times, self.clock.resolution()));
         }
         if arms.len() > 1 {
             checks.push(order(&arms, firsts));
         }
         Measured { arms, checks }
-    }
-
-    fn clock(&self, one: &Running<'_, '_>, times: &Times) -> Check {
-        let (resolution, spread) = (self.clock.resolution(), times.spread());
-        let steps = times.median() * one.runs as f64 / resolution;
-        // A clock that goes backwards makes it negative.
-        let is_steady = (0.0..=MAX_SPREAD).contains(&spread);
-        let passed = steps >= MIN_STEPS && is_steady;
-        let detail = if !is_steady {
-            format!(
-                "{}: too noisy: half of the samples lie {:.0} % of their median apart",
-                one.arm.name,
-                spread.abs() * 100.0
-            )
-        } else if passed {
-            format!(
-                "{}: samples are {steps:.0} steps of the clock long and lie {:.0} % apart",
-                one.arm.name,
-                spread * 100.0
-            )
-        } else {
-            format!("{}: samples are only {steps:.1} steps of the clock long", one.arm.name)
-        };
-        Check { name: check::CLOCK.to_string(), passed, detail }
     }
 }
 
@@ -307,7 +283,7 @@ impl Running<'_, '_> {
     }
 
     fn check(&self, name: &str, passed: bool, detail: impl AsRef<str>) -> Check {
-        Check { name: name.to_string(), passed, detail: format!("{}: {}", self.arm.name, detail.as_ref()) }
+        Check::new(name, passed, format!("{}: {}", self.arm.name, detail.as_ref()))
     }
 
     fn output(&self) -> Check {
@@ -334,6 +310,21 @@ impl Running<'_, '_> {
         };
         self.check(check::SYNCHRONISED, late <= 0.5, detail)
     }
+
+    fn clock(&self, times: &Times, resolution: f64) -> Check {
+        let (steps, percent) = (times.median() * self.runs as f64 / resolution, times.spread() * 100.0);
+        // A clock that goes backwards makes it negative.
+        let is_steady = (0.0..=MAX_SPREAD).contains(&times.spread());
+        let passed = steps >= MIN_STEPS && is_steady;
+        let detail = if !is_steady {
+            format!("too noisy: half of the samples lie {:.0} % of their median apart", percent.abs())
+        } else if passed {
+            format!("samples are {steps:.0} steps of the clock long and lie {percent:.0} % apart")
+        } else {
+            format!("samples are only {steps:.1} steps of the clock long")
+        };
+        self.check(check::CLOCK, passed, detail)
+    }
 }
 
 /// No arm may be first more often than the others by a quarter of the rounds.
@@ -347,9 +338,5 @@ fn order(arms: &[Times], firsts: &[usize]) -> Check {
     let counts: Vec<String> =
         arms.iter().zip(firsts).map(|(arm, first)| format!("{} {first} times", arm.name)).collect();
     let what = if passed { "" } else { "unfair order: " };
-    Check {
-        name: check::ORDER.to_string(),
-        passed,
-        detail: format!("{what}first of a round were {}", counts.join(", ")),
-    }
+    Check::new(check::ORDER, passed, format!("{what}first of a round were {}", counts.join(", ")))
 }

@@ -1,9 +1,9 @@
 //! What fusion saves: launches, bytes and time.
 
-use crate::claim::{Context, Evidence, counts};
+use crate::claim::{Context, Evidence, counts, output};
 use crate::report::{Check, Fusion};
 use crate::subject::{Computation, Inputs, Referee, WorkReferee};
-use crate::trial::{Arm, check};
+use crate::trial::Arm;
 use kiln::{Device, Result as KilnResult, Tensor};
 use kiln_bench::{Fault, Number, Op, Ours};
 
@@ -14,7 +14,7 @@ fn chain(context: &Context<'_>) -> WorkReferee {
 pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let work = chain(context);
     let fused = Computation::of_work(work, context.device);
-    let unfused = Computation::new(context.device, tensors, |set| one_by_one(set));
+    let unfused = Computation::of_tensors(context.device, tensors, |set| one_by_one(set));
     let mut arms = [Arm::new("fused", fused), Arm::new("one by one", unfused)];
     let (measured, _) = context.measure_bounded(&mut arms, &work)?;
     let [fused, apart] = costs(context)?;
@@ -27,8 +27,7 @@ pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {
             seconds: times.median(),
         });
     }
-    let value = (measured.arms[0].median() * 1e6, "µs");
-    Ok(Evidence::faster(measured, value))
+    Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")))
 }
 
 pub(super) fn launches(context: &mut Context<'_>) -> Result<Evidence, Fault> {
@@ -93,9 +92,8 @@ fn cost(
     let profiling = device.profile();
     let ran = compute()?;
     drop(profiling);
-    let judged = work.judge(inputs, &Ours::read(&results[results.len() - 1..])?);
-    let detail = format!("{name}: {}", judged.as_ref().err().map_or("right", String::as_str));
-    let output = Check { name: check::OUTPUT.to_string(), passed: judged.is_ok(), detail };
+    let wrong = work.judge(inputs, &Ours::read(&results[results.len() - 1..])?).err();
+    let output = output(wrong.map(|wrong| format!("{name}: {wrong}")), format!("{name}: right"));
     Ok(Cost { launches, bytes, ran, output })
 }
 

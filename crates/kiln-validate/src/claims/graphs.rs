@@ -1,7 +1,7 @@
 //! Branches of a graph that do not need each other.
 
 use crate::claim::{Context, Evidence};
-use crate::subject::{Inputs, Referee, Subject};
+use crate::subject::{Computation, Inputs, Referee, Subject};
 use crate::trial::Arm;
 use kiln::{BufferUse, Device, DeviceKind, Graph, GraphPlan, Grid, KernelSource, TypedBuffer};
 use kiln_bench::Fault;
@@ -28,13 +28,10 @@ pub(super) fn parallel(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     if context.device.info().kind == DeviceKind::Cpu && threads < 2 {
         return Ok(Evidence::Declined("the process may use one core only".to_string()));
     }
-    let mut arms = [
-        Arm::new("graph", Branches::new(context.device, true)),
-        Arm::new("one by one", Branches::new(context.device, false)),
-    ];
+    let mut arms =
+        [Arm::new("graph", branches(context.device, true)), Arm::new("one by one", branches(context.device, false))];
     let measured = context.measure(&mut arms, &Moved)?;
-    let value = (measured.arms[0].median() * 1e6, "µs");
-    Ok(Evidence::faster(measured, value))
+    Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")))
 }
 
 /// Numbers that move a little towards a half, many times: what comes out still tells what went in.
@@ -58,74 +55,47 @@ impl Referee for Moved {
 }
 
 /// The branches as one graph, free of each other or each behind the one before.
-struct Branches {
-    device: Device,
-    at_once: bool,
-    sets: Vec<(GraphPlan, Vec<TypedBuffer<f32>>)>,
-    last: usize,
-}
-
-impl Branches {
-    fn new(device: &Device, at_once: bool) -> Self {
-        Self { device: device.clone(), at_once, sets: Vec::new(), last: 0 }
-    }
-
-    fn prepare(&self, set: &Inputs) -> kiln::Result<(GraphPlan, Vec<TypedBuffer<f32>>)> {
+fn branches(device: &Device, at_once: bool) -> impl Subject {
+    let prepare = move |set: &Inputs, device: &Device| -> Result<(GraphPlan, Vec<TypedBuffer<f32>>), Fault> {
         let (mut graph, mut outputs) = (Graph::new(), Vec::new());
         for (number, input) in set.iter().enumerate() {
-            let (x, out) = (self.device.buffer_from(input)?, self.device.buffer_of::<f32>(ELEMENTS)?);
-            self.branch(&mut graph, number, &x, &out)?;
-            if number > 0 && !self.at_once {
+            let (x, out) = (device.buffer_from(input)?, device.buffer_of::<f32>(ELEMENTS)?);
+            branch(device, &mut graph, number, &x, &out)?;
+            if number > 0 && !at_once {
                 graph.after(&format!("branch{number}"), &format!("branch{}", number - 1))?;
             }
             outputs.push(out);
         }
         Ok((graph.compile()?, outputs))
-    }
-
-    fn branch(
-        &self,
-        graph: &mut Graph,
-        number: usize,
-        x: &TypedBuffer<f32>,
-        out: &TypedBuffer<f32>,
-    ) -> kiln::Result<()> {
-        graph.buffer(format!("x{number}"), x.as_bytes())?;
-        graph.buffer(format!("out{number}"), out.as_bytes())?;
-        if self.device.info().kind != DeviceKind::Cpu {
-            let kernel = self.device.kernel(KernelSource::wgsl(SOURCE).named("validate_branch"))?;
-            let workgroups = Grid::workgroups([ELEMENTS as u32 / 64, 1, 1]);
-            let launch = kernel.launch().bind("x", x).bind("out", &mut out.clone()).grid(workgroups);
-            return graph.launch(format!("branch{number}"), launch);
-        }
-        let uses = [(x.as_bytes(), BufferUse::Read), (out.as_bytes(), BufferUse::Write)];
-        graph.host(format!("branch{number}"), uses, |[x, out]| {
-            let x = x.clone().typed::<f32>()?.read()?;
-            // Each number by itself: the compiler leaves the rounds as they are.
-            let moved = |x: &f32| (0..ROUNDS).fold(*x, |x, _| std::hint::black_box(x * 0.999 + 0.0005));
-            out.clone().typed::<f32>()?.write(&x.iter().map(moved).collect::<Vec<f32>>())
-        })
-    }
+    };
+    Computation::new(
+        device,
+        prepare,
+        |(graph, _), _, _| Ok(graph.run()?),
+        |(_, outputs), _, _| Ok(outputs.iter().map(TypedBuffer::read).collect::<kiln::Result<Vec<_>>>()?.concat()),
+    )
 }
 
-impl Subject for Branches {
-    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        self.sets = sets.iter().map(|set| self.prepare(set)).collect::<kiln::Result<_>>()?;
-        Ok(())
+fn branch(
+    device: &Device,
+    graph: &mut Graph,
+    number: usize,
+    x: &TypedBuffer<f32>,
+    out: &TypedBuffer<f32>,
+) -> kiln::Result<()> {
+    graph.buffer(format!("x{number}"), x.as_bytes())?;
+    graph.buffer(format!("out{number}"), out.as_bytes())?;
+    if device.info().kind != DeviceKind::Cpu {
+        let kernel = device.kernel(KernelSource::wgsl(SOURCE).named("validate_branch"))?;
+        let workgroups = Grid::workgroups([ELEMENTS as u32 / 64, 1, 1]);
+        let launch = kernel.launch().bind("x", x).bind("out", &mut out.clone()).grid(workgroups);
+        return graph.launch(format!("branch{number}"), launch);
     }
-
-    fn run(&mut self, set: usize) -> Result<(), Fault> {
-        self.sets[set].0.run()?;
-        self.last = set;
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<(), Fault> {
-        Ok(self.device.synchronize()?)
-    }
-
-    fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        let outputs = self.sets[self.last].1.iter().map(TypedBuffer::read).collect::<kiln::Result<Vec<_>>>()?;
-        Ok(outputs.concat())
-    }
+    let uses = [(x.as_bytes(), BufferUse::Read), (out.as_bytes(), BufferUse::Write)];
+    graph.host(format!("branch{number}"), uses, |[x, out]| {
+        let x = x.clone().typed::<f32>()?.read()?;
+        // Each number by itself: the compiler leaves the rounds as they are.
+        let moved = |x: &f32| (0..ROUNDS).fold(*x, |x, _| std::hint::black_box(x * 0.999 + 0.0005));
+        out.clone().typed::<f32>()?.write(&x.iter().map(moved).collect::<Vec<f32>>())
+    })
 }

@@ -1,10 +1,10 @@
 //! Memory: written in place or through staging, and bounded while sizes change.
 
 use super::reopen::reopen;
-use crate::claim::{Context, Evidence, counts};
-use crate::report::{Check, PoolPoint};
+use crate::claim::{Context, Evidence, counts, output};
+use crate::report::PoolPoint;
 use crate::subject::{Computation, Inputs, Referee, Subject, WorkReferee};
-use crate::trial::{Arm, check};
+use crate::trial::Arm;
 use kiln::{Buffer, Device, HostAccess};
 use kiln_bench::{Fault, Number, Op};
 
@@ -19,11 +19,9 @@ pub(super) fn unified(context: &mut Context<'_>) -> Result<Evidence, Fault> {
         ));
     }
     let staged = reopen(context.device, true, HostAccess::Staged)?;
-    let arm = |device: &Device| Writing { device: device.clone(), sets: Vec::new(), to: None };
-    let mut arms = [Arm::new("in place", arm(&in_place)), Arm::new("staged", arm(&staged))];
+    let mut arms = [Arm::new("in place", writing(&in_place)?), Arm::new("staged", writing(&staged)?)];
     let measured = context.measure(&mut arms, &Numbers)?;
-    let value = (4.0 * ELEMENTS as f64 / measured.arms[0].median() / 1e9, "GB/s");
-    Ok(Evidence::faster(measured, value))
+    Ok(Evidence::faster(measured, |s| (4.0 * ELEMENTS as f64 / s / 1e9, "GB/s")))
 }
 
 /// Numbers that come back as they were written.
@@ -44,30 +42,11 @@ impl Referee for Numbers {
 }
 
 /// Writes numbers to a buffer.
-struct Writing {
-    device: Device,
-    sets: Vec<Inputs>,
-    to: Option<kiln::TypedBuffer<f32>>,
-}
-
-impl Subject for Writing {
-    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        self.sets = sets.to_vec();
-        self.to = Some(self.device.buffer_of::<f32>(ELEMENTS)?);
-        Ok(())
-    }
-
-    fn run(&mut self, set: usize) -> Result<(), Fault> {
-        Ok(self.to.as_ref().ok_or("expected inputs first")?.write(&self.sets[set][0])?)
-    }
-
-    fn wait(&mut self) -> Result<(), Fault> {
-        Ok(self.device.synchronize()?)
-    }
-
-    fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        Ok(self.to.as_ref().ok_or("expected inputs first")?.read()?)
-    }
+fn writing(device: &Device) -> Result<impl Subject, Fault> {
+    let to = device.buffer_of::<f32>(ELEMENTS)?;
+    let written = to.clone();
+    let write = move |set: &Vec<f32>, _: Option<()>, _: &Device| Ok(to.write(set)?);
+    Ok(Computation::new(device, |set, _| Ok(set[0].clone()), write, move |_, (), _| Ok(written.read()?)))
 }
 
 /// Steps of the work whose sizes change.
@@ -75,7 +54,13 @@ const STEPS: usize = 120;
 
 pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let device = reopen(context.device, true, HostAccess::Auto)?;
-    let id = device.info().id.clone();
+    let plot = |context: &mut Context<'_>, step: usize| {
+        let (device, found) = (device.info().id.clone(), device.buffer_pool_stats());
+        let (in_use_bytes, reserved_bytes) = (found.bytes_in_use, found.bytes_reserved);
+        let point = PoolPoint { device, step, in_use_bytes, reserved_bytes };
+        context.plots.pool.push(point.clone());
+        point
+    };
     let mut peaks = [0u64; 2];
     let mut wrong: Option<String> = None;
     let held: Vec<Buffer> = vec![device.buffer(1 << 16)?];
@@ -89,22 +74,16 @@ pub(super) fn plateau(context: &mut Context<'_>) -> Result<Evidence, Fault> {
         mlp.run(0)?;
         mlp.wait()?;
         wrong = wrong.or(work.judge(&inputs, &mlp.output()?).err());
-        let found = device.buffer_pool_stats();
         let half = step * 2 / STEPS;
-        peaks[half] = peaks[half].max(found.bytes_reserved);
-        let (in_use_bytes, reserved_bytes) = (found.bytes_in_use, found.bytes_reserved);
-        context.plots.pool.push(PoolPoint { device: id.clone(), step, in_use_bytes, reserved_bytes });
+        peaks[half] = peaks[half].max(plot(context, step).reserved_bytes);
     }
     device.synchronize()?;
     device.pool().clear()?;
-    let left = device.buffer_pool_stats();
-    let (in_use_bytes, reserved_bytes) = (left.bytes_in_use, left.bytes_reserved);
-    context.plots.pool.push(PoolPoint { device: id, step: STEPS, in_use_bytes, reserved_bytes });
+    let PoolPoint { in_use_bytes, reserved_bytes, .. } = plot(context, STEPS);
     drop(held);
-    let detail = wrong.clone().unwrap_or_else(|| format!("right in all of {STEPS} steps"));
-    let output = Check { name: check::OUTPUT.to_string(), passed: wrong.is_none(), detail };
+    let output = output(wrong, format!("right in all of {STEPS} steps"));
     let given_back = counts(
-        left.bytes_reserved <= peaks[1] / 2,
+        reserved_bytes <= peaks[1] / 2,
         format!("{} bytes at most, {} after a cleanup, of which {} are in use", peaks[1], reserved_bytes, in_use_bytes),
     );
     let ratio = peaks[0] as f64 / peaks[1].max(1) as f64;

@@ -12,10 +12,26 @@ mod start;
 mod throughput;
 
 use crate::claim::{Claim, Targets};
+use kiln_bench::Op;
 
 /// All claims, in the order in which they run.
 pub fn claims() -> &'static [Claim] {
     &CLAIMS
+}
+
+/// The claim about square products of one size.
+macro_rules! product {
+    ($n:literal, $measures:literal, $in_quick:literal) => {
+        Claim {
+            id: concat!("matmul-", $n),
+            title: concat!("A product of ", $n, " x ", $n, " takes no more than a tenth longer than the library's"),
+            measures: $measures,
+            comparison: products::LIBRARY,
+            target: Targets::cpu(0.9),
+            in_quick: $in_quick,
+            run: |context| products::square(context, $n),
+        }
+    };
 }
 
 static CLAIMS: [Claim; 23] = [
@@ -26,7 +42,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "the measured bandwidth",
         target: Targets::both(0.5, 0.2),
         in_quick: true,
-        run: throughput::elementwise,
+        run: |context| throughput::many_elements(context, "elementwise", |len| Op::Add { len }),
     },
     Claim {
         id: "reduction",
@@ -35,7 +51,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "the measured bandwidth",
         target: Targets::both(0.5, 0.2),
         in_quick: true,
-        run: throughput::reduction,
+        run: |context| throughput::many_elements(context, "reduction", |len| Op::Sum { len }),
     },
     Claim {
         id: "activation",
@@ -44,7 +60,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "the measured roofline",
         target: Targets::both(0.2, 0.05),
         in_quick: true,
-        run: throughput::activation,
+        run: |context| throughput::many_elements(context, "activation", |len| Op::Gelu { len }),
     },
     Claim {
         id: "matmul",
@@ -55,42 +71,10 @@ static CLAIMS: [Claim; 23] = [
         in_quick: true,
         run: throughput::matmul,
     },
-    Claim {
-        id: "matmul-256",
-        title: "A product of 256 x 256 takes no more than a tenth longer than the library's",
-        measures: "a @ b of f32 with memory for the result, against gemm into memory that is there already",
-        comparison: products::LIBRARY,
-        target: Targets::cpu(0.9),
-        in_quick: true,
-        run: |context| products::square(context, 256),
-    },
-    Claim {
-        id: "matmul-512",
-        title: "A product of 512 x 512 takes no more than a tenth longer than the library's",
-        measures: "as matmul-256",
-        comparison: products::LIBRARY,
-        target: Targets::cpu(0.9),
-        in_quick: true,
-        run: |context| products::square(context, 512),
-    },
-    Claim {
-        id: "matmul-1024",
-        title: "A product of 1024 x 1024 takes no more than a tenth longer than the library's",
-        measures: "as matmul-256",
-        comparison: products::LIBRARY,
-        target: Targets::cpu(0.9),
-        in_quick: false,
-        run: |context| products::square(context, 1024),
-    },
-    Claim {
-        id: "matmul-2048",
-        title: "A product of 2048 x 2048 takes no more than a tenth longer than the library's",
-        measures: "as matmul-256",
-        comparison: products::LIBRARY,
-        target: Targets::cpu(0.9),
-        in_quick: false,
-        run: |context| products::square(context, 2048),
-    },
+    product!(256, "a @ b of f32 with memory for the result, against gemm into memory that is there already", true),
+    product!(512, "as matmul-256", true),
+    product!(1024, "as matmul-256", false),
+    product!(2048, "as matmul-256", false),
     Claim {
         id: "fusion-launches",
         title: "A chain of eight ops is one kernel",
@@ -143,7 +127,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "compiling",
         target: Targets::both(100.0, 100.0),
         in_quick: true,
-        run: kernels::memory_hit,
+        run: |context| kernels::against_compiling(context, kernels::From::Memory),
     },
     Claim {
         id: "kernel-disk-hit",
@@ -152,7 +136,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "compiling",
         target: Targets::both(2.0, 1.2),
         in_quick: true,
-        run: kernels::disk_hit,
+        run: |context| kernels::against_compiling(context, kernels::From::Disk),
     },
     Claim {
         id: "commands",
@@ -207,7 +191,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "no pool",
         target: Targets::both(5.0, 2.0),
         in_quick: true,
-        run: pool::one_size,
+        run: |context| pool::against_driver(context, pool::Sizes::One),
     },
     Claim {
         id: "pool-mixed-sizes",
@@ -216,7 +200,7 @@ static CLAIMS: [Claim; 23] = [
         comparison: "no pool",
         target: Targets::both(5.0, 2.0),
         in_quick: true,
-        run: pool::mixed_sizes,
+        run: |context| pool::against_driver(context, pool::Sizes::Shuffled),
     },
     Claim {
         id: "memory-plateau",

@@ -1,7 +1,7 @@
 //! Plans: made once, found again.
 
 use crate::claim::{Context, Evidence, counts};
-use crate::subject::{Computation, Inputs, Referee};
+use crate::subject::{Computation, Inputs, Referee, Subject};
 use crate::trial::Arm;
 use kiln::{Device, Tensor};
 use kiln_bench::Fault;
@@ -24,8 +24,7 @@ pub(super) fn hit(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     // The known shape is planned at most once, and once for each place of a set in its buffer.
     let passed = misses >= made && hits + 8 >= asked.get();
     let check = counts(passed, format!("{made} shapes were new: {misses} plans were made, {hits} found"));
-    let value = (measured.arms[0].median() * 1e6, "µs");
-    Ok(Evidence::faster(measured, value).with(check))
+    Ok(Evidence::faster(measured, |s| (s * 1e6, "µs")).with(check))
 }
 
 /// Four ops on the first elements of an input.
@@ -49,10 +48,10 @@ impl Referee for Roots {
 
 /// The ops in a shape that is always the same, or in one that no run before had.
 /// `runs` counts them.
-fn planned(device: &Device, shape: Option<[usize; 4]>, runs: &Rc<Cell<u64>>) -> Computation<Tensor> {
+fn planned(device: &Device, shape: Option<[usize; 4]>, runs: &Rc<Cell<u64>>) -> impl Subject {
     let runs = Rc::clone(runs);
     let prepare = |inputs: &Inputs, device: &Device| Tensor::from_slice(&inputs[0], ELEMENTS, device);
-    Computation::new(device, prepare, move |input: &Tensor| {
+    Computation::of_tensors(device, prepare, move |input: &Tensor| {
         let shape = shape.map_or_else(|| new_shape(runs.get() as usize), Vec::from);
         runs.set(runs.get() + 1);
         let part = input.slice(0, 0..shape.iter().product::<usize>())?.reshape(&shape[..])?;

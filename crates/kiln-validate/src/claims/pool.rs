@@ -1,30 +1,21 @@
 //! What a pool saves.
 
 use super::reopen::reopen;
-use crate::claim::{Context, Evidence, counts};
-use crate::report::Check;
-use crate::subject::{Inputs, Referee, Subject};
-use crate::trial::{Arm, check};
+use crate::claim::{Context, Evidence, counts, output};
+use crate::subject::{Computation, Inputs, Referee, Subject};
+use crate::trial::Arm;
 use kiln::{Buffer, Device, HostAccess};
 use kiln_bench::Fault;
 
 /// Buffers that are held at once.
 const BUFFERS: usize = 16;
 
-pub(super) fn one_size(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    against_driver(context, &Sizes::One)
-}
-
-pub(super) fn mixed_sizes(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    against_driver(context, &Sizes::Shuffled)
-}
-
-fn against_driver(context: &mut Context<'_>, sizes: &Sizes) -> Result<Evidence, Fault> {
+/// Requests to the pool, against the same with pooling turned off.
+pub(super) fn against_driver(context: &mut Context<'_>, sizes: Sizes) -> Result<Evidence, Fault> {
     let (pooled, direct) =
         (reopen(context.device, true, HostAccess::Auto)?, reopen(context.device, false, HostAccess::Auto)?);
-    let arm = |device: &Device| Requests { device: device.clone(), sets: Vec::new(), last: Vec::new() };
-    let mut arms = [Arm::new("pool", arm(&pooled)), Arm::new("no pool", arm(&direct))];
-    let measured = context.measure(&mut arms, sizes)?;
+    let mut arms = [Arm::new("pool", requests(&pooled)), Arm::new("no pool", requests(&direct))];
+    let measured = context.measure(&mut arms, &sizes)?;
     drop(arms);
     let (own, other) = (pooled.buffer_pool_stats(), direct.buffer_pool_stats());
     let detail = format!(
@@ -32,14 +23,13 @@ fn against_driver(context: &mut Context<'_>, sizes: &Sizes) -> Result<Evidence, 
         own.driver_request_count, own.allocation_count, other.driver_request_count, other.allocation_count
     );
     let check = counts(other.driver_request_count == other.allocation_count, detail);
-    let value = (measured.arms[0].median() / BUFFERS as f64 * 1e9, "ns a buffer");
-    Ok(Evidence::faster(measured, value).with(check))
+    Ok(Evidence::faster(measured, |s| (s / BUFFERS as f64 * 1e9, "ns a buffer")).with(check))
 }
 
 pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let device = reopen(context.device, true, HostAccess::Auto)?;
     let sizes = Sizes::Any;
-    let mut requests = Requests { device: device.clone(), sets: Vec::new(), last: Vec::new() };
+    let mut requests = requests(&device);
     let sets: Vec<Inputs> = (0..8).map(|seed| sizes.inputs(seed)).collect();
     requests.load(&sets)?;
     let mut wrong = None;
@@ -51,8 +41,7 @@ pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
         }
     }
     let found = device.buffer_pool_stats();
-    let detail = wrong.clone().unwrap_or_else(|| "every buffer kept what was written to it".to_string());
-    let output = Check { name: check::OUTPUT.to_string(), passed: wrong.is_none(), detail };
+    let output = output(wrong, "every buffer kept what was written to it");
     let asked = counts(
         found.allocation_count >= 200 * BUFFERS as u64,
         format!("{} requests, {} reached the driver", found.allocation_count, found.driver_request_count),
@@ -63,7 +52,7 @@ pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
 
 /// Sizes of buffers, in units of 256 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sizes {
+pub(super) enum Sizes {
     One,
     /// The same mixed sizes, each time in another order: a pool has seen all of them.
     Shuffled,
@@ -94,45 +83,32 @@ impl Referee for Sizes {
 }
 
 /// Takes buffers, all of which are held before the first goes back.
-struct Requests {
-    device: Device,
-    sets: Vec<Vec<u64>>,
-    last: Vec<Buffer>,
+fn requests(device: &Device) -> impl Subject {
+    let take = |sizes: &Vec<u64>, last: Option<Vec<Buffer>>, device: &Device| {
+        let mut buffers = last.unwrap_or_default();
+        buffers.clear();
+        for &bytes in sizes {
+            buffers.push(device.buffer(bytes)?);
+        }
+        Ok(buffers)
+    };
+    let prepare = |set: &Inputs, _: &Device| Ok(set[0].iter().map(|size| *size as u64 * 256).collect());
+    Computation::new(device, prepare, take, |_, buffers, _| marks(buffers))
 }
 
-impl Subject for Requests {
-    fn load(&mut self, sets: &[Inputs]) -> Result<(), Fault> {
-        self.last = Vec::new();
-        self.sets = sets.iter().map(|set| set[0].iter().map(|size| *size as u64 * 256).collect()).collect();
-        Ok(())
+/// What each buffer says of itself: its size at its beginning, its place at its end, all written before the first is read.
+fn marks(buffers: &[Buffer]) -> Result<Vec<f32>, Fault> {
+    for (place, buffer) in buffers.iter().enumerate() {
+        let bytes = buffer.bytes();
+        buffer.slice(..4)?.write(&((bytes / 256) as f32).to_le_bytes())?;
+        buffer.slice(bytes - 4..)?.write(&(place as f32).to_le_bytes())?;
     }
-
-    fn run(&mut self, set: usize) -> Result<(), Fault> {
-        self.last.clear();
-        for &bytes in &self.sets[set] {
-            self.last.push(self.device.buffer(bytes)?);
+    let mut found = Vec::new();
+    for buffer in buffers {
+        for part in [buffer.slice(..4)?, buffer.slice(buffer.bytes() - 4..)?] {
+            let bytes: [u8; 4] = part.read()?.try_into().map_err(|_| "expected four bytes")?;
+            found.push(f32::from_le_bytes(bytes));
         }
-        Ok(())
     }
-
-    fn wait(&mut self) -> Result<(), Fault> {
-        Ok(self.device.synchronize()?)
-    }
-
-    /// What each buffer says of itself: its size at its beginning, its place at its end, all written before the first is read.
-    fn output(&mut self) -> Result<Vec<f32>, Fault> {
-        for (place, buffer) in self.last.iter().enumerate() {
-            let bytes = buffer.bytes();
-            buffer.slice(..4)?.write(&((bytes / 256) as f32).to_le_bytes())?;
-            buffer.slice(bytes - 4..)?.write(&(place as f32).to_le_bytes())?;
-        }
-        let mut found = Vec::new();
-        for buffer in &self.last {
-            for part in [buffer.slice(..4)?, buffer.slice(buffer.bytes() - 4..)?] {
-                let bytes: [u8; 4] = part.read()?.try_into().map_err(|_| "expected four bytes")?;
-                found.push(f32::from_le_bytes(bytes));
-            }
-        }
-        Ok(found)
-    }
+    Ok(found)
 }

@@ -3,13 +3,17 @@
 use kiln::{CpuOptions, Device, HostAccess, PoolConfig, PoolOptions};
 use kiln_bench::Fault;
 
+/// The options of the CPU device with as many threads and the same vector instructions; `None` for a GPU.
+pub(super) fn cpu_options(device: &Device) -> Option<CpuOptions> {
+    let threads = device.info().limits.threads.unwrap_or(1) as usize;
+    Some(CpuOptions::new().threads(threads).simd(device.simd_level()?))
+}
+
 /// The same device, opened anew with a pool of its own.
 pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Result<Device, Fault> {
     let pool = PoolOptions::new().config(PoolConfig { pooling, ..PoolConfig::default() });
-    if let Some(level) = device.simd_level() {
-        let threads = device.info().limits.threads.unwrap_or(1) as usize;
-        let options = CpuOptions::new().threads(threads).simd(level).pool(pool).host_access(access);
-        return Ok(Device::cpu_with(options)?);
+    if let Some(options) = cpu_options(device) {
+        return Ok(Device::cpu_with(options.pool(pool).host_access(access))?);
     }
     #[cfg(feature = "gpu")]
     {

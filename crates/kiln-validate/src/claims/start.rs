@@ -17,8 +17,9 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     };
     let id = context.device.info().id.clone();
     let is_cpu = context.device.info().kind == DeviceKind::Cpu;
-    let own = Process::new(program, &id, if is_cpu { Kernels::None } else { Kernels::Kept })?;
-    let other = if is_cpu { Process::empty(program)? } else { Process::new(program, &id, Kernels::Fresh)? };
+    let (kept, fresh) = if is_cpu { (Kernels::None, Kernels::None) } else { (Kernels::Kept, Kernels::Fresh) };
+    let own = Process::new(program, Some(id.clone()), kept)?;
+    let other = Process::new(program, (!is_cpu).then_some(id), fresh)?;
     // A start is a sample of its own.
     let effort = Effort { sample: Duration::ZERO, ..context.effort };
     let names = if is_cpu { ["first result", "empty process"] } else { ["with kernels", "without kernels"] };
@@ -26,9 +27,7 @@ pub(super) fn cold_start(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let whole = std::mem::replace(&mut context.effort, effort);
     let measured = context.measure(&mut arms, &Sum);
     context.effort = whole;
-    let measured = measured?;
-    let value = (measured.arms[0].median() * 1e3, "ms");
-    Ok(Evidence::faster(measured, value))
+    Ok(Evidence::faster(measured?, |s| (s * 1e3, "ms")))
 }
 
 /// The sum of two whole numbers.
@@ -64,6 +63,7 @@ enum Kernels {
 /// A process that adds two numbers, or one that does nothing.
 struct Process {
     program: PathBuf,
+    /// `None` for one that does nothing.
     device: Option<String>,
     kernels: Kernels,
     dir: TempDir,
@@ -73,13 +73,9 @@ struct Process {
 }
 
 impl Process {
-    fn new(program: &Path, device: &str, kernels: Kernels) -> Result<Self, Fault> {
-        let (program, device, dir) = (program.to_path_buf(), Some(device.to_string()), tempfile::tempdir()?);
+    fn new(program: &Path, device: Option<String>, kernels: Kernels) -> Result<Self, Fault> {
+        let (program, dir) = (program.to_path_buf(), tempfile::tempdir()?);
         Ok(Self { program, device, kernels, dir, runs: 0, sets: Vec::new(), last: Vec::new() })
-    }
-
-    fn empty(program: &Path) -> Result<Self, Fault> {
-        Ok(Self { device: None, ..Self::new(program, "", Kernels::None)? })
     }
 
     fn command(&self, set: usize) -> Command {

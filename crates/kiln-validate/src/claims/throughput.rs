@@ -7,19 +7,10 @@ use crate::trial::Arm;
 use kiln::{Device, DeviceKind, Tensor};
 use kiln_bench::{Fault, Number, Op};
 
-pub(super) fn elementwise(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    let len = context.elements();
-    share_of_limit(context, "elementwise", Op::Add { len })
-}
-
-pub(super) fn reduction(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    let len = context.elements();
-    share_of_limit(context, "reduction", Op::Sum { len })
-}
-
-pub(super) fn activation(context: &mut Context<'_>) -> Result<Evidence, Fault> {
-    let len = context.elements();
-    share_of_limit(context, "activation", Op::Gelu { len })
+/// An op on many elements, against the limits of the machine.
+pub(super) fn many_elements(context: &mut Context<'_>, id: &str, op: fn(usize) -> Op) -> Result<Evidence, Fault> {
+    let op = op(context.elements());
+    share_of_limit(context, id, op)
 }
 
 pub(super) fn matmul(context: &mut Context<'_>) -> Result<Evidence, Fault> {
@@ -67,11 +58,10 @@ fn share_of_limit(context: &mut Context<'_>, id: &str, op: Op) -> Result<Evidenc
 pub(super) fn small_ops(context: &mut Context<'_>) -> Result<Evidence, Fault> {
     let count = if context.is_software() { 100 } else { 1000 };
     let work = WorkReferee { op: Op::TinyIndependent { count, len: 16 }, number: Number::F32 };
-    let single = Computation::new(context.device, chunks, one_by_one);
+    let single = Computation::of_tensors(context.device, chunks, one_by_one);
     let mut arms = [Arm::new("together", Computation::of_work(work, context.device)), Arm::new("one by one", single)];
     let measured = context.measure(&mut arms, &work)?;
-    let value = (measured.arms[0].median() / count as f64 * 1e9, "ns an op");
-    Ok(Evidence::faster(measured, value))
+    Ok(Evidence::faster(measured, |s| (s / count as f64 * 1e9, "ns an op")))
 }
 
 /// The short tensors of the first input, and the second input.
