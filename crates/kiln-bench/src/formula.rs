@@ -110,7 +110,11 @@ impl Formula {
                 row[at] / root_mean_square(row.iter().copied())
             }
             Self::Matmul => matmul(&operands[0], &operands[1], place),
-            Self::Attention => attention(operands, place),
+            Self::Attention => {
+                let [q, _, v] = operands else { return f64::NAN };
+                let lengths = [q.shape[2], q.shape[3], v.shape[2], v.shape[3]];
+                attention(|operand, index| operands[operand].numbers[index], lengths, place)
+            }
         }
     }
 }
@@ -151,20 +155,14 @@ fn matmul(a: &Operand, b: &Operand, place: usize) -> f64 {
     (0..k).map(|step| a.numbers[of_a + row * k + step] * b.numbers[of_b + step * n + column]).sum()
 }
 
-fn attention(operands: &[Operand], place: usize) -> f64 {
-    let [q, k, v] = operands else { return f64::NAN };
-    let (m, d, n, e) = (q.shape[2], q.shape[3], v.shape[2], v.shape[3]);
+/// An element of attention: `m` queries of length `d` against `n` keys, which weigh values of length `e`; `at` is an element of an operand.
+pub(crate) fn attention(at: impl Fn(usize, usize) -> f64, [m, d, n, e]: [usize; 4], place: usize) -> f64 {
     let (query, column) = (place / e, place % e);
     let head = query / m * n;
     let score = |key: usize| {
-        let products = (0..d).map(|at| q.numbers[query * d + at] * k.numbers[(head + key) * d + at]);
+        let products = (0..d).map(|step| at(0, query * d + step) * at(1, (head + key) * d + step));
         products.sum::<f64>() / (d as f64).sqrt()
     };
-    weighted_sum((0..n).map(score), |key| v.numbers[(head + key) * e + column])
-}
-
-/// The sum of values, weighted with the softmax of scores.
-pub(crate) fn weighted_sum(scores: impl Iterator<Item = f64>, value: impl Fn(usize) -> f64) -> f64 {
-    let weights = softmax(&scores.collect::<Vec<_>>(), false);
-    weights.iter().enumerate().map(|(key, weight)| weight * value(key)).sum()
+    let weights = softmax(&(0..n).map(score).collect::<Vec<_>>(), false);
+    weights.iter().enumerate().map(|(key, weight)| weight * at(2, (head + key) * e + column)).sum()
 }

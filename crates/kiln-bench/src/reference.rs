@@ -1,7 +1,7 @@
 //! What must come out: one element of an output at a time, in `f64` and plain loops.
 
 use crate::Op;
-use crate::formula::{layer_norm, weighted_sum};
+use crate::formula::{attention, layer_norm};
 use kiln::op::reference::softmax;
 
 /// One element of an output.
@@ -39,7 +39,7 @@ pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
         Op::LayerNorm { columns, .. } => {
             plain(layer_norm(&row(columns), place % columns) * at(1, place % columns) + at(2, place % columns))
         }
-        Op::Attention { len, width, .. } => attention(&at, len, width, place),
+        Op::Attention { len, width, .. } => plain(attention(at, [len, width, len, width], place)),
         Op::TinyChain { steps, len, .. } => plain(steps as f64 * at(0, place % len)),
         Op::TinyIndependent { len, .. } => plain(at(0, place) + at(1, place % len)),
         Op::Mlp { width, .. } => mlp(&at, width, place),
@@ -80,16 +80,6 @@ fn sum(terms: impl Iterator<Item = f64>) -> Expected {
 
 fn gelu(x: f64) -> f64 {
     (kiln::op::GELU.reference())(&[x])
-}
-
-fn attention(at: &impl Fn(usize, usize) -> f64, len: usize, width: usize, place: usize) -> Expected {
-    let (query, column) = (place / width, place % width);
-    let head = query / len * len;
-    let score = |key: usize| {
-        let products = (0..width).map(|d| at(0, query * width + d) * at(1, (head + key) * width + d));
-        products.sum::<f64>() / (width as f64).sqrt()
-    };
-    plain(weighted_sum((0..len).map(score), |key| at(2, (head + key) * width + column)))
 }
 
 fn mlp(at: &impl Fn(usize, usize) -> f64, width: usize, place: usize) -> Expected {

@@ -50,7 +50,10 @@ enum Array {
 
 impl Array {
     fn new(len: usize) -> Self {
-        let Ok(map) = MmapMut::map_anon((len * size_of::<f32>()).max(1)) else { return Self::Heap(vec![1.0; len]) };
+        // A map has a byte at least.
+        let Ok(map) = MmapMut::map_anon((len * size_of::<f32>()).max(size_of::<f32>())) else {
+            return Self::Heap(vec![1.0; len]);
+        };
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let mut array = Self::Map(map);
@@ -60,17 +63,14 @@ impl Array {
 
     fn elements(&self) -> &[f32] {
         match self {
-            Self::Map(map) => bytemuck::cast_slice(&map[..map.len() / size_of::<f32>() * size_of::<f32>()]),
+            Self::Map(map) => bytemuck::cast_slice(map),
             Self::Heap(elements) => elements,
         }
     }
 
     fn elements_mut(&mut self) -> &mut [f32] {
         match self {
-            Self::Map(map) => {
-                let bytes = map.len() / size_of::<f32>() * size_of::<f32>();
-                bytemuck::cast_slice_mut(&mut map[..bytes])
-            }
+            Self::Map(map) => bytemuck::cast_slice_mut(map),
             Self::Heap(elements) => elements,
         }
     }
