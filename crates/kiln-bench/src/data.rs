@@ -11,9 +11,10 @@
 //! ```
 
 use crate::Number;
+use serde::Serialize;
 
 /// One input of a work: its shape, and which numbers it holds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Input {
     /// The lengths along each axis.
     pub shape: Vec<usize>,

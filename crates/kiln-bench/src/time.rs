@@ -53,7 +53,7 @@ impl Default for Effort {
 }
 
 /// What an arm took for one run, in seconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Half of the samples were faster.
     pub median: f64,

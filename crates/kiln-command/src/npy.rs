@@ -127,8 +127,8 @@ impl Array {
 }
 
 /// A shape as Python writes it: `()`, `(3,)`, `(2, 3)`.
-pub(crate) fn tuple(shape: &[u64]) -> String {
-    let lengths: Vec<String> = shape.iter().map(u64::to_string).collect();
+pub(crate) fn tuple(shape: &[impl ToString]) -> String {
+    let lengths: Vec<String> = shape.iter().map(ToString::to_string).collect();
     match &lengths[..] {
         [only] => format!("({only},)"),
         _ => format!("({})", lengths.join(", ")),

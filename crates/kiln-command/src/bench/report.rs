@@ -4,7 +4,7 @@ use crate::npy::tuple;
 use crate::terminal::{Report, seconds};
 use kiln::Device;
 use kiln_bench::limits::Least;
-use kiln_bench::{Number, Op, Timing, Work};
+use kiln_bench::{Input, Number, Op, Timing, Work};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) struct WorkLine {
     work: &'static str,
     op: Op,
-    inputs: Vec<InputLine>,
+    inputs: Vec<Input>,
     output_shape: Vec<usize>,
     ops_per_run: usize,
     flops: f64,
@@ -21,26 +21,12 @@ pub(super) struct WorkLine {
     targets: BTreeMap<&'static str, f64>,
 }
 
-#[derive(Debug, Serialize)]
-struct InputLine {
-    shape: Vec<usize>,
-    seed: u64,
-    scale: f32,
-    is_whole: bool,
-}
-
 impl WorkLine {
     pub(super) fn of(work: &Work) -> Self {
-        let input = |input: kiln_bench::Input| InputLine {
-            shape: input.shape,
-            seed: input.seed,
-            scale: input.scale,
-            is_whole: input.is_whole,
-        };
         Self {
             work: work.id,
             op: work.op,
-            inputs: work.op.inputs().into_iter().map(input).collect(),
+            inputs: work.op.inputs(),
             output_shape: work.op.output_shape(),
             ops_per_run: work.op.ops_per_run(),
             flops: work.op.flops(),
@@ -51,9 +37,34 @@ impl WorkLine {
 
 impl Report for WorkLine {
     fn text(&self) -> String {
-        let shape = |shape: &[usize]| tuple(&shape.iter().map(|length| *length as u64).collect::<Vec<_>>());
-        let inputs: Vec<String> = self.inputs.iter().map(|input| shape(&input.shape)).collect();
-        format!("{:26}{} -> {}\n", self.work, inputs.join(", "), shape(&self.output_shape))
+        let inputs: Vec<String> = self.inputs.iter().map(|input| tuple(&input.shape)).collect();
+        format!("{:26}{} -> {}\n", self.work, inputs.join(", "), tuple(&self.output_shape))
+    }
+}
+
+/// How fast something is, beside what the device could do; what does not apply is `null`.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Speed {
+    /// Seconds for a run; `None` where the output was wrong.
+    pub(super) timing: Option<Timing>,
+    /// `None` also where elements are only moved.
+    pub(super) gflops_per_s: Option<f64>,
+    pub(super) gbytes_per_s: Option<f64>,
+    /// Seconds that the device would need for the arithmetic and for the bytes, as measured in the same run.
+    pub(super) limit: Option<Least>,
+    /// The larger of these over the median.
+    pub(super) share_of_limit: Option<f64>,
+}
+
+impl Speed {
+    pub(super) fn new(timing: Timing, flops: f64, bytes: f64, limit: Option<Least>) -> Self {
+        Self {
+            timing: Some(timing),
+            gflops_per_s: (flops > 0.0).then_some(flops / timing.median / 1e9),
+            gbytes_per_s: Some(bytes / timing.median / 1e9),
+            limit,
+            share_of_limit: limit.map(|limit| limit.seconds() / timing.median),
+        }
     }
 }
 
@@ -65,14 +76,8 @@ pub(super) struct WorkReport {
     device: String,
     threads: Option<u32>,
     ops_per_run: usize,
-    /// Seconds for a run; `None` where the output was wrong.
-    timing: Option<Timing>,
-    gflops_per_s: Option<f64>,
-    gbytes_per_s: Option<f64>,
-    /// Seconds that the processor would need for the arithmetic and for the bytes, as measured beside the work.
-    limit: Option<Least>,
-    /// The larger of these over the median.
-    share_of_limit: Option<f64>,
+    #[serde(flatten)]
+    speed: Speed,
     /// The most while it was timed; `None` where the system does not tell.
     pub(super) peak_resident_bytes: Option<u64>,
     /// What is wrong with the output; `None` where it is right.
@@ -92,11 +97,7 @@ impl WorkReport {
             device: device.info().id.clone(),
             threads: device.info().limits.threads,
             ops_per_run: work.op.ops_per_run(),
-            timing: None,
-            gflops_per_s: None,
-            gbytes_per_s: None,
-            limit: None,
-            share_of_limit: None,
+            speed: Speed::default(),
             peak_resident_bytes: None,
             fault: None,
             flops: work.op.flops(),
@@ -106,16 +107,14 @@ impl WorkReport {
 
     /// Adds what the clock says, and what the processor could do.
     pub(super) fn set_timing(&mut self, timing: Timing, limit: Option<Least>) {
-        self.gflops_per_s = Some(self.flops / timing.median / 1e9);
-        self.gbytes_per_s = Some(self.bytes / timing.median / 1e9);
-        self.share_of_limit = limit.map(|limit| limit.seconds() / timing.median);
-        (self.limit, self.timing) = (limit, Some(timing));
+        self.speed = Speed::new(timing, self.flops, self.bytes, limit);
     }
 
     /// How fast it is, in the unit of what it needs most.
     fn rate(&self) -> Option<String> {
-        let is_arithmetic = self.limit.is_some_and(|limit| limit.compute > limit.memory);
-        let (rate, unit) = if is_arithmetic { (self.gflops_per_s?, "GFLOP/s") } else { (self.gbytes_per_s?, "GB/s") };
+        let Speed { gflops_per_s, gbytes_per_s, limit, .. } = self.speed;
+        let is_arithmetic = limit.is_some_and(|limit| limit.compute > limit.memory);
+        let (rate, unit) = if is_arithmetic { (gflops_per_s?, "GFLOP/s") } else { (gbytes_per_s?, "GB/s") };
         Some(format!("{rate:.1} {unit}"))
     }
 }
@@ -123,15 +122,15 @@ impl WorkReport {
 impl Report for WorkReport {
     fn text(&self) -> String {
         let Self { work, dtype, .. } = self;
-        let Some(timing) = &self.timing else {
+        let Some(timing) = self.speed.timing else {
             let fault = self.fault.as_deref().unwrap_or("it was not timed");
             return format!("{work:26}{dtype}  wrong: {fault}\n");
         };
         let (each, unit) = (1.0 / self.ops_per_run as f64, if self.ops_per_run > 1 { " an op" } else { "" });
         let times = [timing.median, timing.minimum].map(|time| format!("{}{unit}", seconds(time * each)));
         let rate = self.rate().filter(|_| self.ops_per_run == 1).unwrap_or_default();
-        let share =
-            self.share_of_limit.map_or_else(String::new, |share| format!("{:.0} % of the limit", share * 100.0));
+        let share = self.speed.share_of_limit;
+        let share = share.map_or_else(String::new, |share| format!("{:.0} % of the limit", share * 100.0));
         let line =
             format!("{work:26}{dtype}  median {:>13}  minimum {:>13}  {rate:>13}  {share:19}", times[0], times[1]);
         format!("{line}  output checked\n")
@@ -160,7 +159,7 @@ mod tests {
         let mut add = report("add-1m");
         add.set_timing(timing(1e-4), Some(Least { compute: 1e-6, memory: 9e-5 }));
         assert!(add.text().contains("125.8 GB/s  90 % of the limit"), "{}", add.text());
-        assert_eq!(add.share_of_limit.map(|share| (share * 100.0).round()), Some(90.0));
+        assert_eq!(add.speed.share_of_limit.map(|share| (share * 100.0).round()), Some(90.0));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::new_file::NewFile;
 use crate::npy::{Array, Kind};
 use kiln::Device;
 use kiln_bench::{Number, Op, Ours, find};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -31,27 +32,13 @@ enum Request {
     Quit,
 }
 
-/// A line that is written.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-enum Answer {
-    Started { version: &'static str, device: String, threads: Option<u32> },
-    Prepared { work: String, dtype: Number },
-    Sampled { ns: u64 },
-    Written { path: PathBuf },
-    Measured { peak_resident_bytes: Option<u64> },
-    Done { done: bool },
-    Failed { error: String },
-}
-
 /// Answers requests until there are no more.
 pub(super) fn serve(device: &Device, requests: impl BufRead, answers: &mut impl Write) -> io::Result<()> {
     let mut server = Server { device, prepared: None };
     for line in requests.lines() {
-        let answer = server.answer(&line?).unwrap_or_else(|error| Answer::Failed { error: error.to_string() });
-        let text = serde_json::to_string(&answer).map_err(io::Error::other)?;
-        writeln!(answers, "{text}").and_then(|()| answers.flush())?;
-        if answer == (Answer::Done { done: true }) {
+        let answer = server.answer(&line?).unwrap_or_else(|error| json!({ "error": error.to_string() }));
+        writeln!(answers, "{answer}").and_then(|()| answers.flush())?;
+        if answer["done"] == true {
             break;
         }
     }
@@ -64,20 +51,19 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    fn answer(&mut self, line: &str) -> Fallible<Answer> {
+    fn answer(&mut self, line: &str) -> Fallible<Value> {
         let request = serde_json::from_str(line).map_err(|error| format!("expected a request, found: {error}"))?;
         Ok(match request {
             Request::Start => {
                 let info = self.device.info();
-                let version = env!("CARGO_PKG_VERSION");
-                Answer::Started { version, device: info.id.clone(), threads: info.limits.threads }
+                json!({ "version": env!("CARGO_PKG_VERSION"), "device": info.id, "threads": info.limits.threads })
             }
             Request::Prepare { work, dtype } => {
                 let found = find(&work).ok_or_else(|| unknown(&work))?;
                 // What the last work has goes back to the pool first.
                 self.prepared = None;
                 self.prepared = Some((found.op, Ours::new(&found.op, dtype, self.device)?));
-                Answer::Prepared { work, dtype }
+                json!({ "work": work, "dtype": dtype })
             }
             Request::Sample { runs } => {
                 let (_, ours) = self.prepared()?;
@@ -85,15 +71,15 @@ impl Server<'_> {
                 for _ in 0..runs {
                     ours.run()?;
                 }
-                Answer::Sampled { ns: u64::try_from(began.elapsed().as_nanos())? }
+                json!({ "ns": u64::try_from(began.elapsed().as_nanos())? })
             }
             Request::Output { path } => {
                 let (op, ours) = self.prepared()?;
                 write_output(&path, op, &ours.output()?)?;
-                Answer::Written { path }
+                json!({ "path": path })
             }
-            Request::Memory => Answer::Measured { peak_resident_bytes: memory::peak_resident_bytes() },
-            Request::Quit => Answer::Done { done: true },
+            Request::Memory => json!({ "peak_resident_bytes": memory::peak_resident_bytes() }),
+            Request::Quit => json!({ "done": true }),
         })
     }
 
@@ -113,7 +99,6 @@ fn write_output(path: &Path, op: &Op, output: &[f32]) -> Fallible<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
 
     fn answers(requests: &str) -> Vec<Value> {
         let mut out = Vec::new();

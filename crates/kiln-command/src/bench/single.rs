@@ -1,5 +1,6 @@
 //! `kiln bench OP --shape …`: one op on shapes of one's own.
 
+use super::report::Speed;
 use super::{Args, open, write_line};
 use crate::Fallible;
 use crate::eval::single as checkable;
@@ -11,13 +12,11 @@ use kiln::function::{Dynamic, Function};
 use kiln::ir::Class;
 use kiln::ir::plan::{Plan, Step};
 use kiln::{Bytes, DType, Device, Status, Tensor};
-use kiln_bench::limits::Least;
-use kiln_bench::{Arm, Checked, Effort, Fault, Operand, Single, Timing, compare};
+use kiln_bench::{Arm, Checked, Effort, Fault, Operand, Single, compare};
 use kiln_validate::limits::DeviceLimits;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Measures the ops that the command line names.
 pub(super) fn run(args: &Args) -> Fallible<ExitCode> {
     let ops = args.works.iter().map(|name| measurable(name)).collect::<Fallible<Vec<_>>>()?;
     let device = open(&args.device, args.threads)?;
@@ -95,7 +94,10 @@ fn measure(
     let plan = explanation.plan();
     let mut report = OpReport::new(function, operands, &output, plan);
     match single.check(operands, &output, plan) {
-        Ok(checked) => report.checked = Some(checked.into()),
+        Ok(Checked { elements, allowed }) => {
+            let (allowed_ulps, allowed_absolute) = (allowed.ulps, allowed.absolute);
+            report.checked = Some(Compared { elements, allowed_ulps, allowed_absolute });
+        }
         Err(wrong) => {
             report.fault = Some(wrong.to_string());
             return Ok(report);
@@ -111,7 +113,9 @@ fn measure(
         Ok(())
     };
     if let Some(timing) = compare(&mut [Arm::new(function.name(), run)], effort).pop() {
-        report.set_timing(timing.map_err(|fault| fault.to_string())?, limits);
+        let timing = timing.map_err(|fault| fault.to_string())?;
+        let [flops, read, written] = [report.flops, report.bytes_read, report.bytes_written].map(|count| count as f64);
+        report.speed = Speed::new(timing, flops, read + written, Some(limits.least_of(flops, read, written)));
     }
     Ok(report)
 }
@@ -132,32 +136,19 @@ struct OpReport {
     bytes_written: u64,
     /// Additions and the like; an elementwise op counts as one. 0 where elements are only moved.
     flops: u64,
-    /// Seconds for a run; `None` where the output was wrong.
-    timing: Option<Timing>,
-    gflops_per_s: Option<f64>,
-    gbytes_per_s: Option<f64>,
-    /// Seconds that the device would need for the arithmetic and for the bytes, as measured beside the op.
-    limit: Option<Least>,
-    /// The larger of these over the median.
-    share_of_limit: Option<f64>,
+    #[serde(flatten)]
+    speed: Speed,
     /// What was compared; `None` where the output was wrong.
     checked: Option<Compared>,
     /// What is wrong with the output; `None` where it is right.
     fault: Option<String>,
 }
 
-/// What was compared of an output.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Compared {
     elements: usize,
     allowed_ulps: f64,
     allowed_absolute: f64,
-}
-
-impl From<Checked> for Compared {
-    fn from(Checked { elements, allowed }: Checked) -> Self {
-        Self { elements, allowed_ulps: allowed.ulps, allowed_absolute: allowed.absolute }
-    }
 }
 
 impl OpReport {
@@ -177,57 +168,38 @@ impl OpReport {
             bytes_read: steps.iter().map(Step::read_bytes).sum(),
             bytes_written: steps.iter().map(Step::written_bytes).sum(),
             flops: steps.iter().map(|step| step.kernel.flops()).sum(),
-            timing: None,
-            gflops_per_s: None,
-            gbytes_per_s: None,
-            limit: None,
-            share_of_limit: None,
+            speed: Speed::default(),
             checked: None,
             fault: None,
         }
-    }
-
-    /// Adds what the clock says, and what the device could do.
-    fn set_timing(&mut self, timing: Timing, limits: &mut DeviceLimits) {
-        let (flops, read, written) = (self.flops as f64, self.bytes_read as f64, self.bytes_written as f64);
-        let limit = match limits {
-            DeviceLimits::Processor(limits) => limits.least_of(flops, read, written),
-            gpu @ DeviceLimits::Gpu { .. } => {
-                Least { compute: flops / gpu.peak_flops(), memory: (read + written) / gpu.copy_bytes_per_s() }
-            }
-        };
-        self.gflops_per_s = (self.flops > 0).then_some(flops / timing.median / 1e9);
-        self.gbytes_per_s = Some((read + written) / timing.median / 1e9);
-        self.share_of_limit = Some(limit.seconds() / timing.median);
-        (self.limit, self.timing) = (Some(limit), Some(timing));
     }
 }
 
 impl Report for OpReport {
     fn text(&self) -> String {
-        let shape = |shape: &Vec<usize>| tuple(&shape.iter().map(|length| *length as u64).collect::<Vec<_>>());
-        let shapes = self.shapes.iter().map(shape).collect::<Vec<_>>().join(", ");
-        let (op, dtype, output_dtype, output) = (self.op, self.dtype, self.output_dtype, shape(&self.output_shape));
+        let shapes = self.shapes.iter().map(|shape| tuple(shape)).collect::<Vec<_>>().join(", ");
+        let (op, dtype, output_dtype, output) = (self.op, self.dtype, self.output_dtype, tuple(&self.output_shape));
         let threads = self.threads.map_or_else(String::new, |number| format!(", {}", count(number.into(), "thread")));
         let head = format!("op {op}: {dtype} {shapes} -> {output_dtype} {output} on {}{threads}\n", self.device);
-        let (Some(timing), Some(checked)) = (&self.timing, &self.checked) else {
+        let (Some(timing), Some(checked)) = (self.speed.timing, self.checked) else {
             return format!("{head}  wrong: {}\n", self.fault.as_deref().unwrap_or("it was not timed"));
         };
         let [median, minimum] = [timing.median, timing.minimum].map(seconds);
         let (spread, samples) = (timing.spread * 100.0, count(timing.samples as u64, "sample"));
         let (moved, kernels) = (Bytes(self.bytes_read + self.bytes_written), count(self.kernels as u64, "kernel"));
-        let flops = self.gflops_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} GFLOP/s"));
+        let Speed { gflops_per_s, gbytes_per_s, limit, share_of_limit, .. } = self.speed;
+        let flops = gflops_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} GFLOP/s"));
         let elements: usize = self.output_shape.iter().product();
         let compared = checked.elements;
         let allowed = match (checked.allowed_ulps, checked.allowed_absolute) {
             (0.0, 0.0) => "exactly equal".to_string(),
             (ulps, absolute) => format!("within {ulps:.2} ulp + {absolute:.1e}"),
         };
-        let limit = self.limit.zip(self.share_of_limit).map_or_else(String::new, |(limit, share)| {
+        let limit = limit.zip(share_of_limit).map_or_else(String::new, |(limit, share)| {
             let what = if limit.compute > limit.memory { "arithmetic" } else { "memory" };
             format!(", {:.0} % of the limit ({what})", share * 100.0)
         });
-        let rates = format!("{:.1} GB/s{flops}{limit}", self.gbytes_per_s.unwrap_or_default());
+        let rates = format!("{:.1} GB/s{flops}{limit}", gbytes_per_s.unwrap_or_default());
         format!(
             "{head}  median {median}, minimum {minimum}, spread {spread:.0} %, {samples}\n  {rates}; {moved} moved by {kernels}\n  \
              output checked: {compared} of {elements} elements, each {allowed}\n"
