@@ -7,7 +7,6 @@ use kiln::op::reference::softmax;
 /// One element of an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Expected {
-    /// Its value.
     pub(crate) value: f64,
     /// The sum of the magnitudes of what was added up for it: rounding errors of sums grow with it.
     pub(crate) terms: f64,

@@ -114,7 +114,6 @@ impl Operand {
         Self { shape: shape.to_vec(), dtype, numbers: numbers.collect() }
     }
 
-    /// The largest magnitude.
     fn largest(&self) -> f64 {
         self.numbers.iter().fold(0.0, |largest, number| largest.max(number.abs()))
     }
@@ -164,7 +163,6 @@ pub(crate) fn spread_place(space: &[usize], mut place: usize, shape: &[usize]) -
     found
 }
 
-/// The elements of a tensor, as numbers.
 fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     match tensor.dtype() {
         DType::F16 | DType::BF16 | DType::F32 => Ok(tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect()),

@@ -137,7 +137,6 @@ impl Samples {
     }
 }
 
-/// The seconds of some runs.
 fn timed(arm: &mut Arm<'_>, runs: usize) -> Result<f64, Fault> {
     let start = Instant::now();
     for _ in 0..runs {

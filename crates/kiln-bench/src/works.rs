@@ -30,7 +30,6 @@ const fn square(id: &'static str, n: usize) -> Work {
     work(id, Op::Matmul { m: n, k: n, n }, [1.0, 1.0])
 }
 
-/// All works, the smaller ones of a kind first.
 static WORKS: [Work; 27] = [
     square("matmul-128", 128),
     square("matmul-256", 256),

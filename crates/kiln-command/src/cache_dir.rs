@@ -23,7 +23,6 @@ pub(crate) struct CacheDir {
     pub(crate) path: Option<PathBuf>,
     /// `KILN_CACHE_DIR`, or `default`.
     pub(crate) source: &'static str,
-    /// Whether it can be used.
     pub(crate) state: CacheDirState,
     /// What is wrong with it; `None` where the state is `ready` or `not-created`.
     pub(crate) fault: Option<String>,
@@ -56,7 +55,6 @@ pub(crate) enum CacheDirState {
 /// What is in the cache directory, folders below it included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Contents {
-    /// Files.
     pub(crate) files: u64,
     /// The sum of their lengths.
     pub(crate) bytes: u64,
@@ -101,20 +99,12 @@ impl CacheDir {
 
     fn check(path: &Path, source: &'static str) -> Self {
         let dir = |state| Self::new(Some(path.to_path_buf()), source, state);
-        let Some(nearest) = nearest(path) else {
-            return dir(CacheDirState::Invalid)
-                .with_fault("expected a path that can be reached".to_string(), elsewhere());
-        };
+        let invalid = |fault: String| dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
+        let Some(nearest) = nearest(path) else { return invalid("expected a path that can be reached".to_string()) };
         match fs::metadata(nearest) {
             Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => {
-                let fault = format!("expected a directory, found a file: {}", nearest.display());
-                return dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
-            }
-            Err(error) => {
-                let fault = format!("expected a directory, found: {}: {error}", nearest.display());
-                return dir(CacheDirState::Invalid).with_fault(fault, elsewhere());
-            }
+            Ok(_) => return invalid(format!("expected a directory, found a file: {}", nearest.display())),
+            Err(error) => return invalid(format!("expected a directory, found: {}: {error}", nearest.display())),
         }
         let exists = nearest == path;
         let others_can_read = match exists.then(|| check_directory(path)) {

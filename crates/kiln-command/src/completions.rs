@@ -34,7 +34,6 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     terminal::write(&mut io::stdout(), &script(args.shell)?)?;
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,6 @@
 //! Where the kernel cache is on disk, and whether it can be used.
 
 use crate::cache_dir::{CacheDir, CacheDirState};
-use crate::watch::watched;
 use crate::{Fallible, settings, terminal};
 use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
 use kiln::{Device, DeviceKind, DiskTier, DiskTierState, KernelCacheOptions};
@@ -28,7 +27,6 @@ impl KernelDir {
         }
     }
 
-    /// The path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -67,31 +65,26 @@ fn open(name: Option<&str>, time_limit: Option<Duration>, has_kernels: impl Fn(&
         Ok(dir) => (dir.options(), None),
         Err(fault) => (KernelCacheOptions::new().without_disk(), Some(fault)),
     };
-    let device = open_limited(name, options, time_limit)?;
+    let device = open_with(name, options, time_limit)?;
     if let Some(fault) = fault.filter(|_| has_kernels(&device)) {
         warn_not_kept(&fault);
     }
-    Ok(watched(device)?)
+    Ok(settings::watched(device)?)
 }
 
-/// The device with this name, or the best one, with the settings of the environment and this kernel cache.
-pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions) -> Fallible<Device> {
-    open_limited(name, kernels, None)
-}
-
-fn open_limited(name: Option<&str>, kernels: KernelCacheOptions, limit: Option<Duration>) -> Fallible<Device> {
-    let best = match name {
-        Some(_) => None,
+/// The device with this name, or the best one, with the settings of the environment and this kernel cache. The time limit is for the CPU
+/// device.
+pub(crate) fn open_with(name: Option<&str>, kernels: KernelCacheOptions, limit: Option<Duration>) -> Fallible<Device> {
+    let id = match name {
+        Some(name) => name.to_string(),
         // Opened once more, with these settings.
-        None => Some(Device::best()?.info().id.clone()),
+        None => Device::best()?.info().id.clone(),
     };
-    Ok(match name.or(best.as_deref()) {
-        None | Some("cpu") => {
-            let options = settings::cpu_options()?.kernels(kernels);
-            Device::cpu_with(if limit.is_some() { options.time_limit(limit) } else { options })?
-        }
-        Some(name) => Device::by_name_with(name, kernels)?,
-    })
+    if id != "cpu" {
+        return Ok(Device::by_name_with(&id, kernels)?);
+    }
+    let options = settings::cpu_options()?.kernels(kernels);
+    Ok(Device::cpu_with(if limit.is_some() { options.time_limit(limit) } else { options })?)
 }
 
 /// Says why a compiled kernel is not there the next time.

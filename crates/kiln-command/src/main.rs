@@ -31,12 +31,10 @@ mod terminal;
 mod timed_stream;
 mod top;
 mod validate;
-mod watch;
 
 use clap::{Parser, Subcommand};
 use kiln_resource_cache::new_file;
 use std::error::Error;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What a command returns: a value, or what to tell the user.
@@ -86,7 +84,7 @@ fn main() -> ExitCode {
     quiet_wayland();
     let outcome: Fallible<ExitCode> = match Cli::parse().command {
         Command::Validate(args) => validate::run(&args),
-        Command::Doctor(args) => doctor::run(&args).map_err(Into::into),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => run::check::run(&args),
         Command::Eval(args) => eval::run(&args),
@@ -99,14 +97,10 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
     };
     metrics::finish();
-    match outcome {
-        Ok(status) => status,
-        Err(error) => {
-            // Where standard error is closed too, the exit status still tells.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    outcome.unwrap_or_else(|error| {
+        terminal::tell("error", &error.to_string());
+        ExitCode::FAILURE
+    })
 }
 
 /// Keeps a foreign library from writing to standard error.

@@ -1,13 +1,12 @@
 //! `kiln man`: manual pages, made of the declarations of the commands.
 
-use crate::new_file::NewFile;
 use crate::terminal::{count, plain};
 use crate::{Cli, Fallible, terminal};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -30,7 +29,6 @@ pub(crate) struct Args {
     dir: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let pages = pages()?;
     let Some(dir) = &args.dir else {
@@ -39,17 +37,11 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     };
     fs::create_dir_all(dir).map_err(|error| format!("cannot make the folder {}: {error}", dir.display()))?;
     for (name, text) in &pages {
-        write(&dir.join(name), text)?;
+        terminal::write_file(&dir.join(name), text)?;
     }
     let (pages, dir) = (count(pages.len() as u64, "page"), plain(&dir.display().to_string()));
     terminal::write(&mut io::stdout(), &format!("wrote {pages} to {dir}\n"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn write(path: &Path, text: &str) -> Fallible<()> {
-    let mut file = NewFile::create(path)?;
-    file.write_all(text.as_bytes())?;
-    Ok(file.commit()?)
 }
 
 /// The name and the text of each page, that of the program first.

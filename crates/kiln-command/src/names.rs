@@ -6,7 +6,7 @@ pub(crate) fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec
     let limit = (name.len() / 3).max(1).min(name.len().saturating_sub(1));
     let mut near: Vec<(usize, &str)> = all
         .filter(|known| known.len().abs_diff(name.len()) <= limit)
-        .map(|known| (distance(name, known), known))
+        .map(|known| (strsim::osa_distance(name, known), known))
         .filter(|(distance, _)| *distance <= limit)
         .collect();
     near.sort_unstable();
@@ -14,23 +14,12 @@ pub(crate) fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// Letters that are put in, left out or replaced between two names; two that are swapped count as one.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
+/// The names of `all` that are like this one, or `otherwise`, as the end of a message about an unknown name.
+pub(crate) fn similar_or<'a>(name: &str, all: impl Iterator<Item = &'a str>, otherwise: &str) -> String {
+    match &similar(name, all)[..] {
+        [] => otherwise.to_string(),
+        near => format!("similar: {}", near.join(", ")),
     }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

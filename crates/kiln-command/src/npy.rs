@@ -42,17 +42,19 @@ const KINDS: [(Kind, &str, &str, u64); 8] = [
 ];
 
 impl Kind {
-    /// The name in messages.
+    /// The kind of this name, which dtypes and scalars share; `None` where NumPy has none.
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        KINDS.iter().find(|(_, known, ..)| *known == name).map(|(kind, ..)| *kind)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         self.entry().1
     }
 
-    /// The name in a header.
     fn description(self) -> &'static str {
         self.entry().2
     }
 
-    /// The size of one.
     pub(crate) fn bytes(self) -> u64 {
         self.entry().3
     }
@@ -69,7 +71,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
     pub(crate) kind: Kind,
@@ -85,7 +86,6 @@ impl Array {
         Self::parse(bytes).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Writes the array as a file has it.
     pub(crate) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         file.write_all(&self.header())?;
         file.write_all(&self.data)
@@ -107,7 +107,6 @@ impl Array {
         Ok(Self { kind, shape, data })
     }
 
-    /// What comes before the data in a file.
     fn header(&self) -> Vec<u8> {
         let description = self.kind.description();
         let shape = tuple(&self.shape);
@@ -172,17 +171,14 @@ fn last_axis_fastest(data: &[u8], shape: &[u64], kind: Kind) -> Vec<u8> {
 fn split(bytes: &[u8]) -> Result<(&str, usize), String> {
     let cut = |what: &str| format!("expected {what}, found the end of the file after {} bytes", bytes.len());
     let rest = bytes.strip_prefix(MAGIC).ok_or("expected a `.npy` file, found something else")?;
-    let (length, rest) = match rest.split_first_chunk().ok_or_else(|| cut("a version"))? {
-        ([1, 0], rest) => {
-            let (length, rest) = rest.split_first_chunk().ok_or_else(|| cut("the length of the header"))?;
-            (usize::from(u16::from_le_bytes(*length)), rest)
-        }
-        ([2 | 3, 0], rest) => {
-            let (length, rest) = rest.split_first_chunk().ok_or_else(|| cut("the length of the header"))?;
-            (usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX), rest)
-        }
+    let (length_bytes, rest) = match rest.split_first_chunk().ok_or_else(|| cut("a version"))? {
+        ([1, 0], rest) => (2, rest),
+        ([2 | 3, 0], rest) => (4, rest),
         ([major, minor], _) => return Err(format!("expected version 1, 2 or 3 of `.npy`, found {major}.{minor}")),
     };
+    let (length, rest) = rest.split_at_checked(length_bytes).ok_or_else(|| cut("the length of the header"))?;
+    // Little-endian.
+    let length = length.iter().rev().fold(0, |length: usize, byte| length << 8 | usize::from(*byte));
     if length > MAX_HEADER_BYTES {
         return Err(format!("expected a header of at most {MAX_HEADER_BYTES} bytes, found {length}"));
     }
@@ -220,7 +216,9 @@ impl Header {
                 break;
             }
         }
-        cursor.end()?;
+        if cursor.peek().is_some() {
+            return Err(cursor.fault("its end"));
+        }
         let missing = |key: &str| format!("expected the key {key} in the header, found none");
         Ok(Self {
             kind: kind.ok_or_else(|| missing("descr"))?,
@@ -251,10 +249,6 @@ impl<'a> Cursor<'a> {
 
     fn expect(&mut self, wanted: char) -> Result<(), String> {
         if self.eat(wanted) { Ok(()) } else { Err(self.fault(&format!("`{wanted}`"))) }
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        if self.peek().is_none() { Ok(()) } else { Err(self.fault("its end")) }
     }
 
     fn fault(&self, wanted: &str) -> String {

@@ -1,8 +1,10 @@
-//! What the environment says about the CPU device.
+//! What the environment says about devices: settings of the CPU device, and who watches them.
 
 use crate::kernel_dir::KernelDir;
-use crate::watch::watched;
-use kiln::{CpuOptions, Device, KernelCacheOptions, Result};
+use crate::metrics;
+use crate::rotating_file::RotatingFile;
+use kiln::observe::{EVENTS_SETTING, EventLines};
+use kiln::{CpuOptions, Device, Error, ErrorKind, KernelCacheOptions, Result};
 
 /// The settings of the CPU device, with compiled kernels kept where `kiln cache` looks for them.
 ///
@@ -28,6 +30,22 @@ pub(crate) fn open_cpu() -> Result<Device> {
 /// Those of opening.
 pub(crate) fn open_cpu_with(options: CpuOptions) -> Result<Device> {
     watched(Device::cpu_with(options)?)
+}
+
+/// The device, with its events in the file that `KILN_EVENTS` names, and its metrics where `KILN_METRICS` says.
+///
+/// # Errors
+/// `Io` where the file for events cannot be opened; those of [`Device::watch`](kiln::Device) and [`metrics::watch`].
+pub(crate) fn watched(device: Device) -> Result<Device> {
+    if let Some(path) = variable(EVENTS_SETTING).filter(|path| !path.is_empty()) {
+        let file = RotatingFile::open(path.as_ref()).map_err(|error| {
+            let message = format!("{EVENTS_SETTING} expected a file for events, found `{path}`: {error}");
+            Error::new(ErrorKind::Io, message).with_source(error)
+        })?;
+        device.watch(EventLines::new(file))?;
+    }
+    metrics::watch(&device)?;
+    Ok(device)
 }
 
 /// A variable; what is no text in it is shown by a sign for that, and is no value of any setting.

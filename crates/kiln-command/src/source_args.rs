@@ -17,8 +17,8 @@ pub(crate) struct SourceArgs {
     /// How it is compiled: `bounds-checks`, `fast-math`, `debug-info`, `unbounded-loops` or `uninitialised-workgroup`
     /// with `on` or `off`; `optimisation` with `full` or `none`. On the CPU device `bounds-checks=off` leaves out the checks that are
     /// proven needless, and no others; `debug-info` changes nothing. May be given several times.
-    #[arg(long = "option", value_name = "NAME=SETTING", value_parser = Setting::parse)]
-    settings: Vec<Setting>,
+    #[arg(long = "option", value_name = "NAME=SETTING", value_parser = parse_setting)]
+    settings: Vec<Named<String>>,
 }
 
 impl SourceArgs {
@@ -29,11 +29,9 @@ impl SourceArgs {
         self.read_entry(path, None)
     }
 
-    /// Whether everything is said once.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let constant =
-            repeated(self.constants.iter().map(|named| &named.name)).map(|name| ("--constant", name.as_str()));
-        let setting = || repeated(self.settings.iter().map(|setting| setting.name())).map(|name| ("--option", name));
+        let constant = repeated(self.constants.iter().map(|named| &named.name)).map(|name| ("--constant", name));
+        let setting = || repeated(self.settings.iter().map(|named| &named.name)).map(|name| ("--option", name));
         match constant.or_else(setting) {
             Some((option, name)) => Err(format!("expected `{option} {name}=…` once, found it twice")),
             None => Ok(()),
@@ -46,7 +44,9 @@ impl SourceArgs {
             .map_err(|error| format!("cannot read the kernel {}: {error}", path.display()))?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let mut options = KernelOptions::default();
-        self.settings.iter().for_each(|setting| setting.apply(&mut options));
+        for Named { name, value } in &self.settings {
+            set(&mut options, name, value)?;
+        }
         let mut source = KernelSource::wgsl(text).named(name).options(options);
         if let Some(entry) = entry.or(self.entry.as_deref()) {
             source = source.entry(entry);
@@ -97,67 +97,38 @@ impl<T: FromStr> Named<T> {
     }
 }
 
-/// One `--option`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Setting {
-    BoundsChecks(bool),
-    FastMath(bool),
-    DebugInfo(bool),
-    Optimisation(Optimisation),
-    Flag(KernelFlag, bool),
+/// A `--option`, for clap.
+fn parse_setting(text: &str) -> Result<Named<String>, String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=SETTING")?;
+    set(&mut KernelOptions::default(), name, value)?;
+    Ok(Named { name: name.to_string(), value: value.to_string() })
 }
 
-impl Setting {
-    fn parse(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or("expected NAME=SETTING")?;
-        if name == "optimisation" {
-            let all = [Optimisation::None, Optimisation::Full];
-            let found = all.into_iter().find(|optimisation| optimisation.name() == value);
-            return found.map(Self::Optimisation).ok_or_else(|| format!("expected `full` or `none`, found `{value}`"));
-        }
-        let is_on = match value {
-            "on" => true,
-            "off" => false,
-            _ => return Err(format!("expected `on` or `off`, found `{value}`")),
-        };
-        match (name, KernelFlag::ALL.into_iter().find(|flag| flag.name() == name)) {
-            ("bounds-checks", _) => Ok(Self::BoundsChecks(is_on)),
-            ("fast-math", _) => Ok(Self::FastMath(is_on)),
-            ("debug-info", _) => Ok(Self::DebugInfo(is_on)),
-            (_, Some(flag)) => Ok(Self::Flag(flag, is_on)),
-            _ => {
-                let flags = KernelFlag::ALL.map(KernelFlag::name).join(", ");
-                Err(format!(
-                    "expected one of bounds-checks, fast-math, debug-info, optimisation, {flags}, found `{name}`"
-                ))
-            }
+fn set(options: &mut KernelOptions, name: &str, value: &str) -> Result<(), String> {
+    if name == "optimisation" {
+        let found = [Optimisation::None, Optimisation::Full].into_iter().find(|known| known.name() == value);
+        options.optimisation = found.ok_or_else(|| format!("expected `full` or `none`, found `{value}`"))?;
+        return Ok(());
+    }
+    let is_on = match value {
+        "on" => true,
+        "off" => false,
+        _ => return Err(format!("expected `on` or `off`, found `{value}`")),
+    };
+    match (name, KernelFlag::ALL.into_iter().find(|flag| flag.name() == name)) {
+        ("bounds-checks", _) => options.bounds_checks = is_on,
+        ("fast-math", _) => options.fast_math = is_on,
+        ("debug-info", _) => options.debug_info = is_on,
+        (_, Some(flag)) if is_on => _ = options.flags.insert(flag),
+        (_, Some(flag)) => _ = options.flags.remove(&flag),
+        _ => {
+            let flags = KernelFlag::ALL.map(KernelFlag::name).join(", ");
+            return Err(format!(
+                "expected one of bounds-checks, fast-math, debug-info, optimisation, {flags}, found `{name}`"
+            ));
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::BoundsChecks(_) => "bounds-checks",
-            Self::FastMath(_) => "fast-math",
-            Self::DebugInfo(_) => "debug-info",
-            Self::Optimisation(_) => "optimisation",
-            Self::Flag(flag, _) => flag.name(),
-        }
-    }
-
-    fn apply(self, options: &mut KernelOptions) {
-        match self {
-            Self::BoundsChecks(is_on) => options.bounds_checks = is_on,
-            Self::FastMath(is_on) => options.fast_math = is_on,
-            Self::DebugInfo(is_on) => options.debug_info = is_on,
-            Self::Optimisation(optimisation) => options.optimisation = optimisation,
-            Self::Flag(flag, true) => {
-                options.flags.insert(flag);
-            }
-            Self::Flag(flag, false) => {
-                options.flags.remove(&flag);
-            }
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -169,7 +140,9 @@ mod tests {
     fn settings_reach_the_options() {
         let with = |texts: &[&str]| {
             let mut options = KernelOptions::default();
-            texts.iter().for_each(|text| Setting::parse(text).unwrap().apply(&mut options));
+            for Named { name, value } in texts.iter().map(|text| parse_setting(text).unwrap()) {
+                set(&mut options, &name, &value).unwrap();
+            }
             options
         };
         let all = [
@@ -190,7 +163,7 @@ mod tests {
         assert_eq!(with(&all), changed);
         for one in all {
             assert_ne!(with(&[one]), KernelOptions::default(), "{one}");
-            assert_eq!(Setting::parse(one).unwrap().name(), one.split('=').next().unwrap());
+            assert_eq!(parse_setting(one).unwrap().name, one.split('=').next().unwrap());
         }
         let back = ["bounds-checks=on", "fast-math=on", "debug-info=off", "optimisation=full", "unbounded-loops=off"];
         let flags = [KernelFlag::UninitialisedWorkgroup].into();
@@ -205,7 +178,7 @@ mod tests {
             ("optimisation=3", "expected `full` or `none`, found `3`"),
             ("speed=on", "expected one of bounds-checks, fast-math, debug-info, optimisation, unbounded-loops"),
         ] {
-            let found = Setting::parse(text).unwrap_err();
+            let found = parse_setting(text).unwrap_err();
             assert!(found.starts_with(error), "{text}: {found}");
         }
         assert_eq!(Named::<f64>::parse("A=0.5"), Ok(Named { name: "A".to_string(), value: 0.5 }));

@@ -1,7 +1,11 @@
 //! What every command writes: a report as text or as JSON, and small pieces of text.
 
+use crate::new_file::NewFile;
+use clap::builder::styling::Style;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// The number of the JSON forms of `kiln run` and `kiln cache`. Fields may be added under the same number.
@@ -11,6 +15,11 @@ const FORMAT: u32 = 1;
 pub(crate) trait Report: Serialize {
     /// The text, with a line end at its end.
     fn text(&self) -> String;
+
+    /// Whether the exit status is 0.
+    fn is_good(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Serialize)]
@@ -20,14 +29,20 @@ struct Numbered<'a, R> {
     report: &'a R,
 }
 
-/// Writes a report to standard output: one JSON object, or its text.
-pub(crate) fn show(report: &impl Report, json: bool) -> io::Result<()> {
-    let text = if json {
-        serde_json::to_string_pretty(&Numbered { format: FORMAT, report }).map_err(io::Error::other)? + "\n"
-    } else {
-        report.text()
-    };
-    write(&mut io::stdout(), &text)
+/// Writes a report to standard output: one JSON object, or its text. Returns the exit status.
+pub(crate) fn show(report: &impl Report, json: bool) -> io::Result<ExitCode> {
+    let text = if json { to_json(&Numbered { format: FORMAT, report })? } else { report.text() };
+    write(&mut io::stdout(), &text)?;
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn to_json(value: &impl Serialize) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(value).map_err(io::Error::other)? + "\n")
+}
+
+/// The name of an enum's variant in JSON: reports call it the same.
+pub(crate) fn word(variant: &impl Serialize) -> String {
+    serde_json::to_string(variant).map_or_else(|_| String::new(), |text| text.trim_matches('"').to_string())
 }
 
 /// A reader who has seen enough (`kiln doctor | head -1`) is no failure.
@@ -40,16 +55,28 @@ pub(crate) fn write(out: &mut impl Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Says something beside the report.
-pub(crate) fn warn(message: &str) {
-    // Where standard error is closed, nobody wants to hear it.
-    let _ = writeln!(io::stderr(), "warning: {message}");
+/// Writes a file in the place of the one that is there.
+pub(crate) fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = NewFile::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.commit()
 }
 
-/// Says something that is good to know beside the report.
-pub(crate) fn note(message: &str) {
-    // Where standard error is closed, nobody wants to hear it.
-    let _ = writeln!(io::stderr(), "note: {message}");
+/// Writes a line to standard error: `error`, `warning` or `note`, and the message.
+pub(crate) fn tell(kind: &str, message: &str) {
+    // Where standard error is closed, the exit status still tells of an error, and nobody wants to hear the rest.
+    let _ = writeln!(io::stderr(), "{kind}: {message}");
+}
+
+/// Says something beside the report.
+pub(crate) fn warn(message: &str) {
+    tell("warning", message);
+}
+
+/// The exit status of a command that keeps 1 for what it found, where it could not run.
+pub(crate) fn could_not_run(error: &str) -> ExitCode {
+    tell("error", error);
+    ExitCode::from(2)
 }
 
 /// Names come from drivers, files and the environment: none of them steers the terminal.
@@ -69,9 +96,20 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A duration with three digits, as [`seconds`].
-pub(crate) fn time(time: Duration) -> String {
-    seconds(time.as_secs_f64())
+/// As [`table`], below the names of the columns.
+pub(crate) fn table_of(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let columns = columns.iter().map(ToString::to_string).collect();
+    table(&std::iter::once(columns).chain(rows).collect::<Vec<_>>())
+}
+
+/// A text in this style, for `anstream`.
+pub(crate) fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Microseconds, as [`seconds`] writes a time.
+pub(crate) fn time(us: u64) -> String {
+    seconds(us as f64 * 1e-6)
 }
 
 /// A number with three digits.
@@ -126,7 +164,7 @@ mod tests {
     fn times_have_a_unit_that_fits() {
         let table = [(7, "7.00 µs"), (999, "999 µs"), (1500, "1.50 ms"), (2_345_678, "2.35 s")];
         for (us, text) in table {
-            assert_eq!(time(Duration::from_micros(us)), text);
+            assert_eq!(time(us), text);
         }
     }
 

@@ -98,7 +98,6 @@ impl DeviceLimits {
     }
 }
 
-/// Bytes that an op moves.
 fn bytes(op: &Op, number: Number) -> f64 {
     op.bytes_read(number) + op.bytes_written(number)
 }
@@ -177,7 +176,6 @@ fn gpu_copy(device: &Device, footprint: u64) -> Result<f64, Fault> {
 
 /// Seconds that a try takes at least: many launches are awaited together, as the arms of a trial are.
 const TRY_S: f64 = 0.01;
-/// The most launches of a try.
 const MAX_LAUNCHES: f64 = 64.0;
 
 /// The least time for a launch of some tries, after one to warm up and one to see how long it takes.

@@ -43,7 +43,6 @@ fn processor() -> Option<String> {
     Device::cpu_with(CpuOptions::new().threads(1)).ok().map(|device| device.info().name.clone())
 }
 
-/// Runs of the fixed piece of arithmetic.
 const RUNS: usize = 200;
 
 /// One fixed piece of arithmetic on one thread, over and over.
@@ -83,7 +82,6 @@ pub(crate) fn limits(clock: &dyn Clock) -> MachineLimits {
     }
 }
 
-/// The roofs of a device.
 pub(crate) fn roof(device: &str, limits: &mut DeviceLimits) -> Roof {
     let (peak_flops_per_s, copy_bytes_per_s) = (limits.peak_flops(), limits.copy_bytes_per_s());
     Roof { device: device.to_string(), peak_flops_per_s, copy_bytes_per_s }

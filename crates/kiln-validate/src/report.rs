@@ -176,12 +176,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether an output was wrong, which no noise explains.
-    pub fn is_wrong(&self) -> bool {
-        self.wrong_output().is_some()
-    }
-
-    /// What was found where an output was wrong.
+    /// What was found where an output was wrong, which no noise explains.
     pub fn wrong_output(&self) -> Option<&Check> {
         self.checks.iter().find(|check| !check.passed && check.name == crate::trial::check::OUTPUT)
     }
@@ -199,7 +194,6 @@ pub struct Check {
 }
 
 impl Check {
-    /// Creates a check.
     pub(crate) fn new(name: &str, passed: bool, detail: impl Into<String>) -> Self {
         Self { name: name.to_string(), passed, detail: detail.into() }
     }

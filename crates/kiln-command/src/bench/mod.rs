@@ -9,7 +9,7 @@ mod serve;
 mod single;
 
 use crate::kernel_dir::open_device;
-use crate::names::similar;
+use crate::names::similar_or;
 use crate::run::Dims;
 use crate::{Fallible, settings, terminal};
 use kiln::function::Function;
@@ -76,7 +76,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     if !args.shapes.is_empty() {
         return single::run(args);
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for name in args.works.iter().filter(|name| Function::by_name(name).is_some()) {
-        terminal::note(&format!("`{name}` is taken as works; with `--shape` it is the op"));
+        terminal::tell("note", &format!("`{name}` is taken as works; with `--shape` it is the op"));
     }
     let effort = if args.quick { Effort::quick() } else { Effort::new() };
     let mut limits = limits_of(&device);
@@ -115,7 +114,6 @@ fn parse_dtype(text: &str) -> Result<DType, String> {
     DType::by_name(text).ok_or_else(|| format!("expected `f32` or `f16`, found `{text}`{}", more()))
 }
 
-/// How the elements of works are stored.
 fn number(dtype: Option<DType>) -> Result<Number, String> {
     let name = dtype.unwrap_or(DType::F32).name();
     let known = Number::ALL.into_iter().find(|number| number.name() == name);
@@ -134,12 +132,9 @@ fn choose(names: &[String]) -> Result<Vec<&'static Work>, String> {
 
 /// What is said about a name that no work has.
 fn unknown(name: &str) -> String {
-    let near = match &similar(name, works().iter().map(|work| work.id))[..] {
-        _ if Function::by_name(name).is_some() => {
-            format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it")
-        }
-        [] => "`kiln bench --list` shows them".to_string(),
-        near => format!("similar: {}", near.join(", ")),
+    let near = match Function::by_name(name) {
+        Some(_) => format!("it is an op: `kiln bench {name} --shape 1024x1024` measures it"),
+        None => similar_or(name, works().iter().map(|work| work.id), "`kiln bench --list` shows them"),
     };
     format!("expected the name of a work, found `{}`; {near}", terminal::plain(name))
 }

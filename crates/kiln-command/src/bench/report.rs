@@ -89,7 +89,6 @@ pub(super) struct WorkReport {
 }
 
 impl WorkReport {
-    /// Of a work that was not timed yet.
     pub(super) fn new(work: &Work, number: Number, device: &Device) -> Self {
         Self {
             work: work.id,

@@ -14,21 +14,25 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A line that is read.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 enum Request {
     /// Which Kiln and which device this is.
     Start,
     /// Brings the inputs of a work to the device, in the place of those before.
-    Prepare { work: String, dtype: Number },
-    /// Runs the work so many times.
-    Sample { runs: u32 },
+    Prepare {
+        work: String,
+        dtype: Number,
+    },
+    Sample {
+        runs: u32,
+    },
     /// Runs the work once and writes its output, as `f32`.
-    Output { path: PathBuf },
+    Output {
+        path: PathBuf,
+    },
     /// How much memory the process took.
     Memory,
-    /// Ends the process.
     Quit,
 }
 

@@ -152,7 +152,6 @@ struct Compared {
 }
 
 impl OpReport {
-    /// Of an op that was not timed yet.
     fn new(function: Function, operands: &[Operand], output: &Tensor, plan: Option<&Plan>) -> Self {
         let (info, steps) = (output.device().info(), plan.map_or(&[][..], |plan| &plan.steps));
         Self {

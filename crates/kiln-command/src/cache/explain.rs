@@ -3,7 +3,7 @@
 use crate::Fallible;
 use crate::kernel_dir::{KernelDir, open_with};
 use crate::source_args::SourceArgs;
-use crate::terminal::{Report, plain, table};
+use crate::terminal::{Report, plain, table_of};
 use kiln::{Change, KernelExplanation};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -32,14 +32,12 @@ pub(super) struct Args {
     source: SourceArgs,
 }
 
-/// What a request would meet, and why.
 #[derive(Debug, Serialize)]
 pub(super) struct Explained {
     directory: String,
     device: String,
     #[serde(flatten)]
     explanation: KernelExplanation,
-    /// The explanation as a sentence.
     sentence: String,
 }
 
@@ -47,7 +45,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Explained> {
     let source = args.source.read(&args.kernel)?;
     // A device would open the directory without a word where that fails.
     dir.open_existing()?;
-    let device = open_with(args.device.as_deref(), dir.options())?;
+    let device = open_with(args.device.as_deref(), dir.options(), None)?;
     let explanation = device.explain_kernel(&source)?;
     let (directory, device) = (dir.path().display().to_string(), device.info().id.clone());
     Ok(Explained { directory, device, sentence: explanation.to_string(), explanation })
@@ -59,9 +57,10 @@ impl Report for Explained {
             let shown = |text: &str| if text.is_empty() { "-".to_string() } else { plain(text) };
             vec![(*field).to_string(), shown(stored), shown(wanted)]
         };
-        let heading = ["FIELD", "STORED", "WANTED"].map(str::to_string).to_vec();
-        let rows: Vec<_> = std::iter::once(heading).chain(self.explanation.changes.iter().map(row)).collect();
-        let changes = if self.explanation.changes.is_empty() { String::new() } else { table(&rows) };
+        let changes = match &self.explanation.changes[..] {
+            [] => String::new(),
+            changes => table_of(&["FIELD", "STORED", "WANTED"], changes.iter().map(row)),
+        };
         format!("{}\n{changes}", plain(&self.sentence))
     }
 }

@@ -1,10 +1,10 @@
 //! `kiln cache list`.
 
-use super::stored::{self, StoredKernel};
+use super::stored::{self, StoredKernel, text};
 use super::units::age;
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
-use crate::terminal::{Report, count, plain, table};
+use crate::terminal::{Report, count, plain, table_of, word};
 use kiln::Bytes;
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,15 +31,13 @@ impl Report for List {
             return format!("no kernels are stored in {directory}\n");
         }
         let heading = ["HASH", "KERNEL", "ENTRY", "DEVICE", "DRIVER", "VERSION", "SIZE", "USES", "LAST USED", "STATE"];
-        let rows = std::iter::once(heading.map(str::to_string).to_vec());
-        let rows: Vec<Vec<String>> = rows.chain(self.kernels.iter().map(|kernel| row(kernel, self.now))).collect();
+        let table = table_of(&heading, self.kernels.iter().map(|kernel| row(kernel, self.now)));
         let bytes = Bytes(self.kernels.iter().map(|kernel| kernel.bytes).sum());
-        format!("{}{} ({bytes}) in {directory}\n", table(&rows), count(self.kernels.len() as u64, "kernel"))
+        format!("{table}{} ({bytes}) in {directory}\n", count(self.kernels.len() as u64, "kernel"))
     }
 }
 
 fn row(kernel: &StoredKernel, now: u64) -> Vec<String> {
-    let text = |field: &Option<String>| field.as_deref().map_or_else(|| "-".to_string(), plain);
     let unused = Duration::from_secs(now.saturating_sub(kernel.last_used));
     vec![
         kernel.hash.as_ref().and_then(|hash| hash.get(..12)).unwrap_or("-").to_string(),
@@ -51,7 +49,7 @@ fn row(kernel: &StoredKernel, now: u64) -> Vec<String> {
         Bytes(kernel.bytes).to_string(),
         kernel.uses.to_string(),
         age(unused),
-        kernel.state.word().to_string(),
+        word(&kernel.state),
     ]
 }
 

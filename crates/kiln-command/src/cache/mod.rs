@@ -108,37 +108,22 @@ enum Command {
     Warm(warm::Args),
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let dir = KernelDir::of_environment()?;
     let json = args.json;
-    match &args.command {
+    Ok(match &args.command {
         Command::List => show(&list::gather(&dir)?, json)?,
         Command::Stats => show(&stats::gather(&dir)?, json)?,
-        Command::Verify(args) => {
-            let report = verify::run(&dir, args)?;
-            show(&report, json)?;
-            return Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
+        Command::Verify(args) => show(&verify::run(&dir, args)?, json)?,
         Command::Explain(args) => show(&explain::run(&dir, args)?, json)?,
         Command::Prune(args) => show(&prune::run(&dir, args)?, json)?,
         Command::Clear => show(&clear(&dir)?, json)?,
         Command::Export(args) => show(&transfer::export(&dir, args)?, json)?,
-        Command::Import(args) => {
-            let report = transfer::import(&dir, args)?;
-            show(&report, json)?;
-            return Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        Command::Warm(args) => {
-            let report = warm::run(&dir, args)?;
-            show(&report, json)?;
-            return Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+        Command::Import(args) => show(&transfer::import(&dir, args)?, json)?,
+        Command::Warm(args) => show(&warm::run(&dir, args)?, json)?,
+    })
 }
 
-/// What a removal took and left.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Removal {
     directory: String,

@@ -1,9 +1,9 @@
 //! `kiln cache stats`.
 
-use super::stored::{self, State, StoredKernel};
+use super::stored::{self, State, StoredKernel, text};
 use crate::Fallible;
 use crate::kernel_dir::{KernelDir, write_fault};
-use crate::terminal::{Report, count, plain, table};
+use crate::terminal::{Report, count, plain, table, table_of, word};
 use kiln::Bytes;
 use kiln::store::StoreOptions;
 use serde::Serialize;
@@ -88,28 +88,26 @@ impl Report for Stats {
         ];
         for state in State::ALL {
             let (entries, bytes) = self.in_state(state);
-            rows.push(row(state.word(), format!("{} ({})", count(entries, "kernel"), Bytes(bytes))));
+            rows.push(row(&word(&state), format!("{} ({})", count(entries, "kernel"), Bytes(bytes))));
         }
         if let Some(fault) = &self.write_fault {
             rows.push(row("not written", plain(fault)));
         }
         let mut out = table(&rows);
         if !self.groups.is_empty() {
-            let heading = ["DEVICE", "DRIVER", "VERSION", "STATE", "KERNELS", "SIZE"].map(str::to_string).to_vec();
-            let groups = std::iter::once(heading).chain(self.groups.iter().map(group_row));
-            out.push_str(&format!("\n{}", table(&groups.collect::<Vec<_>>())));
+            let heading = ["DEVICE", "DRIVER", "VERSION", "STATE", "KERNELS", "SIZE"];
+            out += &format!("\n{}", table_of(&heading, self.groups.iter().map(group_row)));
         }
         out
     }
 }
 
 fn group_row(group: &Group) -> Vec<String> {
-    let text = |field: &Option<String>| field.as_deref().map_or_else(|| "-".to_string(), plain);
     vec![
         text(&group.device),
         text(&group.driver),
         text(&group.driver_version),
-        group.state.word().to_string(),
+        word(&group.state),
         group.entries.to_string(),
         Bytes(group.bytes).to_string(),
     ]

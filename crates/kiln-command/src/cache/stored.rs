@@ -2,6 +2,7 @@
 
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
+use crate::terminal::plain;
 use kiln::store::EntryInfo;
 use kiln::{Device, DeviceInfo, KernelKey};
 use serde::Serialize;
@@ -20,7 +21,6 @@ pub(super) struct StoredKernel {
     pub(super) wide_grid: bool,
     pub(super) hash: Option<String>,
     pub(super) state: State,
-    /// The length of the file.
     pub(super) bytes: u64,
     pub(super) uses: u64,
     /// Seconds since the Unix epoch.
@@ -56,16 +56,6 @@ impl State {
             () => Self::Elsewhere,
         }
     }
-
-    /// The word in reports.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Current => "current",
-            Self::Stale => "stale",
-            Self::Elsewhere => "elsewhere",
-            Self::Foreign => "foreign",
-        }
-    }
 }
 
 impl StoredKernel {
@@ -98,6 +88,11 @@ pub(super) fn gather(dir: &KernelDir) -> Fallible<Vec<StoredKernel>> {
     let mut kernels: Vec<_> = entries.iter().map(|entry| StoredKernel::new(entry, &devices)).collect();
     kernels.sort();
     Ok(kernels)
+}
+
+/// What may not be known, as reports have it.
+pub(super) fn text(field: &Option<String>) -> String {
+    field.as_deref().map_or_else(|| "-".to_string(), plain)
 }
 
 /// A field of a key, as text.

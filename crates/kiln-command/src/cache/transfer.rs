@@ -93,29 +93,18 @@ fn is_machine_code(key: &[u8]) -> bool {
     KernelKey::decode(key).is_ok_and(|key| field(&key, "driver") == NATIVE_DRIVER)
 }
 
-/// How many kernels of the CPU device were left out, as reports say it.
-fn machine_code(refused: u64) -> String {
-    if refused == 0 { String::new() } else { format!("; {refused} of machine code, left out") }
-}
-
-impl Imported {
-    /// Whether everything that the archive promised was there and good.
-    pub(super) fn is_whole(&self) -> bool {
-        self.report.complete && self.report.damaged == 0
-    }
+/// `; 3 damaged, left out`, or nothing.
+fn left_out(number: u64, what: &str) -> String {
+    if number == 0 { String::new() } else { format!("; {number} {what}, left out") }
 }
 
 impl Report for Exported {
     fn text(&self) -> String {
         let ExportReport { entries, bytes, skipped } = self.report;
-        let skipped = if skipped == 0 { String::new() } else { format!("; {skipped} bad, left out") };
-        let refused = machine_code(self.refused);
+        let (skipped, refused) = (left_out(skipped, "bad"), left_out(self.refused, "of machine code"));
         let (entries, bytes) = (count(entries, "kernel"), Bytes(bytes));
-        format!(
-            "wrote {entries} ({bytes}) from {} to {}{skipped}{refused}\n",
-            plain(&self.directory),
-            plain(&self.file)
-        )
+        let (directory, file) = (plain(&self.directory), plain(&self.file));
+        format!("wrote {entries} ({bytes}) from {directory} to {file}{skipped}{refused}\n")
     }
 }
 
@@ -123,18 +112,16 @@ impl Report for Imported {
     fn text(&self) -> String {
         let ImportReport { imported, damaged, too_large, refused, complete } = self.report;
         let imported = count(imported, "kernel");
-        let mut out = format!("stored {imported} of {} in {}", plain(&self.file), plain(&self.directory));
-        if damaged > 0 {
-            out.push_str(&format!("; {damaged} damaged, left out"));
-        }
-        if too_large > 0 {
-            out.push_str(&format!("; {too_large} too large, left out"));
-        }
-        out.push_str(&machine_code(refused));
-        if !complete {
-            out.push_str("; the file is cut or damaged, and what came after is lost");
-        }
-        out + "\n"
+        let (damaged, too_large) = (left_out(damaged, "damaged"), left_out(too_large, "too large"));
+        let refused = left_out(refused, "of machine code");
+        let cut = if complete { "" } else { "; the file is cut or damaged, and what came after is lost" };
+        let (file, directory) = (plain(&self.file), plain(&self.directory));
+        format!("stored {imported} of {file} in {directory}{damaged}{too_large}{refused}{cut}\n")
+    }
+
+    /// Whether everything that the archive promised was there and good.
+    fn is_good(&self) -> bool {
+        self.report.complete && self.report.damaged == 0
     }
 }
 
@@ -150,13 +137,13 @@ mod tests {
     fn what_was_left_out_is_said() {
         let good = ImportReport { imported: 5, complete: true, ..ImportReport::default() };
         assert_eq!(imported(good).text(), "stored 5 kernels of kernels.kiln in /cache\n");
-        assert!(imported(good).is_whole());
+        assert!(imported(good).is_good());
         let bad = ImportReport { imported: 1, damaged: 2, too_large: 3, refused: 4, complete: false };
         let left_out = "2 damaged, left out; 3 too large, left out; 4 of machine code, left out; \
             the file is cut or damaged, and what came after is lost";
         assert_eq!(imported(bad).text(), format!("stored 1 kernel of kernels.kiln in /cache; {left_out}\n"));
         for report in [bad, ImportReport { damaged: 1, ..good }, ImportReport { complete: false, ..good }] {
-            assert!(!imported(report).is_whole());
+            assert!(!imported(report).is_good());
         }
         let report = ExportReport { entries: 2, bytes: 2048, skipped: 1 };
         let exported = Exported { directory: "/cache".to_string(), file: "a".to_string(), report, refused: 3 };

@@ -1,38 +1,21 @@
 //! Sizes and times on the command line, and times as people read them.
 
-use std::str::FromStr;
 use std::time::Duration;
-
-/// `500K`, `100M`, `2G`, or bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ByteSize(pub(super) u64);
-
-/// `90s`, `15m`, `12h`, `30d`, `4w`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span(pub(super) Duration);
 
 const DAY: u64 = 24 * 60 * 60;
 
-impl FromStr for ByteSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-        scaled(text, &units)
-            .map(Self)
-            .ok_or_else(|| format!("expected a size as in `500K`, `100M` or `2G`, found `{text}`"))
-    }
+/// Bytes, for clap: `500K`, `100M`, `2G`, or without a unit.
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
+    scaled(text, &units).ok_or_else(|| format!("expected a size as in `500K`, `100M` or `2G`, found `{text}`"))
 }
 
-impl FromStr for Span {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let units = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", DAY), ("w", 7 * DAY)];
-        let seconds = scaled(text, &units);
-        let seconds = seconds.ok_or_else(|| format!("expected a time as in `15m`, `12h` or `30d`, found `{text}`"))?;
-        Ok(Self(Duration::from_secs(seconds)))
-    }
+/// A time, for clap: `90s`, `15m`, `12h`, `30d`, `4w`.
+pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", DAY), ("w", 7 * DAY)];
+    let seconds = scaled(text, &units);
+    let seconds = seconds.ok_or_else(|| format!("expected a time as in `15m`, `12h` or `30d`, found `{text}`"))?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// A whole number times the unit behind it.
@@ -62,16 +45,16 @@ mod tests {
     fn sizes_and_times_have_units() {
         let sizes = [("0", 0), ("10", 10), ("500K", 500 << 10), ("100M", 100 << 20), ("2G", 2 << 30), ("1T", 1 << 40)];
         for (text, bytes) in sizes {
-            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         for (text, seconds) in [("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 30 * DAY), ("4w", 28 * DAY)] {
-            assert_eq!(text.parse(), Ok(Span(Duration::from_secs(seconds))), "{text}");
+            assert_eq!(parse_time(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "K", "-1", "1.5G", "10Q", "10 M", "99999999999T", "99999999999999999999"] {
-            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
         for text in ["", "d", "30", "1y", "-1d", "99999999999999999999d", "9999999999999999w"] {
-            assert!(text.parse::<Span>().is_err(), "{text}");
+            assert!(parse_time(text).is_err(), "{text}");
         }
     }
 

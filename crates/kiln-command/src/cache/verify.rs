@@ -27,7 +27,6 @@ pub(super) struct Args {
     repair: bool,
 }
 
-/// What was checked, and what is bad.
 #[derive(Debug, Serialize)]
 pub(super) struct Verification {
     directory: String,
@@ -59,13 +58,6 @@ fn names(store: &DiskStore) -> Fallible<BTreeMap<String, String>> {
     Ok(keys.map(|key| (key.hash().to_string(), key.name().to_string())).collect())
 }
 
-impl Verification {
-    /// Whether nothing is wrong, or nothing is any more.
-    pub(super) fn is_good(&self) -> bool {
-        self.report.is_clean() || self.report.repaired
-    }
-}
-
 impl Report for Verification {
     fn text(&self) -> String {
         let VerifyReport { entries, bytes, bad, left_overs, usage_is_damaged, repaired } = &self.report;
@@ -93,6 +85,11 @@ impl Report for Verification {
             (false, true, false) => format!("not all of it could be removed: {wrong}"),
         };
         out + &format!("{good} in {}; {verdict}\n", plain(&self.directory))
+    }
+
+    /// Whether nothing is wrong, or nothing is any more.
+    fn is_good(&self) -> bool {
+        self.report.is_clean() || self.report.repaired
     }
 }
 

@@ -57,12 +57,10 @@ pub(super) struct Args {
     threads: Option<NonZeroUsize>,
 }
 
-/// What the warm-up did.
 #[derive(Debug, Serialize)]
 pub(super) struct Warmed {
     directory: String,
     device: String,
-    /// Kernels that were compiled.
     compiled: u64,
     /// Kernels that were on disk already.
     loaded: u64,
@@ -74,7 +72,6 @@ pub(super) struct Warmed {
     time_us: u64,
 }
 
-/// A kernel that could not be made ready.
 #[derive(Debug, Serialize)]
 struct Failure {
     kernel: String,
@@ -85,7 +82,7 @@ pub(super) fn run(dir: &KernelDir, args: &Args) -> Fallible<Warmed> {
     args.source.check()?;
     // Kernels that cannot be kept need no warming.
     drop(dir.open()?);
-    let device = open_with(args.device.as_deref(), dir.options())?;
+    let device = open_with(args.device.as_deref(), dir.options(), None)?;
     let (sources, mut failed) = sources(&device, args)?;
     let report = warm(&device, &sources, args.threads);
     let errors = report.failed.iter();
@@ -167,13 +164,6 @@ fn warm(device: &Device, sources: &[KernelSource], threads: Option<NonZeroUsize>
     })
 }
 
-impl Warmed {
-    /// Whether every kernel is ready and kept.
-    pub(super) fn is_good(&self) -> bool {
-        self.failed.is_empty() && self.write_fault.is_none()
-    }
-}
-
 impl Report for Warmed {
     fn text(&self) -> String {
         let mut out = String::new();
@@ -188,8 +178,13 @@ impl Report for Warmed {
         let Self { compiled, loaded, repeated, .. } = self;
         let repeated = if *repeated == 0 { String::new() } else { format!(", {repeated} named twice") };
         let (compiled, failed) = (count(*compiled, "kernel"), self.failed.len());
-        let (device, time) = (&self.device, time(Duration::from_micros(self.time_us)));
+        let (device, time) = (&self.device, time(self.time_us));
         out + &format!("compiled {compiled} for {device} in {time}; {loaded} were on disk{repeated}, {failed} failed\n")
+    }
+
+    /// Whether every kernel is ready and kept.
+    fn is_good(&self) -> bool {
+        self.failed.is_empty() && self.write_fault.is_none()
     }
 }
 

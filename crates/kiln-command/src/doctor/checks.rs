@@ -3,10 +3,9 @@
 use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
-use crate::terminal::time;
+use crate::terminal::{count, time};
 use kiln::{Bytes, CpuOptions, DeviceKind};
 use std::path::Path;
-use std::time::Duration;
 
 /// Below this much free space the cache directory gets a note.
 const LITTLE_FREE_BYTES: u64 = 256 << 20;
@@ -33,7 +32,7 @@ fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
     };
     let outcome = match (&test.error, test.open_us, test.round_trip_us) {
         (None, Some(open), Some(trip)) => {
-            let [open, trip] = [open, trip].map(|us| time(Duration::from_micros(us)));
+            let [open, trip] = [open, trip].map(time);
             format!("works: opened in {open}, data there and back in {trip}")
         }
         (error, ..) => format!("does not work: {}", error.as_deref().unwrap_or("the test was not run")),
@@ -76,33 +75,25 @@ fn check_processor(facts: &Facts) -> Vec<Check> {
 
 fn check_cache_dir(dir: &CacheDir) -> Check {
     let path = dir.path.as_deref().map_or("unknown".into(), Path::to_string_lossy);
-    let check = |state, message: String| {
-        let check = Check::new(Section::Cache, "directory", state, message);
-        if dir.source == "default" { check } else { check.detail(format!("named by {}", dir.source)) }
-    };
     let has_space = dir.free_bytes.is_none_or(|free| free >= LITTLE_FREE_BYTES);
-    let space = |check: Check| match dir.free_bytes {
-        Some(free) => check.detail(format!("{} free on its disk", Bytes(free))),
-        None => check,
+    let usual = if has_space { State::Ok } else { State::Note };
+    let (state, what) = match (dir.state, dir.others_can_read) {
+        (CacheDirState::NotCreated, _) => (usual, "is made on first use"),
+        (CacheDirState::Ready, Some(true)) => (State::Note, "can be read by others"),
+        (CacheDirState::Ready, _) => (usual, "is private and can be written"),
+        (CacheDirState::Refused, _) => (State::Problem, "is refused"),
+        (CacheDirState::Unwritable | CacheDirState::Invalid, _) => (State::Problem, "is not usable"),
     };
-    let state = if has_space { State::Ok } else { State::Note };
-    match (dir.state, dir.others_can_read) {
-        (CacheDirState::NotCreated, _) => space(check(state, format!("{path} is made on first use"))),
-        (CacheDirState::Ready, Some(true)) => {
-            let check = check(State::Note, format!("{path} can be read by others")).detail(contents(dir.contents));
-            space(Check { fix: dir.fix.clone(), ..check })
-        }
-        (CacheDirState::Ready, _) => {
-            space(check(state, format!("{path} is private and can be written")).detail(contents(dir.contents)))
-        }
-        (CacheDirState::Refused | CacheDirState::Unwritable | CacheDirState::Invalid, _) => {
-            let word = if dir.state == CacheDirState::Refused { "refused" } else { "not usable" };
-            let mut check = check(State::Problem, format!("{path} is {word}"));
-            check.details.extend(dir.fault.clone());
-            check.fix.clone_from(&dir.fix);
-            check.detail("until then compiled kernels are kept in memory only")
-        }
+    let mut check = Check::new(Section::Cache, "directory", state, format!("{path} {what}"));
+    check.details.extend((dir.source != "default").then(|| format!("named by {}", dir.source)));
+    check.details.extend((dir.state == CacheDirState::Ready).then(|| contents(dir.contents)));
+    check.details.extend(dir.fault.clone());
+    if state == State::Problem {
+        check = check.detail("until then compiled kernels are kept in memory only");
+    } else if let Some(free) = dir.free_bytes {
+        check = check.detail(format!("{} free on its disk", Bytes(free)));
     }
+    Check { fix: dir.fix.clone(), ..check }
 }
 
 fn contents(contents: Option<Contents>) -> String {
@@ -110,8 +101,7 @@ fn contents(contents: Option<Contents>) -> String {
     let least = if complete { "" } else { "at least " };
     match files {
         0 if complete => "empty".to_string(),
-        1 => format!("{least}1 file, {}", Bytes(bytes)),
-        _ => format!("{least}{files} files, {}", Bytes(bytes)),
+        _ => format!("{least}{}, {}", count(files, "file"), Bytes(bytes)),
     }
 }
 

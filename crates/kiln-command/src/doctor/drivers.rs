@@ -31,8 +31,7 @@ impl Facts {
 
 /// A GPU that is on the bus and that no device stands for.
 fn explain(vendor: GpuVendor, system: &System) -> Check {
-    let no_vulkan = Vulkan::default();
-    let vulkan = system.vulkan.as_ref().unwrap_or(&no_vulkan);
+    let vulkan = &system.vulkan.clone().unwrap_or_default();
     let name = vendor.name();
     if !vulkan.has_driver_for(vendor) {
         let check = note(name, format!("expected a Vulkan driver for the {name} GPU on the bus, found none"));
@@ -90,8 +89,7 @@ fn explain_rest(facts: &Facts) -> Check {
 
 /// No GPU on the bus, and no software driver either.
 fn explain_no_device(system: &System) -> Check {
-    let no_vulkan = Vulkan::default();
-    let vulkan = system.vulkan.as_ref().unwrap_or(&no_vulkan);
+    let vulkan = &system.vulkan.clone().unwrap_or_default();
     let purpose = "the CPU device needs none; a software driver is for testing GPU code on the processor";
     if !vulkan.has_software_driver() {
         let check = note("drivers", "no GPU on the PCI bus, and no software Vulkan driver").detail(purpose);
@@ -114,17 +112,15 @@ enum Driver {
 
 /// Adds the command where the distribution is known.
 fn install(check: Check, system: &System, driver: Driver) -> Check {
-    let Some((manager, packages)) = system.distribution.and_then(|distribution| packages(distribution, driver)) else {
-        return match driver {
-            Driver::Of(GpuVendor::Nvidia) => {
-                check.fix("install NVIDIA's driver with Vulkan, as your distribution says")
-            }
-            Driver::Of(_) => check.fix("install your distribution's Vulkan driver of Mesa"),
-            Driver::Software => check.fix("install your distribution's package with Mesa's driver lavapipe"),
-            Driver::Loader => check.fix("install your distribution's package with libvulkan.so.1"),
-        };
+    let Some(command) = system.distribution.and_then(|distribution| command(distribution, driver)) else {
+        return check.fix(match driver {
+            Driver::Of(GpuVendor::Nvidia) => "install NVIDIA's driver with Vulkan, as your distribution says",
+            Driver::Of(_) => "install your distribution's Vulkan driver of Mesa",
+            Driver::Software => "install your distribution's package with Mesa's driver lavapipe",
+            Driver::Loader => "install your distribution's package with libvulkan.so.1",
+        });
     };
-    let check = check.fix(as_root(system, &format!("{manager} {packages}")));
+    let check = check.fix(as_root(system, &command));
     match (system.distribution, driver) {
         (Some(Distribution::Debian), Driver::Of(GpuVendor::Nvidia)) => {
             check.detail("the package is in Debian's section non-free")
@@ -136,51 +132,35 @@ fn install(check: Check, system: &System, driver: Driver) -> Check {
     }
 }
 
-/// The command that installs a driver, and what it installs.
-fn packages(distribution: Distribution, driver: Driver) -> Option<(&'static str, &'static str)> {
-    use Driver::{Loader, Of, Software};
-    use GpuVendor::{Amd, Intel, Nvidia};
-    let (manager, packages) = match distribution {
-        Distribution::Debian | Distribution::Ubuntu => {
-            let packages = match (driver, distribution) {
-                (Of(Nvidia), Distribution::Ubuntu) => return Some(("ubuntu-drivers", "install")),
-                (Of(Nvidia), _) => "nvidia-driver",
-                (Of(Amd | Intel) | Software, _) => "mesa-vulkan-drivers",
-                (Loader, _) => "libvulkan1",
-            };
-            ("apt-get install", packages)
-        }
-        Distribution::Fedora => {
-            let packages = match driver {
-                Of(Nvidia) => "akmod-nvidia",
-                Of(Amd | Intel) | Software => "mesa-vulkan-drivers vulkan-loader",
-                Loader => "vulkan-loader",
-            };
-            ("dnf install", packages)
-        }
+fn command(distribution: Distribution, driver: Driver) -> Option<String> {
+    const MESA: &str = "mesa-vulkan-drivers";
+    const FEDORA: &str = "mesa-vulkan-drivers vulkan-loader";
+    let (manager, [nvidia, amd, intel, software], loader) = match distribution {
+        Distribution::Debian => ("apt-get install", ["nvidia-driver", MESA, MESA, MESA], "libvulkan1"),
+        Distribution::Ubuntu => ("apt-get install", ["", MESA, MESA, MESA], "libvulkan1"),
+        Distribution::Fedora => ("dnf install", ["akmod-nvidia", FEDORA, FEDORA, FEDORA], "vulkan-loader"),
         Distribution::Arch => {
-            let packages = match driver {
-                Of(Nvidia) => "nvidia-open nvidia-utils vulkan-icd-loader",
-                Of(Amd) => "vulkan-radeon vulkan-icd-loader",
-                Of(Intel) => "vulkan-intel vulkan-icd-loader",
-                Software => "vulkan-swrast vulkan-icd-loader",
-                Loader => "vulkan-icd-loader",
-            };
-            ("pacman -S", packages)
+            let packages = ["nvidia-open nvidia-utils", "vulkan-radeon", "vulkan-intel", "vulkan-swrast"];
+            ("pacman -S", packages, "vulkan-icd-loader")
         }
+        // Alpine has no NVIDIA driver of the vendor.
         Distribution::Alpine => {
-            let packages = match driver {
-                // Alpine has no NVIDIA driver of the vendor.
-                Of(Nvidia) => return None,
-                Of(Amd) => "mesa-vulkan-ati vulkan-loader",
-                Of(Intel) => "mesa-vulkan-intel vulkan-loader",
-                Software => "mesa-vulkan-swrast vulkan-loader",
-                Loader => "vulkan-loader",
-            };
-            ("apk add", packages)
+            ("apk add", ["", "mesa-vulkan-ati", "mesa-vulkan-intel", "mesa-vulkan-swrast"], "vulkan-loader")
         }
     };
-    Some((manager, packages))
+    let package = match driver {
+        Driver::Of(GpuVendor::Nvidia) if distribution == Distribution::Ubuntu => {
+            return Some("ubuntu-drivers install".to_string());
+        }
+        Driver::Of(GpuVendor::Nvidia) => nvidia,
+        Driver::Of(GpuVendor::Amd) => amd,
+        Driver::Of(GpuVendor::Intel) => intel,
+        Driver::Software => software,
+        Driver::Loader => loader,
+    };
+    let is_apart = matches!(distribution, Distribution::Arch | Distribution::Alpine) && package != loader;
+    let loader = if is_apart { format!(" {loader}") } else { String::new() };
+    (!package.is_empty()).then(|| format!("{manager} {package}{loader}"))
 }
 
 /// The command as this user types it.

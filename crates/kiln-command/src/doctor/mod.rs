@@ -13,11 +13,10 @@ mod system;
 mod text;
 
 use crate::cache_dir::CacheDir;
-use crate::settings;
-use crate::terminal::write;
+use crate::terminal::{to_json, write};
+use crate::{Fallible, settings};
 use kiln::{CpuOptions, Device, DeviceInfo, DeviceKind, SimdLevel};
 use report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice, Report};
-use std::io;
 use std::process::ExitCode;
 use system::System;
 
@@ -41,16 +40,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the command.
-pub(crate) fn run(args: &Args) -> io::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let report = Report::new(gather());
-    let written = if args.json {
-        let json = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
-        write(&mut io::stdout(), &(json + "\n"))
-    } else {
-        write(&mut anstream::stdout(), &text::render(&report))
-    };
-    written?;
+    let text = if args.json { to_json(&report)? } else { text::render(&report) };
+    write(&mut anstream::stdout(), &text)?;
     Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

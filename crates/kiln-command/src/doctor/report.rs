@@ -30,7 +30,6 @@ use serde::Serialize;
 /// The number of the JSON form.
 const FORMAT: u32 = 1;
 
-/// Everything that `kiln doctor` tells.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     format: u32,
@@ -41,12 +40,10 @@ pub(crate) struct Report {
     pub(crate) checks: Vec<Check>,
 }
 
-/// What was found on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
     pub(crate) version: String,
     pub(crate) system: System,
-    /// Whether this build has the feature `gpu`.
     pub(crate) gpu_support: bool,
     pub(crate) default: DefaultDevice,
     pub(crate) devices: Vec<DeviceFacts>,
@@ -66,14 +63,12 @@ pub(crate) struct DefaultDevice {
     pub(crate) rejected: Vec<RejectedDevice>,
 }
 
-/// A device that is not the default.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RejectedDevice {
     pub(crate) id: String,
     pub(crate) reason: String,
 }
 
-/// A device, and whether it works.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DeviceFacts {
     #[serde(flatten)]
@@ -85,11 +80,9 @@ pub(crate) struct DeviceFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     pub(crate) section: Section,
-    /// What was looked at.
     pub(crate) name: String,
     pub(crate) state: State,
     pub(crate) message: String,
-    /// More about it, one line each.
     pub(crate) details: Vec<String>,
     /// The command or the step that changes the state.
     pub(crate) fix: Option<String>,
@@ -110,16 +103,13 @@ pub(crate) enum Section {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// As it should be.
     Ok,
     /// Kiln works; something could be better, or is worth knowing.
     Note,
-    /// Something is broken.
     Problem,
 }
 
 impl Report {
-    /// Derives the checks.
     pub(crate) fn new(facts: Facts) -> Self {
         let checks = checks::derive(&facts);
         let healthy = checks.iter().all(|check| check.state != State::Problem);
@@ -128,48 +118,18 @@ impl Report {
 }
 
 impl Check {
-    /// A check without details.
     pub(crate) fn new(section: Section, name: impl Into<String>, state: State, message: impl Into<String>) -> Self {
         Self { section, name: name.into(), state, message: message.into(), details: Vec::new(), fix: None }
     }
 
-    /// Adds a line below the message.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.details.push(detail.into());
         self
     }
 
-    /// Says what to do about it.
     pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
-    }
-}
-
-impl Section {
-    /// All sections, in the order of the report.
-    pub(crate) const ALL: [Self; 5] = [Self::Devices, Self::Default, Self::Drivers, Self::Processor, Self::Cache];
-
-    /// The heading.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Devices => "Devices",
-            Self::Default => "Default device",
-            Self::Drivers => "GPU drivers",
-            Self::Processor => "Processor",
-            Self::Cache => "Cache directory",
-        }
-    }
-}
-
-impl State {
-    /// The word in front of the line.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Problem => "problem",
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whether a device works: a little data goes in, through a copy on the device, and comes back.
 
+use crate::terminal::micros;
 use kiln::{CommandList, Device, Error, ErrorKind, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant};
 /// Words that travel: 16 KiB, more than one page and more than one workgroup.
 const WORDS: usize = 4096;
 
-/// What the test of a device found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct SmokeTest {
     /// Whether the data came back as it was sent.
@@ -20,7 +20,6 @@ pub(crate) struct SmokeTest {
     pub(crate) round_trip_us: Option<u64>,
 }
 
-/// Opens a device and tests it.
 pub(crate) fn test(open: impl FnOnce() -> Result<Device>) -> SmokeTest {
     match timed(open).and_then(|(device, open)| Ok((open, timed(|| round_trip(&device))?.1))) {
         Ok((open, round_trip)) => {
@@ -57,10 +56,6 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let start = Instant::now();
     let value = work()?;
     Ok((value, start.elapsed()))
-}
-
-fn micros(duration: Duration) -> u64 {
-    duration.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// What `kiln doctor` knows of the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct System {
     /// `linux`, `macos`, `windows` and so on.
@@ -34,7 +33,6 @@ pub(crate) enum Distribution {
     Alpine,
 }
 
-/// A maker of GPUs that have Vulkan drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum GpuVendor {
@@ -43,7 +41,6 @@ pub(crate) enum GpuVendor {
     Nvidia,
 }
 
-/// The parts of Vulkan on a Linux system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Vulkan {
     /// Whether the loader (`libvulkan.so.1`) is in a usual place.
@@ -60,12 +57,10 @@ pub(crate) struct Vulkan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RenderNode {
     pub(crate) path: String,
-    /// Whether this user may open it.
     pub(crate) is_accessible: bool,
 }
 
 impl System {
-    /// Looks at this system.
     pub(crate) fn detect() -> Self {
         Self::detect_below(Path::new("/"), std::env::consts::OS)
     }

@@ -1,13 +1,20 @@
 //! The report for a terminal. Written with colours; `anstream` takes them out where nobody can see them.
 
 use super::report::{Check, Report, Section, State};
-use crate::terminal::plain;
+use crate::terminal::{count, plain, styled, word};
 use clap::builder::styling::{AnsiColor, Style};
 
-/// Width of the column of states.
 const STATE_WIDTH: usize = "problem".len();
 
-/// The whole report, with ANSI colours.
+/// The sections with their headings, in the order of the report.
+const SECTIONS: [(Section, &str); 5] = [
+    (Section::Devices, "Devices"),
+    (Section::Default, "Default device"),
+    (Section::Drivers, "GPU drivers"),
+    (Section::Processor, "Processor"),
+    (Section::Cache, "Cache directory"),
+];
+
 pub(super) fn render(report: &Report) -> String {
     let facts = &report.facts;
     let name_width = report.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
@@ -18,10 +25,10 @@ pub(super) fn render(report: &Report) -> String {
         other => other,
     });
     let mut out = format!("kiln {} on {}, {}\n", facts.version, plain(system), facts.system.arch);
-    for section in Section::ALL {
+    for (section, title) in SECTIONS {
         let checks: Vec<&Check> = report.checks.iter().filter(|check| check.section == section).collect();
         if !checks.is_empty() {
-            out.push_str(&format!("\n{}\n", styled(Style::new().bold(), section.title())));
+            out.push_str(&format!("\n{}\n", styled(Style::new().bold(), title)));
         }
         for check in checks {
             push_check(&mut out, check, name_width);
@@ -33,7 +40,7 @@ pub(super) fn render(report: &Report) -> String {
 }
 
 fn push_check(out: &mut String, check: &Check, name_width: usize) {
-    let state = styled(style(check.state), &format!("{:STATE_WIDTH$}", check.state.word()));
+    let state = styled(style(check.state), &format!("{:STATE_WIDTH$}", word(&check.state)));
     let indent = " ".repeat(2 + STATE_WIDTH + 2 + name_width + 2);
     out.push_str(&format!("  {state}  {:name_width$}  {}\n", plain(&check.name), plain(&check.message)));
     for detail in &check.details {
@@ -49,8 +56,7 @@ fn verdict(report: &Report) -> String {
     let default = report.facts.default.id.as_deref();
     match (problems, default) {
         (0, Some(id)) => format!("Kiln works here; the default device is {id}.\n"),
-        (1, _) => "1 problem found.\n".to_string(),
-        _ => format!("{problems} problems found.\n"),
+        _ => format!("{} found.\n", count(problems as u64, "problem")),
     }
 }
 
@@ -60,10 +66,6 @@ fn style(state: State) -> Style {
         State::Note => AnsiColor::Yellow.on_default(),
         State::Problem => AnsiColor::Red.on_default().bold(),
     }
-}
-
-fn styled(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
 }
 
 #[cfg(test)]

@@ -46,14 +46,7 @@ fn narrowed(data: &[u8]) -> Result<Vec<i32>, String> {
 
 /// The kind that an array of this dtype has in a file; `None` where NumPy has none.
 pub(super) fn kind(dtype: DType) -> Option<Kind> {
-    match dtype {
-        DType::F16 => Some(Kind::F16),
-        DType::F32 => Some(Kind::F32),
-        DType::I32 => Some(Kind::I32),
-        DType::U32 => Some(Kind::U32),
-        DType::U8 => Some(Kind::U8),
-        DType::BF16 => None,
-    }
+    Kind::by_name(dtype.name())
 }
 
 /// The array of a tensor, which is computed for it.

@@ -20,7 +20,6 @@ pub(super) struct Statement {
     pub(super) value: ExprId,
 }
 
-/// A name in the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) text: String,
@@ -39,7 +38,6 @@ pub(super) struct Expr {
     pub(super) span: Span,
 }
 
-/// What an expression is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExprKind {
     Number(f64),
@@ -81,7 +79,6 @@ pub(super) enum Item {
     Rest(Span),
 }
 
-/// The operators between two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operator {
     pub(super) symbol: &'static str,
@@ -104,7 +101,6 @@ pub(super) enum Binding {
 }
 
 impl Operator {
-    /// Every operator.
     pub(super) const ALL: [Self; 12] = [
         Self::new("+", "add", Binding::Sum),
         Self::new("-", "sub", Binding::Sum),

@@ -4,7 +4,7 @@ use super::ast::{Argument, Expr, ExprId, ExprKind, Operator, Script};
 use super::call::{Given, call};
 use super::fault::{Fault, Span};
 use super::index;
-use crate::names::similar;
+use crate::names::{similar, similar_or};
 use kiln::function::{Dynamic, Function};
 use kiln::{DType, Device, Tensor};
 use std::collections::BTreeMap;
@@ -109,11 +109,7 @@ impl Run<'_> {
 
     fn call(&self, name: &str, name_span: Span, span: Span, given: Vec<Given>) -> Result<Dynamic, Fault> {
         let Some(function) = Function::by_name(name) else {
-            let near = similar(name, Function::all().map(Function::name));
-            let hint = match &near[..] {
-                [] => "`kiln eval --functions` lists all".to_string(),
-                _ => format!("similar: {}", near.join(", ")),
-            };
+            let hint = similar_or(name, Function::all().map(Function::name), "`kiln eval --functions` lists all");
             return Err(Fault::new(name_span, format!("unknown function `{name}`; {hint}")));
         };
         call(function, given, span, self.device).map(Dynamic::Tensor)

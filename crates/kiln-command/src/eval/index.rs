@@ -6,7 +6,6 @@ use kiln::Tensor;
 use kiln::function::Dynamic;
 use std::ops::Range;
 
-/// What an item asks for.
 enum Part {
     At(isize, Span),
     NewAxis,

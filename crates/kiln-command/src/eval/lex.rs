@@ -2,14 +2,12 @@
 
 use super::fault::{Fault, Span};
 
-/// A word, and where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
     pub(super) kind: TokenKind,
     pub(super) span: Span,
 }
 
-/// The kinds of words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TokenKind {
     Number(f64),

@@ -89,14 +89,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let expression = match &args.expression {
         Some(expression) if !args.functions => expression,
-        _ => {
-            terminal::show(&FunctionsReport::new(), args.json)?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        _ => return Ok(terminal::show(&FunctionsReport::new(), args.json)?),
     };
     let program = parse::parse(expression).map_err(|fault| fault.render(expression))?;
     check_names(&args.inputs)?;
@@ -104,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     device.set_seed(args.seed);
     let inputs = read(&args.inputs, &device)?;
     let tensor = evaluate::evaluate(&program, inputs, &device).map_err(|fault| fault.render(expression))?;
-    let output = args.out.as_deref().map(|path| Output::begin(path, &tensor)).transpose()?;
+    let output = args.out.as_deref().map(|path| begin(path, &tensor)).transpose()?;
     let report = compute(args, &tensor, output)?;
     if let Some(explain) = report.explain.as_ref().filter(|_| !args.json) {
         // Beside data that somebody may read from standard output, before a line about a file.
@@ -117,9 +113,11 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     if let Some(verify) = report.verify.as_ref().filter(|_| !args.json) {
         terminal::write(&mut std::io::stderr(), &format!("verified: {verify}\n"))?;
     }
-    terminal::show(&report, args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(terminal::show(&report, args.json)?)
 }
+
+/// The path, the file and the kind of elements of a result.
+type Output<'a> = (&'a Path, NewFile, crate::npy::Kind);
 
 /// Whether every input has a name of its own that an expression can use.
 fn check_names(inputs: &[Named<PathBuf>]) -> Result<(), String> {
@@ -152,30 +150,20 @@ fn read(inputs: &[Named<PathBuf>], device: &Device) -> Fallible<BTreeMap<String,
     Ok(tensors)
 }
 
-/// A file for the result: begun before anything is computed, so that a place that cannot be written is no surprise at the end.
-#[derive(Debug)]
-struct Output<'a> {
-    path: &'a Path,
-    file: NewFile,
-    kind: crate::npy::Kind,
+/// Begins the file for the result before anything is computed, so that a place that cannot be written is no surprise at the end.
+fn begin<'a>(path: &'a Path, tensor: &Tensor) -> Fallible<Output<'a>> {
+    let kind = arrays::kind(tensor.dtype()).ok_or_else(|| {
+        let dtype = tensor.dtype();
+        format!("expected a result of a dtype that `.npy` has, found {dtype}; end the expression with `.to(f32)`")
+    })?;
+    Ok((path, NewFile::create(path)?, kind))
 }
 
-impl<'a> Output<'a> {
-    fn begin(path: &'a Path, tensor: &Tensor) -> Fallible<Self> {
-        let kind = arrays::kind(tensor.dtype()).ok_or_else(|| {
-            let dtype = tensor.dtype();
-            format!("expected a result of a dtype that `.npy` has, found {dtype}; end the expression with `.to(f32)`")
-        })?;
-        Ok(Self { path, file: NewFile::create(path)?, kind })
-    }
-
-    fn write(mut self, tensor: &Tensor) -> Fallible<String> {
-        let array = arrays::to_array(tensor, self.kind)?;
-        let path = self.path.display();
-        array.write(&mut self.file).map_err(|error| format!("cannot write {path}: {error}"))?;
-        self.file.commit()?;
-        Ok(path.to_string())
-    }
+fn write((path, mut file, kind): Output<'_>, tensor: &Tensor) -> Fallible<String> {
+    let path = path.display();
+    arrays::to_array(tensor, kind)?.write(&mut file).map_err(|error| format!("cannot write {path}: {error}"))?;
+    file.commit()?;
+    Ok(path.to_string())
 }
 
 /// Computes the tensor, and puts its elements where they are wanted.
@@ -192,7 +180,7 @@ fn compute(args: &Args, tensor: &Tensor, output: Option<Output<'_>>) -> Fallible
         dtype: tensor.dtype().name(),
         data: if is_shown && args.json { Some(Data::of(tensor)?) } else { None },
         shown: (is_shown && !args.json).then(|| tensor.to_string()),
-        file: output.map(|output| output.write(tensor)).transpose()?,
+        file: output.map(|output| write(output, tensor)).transpose()?,
         device: tensor.device().info().id.clone(),
         run_us,
         explain,

@@ -4,7 +4,6 @@ use super::ast::{Argument, Binding, Expr, ExprId, ExprKind, Item, Operator, Scri
 use super::fault::{Fault, Span};
 use super::lex::{Token, TokenKind, lex};
 
-/// Bytes of an expression.
 const MAX_BYTES: usize = 64 << 10;
 /// Brackets, signs and powers within each other: each takes a piece of the stack.
 const MAX_NESTING: usize = 100;

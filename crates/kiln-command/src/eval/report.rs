@@ -5,7 +5,6 @@ use crate::terminal::{Report, plain, table, time};
 use kiln::function::Function;
 use kiln::{DType, Tensor};
 use serde::Serialize;
-use std::time::Duration;
 
 /// What came out, and where it went. The JSON form is this struct.
 #[derive(Debug, Serialize)]
@@ -57,12 +56,11 @@ impl Report for EvalReport {
         }
         let file = plain(self.file.as_deref().unwrap_or_default());
         let (dtype, shape, device) = (self.dtype, tuple(&self.shape), &self.device);
-        let run = time(Duration::from_micros(self.run_us));
+        let run = time(self.run_us);
         format!("{dtype}  {shape}  {file}\nran in {run} on {device}\n")
     }
 }
 
-/// Everything that can be called.
 #[derive(Debug, Serialize)]
 pub(super) struct FunctionsReport {
     functions: Vec<FunctionReport>,

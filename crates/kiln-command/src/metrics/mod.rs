@@ -29,6 +29,5 @@ mod off {
         }
     }
 
-    /// Does nothing.
     pub(crate) fn finish() {}
 }

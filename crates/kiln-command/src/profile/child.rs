@@ -8,17 +8,13 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-/// A program with its arguments.
 #[derive(Debug)]
 pub(super) struct Child {
     program: OsString,
     arguments: Vec<OsString>,
-    name: String,
+    /// As the user called it.
+    pub(super) name: String,
 }
-
-/// How the program ended.
-#[derive(Debug)]
-pub(super) struct Ended(ExitStatus);
 
 impl Child {
     /// What the words mean: a subcommand of this program where the first is the name of one, otherwise a program.
@@ -36,45 +32,30 @@ impl Child {
         })
     }
 
-    /// As the user called it.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Runs it to its end. Its devices tell their events to files at `events`; its output goes where ours goes, or to standard error.
-    pub(super) fn run(&self, events: &Path, output_to_stderr: bool) -> Fallible<Ended> {
+    pub(super) fn run(&self, events: &Path, output_to_stderr: bool) -> Fallible<ExitStatus> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env(EVENTS_SETTING, events);
         if output_to_stderr {
             command.stdout(Stdio::from(io::stderr()));
         }
-        let status = command.status().map_err(|error| {
+        Ok(command.status().map_err(|error| {
             let own: Vec<String> = Cli::command().get_subcommands().map(|own| own.get_name().to_string()).collect();
             format!("cannot start `{}`: {error}; expected a program, or one of {}", self.name, own.join(", "))
-        })?;
-        Ok(Ended(status))
+        })?)
     }
 }
 
-impl Ended {
-    /// What is to be told where it did not end well.
-    pub(super) fn fault(&self) -> Option<String> {
-        match self.0.code() {
-            Some(0) => None,
-            Some(code) => Some(format!("ended with status {code}")),
-            None => Some(format!("was ended: {}", self.0)),
-        }
+/// What is to be told where the program did not end well.
+pub(super) fn fault(status: ExitStatus) -> Option<String> {
+    match status.code() {
+        Some(0) => None,
+        Some(code) => Some(format!("ended with status {code}")),
+        None => Some(format!("was ended: {status}")),
     }
+}
 
-    pub(super) fn code(&self) -> Option<i32> {
-        self.0.code()
-    }
-
-    /// The same for the caller of this program; 1 where there is no number, or one that cannot be passed on.
-    pub(super) fn exit_code(&self) -> ExitCode {
-        match self.0.code() {
-            Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-            None => ExitCode::FAILURE,
-        }
-    }
+/// The status for the caller of this program; 1 where there is no number, or one that cannot be passed on.
+pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
+    status.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

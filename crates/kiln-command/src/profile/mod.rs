@@ -10,13 +10,13 @@ mod streams;
 
 use crate::new_file::NewFile;
 use crate::{Fallible, terminal};
-use child::Child;
+use child::{Child, exit_code, fault};
 use kiln::observe::{EVENTS_SETTING, summarise, timeline};
 use report::ProfileReport;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,26 +55,24 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let child = Child::of(&args.command)?;
     // Begun before anything runs, so that a place that cannot be written is no surprise at the end.
     let out = NewFile::create(&args.out)?;
     let folder = tempfile::Builder::new().prefix("kiln-profile-").tempdir()?;
     let status = child.run(&folder.path().join("events.jsonl"), args.json)?;
-    match profile(args, &child, &status, folder.path(), out) {
-        Ok(()) => Ok(status.exit_code()),
-        Err(error) if status.fault().is_none() => Err(error),
-        Err(error) => {
-            terminal::warn(&error.to_string());
-            Ok(status.exit_code())
+    if let Err(error) = profile(args, &child, status, folder.path(), out) {
+        if status.success() {
+            return Err(error);
         }
+        terminal::warn(&error.to_string());
     }
+    Ok(exit_code(status))
 }
 
-fn profile(args: &Args, child: &Child, status: &child::Ended, folder: &Path, mut out: NewFile) -> Fallible<()> {
-    if let Some(fault) = status.fault() {
-        terminal::warn(&format!("`{}` {fault}", child.name()));
+fn profile(args: &Args, child: &Child, status: ExitStatus, folder: &Path, mut out: NewFile) -> Fallible<()> {
+    if let Some(fault) = fault(status) {
+        terminal::warn(&format!("`{}` {fault}", child.name));
     }
     let streams = streams::read(folder)?;
     if streams.events.is_empty() {
@@ -82,7 +80,7 @@ fn profile(args: &Args, child: &Child, status: &child::Ended, folder: &Path, mut
             "`{}` wrote no events, so there is nothing to tell: expected a program that opens a device and calls \
              `kiln::observe::watch_from_settings(&device, |name| std::env::var(name).ok())` for it, which reads \
              `{EVENTS_SETTING}`, with the feature `events` of `kiln`",
-            child.name()
+            child.name
         )
         .into());
     }
@@ -93,9 +91,10 @@ fn profile(args: &Args, child: &Child, status: &child::Ended, folder: &Path, mut
     serde_json::to_writer(&mut out, &timeline(&streams.events))?;
     out.write_all(b"\n")?;
     out.commit()?;
-    let mut report = ProfileReport::new(child.name(), status.code(), &args.out, summarise(&streams.events));
+    let mut report = ProfileReport::new(&child.name, status.code(), &args.out, summarise(&streams.events));
     if !args.no_limits {
         report.devices.iter_mut().for_each(limits::compare);
     }
-    Ok(terminal::show(&report, args.json)?)
+    terminal::show(&report, args.json)?;
+    Ok(())
 }

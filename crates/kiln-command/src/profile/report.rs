@@ -1,6 +1,6 @@
 //! What `kiln profile` tells.
 
-use crate::terminal::{self, Report, plain, seconds, table};
+use crate::terminal::{self, Report, plain, seconds, table_of};
 use kiln::Bytes;
 use kiln::observe::{DeviceSummary, KernelSummary};
 use serde::Serialize;
@@ -16,7 +16,6 @@ pub(super) struct ProfileReport {
     pub(super) devices: Vec<DeviceProfile>,
 }
 
-/// One device of the program.
 #[derive(Debug, Serialize)]
 pub(super) struct DeviceProfile {
     #[serde(flatten)]
@@ -106,11 +105,7 @@ impl DeviceProfile {
         if self.kernels.is_empty() {
             text += "no kernel ran\n";
         } else {
-            let rows: Vec<Vec<String>> = [HEAD.map(str::to_string).to_vec()]
-                .into_iter()
-                .chain(self.kernels.iter().map(KernelLine::cells))
-                .collect();
-            text += &table(&rows);
+            text += &table_of(&HEAD, self.kernels.iter().map(KernelLine::cells));
         }
         let window = summary.window_ns.max(1) as f64;
         let (watched, rest) = (short_time(summary.window_ns as f64), short_time(summary.unattributed_ns as f64));
@@ -133,7 +128,6 @@ impl DeviceProfile {
     }
 }
 
-/// A time of a stream.
 fn short_time(ns: f64) -> String {
     seconds(ns * 1e-9)
 }

@@ -6,7 +6,6 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-/// What a program wrote.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     pub(super) events: Vec<Event>,

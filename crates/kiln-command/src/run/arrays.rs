@@ -128,12 +128,7 @@ fn read(path: &Path) -> Result<(Scalar, Array), String> {
 const SCALARS: [Scalar; 4] = [Scalar::F16, Scalar::F32, Scalar::I32, Scalar::U32];
 
 fn kind(scalar: Scalar) -> Kind {
-    match scalar {
-        Scalar::F16 => Kind::F16,
-        Scalar::F32 => Kind::F32,
-        Scalar::I32 => Kind::I32,
-        Scalar::U32 => Kind::U32,
-    }
+    Kind::by_name(&scalar.to_string()).expect("every scalar is an element of arrays")
 }
 
 /// The shape that an array from a file has, or gets from `--shape`.

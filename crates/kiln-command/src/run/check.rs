@@ -1,6 +1,6 @@
 //! `kiln check`: one kernel from a file, run by the sanitizer.
 
-use super::dims::{Seconds, Workgroups};
+use super::dims::Workgroups;
 use super::problem::{Problem, Request};
 use super::value::{Uniform, in_short};
 use super::{arrays, launch, plan::Plan};
@@ -9,7 +9,6 @@ use crate::terminal::{self, Report, count, plain};
 use crate::{Fallible, settings};
 use kiln::{BindingKind, Finding, Invocation, Reflection};
 use serde::Serialize;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,9 +23,6 @@ Exit status:
   0  the kernel ran, and nothing was found
   1  something was found
   2  the kernel could not be read, compiled or run to its end, whatever was found until then, or the command line was not understood";
-
-/// The exit status where the kernel did not run.
-const COULD_NOT_RUN: u8 = 2;
 
 /// Runs a kernel written in WGSL on the processor, and says what is wrong with it.
 ///
@@ -53,22 +49,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
-    let error = match check(args) {
-        Ok(report) => {
-            terminal::show(&report, args.json)?;
-            match report.error {
-                Some(error) => error,
-                None if report.findings.is_empty() => return Ok(ExitCode::SUCCESS),
-                None => return Ok(ExitCode::FAILURE),
-            }
-        }
-        Err(error) => error.to_string(),
+    let report = match check(args) {
+        Ok(report) => report,
+        Err(error) => return Ok(terminal::could_not_run(&error.to_string())),
     };
-    // Where standard error is closed too, the exit status still tells.
-    let _ = writeln!(io::stderr(), "error: {error}");
-    Ok(ExitCode::from(COULD_NOT_RUN))
+    let status = terminal::show(&report, args.json)?;
+    Ok(report.error.map_or(status, |error| terminal::could_not_run(&error)))
 }
 
 fn check(args: &Args) -> Fallible<CheckReport> {
@@ -76,8 +63,8 @@ fn check(args: &Args) -> Fallible<CheckReport> {
     let source = args.source.read(&args.kernel)?;
     let text = source.text().to_string();
     let mut options = settings::cpu_options()?.sanitized(true);
-    if let Some(Seconds(limit)) = args.problem.time_limit {
-        options = options.time_limit(Some(limit));
+    if args.problem.time_limit.is_some() {
+        options = options.time_limit(args.problem.time_limit);
     }
     let device = settings::open_cpu_with(options)?;
     let kernel = compile(&device, source)?;
@@ -184,7 +171,6 @@ struct FindingReport {
     other_line: Option<u32>,
     message: String,
     count: u64,
-    /// The line of the source.
     source: String,
     /// What was made up and is in that line.
     made_up: Vec<String>,
@@ -260,6 +246,10 @@ impl Report for CheckReport {
             number => format!("{} found", count(number, "fault")),
         };
         format!("{findings}kernel {}: {found}{made_up}\n", plain(&self.kernel))
+    }
+
+    fn is_good(&self) -> bool {
+        self.findings.is_empty()
     }
 }
 

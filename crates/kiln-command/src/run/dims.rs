@@ -42,7 +42,6 @@ impl FromStr for Dims {
     }
 }
 
-/// Workgroups along x, y and z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Workgroups(pub(super) [u32; 3]);
 
@@ -61,18 +60,11 @@ impl FromStr for Workgroups {
     }
 }
 
-/// A time: more than none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seconds(pub(super) Duration);
-
-impl FromStr for Seconds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let time = time.filter(|time| !time.is_zero());
-        time.map(Self).ok_or_else(|| format!("expected seconds above 0 as in `10` or `0.5`, found `{text}`"))
-    }
+/// Seconds above 0, for clap.
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.filter(|time| !time.is_zero());
+    time.ok_or_else(|| format!("expected seconds above 0 as in `10` or `0.5`, found `{text}`"))
 }
 
 #[cfg(test)]
@@ -119,7 +111,7 @@ mod tests {
         let table = [("10", Some(10_000)), ("0.5", Some(500)), ("1e1", Some(10_000))];
         let none = ["0", "-1", "", "inf", "nan", "1e30", "1s"].map(|text| (text, None));
         for (text, expected) in table.into_iter().chain(none) {
-            assert_eq!(Seconds::from_str(text).ok().map(|seconds| seconds.0.as_millis()), expected, "{text}");
+            assert_eq!(parse_seconds(text).ok().map(|time| time.as_millis()), expected, "{text}");
         }
     }
 }

@@ -35,10 +35,9 @@ impl Element {
         bytes.checked_next_multiple_of(4)
     }
 
-    /// The memory for the data of a file.
     pub(super) fn to_memory(&self, mut data: Vec<u8>, scalar: Scalar) -> Vec<u8> {
         if self.has_gaps {
-            let scalar = scalar_bytes(scalar);
+            let scalar = scalar.bytes() as usize;
             let mut memory = Vec::with_capacity(data.len() / 3 * 4);
             for vector in data.chunks_exact(3 * scalar) {
                 memory.extend_from_slice(vector);
@@ -53,17 +52,12 @@ impl Element {
     /// The data for a file that has this many bytes of it.
     pub(super) fn to_file(&self, mut memory: Vec<u8>, scalar: Scalar, file_bytes: u64) -> Vec<u8> {
         if self.has_gaps {
-            let scalar = scalar_bytes(scalar);
+            let scalar = scalar.bytes() as usize;
             memory = memory.chunks_exact(4 * scalar).flat_map(|vector| &vector[..3 * scalar]).copied().collect();
         }
         memory.truncate(usize::try_from(file_bytes).unwrap_or(usize::MAX));
         memory
     }
-}
-
-fn scalar_bytes(scalar: Scalar) -> usize {
-    // Two or four.
-    scalar.bytes() as usize
 }
 
 /// The element and the length of an array type; `None` where it is another type.

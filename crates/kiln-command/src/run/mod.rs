@@ -68,10 +68,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let source = args.source.read(&args.kernel)?;
-    let device = open_for_kernels(args.device.as_deref(), args.problem.time_limit.map(|limit| limit.0))?;
+    let device = open_for_kernels(args.device.as_deref(), args.problem.time_limit)?;
     let began = Instant::now();
     let kernel = compile(&device, source)?;
     let load_time = began.elapsed();
@@ -97,8 +96,7 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
         run_us: micros(run_time),
         outputs,
     };
-    terminal::show(&report, args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(terminal::show(&report, args.json)?)
 }
 
 /// Runs the kernel and waits for it.

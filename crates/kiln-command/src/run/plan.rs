@@ -24,7 +24,6 @@ pub(super) struct Plan<'a> {
     pub(super) fill: Option<u64>,
 }
 
-/// The arguments for one buffer of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BufferArgs<'a> {
     pub(super) binding: &'a Binding,

@@ -1,9 +1,10 @@
 //! What a kernel is given: the same for `kiln run` and `kiln check`.
 
-use super::dims::{Dims, Seconds, Workgroups};
+use super::dims::{Dims, Workgroups, parse_seconds};
 use crate::source_args::Named;
 use kiln::Grid;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Arrays, numbers, and how often the kernel runs.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,8 +31,8 @@ pub(crate) struct Problem {
     pub(super) workgroups: Option<Workgroups>,
     /// How long the kernel may run on the CPU device before it is stopped, such as 0.5. Default: 60. A GPU device has the limit of
     /// its driver, whatever is said here.
-    #[arg(long, value_name = "SECONDS")]
-    pub(super) time_limit: Option<Seconds>,
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(super) time_limit: Option<Duration>,
 }
 
 impl Problem {
@@ -45,10 +46,8 @@ impl Problem {
     }
 }
 
-/// What is asked for with a problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
-    /// The file with the kernel.
     pub(super) kernel: &'a Path,
     pub(super) problem: &'a Problem,
     /// Where buffers go after the run.

@@ -4,7 +4,6 @@ use crate::npy::tuple;
 use crate::terminal::{Report, plain, table, time};
 use kiln::Origin;
 use serde::Serialize;
-use std::time::Duration;
 
 /// What ran, where, and what came out. The JSON form is this struct.
 #[derive(Debug, Serialize)]
@@ -52,7 +51,7 @@ impl Report for RunReport {
             Origin::Compiled => "compiled",
             Origin::Disk => "loaded from disk",
         };
-        let [load, run] = [*load_us, self.run_us].map(|us| time(Duration::from_micros(us)));
+        let [load, run] = [*load_us, self.run_us].map(time);
         let (name, device) = (plain(name), plain(&self.device.name));
         let short = hash.get(..12).unwrap_or(hash);
         let id = &self.device.id;

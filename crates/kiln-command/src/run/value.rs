@@ -15,7 +15,6 @@ pub(super) struct Uniform<'a> {
     numbers: Option<&'a Numbers>,
 }
 
-/// A number of a uniform.
 #[derive(Debug)]
 struct Number {
     scalar: Scalar,
@@ -24,7 +23,6 @@ struct Number {
     name: String,
     /// Its place in a vector; 0 where it is in none.
     place: usize,
-    /// Whether it is in a vector.
     in_vector: bool,
 }
 
@@ -38,20 +36,18 @@ impl<'a> Uniform<'a> {
                 bytes: binding.min_bytes,
                 numbers: binding.numbers.as_ref(),
             }],
-            members => members.iter().map(|member| Self::member(binding, member)).collect(),
+            members => {
+                let of_member = |member: &'a Member| Self {
+                    name: format!("{}.{}", binding.name, member.name),
+                    type_name: &member.type_name,
+                    bytes: member.bytes.into(),
+                    numbers: member.numbers.as_ref(),
+                };
+                members.iter().map(of_member).collect()
+            }
         }
     }
 
-    fn member(binding: &Binding, member: &'a Member) -> Self {
-        Self {
-            name: format!("{}.{}", binding.name, member.name),
-            type_name: &member.type_name,
-            bytes: member.bytes.into(),
-            numbers: member.numbers.as_ref(),
-        }
-    }
-
-    /// The value that a text stands for.
     pub(super) fn parse(&self, text: &str) -> Result<Value, String> {
         let (numbers, type_name) = (self.numbers(), self.type_name);
         let parts: Vec<&str> = text.split(',').map(str::trim).collect();

@@ -33,7 +33,11 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
             let mut is_new = false;
             if event::poll(TICK)? {
                 let interval = state.interval;
-                if take(state, &event::read()?) == Flow::Quit {
+                // A new size is drawn anew like everything else.
+                if let Event::Key(key) = event::read()?
+                    && key.kind != KeyEventKind::Release
+                    && state.key(key) == Flow::Quit
+                {
                     return Ok(());
                 }
                 if state.interval != interval {
@@ -55,14 +59,6 @@ fn show(terminal: &mut DefaultTerminal, state: &mut State, palette: Palette, ask
                 break;
             }
         }
-    }
-}
-
-fn take(state: &mut State, event: &Event) -> Flow {
-    match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => state.key(*key),
-        // A new size is drawn anew like everything else.
-        _ => Flow::Continue,
     }
 }
 

@@ -66,16 +66,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
     let Args { address, interval, .. } = args;
     let first = scrape::scrape(address)
         .map_err(|fault| format!("{fault}; start the program that is to be seen with `KILN_METRICS={address}`"))?;
     if args.once || args.json || !io::stdout().is_terminal() {
-        terminal::show(&Page(View::new(first, None)), args.json)?;
-    } else {
-        live::run(State::new(address.clone(), *interval, first), Palette::of_terminal())?;
+        return Ok(terminal::show(&Page(View::new(first, None)), args.json)?);
     }
+    live::run(State::new(address.clone(), *interval, first), Palette::of_terminal())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,7 +12,6 @@ pub(super) struct Snapshot {
     pub(super) devices: Vec<Device>,
 }
 
-/// A device with all that it owns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Device {
     pub(super) id: String,
@@ -62,7 +61,6 @@ pub(super) struct Kernel {
     pub(super) work: Work,
 }
 
-/// What launches of a kernel did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Work {
     pub(super) launches: f64,
@@ -124,30 +122,23 @@ impl Sample {
 impl Device {
     fn take(&mut self, name: &str, sample: &Sample) {
         let Some(name) = name.strip_prefix("kiln_") else { return };
-        match name.split('_').next() {
-            Some("device") => self.take_own(name, sample),
-            Some("pool") => self.pool.take(name, sample),
-            Some("cache") => {
+        match name.split_once('_') {
+            Some(("device", "open")) => self.open = sample.number() > 0.0,
+            Some(("device", "info")) => {
+                (self.name, self.kind) = (get(sample, "name"), get(sample, "kind"));
+                self.driver = format!("{} {}", get(sample, "driver"), get(sample, "driver_version"));
+            }
+            Some(("pool", _)) => self.pool.take(name, sample),
+            Some(("cache", _)) => {
                 let cache = get(sample, "cache");
                 entry(&mut self.caches, &cache, |cache| &cache.name, |name| Cache { name, ..Cache::default() })
                     .take(name, sample);
             }
-            Some("kernel") => {
+            Some(("kernel", _)) => {
                 let kernel = get(sample, "kernel");
                 entry(&mut self.kernels, &kernel, |kernel| &kernel.name, |name| Kernel { name, ..Kernel::default() })
                     .work
                     .take(name, sample.number());
-            }
-            _ => {}
-        }
-    }
-
-    fn take_own(&mut self, name: &str, sample: &Sample) {
-        match name {
-            "device_open" => self.open = sample.number() > 0.0,
-            "device_info" => {
-                (self.name, self.kind) = (get(sample, "name"), get(sample, "kind"));
-                self.driver = format!("{} {}", get(sample, "driver"), get(sample, "driver_version"));
             }
             _ => {}
         }
@@ -181,6 +172,11 @@ impl Pool {
             _ => {}
         }
     }
+
+    /// Requests that reused a block, among all since the process began.
+    pub(super) fn hit_rate(&self) -> Option<f64> {
+        share(self.reused, self.requests)
+    }
 }
 
 impl Cache {
@@ -196,6 +192,11 @@ impl Cache {
             "cache_evictions_total" => self.evictions = value,
             _ => {}
         }
+    }
+
+    /// Hits among all lookups since the process began.
+    pub(super) fn hit_rate(&self) -> Option<f64> {
+        share(self.hits, self.hits.saturating_add(self.misses))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happened between two snapshots.
 
-use super::model::{Cache, Device, Kernel, Pool, Snapshot, Work, share};
+use super::model::{Cache, Device, Kernel, Snapshot, Work};
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -14,10 +14,8 @@ pub(super) struct View {
     pub(super) kernels: Vec<KernelRates>,
 }
 
-/// A device in a time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DeviceRates {
-    /// What its kernels did.
     pub(super) work: Work,
     /// The share of the time that kernels ran.
     pub(super) busy: Option<f64>,
@@ -27,7 +25,6 @@ pub(super) struct DeviceRates {
     pub(super) lookups_per_second: Vec<Option<f64>>,
 }
 
-/// A kernel in a time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KernelRates {
     pub(super) device: String,
@@ -42,7 +39,6 @@ pub(super) struct KernelRates {
     pub(super) operations_per_second: Option<f64>,
 }
 
-/// What kernels are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -58,8 +54,7 @@ impl Sort {
 
     /// The next one, and after the last the first.
     pub(super) fn next(self) -> Self {
-        let place = Self::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
-        Self::ALL[(place + 1) % Self::ALL.len()]
+        Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -91,7 +86,6 @@ impl View {
         Self { snapshot: now, elapsed, devices, kernels }
     }
 
-    /// The kernels in an order.
     pub(super) fn sorted(&self, sort: Sort) -> Vec<&KernelRates> {
         let mut kernels: Vec<&KernelRates> = self.kernels.iter().collect();
         let key = |kernel: &KernelRates| match sort {
@@ -123,7 +117,6 @@ fn device_rates(now: &Device, earlier: Option<&Device>, elapsed: Option<Duration
     let work = earlier.map_or_else(|| now.work(), |earlier| now.work().since(&earlier.work()));
     let rate = |amount: f64| elapsed.map(|elapsed| amount / elapsed.as_secs_f64());
     let grown = |now: u64, before: u64| if now < before { now } else { now - before } as f64;
-    let requests = |pool: &Pool| pool.requests;
     let lookups = |cache: &Cache| cache.hits.saturating_add(cache.misses);
     let lookups_per_second = now.caches.iter().map(|cache| {
         let known = earlier.and_then(|device| device.caches.iter().find(|known| known.name == cache.name));
@@ -133,7 +126,7 @@ fn device_rates(now: &Device, earlier: Option<&Device>, elapsed: Option<Duration
         work,
         busy: rate(work.seconds).map(|busy| busy.min(1.0)),
         launches_per_second: rate(work.launches),
-        pool_requests_per_second: rate(grown(requests(&now.pool), earlier.map_or(0, |device| requests(&device.pool)))),
+        pool_requests_per_second: rate(grown(now.pool.requests, earlier.map_or(0, |device| device.pool.requests))),
         lookups_per_second: lookups_per_second.collect(),
     }
 }
@@ -148,20 +141,6 @@ fn kernel_rates(device: &str, kernel: &Kernel, work: &Work, all: f64, elapsed: O
         mean_seconds: work.mean_seconds(),
         bytes_per_second: work.per_second(work.bytes),
         operations_per_second: work.per_second(work.operations),
-    }
-}
-
-impl Cache {
-    /// Hits among all lookups since the process began.
-    pub(super) fn hit_rate(&self) -> Option<f64> {
-        share(self.hits, self.hits.saturating_add(self.misses))
-    }
-}
-
-impl Pool {
-    /// Requests that reused a block, among all since the process began.
-    pub(super) fn hit_rate(&self) -> Option<f64> {
-        share(self.reused, self.requests)
     }
 }
 

@@ -11,7 +11,6 @@ const INTERVALS_MS: [u64; 7] = [100, 250, 500, 1000, 2000, 5000, 10_000];
 /// How far a page goes.
 const PAGE: usize = 10;
 
-/// What the screen shows.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) address: String,
@@ -27,7 +26,7 @@ pub(super) struct State {
     pub(super) is_help: bool,
 }
 
-/// A part of the screen.
+/// A part of the screen, in the order of their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Devices,
@@ -36,7 +35,6 @@ pub(super) enum Pane {
     Kernels,
 }
 
-/// Whether the program goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
@@ -53,11 +51,6 @@ impl Pane {
             Self::Caches => "Caches",
             Self::Kernels => "Kernels",
         }
-    }
-
-    /// Its place on the screen, from 0.
-    pub(super) fn index(self) -> usize {
-        self as usize
     }
 }
 
@@ -88,7 +81,6 @@ impl State {
         }
     }
 
-    /// Takes a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Flow {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -100,10 +92,14 @@ impl State {
             KeyCode::Char('?' | 'h') => self.is_help = true,
             KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('s') => self.sort = self.sort.next(),
-            KeyCode::Char('+' | '=') => self.interval = longer(self.interval),
-            KeyCode::Char('-') => self.interval = shorter(self.interval),
-            KeyCode::Tab => self.pane = Pane::ALL[(self.pane.index() + 1) % Pane::ALL.len()],
-            KeyCode::BackTab => self.pane = Pane::ALL[(self.pane.index() + Pane::ALL.len() - 1) % Pane::ALL.len()],
+            KeyCode::Char('+' | '=') => {
+                self.interval = intervals().find(|longer| *longer > self.interval).unwrap_or(self.interval);
+            }
+            KeyCode::Char('-') => {
+                self.interval = intervals().rev().find(|shorter| *shorter < self.interval).unwrap_or(self.interval);
+            }
+            KeyCode::Tab => self.pane = Pane::ALL[(self.pane as usize + 1) % Pane::ALL.len()],
+            KeyCode::BackTab => self.pane = Pane::ALL[(self.pane as usize + Pane::ALL.len() - 1) % Pane::ALL.len()],
             KeyCode::Char(digit @ '1'..='4') => self.pane = Pane::ALL[digit as usize - '1' as usize],
             code => self.scroll(code),
         }
@@ -118,7 +114,7 @@ impl State {
     }
 
     fn scroll(&mut self, code: KeyCode) {
-        let line = &mut self.scroll[self.pane.index()];
+        let line = &mut self.scroll[self.pane as usize];
         *line = match code {
             KeyCode::Up | KeyCode::Char('k') => line.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => line.saturating_add(1),
@@ -131,14 +127,8 @@ impl State {
     }
 }
 
-fn longer(interval: Duration) -> Duration {
-    let next = INTERVALS_MS.iter().map(|ms| Duration::from_millis(*ms)).find(|known| *known > interval);
-    next.unwrap_or(interval)
-}
-
-fn shorter(interval: Duration) -> Duration {
-    let next = INTERVALS_MS.iter().rev().map(|ms| Duration::from_millis(*ms)).find(|known| *known < interval);
-    next.unwrap_or(interval)
+fn intervals() -> impl DoubleEndedIterator<Item = Duration> {
+    INTERVALS_MS.into_iter().map(Duration::from_millis)
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! A snapshot without a screen.
 
-use super::model::{Device, Snapshot};
-use super::rates::{Sort, View};
+use super::model::{Cache, Device, Snapshot};
+use super::rates::{KernelRates, Sort, View};
 use super::units::{billions, bytes, count, percent, seconds, unknown};
 use crate::terminal::{self, Report};
 use serde::{Serialize, Serializer};
 
-/// What a process told until now.
 pub(super) struct Page(pub(super) View);
 
 impl Serialize for Page {
@@ -18,83 +17,42 @@ impl Serialize for Page {
 impl Report for Page {
     fn text(&self) -> String {
         let Snapshot { version, pid, devices } = &self.0.snapshot;
-        let mut text = format!("kiln {version}, process {pid}, {}\n", terminal::count(devices.len() as u64, "device"));
-        for (title, rows) in [
-            ("devices", rows(devices, &["device", "name", "kind", "driver", "launches", "kernel time"], device_row)),
-            (
-                "pools",
-                rows(
-                    devices,
-                    &["device", "in use", "cached", "reserved", "peak", "budget", "requests", "reused"],
-                    pool_row,
-                ),
+        let pools = ["device", "in use", "cached", "reserved", "peak", "budget", "requests", "reused"];
+        let caches = ["device", "cache", "hits", "misses", "hit rate", "entries", "bytes", "evictions"];
+        let cache_rows = devices.iter().flat_map(|device| device.caches.iter().map(move |cache| (device, cache)));
+        let kernels = ["device", "launches", "time", "mean", "GB/s", "GFLOP/s", "kernel"];
+        let kernel_rows = self.0.sorted(Sort::Time).into_iter().map(kernel_row);
+        [
+            format!("kiln {version}, process {pid}, {}\n", terminal::count(devices.len() as u64, "device")),
+            section(
+                "devices",
+                &["device", "name", "kind", "driver", "launches", "kernel time"],
+                devices.iter().map(device_row),
             ),
-            ("caches", self.caches()),
-            ("kernels", self.kernels()),
-        ] {
-            // The first row has the names of the columns.
-            if rows.len() > 1 {
-                text += &format!("\n{title}\n{}", terminal::table(&rows));
-            }
-        }
-        text
+            section("pools", &pools, devices.iter().map(pool_row)),
+            section("caches", &caches, cache_rows.map(|(device, cache)| cache_row(device, cache))),
+            section("kernels", &kernels, kernel_rows),
+        ]
+        .concat()
     }
 }
 
-impl Page {
-    fn caches(&self) -> Vec<Vec<String>> {
-        let head = ["device", "cache", "hits", "misses", "hit rate", "entries", "bytes", "evictions"];
-        let mut rows = vec![head.map(str::to_string).to_vec()];
-        for device in &self.0.snapshot.devices {
-            rows.extend(device.caches.iter().map(|cache| {
-                vec![
-                    device.id.clone(),
-                    cache.name.clone(),
-                    cache.hits.to_string(),
-                    cache.misses.to_string(),
-                    percent(cache.hit_rate()),
-                    cache.entries.to_string(),
-                    cache.bytes.map_or_else(unknown, bytes),
-                    cache.evictions.to_string(),
-                ]
-            }));
-        }
-        rows
-    }
-
-    fn kernels(&self) -> Vec<Vec<String>> {
-        let head = ["device", "launches", "time", "mean", "GB/s", "GFLOP/s", "kernel"];
-        let mut rows = vec![head.map(str::to_string).to_vec()];
-        rows.extend(self.0.sorted(Sort::Time).iter().map(|kernel| {
-            vec![
-                kernel.device.clone(),
-                count(kernel.launches),
-                percent(kernel.share),
-                seconds(kernel.mean_seconds),
-                billions(kernel.bytes_per_second),
-                billions(kernel.operations_per_second),
-                kernel.name.clone(),
-            ]
-        }));
-        rows
-    }
+/// A table below its title; nothing where it has no rows.
+fn section(title: &str, columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() { String::new() } else { format!("\n{title}\n{}", terminal::table_of(columns, rows)) }
 }
 
-fn rows<const N: usize>(devices: &[Device], head: &[&str; N], row: fn(&Device) -> [String; N]) -> Vec<Vec<String>> {
-    let head = head.map(str::to_string).to_vec();
-    std::iter::once(head).chain(devices.iter().map(|device| row(device).to_vec())).collect()
-}
-
-fn device_row(device: &Device) -> [String; 6] {
+fn device_row(device: &Device) -> Vec<String> {
     let id = if device.open { device.id.clone() } else { format!("{} (closed)", device.id) };
     let work = device.work();
     let time = seconds((work.timed > 0.0).then_some(work.seconds));
-    [id, device.name.clone(), device.kind.clone(), device.driver.clone(), count(work.launches), time]
+    vec![id, device.name.clone(), device.kind.clone(), device.driver.clone(), count(work.launches), time]
 }
 
-fn pool_row(device: &Device) -> [String; 8] {
+fn pool_row(device: &Device) -> Vec<String> {
     let pool = &device.pool;
-    [
+    vec![
         device.id.clone(),
         bytes(pool.in_use_bytes),
         bytes(pool.cached_bytes.saturating_add(pool.pending_bytes)),
@@ -103,6 +61,31 @@ fn pool_row(device: &Device) -> [String; 8] {
         bytes(pool.budget_bytes),
         count(pool.requests as f64),
         percent(pool.hit_rate()),
+    ]
+}
+
+fn cache_row(device: &Device, cache: &Cache) -> Vec<String> {
+    vec![
+        device.id.clone(),
+        cache.name.clone(),
+        cache.hits.to_string(),
+        cache.misses.to_string(),
+        percent(cache.hit_rate()),
+        cache.entries.to_string(),
+        cache.bytes.map_or_else(unknown, bytes),
+        cache.evictions.to_string(),
+    ]
+}
+
+fn kernel_row(kernel: &KernelRates) -> Vec<String> {
+    vec![
+        kernel.device.clone(),
+        count(kernel.launches),
+        percent(kernel.share),
+        seconds(kernel.mean_seconds),
+        billions(kernel.bytes_per_second),
+        billions(kernel.operations_per_second),
+        kernel.name.clone(),
     ]
 }
 

@@ -2,9 +2,6 @@
 
 use crate::terminal::{self, digits, scale};
 
-/// What stands for a number that is not known.
-const UNKNOWN: &str = "-";
-
 /// `812`, `1.23 k`, `45.6 M`.
 pub(super) fn count(number: f64) -> String {
     scaled(number, 1000.0, &["", " k", " M", " G", " T", " P", " E"])
@@ -43,8 +40,9 @@ pub(super) fn rate(number: Option<f64>) -> String {
     number.map_or_else(unknown, |number| format!("{}/s", count(number)))
 }
 
+/// What stands for a number that is not known.
 pub(super) fn unknown() -> String {
-    UNKNOWN.to_string()
+    "-".to_string()
 }
 
 /// At most so many characters, with a sign that some are missing.

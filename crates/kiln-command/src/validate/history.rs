@@ -14,7 +14,6 @@ const LOOK_BACK: usize = 10;
 /// A ratio that moved by less than this share is none.
 const SMALLEST_TREND: f64 = 0.1;
 
-/// A run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line {
     began_unix_s: u64,
@@ -23,7 +22,6 @@ pub(super) struct Line {
     ratios: Baseline,
 }
 
-/// A claim whose ratio moved.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Trend {
     pub(super) id: String,
@@ -31,7 +29,6 @@ pub(super) struct Trend {
     /// The median of the earlier runs.
     pub(super) before: f64,
     pub(super) now: f64,
-    /// How many there are.
     pub(super) runs: usize,
 }
 
@@ -49,7 +46,6 @@ pub(super) fn read(path: &Path) -> Fallible<Vec<Line>> {
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect()
 }
 
-/// Adds a run.
 pub(super) fn append(path: &Path, report: &Report) -> Fallible<()> {
     let line = Line { began_unix_s: report.began_unix_s, quick: report.quick, ratios: Baseline::of(report) };
     let text = serde_json::to_string(&line)? + "\n";

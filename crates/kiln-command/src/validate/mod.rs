@@ -9,7 +9,7 @@ mod progress;
 mod text;
 
 use crate::kernel_dir::open_device;
-use crate::names::similar;
+use crate::names::similar_or;
 use crate::new_file::NewFile;
 use crate::{Fallible, settings, terminal};
 use history::Trend;
@@ -23,9 +23,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
-
-/// The exit status where nothing could be validated.
-const COULD_NOT_RUN: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,16 +93,9 @@ enum FailOn {
     NotShown,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
-    let outcome = if args.list { list(args).map(|()| ExitCode::SUCCESS) } else { validated(args) };
-    match outcome {
-        Ok(status) => Ok(status),
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error}");
-            Ok(ExitCode::from(COULD_NOT_RUN))
-        }
-    }
+    let outcome = if args.list { list(args) } else { validated(args) };
+    Ok(outcome.unwrap_or_else(|error| terminal::could_not_run(&error.to_string())))
 }
 
 fn validated(args: &Args) -> Fallible<ExitCode> {
@@ -124,17 +114,17 @@ fn validated(args: &Args) -> Fallible<ExitCode> {
     let trends = history.map_or_else(Vec::new, |known| history::trends(&known, &report));
     let found = Found { report: &report, regressions: &regressions, trends: &trends };
     if args.json {
-        terminal::write(&mut io::stdout(), &(serde_json::to_string_pretty(&found)? + "\n"))?;
+        terminal::write(&mut io::stdout(), &terminal::to_json(&found)?)?;
     } else {
         terminal::write(&mut anstream::stdout(), &text::render(&found))?;
     }
     if let Some(path) = &args.report {
-        write(path, &html::page(&found, cfg!(debug_assertions)))?;
+        terminal::write_file(path, &html::page(&found, cfg!(debug_assertions)))?;
         // Beside the score card: where standard error is closed, nobody wants to hear it.
         let _ = writeln!(io::stderr(), "the report with plots is in {}", path.display());
     }
     if let Some(path) = &args.write_baseline {
-        write(path, &(serde_json::to_string_pretty(&Baseline::of(&report))? + "\n"))?;
+        terminal::write_file(path, &terminal::to_json(&Baseline::of(&report))?)?;
     }
     if let Some(path) = &args.history {
         history::append(path, &report)?;
@@ -155,7 +145,7 @@ fn status(found: &Found<'_>, fail_on: FailOn) -> ExitCode {
     let summary = found.report.summary;
     let bad = found.regressions.len()
         + match fail_on {
-            FailOn::Regression => found.report.claims.iter().filter(|claim| claim.is_wrong()).count(),
+            FailOn::Regression => found.report.claims.iter().filter(|claim| claim.wrong_output().is_some()).count(),
             FailOn::Failed => summary.failed,
             FailOn::NotShown => summary.failed + summary.not_shown,
         };
@@ -166,10 +156,8 @@ fn options(args: &Args) -> Fallible<Options> {
     let mut options = if args.quick { Options::quick() } else { Options::new() };
     if !args.only.is_empty() {
         options = options.only(&args.only).map_err(|unknown| {
-            let near = match &similar(&unknown.0, claims().iter().map(|claim| claim.id))[..] {
-                [] => "`kiln validate --list` shows them".to_string(),
-                near => format!("similar: {}", near.join(", ")),
-            };
+            let ids = claims().iter().map(|claim| claim.id);
+            let near = similar_or(&unknown.0, ids, "`kiln validate --list` shows them");
             format!("`--only` expected the name of a claim, found `{}`; {near}", terminal::plain(&unknown.0))
         })?;
     }
@@ -195,11 +183,7 @@ fn devices(name: Option<&str>) -> Fallible<Vec<Device>> {
             }
             Ok(devices)
         }
-        Some(name) => Ok(vec![open_device(Some(name))?]),
-        None => {
-            let id = Device::choose()?.device.info().id.clone();
-            Ok(vec![open_device(Some(&id))?])
-        }
+        name => Ok(vec![open_device(name)?]),
     }
 }
 
@@ -221,37 +205,11 @@ fn read_baseline(path: &Path) -> Fallible<Baseline> {
     Ok(serde_json::from_str(&text).map_err(fault)?)
 }
 
-fn write(path: &Path, text: &str) -> Fallible<()> {
-    let mut file = NewFile::create(path)?;
-    file.write_all(text.as_bytes())?;
-    Ok(file.commit()?)
-}
-
-/// A claim as `--list` tells it.
-#[derive(Serialize)]
-struct ClaimLine {
-    id: &'static str,
-    title: &'static str,
-    measures: &'static str,
-    comparison: &'static str,
-    target_cpu: Option<f64>,
-    target_gpu: Option<f64>,
-    in_quick: bool,
-}
-
-fn list(args: &Args) -> Fallible<()> {
-    let line = |claim: &'static Claim| ClaimLine {
-        id: claim.id,
-        title: claim.title,
-        measures: claim.measures,
-        comparison: claim.comparison,
-        target_cpu: claim.target.cpu,
-        target_gpu: claim.target.gpu,
-        in_quick: claim.in_quick,
-    };
-    let lines: Vec<ClaimLine> = options(args)?.claims().map(line).collect();
-    let text = if args.json { serde_json::to_string_pretty(&lines)? + "\n" } else { text::list(&lines) };
-    Ok(terminal::write(&mut anstream::stdout(), &text)?)
+fn list(args: &Args) -> Fallible<ExitCode> {
+    let claims: Vec<&Claim> = options(args)?.claims().collect();
+    let text = if args.json { terminal::to_json(&claims)? } else { text::list(&claims) };
+    terminal::write(&mut anstream::stdout(), &text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use kiln_validate::Progress;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Tells how far a validation is.
 pub(super) struct Teller {
     bar: Option<ProgressBar>,
     began: Instant,

@@ -1,12 +1,12 @@
 //! The score card for a terminal. Written with colours; `anstream` takes them out where nobody can see them.
 
+use super::Found;
 use super::history::Trend;
-use super::{ClaimLine, Found};
-use crate::terminal::{count, digits, plain, seconds, table};
+use crate::terminal::{count, digits, plain, seconds, styled, table_of};
 use clap::builder::styling::{AnsiColor, Style};
+use kiln_validate::Claim;
 use kiln_validate::report::{Machine, MachineLimits, Outcome, Report, Status};
 
-/// The whole score card, with ANSI colours.
 pub(super) fn render(found: &Found<'_>) -> String {
     let report = found.report;
     let mut out = head(report);
@@ -49,7 +49,6 @@ noise: {}; equal work lies {spread:.1} % apart, at worst {worst:.2} times as lon
     )
 }
 
-/// What the columns of the card are.
 const HEAD: [&str; 6] = ["claim", "ratio", "target", "value", "spread", "against"];
 
 /// A line for each claim, and its reason below it.
@@ -64,9 +63,7 @@ fn card(claims: &[&Outcome]) -> String {
             claim.comparison.clone(),
         ]
     };
-    let rows: Vec<Vec<String>> =
-        std::iter::once(HEAD.map(str::to_string).to_vec()).chain(claims.iter().map(row)).collect();
-    let lines = table(&rows);
+    let lines = table_of(&HEAD, claims.iter().map(row));
     let mut lines = lines.lines();
     let head = format!("{:9}  {}", "status", lines.next().unwrap_or_default());
     let mut out = format!("  {}\n", styled(Style::new().dimmed(), &head));
@@ -104,24 +101,19 @@ fn verdict(report: &Report) -> String {
     )
 }
 
-/// The claims with what they measure.
-pub(super) fn list(lines: &[ClaimLine]) -> String {
+pub(super) fn list(claims: &[&Claim]) -> String {
     let target = |target: Option<f64>| {
         target.map_or_else(|| "does not apply".to_string(), |target| format!("at least {}", digits(target)))
     };
-    let line = |line: &ClaimLine| {
-        let quick = if line.in_quick { "" } else { "; not with --quick" };
+    let claim = |claim: &&Claim| {
+        let Claim { id, title, measures, comparison, target: targets, in_quick, .. } = *claim;
+        let (id, quick) = (styled(Style::new().bold(), id), if *in_quick { "" } else { "; not with --quick" });
+        let (cpu, gpu) = (target(targets.cpu), target(targets.gpu));
         format!(
-            "{}\n  {}\n  measures: {}\n  against:  {}\n  target:   cpu {}, gpu {}{quick}\n",
-            styled(Style::new().bold(), line.id),
-            line.title,
-            line.measures,
-            line.comparison,
-            target(line.target_cpu),
-            target(line.target_gpu),
+            "{id}\n  {title}\n  measures: {measures}\n  against:  {comparison}\n  target:   cpu {cpu}, gpu {gpu}{quick}\n"
         )
     };
-    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+    claims.iter().map(claim).collect::<Vec<_>>().join("\n")
 }
 
 fn style(status: Status) -> Style {
@@ -130,8 +122,4 @@ fn style(status: Status) -> Style {
         Status::Failed => AnsiColor::Red.on_default().bold(),
         Status::NotShown => AnsiColor::Yellow.on_default(),
     }
-}
-
-fn styled(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
 }

@@ -6,7 +6,6 @@ use crate::trial::Arm;
 use kiln::{BufferUse, Device, DeviceKind, Graph, GraphPlan, Grid, KernelSource, TypedBuffer};
 use kiln_bench::Fault;
 
-/// Branches of the graph.
 const BRANCHES: usize = 4;
 /// Numbers of a branch.
 const ELEMENTS: usize = 512;

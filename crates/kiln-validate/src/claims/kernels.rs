@@ -145,7 +145,6 @@ fn plot(context: &mut Context<'_>, measured: &Measured) {
     }
 }
 
-/// How many dispatches a list has.
 const DISPATCHES: usize = 8;
 
 pub(super) fn commands(context: &mut Context<'_>) -> Result<Evidence, Fault> {

@@ -41,7 +41,6 @@ impl Referee for Numbers {
     }
 }
 
-/// Writes numbers to a buffer.
 fn writing(device: &Device) -> Result<impl Subject, Fault> {
     let to = device.buffer_of::<f32>(ELEMENTS)?;
     let written = to.clone();

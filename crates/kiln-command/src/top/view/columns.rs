@@ -7,7 +7,6 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Row, Table};
 
-/// A column of a table.
 pub(super) struct Column<T> {
     pub(super) title: &'static str,
     pub(super) width: Width,
@@ -41,7 +40,6 @@ impl Seen {
     }
 }
 
-/// A column of plain text.
 pub(super) fn plain<T>(title: &'static str, width: Width, from: u16, text: fn(&T) -> String) -> Column<T> {
     Column { title, width, from, text, tone: |_| Tone::Plain }
 }

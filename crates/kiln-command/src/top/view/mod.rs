@@ -59,7 +59,7 @@ pub(super) fn render(state: &State, palette: Palette, frame: &mut Frame<'_>) -> 
     header(state, palette, frame, head);
     footer(palette, frame, foot);
     for (pane, place) in places(state, body, palette, frame) {
-        limits[pane.index()] = draw(pane, state, palette, frame, place);
+        limits[pane as usize] = draw(pane, state, palette, frame, place);
     }
     if state.is_help {
         help(palette, frame, body);
@@ -79,7 +79,7 @@ fn places(state: &State, body: Rect, palette: Palette, frame: &mut Frame<'_>) ->
     let mut line = Line::default();
     for pane in Pane::ALL {
         let tone = if pane == state.pane { Tone::Title } else { Tone::Dim };
-        line.push_span(Span::styled(format!(" {} {} ", pane.index() + 1, pane.name()), palette.style(tone)));
+        line.push_span(Span::styled(format!(" {} {} ", pane as usize + 1, pane.name()), palette.style(tone)));
     }
     frame.render_widget(line, names);
     vec![(state.pane, place)]
@@ -88,7 +88,7 @@ fn places(state: &State, body: Rect, palette: Palette, frame: &mut Frame<'_>) ->
 /// Draws a pane below its title, and tells how far it can scroll.
 fn draw(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) -> usize {
     let tone = if pane == state.pane { Tone::Title } else { Tone::Strong };
-    let title = Span::styled(format!(" {} {} ", pane.index() + 1, pane.name()), palette.style(tone));
+    let title = Span::styled(format!(" {} {} ", pane as usize + 1, pane.name()), palette.style(tone));
     let block = Block::new().borders(Borders::TOP).border_style(palette.style(Tone::Dim)).title(title);
     let inner = block.inner(area);
     let seen = panes::render(pane, state, palette, frame, inner);

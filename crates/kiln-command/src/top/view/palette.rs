@@ -18,7 +18,6 @@ pub(crate) enum Tone {
     Cached,
 }
 
-/// Whether there are colours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     is_coloured: bool,

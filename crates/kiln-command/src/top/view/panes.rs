@@ -31,9 +31,8 @@ pub(super) fn height(pane: Pane, state: &State) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-/// Draws a pane.
 pub(super) fn render(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) -> Seen {
-    let scroll = state.scroll[pane.index()];
+    let scroll = state.scroll[pane as usize];
     let view = &state.view;
     let devices = || view.snapshot.devices.iter().zip(&view.devices);
     match pane {

@@ -19,7 +19,6 @@ const ID: usize = 9;
 /// The cells of the bar that shows the share of the budget.
 const BUDGET: usize = 10;
 
-/// Draws the pools from line `scroll` on.
 pub(super) fn render(
     devices: &[(&Device, &DeviceRates)],
     palette: Palette,

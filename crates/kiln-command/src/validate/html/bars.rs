@@ -6,7 +6,6 @@ use maud::{Markup, html};
 /// Room for a bar and the text above it.
 pub(super) const ROW: f64 = 36.0;
 
-/// A bar.
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) value: String,
@@ -16,7 +15,6 @@ pub(super) struct Bar {
     pub(super) look: &'static str,
 }
 
-/// Bars below each other, from a height on.
 pub(super) fn bars(top: f64, bars: &[Bar]) -> Markup {
     html! {
         @for (index, bar) in bars.iter().enumerate() {

@@ -23,7 +23,6 @@ pub(super) fn card(report: &Report) -> Markup {
     }
 }
 
-/// What links to a claim.
 pub(super) fn anchor(device: &str, claim: &str) -> String {
     format!("{device}-{claim}")
 }

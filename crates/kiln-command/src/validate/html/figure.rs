@@ -4,7 +4,6 @@ use super::card::anchor;
 use kiln_validate::report::{Outcome, Status};
 use maud::{Markup, html};
 
-/// A plot.
 pub(super) struct Figure {
     /// Its name in links.
     pub(super) id: &'static str,
@@ -22,13 +21,11 @@ pub(super) struct Figure {
     pub(super) device: Option<&'static str>,
 }
 
-/// A drawing.
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) drawing: Markup,
 }
 
-/// Numbers in rows.
 pub(super) struct Table {
     pub(super) columns: &'static [&'static str],
     pub(super) rows: Vec<Vec<String>>,
@@ -58,13 +55,11 @@ impl Figure {
         }
     }
 
-    /// What gives it data.
     fn command(&self) -> String {
         let device = self.device.map_or_else(String::new, |device| format!(" --device {device}"));
         format!("kiln validate{device} --only {}", self.claims.join(","))
     }
 
-    /// Whether a claim gave it data.
     fn is_from(&self, claim: &Outcome) -> bool {
         self.claims.contains(&claim.id.as_str())
     }

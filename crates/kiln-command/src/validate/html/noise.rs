@@ -51,23 +51,22 @@ fn draw(noise: &Noise) -> Markup {
         digits(most)
     );
     let body = html! {
-        line.roof x1=(px(frame.x(0.0))) x2=(px(frame.x(frame.x.to()))) y1=(middle) y2=(middle) {}
+        line.roof x1=(px(frame.x(0.0))) x2=(px(frame.x(frame.x.to))) y1=(middle) y2=(middle) {}
         @for (index, run) in runs() {
             @let (x, y) = (frame.x(index as f64 + 1.0), frame.y(*run));
-            @if *run > frame.y.to() {
+            @if *run > frame.y.to {
                 path.beyond d={ "M" (px(x - 3.5)) " " (px(y + 2.0)) "h7l-3.5-6z" } {}
             } @else {
                 circle.run cx=(px(x)) cy=(px(y)) r="1.8" {}
             }
         }
-        @if most > frame.y.to() {
-            text.note.end x=(px(frame.x(frame.x.to()))) y=(px(frame.y(frame.y.to()) + 10.0)) dy="0.5em" { "triangles lie beyond, up to " (digits(most)) }
+        @if most > frame.y.to {
+            text.note.end x=(px(frame.x(frame.x.to))) y=(px(frame.y(frame.y.to) + 10.0)) dy="0.5em" { "triangles lie beyond, up to " (digits(most)) }
         }
     };
     frame.draw(&label, &body)
 }
 
-/// The limits as a list, beside the noise.
 fn limits(report: &Report) -> Panel {
     let limits = &report.limits;
     let mut lines = vec![

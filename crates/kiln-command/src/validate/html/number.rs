@@ -19,7 +19,6 @@ pub(super) fn fine(number: f64) -> String {
     finite(number, |number| format!("{number:.4}"))
 }
 
-/// A share in percent.
 pub(super) fn percent(share: f64) -> String {
     finite(share, |share| {
         let percent = share * 100.0;
@@ -27,12 +26,10 @@ pub(super) fn percent(share: f64) -> String {
     })
 }
 
-/// A time with a unit that fits.
 pub(super) fn seconds(time: f64) -> String {
     finite(time, |time| unbroken(&terminal::seconds(time)))
 }
 
-/// On one line.
 pub(super) fn unbroken(text: &str) -> String {
     text.replace(' ', &SPACE.to_string())
 }
@@ -71,7 +68,6 @@ pub(super) fn bytes_unit(bytes: u64) -> (f64, &'static str) {
     scale(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB"])
 }
 
-/// Bytes with a unit that fits.
 pub(super) fn bytes(bytes: u64) -> String {
     unbroken(&Bytes(bytes).to_string())
 }

@@ -35,7 +35,6 @@ fn row(point: &PoolPoint) -> Vec<String> {
     vec![device.clone(), step.to_string(), in_use_bytes.to_string(), reserved_bytes.to_string()]
 }
 
-/// One of the two sizes of a point.
 type Held = fn(&PoolPoint) -> u64;
 
 /// The last point is the one after the cleanup.
@@ -65,9 +64,9 @@ fn draw(device: &str, points: &[&PoolPoint]) -> Markup {
         path.used d=(line(used)) {}
         @if points.len() > 1 {
             @let x = px(frame.x(last));
-            line.moment x1=(x) x2=(x) y1=(px(frame.y(frame.y.to()))) y2=(px(frame.y(0.0))) {}
+            line.moment x1=(x) x2=(x) y1=(px(frame.y(frame.y.to))) y2=(px(frame.y(0.0))) {}
             circle.end cx=(x) cy=(px(frame.y(end.0 as f64 / unit))) r="3.5" {}
-            text.note.end x=(px(frame.x(last) - 6.0)) y=(px(frame.y(frame.y.to()) + 4.0)) dy="0.5em" { "cleanup: " (bytes(end.0)) " left" }
+            text.note.end x=(px(frame.x(last) - 6.0)) y=(px(frame.y(frame.y.to) + 4.0)) dy="0.5em" { "cleanup: " (bytes(end.0)) " left" }
         }
     };
     frame.draw(&label, &body)

@@ -67,10 +67,10 @@ fn draw(roof: &Roof, points: &[&RooflinePoint], claims: &[Outcome]) -> Markup {
         most(|p| p.flops_per_byte, bend * 4.0),
         tick,
     );
-    let lowest = least(|p| p.flops_per_s, copy * x.from());
+    let lowest = least(|p| p.flops_per_s, copy * x.from);
     let y = Axis::log("FLOP/s", lowest, most(|p| p.flops_per_s, peak * 1.3), rate_tick);
     let frame = Frame { x, y };
-    let (left, right) = (frame.x.from(), frame.x.to());
+    let (left, right) = (frame.x.from, frame.x.to);
     let roof_line = frame.line([(left, copy * left), (bend, peak), (right, peak)].into_iter());
     let named: Vec<String> =
         points.iter().map(|point| format!("{} at {}FLOP/s", point.id, rate(point.flops_per_s))).collect();
@@ -132,7 +132,7 @@ fn labels(frame: &Frame, points: &[&RooflinePoint]) -> Markup {
         let is_free = |rect: &Rect| {
             let apart =
                 |other: &Rect| rect[1] <= other[0] || other[1] <= rect[0] || rect[3] <= other[2] || other[3] <= rect[2];
-            rect[0] >= frame.x(frame.x.from()) && rect[1] <= WIDTH && taken.iter().all(apart)
+            rect[0] >= frame.x(frame.x.from) && rect[1] <= WIDTH && taken.iter().all(apart)
         };
         let chosen = [right, left, below].into_iter().find(|(.., rect)| is_free(rect)).unwrap_or(below);
         taken.push(chosen.2);

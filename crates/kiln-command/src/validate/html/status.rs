@@ -12,7 +12,6 @@ pub(super) fn class(status: Status) -> &'static str {
     }
 }
 
-/// The shape and the word.
 pub(super) fn badge(status: Status) -> Markup {
     html! { span.status.(class(status)) { (shape(status)) (status.name()) } }
 }

@@ -19,8 +19,8 @@ const HEIGHT: f64 = 252.0;
 pub(super) struct Axis {
     title: String,
     is_log: bool,
-    from: f64,
-    to: f64,
+    pub(super) from: f64,
+    pub(super) to: f64,
     ticks: Vec<(f64, String)>,
 }
 
@@ -74,19 +74,8 @@ impl Axis {
         };
         share.clamp(0.0, 1.0)
     }
-
-    /// The lowest number.
-    pub(super) fn from(&self) -> f64 {
-        self.from
-    }
-
-    /// The highest number.
-    pub(super) fn to(&self) -> f64 {
-        self.to
-    }
 }
 
-/// The area between two axes.
 pub(super) struct Frame {
     pub(super) x: Axis,
     pub(super) y: Axis,
@@ -154,7 +143,6 @@ pub(super) fn drawing(height: f64, label: &str, body: &Markup) -> Markup {
     html! { svg.plot viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(label) { (body) } }
 }
 
-/// A coordinate, short.
 pub(super) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
