@@ -15,7 +15,6 @@ pub(crate) const VARIABLE: &str = "KILN_CACHE_DIR";
 /// Files that are counted before the count stops: the variable may name anything, even `/`.
 const MAX_FILES_COUNTED: u64 = 20_000;
 
-/// The cache directory as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CacheDir {
     /// Where it is; `None` where the system names no place for it.

@@ -85,7 +85,6 @@ pub(crate) struct Named<T> {
 }
 
 impl<T: FromStr> Named<T> {
-    /// For clap.
     pub(crate) fn parse(text: &str) -> Result<Self, String>
     where
         T::Err: std::fmt::Display,

@@ -7,7 +7,7 @@ use crate::kernel_dir::KernelDir;
 use crate::terminal::{Report, count, plain, table_of, word};
 use kiln::Bytes;
 use serde::Serialize;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// Every stored kernel.
 #[derive(Debug, Serialize)]
@@ -20,8 +20,8 @@ pub(super) struct List {
 }
 
 pub(super) fn gather(dir: &KernelDir) -> Fallible<List> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    Ok(List { directory: dir.path().display().to_string(), kernels: stored::gather(dir)?, now })
+    let (directory, now) = (dir.path().display().to_string(), stored::seconds(SystemTime::now()));
+    Ok(List { directory, kernels: stored::gather(dir)?, now })
 }
 
 impl Report for List {

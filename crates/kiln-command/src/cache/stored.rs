@@ -100,6 +100,7 @@ pub(super) fn field(key: &KernelKey, name: &str) -> String {
     key.fields().into_iter().find(|(field, _)| *field == name).map_or_else(String::new, |(_, value)| value)
 }
 
-fn seconds(time: SystemTime) -> u64 {
+/// Seconds since the Unix epoch.
+pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How often the progress is shown.
 const STEP: Duration = Duration::from_millis(100);
 /// Columns that it takes.
 const WIDTH: usize = 40;

@@ -10,7 +10,6 @@ use std::path::Path;
 /// Below this much free space the cache directory gets a note.
 const LITTLE_FREE_BYTES: u64 = 256 << 20;
 
-/// All checks, in the order of the report.
 pub(super) fn derive(facts: &Facts) -> Vec<Check> {
     let mut checks: Vec<Check> = facts.devices.iter().map(|device| check_device(device, facts)).collect();
     checks.push(check_default(facts));

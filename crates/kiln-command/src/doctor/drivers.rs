@@ -158,6 +158,7 @@ fn command(distribution: Distribution, driver: Driver) -> Option<String> {
         Driver::Software => software,
         Driver::Loader => loader,
     };
+    // Drivers of other distributions bring the loader, or name it.
     let is_apart = matches!(distribution, Distribution::Arch | Distribution::Alpine) && package != loader;
     let loader = if is_apart { format!(" {loader}") } else { String::new() };
     (!package.is_empty()).then(|| format!("{manager} {package}{loader}"))

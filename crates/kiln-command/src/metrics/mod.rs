@@ -20,13 +20,11 @@ mod off {
     /// # Errors
     /// `Unsupported` where the environment asks for them.
     pub(crate) fn watch(_device: &Device) -> Result<()> {
-        match settings::variable("KILN_METRICS").filter(|value| !value.is_empty()) {
-            Some(_) => {
-                let message = "KILN_METRICS expected a program with the feature `events`, found one without";
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
-            None => Ok(()),
+        if settings::variable("KILN_METRICS").is_some_and(|value| !value.is_empty()) {
+            let message = "KILN_METRICS expected a program with the feature `events`, found one without";
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        Ok(())
     }
 
     pub(crate) fn finish() {}

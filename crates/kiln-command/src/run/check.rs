@@ -1,6 +1,6 @@
 //! `kiln check`: one kernel from a file, run by the sanitizer.
 
-use super::dims::Workgroups;
+use super::dims::{Dims, Workgroups};
 use super::problem::{Problem, Request};
 use super::value::{Uniform, in_short};
 use super::{arrays, launch, plan::Plan};
@@ -59,7 +59,11 @@ pub(crate) fn run(args: &Args) -> Fallible<ExitCode> {
 }
 
 fn check(args: &Args) -> Fallible<CheckReport> {
-    args.check_size()?;
+    // A problem of no items runs nothing, in which nothing is found.
+    if let Some(Dims(lengths)) = args.problem.size.as_ref().filter(|size| size.0.contains(&0)) {
+        let size = lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+        return Err(format!("`--size` expected at least one item, found `{size}`").into());
+    }
     let source = args.source.read(&args.kernel)?;
     let text = source.text().to_string();
     let mut options = settings::cpu_options()?.sanitized(true);
@@ -100,17 +104,6 @@ struct MadeUp {
 }
 
 impl Args {
-    /// A problem of no items runs nothing, in which nothing is found.
-    fn check_size(&self) -> Fallible<()> {
-        match &self.problem.size {
-            Some(size) if size.0.contains(&0) => {
-                let lengths: Vec<String> = size.0.iter().map(ToString::to_string).collect();
-                Err(format!("`--size` expected at least one item, found `{}`", lengths.join("x")).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The problem with what is not given made up, how many items it has, and what was made up.
     fn complete(&self, kernel: &Reflection) -> (Problem, u64, Vec<MadeUp>) {
         let mut made_up = Vec::new();

@@ -4,7 +4,6 @@ use crate::terminal::plain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a process told at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Snapshot {
     pub(super) version: String,
@@ -144,7 +143,6 @@ impl Device {
         }
     }
 
-    /// What all kernels together did.
     pub(super) fn work(&self) -> Work {
         self.kernels.iter().fold(Work::default(), |sum, kernel| sum.plus(&kernel.work))
     }

@@ -89,10 +89,9 @@ fn places(state: &State, body: Rect, palette: Palette, frame: &mut Frame<'_>) ->
 fn draw(pane: Pane, state: &State, palette: Palette, frame: &mut Frame<'_>, area: Rect) -> usize {
     let tone = if pane == state.pane { Tone::Title } else { Tone::Strong };
     let title = Span::styled(format!(" {} {} ", pane as usize + 1, pane.name()), palette.style(tone));
-    let block = Block::new().borders(Borders::TOP).border_style(palette.style(Tone::Dim)).title(title);
+    let mut block = Block::new().borders(Borders::TOP).border_style(palette.style(Tone::Dim)).title(title);
     let inner = block.inner(area);
     let seen = panes::render(pane, state, palette, frame, inner);
-    let mut block = block;
     if seen.total > seen.rows {
         let last = (seen.first + seen.rows).min(seen.total);
         let range = format!(" {} to {last} of {} ", seen.first + 1, seen.total);

@@ -12,7 +12,6 @@ use ratatui::layout::Rect;
 /// Below this share of hits a cache is worth a look.
 const GOOD_HIT_RATE: f64 = 0.8;
 
-/// A device with what it did.
 type DeviceRow<'a> = (&'a Device, &'a DeviceRates);
 
 /// A cache of a device, and how often it was asked.

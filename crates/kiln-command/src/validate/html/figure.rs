@@ -8,7 +8,6 @@ pub(super) struct Figure {
     /// Its name in links.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// What one sees.
     pub(super) caption: String,
     /// The look of each kind of mark, and what it stands for.
     pub(super) legend: Vec<(&'static str, String)>,

@@ -15,7 +15,6 @@ const TOP: f64 = 26.0;
 const BOTTOM: f64 = 42.0;
 const HEIGHT: f64 = 252.0;
 
-/// A direction in which numbers grow.
 pub(super) struct Axis {
     title: String,
     is_log: bool,
