@@ -2,7 +2,7 @@
 
 use super::TileLoop;
 use super::cpu;
-use super::lane::{Float, Integer, Machine, Number, Uint};
+use super::lane::{Float, Integer, Lane, Machine, Number, Uint};
 use super::trace::{self, Trace};
 use crate::{Class, SimdLevel};
 use std::marker::PhantomData;
@@ -93,39 +93,29 @@ pub(super) trait Code<const N: usize> {
 }
 
 /// A class as a type.
-trait Lane {
+trait ClassType {
     const CLASS: Class;
-    type Of<M: Machine>: Number<Mask = M::Mask>;
-    fn load<M: Machine>(value: M::Value) -> Self::Of<M>;
-    fn store<M: Machine>(lane: Self::Of<M>) -> M::Value;
+    type Of<M: Machine>: Number<Mask = M::Mask> + Lane<M::Value>;
 }
 
-macro_rules! lanes {
-    ($($lane:ident $load:ident $store:ident),*) => {
-        $(pub(super) struct $lane;
+macro_rules! classes {
+    ($($class:ident),*) => {
+        $(pub(super) struct $class;
 
-        impl Lane for $lane {
-            const CLASS: Class = Class::$lane;
-            type Of<M: Machine> = M::$lane;
-            #[inline(always)]
-            fn load<M: Machine>(value: M::Value) -> M::$lane {
-                M::$load(value)
-            }
-            #[inline(always)]
-            fn store<M: Machine>(lane: M::$lane) -> M::Value {
-                M::$store(lane)
-            }
+        impl ClassType for $class {
+            const CLASS: Class = Class::$class;
+            type Of<M: Machine> = M::$class;
         })*
     };
 }
 
 /// An implementation of [`Code`] for each trait above, and each class where it has several.
 macro_rules! code {
-    ($($adapter:ident $(<$lane:ident>)?: $op:ident $(<$n:ident>)?,
+    ($($adapter:ident $(<$class:ident>)?: $op:ident $(<$n:ident>)?,
         $count:tt: $operands:expr, |$args:ident| $value:expr;)*) => {
-        $(struct $adapter<K $(, $lane)?>(PhantomData<(K, $($lane)?)>);
+        $(struct $adapter<K $(, $class)?>(PhantomData<(K, $($class)?)>);
 
-        impl<K: $op $(<$n>)? $(, $lane: Lane)? $(, const $n: usize)?> Code<$count> for $adapter<K $(, $lane)?> {
+        impl<K: $op $(<$n>)? $(, $class: ClassType)? $(, const $n: usize)?> Code<$count> for $adapter<K $(, $class)?> {
             const OPERANDS: [Option<Class>; $count] = $operands;
             #[inline(always)]
             fn run<M: Machine>($args: [M::Value; $count]) -> M::Value {
@@ -148,24 +138,22 @@ macro_rules! every_class {
 
 /// The markers are named like the classes, which the traits of lanes are named like too.
 mod class {
-    use super::{Class, Lane, Machine};
-    lanes!(Float float from_float, Int int from_int, Uint uint from_uint);
+    use super::{Class, ClassType, Machine};
+    classes!(Float, Int, Uint);
 }
 
 code! {
-    Floats: FloatOp<N>, N: [Some(Class::Float); N], |args| M::from_float(K::eval(args.map(M::float)));
-    Numbers<L>: NumberOp<N>, N: [Some(L::CLASS); N], |args| L::store::<M>(K::eval(args.map(L::load::<M>)));
-    Ints: IntegerOp<N>, N: [Some(Class::Int); N], |args| M::from_int(K::eval(args.map(M::int)));
-    Uints: IntegerOp<N>, N: [Some(Class::Uint); N], |args| M::from_uint(K::eval(args.map(M::uint)));
-    Compares<L>: CompareOp, 2: [Some(L::CLASS); 2], |args| M::from_mask(K::eval(args.map(L::load::<M>)));
-    Selects<L>: SelectOp, 3: [None, Some(L::CLASS), Some(L::CLASS)], |args| {
+    Floats: FloatOp<N>, N: [Some(Class::Float); N], |args| K::eval(args.map(M::Float::load)).store();
+    Numbers<C>: NumberOp<N>, N: [Some(C::CLASS); N], |args| K::eval(args.map(<C::Of<M>>::load)).store();
+    Ints: IntegerOp<N>, N: [Some(Class::Int); N], |args| K::eval(args.map(M::Int::load)).store();
+    Uints: IntegerOp<N>, N: [Some(Class::Uint); N], |args| K::eval(args.map(M::Uint::load)).store();
+    Compares<C>: CompareOp, 2: [Some(C::CLASS); 2], |args| K::eval(args.map(<C::Of<M>>::load)).store();
+    Selects<C>: SelectOp, 3: [None, Some(C::CLASS), Some(C::CLASS)], |args| {
         let [condition, yes, no] = args;
-        L::store::<M>(K::eval(M::mask(condition), [L::load::<M>(yes), L::load::<M>(no)]))
+        K::eval(M::Mask::load(condition), [yes, no].map(<C::Of<M>>::load)).store()
     };
-    Bits: BitsOp<N>, N: [Some(Class::Uint); N], |args| M::from_uint(K::eval(args.map(M::uint)));
-    BitsToFloats: BitsToFloatOp<N>, N: [Some(Class::Uint); N], |args| {
-        M::from_float(K::eval::<M::Float>(args.map(M::uint)))
-    };
+    Bits: BitsOp<N>, N: [Some(Class::Uint); N], |args| K::eval(args.map(M::Uint::load)).store();
+    BitsToFloats: BitsToFloatOp<N>, N: [Some(Class::Uint); N], |args| K::eval::<M::Float>(args.map(M::Uint::load)).store();
 }
 
 pub(super) const fn float<K: FloatOp<N>, const N: usize>() -> Classes {

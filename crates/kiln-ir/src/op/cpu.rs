@@ -1,7 +1,7 @@
 //! Lanes of the CPU: plain numbers, one element at a time, in loops that the compiler turns into vector instructions.
 
 use super::code::Code;
-use super::lane::{Float, Int, Integer, Machine, Mask, Number, Uint};
+use super::lane::{Float, Int, Integer, Lane, Machine, Mask, Number, Uint};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
 /// Whether every processor of the architecture has fused multiply-add and vector instructions that round to integers.
@@ -38,39 +38,6 @@ impl<const FMA: bool> Machine for Cpu<FMA> {
     type Float = F32<FMA>;
     type Int = I32;
     type Uint = U32;
-
-    #[inline(always)]
-    fn float(value: u32) -> F32<FMA> {
-        F32(f32::from_bits(value))
-    }
-    #[inline(always)]
-    fn int(value: u32) -> I32 {
-        I32(value as i32)
-    }
-    #[inline(always)]
-    fn uint(value: u32) -> U32 {
-        U32(value)
-    }
-    #[inline(always)]
-    fn mask(value: u32) -> bool {
-        value != 0
-    }
-    #[inline(always)]
-    fn from_float(float: F32<FMA>) -> u32 {
-        float.0.to_bits()
-    }
-    #[inline(always)]
-    fn from_int(int: I32) -> u32 {
-        int.0 as u32
-    }
-    #[inline(always)]
-    fn from_uint(uint: U32) -> u32 {
-        uint.0
-    }
-    #[inline(always)]
-    fn from_mask(mask: bool) -> u32 {
-        u32::from(mask)
-    }
 }
 
 /// A float; `FMA` says whether `mul_add` and rounding to integers are instructions.
@@ -86,6 +53,29 @@ pub(super) struct I32(i32);
 pub(super) struct U32(u32);
 
 impl Mask for bool {}
+
+macro_rules! lanes {
+    ($($lane:ty [$($generics:tt)*]: |$value:ident| $load:expr, |$own:ident| $store:expr;)*) => {
+        $(impl<$($generics)*> Lane<u32> for $lane {
+            #[inline(always)]
+            fn load($value: u32) -> Self {
+                $load
+            }
+            #[inline(always)]
+            fn store(self) -> u32 {
+                let $own = self;
+                $store
+            }
+        })*
+    };
+}
+
+lanes! {
+    bool []: |value| value != 0, |mask| u32::from(mask);
+    F32<FMA> [const FMA: bool]: |value| Self(f32::from_bits(value)), |float| float.0.to_bits();
+    I32 []: |value| Self(value as i32), |int| int.0 as u32;
+    U32 []: |value| Self(value), |uint| uint.0;
+}
 
 macro_rules! operators {
     ($($lane:ty [$($generics:tt)*]: $operator:ident $method:ident |$a:ident, $b:ident| $value:expr;)*) => {

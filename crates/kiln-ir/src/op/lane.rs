@@ -110,21 +110,18 @@ pub trait Float: Number {
     }
 }
 
-/// The lanes of one machine, and the untyped values that stand between ops.
+/// A lane of one type, and the untyped value that stands for it between ops.
+pub(super) trait Lane<V> {
+    fn load(value: V) -> Self;
+    fn store(self) -> V;
+}
+
+/// The lanes of one machine.
 pub(super) trait Machine {
     /// A value of any class; truth is 0 or 1 of `u32`.
     type Value: Copy;
-    type Mask: Mask;
-    type Float: Float<Mask = Self::Mask, Bits = Self::Uint, Int = Self::Int>;
-    type Int: Int<Mask = Self::Mask, Bits = Self::Uint>;
-    type Uint: Uint<Mask = Self::Mask>;
-
-    fn float(value: Self::Value) -> Self::Float;
-    fn int(value: Self::Value) -> Self::Int;
-    fn uint(value: Self::Value) -> Self::Uint;
-    fn mask(value: Self::Value) -> Self::Mask;
-    fn from_float(float: Self::Float) -> Self::Value;
-    fn from_int(int: Self::Int) -> Self::Value;
-    fn from_uint(uint: Self::Uint) -> Self::Value;
-    fn from_mask(mask: Self::Mask) -> Self::Value;
+    type Mask: Mask + Lane<Self::Value>;
+    type Float: Float<Mask = Self::Mask, Bits = Self::Uint, Int = Self::Int> + Lane<Self::Value>;
+    type Int: Int<Mask = Self::Mask, Bits = Self::Uint> + Lane<Self::Value>;
+    type Uint: Uint<Mask = Self::Mask> + Lane<Self::Value>;
 }

@@ -1,7 +1,7 @@
 //! Lanes that record what is done with them, and the record as WGSL. The CPU device makes machine code of it too.
 
 use super::code::Code;
-use super::lane::{Float, Int, Integer, Machine, Mask, Number, Uint};
+use super::lane::{Float, Int, Integer, Lane, Machine, Mask, Number, Uint};
 use crate::Class;
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -291,21 +291,36 @@ impl TraceStep {
 /// The machine that records.
 struct Recorder;
 
-/// A recorded `f32`.
-#[derive(Clone, Copy)]
-struct TracedFloat(Id);
+/// Recorded lanes.
+macro_rules! traced {
+    ($($(#[$doc:meta])* $lane:ident: |$value:ident| $load:expr, |$own:ident| $store:expr;)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy)]
+        struct $lane(Id);
 
-/// A recorded `i32`.
-#[derive(Clone, Copy)]
-struct TracedInt(Id);
+        impl Lane<Id> for $lane {
+            fn load($value: Id) -> Self {
+                $load
+            }
+            fn store(self) -> Id {
+                let $own = self;
+                $store
+            }
+        })*
+    };
+}
 
-/// A recorded `u32`.
-#[derive(Clone, Copy)]
-struct TracedUint(Id);
-
-/// A recorded `bool`.
-#[derive(Clone, Copy)]
-struct TracedMask(Id);
+traced! {
+    /// A recorded `f32`.
+    TracedFloat: |value| Self(value), |float| float.0;
+    /// A recorded `i32`.
+    TracedInt: |value| Self(value), |int| int.0;
+    /// A recorded `u32`.
+    TracedUint: |value| Self(value), |uint| uint.0;
+    /// A recorded `bool`.
+    TracedMask: |value| TracedUint(value).ne(TracedUint::lit(0)),
+        |mask| TracedUint::select(mask, TracedUint::lit(1), TracedUint::lit(0)).0;
+}
 
 impl Machine for Recorder {
     type Value = Id;
@@ -313,31 +328,6 @@ impl Machine for Recorder {
     type Float = TracedFloat;
     type Int = TracedInt;
     type Uint = TracedUint;
-
-    fn float(value: Id) -> TracedFloat {
-        TracedFloat(value)
-    }
-    fn int(value: Id) -> TracedInt {
-        TracedInt(value)
-    }
-    fn uint(value: Id) -> TracedUint {
-        TracedUint(value)
-    }
-    fn mask(value: Id) -> TracedMask {
-        TracedUint(value).ne(TracedUint::lit(0))
-    }
-    fn from_float(float: TracedFloat) -> Id {
-        float.0
-    }
-    fn from_int(int: TracedInt) -> Id {
-        int.0
-    }
-    fn from_uint(uint: TracedUint) -> Id {
-        uint.0
-    }
-    fn from_mask(mask: TracedMask) -> Id {
-        TracedUint::select(mask, TracedUint::lit(1), TracedUint::lit(0)).0
-    }
 }
 
 macro_rules! infix {
