@@ -122,6 +122,25 @@ impl Layout {
         Self { shape, strides, offset }
     }
 
+    /// The axes without those of length 1, neighbours joined where all of these strides walk them as one; and what is left of the strides.
+    pub(crate) fn joined(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
+        let (mut joined, mut steps): (Vec<usize>, _) = (Vec::new(), vec![Vec::new(); strides.len()]);
+        for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
+            let continues = |(own, all): (&Vec<isize>, &&[isize])| {
+                own.last().is_some_and(|&outer| outer == all[axis].wrapping_mul(length as isize))
+            };
+            match joined.last_mut() {
+                Some(last) if steps.iter().zip(strides).all(continues) => {
+                    *last *= length;
+                    steps.iter_mut().for_each(|own| own.truncate(own.len() - 1));
+                }
+                _ => joined.push(length),
+            }
+            steps.iter_mut().zip(strides).for_each(|(own, all)| own.push(all[axis]));
+        }
+        (joined, steps)
+    }
+
     /// The same elements in the same order under another shape, where strides can say that; otherwise they must be copied.
     ///
     /// # Panics

@@ -3,48 +3,11 @@
 use crate::{Class, DType};
 use std::collections::BTreeSet;
 
-/// A function that kernels call, kept once however often it is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Helper {
-    FloatToHalf,
-    HalfToFloat,
-    FloatToBrain,
-    FloatToInt,
-    FloatToUint,
-    FloatToByte,
-    RoundToHalf,
-    RoundToBrain,
-}
-
-impl Helper {
-    fn name(self) -> &'static str {
-        match self {
-            Self::FloatToHalf => "float_to_half",
-            Self::HalfToFloat => "half_to_float",
-            Self::FloatToBrain => "float_to_brain",
-            Self::FloatToInt => "float_to_int",
-            Self::FloatToUint => "float_to_uint",
-            Self::FloatToByte => "float_to_byte",
-            Self::RoundToHalf => "round_to_half",
-            Self::RoundToBrain => "round_to_brain",
-        }
-    }
-
-    fn needs(self) -> &'static [Self] {
-        match self {
-            Self::RoundToHalf => &[Self::FloatToHalf, Self::HalfToFloat],
-            Self::RoundToBrain => &[Self::FloatToBrain],
-            _ => &[],
-        }
-    }
-
-    /// The text, with `F`, `I` and `U` in braces for the types, and `4` or nothing behind names. NaN is found by its bits: drivers may take
-    /// for granted that a float is equal to itself.
-    fn text(self) -> &'static str {
-        match self {
-            // To the nearest, ties to even. Below 2^-14 the result is subnormal: a count of 2^-24.
-            Self::FloatToHalf => {
-                "fn float_to_half{4}(x: {F}) -> {U} {
+/// The functions that kernels call, with `F`, `I` and `U` in braces for the types, and `4` or nothing behind names. NaN is found by its bits:
+/// drivers may take for granted that a float is equal to itself.
+const HELPERS: [&str; 8] = [
+    // To the nearest, ties to even. Below 2^-14 the result is subnormal: a count of 2^-24.
+    "fn float_to_half{4}(x: {F}) -> {U} {
     let bits = bitcast<{U}>(x);
     let size = bits & {U}(0x7fffffffu);
     let normal = (size - {U}(0x38000000u) + {U}(0xfffu) + ((size >> {U}(13u)) & {U}(1u))) >> {U}(13u);
@@ -55,10 +18,8 @@ impl Helper {
     let large = select(finite, {U}(0x7c00u), size >= {U}(0x477ff000u));
     return ((bits >> {U}(16u)) & {U}(0x8000u)) | select(large, {U}(0x7e00u), size > {U}(0x7f800000u));
 }
-"
-            }
-            Self::HalfToFloat => {
-                "fn half_to_float{4}(bits: {U}) -> {F} {
+",
+    "fn half_to_float{4}(bits: {U}) -> {F} {
     let size = bits & {U}(0x7fffu);
     let normal = (size << {U}(13u)) + {U}(0x38000000u);
     let subnormal = bitcast<{U}>({F}(size) * {F}(5.9604644775390625e-8));
@@ -66,71 +27,62 @@ impl Helper {
     let large = select(finite, (size << {U}(13u)) | {U}(0x7f800000u), size >= {U}(0x7c00u));
     return bitcast<{F}>(large | ((bits & {U}(0x8000u)) << {U}(16u)));
 }
-"
-            }
-            Self::FloatToBrain => {
-                "fn float_to_brain{4}(x: {F}) -> {U} {
+",
+    "fn float_to_brain{4}(x: {F}) -> {U} {
     let bits = bitcast<{U}>(x);
     let rounded = (bits + {U}(0x7fffu) + ((bits >> {U}(16u)) & {U}(1u))) >> {U}(16u);
     return select(rounded, (bits >> {U}(16u)) | {U}(0x40u), (bits & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
-"
-            }
-            Self::FloatToInt => {
-                "fn float_to_int{4}(x: {F}) -> {I} {
+",
+    "fn float_to_int{4}(x: {F}) -> {I} {
     let inside = {I}(clamp(x, {F}(-2147483648.0), {F}(2147483520.0)));
     let clamped = select(inside, {I}(2147483647), x >= {F}(2147483648.0));
     return select(clamped, {I}(0), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
-"
-            }
-            Self::FloatToUint => {
-                "fn float_to_uint{4}(x: {F}) -> {U} {
+",
+    "fn float_to_uint{4}(x: {F}) -> {U} {
     let inside = {U}(clamp(x, {F}(0.0), {F}(4294967040.0)));
     let clamped = select(inside, {U}(4294967295u), x >= {F}(4294967296.0));
     return select(clamped, {U}(0u), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
-"
-            }
-            Self::FloatToByte => {
-                "fn float_to_byte{4}(x: {F}) -> {U} {
+",
+    "fn float_to_byte{4}(x: {F}) -> {U} {
     let inside = {U}(clamp(x, {F}(0.0), {F}(255.0)));
     return select(inside, {U}(0u), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
-"
-            }
-            Self::RoundToHalf => {
-                "fn round_to_half{4}(x: {F}) -> {F} {
+",
+    "fn round_to_half{4}(x: {F}) -> {F} {
     return half_to_float{4}(float_to_half{4}(x));
 }
-"
-            }
-            Self::RoundToBrain => {
-                "fn round_to_brain{4}(x: {F}) -> {F} {
+",
+    "fn round_to_brain{4}(x: {F}) -> {F} {
     return bitcast<{F}>(float_to_brain{4}(x) << {U}(16u));
 }
-"
-            }
-        }
-    }
+",
+];
+
+fn name_of(helper: &str) -> &str {
+    helper.trim_start_matches("fn ").split('{').next().unwrap_or_default()
 }
 
-/// The conversions that a kernel calls.
+/// The conversions that a kernel calls: places in [`HELPERS`], and whether for four elements.
 #[derive(Debug, Default)]
-pub(super) struct Conversions(BTreeSet<(Helper, bool)>);
+pub(super) struct Conversions(BTreeSet<(usize, bool)>);
 
 impl Conversions {
-    fn call(&mut self, helper: Helper, four: bool, arg: &str) -> String {
-        self.0.insert((helper, four));
-        self.0.extend(helper.needs().iter().map(|&needed| (needed, four)));
-        format!("{}{}({arg})", helper.name(), if four { "4" } else { "" })
+    fn call(&mut self, helper: &str, four: bool, arg: &str) -> String {
+        let text = HELPERS.iter().find(|text| name_of(text) == helper).copied().unwrap_or_default();
+        // The text names the function itself, and those that it calls.
+        let is_needed = |place: &usize| text.contains(&format!("{}{{4}}(", name_of(HELPERS[*place])));
+        self.0.extend((0..HELPERS.len()).filter(is_needed).map(|place| (place, four)));
+        format!("{helper}{}({arg})", if four { "4" } else { "" })
     }
 
     /// The functions.
     pub(super) fn text(&self) -> String {
-        let render = |&(helper, four): &(Helper, bool)| {
+        let render = |&(helper, four): &(usize, bool)| {
             let types = [Class::Float, Class::Int, Class::Uint].map(|class| type_name(class, four));
-            let text = helper.text().replace("{4}", if four { "4" } else { "" });
+            let text = HELPERS[helper].replace("{4}", if four { "4" } else { "" });
             text.replace("{F}", types[0]).replace("{I}", types[1]).replace("{U}", types[2])
         };
         self.0.iter().map(render).collect()
@@ -141,11 +93,11 @@ impl Conversions {
         let name = type_name(to.class(), four);
         match (from, to) {
             (Class::Float, DType::F32) | (Class::Int, DType::I32) | (Class::Uint, DType::U32) => arg.to_string(),
-            (Class::Float, DType::F16) => self.call(Helper::RoundToHalf, four, arg),
-            (Class::Float, DType::BF16) => self.call(Helper::RoundToBrain, four, arg),
-            (Class::Float, DType::I32) => self.call(Helper::FloatToInt, four, arg),
-            (Class::Float, DType::U32) => self.call(Helper::FloatToUint, four, arg),
-            (Class::Float, DType::U8) => self.call(Helper::FloatToByte, four, arg),
+            (Class::Float, DType::F16) => self.call("round_to_half", four, arg),
+            (Class::Float, DType::BF16) => self.call("round_to_brain", four, arg),
+            (Class::Float, DType::I32) => self.call("float_to_int", four, arg),
+            (Class::Float, DType::U32) => self.call("float_to_uint", four, arg),
+            (Class::Float, DType::U8) => self.call("float_to_byte", four, arg),
             (Class::Int | Class::Uint, DType::F32) => format!("{name}({arg})"),
             (Class::Int | Class::Uint, DType::F16 | DType::BF16) => {
                 let float = self.cast(from, DType::F32, four, arg);
@@ -161,7 +113,7 @@ impl Conversions {
     pub(super) fn unpack(&mut self, dtype: DType, four: bool, bits: &str) -> String {
         let (float, uint) = (type_name(Class::Float, four), type_name(Class::Uint, four));
         match dtype {
-            DType::F16 => self.call(Helper::HalfToFloat, four, bits),
+            DType::F16 => self.call("half_to_float", four, bits),
             DType::BF16 => format!("bitcast<{float}>({bits} << {uint}(16u))"),
             _ => bits.to_string(),
         }
@@ -170,8 +122,8 @@ impl Conversions {
     /// A number as the bits of a dtype, in the low part of a `u32`.
     pub(super) fn pack(&mut self, dtype: DType, four: bool, number: &str) -> String {
         match dtype {
-            DType::F16 => self.call(Helper::FloatToHalf, four, number),
-            DType::BF16 => self.call(Helper::FloatToBrain, four, number),
+            DType::F16 => self.call("float_to_half", four, number),
+            DType::BF16 => self.call("float_to_brain", four, number),
             _ => format!("({number} & {}(255u))", type_name(Class::Uint, four)),
         }
     }

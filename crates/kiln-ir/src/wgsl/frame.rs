@@ -218,9 +218,9 @@ fn part(counter: &'static str, lengths: &[usize], layouts: &[&Layout], from: usi
     };
     let own: Vec<Layout> = layouts.iter().map(|layout| own(layout)).collect();
     let walks: Vec<Option<Walk>> = own.iter().map(simple_walk).collect();
-    let strided: Vec<&Layout> =
-        own.iter().zip(&walks).filter(|(_, walk)| walk.is_none()).map(|(layout, _)| layout).collect();
-    let (lengths, strides) = joined(lengths, &strided);
+    let strided = own.iter().zip(&walks).filter(|(_, walk)| walk.is_none());
+    let strided: Vec<&[isize]> = strided.map(|(layout, _)| layout.strides()).collect();
+    let (lengths, strides) = Layout::joined(lengths, &strided);
     let mut strides = strides.into_iter();
     let walks = walks.into_iter().map(|walk| walk.unwrap_or_else(|| Walk::Strides(strides.next().unwrap_or_default())));
     Part { counter, lengths, walks: walks.collect() }
@@ -234,36 +234,6 @@ fn simple_walk(layout: &Layout) -> Option<Walk> {
     if layout.is_splat() {
         return Some(Walk::Still);
     }
-    let (lengths, strides) = joined(layout.shape(), &[layout]);
+    let (lengths, strides) = Layout::joined(layout.shape(), &[layout.strides()]);
     (lengths.len() == 1).then(|| Walk::Steps(strides[0][0]))
-}
-
-/// The axes without those of length 1, neighbours joined where every layout walks them as one; and each layout's strides.
-fn joined(lengths: &[usize], layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<isize>>) {
-    let mut joined: Vec<usize> = Vec::new();
-    let mut strides: Vec<Vec<isize>> = vec![Vec::new(); layouts.len()];
-    for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
-        let new = |layout: &Layout| layout.strides()[axis];
-        let continues = layouts
-            .iter()
-            .zip(&strides)
-            .all(|(layout, own)| own.last().is_some_and(|&outer| outer == new(layout).wrapping_mul(length as isize)));
-        match joined.last_mut() {
-            Some(last) if continues => {
-                *last *= length;
-                for (own, layout) in strides.iter_mut().zip(layouts) {
-                    if let Some(last) = own.last_mut() {
-                        *last = new(layout);
-                    }
-                }
-            }
-            _ => {
-                joined.push(length);
-                for (own, layout) in strides.iter_mut().zip(layouts) {
-                    own.push(new(layout));
-                }
-            }
-        }
-    }
-    (joined, strides)
 }
