@@ -3,7 +3,7 @@
 use crate::gradient::{Expr, Gradients};
 use crate::graph::{Reduce, TensorType};
 use crate::host::HostCall;
-use crate::op::ElementOp;
+use crate::op::{ElementOp, Signature};
 use crate::wgsl::{WgslCall, WgslKernel};
 use crate::{Class, DType, Error, ErrorKind, Layout, Result};
 use smallvec::SmallVec;
@@ -55,8 +55,11 @@ pub trait KernelOp: Any + Debug + Send + Sync {
         None
     }
 
-    /// Arithmetic operations of one run, for reports.
-    fn flops(&self, inputs: &[TensorType]) -> u64;
+    /// Arithmetic operations of one run, for reports. Kernels that move elements leave the default.
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        let _ = inputs;
+        0
+    }
 
     /// Whether [`run`](Self::run) has code for the CPU. Without it the CPU device compiles the [WGSL](Self::wgsl).
     fn has_host_code(&self) -> bool {
@@ -117,6 +120,15 @@ pub enum Core {
 }
 
 impl Core {
+    /// What it reads.
+    pub fn operands(&self) -> &[Operand] {
+        match self {
+            Self::Map => &[],
+            Self::Reduce { input, .. } => &input.operands,
+            Self::Op { operands, .. } => operands,
+        }
+    }
+
     /// How far a result may be from the exact one before it is stored, where the operands are loaded as they are and have elements as large
     /// as `largest`.
     pub fn bound(&self, largest: &[f64]) -> f64 {
@@ -126,10 +138,7 @@ impl Core {
                 let terms = input.space[*kept..].iter().product();
                 op.bound(terms, largest.first().copied().unwrap_or(0.0))
             }
-            Self::Op { op, operands } => {
-                let ty = |operand: &Operand| TensorType { shape: operand.layout.shape().clone(), dtype: operand.dtype };
-                op.bound(&operands.iter().map(ty).collect::<Vec<_>>(), largest)
-            }
+            Self::Op { op, operands } => op.bound(&operands.iter().map(Operand::ty).collect::<Vec<_>>(), largest),
         }
     }
 }
@@ -145,6 +154,23 @@ pub struct Body {
     pub program: Program,
 }
 
+impl Body {
+    /// The class of what an instruction of the program gives.
+    pub fn class(&self, instruction: &Instruction) -> Class {
+        match instruction {
+            &Instruction::Load { operand } => self.operands[operand].dtype.class(),
+            &Instruction::Scalar { class, .. } | &Instruction::Core { class } => class,
+            Instruction::Iota => Class::Uint,
+            Instruction::Cast { to, .. } => to.class(),
+            Instruction::Op { op, class, .. } => match op.signature {
+                Signature::Same { .. } | Signature::Select => *class,
+                Signature::Compare | Signature::Bits { .. } => Class::Uint,
+                Signature::BitsToFloat { .. } => Class::Float,
+            },
+        }
+    }
+}
+
 /// What a kernel reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
@@ -152,6 +178,13 @@ pub struct Operand {
     pub dtype: DType,
     /// Where they are.
     pub layout: Layout,
+}
+
+impl Operand {
+    /// Shape and dtype.
+    pub fn ty(&self) -> TensorType {
+        TensorType { shape: self.layout.shape().clone(), dtype: self.dtype }
+    }
 }
 
 /// Instructions in order; the last one is the result.

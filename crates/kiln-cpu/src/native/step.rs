@@ -87,17 +87,11 @@ impl PlanStep {
         if kernel.body.space.elements() != elements {
             return Err(bug(format!("the body's space {} is not the output", kernel.body.space)));
         }
-        let core_operands = match &kernel.core {
-            Core::Map => &[][..],
-            Core::Reduce { input, .. } => &input.operands,
-            Core::Op { operands, .. } => operands,
-        };
-        let operands = || core_operands.iter().chain(&kernel.body.operands);
-        if step.reads.len() != operands().count() {
-            return Err(bug(format!("{} sources for {} operands", step.reads.len(), operands().count())));
+        if step.reads.len() != kernel.operands().count() {
+            return Err(bug(format!("{} sources for {} operands", step.reads.len(), kernel.operands().count())));
         }
         let mut reads: SmallVec<[u32; 4]> = SmallVec::new();
-        for (source, operand) in step.reads.iter().zip(operands()) {
+        for (source, operand) in step.reads.iter().zip(kernel.operands()) {
             let buffer = find(source).ok_or_else(|| bug(format!("{source:?} is not there")))?;
             if buffer == writes {
                 return Err(bug(format!("{source:?} is read from where value {} is written", step.writes)));
@@ -126,7 +120,7 @@ impl PlanStep {
         if matches!(&core, StepCore::Reduce(reduce) if reduce.kept() != elements) {
             return Err(bug(format!("a reduction gives another number of elements than {elements}")));
         }
-        let (name, core_operands) = (kernel.name.clone(), core_operands.len());
+        let (name, core_operands) = (kernel.name.clone(), kernel.core.operands().len());
         Ok(Self { name, core, reads, core_operands, writes: writes as u32, elements, bytes })
     }
 

@@ -51,7 +51,8 @@ impl PlanKey {
 
     /// What is wanted and what is welcome of the nodes: the end of the key.
     pub fn finish(&mut self, outputs: &[NodeId], held: &[NodeId]) {
-        write_end(&mut self.0, outputs, held);
+        self.0.extend([END, outputs.len() as u64, held.len() as u64]);
+        self.0.extend(outputs.iter().chain(held).map(|&node| node as u64));
     }
 }
 
@@ -66,22 +67,17 @@ pub fn structure(graph: &OpGraph) -> PlanKey {
 }
 
 fn write(graph: &OpGraph, with_lengths: bool) -> PlanKey {
-    let mut words = Vec::new();
+    let mut key = PlanKey::default();
     for node in &graph.nodes {
-        write_node(&mut words, &node.op, &node.inputs, &node.ty, with_lengths);
+        write_node(&mut key.0, &node.op, &node.inputs, &node.ty, with_lengths);
     }
-    write_end(&mut words, &graph.outputs, &graph.held);
-    PlanKey(words)
+    key.finish(&graph.outputs, &graph.held);
+    key
 }
 
 /// The kinds of nodes, and the end.
 const INPUT: u64 = 0;
 const END: u64 = 11;
-
-fn write_end(words: &mut Vec<u64>, outputs: &[NodeId], held: &[NodeId]) {
-    words.extend([END, outputs.len() as u64, held.len() as u64]);
-    words.extend(outputs.iter().chain(held).map(|&node| node as u64));
-}
 
 fn write_head(words: &mut Vec<u64>, kind: u64, inputs: &[NodeId], ty: &TensorType, with_lengths: bool) {
     let (dtype, rank, arity) = (ty.dtype as u64, ty.shape.rank() as u64, inputs.len() as u64);

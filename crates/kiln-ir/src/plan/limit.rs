@@ -2,9 +2,9 @@
 
 use super::Target;
 use super::fuse::Why;
-use super::lower::{Lowered, LoweredBody, LoweredCore};
+use super::lower::Lowered;
 use crate::graph::{NodeId, OpGraph};
-use crate::kernel::Instruction;
+use crate::kernel::{Body, Core, Instruction};
 use crate::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 
@@ -17,13 +17,10 @@ struct Needs {
 
 /// The node to store first, if the kernel is beyond a limit of the target: the largest part of it that is within.
 pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, Why)>> {
-    let (inside, core_operands) = match &kernel.core {
-        LoweredCore::Map => (None, 0),
-        LoweredCore::Reduce { input, .. } => (Some(input), input.leaves.len()),
-        LoweredCore::Op { operands, .. } => (None, operands.len()),
-    };
-    let operands = core_operands + kernel.body.leaves.len();
-    let count = |body: &LoweredBody| body.body.program.instructions.len();
+    let inside = if let Core::Reduce { input, .. } = &kernel.core { Some(input) } else { None };
+    let core_operands = kernel.core_nodes.leaves.len();
+    let operands = core_operands + kernel.body_nodes.leaves.len();
+    let count = |body: &Body| body.program.instructions.len();
     let instructions = inside.map_or(0, count) + count(&kernel.body);
     if operands <= target.max_operands && instructions <= target.max_instructions {
         return Ok(None);
@@ -33,10 +30,10 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
     if let Some(inside) = inside {
         let needs = needs(inside, &Needs::default(), 0, 0);
         core = needs.last().cloned().unwrap_or_default();
-        parts.extend(inside.nodes.iter().map(|&(node, value)| (node, needs[value].clone())));
+        parts.extend(kernel.core_nodes.computed.iter().map(|&(node, value)| (node, needs[value].clone())));
     }
     let behind = needs(&kernel.body, &core, core_operands, inside.map_or(0, count));
-    parts.extend(kernel.body.nodes.iter().map(|&(node, value)| (node, behind[value].clone())));
+    parts.extend(kernel.body_nodes.computed.iter().map(|&(node, value)| (node, behind[value].clone())));
     let too_many_operands = operands > target.max_operands;
     let largest = parts
         .into_iter()
@@ -65,9 +62,9 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
 }
 
 /// What each instruction needs, with the numbers of operands and instructions counted from these on.
-fn needs(body: &LoweredBody, core: &Needs, operands: usize, instructions: usize) -> Vec<Needs> {
+fn needs(body: &Body, core: &Needs, operands: usize, instructions: usize) -> Vec<Needs> {
     let mut all: Vec<Needs> = Vec::new();
-    for (index, instruction) in body.body.program.instructions.iter().enumerate() {
+    for (index, instruction) in body.program.instructions.iter().enumerate() {
         let mut own = Needs::default();
         let mut take = |needs: &Needs| {
             own.operands.extend(&needs.operands);

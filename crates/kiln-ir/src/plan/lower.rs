@@ -4,11 +4,12 @@ use super::fuse::{Fuser, Why};
 use super::space::simplify;
 use super::views::{Path, STRAIGHT};
 use crate::graph::{NodeId, Op, Reduce};
-use crate::kernel::{Body, Instruction, Operand, Program};
+use crate::kernel::{Body, Core, Instruction, Operand, Program};
 use crate::op::{ElementOp, Signature};
 use crate::{Class, DType, Layout, Shape};
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Where an operand comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,30 +24,19 @@ pub(super) enum Leaf {
 pub(super) struct Lowered {
     /// The node that it stores.
     pub(super) root: NodeId,
-    pub(super) core: LoweredCore,
-    pub(super) body: LoweredBody,
-}
-
-pub(super) enum LoweredCore {
-    Map,
-    /// The node, what it reduces, and how many axes are kept.
-    Reduce {
-        node: NodeId,
-        input: LoweredBody,
-        kept: usize,
-    },
-    Op {
-        node: NodeId,
-        operands: Vec<(Leaf, Operand)>,
-    },
-}
-
-pub(super) struct LoweredBody {
+    pub(super) core: Core,
+    pub(super) core_nodes: Nodes,
     pub(super) body: Body,
+    pub(super) body_nodes: Nodes,
+}
+
+/// The nodes of a program or of a core.
+#[derive(Default)]
+pub(super) struct Nodes {
     /// Where each operand comes from.
     pub(super) leaves: Vec<Leaf>,
     /// The instruction that computes a node.
-    pub(super) nodes: Vec<(NodeId, usize)>,
+    pub(super) computed: Vec<(NodeId, usize)>,
 }
 
 /// A node that must be stored before the kernel can be lowered.
@@ -55,42 +45,42 @@ type Blocked = (NodeId, Why);
 /// The kernel that stores `root`, with this core.
 pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) -> Result<Lowered, Blocked> {
     let graph = fuser.graph;
-    let lowered_core = match core.map(|core| (core, &graph.nodes[core])) {
-        None => LoweredCore::Map,
+    let (lowered_core, core_nodes) = match core.map(|core| (core, &graph.nodes[core])) {
+        None => (Core::Map, Nodes::default()),
         Some((id, node)) => match &node.op {
-            Op::Reduce(_, axes) => {
+            &Op::Reduce(op, ref axes) => {
                 let (path, space, kept) = fuser.reduced_space(&graph.nodes[node.inputs[0]].ty.shape, axes);
                 let mut inside = Lowerer::new(fuser, None);
                 inside.value(node.inputs[0], path, false)?;
-                let (input, kept) = inside.finish(&space, kept, true);
-                LoweredCore::Reduce { node: id, input, kept }
+                let (input, nodes, kept) = inside.finish(&space, kept, true);
+                (Core::Reduce { op, input, kept }, nodes)
             }
             Op::Kernel(op) => {
-                let mut operands = Vec::with_capacity(node.inputs.len());
+                let (mut operands, mut nodes) = (Vec::with_capacity(node.inputs.len()), Nodes::default());
                 for (index, &operand) in node.inputs.iter().enumerate() {
                     let copied = (operand, Why::Copied { kernel: id, operand: index });
                     let (leaf, layout) = fuser.operand(&**op, index, operand).ok_or(copied)?;
-                    operands.push((leaf, Operand { dtype: graph.nodes[operand].ty.dtype, layout }));
+                    operands.push(Operand { dtype: graph.nodes[operand].ty.dtype, layout });
+                    nodes.leaves.push(leaf);
                 }
-                LoweredCore::Op { node: id, operands }
+                (Core::Op { op: Arc::clone(op), operands }, nodes)
             }
-            _ => LoweredCore::Map,
+            _ => (Core::Map, Nodes::default()),
         },
     };
     let space = &graph.nodes[root].ty.shape;
     let mut behind = Lowerer::new(fuser, core);
     behind.value(root, STRAIGHT, true)?;
-    let (body, _) = behind.finish(space, space.rank(), !matches!(lowered_core, LoweredCore::Op { .. }));
-    Ok(Lowered { root, core: lowered_core, body })
+    let (body, body_nodes, _) = behind.finish(space, space.rank(), !matches!(lowered_core, Core::Op { .. }));
+    Ok(Lowered { root, core: lowered_core, core_nodes, body, body_nodes })
 }
 
 struct Lowerer<'f, 'a> {
     fuser: &'f mut Fuser<'a>,
     core: Option<NodeId>,
     operands: Vec<Operand>,
-    leaves: Vec<Leaf>,
     instructions: Vec<Instruction>,
-    nodes: Vec<(NodeId, usize)>,
+    nodes: Nodes,
     /// What is computed already: a node under a path.
     values: HashMap<(NodeId, Path), usize>,
     /// The inputs of the views on the way to the current node, from the outside in, with their paths.
@@ -103,9 +93,8 @@ impl<'f, 'a> Lowerer<'f, 'a> {
             fuser,
             core,
             operands: Vec::new(),
-            leaves: Vec::new(),
             instructions: Vec::new(),
-            nodes: Vec::new(),
+            nodes: Nodes::default(),
             values: HashMap::new(),
             views: Vec::new(),
         }
@@ -156,7 +145,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 // The class holds every number of these dtypes as it is.
                 let is_nothing = dtype == from.dtype();
                 let value = if is_nothing { arg } else { self.push(Instruction::Cast { arg, from, to: dtype }) };
-                self.nodes.push((id, value));
+                self.nodes.computed.push((id, value));
                 Ok(value)
             }
             Op::Element(op) => {
@@ -166,7 +155,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 let value = self.push(Instruction::Op { op, class, args });
                 let value =
                     if matches!(op.signature, Signature::Same { .. }) { self.wrap(value, dtype) } else { value };
-                self.nodes.push((id, value));
+                self.nodes.computed.push((id, value));
                 Ok(value)
             }
             op => {
@@ -194,9 +183,9 @@ impl<'f, 'a> Lowerer<'f, 'a> {
             .map(|(&length, &stride)| if length == 1 { 0 } else { stride })
             .collect();
         let operand = Operand { dtype, layout: Layout::strided(layout.shape().clone(), &strides, layout.offset()) };
-        let known = self.leaves.iter().zip(&self.operands).position(|known| known == (&leaf, &operand));
+        let known = self.nodes.leaves.iter().zip(&self.operands).position(|known| known == (&leaf, &operand));
         let operand = known.unwrap_or_else(|| {
-            self.leaves.push(leaf);
+            self.nodes.leaves.push(leaf);
             self.operands.push(operand);
             self.operands.len() - 1
         });
@@ -212,12 +201,11 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         })
     }
 
-    fn finish(mut self, space: &Shape, kept: usize, is_simplified: bool) -> (LoweredBody, usize) {
+    fn finish(mut self, space: &Shape, kept: usize, is_simplified: bool) -> (Body, Nodes, usize) {
         let (space, kept) =
             if is_simplified { simplify(space, kept, &mut self.operands) } else { (space.clone(), kept) };
         let program = Program { instructions: self.instructions };
-        let body = Body { space, operands: self.operands, program };
-        (LoweredBody { body, leaves: self.leaves, nodes: self.nodes }, kept)
+        (Body { space, operands: self.operands, program }, self.nodes, kept)
     }
 }
 

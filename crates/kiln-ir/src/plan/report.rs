@@ -37,12 +37,7 @@ impl Step {
 impl Kernel {
     /// What it reads: the operands of the core, then those of the body.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> {
-        let core: &[Operand] = match &self.core {
-            Core::Map => &[],
-            Core::Reduce { input, .. } => &input.operands,
-            Core::Op { operands, .. } => operands,
-        };
-        core.iter().chain(&self.body.operands)
+        self.core.operands().iter().chain(&self.body.operands)
     }
 
     /// Arithmetic operations of one run: an elementwise op counts as one.
@@ -50,10 +45,7 @@ impl Kernel {
         let core = match &self.core {
             Core::Map => 0,
             Core::Reduce { input, .. } => body_flops(input) + input.space.elements() as u64,
-            Core::Op { op, operands } => {
-                let ty = |operand: &Operand| TensorType { shape: operand.layout.shape().clone(), dtype: operand.dtype };
-                op.flops(&operands.iter().map(ty).collect::<Vec<_>>())
-            }
+            Core::Op { op, operands } => op.flops(&operands.iter().map(Operand::ty).collect::<Vec<_>>()),
         };
         core + body_flops(&self.body)
     }

@@ -1,7 +1,7 @@
 //! Steps: kernels with numbered values, and what there is to say about them.
 
 use super::fuse::{Fused, Why, numbered};
-use super::lower::{Leaf, Lowered, LoweredCore};
+use super::lower::{Leaf, Lowered};
 use super::report::kernel_name;
 use super::space::simplify;
 use super::{Place, Plan, PlanOutput, Source, Step, Target, Value};
@@ -68,27 +68,10 @@ impl Builder<'_> {
 
     fn kernel(&mut self, lowered: Lowered) {
         let output = self.graph.nodes[lowered.root].ty.clone();
-        let mut reads = Vec::new();
-        let core = match lowered.core {
-            LoweredCore::Map => Core::Map,
-            LoweredCore::Reduce { node, input, kept } => {
-                reads.extend(input.leaves.iter().map(|&leaf| self.source(leaf)));
-                match self.graph.nodes[node].op {
-                    Op::Reduce(op, _) => Core::Reduce { op, input: input.body, kept },
-                    _ => Core::Map,
-                }
-            }
-            LoweredCore::Op { node, operands } => {
-                reads.extend(operands.iter().map(|&(leaf, _)| self.source(leaf)));
-                let operands = operands.into_iter().map(|(_, operand)| operand).collect();
-                match &self.graph.nodes[node].op {
-                    Op::Kernel(op) => Core::Op { op: op.clone(), operands },
-                    _ => Core::Map,
-                }
-            }
-        };
-        reads.extend(lowered.body.leaves.iter().map(|&leaf| self.source(leaf)));
-        let name = kernel_name(&core, &lowered.body.body.program);
+        let Lowered { root, core, core_nodes, body, body_nodes } = lowered;
+        let leaves = core_nodes.leaves.iter().chain(&body_nodes.leaves);
+        let reads = leaves.map(|&leaf| self.source(leaf)).collect();
+        let name = kernel_name(&core, &body.program);
         let stores = match &core {
             Core::Map => true,
             Core::Op { op, .. } if op.stores_any_dtype() => true,
@@ -98,11 +81,11 @@ impl Builder<'_> {
         };
         let wide = TensorType { dtype: output.dtype.class().dtype(), shape: output.shape.clone() };
         let stored = if stores { output.clone() } else { wide.clone() };
-        self.step(Kernel { name, core, body: lowered.body.body, output: stored }, reads);
+        self.step(Kernel { name, core, body, output: stored }, reads);
         if !stores {
             self.convert(&wide, output);
         }
-        self.value_of[lowered.root] = self.plan.values.len() - 1;
+        self.value_of[root] = self.plan.values.len() - 1;
     }
 
     /// A map that stores the last value in another dtype of its class.

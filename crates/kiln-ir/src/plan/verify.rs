@@ -192,8 +192,7 @@ impl Plan {
                 Some(if matches!(op, Reduce::ArgMax | Reduce::ArgMin) { Class::Uint } else { class })
             }
             Core::Op { op, operands } => {
-                let ty = |operand: &Operand| TensorType { shape: operand.layout.shape().clone(), dtype: operand.dtype };
-                let class = op.infer(&operands.iter().map(ty).collect::<Vec<_>>())?.dtype.class();
+                let class = op.infer(&operands.iter().map(Operand::ty).collect::<Vec<_>>())?.dtype.class();
                 check!(kernel.body.space == output.shape, "behind a kernel the space is the output's shape");
                 check!(op.fuses_epilogue() || kernel.body.program.instructions.len() == 1, "nothing fuses behind it");
                 Some(class)
@@ -230,31 +229,24 @@ fn instruction_class(instruction: &Instruction, body: &Body, core: Option<Class>
     match instruction {
         &Instruction::Load { operand } => {
             check!(operand < body.operands.len(), "expected an operand below {}", body.operands.len());
-            Ok(body.operands[operand].dtype.class())
         }
-        &Instruction::Scalar { class, .. } => Ok(class),
-        Instruction::Iota => Ok(Class::Uint),
-        &Instruction::Core { class } => {
-            check!(core == Some(class), "the core gives {core:?}");
-            Ok(class)
-        }
-        Instruction::Cast { arg, from, to } => {
+        Instruction::Scalar { .. } | Instruction::Iota => {}
+        &Instruction::Core { class } => check!(core == Some(class), "the core gives {core:?}"),
+        Instruction::Cast { arg, from, .. } => {
             check!(before.get(*arg) == Some(from), "expected an earlier value of this class");
-            Ok(to.class())
         }
         Instruction::Op { op, class, args } => {
             check!(args.iter().all(|&arg| arg < before.len()), "expected earlier values");
             check!(op.takes(*class), "`{}` does not take {class:?}", op.name);
             let given: Vec<Class> = args.iter().map(|&arg| before[arg]).collect();
-            let (expected, result) = match op.signature {
-                Signature::Same { arity } => (vec![*class; arity], *class),
-                Signature::Compare => (vec![*class; 2], Class::Uint),
-                Signature::Select => (vec![Class::Uint, *class, *class], *class),
-                Signature::Bits { arity } => (vec![Class::Uint; arity], Class::Uint),
-                Signature::BitsToFloat { arity } => (vec![Class::Uint; arity], Class::Float),
+            let expected = match op.signature {
+                Signature::Same { arity } => vec![*class; arity],
+                Signature::Compare => vec![*class; 2],
+                Signature::Select => vec![Class::Uint, *class, *class],
+                Signature::Bits { arity } | Signature::BitsToFloat { arity } => vec![Class::Uint; arity],
             };
             check!(given == expected, "expected {expected:?}, found {given:?}");
-            Ok(result)
         }
     }
+    Ok(body.class(instruction))
 }

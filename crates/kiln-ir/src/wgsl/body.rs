@@ -3,7 +3,7 @@
 use super::convert::{Conversions, type_name};
 use super::frame::{Four, Frame};
 use crate::kernel::{Body, Instruction};
-use crate::op::{ElementOp, Signature};
+use crate::op::ElementOp;
 use crate::{Class, DType};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -99,38 +99,34 @@ impl Writer<'_> {
         let mut text = String::new();
         self.frame.coordinates(&mut text, if self.four { 4 } else { 1 });
         let instructions = &self.body.program.instructions;
-        let mut classes: Vec<Class> = Vec::with_capacity(instructions.len());
         for (number, instruction) in instructions.iter().enumerate() {
-            let is_last = number + 1 == instructions.len();
-            let (class, value) = self.instruction(calls, instruction, is_last);
-            let _ = writeln!(text, "    let v{number}: {} = {value};", type_name(class, self.four));
-            classes.push(class);
+            let value = self.instruction(calls, instruction, number + 1 == instructions.len());
+            let class = type_name(self.body.class(instruction), self.four);
+            let _ = writeln!(text, "    let v{number}: {class} = {value};");
         }
-        let class = classes.last().copied().unwrap_or(Class::Float);
+        let class = instructions.last().map_or(Class::Float, |last| self.body.class(last));
         (text, format!("v{}", instructions.len().saturating_sub(1)), class)
     }
 
-    fn instruction(&self, calls: &mut Calls, instruction: &Instruction, is_last: bool) -> (Class, String) {
+    fn instruction(&self, calls: &mut Calls, instruction: &Instruction, is_last: bool) -> String {
         match instruction {
-            &Instruction::Load { operand } => (self.body.operands[operand].dtype.class(), self.load(calls, operand)),
+            &Instruction::Load { operand } => self.load(calls, operand),
             &Instruction::Scalar { scalar, class } => {
                 let value = calls.scalar(scalar, class);
-                (class, if self.four { format!("{}({value})", type_name(class, true)) } else { value })
+                if self.four { format!("{}({value})", type_name(class, true)) } else { value }
             }
-            Instruction::Iota if self.four => {
-                (Class::Uint, format!("vec4<u32>({}) + vec4<u32>(0u, 1u, 2u, 3u)", self.number))
-            }
-            Instruction::Iota => (Class::Uint, self.number.to_string()),
-            &Instruction::Core { class } => (class, "value".to_string()),
+            Instruction::Iota if self.four => format!("vec4<u32>({}) + vec4<u32>(0u, 1u, 2u, 3u)", self.number),
+            Instruction::Iota => self.number.to_string(),
+            Instruction::Core { .. } => "value".to_string(),
             Instruction::Op { op, class, args } => {
                 let args: Vec<String> = args.iter().map(|arg| format!("v{arg}")).collect();
-                (result_class(op, *class), format!("{}({})", calls.op(op, *class, self.four), args.join(", ")))
+                format!("{}({})", calls.op(op, *class, self.four), args.join(", "))
             }
             &Instruction::Cast { arg, from, to } => {
                 let arg = format!("v{arg}");
                 // The store rounds.
                 let to = if is_last && to.is_float() && self.stored == Some(to) { DType::F32 } else { to };
-                (to.class(), calls.conversions.cast(from, to, self.four, &arg))
+                calls.conversions.cast(from, to, self.four, &arg)
             }
         }
     }
@@ -150,13 +146,5 @@ impl Writer<'_> {
                 format!("{class}({})", lanes.join(", "))
             }
         }
-    }
-}
-
-fn result_class(op: &ElementOp, class: Class) -> Class {
-    match op.signature {
-        Signature::Same { .. } | Signature::Select => class,
-        Signature::Compare | Signature::Bits { .. } => Class::Uint,
-        Signature::BitsToFloat { .. } => Class::Float,
     }
 }
