@@ -49,58 +49,49 @@ pub(super) trait Stored {
     fn word(from: Self::Bits) -> u32;
 }
 
-/// Words of any class.
-pub(super) struct Whole;
+macro_rules! stored {
+    ($($(#[$doc:meta])* $name:ident $bits:ty, $load:ident, |$from:ident| $word:expr;)*) => {
+        $($(#[$doc])*
+        pub(super) struct $name;
 
-impl Stored for Whole {
-    type Bits = u32;
+        impl Stored for $name {
+            type Bits = $bits;
 
-    #[inline(always)]
-    fn load<V: Vector>(from: &[u32; LANES]) -> V {
-        V::load(from)
-    }
+            #[inline(always)]
+            fn load<V: Vector>(from: &[$bits; LANES]) -> V {
+                V::$load(from)
+            }
 
-    #[inline(always)]
-    fn word(from: u32) -> u32 {
-        from
-    }
+            #[inline(always)]
+            fn word($from: $bits) -> u32 {
+                $word
+            }
+        })*
+    };
 }
 
-pub(super) struct F16;
-
-impl Stored for F16 {
-    type Bits = u16;
-
-    #[inline(always)]
-    fn load<V: Vector>(from: &[u16; LANES]) -> V {
-        V::load_f16(from)
-    }
-
-    #[inline(always)]
-    fn word(from: u16) -> u32 {
-        f16::from_bits(from).to_f32().to_bits()
-    }
-}
-
-pub(super) struct Bf16;
-
-impl Stored for Bf16 {
-    type Bits = u16;
-
-    #[inline(always)]
-    fn load<V: Vector>(from: &[u16; LANES]) -> V {
-        V::load_bf16(from)
-    }
-
-    #[inline(always)]
-    fn word(from: u16) -> u32 {
-        u32::from(from) << 16
-    }
+stored! {
+    /// Words of any class.
+    Whole u32, load, |from| from;
+    F16 u16, load_f16, |from| f16::from_bits(from).to_f32().to_bits();
+    Bf16 u16, load_bf16, |from| u32::from(from) << 16;
 }
 
 #[inline(always)]
 fn truth(is_true: bool) -> u32 {
     if is_true { u32::MAX } else { 0 }
+}
+
+macro_rules! word_by_word {
+    ($($name:ident |$a:ident, $b:ident| $value:expr;)*) => {
+        $(#[inline(always)]
+        fn $name(self, other: Self) -> Self {
+            std::array::from_fn(|lane| {
+                let ($a, $b) = (self[lane], other[lane]);
+                $value
+            })
+        })*
+    };
 }
 
 impl<const N: usize> Words for [u32; N] {
@@ -109,39 +100,18 @@ impl<const N: usize> Words for [u32; N] {
         [word; N]
     }
 
-    #[inline(always)]
-    fn add_floats(self, other: Self) -> Self {
-        std::array::from_fn(|lane| (f32::from_bits(self[lane]) + f32::from_bits(other[lane])).to_bits())
-    }
-
-    #[inline(always)]
-    fn add_integers(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane].wrapping_add(other[lane]))
-    }
-
-    #[inline(always)]
-    fn is_greater_float(self, other: Self) -> Self {
-        std::array::from_fn(|lane| truth(f32::from_bits(self[lane]) > f32::from_bits(other[lane])))
+    word_by_word! {
+        add_floats |a, b| (f32::from_bits(a) + f32::from_bits(b)).to_bits();
+        add_integers |a, b| a.wrapping_add(b);
+        is_greater_float |a, b| truth(f32::from_bits(a) > f32::from_bits(b));
+        is_greater_int |a, b| truth(a as i32 > b as i32);
+        or |a, b| a | b;
+        xor |a, b| a ^ b;
     }
 
     #[inline(always)]
     fn is_nan(self) -> Self {
         self.map(|word| truth(f32::from_bits(word).is_nan()))
-    }
-
-    #[inline(always)]
-    fn is_greater_int(self, other: Self) -> Self {
-        std::array::from_fn(|lane| truth(self[lane] as i32 > other[lane] as i32))
-    }
-
-    #[inline(always)]
-    fn or(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] | other[lane])
-    }
-
-    #[inline(always)]
-    fn xor(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] ^ other[lane])
     }
 
     #[inline(always)]
@@ -191,6 +161,16 @@ pub(super) mod avx2 {
     #[derive(Clone, Copy)]
     pub(in super::super) struct Avx2(__m256i);
 
+    macro_rules! instructions {
+        ($($name:ident |$a:ident, $b:ident| $value:expr;)*) => {
+            $(#[inline(always)]
+            fn $name(self, other: Self) -> Self {
+                let ($a, $b) = (self.0, other.0);
+                Self(unsafe { $value })
+            })*
+        };
+    }
+
     // SAFETY, for all of them: an `Avx2` is made only in loops whose callers know that the processor has the instructions.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
     impl Words for Avx2 {
@@ -199,25 +179,15 @@ pub(super) mod avx2 {
             Self(unsafe { _mm256_set1_epi32(word as i32) })
         }
 
-        #[inline(always)]
-        fn add_floats(self, other: Self) -> Self {
-            unsafe {
-                let (one, other) = (_mm256_castsi256_ps(self.0), _mm256_castsi256_ps(other.0));
-                Self(_mm256_castps_si256(_mm256_add_ps(one, other)))
-            }
-        }
-
-        #[inline(always)]
-        fn add_integers(self, other: Self) -> Self {
-            Self(unsafe { _mm256_add_epi32(self.0, other.0) })
-        }
-
-        #[inline(always)]
-        fn is_greater_float(self, other: Self) -> Self {
-            unsafe {
-                let (one, other) = (_mm256_castsi256_ps(self.0), _mm256_castsi256_ps(other.0));
-                Self(_mm256_castps_si256(_mm256_cmp_ps::<_CMP_GT_OQ>(one, other)))
-            }
+        instructions! {
+            add_floats |a, b| _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
+            add_integers |a, b| _mm256_add_epi32(a, b);
+            is_greater_float |a, b| {
+                _mm256_castps_si256(_mm256_cmp_ps::<_CMP_GT_OQ>(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)))
+            };
+            is_greater_int |a, b| _mm256_cmpgt_epi32(a, b);
+            or |a, b| _mm256_or_si256(a, b);
+            xor |a, b| _mm256_xor_si256(a, b);
         }
 
         #[inline(always)]
@@ -226,21 +196,6 @@ pub(super) mod avx2 {
                 let numbers = _mm256_castsi256_ps(self.0);
                 Self(_mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(numbers, numbers)))
             }
-        }
-
-        #[inline(always)]
-        fn is_greater_int(self, other: Self) -> Self {
-            Self(unsafe { _mm256_cmpgt_epi32(self.0, other.0) })
-        }
-
-        #[inline(always)]
-        fn or(self, other: Self) -> Self {
-            Self(unsafe { _mm256_or_si256(self.0, other.0) })
-        }
-
-        #[inline(always)]
-        fn xor(self, other: Self) -> Self {
-            Self(unsafe { _mm256_xor_si256(self.0, other.0) })
         }
 
         #[inline(always)]

@@ -2,31 +2,41 @@
 //!
 //! Each is written once as a plain loop and compiled for every level, so all levels give the same bits.
 
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use kiln_ir::op::TileLoop;
 use kiln_ir::{Class, DType, SimdLevel};
 
 macro_rules! loops {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $(-> $result:ty)?;)*) => {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
         /// The loops of one level.
         ///
         /// # Safety
         /// Each wants a processor that has the level, and slices of equal length.
         pub(crate) struct Loops {
-            $($(#[$doc])* pub(crate) $name: unsafe fn($($ty),*) $(-> $result)?,)*
+            $($(#[$doc])* pub(crate) $name: unsafe fn($($ty),*),)*
             /// Words of `F16`.
             pub(crate) from_f16: unsafe fn(&[u16], &mut [u32]),
             /// `F16` of words.
             pub(crate) to_f16: unsafe fn(&[u32], &mut [u16]),
         }
 
-        static PLAIN: Loops = Loops { $($name: code::$name,)* from_f16: code::from_f16, to_f16: code::to_f16 };
+        /// The loops as they are compiled for the target, and inlined into those of each level.
+        mod code {
+            use super::{bf16, each, nearest_bf16};
+
+            $(#[inline(always)]
+            pub(super) fn $name($($arg: $ty),*) $body)*
+        }
+
+        static PLAIN: Loops = Loops { $($name: code::$name,)* from_f16, to_f16 };
 
         #[cfg(target_arch = "x86_64")]
         static AVX2: Loops = Loops {
             $($name: {
                 #[target_feature(enable = "avx2,fma,f16c")]
-                fn wide($($arg: $ty),*) $(-> $result)? {
-                    code::$name($($arg),*)
+                fn wide($($arg: $ty),*) {
+                    code::$name($($arg),*);
                 }
                 wide
             },)*
@@ -38,33 +48,50 @@ macro_rules! loops {
 
 loops! {
     /// Words of `BF16`.
-    from_bf16(from: &[u16], to: &mut [u32]);
+    from_bf16(from: &[u16], to: &mut [u32]) { each(to, from, |x| u32::from(x) << 16) }
     /// `BF16` of words, rounded to nearest, ties to even.
-    to_bf16(from: &[u32], to: &mut [u16]);
+    to_bf16(from: &[u32], to: &mut [u16]) { each(to, from, |x| nearest_bf16(x) as u16) }
     /// Words of `U8`.
-    from_u8(from: &[u8], to: &mut [u32]);
+    from_u8(from: &[u8], to: &mut [u32]) { each(to, from, u32::from) }
     /// `U8` of words: the lowest byte.
-    to_u8(from: &[u32], to: &mut [u8]);
+    to_u8(from: &[u32], to: &mut [u8]) { each(to, from, |x| x as u8) }
     /// `f32` to `i32`.
-    float_to_int(out: &mut [u32], args: [&[u32]; 3]);
+    float_to_int(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as i32 as u32) }
     /// `f32` to `u32`.
-    float_to_uint(out: &mut [u32], args: [&[u32]; 3]);
+    float_to_uint(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as u32) }
     /// `f32` to the range of `U8`.
-    float_to_u8(out: &mut [u32], args: [&[u32]; 3]);
+    float_to_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(f32::from_bits(x) as u8)) }
     /// `f32` to the nearest `BF16`.
-    float_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
+    float_to_bf16(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| nearest_bf16(x) << 16) }
     /// `i32` to `f32`.
-    int_to_float(out: &mut [u32], args: [&[u32]; 3]);
+    int_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as i32 as f32).to_bits()) }
     /// `u32` to `f32`.
-    uint_to_float(out: &mut [u32], args: [&[u32]; 3]);
-    /// `i32` to the nearest `BF16`.
-    int_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
-    /// `u32` to the nearest `BF16`.
-    uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]);
+    uint_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as f32).to_bits()) }
+    /// `i32` to the nearest `BF16`, by way of `f64`, which holds every integer: rounded once.
+    int_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
+        each(out, args[0], |x| bf16::from_f64(f64::from(x as i32)).to_f32().to_bits());
+    }
+    /// `u32` to the nearest `BF16`, likewise.
+    uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
+        each(out, args[0], |x| bf16::from_f64(f64::from(x)).to_f32().to_bits());
+    }
     /// The lowest byte.
-    wrap_u8(out: &mut [u32], args: [&[u32]; 3]);
+    wrap_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| x & 0xff) }
     /// The numbers of elements from `start` on.
-    iota(out: &mut [u32], start: u32);
+    iota(out: &mut [u32], start: u32) { (start..).zip(out).for_each(|(number, out)| *out = number) }
+}
+
+#[inline(always)]
+fn each<T: Copy, U>(to: &mut [U], from: &[T], value: impl Fn(T) -> U) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = value(from));
+}
+
+/// As [`bf16::from_f32`], in a form that becomes vector instructions.
+#[inline(always)]
+fn nearest_bf16(bits: u32) -> u32 {
+    let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    if is_nan { bits >> 16 | 0x40 } else { rounded }
 }
 
 impl Loops {
@@ -105,112 +132,18 @@ fn round_f16(level: SimdLevel) -> TileLoop {
     match level {
         #[cfg(target_arch = "x86_64")]
         SimdLevel::Avx2 | SimdLevel::Avx512 => f16c::round,
-        _ => code::round_f16,
+        _ => |out, args| each(out, args[0], |x| f16::from_f32(f32::from_bits(x)).to_f32().to_bits()),
     }
 }
 
-/// The loops as they are compiled for the target, and inlined into those of each level.
-mod code {
-    use half::slice::HalfFloatSliceExt;
-    use half::{bf16, f16};
+fn from_f16(from: &[u16], to: &mut [u32]) {
+    let from: &[f16] = bytemuck::cast_slice(from);
+    from.convert_to_f32_slice(bytemuck::cast_slice_mut(to));
+}
 
-    pub(super) fn from_f16(from: &[u16], to: &mut [u32]) {
-        let from: &[f16] = bytemuck::cast_slice(from);
-        from.convert_to_f32_slice(bytemuck::cast_slice_mut(to));
-    }
-
-    pub(super) fn to_f16(from: &[u32], to: &mut [u16]) {
-        let to: &mut [f16] = bytemuck::cast_slice_mut(to);
-        to.convert_from_f32_slice(bytemuck::cast_slice(from));
-    }
-
-    pub(super) fn round_f16(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| f16::from_f32(f32::from_bits(x)).to_f32().to_bits());
-    }
-
-    #[inline(always)]
-    fn map(out: &mut [u32], args: [&[u32]; 3], f: impl Fn(u32) -> u32) {
-        out.iter_mut().zip(args[0]).for_each(|(out, &arg)| *out = f(arg));
-    }
-
-    #[inline(always)]
-    pub(super) fn from_bf16(from: &[u16], to: &mut [u32]) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = u32::from(from) << 16);
-    }
-
-    /// As [`bf16::from_f32`], in a form that becomes vector instructions.
-    #[inline(always)]
-    fn nearest_bf16(bits: u32) -> u32 {
-        let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-        if is_nan { bits >> 16 | 0x40 } else { rounded }
-    }
-
-    #[inline(always)]
-    pub(super) fn to_bf16(from: &[u32], to: &mut [u16]) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = nearest_bf16(from) as u16);
-    }
-
-    #[inline(always)]
-    pub(super) fn from_u8(from: &[u8], to: &mut [u32]) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = u32::from(from));
-    }
-
-    #[inline(always)]
-    pub(super) fn to_u8(from: &[u32], to: &mut [u8]) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = from as u8);
-    }
-
-    #[inline(always)]
-    pub(super) fn float_to_int(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| f32::from_bits(x) as i32 as u32);
-    }
-
-    #[inline(always)]
-    pub(super) fn float_to_uint(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| f32::from_bits(x) as u32);
-    }
-
-    #[inline(always)]
-    pub(super) fn float_to_u8(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| u32::from(f32::from_bits(x) as u8));
-    }
-
-    #[inline(always)]
-    pub(super) fn float_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| nearest_bf16(x) << 16);
-    }
-
-    #[inline(always)]
-    pub(super) fn int_to_float(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| (x as i32 as f32).to_bits());
-    }
-
-    #[inline(always)]
-    pub(super) fn uint_to_float(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| (x as f32).to_bits());
-    }
-
-    /// By way of `f64`, which holds every integer: rounded once.
-    #[inline(always)]
-    pub(super) fn int_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| bf16::from_f64(f64::from(x as i32)).to_f32().to_bits());
-    }
-
-    #[inline(always)]
-    pub(super) fn uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| bf16::from_f64(f64::from(x)).to_f32().to_bits());
-    }
-
-    #[inline(always)]
-    pub(super) fn wrap_u8(out: &mut [u32], args: [&[u32]; 3]) {
-        map(out, args, |x| x & 0xff);
-    }
-
-    #[inline(always)]
-    pub(super) fn iota(out: &mut [u32], start: u32) {
-        (start..).zip(out).for_each(|(number, out)| *out = number);
-    }
+fn to_f16(from: &[u32], to: &mut [u16]) {
+    let to: &mut [f16] = bytemuck::cast_slice_mut(to);
+    to.convert_from_f32_slice(bytemuck::cast_slice(from));
 }
 
 /// `F16` by the processor's own conversion.
@@ -228,7 +161,7 @@ mod f16c {
             // SAFETY: eight halves are read from eight, and eight floats are written to eight.
             unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
         }
-        super::code::from_f16(from_rest, to_rest);
+        super::from_f16(from_rest, to_rest);
     }
 
     #[target_feature(enable = "avx2,f16c")]
@@ -241,7 +174,7 @@ mod f16c {
                 _mm_storeu_si128(to.as_mut_ptr().cast(), halves);
             }
         }
-        super::code::to_f16(from_rest, to_rest);
+        super::to_f16(from_rest, to_rest);
     }
 
     #[target_feature(enable = "avx2,f16c")]
