@@ -4,6 +4,7 @@ use crate::heap::Heap;
 use crate::kernel::Kernels;
 use crate::map::{Map, bytes_of, bytes_of_mut};
 use crate::native::{KernelTimer, NativePlan};
+use crate::threads::panic_text;
 use crate::{CpuOptions, SimdLevel, Threads, identity};
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
@@ -52,23 +53,19 @@ impl CpuDevice {
     pub fn new(options: &CpuOptions) -> Result<Self> {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
         let simd = options.simd_level()?;
-        let kernels = Kernels::new(simd, options.is_sanitized());
-        let info = identity::describe(threads.count(), simd, default_usage, &kernels);
-        let (submissions, heap, fault) = (AtomicU64::new(0), Heap::default(), OnceLock::new());
-        let recorder = Recorder::new();
-        let (kernel_time, plans_as_wgsl) = (options.kernel_time(), options.has_plans_as_wgsl());
+        let kernels = Kernels::new(simd, options.is_sanitized);
         Ok(Self {
-            info,
+            info: identity::describe(threads.count(), simd, default_usage, &kernels),
             default_usage,
             threads,
             simd,
-            submissions,
-            heap,
-            fault,
-            recorder,
+            submissions: AtomicU64::new(0),
+            heap: Heap::default(),
+            fault: OnceLock::new(),
+            recorder: Recorder::new(),
             kernels,
-            kernel_time,
-            plans_as_wgsl,
+            kernel_time: options.time_limit.0,
+            plans_as_wgsl: options.plans_as_wgsl,
         })
     }
 
@@ -138,10 +135,7 @@ impl CpuDevice {
     ) -> Result<u64> {
         let mut timer = self.timer();
         let result = catch_unwind(AssertUnwindSafe(|| run(timer.as_mut()))).unwrap_or_else(|payload| {
-            let text = payload.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-            let text = text.unwrap_or("a value that is not text");
-            Err(Error::new(ErrorKind::Internal, format!("panicked: {text}")))
+            Err(Error::new(ErrorKind::Internal, format!("panicked: {}", panic_text(&*payload))))
         });
         let result = result.map_err(|error| {
             let error = error.context(format!("plan `{name}`"));
@@ -227,7 +221,7 @@ impl DeviceApi for CpuDevice {
 
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         self.check_fault()?;
-        self.kernels.load(artifact)
+        Kernels::load(artifact)
     }
 
     fn notify(&self, _: u64, waker: Waker) {

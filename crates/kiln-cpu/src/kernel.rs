@@ -2,6 +2,7 @@
 
 use crate::identity::KernelInfo;
 use crate::map::{bytes_of, bytes_of_mut};
+use crate::sync::Mutex;
 use crate::watching::Watching;
 use crate::{SimdLevel, Threads};
 use kiln_device::{
@@ -11,7 +12,6 @@ use kiln_device::{
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The version of naga, which changes the programs that are compiled. A test compares it with the lock file.
@@ -108,13 +108,90 @@ impl Kernels {
     }
 
     /// Makes code that runs of compiled code.
-    pub(crate) fn load(&self, artifact: &Artifact) -> Result<Loaded> {
-        load(artifact)
+    pub(crate) fn load(artifact: &Artifact) -> Result<Loaded> {
+        let Code::Machine(bytes) = &artifact.code else {
+            let message = format!("CPU device expected machine code, found {artifact:?}");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let compiled = Compiled::from_bytes(bytes).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "CPU device expected compiled code, found bytes that are none")
+        })?;
+        let code = kiln_jit::Code::new(compiled).map_err(|error| {
+            let message = "CPU device expected memory for machine code, found that the system gives none";
+            Error::new(ErrorKind::Unsupported, message).with_source(error)
+        })?;
+        let invocations = artifact.reflection.workgroup_size.iter().map(|size| u64::from(*size)).product();
+        let kernel = CpuKernel { code, invocations, zero_workgroup: artifact.checks.zero_workgroup };
+        Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob: None })
     }
 
     /// Runs a dispatch. `false`: it took longer than the limit, and what it should have written is not there.
     pub(crate) fn run(&self, dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>) -> Result<bool> {
-        run(dispatch, threads, limit, self.watching.as_ref())
+        let kernel: &CpuKernel = dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                "CPU device expected a kernel of its own, found one of another device",
+            )
+        })?;
+        let name = dispatch.kernel().name();
+        let uses = dispatch.buffers().iter().map(|bound| (&bound.buffer, bound.access));
+        // Held to the end: the addresses are valid for as long as it lives.
+        let buffers = BufferSet::new(uses)?;
+        let mut access = buffers.lock();
+        let mut bound = Vec::with_capacity(dispatch.buffers().len() + dispatch.values().len());
+        for (place, buffer) in dispatch.buffers().iter().enumerate() {
+            let data = match buffer.access {
+                BufferUse::Read => bytes_of(&access.region(place))?.as_ptr().cast_mut(),
+                BufferUse::Write | BufferUse::ReadWrite => bytes_of_mut(&mut access.region_mut(place))?.as_mut_ptr(),
+            };
+            bound.push(Bound { data, bytes: buffer.buffer.bytes() });
+        }
+        let values = dispatch.values().iter();
+        bound.extend(
+            values.map(|value| Bound { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }),
+        );
+        check_bound(dispatch, &bound)?;
+
+        let workgroups = dispatch.workgroups();
+        let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let given = Run { bound: &bound, workgroups, deadline };
+        if let Some(watching) = &self.watching {
+            // SAFETY: as below.
+            let outcome = unsafe { watching.run(dispatch, kernel, &given) }?;
+            return if outcome == Outcome::Fault { Err(fault(name)) } else { Ok(outcome == Outcome::Done) };
+        }
+        let (stopped, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
+        let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
+            1
+        } else {
+            groups.min((threads.count() as u64).saturating_mul(PARTS_PER_THREAD)).min(MAX_PARTS)
+        };
+        let shared = Shared(&given);
+        // One for each thread at most, whatever the number of parts.
+        let scratches: Mutex<Vec<Scratch>> = Mutex::default();
+        threads.run(parts as usize, &|part| {
+            let part = part as u64;
+            let range = groups * part / parts..groups * (part + 1) / parts;
+            // Also of code that has no loops: what it takes is the sum of its parts.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                stopped.store(true, Ordering::Relaxed);
+            }
+            if stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            let mut scratch = scratches.lock().pop().unwrap_or_default();
+            // SAFETY: the launch checked the arguments against what the program declares, and what is above their places. The
+            // locks are held, so nobody else touches them. The code was compiled here, or comes from a store that only this user
+            // can write, under a key that names this processor and compiler, with a checksum over both.
+            let outcome = unsafe { kernel.code.run(shared.get(), range, &mut scratch) };
+            if outcome != Outcome::Done {
+                stopped.store(true, Ordering::Relaxed);
+                faulted.fetch_or(outcome == Outcome::Fault, Ordering::Relaxed);
+            }
+            scratches.lock().push(scratch);
+        })?;
+        if faulted.into_inner() { Err(fault(name)) } else { Ok(!stopped.into_inner()) }
     }
 
     /// Takes what the sanitizer found since the last time; nothing where it is off.
@@ -134,87 +211,6 @@ fn refused(program: &KernelModule, refusal: &Refusal) -> Error {
         false => source.name().to_string(),
     };
     Error::new(ErrorKind::Unsupported, format!("{place}: {refusal}"))
-}
-
-fn load(artifact: &Artifact) -> Result<Loaded> {
-    let Code::Machine(bytes) = &artifact.code else {
-        let message = format!("CPU device expected machine code, found {artifact:?}");
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    };
-    let compiled = Compiled::from_bytes(bytes).ok_or_else(|| {
-        Error::new(ErrorKind::Corrupt, "CPU device expected compiled code, found bytes that are none")
-    })?;
-    let code = kiln_jit::Code::new(compiled).map_err(|error| {
-        let message = "CPU device expected memory for machine code, found that the system gives none";
-        Error::new(ErrorKind::Unsupported, message).with_source(error)
-    })?;
-    let invocations = artifact.reflection.workgroup_size.iter().map(|size| u64::from(*size)).product();
-    let kernel = CpuKernel { code, invocations, zero_workgroup: artifact.checks.zero_workgroup };
-    Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob: None })
-}
-
-/// Runs a dispatch, watched where somebody does.
-fn run(dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>, watching: Option<&Watching>) -> Result<bool> {
-    let kernel: &CpuKernel = dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
-        Error::new(ErrorKind::InvalidArgument, "CPU device expected a kernel of its own, found one of another device")
-    })?;
-    let name = dispatch.kernel().name();
-    let uses = dispatch.buffers().iter().map(|bound| (&bound.buffer, bound.access));
-    // Held to the end: the addresses are valid for as long as it lives.
-    let buffers = BufferSet::new(uses)?;
-    let mut access = buffers.lock();
-    let mut bound = Vec::with_capacity(dispatch.buffers().len() + dispatch.values().len());
-    for (place, buffer) in dispatch.buffers().iter().enumerate() {
-        let data = match buffer.access {
-            BufferUse::Read => bytes_of(&access.region(place))?.as_ptr().cast_mut(),
-            BufferUse::Write | BufferUse::ReadWrite => bytes_of_mut(&mut access.region_mut(place))?.as_mut_ptr(),
-        };
-        bound.push(Bound { data, bytes: buffer.buffer.bytes() });
-    }
-    let values = dispatch.values().iter();
-    bound.extend(values.map(|value| Bound { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }));
-    check_bound(dispatch, &bound)?;
-
-    let workgroups = dispatch.workgroups();
-    let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
-    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let given = Run { bound: &bound, workgroups, deadline };
-    if let Some(watching) = watching {
-        // SAFETY: as below.
-        let outcome = unsafe { watching.run(dispatch, kernel, &given) }?;
-        return if outcome == Outcome::Fault { Err(fault(name)) } else { Ok(outcome == Outcome::Done) };
-    }
-    let (stopped, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
-    let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
-        1
-    } else {
-        groups.min((threads.count() as u64).saturating_mul(PARTS_PER_THREAD)).min(MAX_PARTS)
-    };
-    let shared = Shared(&given);
-    // One for each thread at most, whatever the number of parts.
-    let scratches: Mutex<Vec<Scratch>> = Mutex::default();
-    threads.run(parts as usize, &|part| {
-        let part = part as u64;
-        let range = groups * part / parts..groups * (part + 1) / parts;
-        // Also of code that has no loops: what it takes is the sum of its parts.
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            stopped.store(true, Ordering::Relaxed);
-        }
-        if stopped.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut scratch = lock(&scratches).pop().unwrap_or_default();
-        // SAFETY: the launch checked the arguments against what the program declares, and what is above their places. The
-        // locks are held, so nobody else touches them. The code was compiled here, or comes from a store that only this user
-        // can write, under a key that names this processor and compiler, with a checksum over both.
-        let outcome = unsafe { kernel.code.run(shared.get(), range, &mut scratch) };
-        if outcome != Outcome::Done {
-            stopped.store(true, Ordering::Relaxed);
-            faulted.fetch_or(outcome == Outcome::Fault, Ordering::Relaxed);
-        }
-        lock(&scratches).push(scratch);
-    })?;
-    if faulted.into_inner() { Err(fault(name)) } else { Ok(!stopped.into_inner()) }
 }
 
 /// Whether everything that is bound is what the code takes it for, in its order. The launch saw to that; code that trusts it wants to be sure.
@@ -244,11 +240,6 @@ fn fault(name: &str) -> Error {
     let found = "found otherwise (an index outside that is proven to be inside, or a way that nothing leads to)";
     let message = format!("kernel `{name}` expected to run as it was compiled, {found}; this is a fault of Kiln's");
     Error::new(ErrorKind::Internal, message)
-}
-
-/// What is in a list, whatever became of a thread that held it.
-fn lock<T>(list: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What all threads of a dispatch are given.

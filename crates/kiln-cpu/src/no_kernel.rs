@@ -23,7 +23,7 @@ impl Kernels {
         Err(refused())
     }
 
-    pub(crate) fn load(&self, _: &Artifact) -> Result<Loaded> {
+    pub(crate) fn load(_: &Artifact) -> Result<Loaded> {
         Err(refused())
     }
 

@@ -23,14 +23,14 @@ pub struct CpuOptions {
     host_access: HostAccess,
     pool: PoolOptions,
     kernels: KernelCacheOptions,
-    time_limit: TimeLimit,
-    plans_as_wgsl: bool,
-    is_sanitized: bool,
+    pub(crate) time_limit: TimeLimit,
+    pub(crate) plans_as_wgsl: bool,
+    pub(crate) is_sanitized: bool,
 }
 
 /// How long a dispatch may take.
 #[derive(Clone, Copy, Debug)]
-struct TimeLimit(Option<Duration>);
+pub(crate) struct TimeLimit(pub(crate) Option<Duration>);
 
 impl Default for TimeLimit {
     fn default() -> Self {
@@ -121,10 +121,6 @@ impl CpuOptions {
         self
     }
 
-    pub(crate) fn has_plans_as_wgsl(&self) -> bool {
-        self.plans_as_wgsl
-    }
-
     /// Watches kernels in WGSL while they run, and keeps what is wrong with them for [`take_findings`](crate::take_findings): indices out
     /// of bounds, races, reads of memory that nothing was written to, barriers that not all invocations reach, NaN made of numbers. They
     /// run one invocation at a time, on one thread, and are not kept on disk: this is for debugging. For each byte of a buffer that
@@ -132,14 +128,6 @@ impl CpuOptions {
     pub fn sanitized(mut self, on: bool) -> Self {
         self.is_sanitized = on;
         self
-    }
-
-    pub(crate) fn is_sanitized(&self) -> bool {
-        self.is_sanitized
-    }
-
-    pub(crate) fn kernel_time(&self) -> Option<Duration> {
-        self.time_limit.0
     }
 
     pub(crate) fn thread_count(&self) -> Result<usize> {

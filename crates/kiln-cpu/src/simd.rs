@@ -14,29 +14,17 @@ pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {
     }
 }
 
-/// Whether the processor has a level: it is the one that it has, or below it.
+/// Whether the processor has a level: the one that was detected, or one whose features it has too.
 ///
 /// # Errors
 /// `Unsupported` where it is not.
 pub(crate) fn check(level: SimdLevel) -> Result<()> {
     let found = SimdLevel::detect();
-    if ladder(found).contains(&level) {
+    if features(found).starts_with(features(level)) {
         return Ok(());
     }
     let message = format!("CPU device expected vector instructions of the processor, which has {found}, found {level}");
     Err(Error::new(ErrorKind::Unsupported, message))
-}
-
-/// The levels that a processor of this level has.
-fn ladder(level: SimdLevel) -> &'static [SimdLevel] {
-    use SimdLevel::{Avx2, Avx512, Neon, NeonF16, Scalar};
-    match level {
-        Neon => &[Scalar, Neon],
-        NeonF16 => &[Scalar, Neon, NeonF16],
-        Avx2 => &[Scalar, Avx2],
-        Avx512 => &[Scalar, Avx2, Avx512],
-        _ => &[Scalar],
-    }
 }
 
 #[cfg(test)]

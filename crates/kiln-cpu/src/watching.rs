@@ -1,10 +1,11 @@
 //! Kernels that run under the sanitizer: what is known about the launch that is under way, and what was found.
 
 use crate::kernel::CpuKernel;
+use crate::sync::Mutex;
 use kiln_device::{Dispatch, GridPart, LoadedKernel};
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Finding, Outcome, Run, Sanitizer, Watched};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of buffers that a watched dispatch may write: to know who touched them takes eighteen times as many.
 const MAX_WATCHED_BYTES: u64 = 128 << 20;
@@ -41,7 +42,7 @@ impl Watching {
         // The values are not memory that anybody writes, and each part has its own.
         let places: Vec<usize> =
             run.bound[..dispatch.buffers().len()].iter().map(|bound| bound.data as usize).collect();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let is_under_way = |launch: &Launch| {
             let is_same = Arc::ptr_eq(&launch.kernel, dispatch.kernel()) && launch.total == total;
             first != [0; 3] && is_same && launch.places == places
@@ -65,12 +66,7 @@ impl Watching {
 
     /// Takes what was found since the last time.
     pub(crate) fn take_findings(&self) -> Vec<Finding> {
-        std::mem::take(&mut self.lock().findings)
-    }
-
-    /// The state, whatever became of a thread that held it.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.0.lock().findings)
     }
 }
 

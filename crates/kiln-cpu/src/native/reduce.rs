@@ -8,9 +8,9 @@ use super::columns::{Columns, Rows};
 use super::fold::{Cell, Folding};
 use super::tiles::{Arena, Memory, Runner};
 use super::workers::Pieces;
+use crate::threads::Start;
 use kiln_ir::graph::Reduce;
 use kiln_ir::kernel::{Body, Instruction, Operand};
-use kiln_ir::op::Signature;
 use kiln_ir::{Class, DType, Result, Shape, SimdLevel};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -74,7 +74,8 @@ impl ReduceStep {
         let order = if lies_in_columns(input, kept) { Order::Columns } else { Order::Rows };
         let swapped = (order == Order::Columns).then(|| swap(input, kept));
         let input = swapped.as_ref().unwrap_or(input);
-        let (class, direct) = (class_of(input)?, Direct::of(input));
+        let last = input.program.instructions.last().ok_or_else(|| bug("a reduction of nothing".into()))?;
+        let (class, direct) = (input.class(last), Direct::of(input));
         let stored = direct.as_ref().map_or(class.dtype(), |direct| direct.dtype);
         let folding = Folding::new(op, class, stored, level);
         let input = TileProgram::new(input, None, level)?;
@@ -100,33 +101,34 @@ impl ReduceStep {
         let (across, along) = (self.kept.div_ceil(cut.kept), self.reduced.div_ceil(cut.reduced).max(1));
         let piece = |number: usize| {
             let (kept, reduced) = (number % across * cut.kept, number / across * cut.reduced);
-            (kept..(kept + cut.kept).min(self.kept), reduced..(reduced + cut.reduced).min(self.reduced))
+            let kept = kept..(kept + cut.kept).min(self.kept);
+            Piece { kept, reduced: reduced..(reduced + cut.reduced).min(self.reduced) }
         };
         if along == 1 {
             return pieces.run(cost, across, &|number| {
-                let (kept, reduced) = piece(number);
+                let Piece { kept, reduced } = piece(number);
                 let mut cells: SmallVec<[Cell; 16]> = SmallVec::from_elem(self.folding.start, BATCH.min(kept.len()));
                 for start in kept.clone().step_by(BATCH) {
-                    let kept = start..(start + BATCH).min(kept.end);
-                    let cells = &mut cells[..kept.len()];
+                    let batch = Piece { kept: start..(start + BATCH).min(kept.end), reduced: reduced.clone() };
+                    let cells = &mut cells[..batch.kept.len()];
                     cells.fill(self.folding.start);
                     // SAFETY: the caller's promise; each piece has kept elements of its own.
                     unsafe {
-                        self.reduce(kept.clone(), reduced.clone(), input, cells);
-                        self.finish(kept.start, cells, body);
+                        self.reduce(&batch, input, cells);
+                        self.finish(start, cells, body);
                     }
                 }
             });
         }
         let mut cells = vec![self.folding.start; self.kept * along];
-        let parts = Parts(cells.as_mut_ptr());
+        let parts = Start(cells.as_mut_ptr());
         pieces.run(cost, across * along, &|number| {
-            let (kept, reduced) = piece(number);
-            let first = number / across * self.kept + kept.start;
+            let piece = piece(number);
+            let first = number / across * self.kept + piece.kept.start;
             // SAFETY: each piece has cells of its own; the rest is the caller's promise.
             unsafe {
-                let cells = std::slice::from_raw_parts_mut(parts.at(first), kept.len());
-                self.reduce(kept, reduced, input, cells);
+                let cells = std::slice::from_raw_parts_mut(parts.at(first), piece.kept.len());
+                self.reduce(&piece, input, cells);
             }
         })?;
         let (joined, others) = cells.split_at_mut(self.kept);
@@ -158,35 +160,28 @@ impl ReduceStep {
     ///
     /// # Safety
     /// As [`Runner::new`]; the ranges are inside of the space.
-    unsafe fn reduce(&self, kept: Range<usize>, reduced: Range<usize>, memory: Memory<'_>, cells: &mut [Cell]) {
-        if reduced.is_empty() {
+    unsafe fn reduce(&self, piece: &Piece, memory: Memory<'_>, cells: &mut [Cell]) {
+        if piece.reduced.is_empty() {
             return;
         }
         // SAFETY: the caller's promise.
         unsafe {
             if let Some(direct) = &self.direct {
-                return self.reduce_direct(direct, &kept, &reduced, memory, cells);
+                return self.reduce_direct(direct, piece, memory, cells);
             }
-            let (mut arena, longest) = (Arena::new(), kept.len() * reduced.len());
+            let (mut arena, longest) = (Arena::new(), piece.kept.len() * piece.reduced.len());
             let mut runner = Runner::new(&self.input, memory, longest, &mut arena);
             match self.order {
-                Order::Rows => self.reduce_rows(&kept, &reduced, &mut runner, cells),
-                Order::Columns => self.reduce_columns(&kept, &reduced, &mut runner, cells),
+                Order::Rows => self.reduce_rows(piece, &mut runner, cells),
+                Order::Columns => self.reduce_columns(piece, &mut runner, cells),
             }
         }
     }
 
     /// # Safety
     /// As [`reduce`](Self::reduce).
-    unsafe fn reduce_direct(
-        &self,
-        direct: &Direct,
-        kept: &Range<usize>,
-        reduced: &Range<usize>,
-        memory: Memory<'_>,
-        cells: &mut [Cell],
-    ) {
-        let bytes = direct.dtype.bytes();
+    unsafe fn reduce_direct(&self, direct: &Direct, piece: &Piece, memory: Memory<'_>, cells: &mut [Cell]) {
+        let (Piece { kept, reduced }, bytes) = (piece, direct.dtype.bytes());
         // SAFETY: the elements of these rows are in the operand's memory, and the processor has the level.
         unsafe {
             let at = |element: usize| memory.operands[0].add((direct.offset + element) * bytes);
@@ -209,13 +204,8 @@ impl ReduceStep {
 
     /// # Safety
     /// As [`reduce`](Self::reduce).
-    unsafe fn reduce_rows(
-        &self,
-        kept: &Range<usize>,
-        reduced: &Range<usize>,
-        runner: &mut Runner<'_>,
-        cells: &mut [Cell],
-    ) {
+    unsafe fn reduce_rows(&self, piece: &Piece, runner: &mut Runner<'_>, cells: &mut [Cell]) {
+        let Piece { kept, reduced } = piece;
         let tile_len = runner.tile_len();
         // Short rows share a tile.
         let rows = if reduced.len() == self.reduced { (tile_len / self.reduced).max(1) } else { 1 };
@@ -237,13 +227,8 @@ impl ReduceStep {
 
     /// # Safety
     /// As [`reduce`](Self::reduce).
-    unsafe fn reduce_columns(
-        &self,
-        kept: &Range<usize>,
-        reduced: &Range<usize>,
-        runner: &mut Runner<'_>,
-        cells: &mut [Cell],
-    ) {
+    unsafe fn reduce_columns(&self, piece: &Piece, runner: &mut Runner<'_>, cells: &mut [Cell]) {
+        let Piece { kept, reduced } = piece;
         // A row that is longer than a tile runs in several parts.
         let tile_len = runner.tile_len();
         for (part, cells) in cells.chunks_mut(tile_len).enumerate() {
@@ -301,24 +286,16 @@ impl ReduceStep {
     }
 }
 
+/// How large pieces are.
 struct Cut {
     kept: usize,
     reduced: usize,
 }
 
-/// Cells that pieces write side by side.
-struct Parts(*mut Cell);
-
-// SAFETY: each piece reaches cells of its own.
-unsafe impl Sync for Parts {}
-
-impl Parts {
-    /// # Safety
-    /// There is such a cell.
-    unsafe fn at(&self, index: usize) -> *mut Cell {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.add(index) }
-    }
+/// Ranges of the kept elements, and of those that become one.
+struct Piece {
+    kept: Range<usize>,
+    reduced: Range<usize>,
 }
 
 /// Whether the kept elements are closer together in memory than those that become one.
@@ -348,20 +325,4 @@ fn swap(body: &Body, kept: usize) -> Body {
         operands: body.operands.iter().map(swapped).collect(),
         program: body.program.clone(),
     }
-}
-
-/// What the last instruction gives.
-fn class_of(body: &Body) -> Result<Class> {
-    let last = body.program.instructions.last().ok_or_else(|| bug("a reduction of nothing".into()))?;
-    Ok(match last {
-        &Instruction::Load { operand } => body.operands[operand].dtype.class(),
-        &Instruction::Scalar { class, .. } | &Instruction::Core { class } => class,
-        Instruction::Iota => Class::Uint,
-        Instruction::Cast { to, .. } => to.class(),
-        Instruction::Op { op, class, .. } => match op.signature {
-            Signature::Same { .. } | Signature::Select => *class,
-            Signature::Compare | Signature::Bits { .. } => Class::Uint,
-            Signature::BitsToFloat { .. } => Class::Float,
-        },
-    })
 }

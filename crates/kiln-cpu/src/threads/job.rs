@@ -129,12 +129,15 @@ fn call(task: &Task<'_>, part: usize, parts: usize) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(|| task(part))).map_err(|payload| {
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("without a name");
-        let text = payload.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        let text = text.unwrap_or("a value that is not text");
-        let message = format!("part {part} of {parts} panicked on thread `{thread}`: {text}");
+        let message = format!("part {part} of {parts} panicked on thread `{thread}`: {}", panic_text(&*payload));
         Failure { message, _payload: payload }
     })
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref().map(String::as_str)).unwrap_or("a value that is not text")
 }
 
 impl Failure {

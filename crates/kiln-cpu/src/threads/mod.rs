@@ -9,6 +9,8 @@ mod job;
 use crate::sync::{AtomicUsize, Builder, Condvar, JoinHandle, Mutex, Ordering, spin_until};
 use cores::Cores;
 use job::Job;
+#[cfg(not(loom))]
+pub(crate) use job::panic_text;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::fmt;
@@ -152,7 +154,7 @@ impl Threads {
 }
 
 /// Where the elements of a divided slice begin.
-struct Start<T>(*mut T);
+pub(crate) struct Start<T>(pub(crate) *mut T);
 
 // SAFETY: the threads that share it reach different elements, each of which is sent to one of them.
 unsafe impl<T: Send> Sync for Start<T> {}
@@ -162,7 +164,7 @@ impl<T> Start<T> {
     ///
     /// # Safety
     /// There must be one, or it must be the end.
-    unsafe fn at(&self, offset: usize) -> *mut T {
+    pub(crate) unsafe fn at(&self, offset: usize) -> *mut T {
         // SAFETY: as the caller vouches.
         unsafe { self.0.add(offset) }
     }
