@@ -39,3 +39,21 @@ pub mod window;
 
 /// Half of a step between neighbours of `f32`, relative to them: what one rounding costs.
 const HALF_STEP: f64 = 1.0 / (1u64 << 24) as f64;
+
+/// The methods of a [`KernelOp`](kiln_ir::KernelOp) that call its CPU code and its WGSL: functions of the op and of the call.
+macro_rules! kernel_code {
+    ($run:path, $wgsl:path) => {
+        fn has_host_code(&self) -> bool {
+            true
+        }
+
+        fn run(&self, call: &kiln_ir::host::HostCall<'_>) -> Result<()> {
+            $run(self, call)
+        }
+
+        fn wgsl(&self, call: &kiln_ir::wgsl::WgslCall<'_>) -> Result<kiln_ir::wgsl::WgslKernel> {
+            $wgsl(self, call)
+        }
+    };
+}
+use kernel_code;

@@ -1,11 +1,9 @@
 //! Kernels that compute each row along the last axis by itself, in `f32`, whatever the elements are stored as.
 
 use crate::indices::{invalid, text};
-use crate::matmul::vector::{LANES, Vector};
+use crate::matmul::vector::{LANES, Stored, Vector};
 use crate::memory::elements;
 use crate::walk::{Walk, share};
-use bytemuck::Pod;
-use half::{bf16, f16};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostOperand, HostOutput};
 use kiln_ir::{DType, Layout, Result};
@@ -33,36 +31,6 @@ pub(crate) fn rows_of(layout: &Layout) -> (Walk<1>, usize) {
     let last = layout.shape().rank() - 1;
     let starts = Walk::new(&layout.shape()[..last], [&layout.strides()[..last]], [layout.offset() as isize]);
     (starts, layout.shape()[last])
-}
-
-/// What floats are stored as.
-pub(crate) trait Stored: Pod + Into<f32> + Send + Sync {
-    /// Elements as numbers.
-    fn load<V: Vector>(from: &[Self; LANES]) -> V;
-}
-
-impl Stored for f32 {
-    #[inline(always)]
-    fn load<V: Vector>(from: &[Self; LANES]) -> V {
-        // SAFETY: there are as many as a vector has.
-        unsafe { V::load(from.as_ptr()) }
-    }
-}
-
-impl Stored for f16 {
-    #[inline(always)]
-    fn load<V: Vector>(from: &[Self; LANES]) -> V {
-        // SAFETY: there are as many as a vector has.
-        unsafe { V::load_f16(from.as_ptr().cast()) }
-    }
-}
-
-impl Stored for bf16 {
-    #[inline(always)]
-    fn load<V: Vector>(from: &[Self; LANES]) -> V {
-        // SAFETY: there are as many as a vector has.
-        unsafe { V::load_bf16(from.as_ptr().cast()) }
-    }
 }
 
 /// Vectors that go through a pass together, each with sums of its own, so that none waits for the one before it.

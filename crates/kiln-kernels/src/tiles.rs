@@ -70,11 +70,10 @@ impl Tile {
 /// How an operand is brought to a tile: which of its elements are there, as expressions of the text.
 pub(crate) struct Load<'a> {
     pub(crate) tile: Tile,
-    /// The operand's number.
+    /// The operand's number and name. It begins at `start_NAME`, and reaches up to `p_NAME_last()`: what is beyond its lines and steps is read
+    /// from there, or before.
     pub(crate) operand: usize,
-    /// Where the operand begins, and the last element that it reaches: what is beyond its lines and steps is read from there, or before.
-    pub(crate) start: &'a str,
-    pub(crate) last: &'a str,
+    pub(crate) name: &'a str,
     /// The first line, and how far apart neighbours are. What is loaded beyond the last one is in no result that is stored.
     pub(crate) lines: [&'a str; 2],
     /// The same of steps, and where they end: what is beyond counts as 0.
@@ -100,31 +99,30 @@ impl Load<'_> {
 
     fn four(&self, place: &str) -> String {
         let ([first_line, next_line], [first_step, next_step, steps]) = (self.lines, self.steps);
-        let groups = self.tile.groups();
+        let (groups, name) = (self.tile.groups(), self.name);
         let (group, step) = if self.along_steps {
             (format!("{place} / {STEPS}u"), format!("{place} % {STEPS}u"))
         } else {
             (format!("{place} % {groups}u"), format!("{place} / {groups}u"))
         };
         let numbers = (0..4).map(|lane| {
-            let loaded = format!("load_{}(min(at + {lane}u * {next_line}, {}))", self.operand, self.last);
+            let loaded = format!("load_{}(min(at + {lane}u * {next_line}, p_{name}_last()))", self.operand);
             format!("select(0.0, {loaded}, inside)")
         });
         let numbers = numbers.collect::<Vec<_>>().join(", ");
         format!(
             "            let line = {first_line} + 4u * ({group});
             let step = {first_step} + {step};
-            let at = {} + line * {next_line} + step * {next_step};
+            let at = start_{name} + line * {next_line} + step * {next_step};
             let inside = step < {steps};
             {} = vec4<f32>({numbers});
 ",
-            self.start,
             self.tile.place(&step, &group),
         )
     }
 }
 
-/// The last element that a layout reaches, for [`Load::last`].
+/// The last element that a layout reaches, for [`Load`].
 pub(crate) fn last_element(layout: &Layout) -> u32 {
     layout.reach().end.saturating_sub(1) as u32
 }

@@ -136,8 +136,7 @@ impl Form {
         let queries = Load {
             tile: Q,
             operand: 0,
-            start: "start_q",
-            last: "p_q_last()",
+            name: "q",
             lines: ["first_query", "p_q_stride2()"],
             steps: ["first", "p_q_stride3()", "p_d()"],
             along_steps: true,
@@ -145,8 +144,7 @@ impl Form {
         let keys = Load {
             tile: K,
             operand: 1,
-            start: "start_k",
-            last: "p_k_last()",
+            name: "k",
             lines: ["first_key", "p_k_stride2()"],
             steps: ["first", "p_k_stride3()", "p_d()"],
             along_steps: true,
@@ -159,8 +157,7 @@ impl Form {
         let values = Load {
             tile: V,
             operand: 2,
-            start: "start_v",
-            last: "p_v_last()",
+            name: "v",
             lines: [&format!("{}u", tile * V.lines()), "p_v_stride3()"],
             steps: ["first_key + first", "p_v_stride2()", "p_n()"],
             along_steps: false,

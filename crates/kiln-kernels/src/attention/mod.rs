@@ -13,10 +13,10 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use crate::indices::invalid;
+use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, Error, ErrorKind, KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -47,8 +47,7 @@ impl KernelOp for Attention {
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> {
         let expected = 3 + usize::from(self.has_mask);
         if inputs.len() != expected {
-            let message = format!("attention expected {expected} inputs, found {}", inputs.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            return Err(invalid(format!("attention expected {expected} inputs, found {}", inputs.len())));
         }
         let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);
         if q.dtype != k.dtype || q.dtype != v.dtype || !q.dtype.is_float() {
@@ -105,17 +104,7 @@ impl KernelOp for Attention {
         2 * queries.checked_div(d).unwrap_or(0) * n * (d + e)
     }
 
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::run(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::render(self, call)
-    }
+    kernel_code!(cpu::run, gpu::render);
 }
 
 fn mismatch(inputs: &[TensorType]) -> Error {

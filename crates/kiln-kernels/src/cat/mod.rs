@@ -8,10 +8,9 @@ mod reference;
 mod tests;
 
 use crate::indices::{check_axis, invalid, mismatch, text};
+use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -73,19 +72,5 @@ impl KernelOp for Cat {
         Some(inputs.iter().map(part).collect())
     }
 
-    fn flops(&self, _inputs: &[TensorType]) -> u64 {
-        0
-    }
-
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::run(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::wgsl(self, call)
-    }
+    kernel_code!(cpu::run, gpu::wgsl);
 }

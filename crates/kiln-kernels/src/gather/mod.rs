@@ -11,11 +11,10 @@ pub(crate) mod reference;
 mod tests;
 
 use crate::indices::{check_axis, check_dtype, check_extent, inputs, mismatch, text};
+use crate::kernel_code;
 use crate::scatter::Scatter;
 use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{KernelOp, Layout, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -65,21 +64,7 @@ impl KernelOp for Gather {
         Some(smallvec![Some(added), None])
     }
 
-    fn flops(&self, _inputs: &[TensorType]) -> u64 {
-        0
-    }
-
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::gather(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::gather(self, call)
-    }
+    kernel_code!(cpu::gather, gpu::gather);
 }
 
 impl KernelOp for IndexSelect {
@@ -115,19 +100,5 @@ impl KernelOp for IndexSelect {
         Some(smallvec![Some(added), None])
     }
 
-    fn flops(&self, _inputs: &[TensorType]) -> u64 {
-        0
-    }
-
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::index_select(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::index_select(self, call)
-    }
+    kernel_code!(cpu::index_select, gpu::index_select);
 }

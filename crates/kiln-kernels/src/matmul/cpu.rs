@@ -3,12 +3,14 @@
 //! The cuts along the axis that is summed over depend on its length alone. Those along rows and columns depend on the number of threads too,
 //! and change no result: each element is the same sum wherever its block ends.
 
+use super::Matmul;
 use super::few;
-use super::matrix::{Bf16, F16, Matrix};
+use super::matrix::Matrix;
 use super::panels::Panels;
 use super::scratch;
 use super::tile::{Block, COLUMNS, Copying, ROWS, Rows};
 use super::vector;
+use half::{bf16, f16};
 use kiln_ir::host::{HostCall, HostOperand, HostRows};
 use kiln_ir::{DType, Error, ErrorKind, Result, SimdLevel};
 use std::marker::PhantomData;
@@ -59,7 +61,7 @@ pub(super) struct Product<'a> {
     is_turned: bool,
 }
 
-pub(super) fn run(call: &HostCall<'_>) -> Result<()> {
+pub(super) fn run(_: &Matmul, call: &HostCall<'_>) -> Result<()> {
     let [a, b] = call.operands else {
         return Err(Error::new(
             ErrorKind::Internal,
@@ -221,8 +223,8 @@ impl<'a> Product<'a> {
             };
             let [block, rest] = block.split();
             match from.dtype {
-                DType::F16 => vector::at(self.level, Copying::<F16> { block, from, element: PhantomData }),
-                DType::BF16 => vector::at(self.level, Copying::<Bf16> { block, from, element: PhantomData }),
+                DType::F16 => vector::at(self.level, Copying::<f16> { block, from, element: PhantomData }),
+                DType::BF16 => vector::at(self.level, Copying::<bf16> { block, from, element: PhantomData }),
                 _ => vector::at(self.level, Copying::<f32> { block, from, element: PhantomData }),
             }
             vector::at(self.level, rest);

@@ -1,9 +1,10 @@
 //! Products of a few rows, which take as long as reading the right operand once: it is not copied to panels.
 
 use super::cpu::{Product, cut};
-use super::matrix::{Bf16, F16, Matrix, Source, gather};
+use super::matrix::{Matrix, gather};
 use super::scratch;
-use super::vector::{self, LANES, Vector, Work, prefetch};
+use super::vector::{self, LANES, Stored, Vector, Work, prefetch};
+use half::{bf16, f16};
 use kiln_ir::{DType, Result};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -40,8 +41,8 @@ pub(super) fn run(product: &Product<'_>) -> Result<()> {
                 rows.add(m * k).write_bytes(0, (computed - m) * k);
                 let few = Few { rows, is_one: m == 1, b, sums, width };
                 match b.dtype {
-                    DType::F16 => vector::at(product.level, Typed::<F16>(few, PhantomData)),
-                    DType::BF16 => vector::at(product.level, Typed::<Bf16>(few, PhantomData)),
+                    DType::F16 => vector::at(product.level, Typed::<f16>(few, PhantomData)),
+                    DType::BF16 => vector::at(product.level, Typed::<bf16>(few, PhantomData)),
                     _ => vector::at(product.level, Typed::<f32>(few, PhantomData)),
                 }
                 store(product, batch, &columns, sums, width);
@@ -75,7 +76,7 @@ struct Few<'a> {
 
 struct Typed<'a, E>(Few<'a>, PhantomData<E>);
 
-impl<E: Source> Work for Typed<'_, E> {
+impl<E: Stored> Work for Typed<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -97,7 +98,7 @@ impl Few<'_> {
     /// Where the rows of the right operand can be read: each is multiplied by a number and added. Four rows at a time, because the sums are
     /// read and written each time.
     #[inline(always)]
-    unsafe fn add_rows<V: Vector, E: Source, const M: usize>(&self) {
+    unsafe fn add_rows<V: Vector, E: Stored, const M: usize>(&self) {
         // SAFETY: as promised by the caller.
         unsafe {
             self.sums.write_bytes(0, M * self.width);
@@ -114,7 +115,7 @@ impl Few<'_> {
     }
 
     #[inline(always)]
-    unsafe fn add_some<V: Vector, E: Source, const M: usize, const S: usize>(&self, step: usize) {
+    unsafe fn add_some<V: Vector, E: Stored, const M: usize, const S: usize>(&self, step: usize) {
         let from = self.b.pointer::<E>().wrapping_offset(step as isize * self.b.row);
         let whole = self.b.columns / (2 * LANES) * (2 * LANES);
         // SAFETY: as promised by the caller.
@@ -125,7 +126,7 @@ impl Few<'_> {
                     let from = from.wrapping_offset(index as isize * self.b.row).add(column);
                     // Each row is too short a run, and too far from the next, for the processor to fetch it ahead by itself.
                     prefetch(from.wrapping_offset(S as isize * self.b.row));
-                    *values = [E::load::<V>(from), E::load::<V>(from.add(LANES))];
+                    *values = [E::load_from::<V>(from), E::load_from::<V>(from.add(LANES))];
                 }
                 self.add_values::<V, M, S>(step, column, values);
             }
@@ -167,7 +168,7 @@ impl Few<'_> {
 
     /// Where the columns of the right operand can be read: `C` of them at a time are multiplied with each row.
     #[inline(always)]
-    unsafe fn dot_columns<V: Vector, E: Source, const M: usize, const C: usize>(&self) {
+    unsafe fn dot_columns<V: Vector, E: Stored, const M: usize, const C: usize>(&self) {
         let mut column = 0;
         // SAFETY: as promised by the caller.
         unsafe {
@@ -183,7 +184,7 @@ impl Few<'_> {
     }
 
     #[inline(always)]
-    unsafe fn dot_some<V: Vector, E: Source, const M: usize, const C: usize>(&self, column: usize) {
+    unsafe fn dot_some<V: Vector, E: Stored, const M: usize, const C: usize>(&self, column: usize) {
         let steps = self.b.rows;
         let whole = steps / LANES * LANES;
         let mut sums = [[V::splat(0.0); M]; C];
@@ -204,7 +205,7 @@ impl Few<'_> {
     }
 
     #[inline(always)]
-    unsafe fn dot_steps<V: Vector, E: Source, const M: usize, const C: usize>(
+    unsafe fn dot_steps<V: Vector, E: Stored, const M: usize, const C: usize>(
         &self,
         column: usize,
         step: usize,

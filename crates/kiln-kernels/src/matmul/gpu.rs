@@ -1,5 +1,6 @@
 //! The WGSL of the matrix product: the text beside this file, and where the matrices of a batch begin.
 
+use super::Matmul;
 use crate::tiles::{Load, STEPS, Tile, last_element, products, store, sums};
 use kiln_ir::wgsl::{self, WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -12,7 +13,7 @@ const B: Tile = Tile { name: "tile_b", fours: 2, axis: 'x' };
 /// How often the tiles are filled at most.
 const MOST_BLOCKS: usize = 4 * wgsl::LOOP_STEPS - 64;
 
-pub(super) fn render(call: &WgslCall<'_>) -> Result<WgslKernel> {
+pub(super) fn render(_: &Matmul, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let [a, b] = call.operands else {
         let message = format!("matmul expected 2 operands, found {}", call.operands.len());
         return Err(Error::new(ErrorKind::Internal, message));
@@ -59,8 +60,7 @@ fn loads() -> String {
     let a = Load {
         tile: A,
         operand: 0,
-        start: "start_a",
-        last: "p_a_last()",
+        name: "a",
         lines: ["first_row", "p_a_row()"],
         steps: ["first", "p_a_column()", "p_k()"],
         along_steps: true,
@@ -68,8 +68,7 @@ fn loads() -> String {
     let b = Load {
         tile: B,
         operand: 1,
-        start: "start_b",
-        last: "p_b_last()",
+        name: "b",
         lines: ["first_column", "p_b_column()"],
         steps: ["first", "p_b_row()", "p_k()"],
         along_steps: false,

@@ -1,6 +1,7 @@
 //! Matrices in memory, of any strides and float dtype, and their copies as panels of `f32`.
 
-use super::vector::{self, LANES, Vector, Work, widen_bf16, widen_f16};
+use super::vector::{self, LANES, Stored, Vector, Work, widen_bf16, widen_f16};
+use half::{bf16, f16};
 use kiln_ir::host::HostOperand;
 use kiln_ir::{DType, SimdLevel};
 use std::marker::PhantomData;
@@ -93,59 +94,10 @@ impl<'a> Matrix<'a> {
     pub(crate) unsafe fn pack<const W: usize>(self, level: SimdLevel, out: *mut f32, panel: usize) {
         // SAFETY: as promised by the caller; the dtype is that of the elements.
         match self.dtype {
-            DType::F16 => vector::at(level, Pack::<F16, W> { from: self, out, panel, element: PhantomData }),
-            DType::BF16 => vector::at(level, Pack::<Bf16, W> { from: self, out, panel, element: PhantomData }),
+            DType::F16 => vector::at(level, Pack::<f16, W> { from: self, out, panel, element: PhantomData }),
+            DType::BF16 => vector::at(level, Pack::<bf16, W> { from: self, out, panel, element: PhantomData }),
             _ => vector::at(level, Pack::<f32, W> { from: self, out, panel, element: PhantomData }),
         }
-    }
-}
-
-/// An element that is read as `f32`.
-pub(crate) trait Source: Copy {
-    const ZERO: Self;
-
-    /// # Safety
-    /// Eight elements can be read.
-    unsafe fn load<V: Vector>(from: *const Self) -> V;
-}
-
-/// The bits of an `f16`.
-#[derive(Clone, Copy)]
-#[expect(dead_code, reason = "read through a pointer")]
-pub(crate) struct F16(u16);
-
-/// The bits of a `bf16`.
-#[derive(Clone, Copy)]
-#[expect(dead_code, reason = "read through a pointer")]
-pub(crate) struct Bf16(u16);
-
-impl Source for f32 {
-    const ZERO: Self = 0.0;
-
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: *const Self) -> V {
-        // SAFETY: as promised by the caller.
-        unsafe { V::load(from) }
-    }
-}
-
-impl Source for F16 {
-    const ZERO: Self = Self(0);
-
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: *const Self) -> V {
-        // SAFETY: as promised by the caller.
-        unsafe { V::load_f16(from.cast()) }
-    }
-}
-
-impl Source for Bf16 {
-    const ZERO: Self = Self(0);
-
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: *const Self) -> V {
-        // SAFETY: as promised by the caller.
-        unsafe { V::load_bf16(from.cast()) }
     }
 }
 
@@ -156,7 +108,7 @@ struct Pack<'a, E, const W: usize> {
     element: PhantomData<E>,
 }
 
-impl<E: Source, const W: usize> Work for Pack<'_, E, W> {
+impl<E: Stored, const W: usize> Work for Pack<'_, E, W> {
     type Output = ();
 
     #[inline(always)]
@@ -178,7 +130,7 @@ impl<E: Source, const W: usize> Work for Pack<'_, E, W> {
     }
 }
 
-impl<E: Source, const W: usize> Pack<'_, E, W> {
+impl<E: Stored, const W: usize> Pack<'_, E, W> {
     /// All whole panels, where the rows of a column lie side by side.
     #[inline(always)]
     unsafe fn copy_rows<V: Vector>(&self, panels: usize) {
@@ -190,13 +142,13 @@ impl<E: Source, const W: usize> Pack<'_, E, W> {
                     let from = from.offset(column as isize * self.from.column).add(panel * W);
                     let to = self.out.add(panel * self.panel + column * W);
                     for lane in (0..W / LANES * LANES).step_by(LANES) {
-                        E::load::<V>(from.add(lane)).store(to.add(lane));
+                        E::load_from::<V>(from.add(lane)).store(to.add(lane));
                     }
                     let rest = W % LANES;
                     if rest > 0 {
-                        let mut raw = [E::ZERO; LANES];
+                        let mut raw = [E::zeroed(); LANES];
                         raw[..rest].copy_from_slice(std::slice::from_raw_parts(from.add(W - rest), rest));
-                        let lanes = E::load::<V>(raw.as_ptr()).lanes();
+                        let lanes = E::load_from::<V>(raw.as_ptr()).lanes();
                         std::slice::from_raw_parts_mut(to.add(W - rest), rest).copy_from_slice(&lanes[..rest]);
                     }
                 }
@@ -243,16 +195,16 @@ impl<E: Source, const W: usize> Pack<'_, E, W> {
 /// # Safety
 /// They can be read.
 #[inline(always)]
-pub(crate) unsafe fn gather<V: Vector, E: Source>(from: *const E, step: isize, count: usize) -> V {
+pub(crate) unsafe fn gather<V: Vector, E: Stored>(from: *const E, step: isize, count: usize) -> V {
     // SAFETY: as promised by the caller.
     unsafe {
         if step == 1 && count == LANES {
-            return E::load::<V>(from);
+            return E::load_from::<V>(from);
         }
-        let mut raw = [E::ZERO; LANES];
+        let mut raw = [E::zeroed(); LANES];
         for (index, raw) in raw.iter_mut().enumerate().take(count) {
             *raw = from.offset(index as isize * step).read();
         }
-        E::load::<V>(raw.as_ptr())
+        E::load_from::<V>(raw.as_ptr())
     }
 }

@@ -17,10 +17,10 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use crate::indices::{inputs, mismatch};
+use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{Error, ErrorKind, KernelOp, Layout, Result};
 use smallvec::SmallVec;
 
@@ -41,11 +41,8 @@ impl KernelOp for Matmul {
         SmallVec::new()
     }
 
-    fn infer(&self, inputs: &[TensorType]) -> Result<TensorType> {
-        let [a, b] = inputs else {
-            let message = format!("matmul expected 2 inputs, found {}", inputs.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        };
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [a, b] = inputs(self.name(), types)?;
         if a.dtype != b.dtype || !a.dtype.is_float() {
             let message = format!(
                 "matmul expected two tensors of one float dtype, found {} and {}; convert with to_dtype",
@@ -56,9 +53,10 @@ impl KernelOp for Matmul {
         let rank = a.shape.rank();
         let fits = rank >= 2 && b.shape.rank() == rank && a.shape[..rank - 2] == b.shape[..rank - 2];
         if !fits || a.shape[rank - 1] != b.shape[rank - 2] {
-            let message =
-                format!("matmul expected shapes (.., m, k) and (.., k, n), found {} and {}", a.shape, b.shape);
-            return Err(Error::new(ErrorKind::ShapeMismatch, message));
+            return Err(mismatch(format!(
+                "matmul expected shapes (.., m, k) and (.., k, n), found {} and {}",
+                a.shape, b.shape
+            )));
         }
         let shape = a.shape.with(rank - 1, b.shape[rank - 1]).checked().map_err(|error| error.context("matmul"))?;
         Ok(TensorType { shape, dtype: a.dtype })
@@ -89,15 +87,5 @@ impl KernelOp for Matmul {
         2 * a.shape.elements() as u64 * b.shape.last().copied().unwrap_or(0) as u64
     }
 
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::run(call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::render(call)
-    }
+    kernel_code!(cpu::run, gpu::render);
 }

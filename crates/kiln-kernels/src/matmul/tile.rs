@@ -1,7 +1,7 @@
 //! The innermost loops: tiles of 6 rows and 16 columns, which fill the vector registers of AVX2 and of NEON.
 
-use super::matrix::{Matrix, Source};
-use super::vector::{LANES, Vector, Work, prefetch};
+use super::matrix::Matrix;
+use super::vector::{LANES, Stored, Vector, Work, prefetch};
 use std::hint::black_box;
 use std::marker::PhantomData;
 
@@ -78,7 +78,7 @@ pub(crate) struct Copying<'a, E> {
     pub(crate) element: PhantomData<E>,
 }
 
-impl<E: Source> Work for Copying<'_, E> {
+impl<E: Stored> Work for Copying<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -126,13 +126,13 @@ struct Copied<E> {
     to: *mut f32,
 }
 
-impl<E: Source> Right for Copied<E> {
+impl<E: Stored> Right for Copied<E> {
     #[inline(always)]
     unsafe fn next<V: Vector>(&mut self) -> [V; 2] {
         // Rows are far apart, and processors by themselves do not look beyond a page.
         prefetch(self.from.wrapping_offset(AHEAD * self.step));
         // SAFETY: as promised by the caller; the panel has room for the step.
-        let columns: [V; 2] = unsafe { [E::load(self.from), E::load(self.from.add(LANES))] };
+        let columns: [V; 2] = unsafe { [E::load_from(self.from), E::load_from(self.from.add(LANES))] };
         for (half, columns) in columns.into_iter().enumerate() {
             // SAFETY: as above.
             unsafe { columns.store(self.to.add(half * LANES)) };

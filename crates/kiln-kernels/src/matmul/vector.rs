@@ -1,5 +1,7 @@
 //! Eight `f32` at a time. Kernels are written once over [`Vector`] and compiled for each [level](SimdLevel) by [`at`].
 
+use bytemuck::Pod;
+use half::{bf16, f16};
 use kiln_ir::SimdLevel;
 
 /// How many `f32` a [`Vector`] holds.
@@ -64,6 +66,33 @@ pub(crate) trait Vector: Copy {
         p.mul(shifted.power_of_two())
     }
 }
+
+/// A float as it is stored, which is computed with as `f32`.
+pub(crate) trait Stored: Pod + Into<f32> + Send + Sync {
+    /// # Safety
+    /// Eight elements can be read.
+    unsafe fn load_from<V: Vector>(from: *const Self) -> V;
+
+    #[inline(always)]
+    fn load<V: Vector>(from: &[Self; LANES]) -> V {
+        // SAFETY: there are as many as a vector has.
+        unsafe { Self::load_from(from.as_ptr()) }
+    }
+}
+
+macro_rules! stored {
+    ($($float:ty: $load:ident),*) => {
+        $(impl Stored for $float {
+            #[inline(always)]
+            unsafe fn load_from<V: Vector>(from: *const Self) -> V {
+                // SAFETY: as promised by the caller.
+                unsafe { V::$load(from.cast()) }
+            }
+        })*
+    };
+}
+
+stored!(f32: load, f16: load_f16, bf16: load_bf16);
 
 /// Two to the power of numbers that are not positive, to 2 units in the last place; 0 where that is below the normal numbers.
 #[inline(always)]
@@ -132,6 +161,18 @@ pub(crate) fn widen_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
+macro_rules! lane_by_lane {
+    ($($name:ident |$a:ident, $b:ident| $value:expr;)*) => {
+        $(#[inline(always)]
+        fn $name(self, other: Self) -> Self {
+            std::array::from_fn(|lane| {
+                let ($a, $b) = (self[lane], other[lane]);
+                $value
+            })
+        })*
+    };
+}
+
 /// Loops over lanes that the compiler makes vector instructions of.
 impl Vector for [f32; LANES] {
     #[inline(always)]
@@ -139,24 +180,11 @@ impl Vector for [f32; LANES] {
         [value; LANES]
     }
 
-    #[inline(always)]
-    fn add(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] + other[lane])
-    }
-
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] - other[lane])
-    }
-
-    #[inline(always)]
-    fn mul(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] * other[lane])
-    }
-
-    #[inline(always)]
-    fn max(self, other: Self) -> Self {
-        std::array::from_fn(|lane| if self[lane] > other[lane] { self[lane] } else { other[lane] })
+    lane_by_lane! {
+        add |a, b| a + b;
+        sub |a, b| a - b;
+        mul |a, b| a * b;
+        max |a, b| if a > b { a } else { b };
     }
 
     #[inline(always)]
@@ -225,6 +253,15 @@ mod x86 {
     #[derive(Clone, Copy)]
     struct Avx2(__m256);
 
+    macro_rules! instructions {
+        ($($name:ident $instruction:ident),*) => {
+            $(#[inline(always)]
+            fn $name(self, other: Self) -> Self {
+                Self(unsafe { $instruction(self.0, other.0) })
+            })*
+        };
+    }
+
     // SAFETY, for all of them: an `Avx2` exists only inside of `run`, whose caller knows that the processor has the instructions.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
     impl Vector for Avx2 {
@@ -233,25 +270,7 @@ mod x86 {
             Self(unsafe { _mm256_set1_ps(value) })
         }
 
-        #[inline(always)]
-        fn add(self, other: Self) -> Self {
-            Self(unsafe { _mm256_add_ps(self.0, other.0) })
-        }
-
-        #[inline(always)]
-        fn sub(self, other: Self) -> Self {
-            Self(unsafe { _mm256_sub_ps(self.0, other.0) })
-        }
-
-        #[inline(always)]
-        fn mul(self, other: Self) -> Self {
-            Self(unsafe { _mm256_mul_ps(self.0, other.0) })
-        }
-
-        #[inline(always)]
-        fn max(self, other: Self) -> Self {
-            Self(unsafe { _mm256_max_ps(self.0, other.0) })
-        }
+        instructions!(add _mm256_add_ps, sub _mm256_sub_ps, mul _mm256_mul_ps, max _mm256_max_ps);
 
         #[inline(always)]
         fn mul_add(self, factor: Self, addend: Self) -> Self {

@@ -1,48 +1,41 @@
 //! Norms on the CPU, each row in two passes while it is in the first-level cache: the sums of deviations from about the mean, the result.
 
-use super::{LayerNorm, RmsNorm};
-use crate::matmul::vector::{LANES, Vector, Work, at};
-use crate::rows::{Pass, Stored, TOGETHER, by_storage, each_row, load_rest, numbers, read, store, total};
+use crate::matmul::vector::{LANES, Stored, Vector, Work, at};
+use crate::rows::{Pass, TOGETHER, by_storage, each_row, load_rest, numbers, read, store, total};
 use kiln_ir::Result;
 use kiln_ir::host::HostCall;
 
-pub(super) fn layer_norm(op: &LayerNorm, call: &HostCall<'_>) -> Result<()> {
-    by_storage!(call.operands[0].dtype, layer_rows(op, call))
+pub(super) fn run(eps: f32, is_centred: bool, call: &HostCall<'_>) -> Result<()> {
+    by_storage!(call.operands[0].dtype, run_stored(eps, is_centred, call))
 }
 
-pub(super) fn rms_norm(op: &RmsNorm, call: &HostCall<'_>) -> Result<()> {
-    by_storage!(call.operands[0].dtype, rms_rows(op, call))
-}
-
-fn layer_rows<T: Stored>(op: &LayerNorm, call: &HostCall<'_>) -> Result<()> {
+fn run_stored<T: Stored>(eps: f32, is_centred: bool, call: &HostCall<'_>) -> Result<()> {
     let level = call.workers.simd();
     let (weight, bias) = (call.operands.get(1).map(numbers), call.operands.get(2).map(numbers));
     each_row::<T>(call, 1, |row, out| {
         let affine = Affine { weight: weight.as_deref(), bias: bias.as_deref() };
-        at(level, LayerRow { eps: op.eps, row, affine, out });
+        at(level, Row { eps, is_centred, row, affine, out });
     })
 }
 
-fn rms_rows<T: Stored>(op: &RmsNorm, call: &HostCall<'_>) -> Result<()> {
-    let level = call.workers.simd();
-    let weight = call.operands.get(1).map(numbers);
-    each_row::<T>(call, 1, |row, out| {
-        at(level, RmsRow { eps: op.eps, row, affine: Affine { weight: weight.as_deref(), bias: None }, out });
-    })
-}
-
-struct LayerRow<'a, T> {
+struct Row<'a, T> {
     eps: f32,
+    is_centred: bool,
     row: &'a [T],
     affine: Affine<'a>,
     out: &'a mut [f32],
 }
 
-impl<T: Stored> Work for LayerRow<'_, T> {
+impl<T: Stored> Work for Row<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
+        if !self.is_centred {
+            let [_, squares] = sums::<V, T>(self.row, 0.0);
+            let factor = 1.0 / (squares / self.row.len() as f64 + f64::from(self.eps)).sqrt();
+            return self.affine.write(self.row, &Scaled::<V>::new(0.0, factor, 0.0), self.out);
+        }
         let mut center = start::<V, T>(self.row);
         let [mut off, mut variance] = deviations::<V, T>(self.row, center);
         // Farther from the mean than the numbers are, the difference of the two sums loses what they have in common, and squares may
@@ -56,24 +49,6 @@ impl<T: Stored> Work for LayerRow<'_, T> {
         let factor = 1.0 / (variance + f64::from(self.eps)).sqrt();
         let scaled = Scaled::<V>::new(center, factor, -off * factor);
         self.affine.write(self.row, &scaled, self.out);
-    }
-}
-
-struct RmsRow<'a, T> {
-    eps: f32,
-    row: &'a [T],
-    affine: Affine<'a>,
-    out: &'a mut [f32],
-}
-
-impl<T: Stored> Work for RmsRow<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector>(self) {
-        let [_, squares] = sums::<V, T>(self.row, 0.0);
-        let factor = 1.0 / (squares / self.row.len() as f64 + f64::from(self.eps)).sqrt();
-        self.affine.write(self.row, &Scaled::<V>::new(0.0, factor, 0.0), self.out);
     }
 }
 
@@ -140,9 +115,7 @@ impl<V: Vector> Scaled<V> {
     fn new(center: f32, factor: f64, shift: f64) -> Self {
         Self { center: V::splat(center), factor: V::splat(factor as f32), shift: V::splat(shift as f32) }
     }
-}
 
-impl<V: Vector> Scaled<V> {
     #[inline(always)]
     fn of(&self, x: V) -> V {
         x.sub(self.center).mul_add(self.factor, self.shift)

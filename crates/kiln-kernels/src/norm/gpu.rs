@@ -1,22 +1,13 @@
 //! Norms on a GPU.
 
-use super::{LayerNorm, RmsNorm};
 use crate::places::places;
 use crate::rows::rows_of;
 use crate::team::row_kernel;
 use crate::walk::Walk;
+use kiln_ir::Result;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
-use kiln_ir::{KernelOp, Result};
 
-pub(super) fn layer_norm(op: &LayerNorm, call: &WgslCall<'_>) -> Result<WgslKernel> {
-    render(op.name(), call, op.eps, true)
-}
-
-pub(super) fn rms_norm(op: &RmsNorm, call: &WgslCall<'_>) -> Result<WgslKernel> {
-    render(op.name(), call, op.eps, false)
-}
-
-fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) -> Result<WgslKernel> {
+pub(super) fn render(name: &str, call: &WgslCall<'_>, eps: f32, centered: bool) -> Result<WgslKernel> {
     let (rows, length) = rows_of(&call.operands[0].layout);
     let mut builder = call.builder();
     builder.param("eps", eps.to_bits());

@@ -42,7 +42,7 @@ pub struct RmsNorm {
 }
 
 macro_rules! norm_op {
-    ($op:ident, $name:literal, $vectors:literal, $flops:literal, $centred:literal, $run:path, $wgsl:path) => {
+    ($op:ident, $name:literal, $vectors:literal, $flops:literal, $centred:literal) => {
         impl KernelOp for $op {
             fn name(&self) -> &str {
                 $name
@@ -93,18 +93,18 @@ macro_rules! norm_op {
             }
 
             fn run(&self, call: &HostCall<'_>) -> Result<()> {
-                $run(self, call)
+                cpu::run(self.eps, $centred, call)
             }
 
             fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-                $wgsl(self, call)
+                gpu::render($name, call, self.eps, $centred)
             }
         }
     };
 }
 
-norm_op!(LayerNorm, "layer_norm", 2, 5, true, cpu::layer_norm, gpu::layer_norm);
-norm_op!(RmsNorm, "rms_norm", 1, 3, false, cpu::rms_norm, gpu::rms_norm);
+norm_op!(LayerNorm, "layer_norm", 2, 5, true);
+norm_op!(RmsNorm, "rms_norm", 1, 3, false);
 
 /// The gradients of `x`, and of the vectors that it was multiplied by and that were added.
 fn gradients<'a>(inputs: &[Expr<'a>], gradient: Expr<'a>, eps: f32, is_centred: bool) -> Gradients<'a> {

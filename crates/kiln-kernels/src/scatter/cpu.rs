@@ -14,24 +14,22 @@ pub(super) fn run(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
     let dtype = call.operands[0].dtype;
     match dtype {
         _ if !op.add => by_width!(dtype, replace(op, call)),
-        DType::F32 => add_in_place::<f32>(op, call, |sum, term| sum + term),
-        DType::I32 | DType::U32 => add_in_place::<u32>(op, call, u32::wrapping_add),
-        DType::U8 => add_in_place::<u8>(op, call, u8::wrapping_add),
+        DType::F32 => in_place(op, call, |sum: &mut f32, term| *sum += term),
+        DType::I32 | DType::U32 => in_place(op, call, |sum: &mut u32, term| *sum = sum.wrapping_add(term)),
+        DType::U8 => in_place(op, call, |sum: &mut u8, term| *sum = sum.wrapping_add(term)),
         DType::F16 => add_as_f32::<f16>(op, call, f16::to_f32, f16::from_f32),
         DType::BF16 => add_as_f32::<bf16>(op, call, bf16::to_f32, bf16::from_f32),
     }
 }
 
 fn replace<T: Pod + Send + Sync>(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
-    let to = Target::<T>::of(call.output);
-    copy_all(call.workers, &call.operands[0], &to)?;
-    scatter(op, call, &to, |element: &mut T, source: T| *element = source)
+    in_place(op, call, |element: &mut T, source| *element = source)
 }
 
-fn add_in_place<T: Pod + Send + Sync>(op: &Scatter, call: &HostCall<'_>, add: fn(T, T) -> T) -> Result<()> {
+fn in_place<T: Pod + Send + Sync>(op: &Scatter, call: &HostCall<'_>, write: impl Fn(&mut T, T) + Sync) -> Result<()> {
     let to = Target::<T>::of(call.output);
     copy_all(call.workers, &call.operands[0], &to)?;
-    scatter(op, call, &to, |element: &mut T, source: T| *element = add(*element, source))
+    scatter(op, call, &to, write)
 }
 
 /// Sums of many small terms would stand still in half precision: they are kept in `f32` and rounded once.

@@ -12,10 +12,9 @@ mod tests;
 
 use crate::gather::Gather;
 use crate::indices::{check_axis, check_dtype, check_extent, inputs, invalid, mismatch, text};
+use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
@@ -95,15 +94,5 @@ impl KernelOp for Scatter {
         if self.add { inputs[2].shape.elements() as u64 } else { 0 }
     }
 
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::run(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::wgsl(self, call)
-    }
+    kernel_code!(cpu::run, gpu::wgsl);
 }

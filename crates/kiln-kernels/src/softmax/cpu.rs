@@ -1,9 +1,9 @@
 //! Softmax on the CPU: the largest of a row, its exponentials with their sum, the quotients, all while the row is in the first-level cache.
 
 use super::Softmax;
-use crate::matmul::vector::{Vector, Work, at};
+use crate::matmul::vector::{Stored, Vector, Work, at};
 use crate::memory::{Target, elements};
-use crate::rows::{Pass, Results, STORED, Stored, TOGETHER, by_storage, each_row, read, rows_of, total, write};
+use crate::rows::{Pass, Results, STORED, TOGETHER, by_storage, each_row, read, rows_of, total, write};
 use crate::walk::share;
 use kiln_ir::Result;
 use kiln_ir::host::{HostCall, Workers};
@@ -17,13 +17,7 @@ fn run_stored<T: Stored>(op: &Softmax, call: &HostCall<'_>) -> Result<()> {
     if call.operands[0].layout.shape().last().is_some_and(|&length| length > LONG) {
         return long_rows::<T>(op, call);
     }
-    each_row::<T>(call, 2, |row, out| {
-        if op.log {
-            at(level, LogRow { row, out });
-        } else {
-            at(level, Row { row, out });
-        }
-    })
+    each_row::<T>(call, 2, |row, out| at(level, Row { row, out, log: op.log }))
 }
 
 /// Rows that are longer do not fit a cache, and are shared between threads.
@@ -135,10 +129,11 @@ fn scale(numbers: &mut [f32], sum: f64) {
     }
 }
 
-/// A row, and where its softmax goes.
+/// A row, and where its softmax or the logarithm of it goes.
 struct Row<'a, T> {
     row: &'a [T],
     out: &'a mut [f32],
+    log: bool,
 }
 
 impl<T: Stored> Work for Row<'_, T> {
@@ -146,28 +141,15 @@ impl<T: Stored> Work for Row<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let mut pass = Exponentials { largest: V::splat(largest::<V, T>(self.row)), sums: [V::splat(0.0); TOGETHER] };
-        write(self.row, f32::NEG_INFINITY, self.out, &mut pass);
-        scale(self.out, total(pass.sums));
-    }
-}
-
-/// A row, and where the logarithm of its softmax goes.
-struct LogRow<'a, T> {
-    row: &'a [T],
-    out: &'a mut [f32],
-}
-
-impl<T: Stored> Work for LogRow<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector>(self) {
         let largest = V::splat(largest::<V, T>(self.row));
         let mut pass = Exponentials { largest, sums: [V::splat(0.0); TOGETHER] };
-        read(self.row, f32::NEG_INFINITY, &mut pass);
-        let log_sum = V::splat(total(pass.sums).ln() as f32);
-        write(self.row, 0.0, self.out, &mut Logarithms { largest, log_sum });
+        if self.log {
+            read(self.row, f32::NEG_INFINITY, &mut pass);
+            let log_sum = V::splat(total(pass.sums).ln() as f32);
+            return write(self.row, 0.0, self.out, &mut Logarithms { largest, log_sum });
+        }
+        write(self.row, f32::NEG_INFINITY, self.out, &mut pass);
+        scale(self.out, total(pass.sums));
     }
 }
 

@@ -6,11 +6,10 @@ mod gpu;
 mod tests;
 
 use crate::indices::inputs;
+use crate::kernel_code;
 use crate::rows::{check_rows, has_whole_rows};
 use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{DType, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
@@ -67,15 +66,5 @@ impl KernelOp for Softmax {
         5 * inputs[0].shape.elements() as u64
     }
 
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::run(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::wgsl(self, call)
-    }
+    kernel_code!(cpu::run, gpu::wgsl);
 }

@@ -8,10 +8,9 @@ mod reference;
 mod tests;
 
 use crate::indices::{inputs, invalid, mismatch, text};
+use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
-use kiln_ir::host::HostCall;
-use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{KernelOp, Result, Shape};
 use smallvec::SmallVec;
 
@@ -140,21 +139,7 @@ impl KernelOp for Unfold {
         Some(each([gradient.kernel(Fold { window: self.window, image: [images[2], images[3]] }, &[])]))
     }
 
-    fn flops(&self, _: &[TensorType]) -> u64 {
-        0
-    }
-
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::unfold(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::unfold(self, call)
-    }
+    kernel_code!(cpu::unfold, gpu::unfold);
 }
 
 impl KernelOp for Fold {
@@ -195,15 +180,5 @@ impl KernelOp for Fold {
         inputs[0].shape.elements() as u64
     }
 
-    fn has_host_code(&self) -> bool {
-        true
-    }
-
-    fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::fold(self, call)
-    }
-
-    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
-        gpu::fold(self, call)
-    }
+    kernel_code!(cpu::fold, gpu::fold);
 }
