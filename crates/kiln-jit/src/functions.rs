@@ -2,6 +2,7 @@
 
 use crate::abi::Helper;
 use crate::sanitize::{self, Event};
+use naga::MathFunction as Math;
 use std::ffi::c_void;
 use std::time::Instant;
 
@@ -10,11 +11,6 @@ type OnFloats = unsafe extern "C" fn(*mut f32, u64);
 
 macro_rules! on_floats {
     ($($name:ident($($argument:ident),+) = $value:expr;)+) => {
-        /// The functions of the table that take singles.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)]
-        pub(crate) enum Function { $($name),+ }
-
         mod functions {
             $(
                 /// # Safety
@@ -37,7 +33,7 @@ macro_rules! on_floats {
             )+
         }
 
-        const ON_FLOATS: &[OnFloats] = &[$(functions::$name),+];
+        const ON_FLOATS: &[(Math, OnFloats)] = &[$((Math::$name, functions::$name)),+];
     };
 }
 
@@ -53,11 +49,9 @@ on_floats! {
     Atan2(y, x) = y.atan2(x);
 }
 
-impl Function {
-    /// Its place in the table.
-    pub(crate) fn place(self) -> i32 {
-        self as i32 + FIRST_FUNCTION
-    }
+/// The place of a function of WGSL in the table; `None` where code computes it by itself.
+pub(crate) fn place_of(function: Math) -> Option<i32> {
+    ON_FLOATS.iter().position(|(known, _)| *known == function).map(|place| place as i32 + FIRST_FUNCTION)
 }
 
 /// The places of the others.
@@ -92,6 +86,6 @@ unsafe extern "C" fn refuel(watch: *mut c_void) -> i64 {
 /// The table, as code takes it.
 pub(crate) fn table() -> Vec<Helper> {
     let refuel: unsafe extern "C" fn(*mut c_void) -> i64 = refuel;
-    let on_floats = ON_FLOATS.iter().map(|function| *function as Helper);
+    let on_floats = ON_FLOATS.iter().map(|(_, function)| *function as Helper);
     std::iter::once(refuel as Helper).chain(on_floats).chain(sanitize::table()).collect()
 }

@@ -67,9 +67,7 @@ impl Checker<'_> {
                     }
                 }
             }
-            if let Statement::Loop { body, continuing, break_if } = statement {
-                self.check_continuing(body, continuing, *break_if, *span)?;
-            }
+            self.check_continuing(statement, *span)?;
             if depth.saturating_add(size.depth) > MAX_DEPTH {
                 return Err(refusal("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
             }
@@ -86,13 +84,8 @@ impl Checker<'_> {
 
     /// WGSL has no `continue` past a declaration that the `continuing` block uses; naga lets it through. The value would be that of no
     /// round, and what is known about it in the body would not hold.
-    fn check_continuing(
-        &self,
-        body: &Block,
-        continuing: &Block,
-        break_if: Option<Handle<Expression>>,
-        span: Span,
-    ) -> Result<(), Refusal> {
+    fn check_continuing(&self, statement: &Statement, span: Span) -> Result<(), Refusal> {
+        let Statement::Loop { body, continuing, break_if } = statement else { return Ok(()) };
         let is_continue = |statement: &Statement| leaves(statement, false, true);
         let Some(first) = body.iter().position(is_continue) else { return Ok(()) };
         let skipped: HashSet<_> = body.iter().skip(first + 1).flat_map(results_of).collect();

@@ -19,13 +19,13 @@ const MAX_UNTIMED_COST: u64 = 1 << 16;
 /// What was emitted so far.
 #[derive(Default)]
 pub(crate) struct Budget {
-    /// Statements and expressions, and how many of them have two versions.
-    emitted: usize,
+    /// Statements and expressions, and how many of them have two versions. What has versions counts once, so whoever emits them sets it back.
+    pub(super) emitted: usize,
     versioned: usize,
     /// Registers of variables.
     registers: u64,
     /// Statements and expressions, as often as they run in a round of the innermost loop of the program around.
-    cost: u64,
+    pub(super) cost: u64,
 }
 
 impl Budget {
@@ -61,23 +61,6 @@ impl Budget {
         fits
     }
 
-    pub(crate) fn emitted(&self) -> usize {
-        self.emitted
-    }
-
-    /// Counts what was emitted since then once: whether a program is too large does not depend on its versions.
-    pub(crate) fn rewind(&mut self, emitted: usize) {
-        self.emitted = emitted;
-    }
-
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost
-    }
-
-    pub(crate) fn add_cost(&mut self, cost: u64) {
-        self.cost += cost;
-    }
-
     /// The cost of a round of a loop that began at a cost of `before`.
     pub(crate) fn round(&self, before: u64) -> i64 {
         (self.cost - before).clamp(1, i32::MAX as u64) as i64
@@ -101,9 +84,9 @@ mod tests {
         let (mut budget, function) = (Budget::default(), Function::new());
         budget.spend(MAX_EMITTED - 10, &function, Span::UNDEFINED).unwrap();
         for _ in 0..2 {
-            let emitted = budget.emitted();
+            let emitted = budget.emitted;
             budget.spend(10, &function, Span::UNDEFINED).unwrap();
-            budget.rewind(emitted);
+            budget.emitted = emitted;
         }
         assert!(budget.spend(11, &function, Span::UNDEFINED).is_err());
         assert!(budget.add_version(MAX_VERSIONED - 1) && !budget.add_version(2) && budget.add_version(1));
@@ -122,13 +105,13 @@ mod tests {
     #[test]
     fn loops_of_known_length_look_at_the_clock_where_they_are_long() {
         let mut budget = Budget::default();
-        budget.add_cost(5);
-        let before = budget.cost();
+        budget.cost += 5;
+        let before = budget.cost;
         assert_eq!(budget.round(before), 1, "no round is free");
-        budget.add_cost(10);
-        assert_eq!((budget.end_rounds(before, 100), budget.cost()), (None, 1005));
-        let before = budget.cost();
-        budget.add_cost(10);
-        assert_eq!((budget.end_rounds(before, 10_000), budget.cost()), (Some(10), 1005), "its rounds count themselves");
+        budget.cost += 10;
+        assert_eq!((budget.end_rounds(before, 100), budget.cost), (None, 1005));
+        let before = budget.cost;
+        budget.cost += 10;
+        assert_eq!((budget.end_rounds(before, 10_000), budget.cost), (Some(10), 1005), "its rounds count themselves");
     }
 }

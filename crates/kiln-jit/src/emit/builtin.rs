@@ -43,12 +43,12 @@ impl Emitter<'_, '_> {
             BuiltIn::GlobalInvocationId => {
                 let local = self.local_id();
                 let component = |axis: usize| {
-                    let first = self.b.ins().imul_imm_s(self.gang.workgroup()[axis], i64::from(size[axis]));
+                    let first = self.b.ins().imul_imm_s(self.gang.workgroup[axis], i64::from(size[axis]));
                     self.add_int(same(first), local[axis])
                 };
                 [0, 1, 2].map(component).to_vec()
             }
-            BuiltIn::WorkGroupId => self.gang.workgroup().map(same).to_vec(),
+            BuiltIn::WorkGroupId => self.gang.workgroup.map(same).to_vec(),
             BuiltIn::NumWorkGroups => self.workgroup_counts().map(same).to_vec(),
             BuiltIn::WorkGroupSize => size.map(|size| self.u32_same(size)).to_vec(),
             BuiltIn::SubgroupSize => vec![self.u32_same(LANES as u32)],
@@ -61,7 +61,7 @@ impl Emitter<'_, '_> {
 
     fn local_id(&mut self) -> [Number; 3] {
         let [x, y, _] = self.module.entry_points[0].workgroup_size;
-        if (x as usize).is_multiple_of(self.gang.lanes()) {
+        if (x as usize).is_multiple_of(self.gang.lanes) {
             let first = self.gang.first_invocation(&mut self.b);
             let row = self.b.ins().udiv_imm_u(first, i64::from(x));
             let column = self.b.ins().urem_imm_u(first, i64::from(x));

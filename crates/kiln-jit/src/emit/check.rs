@@ -71,7 +71,7 @@ impl Emitter<'_, '_> {
 
     /// Calls the sanitizer about the running invocation.
     pub(crate) fn event(&mut self, event: Event, site: u32, numbers: [Value; 2]) {
-        self.runtime.event(&mut self.b, event, site, self.gang.index(), numbers);
+        self.runtime.event(&mut self.b, event, site, self.gang.index, numbers);
     }
 
     pub(crate) fn wide(&mut self, value: impl Into<i64>) -> Value {

@@ -74,23 +74,15 @@ struct Target {
 /// The control flow of the running gang.
 #[derive(Default)]
 pub(crate) struct ControlFlow {
-    active: Active,
+    pub(super) active: Active,
     /// Whether this is the masked version of code that has two.
-    is_masked_version: bool,
+    pub(super) is_masked_version: bool,
     /// What is around the running statement, in its function and in those that called it.
     targets: Vec<Target>,
     callers: Vec<Vec<Target>>,
 }
 
 impl ControlFlow {
-    pub(crate) fn active(&self) -> Active {
-        self.active
-    }
-
-    pub(crate) fn set_active(&mut self, active: Active) {
-        self.active = active;
-    }
-
     pub(crate) fn is_full(&self) -> bool {
         self.active == Active::All
     }
@@ -117,10 +109,6 @@ impl ControlFlow {
         let mask = Mask::new(b, lanes);
         self.active = Active::Some(mask);
         mask
-    }
-
-    pub(crate) fn is_masked_version(&self) -> bool {
-        self.is_masked_version
     }
 
     /// Begins a version of code for these invocations, or ends its versions.
@@ -178,7 +166,7 @@ mod tests {
         with_builder(|b| {
             let mut control = ControlFlow::default();
             assert!(control.is_full());
-            let before = control.active();
+            let before = control.active;
             let mask = control.mask(b);
             assert!(!control.is_full() && control.mask(b) == mask, "a second branch narrows the same registers");
             let none = no_lanes(b);
@@ -187,7 +175,7 @@ mod tests {
             assert_eq!(control.lanes(b), none);
             mask.add(b, inner);
             mask.clear(b);
-            control.set_active(before);
+            control.active = before;
             assert!(control.is_full());
         });
     }

@@ -104,7 +104,7 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<()> {
         let (none, exit) = (BTreeSet::new(), self.group.levels(id).len());
         self.push_level(id, &none, |e| Ok(e.constant(Kind::Bool, 1.0)))?;
-        let (header, after, cost) = (self.b.create_block(), self.b.create_block(), self.budget.cost());
+        let (header, after, cost) = (self.b.create_block(), self.b.create_block(), self.budget.cost);
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(header);
         self.group.push_target(GroupTarget::Divergent { exit, next: Some(exit + 1) });
@@ -126,8 +126,8 @@ impl<'m> Emitter<'m, '_> {
         let nobody = self.b.ins().iconst(types::I8, 0);
         self.b.def_var(any, nobody);
         self.for_gangs(|e| {
-            let is_active = e.load_word(live, Kind::Bool, false);
-            let (known, is_active) = (e.b.use_var(any), e.lane(is_active, 0));
+            let is_active = e.load_flag(live);
+            let known = e.b.use_var(any);
             let known = e.b.ins().bor(known, is_active);
             e.b.def_var(any, known);
             Ok(())
@@ -155,8 +155,7 @@ impl<'m> Emitter<'m, '_> {
                 let live = self.group.live(id);
                 self.for_gangs(|e| {
                     if let Some(live) = live {
-                        let is_active = e.load_word(live, Kind::Bool, false);
-                        let is_active = e.lane(is_active, 0);
+                        let is_active = e.load_flag(live);
                         e.when(is_active, |e| e.leave_levels(&left));
                     }
                     Ok(())

@@ -2,6 +2,7 @@
 
 use super::lanes::Number;
 use super::pointer::{Index, Length, Pointer, length_of};
+use super::statement::variant_name;
 use super::{Emitter, Operand, Result};
 use crate::Refusal;
 use crate::analysis::{ActivationId, Variable};
@@ -172,8 +173,7 @@ impl<'m> Emitter<'m, '_> {
                 vec![Number::same(Kind::U32, length)]
             }
             other => {
-                let name = format!("{other:?}");
-                let name = name.split(['(', ' ', '{']).next().unwrap_or_default().to_string();
+                let name = variant_name(other);
                 return Err(Refusal::new(span, format!("expected what a processor can compute, found `{name}`")));
             }
         };
@@ -292,7 +292,7 @@ impl<'m> Emitter<'m, '_> {
         right: Handle<Expression>,
     ) -> Result<Option<Vec<Number>>> {
         if !self.options.fast_math
-            || !self.runtime.has_fma()
+            || !self.runtime.has_fma
             || !matches!(op, BinaryOperator::Add | BinaryOperator::Subtract)
         {
             return Ok(None);

@@ -9,12 +9,14 @@ use cranelift_frontend::FunctionBuilder;
 
 /// How work-groups are divided into gangs, and which one runs.
 pub(crate) struct Gang {
-    lanes: usize,
+    /// Invocations of a gang.
+    pub(super) lanes: usize,
     workgroup_size: [u32; 3],
-    workgroup: [Value; 3],
+    /// The running work-group.
+    pub(super) workgroup: [Value; 3],
     /// The number of the running gang in its work-group, and where its frame begins.
-    index: Value,
-    frame: Value,
+    pub(super) index: Value,
+    pub(super) frame: Value,
 }
 
 impl Gang {
@@ -22,11 +24,6 @@ impl Gang {
     pub(crate) fn new(workgroup_size: [u32; 3], one_by_one: bool, none: Value) -> Self {
         let lanes = if one_by_one || workgroup_size == [1; 3] { 1 } else { LANES };
         Self { lanes, workgroup_size, workgroup: [none; 3], index: none, frame: none }
-    }
-
-    /// Invocations of a gang.
-    pub(crate) fn lanes(&self) -> usize {
-        self.lanes
     }
 
     pub(crate) fn is_vector(&self) -> bool {
@@ -47,22 +44,6 @@ impl Gang {
         !self.invocations().is_multiple_of(self.lanes as u32)
     }
 
-    pub(crate) fn workgroup(&self) -> [Value; 3] {
-        self.workgroup
-    }
-
-    pub(crate) fn index(&self) -> Value {
-        self.index
-    }
-
-    pub(crate) fn frame(&self) -> Value {
-        self.frame
-    }
-
-    pub(crate) fn begin_workgroup(&mut self, workgroup: [Value; 3]) {
-        self.workgroup = workgroup;
-    }
-
     /// From here on, this gang runs, whose frame is among those behind the memory of the work-group.
     pub(crate) fn begin(&mut self, b: &mut FunctionBuilder<'_>, runtime: &Runtime, group_bytes: u32, index: Value) {
         self.index = index;
@@ -70,9 +51,9 @@ impl Gang {
         let index = b.ins().uextend(types::I64, index);
         let at = b.ins().imul(index, bytes);
         let at = b.ins().iadd_imm_s(at, i64::from(group_bytes));
-        let pointer = runtime.pointer();
+        let pointer = runtime.pointer;
         let at = if pointer == types::I64 { at } else { b.ins().ireduce(pointer, at) };
-        self.frame = b.ins().iadd(runtime.scratch(), at);
+        self.frame = b.ins().iadd(runtime.scratch, at);
     }
 
     /// From here on, the subgroup of an invocation runs, until it ends and an invocation begins.
@@ -135,7 +116,7 @@ mod tests {
         ];
         for (size, one_by_one, expected) in table {
             let gang = Gang::new(size, one_by_one, none);
-            assert_eq!((gang.lanes(), gang.count(), gang.is_ragged()), expected, "{size:?} {one_by_one}");
+            assert_eq!((gang.lanes, gang.count(), gang.is_ragged()), expected, "{size:?} {one_by_one}");
         }
     }
 
@@ -147,7 +128,7 @@ mod tests {
             assert!(gang.subgroup_lane(b).is_same() && gang.local_index(b).is_same());
             assert_ne!(gang.subgroup(b), index, "the invocation's number, divided");
             gang.begin_subgroup(b, index);
-            assert!(gang.is_vector() && gang.subgroup(b) == gang.index());
+            assert!(gang.is_vector() && gang.subgroup(b) == gang.index);
             assert!(matches!(gang.local_index(b).lanes, Lanes::Steps(_, 1)));
             gang.end_subgroup();
             assert!(!gang.is_vector());

@@ -59,7 +59,7 @@ impl Emitter<'_, '_> {
             self.declare(variable, &inner, span, false)?;
         }
         let stored = Pointer { base: Base::Variable(variable), inner, offset: 0, moved: None, index: None };
-        self.budget.add_cost(numbers.len() as u64);
+        self.budget.cost += numbers.len() as u64;
         self.store(&stored, numbers, span)?;
         Ok(stored)
     }
@@ -129,7 +129,7 @@ impl Emitter<'_, '_> {
         let (body, after) = (self.b.create_block(), self.b.create_block());
         self.b.ins().jump(body, &[]);
         self.b.switch_to_block(body);
-        let (number, before) = (self.b.use_var(round), self.budget.cost());
+        let (number, before) = (self.b.use_var(round), self.budget.cost);
         emit(self, number)?;
         if let Some(cost) = self.budget.end_rounds(before, count) {
             self.runtime.spend_fuel(&mut self.b, cost);

@@ -15,8 +15,8 @@ pub(crate) struct Layout {
     /// Where each global begins, other than private ones: its binding with 0, or the byte among `workgroup` variables.
     globals: HashMap<Handle<GlobalVariable>, (Base, u32)>,
     /// Bytes of `workgroup` variables, and with the decisions: then come the frames.
-    shared_bytes: u32,
-    group_bytes: u32,
+    pub(super) shared_bytes: u32,
+    pub(super) group_bytes: u32,
     /// Words that an invocation has in its frame, each beside those of the other lanes.
     words: u32,
     lanes: u32,
@@ -81,14 +81,6 @@ impl Layout {
         self.lanes * 4
     }
 
-    pub(crate) fn shared_bytes(&self) -> u32 {
-        self.shared_bytes
-    }
-
-    pub(crate) fn group_bytes(&self) -> u32 {
-        self.group_bytes
-    }
-
     /// The sizes that the caller of the code needs.
     pub(crate) fn finish(self, sites: Vec<Site>) -> Emitted {
         let frame_bytes = self.words * self.word_bytes();
@@ -114,7 +106,7 @@ mod tests {
         for (handle, bytes, start, end) in [(first, 4, 0, 16), (second, 48, 16, 64)] {
             layout.add_shared(handle, bytes);
             assert_eq!(layout.global(handle), Some((Base::Shared, start)));
-            assert_eq!((layout.shared_bytes(), layout.group_bytes()), (end, end));
+            assert_eq!((layout.shared_bytes, layout.group_bytes), (end, end));
         }
         assert_eq!(layout.global(bound), Some((Base::Bound(5), 0)));
         let table = [(15, (first, 0)), (16, (second, 16)), (63, (second, 16))];
@@ -124,7 +116,7 @@ mod tests {
         assert_eq!(layout.global_at(Base::Bound(5), 1000), Some((bound, 0)));
         assert_eq!(layout.global_at(Base::Bound(4), 0), None);
         // Decisions follow, and the frames after them are aligned too.
-        assert_eq!((layout.add_decisions(3), layout.group_bytes(), layout.shared_bytes()), (64, 80, 64));
+        assert_eq!((layout.add_decisions(3), layout.group_bytes, layout.shared_bytes), (64, 80, 64));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::lanes::{LANES, Number, PART, flags};
 use super::op::op_of;
 use super::{Emitter, Result};
 use crate::Refusal;
-use crate::functions::Function;
+use crate::functions;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
@@ -124,16 +124,10 @@ impl Emitter<'_, '_> {
             let is_nan_elsewhere = fun == Math::Pow && self.options.sanitize;
             return Ok(if is_nan_elsewhere { self.nan_below_zero(x, result) } else { result });
         }
+        if let Some(place) = functions::place_of(fun) {
+            return Ok(self.call_helper(place, numbers));
+        }
         Ok(match fun {
-            Math::Asin => self.call_helper(Function::Asin, numbers),
-            Math::Acos => self.call_helper(Function::Acos, numbers),
-            Math::Atan => self.call_helper(Function::Atan, numbers),
-            Math::Sinh => self.call_helper(Function::Sinh, numbers),
-            Math::Cosh => self.call_helper(Function::Cosh, numbers),
-            Math::Asinh => self.call_helper(Function::Asinh, numbers),
-            Math::Acosh => self.call_helper(Function::Acosh, numbers),
-            Math::Atanh => self.call_helper(Function::Atanh, numbers),
-            Math::Atan2 => self.call_helper(Function::Atan2, numbers),
             Math::Abs => match kind {
                 Kind::F32 | Kind::F16 => self.map(kind, x, |e, x| e.b.ins().fabs(x)),
                 Kind::I32 => self.map(kind, x, |e, x| e.b.ins().iabs(x)),
@@ -304,34 +298,32 @@ impl Emitter<'_, '_> {
 
     /// The second where it is less. Of NaN and a number the number.
     pub(crate) fn minimum(&mut self, x: Number, y: Number) -> Number {
-        match x.kind {
-            Kind::F32 | Kind::F16 => self.choose_second(FloatCC::LessThan, x, y),
-            Kind::I32 => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().smin(x, y)),
-            _ => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().umin(x, y)),
-        }
+        self.extreme(FloatCC::LessThan, x, y)
     }
 
     pub(crate) fn maximum(&mut self, x: Number, y: Number) -> Number {
-        match x.kind {
-            Kind::F32 | Kind::F16 => self.choose_second(FloatCC::GreaterThan, x, y),
-            Kind::I32 => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().smax(x, y)),
-            _ => self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().umax(x, y)),
-        }
+        self.extreme(FloatCC::GreaterThan, x, y)
+    }
+
+    /// The second of two numbers where it compares so with the first, or the first is NaN.
+    fn extreme(&mut self, compares: FloatCC, x: Number, y: Number) -> Number {
+        self.map_all(x.kind, [x, y], |e, [a, b]| match (x.kind, compares) {
+            (Kind::F32 | Kind::F16, _) => {
+                let (wins, is_nan) = (e.b.ins().fcmp(compares, b, a), e.b.ins().fcmp(FloatCC::Unordered, a, a));
+                let is_second = e.b.ins().bor(wins, is_nan);
+                e.choose(is_second, b, a)
+            }
+            (Kind::I32, FloatCC::LessThan) => e.b.ins().smin(a, b),
+            (Kind::I32, _) => e.b.ins().smax(a, b),
+            (_, FloatCC::LessThan) => e.b.ins().umin(a, b),
+            _ => e.b.ins().umax(a, b),
+        })
     }
 
     fn clamp(&mut self, x: Number, least: f64, most: f64) -> Number {
         let (least, most) = (self.constant(x.kind, least), self.constant(x.kind, most));
         let x = self.maximum(x, least);
         self.minimum(x, most)
-    }
-
-    /// The second of two floats where it compares so with the first, or the first is NaN.
-    fn choose_second(&mut self, compares: FloatCC, x: Number, y: Number) -> Number {
-        self.map_all(x.kind, [x, y], |e, [x, y]| {
-            let (wins, is_nan) = (e.b.ins().fcmp(compares, y, x), e.b.ins().fcmp(FloatCC::Unordered, x, x));
-            let is_second = e.b.ins().bor(wins, is_nan);
-            e.choose(is_second, y, x)
-        })
     }
 
     /// NaN where `x` is below zero, and the result elsewhere.
@@ -505,20 +497,20 @@ impl Emitter<'_, '_> {
         parts.into_iter().map(convert).collect()
     }
 
-    /// Calls a function of the table on all lanes.
-    fn call_helper(&mut self, function: Function, numbers: &[Number]) -> Number {
+    /// Calls the function at a place of the table on all lanes.
+    fn call_helper(&mut self, place: i32, numbers: &[Number]) -> Number {
         let kind = numbers[0].kind;
         let is_same = numbers.iter().all(Number::is_same);
         let count = if is_same { 1 } else { LANES };
         let data = self.runtime.floats(&mut self.b);
-        for (place, number) in numbers.iter().enumerate() {
-            let offset = (place * count * 4) as i32;
+        for (argument, number) in numbers.iter().enumerate() {
+            let offset = (argument * count * 4) as i32;
             let values = if is_same { vec![self.lane(*number, 0)] } else { self.parts(*number).to_vec() };
             for (part, value) in values.into_iter().enumerate() {
                 self.b.ins().store(flags(), value, data, offset + (part * PART * 4) as i32);
             }
         }
-        self.runtime.call_on_floats(&mut self.b, function, data, count);
+        self.runtime.call_on_floats(&mut self.b, place, data, count);
         let result = if is_same {
             let value = self.b.ins().load(types::F32, flags(), data, 0);
             Number::same(kind, value)

@@ -379,7 +379,7 @@ impl Emitter<'_, '_> {
     /// Emits something for each lane, which runs where its invocation is active.
     pub(crate) fn for_each_active(&mut self, emit: &mut dyn FnMut(&mut Self, usize)) {
         let bits = self.active_bits();
-        for lane in 0..self.gang.lanes() {
+        for lane in 0..self.gang.lanes {
             match bits {
                 None => emit(self, lane),
                 Some(bits) => {
@@ -392,7 +392,7 @@ impl Emitter<'_, '_> {
 
     /// The address of a word of the running gang.
     pub(crate) fn word_address(&mut self, word: u32) -> Value {
-        self.b.ins().iadd_imm_s(self.gang.frame(), i64::from(word) * i64::from(self.layout.word_bytes()))
+        self.b.ins().iadd_imm_s(self.gang.frame, i64::from(word) * i64::from(self.layout.word_bytes()))
     }
 
     pub(crate) fn load_word(&mut self, word: u32, kind: Kind, varies: bool) -> Number {
@@ -402,6 +402,12 @@ impl Emitter<'_, '_> {
         }
         let value = self.load_scalar(address, leaf, true);
         Number::same(kind, value)
+    }
+
+    /// A word of the running invocation that says whether something holds.
+    pub(crate) fn load_flag(&mut self, word: u32) -> Value {
+        let number = self.load_word(word, Kind::Bool, false);
+        self.lane(number, 0)
     }
 
     pub(crate) fn store_word(&mut self, word: u32, number: Number, varies: bool) {

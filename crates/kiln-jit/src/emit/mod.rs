@@ -132,13 +132,13 @@ pub(crate) fn emit(
     let point = &module.entry_points[0];
     let (runtime, groups) = Runtime::new(&mut b, isa, options.bounded_loops);
     let gang = Gang::new(point.workgroup_size, options.one_by_one, b.ins().iconst(types::I32, 0));
-    let analysis = Analysis::new(module, info, Scope::Vector(gang.lanes()));
+    let analysis = Analysis::new(module, info, Scope::Vector(gang.lanes));
     let proven = if options.trust_proofs {
         prove(module, &analysis, &Analysis::new(module, info, Scope::WorkGroup))
     } else {
         HashSet::new()
     };
-    let sync_points = SyncPoints::of_lanes(module, gang.lanes());
+    let sync_points = SyncPoints::of_lanes(module, gang.lanes);
     let regions = sync_points.are_in(&point.function.body).then(|| Regions::new(sync_points, &analysis));
     let mut emitter = Emitter {
         module,
@@ -148,7 +148,7 @@ pub(crate) fn emit(
         runtime,
         control: ControlFlow::default(),
         group: GroupFlow::default(),
-        layout: Layout::new(gang.lanes(), if regions.is_some() { gang.count() } else { 1 }),
+        layout: Layout::new(gang.lanes, if regions.is_some() { gang.count() } else { 1 }),
         gang,
         variables: Variables::default(),
         activations: analysis.activations.iter().map(|_| ActivationState::default()).collect(),

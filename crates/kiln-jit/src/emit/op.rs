@@ -93,7 +93,7 @@ impl Emitter<'_, '_> {
 
     /// `x * y + z`, rounded once where there is an instruction for it.
     pub(crate) fn mul_add(&mut self, numbers: [Number; 3]) -> Number {
-        let has_fma = self.runtime.has_fma();
+        let has_fma = self.runtime.has_fma;
         self.map_all(Kind::F32, numbers, |e, [x, y, z]| {
             if has_fma {
                 return e.b.ins().fma(x, y, z);

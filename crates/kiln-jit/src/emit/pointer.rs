@@ -164,7 +164,7 @@ impl Emitter<'_, '_> {
             }
         };
         let inside = self.b.create_block();
-        self.b.ins().brif(any, self.runtime.fault(), &[], inside, &[]);
+        self.b.ins().brif(any, self.runtime.fault, &[], inside, &[]);
         self.b.switch_to_block(inside);
     }
 
@@ -197,7 +197,7 @@ impl Emitter<'_, '_> {
 
     /// Where the first scalar of what a pointer leads to is.
     pub(crate) fn site(&mut self, pointer: &Pointer) -> Site {
-        let address_type = self.runtime.pointer();
+        let address_type = self.runtime.pointer;
         let (start, scale) = match pointer.base {
             Base::Variable(variable) => {
                 let word = self.variables.home(variable).word.unwrap_or_default();
@@ -207,7 +207,7 @@ impl Emitter<'_, '_> {
                 let (data, _) = self.runtime.bound(&mut self.b, place);
                 (self.b.ins().iadd_imm_s(data, i64::from(pointer.offset)), 1)
             }
-            Base::Shared => (self.b.ins().iadd_imm_s(self.runtime.scratch(), i64::from(pointer.offset)), 1),
+            Base::Shared => (self.b.ins().iadd_imm_s(self.runtime.scratch, i64::from(pointer.offset)), 1),
         };
         let widen = |e: &mut Self, offset: Value| {
             if address_type == types::I64 { e.b.ins().uextend(types::I64, offset) } else { offset }
@@ -298,7 +298,7 @@ impl Emitter<'_, '_> {
     /// The address of what a pointer leads to, for one invocation.
     pub(crate) fn addresses(&mut self, pointer: &Pointer) -> Vec<Value> {
         match self.site(pointer) {
-            Site::One(address) => vec![address; self.gang.lanes()],
+            Site::One(address) => vec![address; self.gang.lanes],
             Site::Row { address, stride, unless: None } => self.row_addresses(address, stride),
             Site::Each { base, offsets } | Site::Row { unless: Some(Unless { base, offsets, .. }), .. } => {
                 (0..LANES).map(|lane| self.address(base, offsets, lane)).collect()

@@ -34,13 +34,13 @@ impl<'m> Emitter<'m, '_> {
             (self.b.ins().uextend(types::I64, x_groups), self.b.ins().uextend(types::I64, y_groups));
         let (rows, x) = (self.b.ins().udiv(number, x_groups), self.b.ins().urem(number, x_groups));
         let (z, y) = (self.b.ins().udiv(rows, y_groups), self.b.ins().urem(rows, y_groups));
-        self.gang.begin_workgroup([x, y, z].map(|number| self.b.ins().ireduce(types::I32, number)));
+        self.gang.workgroup = [x, y, z].map(|number| self.b.ins().ireduce(types::I32, number));
         if self.options.sanitize {
             let (nobody, zero) = (self.i32(0), self.wide(0));
             self.runtime.event(&mut self.b, Event::Group, 0, nobody, [number, zero]);
         }
-        if self.options.zero_workgroup && self.layout.shared_bytes() > 0 {
-            self.clear(self.runtime.scratch(), self.layout.shared_bytes());
+        if self.options.zero_workgroup && self.layout.shared_bytes > 0 {
+            self.clear(self.runtime.scratch, self.layout.shared_bytes);
         }
         let entry = &self.module.entry_points[0].function;
         if let Some(regions) = regions {
@@ -75,15 +75,15 @@ impl<'m> Emitter<'m, '_> {
         self.times(self.gang.count(), |e, index| {
             e.begin_gang(index);
             emit(e)?;
-            e.control.set_active(Active::All);
+            e.control.active = Active::All;
             Ok(())
         })
     }
 
     /// From here on, this gang runs.
     pub(crate) fn begin_gang(&mut self, index: Value) {
-        self.gang.begin(&mut self.b, &self.runtime, self.layout.group_bytes(), index);
-        self.control.set_active(Active::All);
+        self.gang.begin(&mut self.b, &self.runtime, self.layout.group_bytes, index);
+        self.control.active = Active::All;
         if self.gang.is_ragged() {
             let (index, limit) = (self.gang.local_index(&mut self.b), self.u32_same(self.gang.invocations()));
             let inside = self.compare_int(IntCC::UnsignedLessThan, index, limit);
@@ -204,7 +204,7 @@ impl<'m> Emitter<'m, '_> {
                 }
                 GroupOp::Loop { body, continuing, break_if, divergence: None } => {
                     let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-                    let cost = self.budget.cost();
+                    let cost = self.budget.cost;
                     self.b.ins().jump(header, &[]);
                     self.b.switch_to_block(header);
                     self.group.push_target(GroupTarget::Uniform { exit, next: Some(next) });
@@ -240,18 +240,16 @@ impl<'m> Emitter<'m, '_> {
             // One event for each invocation: those of another subgroup need not come.
             return self.for_gangs(|e| {
                 let here = match live {
-                    Some(live) => e.load_word(live, Kind::Bool, false),
-                    None => e.constant(Kind::Bool, 1.0),
+                    Some(live) => e.load_flag(live),
+                    None => e.b.ins().iconst(types::I8, 1),
                 };
-                let here = e.lane(here, 0);
                 e.when(here, |e| e.event(Event::Barrier, site, [orders, zero]));
                 Ok(())
             });
         }
         if let Some(live) = live {
             self.for_gangs(|e| {
-                let here = e.load_word(live, Kind::Bool, false);
-                let here = e.lane(here, 0);
+                let here = e.load_flag(live);
                 let numbers = [e.b.ins().uextend(types::I64, here), e.wide(0)];
                 e.event(Event::Arrive, site, numbers);
                 Ok(())
@@ -300,7 +298,7 @@ impl<'m> Emitter<'m, '_> {
                 found.iter().zip(first..).map(|(leaf, word)| (leaf.kind, varies, word)).collect();
             let form = if varies { Form::Each } else { Form::Same };
             let numbers = words.iter().map(|(kind, _, word)| (*kind, form, *word)).collect();
-            self.spills.insert((id, result), Spilled { numbers, pointer: None, is_stored: false });
+            self.spills.slots.insert((id, result), Spilled { numbers, pointer: None, is_stored: false });
             self.group.set_result(callee, words);
         }
         self.begin_split(callee, Some(id))?;
@@ -367,8 +365,7 @@ impl<'m> Emitter<'m, '_> {
                     e.store_word(live, Number::each(Kind::Bool, lanes), true);
                     e.any(lanes)
                 } else {
-                    let number = e.load_word(live, Kind::Bool, false);
-                    e.lane(number, 0)
+                    e.load_flag(live)
                 };
                 let known = e.b.use_var(alive);
                 let known = e.b.ins().bor(known, here);
@@ -389,7 +386,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Writes a condition of uniform control flow to the memory of the work-group, as any active invocation has it.
     pub(crate) fn decide(&mut self, at: u32, number: Number) {
-        let at = self.b.ins().iadd_imm_s(self.runtime.scratch(), i64::from(at));
+        let at = self.b.ins().iadd_imm_s(self.runtime.scratch, i64::from(at));
         let mut write = |e: &mut Self, lane: usize| {
             let value = e.lane(number, lane);
             let value = if number.kind == Kind::Bool { e.b.ins().uextend(types::I32, value) } else { value };
@@ -411,7 +408,7 @@ impl<'m> Emitter<'m, '_> {
             return self.decision(caller, arguments[*index as usize]);
         }
         if let Some(at) = self.spills.decision((id, expression)) {
-            return Ok(self.b.ins().load(types::I32, flags(), self.runtime.scratch(), at.cast_signed()));
+            return Ok(self.b.ins().load(types::I32, flags(), self.runtime.scratch, at.cast_signed()));
         }
         if self.options.sanitize {
             let span = self.span(id, expression);

@@ -2,7 +2,7 @@
 
 use super::lanes::{LANES, flags};
 use crate::abi;
-use crate::functions::{self, FUEL, Function};
+use crate::functions::{self, FUEL};
 use crate::sanitize::Event;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
@@ -23,9 +23,10 @@ pub(crate) fn signature(call_conv: CallConv, pointer: Type) -> Signature {
 pub(crate) struct Runtime {
     call: Value,
     /// The memory of the thread.
-    scratch: Value,
+    pub(super) scratch: Value,
     helpers: Value,
-    pointer: Type,
+    /// The type of addresses.
+    pub(super) pointer: Type,
     on_floats: SigRef,
     on_watch: SigRef,
     on_event: SigRef,
@@ -35,8 +36,9 @@ pub(crate) struct Runtime {
     fuel: Register,
     is_bounded: bool,
     stopped: Block,
-    fault: Block,
-    has_fma: bool,
+    /// Where code goes that came to where it never comes.
+    pub(super) fault: Block,
+    pub(super) has_fma: bool,
 }
 
 impl Runtime {
@@ -95,24 +97,6 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn scratch(&self) -> Value {
-        self.scratch
-    }
-
-    /// Where code goes that came to where it never comes.
-    pub(crate) fn fault(&self) -> Block {
-        self.fault
-    }
-
-    pub(crate) fn has_fma(&self) -> bool {
-        self.has_fma
-    }
-
-    /// The type of addresses.
-    pub(crate) fn pointer(&self) -> Type {
-        self.pointer
-    }
-
     /// A field of [`Call`](crate::Call), which does not change while code runs.
     pub(crate) fn field(&self, b: &mut FunctionBuilder<'_>, ty: Type, offset: i32) -> Value {
         b.ins().load(ty, flags().with_readonly().with_can_move(), self.call, offset)
@@ -138,10 +122,10 @@ impl Runtime {
         b.ins().stack_addr(self.pointer, self.slot, 0)
     }
 
-    /// Calls a function on floats that are at their address, `count` for each argument.
-    pub(crate) fn call_on_floats(&self, b: &mut FunctionBuilder<'_>, function: Function, data: Value, count: usize) {
+    /// Calls the function on floats at a place of the table. The floats are at their address, `count` for each argument.
+    pub(crate) fn call_on_floats(&self, b: &mut FunctionBuilder<'_>, place: i32, data: Value, count: usize) {
         let count = b.ins().iconst(types::I64, count as i64);
-        let helper = self.helper(b, function.place());
+        let helper = self.helper(b, place);
         b.ins().call_indirect(self.on_floats, helper, &[data, count]);
     }
 
@@ -187,15 +171,16 @@ impl Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cranelift_codegen::ir::{Function as IrFunction, UserFuncName};
+    use cranelift_codegen::ir::{Function, UserFuncName};
     use cranelift_codegen::settings::{self, Flags};
     use cranelift_frontend::FunctionBuilderContext;
+    use naga::MathFunction;
 
     #[test]
     fn a_function_of_nothing_but_its_runtime_is_valid() {
         let isa = cranelift_native::builder().unwrap().finish(Flags::new(settings::builder())).unwrap();
         let signature = signature(isa.default_call_conv(), isa.pointer_type());
-        let mut function = IrFunction::with_name_signature(UserFuncName::user(0, 0), signature);
+        let mut function = Function::with_name_signature(UserFuncName::user(0, 0), signature);
         let mut context = FunctionBuilderContext::new();
         let mut b = FunctionBuilder::new(&mut function, &mut context);
         let (runtime, [first, end]) = Runtime::new(&mut b, &*isa, true);
@@ -203,7 +188,7 @@ mod tests {
         runtime.spend_fuel(&mut b, 7);
         let (_, bytes) = runtime.bound(&mut b, 2);
         let data = runtime.floats(&mut b);
-        runtime.call_on_floats(&mut b, Function::Atan2, data, 4);
+        runtime.call_on_floats(&mut b, functions::place_of(MathFunction::Atan2).unwrap(), data, 4);
         runtime.event(&mut b, Event::Access, 3, number, [bytes, first]);
         runtime.event(&mut b, Event::Barrier, 3, number, [end, end]);
         b.ins().return_(&[number]);

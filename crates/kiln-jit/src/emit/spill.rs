@@ -33,13 +33,13 @@ pub(crate) struct Spilled {
 pub(crate) struct Spills<'m> {
     /// The program, where it is split at barriers.
     regions: Option<&'m Regions<'m>>,
-    slots: HashMap<ValueId, Spilled>,
+    pub(super) slots: HashMap<ValueId, Spilled>,
     /// Where conditions of uniform control flow of the work-group are in its memory.
     decisions: HashMap<ValueId, u32>,
     /// The live-ins of the running region.
     live_ins: BTreeSet<ValueId>,
     /// Whether nothing is spilled, since an invocation runs as its whole subgroup.
-    is_suspended: bool,
+    pub(super) is_suspended: bool,
 }
 
 impl<'m> Spills<'m> {
@@ -81,18 +81,6 @@ impl<'m> Spills<'m> {
     pub(crate) fn decision(&self, value: ValueId) -> Option<u32> {
         self.decisions.get(&value).copied().filter(|_| !self.is_suspended)
     }
-
-    pub(crate) fn suspend(&mut self, is_suspended: bool) {
-        self.is_suspended = is_suspended;
-    }
-
-    pub(crate) fn insert(&mut self, value: ValueId, spilled: Spilled) {
-        self.slots.insert(value, spilled);
-    }
-
-    pub(crate) fn slot(&self, value: ValueId) -> Option<&Spilled> {
-        self.slots.get(&value)
-    }
 }
 
 impl Emitter<'_, '_> {
@@ -115,7 +103,7 @@ impl Emitter<'_, '_> {
     /// Reloads values that earlier regions computed.
     pub(crate) fn reload_values(&mut self, live_ins: &BTreeSet<ValueId>) -> Result<()> {
         for (id, expression) in live_ins.iter().copied() {
-            let spilled = self.spills.slot((id, expression)).cloned();
+            let spilled = self.spills.slots.get(&(id, expression)).cloned();
             let spilled = spilled
                 .ok_or_else(|| Refusal::new(self.span(id, expression), "expected a spilled value, found none"))?;
             let load = |e: &mut Self, (kind, form, word): &(Kind, Form, u32)| match form {
@@ -162,7 +150,7 @@ impl Emitter<'_, '_> {
         let end = end.ok_or_else(|| Refusal::new(span, "expected a pointer into what has a known size"))?;
         let all = match pointer.base {
             Base::Variable(variable) => self.i32(self.variables.home(variable).kinds.len() as i32),
-            Base::Shared => self.i32(self.layout.shared_bytes().cast_signed()),
+            Base::Shared => self.i32(self.layout.shared_bytes.cast_signed()),
             Base::Bound(place) => {
                 let (_, bytes) = self.runtime.bound(&mut self.b, place);
                 self.b.ins().ireduce(types::I32, bytes)
@@ -179,7 +167,7 @@ impl Emitter<'_, '_> {
         for variable in self.variables.take_written() {
             let home = self.variables.home(variable).clone();
             let Some(word) = home.word else { continue };
-            self.budget.add_cost(home.registers.len() as u64);
+            self.budget.cost += home.registers.len() as u64;
             for (place, register) in home.registers.iter().enumerate() {
                 let number = self.get_register(*register, home.varies, home.kinds[place]);
                 self.store_word(word + place as u32, number, home.varies);
@@ -235,7 +223,7 @@ impl Emitter<'_, '_> {
             spilled.push((number.kind, form, word));
         }
         let is_stored = matches!(operand, Operand::Stored(_));
-        self.spills.insert(value, Spilled { numbers: spilled, pointer, is_stored });
+        self.spills.slots.insert(value, Spilled { numbers: spilled, pointer, is_stored });
         Ok(())
     }
 
@@ -276,12 +264,12 @@ mod tests {
         assert_eq!(spills.decision(c), None, "it has no place yet");
         spills.place_decisions(32);
         assert_eq!((spills.decision(c), spills.decision(x)), (Some(32), None));
-        spills.suspend(true);
+        spills.is_suspended = true;
         assert!(!spills.is_spilled(x) && spills.decision(c).is_none());
-        spills.suspend(false);
-        assert!(spills.is_spilled(x) && spills.slot(x).is_none());
-        spills.insert(x, Spilled { numbers: vec![(Kind::U32, Form::Each, 5)], pointer: None, is_stored: false });
-        assert!(spills.slot(x).is_some());
+        spills.is_suspended = false;
+        assert!(spills.is_spilled(x) && !spills.slots.contains_key(&x));
+        spills.slots.insert(x, Spilled { numbers: vec![(Kind::U32, Form::Each, 5)], pointer: None, is_stored: false });
+        assert!(spills.slots.contains_key(&x));
         let last = regions.live_ins.len() - 1;
         spills.set_live_ins(spills.live_ins_of(last));
         assert!(spills.is_live_in(x) && !spills.is_live_in(c));

@@ -107,8 +107,7 @@ impl<'m> Emitter<'m, '_> {
                 self.collect_lanes(id, *op, *collective_op, *argument, *result, span)?;
             }
             other => {
-                let name = format!("{other:?}");
-                let name = name.split([' ', '(', '{']).next().unwrap_or_default().to_string();
+                let name = variant_name(other);
                 let message = format!("expected a statement that a processor can run, found `{name}`");
                 return Err(Refusal::new(span, message));
             }
@@ -129,21 +128,21 @@ impl<'m> Emitter<'m, '_> {
             let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
             self.b.ins().brif(condition, yes, &[], no, &[]);
             let mut goes_on = false;
-            let active = self.control.active();
+            let active = self.control.active;
             for (start, body) in [(yes, accept), (no, reject)] {
                 self.b.switch_to_block(start);
                 if self.block(id, body)? != Flow::Gone {
-                    debug_assert_eq!(self.control.active(), active, "a branch narrows a mask that is known after it");
+                    debug_assert_eq!(self.control.active, active, "a branch narrows a mask that is known after it");
                     self.b.ins().jump(after, &[]);
                     goes_on = true;
                 }
-                self.control.set_active(active);
+                self.control.active = active;
             }
             self.b.switch_to_block(after);
             return Ok(if goes_on { Flow::On } else { self.nothing_leads_here() });
         }
         let exits = leaves(statement, false, false) || has_return(statement);
-        let before = self.control.active();
+        let before = self.control.active;
         let saved = self.control.lanes(&mut self.b);
         let mask = self.control.mask(&mut self.b);
         let condition = self.parts(condition);
@@ -158,7 +157,7 @@ impl<'m> Emitter<'m, '_> {
         }
         if !exits {
             mask.set(&mut self.b, saved);
-            self.control.set_active(before);
+            self.control.active = before;
             return Ok(Flow::On);
         }
         let joined = std::array::from_fn(|part| {
@@ -177,7 +176,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Ends a block that is never reached. Not with a trap, which would end the process where it is.
     pub(crate) fn nothing_leads_here(&mut self) -> Flow {
-        self.b.ins().jump(self.runtime.fault(), &[]);
+        self.b.ins().jump(self.runtime.fault, &[]);
         Flow::Gone
     }
 
@@ -192,7 +191,7 @@ impl<'m> Emitter<'m, '_> {
         self.control.push_branch();
         let flow = if self.is_worth_versioning(id, body.iter()) {
             let all = self.all(lanes);
-            self.versioned(all, mask, self.control.active(), |e, _| e.block(id, body))?
+            self.versioned(all, mask, self.control.active, |e, _| e.block(id, body))?
         } else {
             self.block(id, body)?
         };
@@ -200,7 +199,7 @@ impl<'m> Emitter<'m, '_> {
             self.b.ins().jump(after, &[]);
         }
         self.control.pop();
-        self.control.set_active(Active::Some(mask));
+        self.control.active = Active::Some(mask);
         self.b.switch_to_block(after);
         Ok(())
     }
@@ -215,10 +214,10 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         let is_divergent = self.analysis.is_divergent(id, statement);
         let may_return = self.may_return(id, statement);
-        let before = self.control.active();
+        let before = self.control.active;
         let mask = (is_divergent || may_return).then(|| self.control.mask(&mut self.b));
         let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let cost = self.budget.cost();
+        let cost = self.budget.cost;
         let none = no_lanes(&mut self.b);
         // The invocations that left, and those that wait for the next round.
         let waiting = is_divergent.then(|| [(); 2].map(|()| Mask::new(&mut self.b, none)));
@@ -231,7 +230,7 @@ impl<'m> Emitter<'m, '_> {
             self.b.ins().brif(any, header, &[], exit, &[]);
         }
         self.b.switch_to_block(header);
-        let active = self.control.active();
+        let active = self.control.active;
         match waiting {
             Some([broke, continued]) => {
                 continued.set(&mut self.b, none);
@@ -242,7 +241,7 @@ impl<'m> Emitter<'m, '_> {
         if self.block(id, body)? != Flow::Gone {
             self.b.ins().jump(next, &[]);
         }
-        self.control.set_active(active);
+        self.control.active = active;
         self.b.switch_to_block(next);
         if let (Some(mask), Some([_, continued])) = (mask, waiting) {
             mask.add(&mut self.b, continued);
@@ -252,7 +251,7 @@ impl<'m> Emitter<'m, '_> {
             self.close_round(id, break_if, mask, (header, exit), cost)?;
         }
         self.control.pop();
-        self.control.set_active(active);
+        self.control.active = active;
         self.b.switch_to_block(exit);
         if let (Some(mask), Some([broke, _])) = (mask, waiting) {
             let lanes = broke.get(&mut self.b);
@@ -260,7 +259,7 @@ impl<'m> Emitter<'m, '_> {
         }
         if !may_return {
             // The invocations that left are back.
-            self.control.set_active(before);
+            self.control.active = before;
         }
         Ok(Flow::On)
     }
@@ -397,15 +396,15 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         self.prepare_exits(id, statement);
         let (blocks, after) = self.dispatch(selector, groups);
-        let active = self.control.active();
+        let active = self.control.active;
         self.control.push_target(Jump::Uniform(after), None);
         for ((_, body), block) in groups.iter().zip(blocks) {
             self.b.switch_to_block(block);
             if self.block(id, body)? != Flow::Gone {
-                debug_assert_eq!(self.control.active(), active, "as in a branch");
+                debug_assert_eq!(self.control.active, active, "as in a branch");
                 self.b.ins().jump(after, &[]);
             }
-            self.control.set_active(active);
+            self.control.active = active;
         }
         self.control.pop();
         self.b.switch_to_block(after);
@@ -457,7 +456,7 @@ impl<'m> Emitter<'m, '_> {
         groups: &[(Vec<SwitchValue>, &'m Block)],
     ) -> Result<Flow> {
         let exits = leaves(statement, false, false) || has_return(statement);
-        let before = self.control.active();
+        let before = self.control.active;
         let saved = self.control.lanes(&mut self.b);
         let active = self.control.mask(&mut self.b);
         let selector = self.parts(selector);
@@ -496,7 +495,7 @@ impl<'m> Emitter<'m, '_> {
             active.set(&mut self.b, lanes);
         } else {
             active.set(&mut self.b, saved);
-            self.control.set_active(before);
+            self.control.active = before;
         }
         Ok(Flow::On)
     }
@@ -532,7 +531,7 @@ impl<'m> Emitter<'m, '_> {
         let returned = self.b.create_block();
         self.activations[callee].returned = Some(returned);
         self.control.enter_function();
-        let before = self.control.active();
+        let before = self.control.active;
         let narrows = self.analysis.returns_divergently(callee);
         let saved = narrows.then(|| (self.control.lanes(&mut self.b), self.control.mask(&mut self.b)));
         if self.block(callee, &function.body)? != Flow::Gone {
@@ -543,7 +542,7 @@ impl<'m> Emitter<'m, '_> {
         if let Some((lanes, mask)) = saved {
             mask.set(&mut self.b, lanes);
         }
-        self.control.set_active(before);
+        self.control.active = before;
         if let Some(result) = result {
             self.trace_result(callee, id, result);
             let varies = self.analysis.returns_varying(callee);
@@ -558,6 +557,12 @@ impl<'m> Emitter<'m, '_> {
         }
         Ok(())
     }
+}
+
+/// The name of a statement or an expression in messages.
+pub(crate) fn variant_name(given: &impl std::fmt::Debug) -> String {
+    let text = format!("{given:?}");
+    text.split([' ', '(', '{']).next().unwrap_or_default().to_string()
 }
 
 /// The number of a case.

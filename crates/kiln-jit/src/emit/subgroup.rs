@@ -92,7 +92,7 @@ impl<'m> Emitter<'m, '_> {
         }
         let last = self.u32_same(LANES as u32 - 1);
         let from = self.and(from.with_kind(Kind::U32), last);
-        let mut picked = Number::same(number.kind, self.zero_of(number.kind));
+        let mut picked = self.constant(number.kind, 0.0);
         for lane in 0..LANES {
             let (value, place) = (self.lane(number, lane), self.u32_same(lane as u32));
             let is_here = self.compare_int(IntCC::Equal, from, place);
@@ -112,7 +112,7 @@ impl<'m> Emitter<'m, '_> {
         // From the last to the first, so that the first one's stays.
         let mask = self.control.lanes(&mut self.b);
         let bits = self.mask_bits(mask);
-        for lane in (0..self.gang.lanes()).rev() {
+        for lane in (0..self.gang.lanes).rev() {
             let bit = self.b.ins().band_imm_s(bits, 1 << lane);
             let (value, known) = (self.lane(number, lane), self.b.use_var(picked));
             let value = self.b.ins().select(bit, value, known);
@@ -120,11 +120,6 @@ impl<'m> Emitter<'m, '_> {
         }
         let value = self.b.use_var(picked);
         Number::same(number.kind, value)
-    }
-
-    fn zero_of(&mut self, kind: Kind) -> Value {
-        let zero = self.constant(kind, 0.0);
-        self.lane(zero, 0)
     }
 
     pub(crate) fn collect_lanes(
@@ -154,7 +149,7 @@ impl<'m> Emitter<'m, '_> {
         let neutral = self.constant(number.kind, neutral);
         let bits = self.active_bits();
         let (mut sum, mut prefixes) = (neutral, Vec::new());
-        for lane in 0..self.gang.lanes() {
+        for lane in 0..self.gang.lanes {
             let value = self.lane(number, lane);
             let mut value = Number::same(number.kind, value);
             if let Some(bits) = bits {
@@ -198,7 +193,7 @@ impl<'m> Emitter<'m, '_> {
         span: Span,
         live_ins: &BTreeSet<ValueId>,
     ) -> Result<Vec<Number>> {
-        let (own, live) = (self.gang.index(), self.group.live(id));
+        let (own, live) = (self.gang.index, self.group.live(id));
         let lane = self.gang.subgroup_lane(&mut self.b);
         let first = self.b.ins().band_imm_u(own, !(LANES as i64 - 1) & 0xffff_ffff);
         let (mut is_here, mut fetched) = (Vec::new(), Vec::new());
@@ -211,8 +206,7 @@ impl<'m> Emitter<'m, '_> {
             let number = self.b.ins().umin(number, last);
             self.begin_gang(number);
             if let Some(live) = live {
-                let is_live = self.load_word(live, Kind::Bool, false);
-                let is_live = self.lane(is_live, 0);
+                let is_live = self.load_flag(live);
                 is_active = self.b.ins().band(is_active, is_live);
             }
             is_here.push(is_active);
@@ -233,7 +227,7 @@ impl<'m> Emitter<'m, '_> {
         let mask = self.parts(mask);
         // As a vector, whose results are not spilled.
         self.control.activate(&mut self.b, mask);
-        self.spills.suspend(true);
+        self.spills.is_suspended = true;
         self.gang.begin_subgroup(&mut self.b, own);
         self.statement(id, statement, span)?;
         let together = self.numbers(id, result)?;
@@ -241,7 +235,7 @@ impl<'m> Emitter<'m, '_> {
         let taken = together.iter().map(|number| self.pick_lanes(*number, lane)).collect::<Vec<_>>();
         let mut taken: Vec<Number> =
             taken.into_iter().map(|number| Number::same(number.kind, self.lane(number, 0))).collect();
-        self.spills.suspend(false);
+        self.spills.is_suspended = false;
         self.gang.end_subgroup();
         self.begin_gang(own);
         self.reload_values(live_ins)?;

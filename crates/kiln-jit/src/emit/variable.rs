@@ -193,7 +193,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Zeros from an address on; whole registers where there are some.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
-        self.budget.add_cost(u64::from(bytes / BYTES_PER_COST));
+        self.budget.cost += u64::from(bytes / BYTES_PER_COST);
         let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
         let zero = |e: &mut Self| if step == 16 { vector_constant(&mut e.b, [0; 4]) } else { e.i32(0) };
         if bytes <= 8 * step {
@@ -210,7 +210,7 @@ impl<'m> Emitter<'m, '_> {
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(header);
         let offset = self.b.use_var(at);
-        let wide = if self.runtime.pointer() == types::I64 { offset } else { self.b.ins().ireduce(types::I32, offset) };
+        let wide = if self.runtime.pointer == types::I64 { offset } else { self.b.ins().ireduce(types::I32, offset) };
         let place = self.b.ins().iadd(address, wide);
         let zero = zero(self);
         self.b.ins().store(flags(), zero, place, 0);

@@ -60,11 +60,11 @@ impl<'m> Emitter<'m, '_> {
     ) -> Result<Flow> {
         let (full, partial, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.ins().brif(all, full, &[], partial, &[]);
-        let (emitted, mut goes_on) = (self.budget.emitted(), false);
+        let (emitted, mut goes_on) = (self.budget.emitted, false);
         for (start, active, is_full) in [(full, Active::All, true), (partial, others, false)] {
             self.b.switch_to_block(start);
             self.control.set_version(active, !is_full);
-            self.budget.rewind(emitted);
+            self.budget.emitted = emitted;
             if emit(self, is_full)? != Flow::Gone {
                 let lanes = self.control.lanes(&mut self.b);
                 mask.set(&mut self.b, lanes);
@@ -84,7 +84,7 @@ impl<'m> Emitter<'m, '_> {
         mut statements: impl Iterator<Item = &'m Statement>,
     ) -> bool {
         let mut weight = Weight::default();
-        !self.control.is_masked_version()
+        !self.control.is_masked_version
             && statements.all(|statement| self.weigh(id, statement, &mut weight))
             && weight.has_proven
             && self.budget.add_version(weight.count)

@@ -135,9 +135,7 @@ impl<'m> Ranges<'_, 'm> {
                 return self.join(yes, no);
             }
             Statement::Switch { cases, .. } => return self.switch(id, cases, &state, is_split),
-            Statement::Loop { body, continuing, break_if } => {
-                return self.repeat(id, body, continuing, *break_if, &state, is_split);
-            }
+            Statement::Loop { .. } => return self.repeat(id, statement, &state, is_split),
             Statement::Break => {
                 let before = self.targets.last_mut()?.broke.take();
                 let joined = self.join(before, Some(state));
@@ -213,18 +211,9 @@ impl<'m> Ranges<'_, 'm> {
     }
 
     /// A loop: its variables are where they begin; where a round leaves them elsewhere, that side may be anything.
-    fn repeat(
-        &mut self,
-        id: ActivationId,
-        body: &'m Block,
-        continuing: &'m Block,
-        break_if: Option<Handle<Expression>>,
-        state: &State,
-        is_split: bool,
-    ) -> Option<State> {
+    fn repeat(&mut self, id: ActivationId, statement: &'m Statement, state: &State, is_split: bool) -> Option<State> {
         let mut assigned = HashSet::new();
-        self.assigned(id, body, &mut assigned);
-        self.assigned(id, continuing, &mut assigned);
+        blocks_of(statement).into_iter().for_each(|block| self.assigned(id, block, &mut assigned));
         // What is not known before the loop is not followed in it.
         let mut header = state.variables.clone();
         header.retain(|variable, _| assigned.contains(variable));
@@ -238,7 +227,7 @@ impl<'m> Ranges<'_, 'm> {
                 let fresh = |value: &Value| Value { range: value.range, ..self.terms.unknown(value.kind) };
                 start.variables.insert(*variable, values.iter().map(fresh).collect());
             }
-            let (again, exit) = self.round(id, body, continuing, break_if, start, is_split);
+            let (again, exit) = self.round(id, statement, start, is_split);
             if again.is_none_or(|again| !widen(&mut header, &again)) {
                 return exit;
             }
@@ -254,12 +243,11 @@ impl<'m> Ranges<'_, 'm> {
     fn round(
         &mut self,
         id: ActivationId,
-        body: &'m Block,
-        continuing: &'m Block,
-        break_if: Option<Handle<Expression>>,
+        statement: &'m Statement,
         start: State,
         is_split: bool,
     ) -> (Option<State>, Option<State>) {
+        let Statement::Loop { body, continuing, break_if } = statement else { return (None, None) };
         self.targets.push(Target { is_loop: true, ..Target::default() });
         let end = self.block(id, body, start, is_split);
         let continued = self.targets.last_mut().and_then(|target| target.continued.take());
@@ -268,7 +256,7 @@ impl<'m> Ranges<'_, 'm> {
         let broke = self.targets.pop().and_then(|target| target.broke);
         match (again, break_if) {
             (Some(again), Some(condition)) => {
-                let [exit, again] = self.ways(id, condition, &again, is_split);
+                let [exit, again] = self.ways(id, *condition, &again, is_split);
                 (Some(again), self.join(broke, Some(exit)))
             }
             (again, _) => (again, broke),

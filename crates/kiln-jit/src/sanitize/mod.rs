@@ -226,8 +226,7 @@ impl Sanitizer {
     }
 
     fn out_of_bounds(&mut self, number: u32, local: u32, index: u64, length: u64) {
-        let sites = Arc::clone(&self.sites);
-        let Some(site) = sites.get(number as usize) else { return };
+        let Some(site) = self.sites.get(number as usize) else { return };
         let who = self.who(local);
         let verb = match site.what {
             Use::Read => "reads",
@@ -288,8 +287,7 @@ impl Sanitizer {
     }
 
     fn report_divergence(&mut self, number: u32, local: u32, other: Invocation, message: String) {
-        let sites = Arc::clone(&self.sites);
-        let Some(site) = sites.get(number as usize) else { return };
+        let Some(site) = self.sites.get(number as usize) else { return };
         let finding = self.finding(FindingKind::DivergentBarrier, site, self.who(local), message);
         self.report(Finding { other: Some(other), ..finding });
         self.is_astray = true;
