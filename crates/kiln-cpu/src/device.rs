@@ -89,14 +89,10 @@ impl CpuDevice {
         self.fault().map_or(Ok(()), Err)
     }
 
-    /// The number of a submission that has ended. It is given last: so all numbers are of such, whatever thread they ran on.
-    fn number(&self) -> u64 {
-        self.submissions.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
     /// Ends a submission, well or not: the recorder learns which kernels ran, where it is on.
     fn end(&self, result: Result<()>, timer: Option<KernelTimer>) -> Result<u64> {
-        let number = self.number();
+        // Given last, so that all numbers are of submissions that have ended, whatever thread they ran on.
+        let number = self.submissions.fetch_add(1, Ordering::AcqRel) + 1;
         if let Some(timer) = timer {
             self.recorder.record(number, timer.runs);
         }
@@ -117,7 +113,7 @@ impl CpuDevice {
             }
             Command::Zero { buffer } => {
                 let mut buffer = buffer.access_mut();
-                self.zero(bytes_of_mut(&mut buffer.region_mut())?)
+                self.in_chunks(bytes_of_mut(&mut buffer.region_mut())?, &|_, bytes| bytes.fill(0))
             }
             Command::Dispatch(dispatch) => self.run_kernel(dispatch, timer),
             other => {
@@ -171,10 +167,6 @@ impl CpuDevice {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         self.in_chunks(to, &|offset, to| to.copy_from_slice(&from[offset..offset + to.len()]))
-    }
-
-    fn zero(&self, bytes: &mut [u8]) -> Result<()> {
-        self.in_chunks(bytes, &|_, bytes| bytes.fill(0))
     }
 
     /// Calls `task` with chunks of `bytes` and their offsets, on all threads where that is faster. A panic ends the

@@ -26,6 +26,7 @@ pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, ke
     let name = model().unwrap_or_else(|| ARCH.into());
     let total_bytes = kiln_device::memory_bytes();
     let driver_version = env!("CARGO_PKG_VERSION");
+    let of_wgsl = kernels.iter().flat_map(|_| [Feature::ShaderF16, Feature::Subgroups]);
     DeviceInfo {
         id: "cpu".into(),
         fingerprint: fingerprint(&["cpu", NATIVE_DRIVER, driver_version, ARCH, OS, &name, simd.name()]),
@@ -34,7 +35,7 @@ pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, ke
         driver: NATIVE_DRIVER.into(),
         driver_version: driver_version.into(),
         limits: limits(threads, kernels.as_ref(), total_bytes),
-        features: crate::simd::features(simd).iter().copied().chain(wgsl_features(kernels.as_ref())).collect(),
+        features: crate::simd::features(simd).iter().copied().chain(of_wgsl).collect(),
         compiler: kernels.map(|kernels| kernels.compiler),
         memory: DeviceMemory {
             total_bytes,
@@ -43,11 +44,6 @@ pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, ke
             shared_with_host: default_usage == Usage::Shared,
         },
     }
-}
-
-/// What kernels in WGSL can use here.
-fn wgsl_features(kernels: Option<&KernelInfo>) -> impl Iterator<Item = Feature> {
-    kernels.into_iter().flat_map(|_| [Feature::ShaderF16, Feature::Subgroups])
 }
 
 /// Memory and threads set the real limits. The limits of a workgroup are those that WebGPU adapters commonly have, so

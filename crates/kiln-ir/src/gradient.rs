@@ -84,7 +84,9 @@ impl View {
             }
             Self::Broadcast => gradient.sum_to(&shape),
             Self::Reshape => gradient.reshape(shape),
-            &Self::Slice { axis, start, step } => gradient.unslice(shape, axis, start, step),
+            &Self::Slice { axis, start, step } => {
+                gradient.with(gradient.builder.unslice(gradient.value, shape, axis, start, step))
+            }
         }
     }
 }
@@ -202,10 +204,6 @@ impl<'a> Expr<'a> {
     pub fn slice(self, axis: usize, start: usize, length: usize) -> Self {
         let shape = self.shape().with(axis, length);
         self.with(self.builder.view(View::Slice { axis, start, step: 1 }, self.value, shape))
-    }
-
-    fn unslice(self, shape: Shape, axis: usize, start: usize, step: isize) -> Self {
-        self.with(self.builder.unslice(self.value, shape, axis, start, step))
     }
 
     /// The sum over axes, which keep the length 1.

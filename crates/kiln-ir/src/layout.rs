@@ -123,7 +123,7 @@ impl Layout {
     }
 
     /// The axes without those of length 1, neighbours joined where all of these strides walk them as one; and what is left of the strides.
-    pub(crate) fn joined(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
+    pub fn joined(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
         let (mut joined, mut steps): (Vec<usize>, _) = (Vec::new(), vec![Vec::new(); strides.len()]);
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
             let continues = |(own, all): (&Vec<isize>, &&[isize])| {

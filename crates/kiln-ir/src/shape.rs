@@ -120,40 +120,23 @@ impl fmt::Debug for Shape {
     }
 }
 
-impl From<&Shape> for Shape {
-    fn from(shape: &Shape) -> Self {
-        shape.clone()
-    }
+macro_rules! from {
+    ($([$($generics:tt)*] $lengths:ident: $ty:ty => $shape:expr;)*) => {
+        $(impl<$($generics)*> From<$ty> for Shape {
+            fn from($lengths: $ty) -> Self {
+                $shape
+            }
+        })*
+    };
 }
 
-impl From<&[usize]> for Shape {
-    fn from(lengths: &[usize]) -> Self {
-        Self::new(lengths)
-    }
-}
-
-impl From<Vec<usize>> for Shape {
-    fn from(lengths: Vec<usize>) -> Self {
-        Self(lengths.into())
-    }
-}
-
-impl<const RANK: usize> From<[usize; RANK]> for Shape {
-    fn from(lengths: [usize; RANK]) -> Self {
-        Self::new(&lengths)
-    }
-}
-
-impl From<usize> for Shape {
-    fn from(length: usize) -> Self {
-        Self::new(&[length])
-    }
-}
-
-impl From<()> for Shape {
-    fn from((): ()) -> Self {
-        Self::default()
-    }
+from! {
+    [] shape: &Shape => shape.clone();
+    [] lengths: &[usize] => Self::new(lengths);
+    [] lengths: Vec<usize> => Self(lengths.into());
+    [const RANK: usize] lengths: [usize; RANK] => Self::new(&lengths);
+    [] length: usize => Self::new(&[length]);
+    [] _nothing: () => Self::default();
 }
 
 macro_rules! from_tuples {

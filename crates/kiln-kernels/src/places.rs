@@ -9,15 +9,15 @@ use std::fmt::Write as _;
 /// the text.
 pub(crate) fn places<const N: usize>(builder: &mut WgslBuilder<'_>, name: &str, walk: &Walk<N>) -> String {
     let (axes, start) = walk.parts();
-    for (axis, (length, _)) in axes.iter().enumerate().skip(1) {
-        builder.param(&format!("{name}_length{axis}"), *length as u32);
+    for (number, axis) in axes.iter().enumerate().skip(1) {
+        builder.param(&format!("{name}_length{number}"), axis.length as u32);
     }
     let mut text = String::new();
-    for tensor in 0..N {
+    for (tensor, start) in start.into_iter().enumerate() {
         // Indices are computed modulo 2^32, so negative strides need nothing of their own.
-        builder.param(&format!("{name}{tensor}_start"), start[tensor] as u32);
-        for (axis, (_, strides)) in axes.iter().enumerate() {
-            builder.param(&format!("{name}{tensor}_stride{axis}"), strides[tensor] as u32);
+        builder.param(&format!("{name}{tensor}_start"), start as u32);
+        for (number, axis) in axes.iter().enumerate() {
+            builder.param(&format!("{name}{tensor}_stride{number}"), axis.strides[tensor] as u32);
         }
         let _ = write!(text, "fn {name}{tensor}(item: u32) -> u32 {{\n    var place = p_{name}{tensor}_start();\n");
         let mut rest = "item".to_string();

@@ -5,9 +5,6 @@ use kiln_ir::{Layout, Result};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The length of each axis, and the steps along it.
-type Axes<const N: usize> = SmallVec<[(usize, [isize; N]); 6]>;
-
 /// The places that belong together in `N` tensors of one shape, row by row. Axes that are one run in all of them are merged, so a walk
 /// over contiguous tensors has one axis.
 #[derive(Clone, Debug)]
@@ -19,9 +16,9 @@ pub(crate) struct Walk<const N: usize> {
 
 /// A length and the steps from one item to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Axis<const N: usize> {
-    length: usize,
-    strides: [isize; N],
+pub(crate) struct Axis<const N: usize> {
+    pub(crate) length: usize,
+    pub(crate) strides: [isize; N],
 }
 
 impl<const N: usize> Walk<N> {
@@ -50,9 +47,9 @@ impl<const N: usize> Walk<N> {
         self.axes.last().map_or([0; N], |axis| axis.strides)
     }
 
-    /// Lengths and strides of the axes, the outermost first, and the places of the first item.
-    pub(crate) fn parts(&self) -> (Axes<N>, [isize; N]) {
-        (self.axes.iter().map(|axis| (axis.length, axis.strides)).collect(), self.start)
+    /// The axes, the outermost first, and the places of the first item.
+    pub(crate) fn parts(&self) -> (&[Axis<N>], [isize; N]) {
+        (&self.axes, self.start)
     }
 
     /// Calls `visit` with the places of each item in the range, in order.

@@ -64,47 +64,41 @@ impl Folding {
 }
 
 fn floats<F: Fold>(stored: DType, level: SimdLevel) -> Folding {
-    match (stored, level) {
-        #[cfg(target_arch = "x86_64")]
-        (DType::F16, SimdLevel::Avx2 | SimdLevel::Avx512) => avx2::loops::<F, F16>(),
-        #[cfg(target_arch = "x86_64")]
-        (DType::BF16, SimdLevel::Avx2 | SimdLevel::Avx512) => avx2::loops::<F, Bf16>(),
-        (DType::F16, _) => loops::<F, F16>(),
-        (DType::BF16, _) => loops::<F, Bf16>(),
+    match stored {
+        DType::F16 => loops::<F, F16>(level),
+        DType::BF16 => loops::<F, Bf16>(level),
         _ => words::<F>(level),
     }
 }
 
 fn words<F: Fold>(level: SimdLevel) -> Folding {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        SimdLevel::Avx2 | SimdLevel::Avx512 => avx2::loops::<F, Whole>(),
-        // Elsewhere the compiler's own target has all that the levels name.
-        _ => loops::<F, Whole>(),
-    }
+    loops::<F, Whole>(level)
 }
 
-fn loops<F: Fold, S: Stored>() -> Folding {
-    let (rows, columns) = (add_rows::<F, [u32; LANES], S>, add_columns::<F, [u32; LANES], S>);
-    Folding { start: F::START, join: F::join, rows, columns }
+fn loops<F: Fold, S: Stored>(level: SimdLevel) -> Folding {
+    let (start, join) = (F::START, F::join);
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx2 | SimdLevel::Avx512 => {
+            Folding { start, join, rows: avx2::rows::<F, S>, columns: avx2::columns::<F, S> }
+        }
+        // Elsewhere the compiler's own target has all that the levels name.
+        _ => Folding { start, join, rows: add_rows::<F, [u32; LANES], S>, columns: add_columns::<F, [u32; LANES], S> },
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Avx2, Cell, Columns, Fold, Folding, Rows, Stored};
-
-    pub(super) fn loops<F: Fold, S: Stored>() -> Folding {
-        Folding { start: F::START, join: F::join, rows: rows::<F, S>, columns: columns::<F, S> }
-    }
+    use super::{Avx2, Cell, Columns, Fold, Rows, Stored};
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn rows<F: Fold, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
+    pub(super) unsafe fn rows<F: Fold, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
         // SAFETY: the caller's promise.
         unsafe { super::add_rows::<F, Avx2, S>(from, len, place, cells) };
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn columns<F: Fold, S: Stored>(rows: Rows, columns: &mut Columns) {
+    pub(super) unsafe fn columns<F: Fold, S: Stored>(rows: Rows, columns: &mut Columns) {
         // SAFETY: the caller's promise.
         unsafe { super::add_columns::<F, Avx2, S>(rows, columns) };
     }

@@ -190,15 +190,8 @@ impl Load {
 
 /// The axes of a layout from the innermost, as few as they can be.
 fn merged(layout: &Layout) -> SmallVec<[Axis; 4]> {
-    let mut axes: SmallVec<[Axis; 4]> = SmallVec::new();
-    for (&length, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
-        match axes.last_mut() {
-            _ if length == 1 => {}
-            Some(inner) if stride == inner.stride * inner.length as isize => inner.length *= length,
-            _ => axes.push(Axis { length, stride }),
-        }
-    }
-    axes
+    let (lengths, strides) = Layout::joined(layout.shape(), &[layout.strides()]);
+    lengths.into_iter().zip(strides.concat()).rev().map(|(length, stride)| Axis { length, stride }).collect()
 }
 
 /// Where the element with this number is, and its number along each axis.

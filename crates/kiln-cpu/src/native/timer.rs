@@ -23,7 +23,8 @@ pub(super) struct TimedSteps {
 pub(super) fn timed_steps(steps: &[Step]) -> Vec<TimedSteps> {
     let mut timed_steps: Vec<TimedSteps> = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        let cost = cost(step);
+        let bytes = step.read_bytes() + step.written_bytes();
+        let cost = KernelCost { bytes, flops: step.kernel.flops() };
         let is_small = cost.bytes <= MAX_SMALL.bytes && cost.flops <= MAX_SMALL.flops;
         match timed_steps.last_mut() {
             Some(last) if is_small && last.cost == cost && *last.name == *step.kernel.name => {
@@ -33,10 +34,6 @@ pub(super) fn timed_steps(steps: &[Step]) -> Vec<TimedSteps> {
         }
     }
     timed_steps
-}
-
-fn cost(step: &Step) -> KernelCost {
-    KernelCost { bytes: step.read_bytes() + step.written_bytes(), flops: step.kernel.flops() }
 }
 
 /// Records the kernels of a submission with their times.

@@ -76,6 +76,15 @@ impl VectorOp {
         }
     }
 
+    fn inputs_mut(&mut self) -> &mut [Value] {
+        match self {
+            Self::Load { .. } | Self::Literal(_) | Self::Parameter(_) => &mut [],
+            Self::One(_, _, a) | Self::Shift(_, _, a) | Self::RoundHalf(a) => std::slice::from_mut(a),
+            Self::Two(_, _, args) => args,
+            Self::MulAdd(args) | Self::Blend(args) => args,
+        }
+    }
+
     /// Whether it lies in memory, broadcast, for the whole run.
     pub(super) fn is_constant(&self) -> bool {
         matches!(self, Self::Literal(_) | Self::Parameter(_))
@@ -292,25 +301,14 @@ impl Lowered {
                 VectorOp::Parameter(index) => {
                     VectorOp::Parameter(position_or_push(&mut self.parameters, parameters[index]))
                 }
-                op => op.with_inputs(|input| places[input].unwrap_or_default()),
+                mut op => {
+                    op.inputs_mut().iter_mut().for_each(|input| *input = places[*input].unwrap_or_default());
+                    op
+                }
             });
         }
         self.ops = order;
         self.literals.clear();
-    }
-}
-
-impl VectorOp {
-    fn with_inputs(self, new: impl Fn(Value) -> Value) -> Self {
-        match self {
-            Self::Load { .. } | Self::Literal(_) | Self::Parameter(_) => self,
-            Self::One(opcode, byte, a) => Self::One(opcode, byte, new(a)),
-            Self::Shift(is_left, bits, a) => Self::Shift(is_left, bits, new(a)),
-            Self::RoundHalf(a) => Self::RoundHalf(new(a)),
-            Self::Two(opcode, byte, args) => Self::Two(opcode, byte, args.map(new)),
-            Self::MulAdd(args) => Self::MulAdd(args.map(new)),
-            Self::Blend(args) => Self::Blend(args.map(new)),
-        }
     }
 }
 
