@@ -81,6 +81,27 @@ impl Error {
     }
 }
 
+/// Makes an [`Error`] from its kind and a formatted message.
+///
+/// ```
+/// let error = kiln_ir::error!(InvalidArgument, "expected {} axes, found {}", 2, 3);
+/// assert_eq!(format!("{error:?}"), "InvalidArgument: expected 2 axes, found 3");
+/// ```
+#[macro_export]
+macro_rules! error {
+    ($kind:ident, $($message:tt)+) => {
+        $crate::Error::new($crate::ErrorKind::$kind, ::std::format!($($message)+))
+    };
+}
+
+/// Returns an [`Error`] from the calling function; takes what [`error!`](crate::error!) takes.
+#[macro_export]
+macro_rules! bail {
+    ($($error:tt)+) => {
+        return ::std::result::Result::Err($crate::error!($($error)+))
+    };
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for context in self.0.context.iter().rev() {
