@@ -54,35 +54,23 @@ pub(crate) fn about(cache: &str, policy: &EvictionPolicy, metrics: &CacheMetrics
         } else {
             "part of it comes from evictions"
         };
-        all.push(advice(
-            AdviceKind::LowHitRate,
-            format!("{:.0} % of {lookups} lookups hit, 80 % or more is usual; {cause}", rate * 100.0),
-        ));
+        let percent = rate * 100.0;
+        let message = format!("{percent:.0} % of {lookups} lookups hit, 80 % or more is usual; {cause}");
+        all.push(advice(AdviceKind::LowHitRate, message));
     }
     let refault_share = metrics.refaults as f64 / metrics.misses.max(1) as f64;
     if lookups >= MIN_LOOKUPS && metrics.evictions > 0 && refault_share >= THRASH_SHARE {
-        all.push(advice(
-            AdviceKind::Thrashing,
-            format!(
-                "{} of {} misses were on entries evicted shortly before; {}",
-                metrics.refaults,
-                metrics.misses,
-                remedy(policy)
-            ),
-        ));
+        let (refaults, misses, remedy) = (metrics.refaults, metrics.misses, remedy(policy));
+        let message = format!("{refaults} of {misses} misses were on entries evicted shortly before; {remedy}");
+        all.push(advice(AdviceKind::Thrashing, message));
     }
     if metrics.oversize > 0 {
-        all.push(advice(
-            AdviceKind::Oversize,
-            format!(
-                "{} resources were too large to be kept and are created again each time; {}",
-                metrics.oversize,
-                match policy.max_bytes() {
-                    Some(max) => format!("raise max_bytes ({max}) or the registry's byte budget"),
-                    None => "raise the registry's byte budget".to_owned(),
-                }
-            ),
-        ));
+        let (count, limit) = (metrics.oversize, policy.max_bytes());
+        let limit = limit.map_or_else(String::new, |max| format!("max_bytes ({max}) or "));
+        let message = format!(
+            "{count} resources were too large to be kept and are created again each time; raise {limit}the registry's byte budget"
+        );
+        all.push(advice(AdviceKind::Oversize, message));
     }
     all
 }

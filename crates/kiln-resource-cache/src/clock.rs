@@ -11,6 +11,12 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Duration;
 }
 
+impl fmt::Debug for dyn Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Duration {
         (**self).now()
@@ -33,24 +39,18 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// assert!(cache.get(&"fft").is_none());
 /// # Ok::<(), kiln_resource_cache::CacheError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MockClock(Arc<AtomicU64>);
 
 impl MockClock {
     /// A clock at time zero.
     pub fn new() -> Self {
-        Self(Arc::new(AtomicU64::new(0)))
+        Self::default()
     }
 
     /// Moves the time forward for every clone of this clock.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(nanos(by), Ordering::Relaxed);
-    }
-}
-
-impl Default for MockClock {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -61,7 +61,7 @@ impl Clock for MockClock {
 }
 
 /// What a cache reads the time from. An enum, because a virtual call would show on the hit path.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum TimeSource {
     System(SystemClock),
     Custom(Arc<dyn Clock>),
@@ -81,8 +81,7 @@ impl TimeSource {
     }
 }
 
-/// The system's monotonic clock.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct SystemClock {
     origin: Instant,
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -174,15 +173,6 @@ impl UseClock {
     fn shares(&mut self) -> u32 {
         self.dice = self.dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         SHARED_BY_MIN - 1 + (self.dice >> 26)
-    }
-}
-
-impl fmt::Debug for TimeSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::System(_) => "System",
-            Self::Custom(_) => "Custom",
-        })
     }
 }
 

@@ -1,7 +1,14 @@
-//! The error of this crate: a kind named for what the caller can do about it, and a message.
+//! The errors of this crate: a kind named for what the caller can do about it, and a message.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
+
+/// An error with a kind and a message. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ErrorOf<K> {
+    kind: K,
+    message: Arc<str>,
+}
 
 /// What went wrong in a cache, as opposed to inside a creation function.
 ///
@@ -15,11 +22,7 @@ use std::sync::Arc;
 /// assert_eq!(error.kind(), CacheErrorKind::InvalidArgument);
 /// assert!(error.to_string().contains("min_entries (8)"));
 /// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct CacheError {
-    kind: CacheErrorKind,
-    message: Arc<str>,
-}
+pub type CacheError = ErrorOf<CacheErrorKind>;
 
 /// The kinds of [`CacheError`], each with its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,27 +40,27 @@ pub enum CacheErrorKind {
     CreationFailed,
 }
 
-impl CacheError {
-    pub(crate) fn new(kind: CacheErrorKind, message: impl Into<String>) -> Self {
+impl<K: Copy> ErrorOf<K> {
+    pub(crate) fn new(kind: K, message: impl Into<String>) -> Self {
         Self { kind, message: message.into().into() }
     }
 
     /// The kind of the error, for code that reacts to it.
-    pub fn kind(&self) -> CacheErrorKind {
+    pub fn kind(&self) -> K {
         self.kind
     }
 }
 
-impl fmt::Display for CacheError {
+impl<K> fmt::Display for ErrorOf<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl fmt::Debug for CacheError {
+impl<K: Debug> Debug for ErrorOf<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind, self.message)
     }
 }
 
-impl std::error::Error for CacheError {}
+impl<K: Debug> std::error::Error for ErrorOf<K> {}

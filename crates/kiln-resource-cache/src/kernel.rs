@@ -4,6 +4,16 @@ use crate::error::CacheError;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+/// A type that can be the key of a cache; implemented for every type that has what is asked for.
+pub trait CacheKey: Clone + Debug + Eq + Hash + Send + Sync + 'static {}
+
+impl<T: Clone + Debug + Eq + Hash + Send + Sync + 'static> CacheKey for T {}
+
+/// A type that can be the error of a creation; implemented for every type that has what is asked for.
+pub trait CreationError: From<CacheError> + Clone + Send + Sync + 'static {}
+
+impl<T: From<CacheError> + Clone + Send + Sync + 'static> CreationError for T {}
+
 /// A kind of resource that is expensive to create: a compiled kernel, a pipeline, a plan.
 ///
 /// The type that implements this is a name only; it is never built. The registry keeps one cache for each such type.
@@ -41,7 +51,7 @@ use std::hash::Hash;
 /// ```
 pub trait CacheableKernel: 'static {
     /// What tells two resources apart. Everything that changes the resource belongs in it.
-    type Key: Clone + Debug + Eq + Hash + Send + Sync + 'static;
+    type Key: CacheKey;
     /// What is cached; handed out as `Arc<CachedResource>`.
     type CachedResource: Send + Sync + 'static;
     /// What a caller passes in.
@@ -49,7 +59,7 @@ pub trait CacheableKernel: 'static {
     /// What creation may need besides the key.
     type Device: Send + Sync + 'static;
     /// The error of creation. All who wait for one failed creation get a clone of it.
-    type Error: From<CacheError> + Clone + Send + Sync + 'static;
+    type Error: CreationError;
 
     /// The name of the cache in metrics and events; unique among the types of a registry.
     const CACHE_NAME: &'static str;
@@ -65,8 +75,7 @@ pub trait CacheableKernel: 'static {
 
     /// Bytes that a resource stands for in limits, budgets and metrics.
     ///
-    /// The default is the size of the type itself, which leaves out what it points to. Override it for anything that
-    /// owns memory elsewhere.
+    /// The default is the size of the type itself. Override it for anything that owns memory elsewhere.
     fn resource_bytes(resource: &Self::CachedResource) -> u64 {
         size_of_val(resource) as u64
     }

@@ -1,5 +1,4 @@
-//! Typed, bounded, observable caches for things that are expensive to create: compiled kernels, pipelines, plans,
-//! lookup tables.
+//! Typed, bounded, observable caches for what is expensive to create: compiled kernels, pipelines, plans, lookup tables.
 //!
 //! The crate owns caches and everything that keeps them honest: eviction policies, byte budgets, metrics, events and
 //! advice; and a crash-safe [`store`] of bytes on disk. It knows nothing of GPUs, starts no threads, reads no
@@ -170,9 +169,9 @@ pub use advice::{Advice, AdviceKind};
 pub use builder::Builder;
 pub use cache::{Cache, CacheBuilder, CacheSettings};
 pub use clock::{Clock, MockClock};
-pub use error::{CacheError, CacheErrorKind};
-pub use kernel::CacheableKernel;
-pub use metrics::{CacheMetrics, LastEvent};
+pub use error::{CacheError, CacheErrorKind, ErrorOf};
+pub use kernel::{CacheKey, CacheableKernel, CreationError};
+pub use metrics::{CacheMetrics, LastEvent, MeanTime};
 pub use policy::{EntryMetrics, EvictionOrder, EvictionPolicy, EvictionReason};
 pub use registry::{
     CacheRegistry, CacheRegistryBuilder, CacheRegistrySlot, CacheReserve, CacheUsage, RegistryReport, RegistrySettings,

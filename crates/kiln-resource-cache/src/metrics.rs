@@ -1,5 +1,7 @@
 //! What a cache says about itself.
 
+use crate::clock::nanos;
+use crate::sync::{AtomicU64, Ordering};
 use std::fmt;
 use std::time::Duration;
 
@@ -18,8 +20,7 @@ pub struct CacheMetrics {
     pub hits: u64,
     /// Lookups that found nothing usable: each began a creation, returned `None`, or waited for a creation that failed.
     pub misses: u64,
-    /// Entries that a limit, a budget or a trim removed, and those too large to be kept. `clear`, `remove` and replacement
-    /// do not count.
+    /// Entries removed by a limit, a budget or a trim, or too large to be kept; not by `clear`, `remove` or replacement.
     pub evictions: u64,
     /// Resources that were by themselves larger than `max_bytes` or the registry's budget, and were not kept.
     pub oversize: u64,
@@ -89,5 +90,30 @@ impl fmt::Display for CacheMetrics {
             write!(f, ", hit {mean:.1?}")?;
         }
         Ok(())
+    }
+}
+
+/// A count of things that took time, and their mean time. Threads share it.
+#[derive(Debug, Default)]
+pub struct MeanTime {
+    nanos: AtomicU64,
+    count: AtomicU64,
+}
+
+impl MeanTime {
+    /// Counts one that took this long.
+    pub fn record(&self, time: Duration) {
+        self.nanos.fetch_add(nanos(time), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Their mean time; `None` before the first.
+    pub fn mean(&self) -> Option<Duration> {
+        self.nanos.load(Ordering::Relaxed).checked_div(self.count()).map(Duration::from_nanos)
     }
 }

@@ -1,7 +1,6 @@
 //! Locks, atomics and threads, switched to loom's under `--cfg loom`.
 //!
-//! Everything concurrent in this crate, and the thread pool of `kiln-cpu`, takes its primitives from here, so that the model checker sees them.
-//! Not part of the public interface.
+//! For everything concurrent in this crate and the thread pool of `kiln-cpu`. Not part of the public interface.
 
 #[cfg(loom)]
 pub use self::model::*;

@@ -1,16 +1,17 @@
 //! Building a cache: what only a cache has, name, policy, weights and shards.
 
 use super::shard::Shard;
-use super::{Cache, Gate, KeyHasher, MeanTime, Weigher};
+use super::{Cache, Gate, KeyHasher, Weigher};
 use crate::builder::Builder;
 use crate::clock::TimeSource;
 use crate::error::{CacheError, CacheErrorKind};
 use crate::events::EventHub;
+use crate::kernel::CacheKey;
+use crate::metrics::MeanTime;
 use crate::policy::EvictionPolicy;
 use crate::registry::Budget;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use std::fmt::{self, Debug};
-use std::hash::Hash;
 use std::sync::Arc;
 
 /// Enough that two threads rarely meet in one, few enough that looking at all of them stays cheap.
@@ -33,11 +34,7 @@ impl<K, V> Debug for CacheSettings<K, V> {
     }
 }
 
-impl<K, V> CacheSettings<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
     pub(super) fn new(name: &'static str) -> Self {
         let weigher = Box::new(|_: &K, _: &V| size_of::<V>() as u64);
         Self { name, policy: EvictionPolicy::none(), weigher, shards: DEFAULT_SHARDS }
@@ -81,11 +78,7 @@ where
     }
 }
 
-impl<K, V> CacheBuilder<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+impl<K: CacheKey, V: Send + Sync + 'static> CacheBuilder<K, V> {
     /// When to evict; [`EvictionPolicy::none`] unless set.
     pub fn policy(mut self, policy: EvictionPolicy) -> Self {
         self.settings.policy = policy;

@@ -5,9 +5,9 @@ use super::flight::{self, Flight, Outcome};
 use super::shard::Lookup;
 use super::{Cache, Evicted};
 use crate::error::{CacheError, CacheErrorKind};
-use std::fmt::Debug;
-use std::hash::Hash;
+use crate::kernel::{CacheKey, CreationError};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How `get_or_create` came by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,7 @@ enum Start<V> {
     Create(Arc<Flight<V>>),
 }
 
-impl<K, V> Cache<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
     /// The value of a key; created on a miss, once for all threads that ask.
     ///
     /// Fails only if the creation asks for its own key, or if it ran in another thread and failed or panicked there. A panic in
@@ -65,24 +61,22 @@ where
     /// # Ok::<(), CacheError>(())
     /// ```
     #[inline]
-    pub fn get_or_try_insert_with<E>(&self, key: &K, create: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E>
-    where
-        E: From<CacheError> + Clone + Send + Sync + 'static,
-    {
+    pub fn get_or_try_insert_with<E: CreationError>(
+        &self,
+        key: &K,
+        create: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Arc<V>, E> {
         self.find_or_create(key, true, create).map(|(value, _)| value)
     }
 
     /// As above, and tells how the value came about. A warm-up is not `counted`: nobody asked for the value yet.
     #[inline]
-    pub(crate) fn find_or_create<E>(
+    pub(crate) fn find_or_create<E: CreationError>(
         &self,
         key: &K,
         counted: bool,
         create: impl FnOnce() -> Result<V, E>,
-    ) -> Result<(Arc<V>, Found), E>
-    where
-        E: From<CacheError> + Clone + Send + Sync + 'static,
-    {
+    ) -> Result<(Arc<V>, Found), E> {
         let hash = self.hash(key);
         if counted && let Some(value) = self.quick_hit(hash, key) {
             return Ok((value, Found::Hit));
@@ -92,16 +86,13 @@ where
 
     /// The rest of `find_or_create`.
     #[inline(never)]
-    fn find_or_create_with_care<E>(
+    fn find_or_create_with_care<E: CreationError>(
         &self,
         hash: u64,
         key: &K,
         counted: bool,
         create: impl FnOnce() -> Result<V, E>,
-    ) -> Result<(Arc<V>, Found), E>
-    where
-        E: From<CacheError> + Clone + Send + Sync + 'static,
-    {
+    ) -> Result<(Arc<V>, Found), E> {
         let began = self.sampled_start();
         match self.start(hash, key, counted) {
             Start::Hit { value, bytes } => {
@@ -159,10 +150,13 @@ where
     }
 
     #[cold]
-    fn join<E>(&self, hash: u64, key: &K, counted: bool, flight: &Arc<Flight<V>>) -> Result<(Arc<V>, Found), E>
-    where
-        E: From<CacheError> + Clone + Send + Sync + 'static,
-    {
+    fn join<E: CreationError>(
+        &self,
+        hash: u64,
+        key: &K,
+        counted: bool,
+        flight: &Arc<Flight<V>>,
+    ) -> Result<(Arc<V>, Found), E> {
         let outcome = flight::wait(flight, self.name, key).map_err(E::from).and_then(|outcome| match outcome {
             Outcome::Created(value, bytes) => Ok((value, bytes)),
             Outcome::Failed(error) => Err(error.downcast_ref::<E>().cloned().unwrap_or_else(|| {
@@ -188,29 +182,32 @@ where
     }
 
     #[cold]
-    fn create<E>(
+    fn create<E: CreationError>(
         &self,
         hash: u64,
         key: &K,
         counted: bool,
         flight: &Arc<Flight<V>>,
         create: impl FnOnce() -> Result<V, E>,
-    ) -> Result<(Arc<V>, Found), E>
-    where
-        E: From<CacheError> + Clone + Send + Sync + 'static,
-    {
+    ) -> Result<(Arc<V>, Found), E> {
         let mut landing = Landing { cache: self, hash, key, counted, flight, landed: false };
         self.make_room();
         let began = self.time.now();
         let result = create();
         let create_nanos = self.time.now().saturating_sub(began);
-        self.create_times.record(create_nanos);
+        self.create_times.record(Duration::from_nanos(create_nanos));
         let (result, bytes) = match result {
             Ok(value) => {
                 let bytes = self.weigh(key, &value);
                 let value = Arc::new(value);
                 let key = key.clone();
-                let gone = self.admit(Incoming { hash, key, value: &value, bytes, create_nanos }, flight);
+                let incoming = Incoming { hash, key, value: &value, bytes, create_nanos };
+                let mut gone = Evicted::default();
+                // The flight and its entry change places under one lock, so that no other thread sees neither of them.
+                let mut gate = self.gate.lock();
+                let replaced = self.put(&mut gate, incoming, Some(flight), &mut gone);
+                drop(gate);
+                drop(replaced);
                 landing.land(Outcome::Created(Arc::clone(&value), bytes));
                 // After the landing: the drop of what made way may panic, and that is not this creation's fault.
                 self.finish(gone);
@@ -228,18 +225,6 @@ where
         result
     }
 
-    /// Keeps a created value, unless the cache was cleared meanwhile or the value is too large to be kept.
-    ///
-    /// The flight and its entry change places under one lock, so that no other thread sees neither of them.
-    fn admit(&self, incoming: Incoming<'_, K, V>, flight: &Arc<Flight<V>>) -> Evicted<K, V> {
-        let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        let replaced = self.put(&mut gate, incoming, Some(flight), &mut evicted);
-        drop(gate);
-        drop(replaced);
-        evicted
-    }
-
     fn forget(&self, hash: u64, flight: &Arc<Flight<V>>) {
         let key = self.shard(hash).lock().take_flight(flight);
         drop(key);
@@ -251,11 +236,7 @@ where
 }
 
 /// Lands a flight whatever happens to the creation: if it unwinds, those who wait learn that it panicked.
-struct Landing<'a, K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+struct Landing<'a, K: CacheKey, V: Send + Sync + 'static> {
     cache: &'a Cache<K, V>,
     hash: u64,
     key: &'a K,
@@ -264,22 +245,14 @@ where
     landed: bool,
 }
 
-impl<K, V> Landing<'_, K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+impl<K: CacheKey, V: Send + Sync + 'static> Landing<'_, K, V> {
     fn land(&mut self, outcome: Outcome<V>) {
         self.landed = true;
         self.flight.land(outcome);
     }
 }
 
-impl<K, V> Drop for Landing<'_, K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+impl<K: CacheKey, V: Send + Sync + 'static> Drop for Landing<'_, K, V> {
     fn drop(&mut self) {
         if !self.landed {
             self.cache.forget(self.hash, self.flight);

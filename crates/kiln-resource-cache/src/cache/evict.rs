@@ -1,17 +1,15 @@
 //! Making room: the policy's limits, applied oldest first over all shards.
 //!
-//! Evicted entries and the news of them leave through [`Evicted`], so that neither the user's `Drop` nor a sink runs
-//! while a lock is held.
+//! Evicted entries leave through [`Evicted`], so that neither the user's `Drop` nor a sink runs while a lock is held.
 
 use super::Cache;
 use super::flight::Flight;
 use super::queue::{Mark, Queue, QueueOrder};
 use super::shard::{Detail, Eviction, NewEntry, Removed, Standing};
 use crate::events::{CacheEvent, EventHub};
+use crate::kernel::CacheKey;
 use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
 
 /// Marks of entries that are gone may pile up to this many more than there are entries, before they are swept.
@@ -23,10 +21,8 @@ const LARGE_TRIM: usize = 1024;
 /// which entries leave. Hits never take its lock. Locked before a shard, never after.
 pub(super) struct Gate {
     pub(super) policy: EvictionPolicy,
-    by_use: LazyQueue,
-    by_insertion: LazyQueue,
-    /// While entries are evicted by a ranking of the user's: it may change from one moment to the next.
-    by_worth: LazyQueue,
+    /// By [`QueueOrder`]. That of worth is kept only during an eviction: a ranking may change from one moment to the next.
+    queues: [LazyQueue; QueueOrder::ALL.len()],
     /// The entry that is being replaced: not to be evicted to make room for its successor.
     exempt_id: Option<u64>,
 }
@@ -61,9 +57,8 @@ impl<K, V> Evicted<K, V> {
 
 impl Gate {
     pub(super) fn new(policy: EvictionPolicy) -> Self {
-        let needed = |order| needs(&policy, order).then(Queue::default);
-        let (by_use, by_insertion) = (needed(QueueOrder::Use), needed(QueueOrder::Insertion));
-        Self { policy, by_use, by_insertion, by_worth: None, exempt_id: None }
+        let queues = QueueOrder::ALL.map(|order| needs(&policy, order).then(Queue::default));
+        Self { policy, queues, exempt_id: None }
     }
 
     /// Forgets all marks, when all entries are gone.
@@ -73,15 +68,11 @@ impl Gate {
 
     #[cfg(test)]
     pub(super) fn marks(&self) -> usize {
-        [&self.by_use, &self.by_insertion].into_iter().flatten().map(Queue::len).sum()
+        self.queues.iter().flatten().map(Queue::len).sum()
     }
 
     fn queue(&mut self, order: QueueOrder) -> &mut LazyQueue {
-        match order {
-            QueueOrder::Use => &mut self.by_use,
-            QueueOrder::Insertion => &mut self.by_insertion,
-            QueueOrder::Worth => &mut self.by_worth,
-        }
+        &mut self.queues[order as usize]
     }
 
     /// Lets go of the queues that the policy does not keep.
@@ -94,8 +85,7 @@ impl Gate {
     }
 }
 
-/// Whether a policy keeps a queue in this order. Idle entries leave in order of use under any policy; a ranking is made anew
-/// whenever something has to go.
+/// Whether a policy keeps a queue in this order. Idle entries leave in order of use; a ranking is made anew each time.
 fn needs(policy: &EvictionPolicy, order: QueueOrder) -> bool {
     match order {
         QueueOrder::Use => policy.queue_order() == order || policy.max_idle_duration().is_some(),
@@ -118,53 +108,48 @@ impl<K, V> Default for Evicted<K, V> {
     }
 }
 
-impl<K, V> Cache<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    /// Lets go of stale entries; returns how many. Costs one relaxed load for a policy without an idle limit.
-    pub(crate) fn expire(&self) -> usize {
-        if self.max_idle.load(Ordering::Relaxed) == u64::MAX {
-            return 0;
-        }
+impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
+    /// Lets go of stale entries, then does `work`, with the gate held; tells the sinks what was evicted.
+    pub(super) fn with_gate<R>(&self, work: impl FnOnce(&mut Gate, &mut Evicted<K, V>) -> R) -> R {
         let mut evicted = Evicted::default();
         let mut gate = self.gate.lock();
         self.sweep(&mut gate, &mut evicted);
+        let result = work(&mut gate, &mut evicted);
         drop(gate);
-        let count = evicted.0.len();
         self.finish(evicted);
-        count
+        result
+    }
+
+    /// Lets go of stale entries; returns how many. Costs one relaxed load for a policy without an idle limit.
+    pub(crate) fn expire(&self) -> usize {
+        match self.max_idle.load(Ordering::Relaxed) {
+            u64::MAX => 0,
+            _ => self.with_gate(|_, evicted| evicted.0.len()),
+        }
     }
 
     /// Lets go of stale entries after a lookup met one, and of that one whatever its place in the order: uses by several
     /// threads between two insertions need not be in line by time. What is still there then is protected by the floor.
     pub(super) fn expire_key(&self, hash: u64, key: &K) {
-        let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        self.sweep(&mut gate, &mut evicted);
-        if self.len.load(Ordering::Relaxed) > gate.policy.min_entries() {
-            let (now, max_idle) = (self.time.now(), gate.policy.max_idle_nanos());
-            let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
-            let entry = self.shard(hash).lock().evict_key(hash, key, stale);
-            if let Some(entry) = entry {
-                self.account_removal(1, entry.bytes);
-                evicted.push(EvictionReason::Idle, self.len.load(Ordering::Relaxed), Some(entry));
+        self.with_gate(|gate, evicted| {
+            if self.len.load(Ordering::Relaxed) > gate.policy.min_entries() {
+                let (now, max_idle) = (self.time.now(), gate.policy.max_idle_nanos());
+                let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
+                let entry = self.shard(hash).lock().evict_key(hash, key, stale);
+                if let Some(entry) = entry {
+                    self.account_removal(1, entry.bytes);
+                    evicted.push(EvictionReason::Idle, self.len.load(Ordering::Relaxed), Some(entry));
+                }
             }
-        }
-        drop(gate);
-        self.finish(evicted);
+        });
     }
 
     /// The part of a miss that comes before the creation: a place for one more entry, as far as the floor allows.
     pub(super) fn make_room(&self) {
-        let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        self.sweep(&mut gate, &mut evicted);
-        let max_entries = gate.policy.entries_before_insertion(self.len.load(Ordering::Relaxed));
-        self.shrink(&mut gate, max_entries, &mut evicted);
-        drop(gate);
-        self.finish(evicted);
+        self.with_gate(|gate, evicted| {
+            let max_entries = gate.policy.entries_before_insertion(self.len.load(Ordering::Relaxed));
+            self.shrink(gate, max_entries, evicted);
+        });
     }
 
     /// Makes room for an entry of this size, the new one counted as part of the floor. The entry that it replaces, of
@@ -185,14 +170,12 @@ where
             && len() >= policy.min_entries().max(1)
             && self.evict_one(gate, order, EvictionReason::MaxBytes, evicted)
         {}
-        gate.by_worth = None;
+        *gate.queue(QueueOrder::Worth) = None;
         true
     }
 
-    /// Puts a policy in force and brings the cache under its limits. What is stale under the old one goes first: no
-    /// operation brings it back.
+    /// Puts a policy in force and brings the cache under its limits, after what was stale under the old one has gone.
     pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
-        self.sweep(gate, evicted);
         gate.policy = policy;
         gate.drop_spare_queues();
         for order in QueueOrder::ALL {
@@ -214,23 +197,20 @@ where
         up_to_stamp: u64,
         mut wanted: impl FnMut() -> bool,
     ) -> usize {
-        let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        self.sweep(&mut gate, &mut evicted);
-        let swept = evicted.0.len();
-        while wanted()
-            && self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
-            && self.oldest_stamp(&mut gate, order).is_some_and(|stamp| stamp <= up_to_stamp)
-            && self.evict_one(&mut gate, order, reason, &mut evicted)
-        {}
-        gate.by_worth = None;
-        let count = evicted.0.len() - swept;
-        if count >= LARGE_TRIM {
-            self.shrink_memory(&mut gate);
-        }
-        drop(gate);
-        self.finish(evicted);
-        count
+        self.with_gate(|gate, evicted| {
+            let swept = evicted.0.len();
+            while wanted()
+                && self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
+                && self.oldest_stamp(gate, order).is_some_and(|stamp| stamp <= up_to_stamp)
+                && self.evict_one(gate, order, reason, evicted)
+            {}
+            *gate.queue(QueueOrder::Worth) = None;
+            let count = evicted.0.len() - swept;
+            if count >= LARGE_TRIM {
+                self.shrink_memory(gate);
+            }
+            count
+        })
     }
 
     /// Lets go of a queue that only a trim needed.
@@ -359,7 +339,7 @@ where
             && len() > policy.min_entries()
             && self.evict_one(gate, order, EvictionReason::MaxBytes, evicted)
         {}
-        gate.by_worth = None;
+        *gate.queue(QueueOrder::Worth) = None;
     }
 
     /// Evicts the oldest entry. False if there is none.

@@ -21,14 +21,15 @@ use crate::builder::Builder;
 use crate::clock::TimeSource;
 use crate::error::CacheError;
 use crate::events::{CacheEvent, EventHub};
-use crate::metrics::CacheMetrics;
+use crate::kernel::CacheKey;
+use crate::metrics::{CacheMetrics, LastEvent, MeanTime};
 use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::registry::Budget;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use evict::{Evicted, Gate, Incoming};
-use shard::{HitContext, Lookup, LookupTime, Removed, Shard};
+use shard::{HitContext, Lookup, LookupTime, Shard};
 use std::fmt::Debug;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,11 +91,7 @@ type KeyHasher = foldhash::fast::FixedState;
 
 type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u64 + Send + Sync>;
 
-impl<K, V> Cache<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
+impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
     /// Begins a cache. The name appears in events, advice and errors.
     pub fn builder(name: &'static str) -> CacheBuilder<K, V> {
         Builder::new(CacheSettings::new(name))
@@ -122,8 +119,7 @@ where
         matches!(self.shard(hash).lock().peek(hash, key), Lookup::Hit { .. })
     }
 
-    /// A hit that needs no more than its value: nobody listens, nothing can expire, its time is not measured. `None`
-    /// says nothing about the key.
+    /// A hit without events, expiry or measurement. `None` says nothing about the key.
     #[inline]
     fn quick_hit(&self, hash: u64, key: &K) -> Option<Arc<V>> {
         if self.needs_care.load(Ordering::Relaxed) || self.sample_next.load(Ordering::Relaxed) || self.is_heard() {
@@ -174,13 +170,8 @@ where
         let bytes = self.weigh(&key, &value);
         let value = Arc::new(value);
         let incoming = Incoming { hash, key, value: &value, bytes, create_nanos: 0 };
-        let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        self.sweep(&mut gate, &mut evicted);
-        let replaced = self.put(&mut gate, incoming, None, &mut evicted);
-        drop(gate);
+        let replaced = self.with_gate(|gate, evicted| self.put(gate, incoming, None, evicted));
         drop(replaced);
-        self.finish(evicted);
         self.budget.enforce();
         value
     }
@@ -190,7 +181,10 @@ where
         let hash = self.hash(key);
         self.expire();
         let gate = self.gate.lock();
-        let removed = self.take(hash, key);
+        let removed = self.shard(hash).lock().remove(hash, key);
+        if let Some(entry) = &removed {
+            self.account_removal(1, entry.bytes);
+        }
         drop(gate);
         removed.map(|entry| entry.value)
     }
@@ -233,11 +227,7 @@ where
     /// Changes the policy, at once: when this returns, the new limits hold.
     pub fn set_policy(&self, policy: EvictionPolicy) -> Result<(), CacheError> {
         policy.validate(self.name)?;
-        let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        self.adopt(&mut gate, policy, &mut evicted);
-        drop(gate);
-        self.finish(evicted);
+        self.with_gate(|gate, evicted| self.adopt(gate, policy, evicted));
         Ok(())
     }
 
@@ -262,28 +252,13 @@ where
             mean_lookup_time: self.lookup_times.mean(),
             ..CacheMetrics::default()
         };
-        let mut last_stamp = 0;
-        let age = |at: u64| Duration::from_nanos(now.saturating_sub(at));
+        let mut last_event: Option<(u64, LastEvent)> = None;
         for shard in &self.shards {
-            let census = shard.lock().census();
-            metrics.hits += census.hits;
-            metrics.misses += census.misses;
-            metrics.evictions += census.evictions;
-            metrics.refaults += census.refaults;
-            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(census.max_reuse);
-            if let Some((stamp, event)) = census.last_event
-                && stamp > last_stamp
-            {
-                last_stamp = stamp;
-                metrics.last_event = Some(event);
-            }
-            if let Some(times) = census.times {
-                widen(&mut metrics.oldest_entry_age, age(times.first_created_at), Duration::max);
-                widen(&mut metrics.newest_entry_age, age(times.last_created_at), Duration::min);
-                widen(&mut metrics.longest_idle_age, age(times.first_used_at), Duration::max);
-                widen(&mut metrics.shortest_idle_age, age(times.last_used_at), Duration::min);
-            }
+            let shard = shard.lock();
+            shard.add_to(&mut metrics, now);
+            last_event = last_event.into_iter().chain(shard.last_event()).max_by_key(|(stamp, _)| *stamp);
         }
+        metrics.last_event = last_event.map(|(_, event)| event);
         metrics
     }
 
@@ -303,7 +278,7 @@ where
     }
 
     fn measured_hit(&self, began: u64) {
-        self.lookup_times.record(self.time.now().saturating_sub(began));
+        self.lookup_times.record(Duration::from_nanos(self.time.now().saturating_sub(began)));
         self.sample_next.store(false, Ordering::Relaxed);
     }
 
@@ -347,13 +322,6 @@ where
         (self.weigher)(key, value).min(MAX_WEIGHT)
     }
 
-    /// Takes an entry out by its key; the gate is held.
-    fn take(&self, hash: u64, key: &K) -> Option<Removed<K, V>> {
-        let entry = self.shard(hash).lock().remove(hash, key)?;
-        self.account_removal(1, entry.bytes);
-        Some(entry)
-    }
-
     fn account_insert(&self, bytes: u64) {
         self.len.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -393,29 +361,6 @@ impl<K, V> Debug for Cache<K, V> {
             .field("len", &self.len.load(Ordering::Relaxed))
             .field("bytes", &self.bytes.load(Ordering::Relaxed))
             .finish_non_exhaustive()
-    }
-}
-
-fn widen(slot: &mut Option<Duration>, value: Duration, choose: fn(Duration, Duration) -> Duration) {
-    *slot = Some(slot.map_or(value, |old| choose(old, value)));
-}
-
-/// A running mean of durations.
-#[derive(Default)]
-struct MeanTime {
-    nanos: AtomicU64,
-    count: AtomicU64,
-}
-
-impl MeanTime {
-    fn record(&self, nanos: u64) {
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn mean(&self) -> Option<Duration> {
-        let count = self.count.load(Ordering::Relaxed);
-        (count > 0).then(|| Duration::from_nanos(self.nanos.load(Ordering::Relaxed) / count))
     }
 }
 

@@ -5,7 +5,7 @@ use super::ghost::Ghosts;
 use super::queue::{Mark, QueueOrder};
 use super::stamp;
 use crate::clock::{TimeSource, UseClock};
-use crate::metrics::LastEvent;
+use crate::metrics::{CacheMetrics, LastEvent};
 use crate::policy::EntryMetrics;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use hashbrown::HashTable;
@@ -30,7 +30,6 @@ pub(crate) enum Lookup<V> {
     Stale,
 }
 
-/// The time of a lookup.
 #[derive(Clone, Copy)]
 pub(crate) enum LookupTime<'a> {
     /// Nothing can expire; the time is only noted.
@@ -113,25 +112,6 @@ pub(crate) struct ShardState<K, V> {
     /// Every step in the order it took effect, for tests that replay it on a model.
     #[cfg(test)]
     pub(crate) journal: Vec<(LastEvent, u64)>,
-}
-
-/// What a shard contributes to the metrics of its cache. Times are `None` for an empty shard.
-pub(crate) struct Census {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) evictions: u64,
-    pub(crate) refaults: u64,
-    pub(crate) max_reuse: u64,
-    pub(crate) last_event: Option<(u64, LastEvent)>,
-    pub(crate) times: Option<UseTimes>,
-}
-
-/// When the first and the last entry were inserted and used.
-pub(crate) struct UseTimes {
-    pub(crate) first_created_at: u64,
-    pub(crate) last_created_at: u64,
-    pub(crate) first_used_at: u64,
-    pub(crate) last_used_at: u64,
 }
 
 /// How an entry stands to a mark of the queue.
@@ -239,8 +219,7 @@ impl<K: Eq, V> ShardState<K, V> {
         })
     }
 
-    /// Makes the entry of a key the newest in both orders, so that making room for its replacement does not evict it.
-    /// Returns its new mark and its bytes.
+    /// Makes an entry the newest in both orders, so that its replacement does not evict it. Returns its mark and its bytes.
     pub(crate) fn renew(&mut self, hash: u64, key: &K) -> Option<(Mark, u64)> {
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
         let stamp = stamp::insertion(&mut self.clock);
@@ -267,14 +246,12 @@ impl<K: Eq, V> ShardState<K, V> {
         Mark { stamp, id: stamp, hash }
     }
 
-    /// Takes out the entry of a key.
     pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Removed<K, V>> {
         let (entry, _) = self.table.find_entry(hash, |entry| entry.key == *key).ok()?.remove();
         self.note(LastEvent::Remove, hash);
         Some(self.release(entry))
     }
 
-    /// How the entry of a mark stands.
     pub(crate) fn standing(&self, mark: Mark, order: QueueOrder) -> Standing {
         match self.table.find(mark.hash, |entry| self.details[entry.detail as usize].id == mark.id) {
             None => Standing::Gone,
@@ -352,29 +329,29 @@ impl<K: Eq, V> ShardState<K, V> {
         })
     }
 
-    /// Counters and times; looks at every entry.
-    pub(crate) fn census(&self) -> Census {
-        let last_event = match self.last_event {
-            Some((stamp, event, hits)) if hits == self.hits() => Some((stamp, event)),
-            _ => (self.hits() > 0).then_some((self.clock, LastEvent::Hit)),
-        };
-        let (mut max_reuse, mut times) = (self.past_reuse, None);
-        for detail in self.live_details() {
-            max_reuse = max_reuse.max(detail.reuse_count);
-            times = Some(UseTimes::with(times, detail));
-        }
-        Census {
-            hits: self.hits(),
-            misses: self.misses,
-            evictions: self.evictions,
-            refaults: self.refaults,
-            max_reuse,
-            last_event,
-            times,
+    /// Adds counters and ages to the metrics of the cache; looks at every entry.
+    pub(crate) fn add_to(&self, metrics: &mut CacheMetrics, now: u64) {
+        metrics.hits += self.hits();
+        metrics.misses += self.misses;
+        metrics.evictions += self.evictions;
+        metrics.refaults += self.refaults;
+        metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(self.past_reuse);
+        for EntryMetrics { age, idle, hits, .. } in self.live_details().map(|detail| detail.metrics(now)) {
+            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(hits);
+            widen(&mut metrics.oldest_entry_age, age, Duration::max);
+            widen(&mut metrics.newest_entry_age, age, Duration::min);
+            widen(&mut metrics.longest_idle_age, idle, Duration::max);
+            widen(&mut metrics.shortest_idle_age, idle, Duration::min);
         }
     }
 
-    /// Hits and misses.
+    pub(crate) fn last_event(&self) -> Option<(u64, LastEvent)> {
+        match self.last_event {
+            Some((stamp, event, hits)) if hits == self.hits() => Some((stamp, event)),
+            _ => (self.hits() > 0).then_some((self.clock, LastEvent::Hit)),
+        }
+    }
+
     pub(crate) fn lookups(&self) -> (u64, u64) {
         (self.hits(), self.misses)
     }
@@ -492,17 +469,6 @@ impl Detail {
     }
 }
 
-impl UseTimes {
-    fn with(times: Option<Self>, detail: &Detail) -> Self {
-        let (created, used) = (detail.created_at, detail.used_at);
-        times.map_or(
-            Self { first_created_at: created, last_created_at: created, first_used_at: used, last_used_at: used },
-            |times| Self {
-                first_created_at: times.first_created_at.min(created),
-                last_created_at: times.last_created_at.max(created),
-                first_used_at: times.first_used_at.min(used),
-                last_used_at: times.last_used_at.max(used),
-            },
-        )
-    }
+fn widen(slot: &mut Option<Duration>, value: Duration, choose: fn(Duration, Duration) -> Duration) {
+    *slot = Some(slot.map_or(value, |old| choose(old, value)));
 }

@@ -96,8 +96,7 @@ pub trait EventSink: Send + Sync + 'static {
     /// Takes one event. An error is counted and reported once; the operation that caused the event goes on.
     fn record(&self, event: &CacheEvent) -> io::Result<()>;
 
-    /// Whether events are wanted now. Asked in every lookup, before an event is made: while no sink of a cache wants any, a hit formats
-    /// and counts nothing.
+    /// Whether events are wanted now. Asked in every lookup: while no sink wants any, a hit formats and counts nothing.
     fn is_on(&self) -> bool {
         true
     }
@@ -114,7 +113,6 @@ impl<S: EventSink + ?Sized> EventSink for Arc<S> {
     }
 }
 
-/// The sinks of a cache or registry.
 pub(crate) struct EventHub {
     sinks: Vec<AttachedSink>,
     summary_interval: u64,

@@ -4,12 +4,11 @@ use super::slot::ErasedSlot;
 use super::type_map::TypeMap;
 use crate::advice::Advice;
 use crate::cache::{Cache, QueueOrder};
+use crate::kernel::CacheKey;
 use crate::metrics::CacheMetrics;
 use crate::policy::EvictionReason;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::any::{Any, TypeId};
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 /// Bytes that are counted together, and their limit. A cache on its own has one to itself, without a limit.
@@ -21,14 +20,12 @@ pub(crate) struct Budget {
     members: Weak<Members>,
 }
 
-/// The caches and slots of a registry.
 pub(super) struct Members {
     pub(super) budget: Arc<Budget>,
     caches: Mutex<Vec<Member>>,
     pub(super) slots: TypeMap<Box<dyn ErasedSlot>>,
 }
 
-/// A cache of a registry.
 #[derive(Clone)]
 pub(super) struct Member {
     /// The kernel type, or that of the cache where it has none.
@@ -148,8 +145,8 @@ impl Members {
 
 /// A cache without its types.
 pub(super) trait ErasedCache: Any + Send + Sync {
-    fn len(&self) -> usize;
-    fn bytes(&self) -> u64;
+    /// Entries and bytes.
+    fn usage(&self) -> (usize, u64);
     fn metrics(&self) -> CacheMetrics;
     fn advice(&self) -> Vec<Advice>;
     fn clear(&self);
@@ -159,16 +156,9 @@ pub(super) trait ErasedCache: Any + Send + Sync {
     fn evict_lru(&self, reason: EvictionReason, up_to_stamp: u64, wanted: &dyn Fn() -> bool) -> usize;
 }
 
-impl<K, V> ErasedCache for Cache<K, V>
-where
-    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    fn len(&self) -> usize {
-        self.len()
-    }
-    fn bytes(&self) -> u64 {
-        self.bytes()
+impl<K: CacheKey, V: Send + Sync + 'static> ErasedCache for Cache<K, V> {
+    fn usage(&self) -> (usize, u64) {
+        (self.len(), self.bytes())
     }
     fn metrics(&self) -> CacheMetrics {
         self.metrics()

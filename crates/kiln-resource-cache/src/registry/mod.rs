@@ -20,7 +20,7 @@ use crate::cache::{Cache, CacheBuilder, Found};
 use crate::clock::TimeSource;
 use crate::error::{CacheError, CacheErrorKind};
 use crate::events::EventHub;
-use crate::kernel::CacheableKernel;
+use crate::kernel::{CacheKey, CacheableKernel};
 use crate::metrics::CacheMetrics;
 use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::sync::Mutex;
@@ -30,15 +30,13 @@ use std::any::{Any, TypeId, type_name};
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
 use type_map::TypeMap;
 
 /// The caches of a program or of a device, under one byte budget: one for each [`CacheableKernel`] type, made when it is first
 /// used, and those that were [registered](Self::register).
 ///
-/// Finding the cache of a type takes no lock. All caches share one byte budget, one set of event sinks and one clock;
-/// two registries share nothing.
+/// Finding the cache of a type takes no lock. Caches share a byte budget, event sinks and a clock; registries share nothing.
 pub struct CacheRegistry<D = ()> {
     device: Option<D>,
     kernels: TypeMap<Arc<dyn ErasedCache>>,
@@ -48,7 +46,6 @@ pub struct CacheRegistry<D = ()> {
     hub: Option<Arc<EventHub>>,
 }
 
-/// The cache of a kernel type.
 type KernelCache<K> = Cache<<K as CacheableKernel>::Key, <K as CacheableKernel>::CachedResource>;
 
 impl<D: Send + Sync + 'static> CacheRegistry<D> {
@@ -88,28 +85,26 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// Creation gets `device`, or else the registry's own. See
     /// [`Cache::get_or_try_insert_with`] for what happens when creation fails, panics or asks for its own key.
     #[inline]
-    pub fn get_or_create<K>(&self, params: &K::Params, device: Option<&D>) -> Result<Arc<K::CachedResource>, K::Error>
-    where
-        K: CacheableKernel<Device = D>,
-    {
+    pub fn get_or_create<K: CacheableKernel<Device = D>>(
+        &self,
+        params: &K::Params,
+        device: Option<&D>,
+    ) -> Result<Arc<K::CachedResource>, K::Error> {
         self.find_or_create::<K>(&K::create_cache_key(params), device, true).map(|(resource, _)| resource)
     }
 
     /// The resource for these parameters if it is there. Counts as a hit or a miss.
     #[inline]
-    pub fn get<K>(&self, params: &K::Params) -> Option<Arc<K::CachedResource>>
-    where
-        K: CacheableKernel<Device = D>,
-    {
+    pub fn get<K: CacheableKernel<Device = D>>(&self, params: &K::Params) -> Option<Arc<K::CachedResource>> {
         self.find_or_register::<K>().ok()?.get(&K::create_cache_key(params))
     }
 
     /// Creates what is missing of a list of parameters, so that later lookups hit. Goes on after a failure. Counts
     /// neither hits nor misses: nobody asked for the resources yet.
-    pub fn warm<K>(&self, params: impl IntoIterator<Item: Borrow<K::Params>>) -> WarmReport
-    where
-        K: CacheableKernel<Device = D>,
-    {
+    pub fn warm<K: CacheableKernel<Device = D>>(
+        &self,
+        params: impl IntoIterator<Item: Borrow<K::Params>>,
+    ) -> WarmReport {
         let mut report = WarmReport::default();
         for (index, params) in params.into_iter().enumerate() {
             let key = K::create_cache_key(params.borrow());
@@ -123,18 +118,15 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     }
 
     /// Changes the policy of a cache, at once. May come before the cache's first use.
-    pub fn set_eviction_policy<K>(&self, policy: EvictionPolicy) -> Result<(), CacheError>
-    where
-        K: CacheableKernel<Device = D>,
-    {
+    pub fn set_eviction_policy<K: CacheableKernel<Device = D>>(
+        &self,
+        policy: EvictionPolicy,
+    ) -> Result<(), CacheError> {
         self.find_or_register::<K>()?.set_policy(policy)
     }
 
     /// Counters and ages of a cache; `None` before its first use.
-    pub fn metrics<K>(&self) -> Option<CacheMetrics>
-    where
-        K: CacheableKernel<Device = D>,
-    {
+    pub fn metrics<K: CacheableKernel<Device = D>>(&self) -> Option<CacheMetrics> {
         self.existing::<K>().map(Cache::metrics)
     }
 
@@ -159,10 +151,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     }
 
     /// Empties the cache of a kernel type.
-    pub fn clear_cache<K>(&self)
-    where
-        K: CacheableKernel<Device = D>,
-    {
+    pub fn clear_cache<K: CacheableKernel<Device = D>>(&self) {
         if let Some(cache) = self.existing::<K>() {
             cache.clear();
         }
@@ -263,10 +252,9 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
 
     /// Who holds how many bytes.
     pub fn report(&self) -> RegistryReport {
-        let usage = |member: &Member| CacheUsage {
-            cache: member.name,
-            bytes: member.cache.bytes(),
-            entries: member.cache.len(),
+        let usage = |member: &Member| {
+            let (entries, bytes) = member.cache.usage();
+            CacheUsage { cache: member.name, bytes, entries }
         };
         let mut caches: Vec<_> = self.members.caches().iter().map(usage).collect();
         caches.sort_by_key(|usage| (Reverse(usage.bytes), usage.cache));
@@ -314,11 +302,10 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// assert_eq!(registry.metrics_by_name()[0].0, "lines");
     /// # Ok::<(), CacheError>(())
     /// ```
-    pub fn register<K, V>(&self, builder: CacheBuilder<K, V>) -> Result<Arc<Cache<K, V>>, CacheError>
-    where
-        K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-        V: Send + Sync + 'static,
-    {
+    pub fn register<K: CacheKey, V: Send + Sync + 'static>(
+        &self,
+        builder: CacheBuilder<K, V>,
+    ) -> Result<Arc<Cache<K, V>>, CacheError> {
         self.find_or_add(TypeId::of::<Cache<K, V>>(), type_name::<Cache<K, V>>(), builder).map(downcast)
     }
 
@@ -343,16 +330,12 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         Ok(self.kernels.get_or_insert(id, self.find_or_add(id, type_name::<K>(), builder)?))
     }
 
-    fn find_or_add<K, V>(
+    fn find_or_add<K: CacheKey, V: Send + Sync + 'static>(
         &self,
         id: TypeId,
         type_name: &'static str,
         builder: CacheBuilder<K, V>,
-    ) -> Result<Arc<dyn ErasedCache>, CacheError>
-    where
-        K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-        V: Send + Sync + 'static,
-    {
+    ) -> Result<Arc<dyn ErasedCache>, CacheError> {
         let name = builder.settings.name;
         let taken = |by: &Member| {
             let message = format!(
