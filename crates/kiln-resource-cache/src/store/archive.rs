@@ -4,7 +4,7 @@
 //! frame is eight bytes that say which of the two it is, a number (the length of the entry, or of how many there were),
 //! and the first eight bytes of BLAKE3 over these.
 
-use super::entry::{EntryId, Fault, Head, OpenEntry, Reject};
+use super::entry::{EntryId, Fault, Head, OpenEntry, Reject, bytes_at, u64_at};
 use super::error::{StoreError, StoreErrorKind};
 use super::{DiskStore, EntryInfo, PutOutcome};
 use std::collections::BTreeSet;
@@ -74,9 +74,8 @@ impl DiskStore {
         Ok(report)
     }
 
-    /// Stores the entries of an archive that the filter chooses, by key, over those with the same keys. A damaged entry is
-    /// skipped and counted. What does not begin like an archive is an error, as is a store that cannot be written; what was
-    /// stored before stays.
+    /// Stores the entries of an archive that the filter chooses, by key, over those with the same keys. Skips and counts damaged
+    /// ones. An error where it is no archive, or the store cannot be written; what was stored before stays.
     ///
     /// Checksums show damage, not intent: what an entry does to who loads it is for the filter to know.
     pub fn import(
@@ -157,10 +156,7 @@ fn read_frame(reader: &mut impl Read) -> io::Result<Option<Frame>> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error),
     }
-    let (mut tag, mut number) = ([0; 8], [0; 8]);
-    tag.copy_from_slice(&bytes[..8]);
-    number.copy_from_slice(&bytes[8..16]);
-    let number = u64::from_le_bytes(number);
+    let (tag, number) = (bytes_at(&bytes, 0), u64_at(&bytes, 8));
     Ok(match tag {
         _ if bytes != frame(tag, number) => None,
         ITEM => Some(Frame::Item(number)),

@@ -161,10 +161,10 @@ impl Head {
         if header[..8] != MAGIC {
             return Err(Reject::ForeignMagic.into());
         }
-        if u32_at(&header, 8) != VERSION {
+        if header[8..12] != VERSION.to_le_bytes() {
             return Err(Reject::Version.into());
         }
-        let (key_bytes, payload_bytes) = (u64::from(u32_at(&header, 12)), u64_at(&header, 16));
+        let (key_bytes, payload_bytes) = (u64::from(u32::from_le_bytes(bytes_at(&header, 12))), u64_at(&header, 16));
         let total = (HEADER_BYTES as u64).checked_add(key_bytes).and_then(|sum| sum.checked_add(payload_bytes));
         match total {
             Some(total) if total < len => Err(Reject::TrailingBytes.into()),
@@ -201,7 +201,6 @@ impl Head {
         if is_right { Ok(()) } else { Err(Reject::Checksum.into()) }
     }
 
-    /// Writes the entry.
     pub(super) fn write(&self, payload: &[u8], writer: &mut impl Write) -> io::Result<()> {
         let mut start = Vec::with_capacity(HEADER_BYTES + self.key.len());
         start.extend_from_slice(&self.header);
@@ -280,14 +279,11 @@ fn read_vec(reader: &mut impl Read, len: u64) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-fn u32_at(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&header[at..at + 4]);
-    u32::from_le_bytes(bytes)
+/// The bytes at a place of a record that is long enough.
+pub(super) fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|byte| record[at + byte])
 }
 
-fn u64_at(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&header[at..at + 8]);
-    u64::from_le_bytes(bytes)
+pub(super) fn u64_at(record: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes_at(record, at))
 }

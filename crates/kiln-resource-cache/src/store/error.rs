@@ -1,8 +1,8 @@
-//! The error of the store: a kind named for what the caller can do about it, and a message.
+//! The error of the store.
 
+use crate::error::ErrorOf;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::{fmt, io};
 
 /// What went wrong in a [`DiskStore`](super::DiskStore). Cheap to clone.
 ///
@@ -12,11 +12,7 @@ use std::{fmt, io};
 /// let error = DiskStore::open("anywhere", StoreOptions::new().with_max_entries(0)).unwrap_err();
 /// assert_eq!(error.kind(), StoreErrorKind::InvalidArgument);
 /// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct StoreError {
-    kind: StoreErrorKind,
-    message: Arc<str>,
-}
+pub type StoreError = ErrorOf<StoreErrorKind>;
 
 /// The kinds of [`StoreError`], each with its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -40,10 +36,6 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
-    pub(super) fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into().into() }
-    }
-
     /// The error of an attempt (`write`, `list`) at a path.
     pub(super) fn of_io(attempt: &str, path: &Path, error: &io::Error) -> Self {
         let kind = match error.kind() {
@@ -55,23 +47,4 @@ impl StoreError {
         };
         Self::new(kind, format!("cannot {attempt} {}: {error}", path.display()))
     }
-
-    /// The kind of the error, for code that reacts to it.
-    pub fn kind(&self) -> StoreErrorKind {
-        self.kind
-    }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl fmt::Debug for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.message)
-    }
-}
-
-impl std::error::Error for StoreError {}

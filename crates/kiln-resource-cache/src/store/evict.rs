@@ -112,8 +112,7 @@ impl DiskStore {
         Err(StoreError::new(StoreErrorKind::NotWritable, message))
     }
 
-    /// Removes the entries of a fresh listing that are not wanted, told what would be left, and puts totals and use
-    /// counts right.
+    /// Removes the unwanted entries of a fresh listing, told what would be left, and corrects totals and use counts.
     pub(super) fn shrink(
         &self,
         held: &mut Held<'_>,

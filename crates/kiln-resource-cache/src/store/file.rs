@@ -66,8 +66,7 @@ fn open_checked(path: &Path, options: &OpenOptions) -> io::Result<Option<(File, 
     }
 }
 
-/// Removes what is in a place of the store, a folder with all that is in it. Links are not followed. False if nothing
-/// was there.
+/// Removes a file, or a folder with its content, without following links. False if nothing was there.
 pub(super) fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),

@@ -3,6 +3,7 @@
 //! Totals are raised before an entry gets its name and lowered after it lost it, so a process that is killed in between
 //! leaves them too high, never too low. Too high costs one listing of the directory, which puts them right.
 
+use super::entry::u64_at;
 use super::error::{StoreError, StoreErrorKind};
 use super::file;
 use parking_lot::{Mutex, MutexGuard};
@@ -37,14 +38,12 @@ impl Totals {
     }
 }
 
-/// The lock file of a store.
 pub(super) struct LockFile {
     path: PathBuf,
     /// Threads of one process share the file, and so the lock of the system; the mutex is between them.
     file: Mutex<File>,
 }
 
-/// The lock, held.
 pub(super) struct Held<'a> {
     file: MutexGuard<'a, File>,
     record: Option<Record>,
@@ -127,17 +126,11 @@ impl Held<'_> {
         self.file.seek(SeekFrom::Start(0)).ok()?;
         self.file.read_exact(&mut bytes).ok()?;
         let (checked, checksum) = bytes.split_at(CHECKED_BYTES);
-        let (magic, numbers) = checked.split_at(MAGIC.len());
-        if magic != MAGIC || blake3::hash(checked).as_bytes() != checksum {
+        if !checked.starts_with(&MAGIC) || blake3::hash(checked).as_bytes() != checksum {
             return None;
         }
-        let mut numbers = numbers.chunks_exact(8).map(|chunk| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(chunk);
-            u64::from_le_bytes(bytes)
-        });
-        let totals = Totals { entries: numbers.next()?, bytes: numbers.next()? };
-        Some(Record { totals, listed_at: numbers.next()? })
+        let totals = Totals { entries: u64_at(checked, 8), bytes: u64_at(checked, 16) };
+        Some(Record { totals, listed_at: u64_at(checked, 24) })
     }
 
     fn write(&mut self, record: Record) -> io::Result<()> {

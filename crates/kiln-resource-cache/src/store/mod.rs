@@ -231,8 +231,7 @@ impl DiskStore {
         Ok(ClearReport { entries: shrunk.removed.entries, bytes: shrunk.removed.bytes })
     }
 
-    /// What this store did since it was opened, and what the directory holds. Cheap: the directory is listed only if
-    /// nobody knows what it holds.
+    /// What this store did since it was opened, and what the directory holds; lists the directory only if nobody knows.
     pub fn statistics(&self) -> StoreStatistics {
         let known = self.lock.as_ref().ok().and_then(|lock| lock.hold(SHORT_PATIENCE).ok());
         let known = known.and_then(|held| held.totals(self.options.now(), Duration::MAX));

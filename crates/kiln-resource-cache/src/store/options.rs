@@ -2,7 +2,6 @@
 
 use super::error::{StoreError, StoreErrorKind};
 use crate::clock::Clock;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// let options = StoreOptions::new().with_max_bytes(64 << 20);
 /// assert_eq!((options.max_bytes(), options.max_entries()), (64 << 20, 20_000));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct StoreOptions {
     max_bytes: u64,
@@ -78,14 +77,5 @@ impl StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for StoreOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreOptions")
-            .field("max_bytes", &self.max_bytes)
-            .field("max_entries", &self.max_entries)
-            .finish_non_exhaustive()
     }
 }

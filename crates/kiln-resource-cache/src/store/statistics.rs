@@ -3,6 +3,7 @@
 use super::entry::Reject;
 use super::error::StoreError;
 use super::{Lookup, PutOutcome};
+use crate::metrics::MeanTime;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,13 +62,11 @@ pub enum Writing {
 /// The counters behind [`StoreStatistics`].
 #[derive(Default)]
 pub(super) struct Counters {
-    hits: AtomicU64,
-    hit_nanos: AtomicU64,
+    hits: MeanTime,
     misses: AtomicU64,
     rejected: [AtomicU64; Reject::ALL.len()],
     unreadable: AtomicU64,
-    puts: AtomicU64,
-    put_nanos: AtomicU64,
+    puts: MeanTime,
     put_failures: AtomicU64,
     puts_not_tried: AtomicU64,
     evictions: AtomicU64,
@@ -76,7 +75,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn count_get(&self, lookup: &Lookup, time: Duration) {
         match lookup {
-            Lookup::Hit(_) => count_timed(&self.hits, &self.hit_nanos, time),
+            Lookup::Hit(_) => self.hits.record(time),
             Lookup::Miss => add(&self.misses, 1),
             Lookup::Rejected(reject) => add(&self.rejected[*reject as usize], 1),
             Lookup::Unreadable(_) => add(&self.unreadable, 1),
@@ -85,7 +84,7 @@ impl Counters {
 
     pub(super) fn count_put(&self, outcome: &Result<PutOutcome, StoreError>, time: Duration) {
         match outcome {
-            Ok(PutOutcome::Stored) => count_timed(&self.puts, &self.put_nanos, time),
+            Ok(PutOutcome::Stored) => self.puts.record(time),
             Ok(_) => add(&self.puts_not_tried, 1),
             Err(_) => add(&self.put_failures, 1),
         }
@@ -96,31 +95,23 @@ impl Counters {
     }
 
     pub(super) fn report(&self, (entries, bytes): (u64, u64), writing: Writing) -> StoreStatistics {
-        let mean = |count: &AtomicU64, nanos: &AtomicU64| {
-            Duration::from_nanos(get(nanos).checked_div(get(count)).unwrap_or_default())
-        };
         let rejected = Reject::ALL.into_iter().map(|reject| (reject, get(&self.rejected[reject as usize])));
         StoreStatistics {
-            hits: get(&self.hits),
+            hits: self.hits.count(),
             misses: get(&self.misses),
             rejected: rejected.filter(|(_, count)| *count > 0).collect(),
             unreadable: get(&self.unreadable),
-            puts: get(&self.puts),
+            puts: self.puts.count(),
             put_failures: get(&self.put_failures),
             puts_not_tried: get(&self.puts_not_tried),
             evictions: get(&self.evictions),
             entries,
             bytes,
-            mean_hit_time: mean(&self.hits, &self.hit_nanos),
-            mean_put_time: mean(&self.puts, &self.put_nanos),
+            mean_hit_time: self.hits.mean().unwrap_or_default(),
+            mean_put_time: self.puts.mean().unwrap_or_default(),
             writing,
         }
     }
-}
-
-fn count_timed(count: &AtomicU64, nanos: &AtomicU64, time: Duration) {
-    add(count, 1);
-    add(nanos, crate::clock::nanos(time));
 }
 
 fn add(counter: &AtomicU64, count: u64) {

@@ -3,7 +3,7 @@
 //! Each process counts in memory and adds its counts to one small file now and then, under the store's lock. The counts
 //! since then are lost in a crash. A file that is damaged counts as empty and is written anew.
 
-use super::entry::EntryId;
+use super::entry::{EntryId, bytes_at, u64_at};
 use super::file::{self, Temporary};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -22,7 +22,6 @@ const FLUSH_AFTER: u64 = 1024;
 /// Use counts by entry. Ordered, so that the file has one form.
 pub(super) type Uses = BTreeMap<EntryId, u64>;
 
-/// The use counts of a store.
 pub(super) struct Usage {
     path: PathBuf,
     pending: Mutex<Pending>,
@@ -72,9 +71,8 @@ impl Usage {
         merged(self.stored().uses(), &self.pending.lock().uses)
     }
 
-    /// Adds the counts of this process to the file. The caller holds the store's lock. With counts for more than
-    /// `entries`, those of entries that `is_there` does not know are left out, so that the file stays as small as the
-    /// store.
+    /// Adds the counts of this process to the file; the caller holds the store's lock. Beyond `entries` counts, those that
+    /// `is_there` does not know are left out, so that the file stays as small as the store.
     pub(super) fn flush(&self, dir: &Path, entries: u64, is_there: impl Fn(&EntryId) -> bool) -> io::Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
         let stored = self.stored().uses();
@@ -141,12 +139,7 @@ fn parse(bytes: &[u8]) -> Option<Uses> {
     if blake3::hash(checked).as_bytes() != checksum || !records.len().is_multiple_of(RECORD_BYTES) {
         return None;
     }
-    let record = |record: &[u8]| {
-        let (mut id, mut count) = ([0; 32], [0; 8]);
-        id.copy_from_slice(&record[..32]);
-        count.copy_from_slice(&record[32..]);
-        (EntryId(id), u64::from_le_bytes(count))
-    };
+    let record = |record: &[u8]| (EntryId(bytes_at(record, 0)), u64_at(record, 32));
     Some(records.chunks_exact(RECORD_BYTES).map(record).collect())
 }
 

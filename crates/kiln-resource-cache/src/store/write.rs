@@ -26,16 +26,14 @@ pub enum PutOutcome {
     Paused,
 }
 
-/// Puts are not tried.
 pub(super) struct Pause {
     since: Duration,
     reason: StoreError,
 }
 
 impl DiskStore {
-    /// Stores a payload under a key, over the one that the key has. An error is the file system's or a busy lock's; it
-    /// leaves the store as it was, and puts are not tried for 30 seconds, unless the place of this entry alone is at
-    /// fault.
+    /// Stores a payload under a key, over the one that it has. On an error of the file system or a busy lock the store stays as
+    /// it was, and puts are not tried for 30 seconds, unless only the place of this entry is at fault.
     pub fn put(&self, key: &[u8], payload: &[u8]) -> Result<PutOutcome, StoreError> {
         let began = Instant::now();
         let outcome = match self.refusal(key.len(), payload.len()) {
