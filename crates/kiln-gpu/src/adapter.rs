@@ -116,8 +116,7 @@ fn vulkan_loads(_: &wgpu::Instance) -> bool {
 fn order(infos: &[wgpu::AdapterInfo]) -> Vec<usize> {
     let mut by_backend: Vec<usize> = (0..infos.len()).collect();
     by_backend.sort_by_key(|index| backend_rank(infos[*index].backend));
-    // Two equal cards are two adapters of one backend and stay two: each adapter of a later backend is the twin of at
-    // most one of an earlier one.
+    // Two equal cards stay two: each adapter of a later backend is the twin of at most one of an earlier one.
     let mut kept: Vec<usize> = Vec::new();
     let mut has_twin = vec![false; infos.len()];
     for index in by_backend {

@@ -1,10 +1,10 @@
 //! Raw blocks: one wgpu buffer each.
 
-use crate::scope::{catch, convert};
+use crate::scope::{buffer, check};
 use crate::timeline::Timeline;
 use kiln_device::Usage;
 use kiln_device::memory::RawBlock;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, error};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use std::cell::Cell;
 use std::ops::Deref;
@@ -34,15 +34,10 @@ impl Block {
         timeline.fault.check()?;
         // A map or copy of the last bytes needs whole words.
         let size = bytes.max(1).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
-        let descriptor =
-            wgpu::BufferDescriptor { label: None, size, usage: buffer_usages(usage), mapped_at_creation: false };
-        let (buffer, error) = catch(&timeline.device, || timeline.device.create_buffer(&descriptor));
-        if let Some(error) = error {
-            return Err(convert(error, &format!("give {bytes} bytes for {usage}")));
-        }
+        let what = format!("give {bytes} bytes for {usage}");
+        let buffer = check(&timeline.device, &what, || buffer(&timeline.device, size, buffer_usages(usage)))?;
         // A device that is gone hands out a dead buffer without an error; polling makes it say so.
         timeline.poll(wgpu::PollType::Poll)?;
-        timeline.fault.check()?;
         let (last_submission, host) = (AtomicU64::new(0), ReentrantMutex::default());
         let id = timeline.next_block_id();
         Ok(Self(Arc::new(Inner { id, buffer, usage, last_submission, host })))
@@ -54,9 +49,8 @@ impl Block {
 
     /// The block behind a raw block of a GPU.
     pub(crate) fn of(raw: &RawBlock) -> Result<&Self> {
-        raw.downcast_ref().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, "expected a block of a GPU, found one of another memory")
-        })
+        raw.downcast_ref()
+            .ok_or_else(|| error!(InvalidArgument, "expected a block of a GPU, found one of another memory"))
     }
 
     pub(crate) fn last_submission(&self) -> u64 {

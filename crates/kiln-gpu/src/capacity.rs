@@ -6,7 +6,6 @@ use kiln_device::DeviceKind;
 /// What a pool may reserve where neither driver nor system tells how much there is.
 const UNKNOWN_BUDGET_BYTES: u64 = 1 << 30;
 
-/// The memory behind an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Capacity {
     pub(crate) total_bytes: Option<u64>,

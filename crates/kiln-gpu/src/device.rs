@@ -17,7 +17,7 @@ use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{
     Artifact, Buffer, Command, Device, DeviceApi, DeviceInfo, Feature, KernelModule, Loaded, RawMemory, Recorder, Usage,
 };
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail, error};
 use kiln_resource_cache::CacheRegistry;
 use std::any::Any;
 use std::sync::Arc;
@@ -53,8 +53,7 @@ impl GpuDevice {
     fn open(index: usize, options: &GpuOptions) -> Result<Self> {
         let adapters = adapter::find()?;
         let Some(adapter) = adapters.get(index) else {
-            let message = format!("expected the index of a GPU below {}, found {index}", adapters.len());
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            bail!(Unsupported, "expected the index of a GPU below {}, found {index}", adapters.len());
         };
         let opening = Opening::new(index, adapter, options);
         let info = opening.info(adapter);
@@ -107,11 +106,9 @@ impl GpuDevice {
 
     /// The wgpu queue.
     ///
-    /// What is submitted here is in order with the submissions of Kiln, but has no number: hold every buffer that it
-    /// touches until it is done.
+    /// Submissions here are ordered with those of Kiln but have no number: hold every buffer that they touch until they are done.
     ///
-    /// A callback that is given to wgpu must not use the Kiln device: it may run inside of a submission, and would wait for
-    /// itself.
+    /// A callback of wgpu must not use the Kiln device: it may run inside of a submission, and would wait for itself.
     pub fn wgpu_queue(&self) -> &wgpu::Queue {
         &self.timeline.queue
     }
@@ -136,8 +133,7 @@ impl RawMemory for GpuDevice {
     fn allocate(&self, bytes: u64, usage: Usage) -> Result<RawBlock> {
         let max = self.properties.max_block_bytes;
         if bytes > max {
-            let message = format!("expected at most {max} bytes in one buffer of `{}`, found {bytes}", self.info.name);
-            return Err(Error::new(ErrorKind::TooLarge, message));
+            bail!(TooLarge, "expected at most {max} bytes in one buffer of `{}`, found {bytes}", self.info.name);
         }
         if usage == Usage::Shared && !self.info.features.contains(&Feature::MappableStorage) {
             let message =
@@ -204,7 +200,6 @@ impl DeviceApi for GpuDevice {
     }
 }
 
-/// Asks the driver for a device.
 fn request(
     adapter: &wgpu::Adapter,
     features: wgpu::Features,
@@ -226,7 +221,7 @@ fn request(
                 format!("expected the driver to open the adapter, found it refused: {}", one_line(&error.to_string()));
             Err(Error::new(ErrorKind::Unsupported, message).with_source(error))
         }
-        None => Err(Error::new(ErrorKind::Internal, "expected wgpu to open the adapter at once, found it waiting")),
+        None => Err(error!(Internal, "expected wgpu to open the adapter at once, found it waiting")),
     }
 }
 

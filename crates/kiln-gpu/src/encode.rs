@@ -3,12 +3,12 @@
 use crate::block::Block;
 use crate::device::GpuDevice;
 use crate::kernel::{Bound, GpuKernel};
-use crate::scope::{catch, convert};
+use crate::scope::check;
 use crate::stamps::Watched;
 use crate::timeline::{Submission, Timeline};
 use crate::values::{Page, Values};
 use kiln_device::{Buffer, Command, Dispatch, KernelRun};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, error};
 
 /// One command, with its buffers found.
 pub(crate) enum ResolvedCommand<'a> {
@@ -41,9 +41,7 @@ impl<'a> ResolvedCommand<'a> {
                 let bound = bind(gpu, kernel, dispatch)?;
                 Ok(Self::Dispatch(Run { kernel, bound, values: None, offsets, workgroups, dispatch }))
             }
-            other => {
-                Err(Error::new(ErrorKind::Unsupported, format!("expected a command that is known, found {other:?}")))
-            }
+            other => Err(error!(Unsupported, "expected a command that is known, found {other:?}")),
         }
     }
 
@@ -67,9 +65,9 @@ pub(crate) fn find(buffer: &Buffer) -> Result<(Block, u64)> {
 
 fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Result<&'a Bound> {
     let prepared = dispatch.prepared(|| Ok(Box::new(gpu.kernels().bind(kernel, dispatch)?)))?;
-    prepared.downcast_ref().ok_or_else(|| {
-        Error::new(ErrorKind::InvalidArgument, "expected a dispatch for a GPU, found one that another device prepared")
-    })
+    prepared
+        .downcast_ref()
+        .ok_or_else(|| error!(InvalidArgument, "expected a dispatch for a GPU, found one that another device prepared"))
 }
 
 /// Encodes the commands and hands them to the queue as one submission.
@@ -79,11 +77,7 @@ pub(crate) fn encode_and_enqueue(gpu: &GpuDevice, commands: &[Command]) -> Resul
     if commands.is_empty() {
         return timeline.enqueue(None);
     }
-    let (prepared, error) = catch(&timeline.device, || prepare(gpu, commands));
-    if let Some(error) = error {
-        return Err(convert(error, "prepare a command list"));
-    }
-    let (commands, page) = prepared?;
+    let (commands, page) = check(&timeline.device, "prepare a command list", || prepare(gpu, commands))??;
     let number = run(timeline, &commands)?;
     if let Some(page) = page {
         gpu.pages().put_back(page, number);
@@ -108,10 +102,7 @@ fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Resolved
 
 /// Encodes commands and hands them to the queue as one submission.
 pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Result<u64> {
-    let (submission, error) = catch(&timeline.device, || encode(timeline, commands));
-    if let Some(error) = error {
-        return Err(convert(error, "encode a command list"));
-    }
+    let submission = check(&timeline.device, "encode a command list", || encode(timeline, commands))?;
     let mut blocks: Vec<&Block> = commands.iter().flat_map(ResolvedCommand::blocks).collect();
     blocks.sort_by_key(|block| block.lock_rank());
     blocks.dedup_by_key(|block| block.lock_rank());

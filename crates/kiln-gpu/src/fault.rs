@@ -1,9 +1,8 @@
 //! The fault that ends a device: set once, told to everyone who uses the device afterwards.
 
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, Result, error};
 use std::sync::OnceLock;
 
-/// Where a device keeps its fault.
 #[derive(Debug)]
 pub(crate) struct Fault {
     adapter: String,
@@ -19,8 +18,7 @@ impl Fault {
     pub(crate) fn lose(&self, reason: &str) -> Error {
         let error = self.error.get_or_init(|| {
             tracing::error!(adapter = self.adapter, reason, "device lost");
-            let message = format!("expected the device `{}` to work, found it lost: {reason}", self.adapter);
-            Error::new(ErrorKind::DeviceLost, message)
+            error!(DeviceLost, "expected the device `{}` to work, found it lost: {reason}", self.adapter)
         });
         error.clone()
     }
@@ -42,6 +40,7 @@ pub(crate) fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_ir::ErrorKind;
 
     #[test]
     fn the_first_reason_stays() {

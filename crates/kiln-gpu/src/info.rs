@@ -78,7 +78,7 @@ fn driver_version(adapter: &wgpu::AdapterInfo) -> String {
 /// Everything about the adapter that can change the code that is compiled for it.
 fn identify(adapter: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu::Limits) -> String {
     let ids = format!("{:04x} {:04x}", adapter.vendor, adapter.device);
-    let features = kiln_features(features).iter().map(|feature| feature.name()).collect::<Vec<_>>().join(" ");
+    let features = kiln_features(features).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let limits = [
         limits.max_storage_buffer_binding_size,
         limits.max_uniform_buffer_binding_size,

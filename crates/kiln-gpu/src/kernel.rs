@@ -3,10 +3,10 @@
 use crate::block::Block;
 use crate::encode;
 use crate::fault::one_line;
-use crate::scope::{catch, convert};
+use crate::scope::{catch, check};
 use crate::timeline::Timeline;
 use kiln_device::{Artifact, Binding, BindingKind, Code, Device, Dispatch, Feature, Loaded, RawKernel, Reflection};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail, error};
 use kiln_resource_cache::{Cache, CacheRegistry, EvictionPolicy};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -75,9 +75,9 @@ impl Kernels {
         let builder = Cache::builder("bind_groups")
             .policy(EvictionPolicy::size_limited_lru(MAX_BIND_GROUPS))
             .weigher(|key: &BindKey, _| BIND_GROUP_BYTES + BINDING_BYTES * key.buffers.len() as u64);
-        let bind_groups = caches.register(builder).map_err(|error| {
-            Error::new(ErrorKind::Internal, "expected a cache of bind groups, found none").with_source(error)
-        })?;
+        let bind_groups = caches
+            .register(builder)
+            .map_err(|error| error!(Internal, "expected a cache of bind groups, found none").with_source(error))?;
         // Two devices over one GPU share the first one's.
         let _ = self.bind_groups.set(bind_groups);
         Ok(())
@@ -103,7 +103,6 @@ impl Kernels {
         }
         // A pipeline that the driver refuses can lose the device.
         self.timeline.poll(wgpu::PollType::Poll)?;
-        self.timeline.fault.check()?;
         let kernel = kernel?;
         let blob = || cache.and_then(|cache| self.blob_of(&cache));
         let driver_blob = if artifact.driver_blob.is_none() { blob() } else { None };
@@ -230,8 +229,8 @@ impl Kernels {
         entries: &[wgpu::BindGroupEntry<'_>],
     ) -> Result<wgpu::BindGroup> {
         let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries };
-        let (group, error) = catch(&self.timeline.device, || self.timeline.device.create_bind_group(&descriptor));
-        error.map_or(Ok(group), |error| Err(convert(error, "bind the arguments of a kernel")))
+        let device = &self.timeline.device;
+        check(device, "bind the arguments of a kernel", || device.create_bind_group(&descriptor))
     }
 }
 
@@ -242,11 +241,10 @@ impl std::fmt::Debug for Kernels {
 }
 
 impl GpuKernel {
-    /// The kernel of a dispatch.
     pub(crate) fn of(dispatch: &Dispatch) -> Result<&Self> {
-        dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, "expected a kernel of a GPU, found one of another device")
-        })
+        let raw = dispatch.kernel().raw();
+        raw.downcast_ref()
+            .ok_or_else(|| error!(InvalidArgument, "expected a kernel of a GPU, found one of another device"))
     }
 }
 
@@ -299,8 +297,7 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::Sha
             unsafe { device.create_shader_module_passthrough(descriptor) }
         }
         Code::Machine(_) => {
-            let message = "GPU device expected SPIR-V or WGSL, found machine code of another device";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            bail!(Unsupported, "GPU device expected SPIR-V or WGSL, found machine code of another device");
         }
         Code::Wgsl(text) => {
             let source = wgpu::ShaderSource::Wgsl(text.into());

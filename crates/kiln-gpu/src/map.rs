@@ -5,7 +5,7 @@ use crate::encode::{self, ResolvedCommand};
 use crate::scope::{catch, convert};
 use crate::timeline::Timeline;
 use kiln_device::Usage;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, error};
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -185,8 +185,7 @@ fn inside(range: &Range<u64>, outer: &Range<u64>) -> Range<usize> {
 }
 
 fn refused(error: wgpu::MapRangeError, range: &Range<u64>) -> Error {
-    let message = format!("expected to see the mapped bytes {range:?}, found the driver to refuse");
-    Error::new(ErrorKind::Internal, message).with_source(error)
+    error!(Internal, "expected to see the mapped bytes {range:?}, found the driver to refuse").with_source(error)
 }
 
 #[cfg(test)]

@@ -52,9 +52,10 @@ impl GpuOptions {
 
     /// The wgpu features to ask an adapter for that has `available`.
     pub(crate) fn wgpu_features(&self, available: wgpu::Features) -> wgpu::Features {
-        let wanted =
-            FEATURES.iter().filter(|row| !self.without.contains(&row.feature) && available.contains(row.needed));
-        wanted.fold(wgpu::Features::empty(), |all, row| all | row.needed | (row.extra & available))
+        let wanted = FEATURES
+            .iter()
+            .filter(|(feature, needed, _)| !self.without.contains(feature) && available.contains(*needed));
+        wanted.fold(NONE, |all, (_, needed, extra)| all | *needed | (*extra & available))
     }
 
     /// The usage of a buffer that asks for none, on a device of `kind` that is opened with `features`.
@@ -80,34 +81,22 @@ pub(crate) fn shares_memory(kind: DeviceKind) -> bool {
 
 /// The features of Kiln that are among these features of wgpu.
 pub(crate) fn kiln_features(features: wgpu::Features) -> BTreeSet<Feature> {
-    FEATURES.iter().filter(|row| features.contains(row.needed)).map(|row| row.feature).collect()
-}
-
-struct FeatureRow {
-    feature: Feature,
-    needed: wgpu::Features,
-    /// What makes the feature more useful and is taken along where the adapter has it.
-    extra: wgpu::Features,
+    FEATURES.iter().filter(|(_, needed, _)| features.contains(*needed)).map(|(feature, ..)| *feature).collect()
 }
 
 const NONE: wgpu::Features = wgpu::Features::empty();
+const STAMPS_ANYWHERE: wgpu::Features =
+    wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES);
 
-const FEATURES: [FeatureRow; 7] = [
-    FeatureRow { feature: Feature::Immediates, needed: wgpu::Features::IMMEDIATES, extra: NONE },
-    FeatureRow { feature: Feature::MappableStorage, needed: wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, extra: NONE },
-    FeatureRow { feature: Feature::PassthroughShaders, needed: wgpu::Features::PASSTHROUGH_SHADERS, extra: NONE },
-    FeatureRow { feature: Feature::PipelineCache, needed: wgpu::Features::PIPELINE_CACHE, extra: NONE },
-    FeatureRow { feature: Feature::ShaderF16, needed: wgpu::Features::SHADER_F16, extra: NONE },
-    FeatureRow {
-        feature: Feature::Subgroups,
-        needed: wgpu::Features::SUBGROUP,
-        extra: wgpu::Features::SUBGROUP_BARRIER,
-    },
-    FeatureRow {
-        feature: Feature::Timestamps,
-        needed: wgpu::Features::TIMESTAMP_QUERY,
-        extra: wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
-    },
+/// Each feature with what it needs of wgpu, and what makes it more useful and is taken along where the adapter has it.
+const FEATURES: [(Feature, wgpu::Features, wgpu::Features); 7] = [
+    (Feature::Immediates, wgpu::Features::IMMEDIATES, NONE),
+    (Feature::MappableStorage, wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, NONE),
+    (Feature::PassthroughShaders, wgpu::Features::PASSTHROUGH_SHADERS, NONE),
+    (Feature::PipelineCache, wgpu::Features::PIPELINE_CACHE, NONE),
+    (Feature::ShaderF16, wgpu::Features::SHADER_F16, NONE),
+    (Feature::Subgroups, wgpu::Features::SUBGROUP, wgpu::Features::SUBGROUP_BARRIER),
+    (Feature::Timestamps, wgpu::Features::TIMESTAMP_QUERY, STAMPS_ANYWHERE),
 ];
 
 #[cfg(test)]
@@ -119,11 +108,11 @@ mod tests {
         let all = wgpu::Features::all();
         let everything = GpuOptions::new().wgpu_features(all);
         assert_eq!(kiln_features(everything).len(), FEATURES.len());
-        for row in &FEATURES {
-            let rest = GpuOptions::new().without(row.feature).wgpu_features(all);
-            assert_eq!(rest, everything - row.needed - row.extra, "{}", row.feature);
-            let poor = GpuOptions::new().wgpu_features(all - row.needed);
-            assert_eq!(poor, everything - row.needed - row.extra, "adapter without {}", row.feature);
+        for (feature, needed, extra) in FEATURES {
+            let rest = GpuOptions::new().without(feature).wgpu_features(all);
+            assert_eq!(rest, everything - needed - extra, "{feature}");
+            let poor = GpuOptions::new().wgpu_features(all - needed);
+            assert_eq!(poor, everything - needed - extra, "adapter without {feature}");
         }
         assert_eq!(GpuOptions::new().wgpu_features(NONE), NONE);
     }

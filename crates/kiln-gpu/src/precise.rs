@@ -1,6 +1,6 @@
 //! SPIR-V in which no product and sum are joined into one rounding.
 
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, bail};
 use std::ops::RangeInclusive;
 
 const HEADER_WORDS: usize = 5;
@@ -22,7 +22,7 @@ pub(crate) fn forbid_contraction(words: &[u32]) -> Result<Vec<u32>> {
     while at < words.len() {
         let (op, length) = (words[at] & 0xffff, (words[at] >> 16) as usize);
         let Some(instruction) = words.get(at..at + length).filter(|_| length > 0) else {
-            return Err(Error::new(ErrorKind::Internal, format!("expected SPIR-V, found a bad length at word {at}")));
+            bail!(Internal, "expected SPIR-V, found a bad length at word {at}");
         };
         if types_begin.is_none() && TYPES.contains(&op) {
             types_begin = Some(at);

@@ -1,7 +1,7 @@
 //! wgpu's error scopes and futures, as plain results.
 
 use crate::fault::one_line;
-use kiln_ir::{Error, ErrorKind};
+use kiln_ir::{Error, Result, error};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -18,14 +18,25 @@ pub(crate) fn catch<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, O
     (value, errors.into_iter().flatten().flatten().next())
 }
 
+/// Runs `work`, which is to `what` (a verb and its object); the error where wgpu reported one.
+pub(crate) fn check<T>(device: &wgpu::Device, what: &str, work: impl FnOnce() -> T) -> Result<T> {
+    let (value, error) = catch(device, work);
+    error.map_or(Ok(value), |error| Err(convert(error, what)))
+}
+
+/// A buffer of its own, outside of the pool.
+pub(crate) fn buffer(device: &wgpu::Device, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+}
+
 /// What `what` (a verb and its object) failed with, in Kiln's terms.
 pub(crate) fn convert(error: wgpu::Error, what: &str) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => {
-            Error::new(ErrorKind::OutOfMemory, format!("expected the driver to {what}, found its memory exhausted"))
+            error!(OutOfMemory, "expected the driver to {what}, found its memory exhausted")
         }
         wgpu::Error::Validation { ref description, .. } | wgpu::Error::Internal { ref description, .. } => {
-            Error::new(ErrorKind::Internal, format!("expected the driver to {what}, found: {}", one_line(description)))
+            error!(Internal, "expected the driver to {what}, found: {}", one_line(description))
         }
     }
     .with_source(error)

@@ -3,6 +3,7 @@
 //! Some drivers report a submission that ran out of memory as done, and leave zeros behind. So every submission ends with a
 //! copy of a token, and counts as done when the token has arrived: one that has not is the fault of the device.
 
+use crate::scope::buffer;
 use crate::timeline::{Completion, Timeline};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -31,14 +32,10 @@ impl Sentinels {
     /// A sentinel with a token that no submission has had.
     pub(crate) fn take(&self, device: &wgpu::Device) -> Sentinel {
         let spare = self.spare.lock().pop();
-        let buffer = |usage| {
-            let size = TOKEN_BYTES;
-            device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
-        };
         let mut sentinel = spare.unwrap_or_else(|| Sentinel {
             token: 0,
-            source: buffer(wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST),
-            target: buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
+            source: buffer(device, TOKEN_BYTES, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST),
+            target: buffer(device, TOKEN_BYTES, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
         });
         sentinel.token = self.next_token.fetch_add(1, Ordering::Relaxed) + 1;
         sentinel

@@ -3,6 +3,7 @@
 //! While somebody watches, each dispatch is a pass of its own with a timestamp at both ends. The timestamps of a submission are
 //! resolved at its end as one batch, and read when it is over: nobody waits for them.
 
+use crate::scope::buffer;
 use kiln_device::{KernelRun, Recorder};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -107,10 +108,7 @@ fn nanos(ticks: u64, period_ns: f64) -> Duration {
 impl StampSet {
     fn new(device: &wgpu::Device, room: usize) -> Self {
         let count = 2 * room as u32;
-        let buffer = |usage| {
-            let size = u64::from(count) * STAMP_BYTES;
-            device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
-        };
+        let buffer = |usage| buffer(device, u64::from(count) * STAMP_BYTES, usage);
         let ty = wgpu::QueryType::Timestamp;
         Self {
             room,

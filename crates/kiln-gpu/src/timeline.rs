@@ -1,10 +1,10 @@
 //! Submissions: numbered in the order of the queue, awaited by number.
 
 use crate::fault::{Fault, one_line};
-use crate::scope::{catch, convert};
+use crate::scope::check;
 use crate::sentinel::{Sentinel, Sentinels};
 use crate::stamps::{Stamps, Watched};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
@@ -26,8 +26,7 @@ pub(crate) struct Timeline {
     submitted: AtomicU64,
     /// What is known to be done. Behind an `Arc` for wgpu's callbacks.
     progress: Arc<Progress>,
-    /// What wgpu calls the submissions that were not known to be done when one was last added: oldest first, without
-    /// gaps, up to `submitted`.
+    /// wgpu's indices of submissions that may be in flight: oldest first, without gaps, up to `submitted`.
     in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
 }
 
@@ -108,10 +107,7 @@ impl Timeline {
         let submitted = Instant::now();
         // The lock makes the order of the numbers that of the queue. Callbacks that wgpu runs meanwhile must not take it.
         let mut in_flight = self.in_flight.lock();
-        let (index, error) = catch(&self.device, || self.queue.submit(commands));
-        if let Some(error) = error {
-            return Err(convert(error, "run a submission"));
-        }
+        let index = check(&self.device, "run a submission", || self.queue.submit(commands))?;
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
         match proof {
@@ -134,7 +130,6 @@ impl Timeline {
         // wgpu tells a loss only when polled. A device that its user destroyed while it works says so only at the end
         // of that work, so what is submitted in between gets the loss when it is awaited.
         self.poll(wgpu::PollType::Poll)?;
-        self.fault.check()?;
         Ok(number)
     }
 
@@ -170,8 +165,7 @@ impl Timeline {
 
     /// Blocks until the queue is empty, so that a loss that nobody has told yet comes out.
     pub(crate) fn drain(&self) -> Result<()> {
-        self.poll(wgpu::PollType::wait_indefinitely())?;
-        self.fault.check()
+        self.poll(wgpu::PollType::wait_indefinitely())
     }
 
     /// Runs callbacks that are due.
@@ -185,7 +179,7 @@ impl Timeline {
         // A lost device fails every poll anew, with a panic each time.
         self.fault.check()?;
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(poll_type))) {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(_)) => self.fault.check(),
             Ok(Err(error @ wgpu::PollError::WrongSubmissionIndex(..))) => {
                 Err(self.fault.lose(&format!("the driver did not take a submission ({error})")))
             }
@@ -205,8 +199,7 @@ impl Timeline {
         let in_flight = self.in_flight.lock();
         let submitted = self.submitted.load(Ordering::Relaxed);
         let Some(back) = submitted.checked_sub(submission) else {
-            let message = format!("waiting expected a submission up to {submitted}, found {submission}");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "waiting expected a submission up to {submitted}, found {submission}");
         };
         let from_end = usize::try_from(back).unwrap_or(usize::MAX);
         let position = in_flight.len().checked_sub(1).and_then(|last| last.checked_sub(from_end));

@@ -2,7 +2,7 @@
 
 use crate::{arguments, precise};
 use kiln_device::{Artifact, Code, Feature, KernelFlag, KernelModule, RuntimeChecks};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, error};
 use naga::back::{spv, wgsl};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
@@ -126,8 +126,7 @@ fn to_wgsl(program: &KernelModule) -> Result<String> {
     }
     let flags = wgsl::WriterFlags::empty();
     wgsl::write_string(&program.module, &program.info, flags).map_err(|error| {
-        let message = format!("{name}: expected a kernel that can be written as WGSL, found: {error}");
-        Error::new(ErrorKind::Unsupported, message).with_source(error)
+        error!(Unsupported, "{name}: expected a kernel that can be written as WGSL, found: {error}").with_source(error)
     })
 }
 

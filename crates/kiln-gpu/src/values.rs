@@ -1,5 +1,6 @@
 //! Values of dispatches: all of a submission in one page, each dispatch with its offsets into it.
 
+use crate::scope::buffer;
 use crate::timeline::Timeline;
 use kiln_device::Dispatch;
 use parking_lot::Mutex;
@@ -11,7 +12,6 @@ const MAX_SPARE_PAGES: usize = 8;
 /// The largest page that is kept.
 const MAX_SPARE_BYTES: u64 = 1 << 20;
 
-/// The pages of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     /// Those that are not being filled. The most recently used last.
@@ -88,13 +88,8 @@ impl Pages {
     }
 
     fn create(&self, timeline: &Timeline, needed: u64) -> Page {
-        let descriptor = wgpu::BufferDescriptor {
-            label: None,
-            size: needed.next_power_of_two().max(MIN_PAGE_BYTES),
-            usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        };
-        let buffer = timeline.device.create_buffer(&descriptor);
+        let size = needed.next_power_of_two().max(MIN_PAGE_BYTES);
+        let buffer = buffer(&timeline.device, size, wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST);
         Page { id: self.next_id.fetch_add(1, Ordering::Relaxed), buffer, submission: 0 }
     }
 }

@@ -42,7 +42,7 @@ fn check_device(device: &DeviceFacts, facts: &Facts) -> Check {
         (None, true) => "memory shared with the host".to_string(),
         (None, false) => "memory of its own".to_string(),
     };
-    let features: Vec<&str> = info.features.iter().map(|feature| feature.name()).collect();
+    let features: Vec<String> = info.features.iter().map(ToString::to_string).collect();
     let features = if features.is_empty() { "none".to_string() } else { features.join(", ") };
     Check::new(Section::Devices, &info.id, state, format!("{}, {}", info.name, info.kind))
         .detail(format!("driver {} {}", info.driver, info.driver_version).trim_end().to_string())
