@@ -1,6 +1,6 @@
 //! What is told of caches: one family of metrics for all of them, with a `cache` label.
 
-use super::{Metric, join};
+use super::{Metric, join, label};
 use crate::device::Device;
 use crate::kernel::{DiskTierState, KernelCache, KernelCacheStatistics};
 use kiln_resource_cache::CacheMetrics;
@@ -38,7 +38,7 @@ fn metrics_of(cache: &str, metrics: &CacheMetrics) -> Vec<Metric> {
         bytes: metrics.bytes,
         times: &[("hit", metrics.mean_lookup_time), ("miss", metrics.mean_create_time)],
     };
-    numbers.metrics(cache)
+    numbers.labelled(cache)
 }
 
 impl KernelCacheStatistics {
@@ -60,7 +60,7 @@ impl KernelCacheStatistics {
                 ("compile", self.mean_compile),
             ],
         };
-        let mut metrics = numbers.metrics(KernelCache::NAME);
+        let mut metrics = numbers.labelled(KernelCache::NAME);
         if let DiskTierState::Open { statistics } = &self.disk {
             join(&mut metrics, store_metrics("kernel_store", statistics, self.disk_entries_unusable));
         }
@@ -82,39 +82,37 @@ fn store_metrics(cache: &str, store: &StoreStatistics, unusable: u64) -> Vec<Met
         bytes: store.bytes,
         times: &[("hit", some(store.mean_hit_time))],
     };
-    let mut metrics = numbers.metrics(cache);
+    let mut metrics = numbers.metrics();
     let puts = [("stored", store.puts), ("failed", store.put_failures), ("not_tried", store.puts_not_tried)];
-    let by = |metric: Metric, rows: &[(&str, u64)]| {
-        rows.iter().fold(metric, |metric, (outcome, number)| {
-            metric.sample(&[("cache", cache), ("outcome", outcome)], *number as f64)
-        })
-    };
-    metrics.push(by(Metric::counter("kiln_cache_puts_total", "Entries to be written to disk, by outcome."), &puts));
-    metrics.push(
+    metrics.extend([
+        Metric::counter("kiln_cache_puts_total", "Entries to be written to disk, by outcome.").by("outcome", &puts),
         Metric::counter("kiln_cache_unusable_total", "Entries that were whole but that no device would take.")
-            .sample(&[("cache", cache)], unusable as f64),
-    );
+            .sample(&[], unusable as f64),
+    ]);
+    label(&mut metrics, "cache", cache);
     metrics
 }
 
 impl Numbers<'_> {
-    fn metrics(&self, cache: &str) -> Vec<Metric> {
-        let own = [("cache", cache)];
-        let requests = Metric::counter("kiln_cache_requests_total", "Lookups by outcome.");
+    fn metrics(&self) -> Vec<Metric> {
         let seconds = Metric::gauge("kiln_cache_request_seconds", "Mean time of a lookup, by outcome.");
         vec![
-            self.requests.iter().fold(requests, |metric, (outcome, number)| {
-                metric.sample(&[("cache", cache), ("outcome", outcome)], *number as f64)
-            }),
+            Metric::counter("kiln_cache_requests_total", "Lookups by outcome.").by("outcome", self.requests),
             self.times.iter().fold(seconds, |metric, (outcome, time)| match time {
-                Some(time) => metric.sample(&[("cache", cache), ("outcome", outcome)], time.as_secs_f64()),
+                Some(time) => metric.sample(&[("outcome", outcome)], time.as_secs_f64()),
                 None => metric,
             }),
-            Metric::gauge("kiln_cache_entries", "Entries that are kept.").sample(&own, self.entries as f64),
-            Metric::gauge("kiln_cache_bytes", "Bytes of the entries.").sample(&own, self.bytes as f64),
+            Metric::gauge("kiln_cache_entries", "Entries that are kept.").sample(&[], self.entries as f64),
+            Metric::gauge("kiln_cache_bytes", "Bytes of the entries.").sample(&[], self.bytes as f64),
             Metric::counter("kiln_cache_evictions_total", "Entries that made room for others.")
-                .sample(&own, self.evictions as f64),
+                .sample(&[], self.evictions as f64),
         ]
+    }
+
+    fn labelled(&self, cache: &str) -> Vec<Metric> {
+        let mut metrics = self.metrics();
+        label(&mut metrics, "cache", cache);
+        metrics
     }
 }
 

@@ -10,31 +10,22 @@ const MAX_NAMES: usize = 100;
 /// What stands for all kernels beyond these.
 const OTHER: &str = "other";
 
-/// The kernels that are told by name. A kernel that has its name keeps it, and one that came too late stays under `other`: no
-/// counter ever goes down.
-#[derive(Clone, Debug)]
+/// The kernels with labels of their own; later ones stay under `other` for good, so that no counter goes down.
+#[derive(Clone, Debug, Default)]
 pub struct KernelLabels {
     names: BTreeSet<String>,
-    limit: usize,
-}
-
-impl Default for KernelLabels {
-    fn default() -> Self {
-        Self { names: BTreeSet::new(), limit: MAX_NAMES }
-    }
 }
 
 impl KernelLabels {
-    /// No names yet, and at most `limit` of them; 100 by default.
-    pub fn with_limit(limit: usize) -> Self {
-        Self { names: BTreeSet::new(), limit }
+    /// The numbers of kernels as metrics, by name. Of those that are new, the first get the names that are left of 100.
+    pub fn metrics(&mut self, kernels: &[KernelStatistics]) -> Vec<Metric> {
+        self.metrics_within(MAX_NAMES, kernels)
     }
 
-    /// The numbers of kernels as metrics, by name. Of those that are new, the first get the names that are left.
-    pub fn metrics(&mut self, kernels: &[KernelStatistics]) -> Vec<Metric> {
+    fn metrics_within(&mut self, max_names: usize, kernels: &[KernelStatistics]) -> Vec<Metric> {
         // One that is called so belongs there, or there would be two of that name.
         for kernel in kernels.iter().filter(|kernel| kernel.name != OTHER) {
-            if self.names.len() < self.limit && !self.names.contains(&kernel.name) {
+            if self.names.len() < max_names && !self.names.contains(&kernel.name) {
                 self.names.insert(kernel.name.clone());
             }
         }
@@ -90,11 +81,11 @@ mod tests {
     /// The one that grows beyond the others later on does not take a name from them.
     #[test]
     fn names_are_bounded_and_keep_their_kernels() {
-        let mut labels = KernelLabels::with_limit(2);
-        let found = labels.metrics(&[kernel("c", 9), kernel("b", 5), kernel("a", 2), kernel("d", 1)]);
+        let mut labels = KernelLabels::default();
+        let found = labels.metrics_within(2, &[kernel("c", 9), kernel("b", 5), kernel("a", 2), kernel("d", 1)]);
         assert_eq!(launches(&found), [("b".into(), 5.0), ("c".into(), 9.0), ("other".into(), 3.0)]);
         assert_eq!(found[3].samples[2].value, 24.0);
-        let found = labels.metrics(&[kernel("a", 50), kernel("c", 10), kernel("b", 5), kernel("d", 1)]);
+        let found = labels.metrics_within(2, &[kernel("a", 50), kernel("c", 10), kernel("b", 5), kernel("d", 1)]);
         assert_eq!(launches(&found), [("b".into(), 5.0), ("c".into(), 10.0), ("other".into(), 51.0)]);
         assert_eq!(launches(&KernelLabels::default().metrics(&[])), []);
         let found = KernelLabels::default().metrics(&[kernel("other", 4), kernel("a", 2)]);

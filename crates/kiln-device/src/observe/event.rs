@@ -7,6 +7,7 @@ use crate::memory::Usage;
 use kiln_resource_cache::events::CacheEvent;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::ops::Range;
 
 /// Something that happened on a device: one line of its stream.
 ///
@@ -104,8 +105,7 @@ pub enum Happening {
         bytes: u64,
         /// Arithmetic operations of all launches.
         flops: u64,
-        /// When the first launch began: by the device's timestamps on a GPU, by the host's clock on the CPU. `null` where the run was
-        /// not timed.
+        /// When the first launch began, by the device's timestamps or, on the CPU, the host's clock; `null` if it was not timed.
         start_ns: Option<u64>,
         /// How long all launches took; `null` where the run was not timed.
         duration_ns: Option<u64>,
@@ -197,6 +197,20 @@ pub enum Happening {
     /// What a cache of the device tells: `kernels`, the memory tier of the kernel cache, or `plans`.
     #[serde(untagged)]
     Cache(CacheEvent),
+}
+
+impl Happening {
+    /// From its beginning to its end, in nanoseconds of Unix time; `None` where it takes no time, or an unknown one.
+    pub(super) fn span(&self) -> Option<Range<u64>> {
+        match self {
+            Self::KernelRun { start_ns: Some(start), duration_ns: Some(took), .. }
+            | Self::KernelReady { start_ns: start, duration_ns: took, .. }
+            | Self::PoolCleanup { start_ns: start, duration_ns: took, .. }
+            | Self::GraphRun { start_ns: start, duration_ns: took, .. }
+            | Self::GraphNode { start_ns: start, duration_ns: took, .. } => Some(*start..start.saturating_add(*took)),
+            _ => None,
+        }
+    }
 }
 
 /// Why a pool lets go of free blocks.

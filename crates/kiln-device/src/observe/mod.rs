@@ -90,8 +90,7 @@ impl Device {
         }
     }
 
-    /// Counts and times kernels while the result lives. What was counted stays when nobody wants it any more, and is forgotten when
-    /// somebody wants it anew.
+    /// Counts and times kernels while the result lives. The counts stay until profiling begins anew.
     ///
     /// On the CPU every kernel is timed; on a GPU those that the device has [timestamps](crate::Feature::Timestamps) for,
     /// which makes each dispatch a pass of its own. Small kernels in a row that do the same are timed together.

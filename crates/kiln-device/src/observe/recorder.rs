@@ -89,8 +89,7 @@ impl Profile {
     }
 }
 
-/// Counts and times the kernels of a device while it lives, as [`Device::profile`](crate::Device::profile) says. It does not keep the
-/// device.
+/// Counts and times kernels while it lives; see [`Device::profile`](crate::Device::profile). Does not keep the device open.
 #[derive(Debug)]
 #[must_use = "kernels are counted while it lives"]
 pub struct Profiling(Option<Recorder>);
@@ -112,11 +111,8 @@ impl Drop for Profiling {
     }
 }
 
-/// Kernels are counted.
 const PROFILED: u8 = 1;
-/// There is a watcher.
 const WATCHED: u8 = 2;
-/// Spans are opened.
 const TRACED: u8 = 4;
 
 impl Recorder {
@@ -158,19 +154,16 @@ impl Recorder {
         cfg!(feature = "events") && self.0.on.load(Ordering::Relaxed) & whom != 0
     }
 
-    /// Tells watchers what happened.
     pub(crate) fn tell(&self, what: impl FnOnce() -> Happening) {
         if self.is(WATCHED) {
             self.0.queue.push(What::Happened(what()));
         }
     }
 
-    /// Whether there is a watcher.
     pub(crate) fn is_watched(&self) -> bool {
         self.is(WATCHED)
     }
 
-    /// Whether spans are wanted.
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.is(TRACED)
@@ -181,12 +174,10 @@ impl Recorder {
         self.0.clock.ns(at)
     }
 
-    /// A number for a run of a graph.
     pub(crate) fn next_graph_run(&self) -> u64 {
         self.0.graph_runs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether both are the recorder of one device.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -211,12 +202,12 @@ impl Recorder {
     /// Waits with nothing locked: whoever it waits for may begin or end a watch.
     pub(super) fn unwatch(&self, id: WatchId) -> Option<WatchReport> {
         let mut stream = self.0.stream.lock();
-        let ending = stream.unwatch(&self.0.queue, id)?;
+        let reported = stream.unwatch(&self.0.queue, id)?;
         if !stream.is_watched() {
             self.set(WATCHED, false);
         }
         drop(stream);
-        ending.wait()
+        reported.recv().ok()
     }
 
     /// Ends all watchers, after everything that was told.

@@ -1,14 +1,13 @@
 //! The way of events from the threads that cause them to those who watch.
 //!
-//! A thread that tells something pushes a small record onto a bounded queue. One thread, which lives while somebody watches, makes events
-//! of the records and hands them on. It ends by itself, and nobody waits for it with a lock: watchers are the user's code, and may begin
-//! and end watches.
+//! A thread pushes small records onto a bounded queue. One thread, which lives while somebody watches, makes events of
+//! them. Nobody waits for it with a lock: watchers are the user's code, and may begin and end watches.
 
 use super::clock::UnixClock;
 use super::event::{Event, Happening};
 use super::recorder::KernelRun;
 use super::watcher::Watcher;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, error};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,14 +76,6 @@ pub(super) struct Stream {
     thread: Option<ThreadId>,
     watchers: Vec<WatchId>,
     ids: u64,
-}
-
-/// A watch that is about to end.
-pub(super) enum Ending {
-    /// When the thread sends its report.
-    Later(Receiver<WatchReport>),
-    /// When the thread, which asks for it, goes on.
-    Own,
 }
 
 #[derive(Default)]
@@ -202,8 +193,7 @@ impl Stream {
             let spawned = std::thread::Builder::new().name("kiln-events".into()).spawn(move || writer.run());
             let started = spawned.map_err(|error| {
                 queue.abandon();
-                Error::new(ErrorKind::Io, format!("expected a thread that writes events, found none: {error}"))
-                    .with_source(error)
+                error!(Io, "expected a thread that writes events, found none: {error}").with_source(error)
             })?;
             self.thread = Some(started.thread().id());
         }
@@ -212,25 +202,17 @@ impl Stream {
         Ok(id)
     }
 
-    /// Ends a watcher after everything that was told so far; `None` where there is no such. The thread ends with the last one.
-    pub(super) fn unwatch(&mut self, queue: &Queue, id: WatchId) -> Option<Ending> {
+    /// Ends a watcher after all events so far, then sends its report; `None` where there is none. The last one ends the thread.
+    pub(super) fn unwatch(&mut self, queue: &Queue, id: WatchId) -> Option<Receiver<WatchReport>> {
         let place = self.watchers.iter().position(|&known| known == id)?;
         self.watchers.remove(place);
         let (report, reported) = mpsc::channel();
-        queue.push(What::Unwatch { id, report });
-        // A watcher may end a watch, or drop the last handle of the device.
-        let is_own = self.thread == Some(std::thread::current().id());
-        Some(if is_own { Ending::Own } else { Ending::Later(reported) })
-    }
-}
-
-impl Ending {
-    /// Waits for the end; `None` where the thread ended without a report.
-    pub(super) fn wait(self) -> Option<WatchReport> {
-        match self {
-            Self::Later(reported) => reported.recv().ok(),
-            Self::Own => Some(WatchReport::default()),
+        // A watcher may end a watch, or drop the last handle of the device: the thread must not wait for itself.
+        if self.thread == Some(std::thread::current().id()) {
+            let _ = report.send(WatchReport::default());
         }
+        queue.push(What::Unwatch { id, report });
+        Some(reported)
     }
 }
 

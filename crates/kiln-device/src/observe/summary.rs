@@ -59,13 +59,11 @@ pub fn summarise(events: &[Event]) -> Vec<DeviceSummary> {
     devices(events).into_iter().map(|device| device.summary()).collect()
 }
 
-/// The events of one device.
 pub(super) struct DeviceEvents<'a> {
     pub(super) id: &'a str,
     pub(super) events: Vec<&'a Event>,
 }
 
-/// The events by device.
 pub(super) fn devices(events: &[Event]) -> Vec<DeviceEvents<'_>> {
     let mut found: Vec<DeviceEvents<'_>> = Vec::new();
     for event in events {
@@ -87,8 +85,9 @@ impl DeviceEvents<'_> {
 
     /// When kernels are known to have run: in order, with nothing in common.
     pub(super) fn busy(&self) -> Vec<Range<u64>> {
-        let is_run = |event: &&&Event| matches!(event.what, Happening::KernelRun { duration_ns: Some(_), .. });
-        let mut spans: Vec<Range<u64>> = self.events.iter().filter(is_run).map(|event| run_span(event)).collect();
+        let is_run = |event: &&&Event| matches!(event.what, Happening::KernelRun { .. });
+        let mut spans: Vec<Range<u64>> =
+            self.events.iter().filter(is_run).filter_map(|event| event.what.span()).collect();
         spans.sort_by_key(|span| span.start);
         let mut busy: Vec<Range<u64>> = Vec::new();
         for span in spans {
@@ -159,25 +158,8 @@ impl KernelSummary {
     }
 }
 
-/// When a kernel ran; where that is not known, when it was told.
-fn run_span(event: &Event) -> Range<u64> {
-    match event.what {
-        Happening::KernelRun { start_ns: Some(start), duration_ns: Some(took), .. } => {
-            start..start.saturating_add(took)
-        }
-        _ => event.at_ns..event.at_ns,
-    }
-}
-
 /// All that an event speaks of: from its beginning to when it was told, or later.
 fn span_of(event: &Event) -> Range<u64> {
-    let span = match &event.what {
-        Happening::KernelRun { .. } => run_span(event),
-        Happening::KernelReady { start_ns, duration_ns, .. }
-        | Happening::PoolCleanup { start_ns, duration_ns, .. }
-        | Happening::GraphRun { start_ns, duration_ns, .. }
-        | Happening::GraphNode { start_ns, duration_ns, .. } => *start_ns..start_ns.saturating_add(*duration_ns),
-        _ => event.at_ns..event.at_ns,
-    };
+    let span = event.what.span().unwrap_or(event.at_ns..event.at_ns);
     span.start.min(event.at_ns)..span.end.max(event.at_ns)
 }

@@ -74,7 +74,6 @@ pub fn timeline(events: &[Event]) -> Timeline {
     }
 }
 
-/// What is drawn of one device.
 struct Drawing {
     pid: usize,
     origin_ns: u64,
@@ -92,7 +91,7 @@ impl Drawing {
     fn of(mut self, device: &DeviceEvents<'_>) -> Vec<TraceEvent> {
         let mut events = device.events.clone();
         // Spans by their beginning, so that each finds a track that is free.
-        events.sort_by_key(|event| start_of(event));
+        events.sort_by_key(|event| span_of(event).start);
         events.into_iter().for_each(|event| self.draw(event));
         self.draw_rest(&device.window(), &device.busy());
         self.names(device.id)
@@ -100,29 +99,22 @@ impl Drawing {
 
     fn draw(&mut self, event: &Event) {
         match &event.what {
-            Happening::KernelRun { kernel, launches, start_ns, duration_ns, .. } => {
+            Happening::KernelRun { kernel, launches, .. } => {
                 let together = if *launches > 1 { format!("{kernel} ×{launches}") } else { kernel.clone() };
-                match (start_ns, duration_ns) {
-                    (Some(start), Some(took)) => {
-                        let span = *start..start.saturating_add(*took);
+                match event.what.span() {
+                    Some(span) => {
                         let track = KERNELS + lane(&mut self.kernels, &span);
-                        self.span(together, track, span, &event.what);
+                        self.span(together, track, event);
                     }
-                    _ => self.moment(format!("{together} (untimed)"), KERNELS, event),
+                    None => self.moment(format!("{together} (untimed)"), KERNELS, event),
                 }
             }
-            Happening::KernelReady { kernel, start_ns, duration_ns, .. } => {
-                let span = *start_ns..start_ns.saturating_add(*duration_ns);
-                let track = COMPILES + lane(&mut self.compiles, &span);
-                self.span(kernel.clone(), track, span, &event.what);
+            Happening::KernelReady { kernel, .. } => {
+                let track = COMPILES + lane(&mut self.compiles, &span_of(event));
+                self.span(kernel.clone(), track, event);
             }
-            Happening::GraphNode { node, worker, start_ns, duration_ns, .. } => {
-                let track = WORKERS + *worker as usize;
-                self.span(node.clone(), track, *start_ns..start_ns.saturating_add(*duration_ns), &event.what);
-            }
-            Happening::PoolCleanup { start_ns, duration_ns, .. } => {
-                self.span("cleanup".into(), POOL, *start_ns..start_ns.saturating_add(*duration_ns), &event.what);
-            }
+            Happening::GraphNode { node, worker, .. } => self.span(node.clone(), WORKERS + *worker as usize, event),
+            Happening::PoolCleanup { .. } => self.span("cleanup".into(), POOL, event),
             Happening::PoolPressure { begins, .. } => {
                 self.moment(if *begins { "pressure begins" } else { "pressure ends" }.into(), POOL, event);
             }
@@ -147,8 +139,8 @@ impl Drawing {
         }
     }
 
-    fn span(&mut self, name: String, track: usize, span: Range<u64>, what: &Happening) {
-        self.push(name, "X", track, span, data(what));
+    fn span(&mut self, name: String, track: usize, event: &Event) {
+        self.push(name, "X", track, span_of(event), data(&event.what));
     }
 
     fn moment(&mut self, name: String, track: usize, event: &Event) {
@@ -193,14 +185,9 @@ fn lane(free_at: &mut Vec<u64>, span: &Range<u64>) -> usize {
     found
 }
 
-fn start_of(event: &Event) -> u64 {
-    match event.what {
-        Happening::KernelRun { start_ns: Some(start), .. }
-        | Happening::KernelReady { start_ns: start, .. }
-        | Happening::GraphNode { start_ns: start, .. }
-        | Happening::PoolCleanup { start_ns: start, .. } => start,
-        _ => event.at_ns,
-    }
+/// When an event happened; where that is not known, when it was told.
+fn span_of(event: &Event) -> Range<u64> {
+    event.what.span().unwrap_or(event.at_ns..event.at_ns)
 }
 
 /// What an event says, as its line has it.
