@@ -1,7 +1,7 @@
 //! Dependencies between nodes: which there are, why, and in what order they let the nodes run.
 
 use super::node::{Declared, GraphNode};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, Result, error};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
@@ -118,8 +118,7 @@ impl History {
     }
 }
 
-/// The nodes in an order in which each follows what it depends on; of several that could be next, the one that was
-/// inserted first.
+/// The nodes in topological order; of several that could be next, the one that was inserted first.
 ///
 /// # Errors
 /// `InvalidArgument` with the nodes of a cycle, in order.
@@ -178,6 +177,5 @@ fn cycle_error(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges, cycle: 
         format!("{} -> {} ({})", name(from), name(to), causes.join(", "))
     });
     let steps: Vec<String> = steps.collect();
-    let message = format!("graph expected no cycle, found {}; because of {}", circle.join(" -> "), steps.join(", "));
-    Error::new(ErrorKind::InvalidArgument, message)
+    error!(InvalidArgument, "graph expected no cycle, found {}; because of {}", circle.join(" -> "), steps.join(", "))
 }

@@ -21,7 +21,7 @@ use crate::buffer::Buffer;
 use crate::command::{BufferUse, Command, CommandList};
 use crate::kernel::Launch;
 use edges::{Cause, Edges};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail};
 use node::{Declared, GraphNode, Use, Work};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -84,8 +84,7 @@ impl Graph {
         }
         if let Some(other) = self.buffers.iter().find(|declared| declared.buffer.overlaps(buffer)) {
             let other = &other.name;
-            let message = format!("buffer `{name}` expected bytes of its own, found some of buffer `{other}`");
-            return Err(invalid(message));
+            bail!(InvalidArgument, "buffer `{name}` expected bytes of its own, found some of buffer `{other}`");
         }
         self.buffers.push(Declared { name, buffer: buffer.clone() });
         Ok(())
@@ -106,8 +105,7 @@ impl Graph {
             && let Some((other, _)) = uses.iter().find(|(buffer, _)| !buffer.is_on_device_of(first))
         {
             let (one, other) = (&first.device_info().id, &other.device_info().id);
-            let message = format!("node `{name}` expected buffers of one device, found `{one}` and another `{other}`");
-            return Err(invalid(message));
+            bail!(InvalidArgument, "node `{name}` expected buffers of one device, found `{one}` and another `{other}`");
         }
         let uses = self.find_uses(&name, &uses)?;
         self.add(name, NodeKind::Commands, uses, Work::Submit(commands.into_commands()))
@@ -124,8 +122,7 @@ impl Graph {
         self.commands(name, commands)
     }
 
-    /// Adds a node that copies all bytes of one buffer to another of the same length: by a command where one device can,
-    /// through the host elsewhere.
+    /// Adds a node that copies a buffer to another of the same length: on the device where possible, else through the host.
     ///
     /// # Errors
     /// `InvalidArgument` where the name is taken, where a buffer is not declared, or where the lengths differ.
@@ -148,8 +145,7 @@ impl Graph {
     /// `uses`, in that order; after [`GraphPlan::run_with`] those that were given instead. What else it touches is its
     /// own affair.
     ///
-    /// Callbacks run on several threads at once. One that waits for another needs a [worker](GraphPlan::with_workers) for
-    /// each.
+    /// Callbacks run concurrently. One that waits for another needs a [worker](GraphPlan::with_workers) for each.
     ///
     /// # Errors
     /// `InvalidArgument` where the name is taken, or where a buffer is not declared.

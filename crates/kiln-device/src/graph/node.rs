@@ -24,11 +24,7 @@ pub enum NodeKind {
 
 impl fmt::Display for NodeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Commands => "commands",
-            Self::Copy => "copy",
-            Self::Host => "host",
-        })
+        self.serialize(f)
     }
 }
 
@@ -55,7 +51,6 @@ pub(super) enum Work {
 /// A range of a declared buffer that a node touches.
 #[derive(Clone)]
 pub(super) struct Use {
-    /// Index of the declared buffer.
     pub(super) declared: usize,
     /// The bytes, counted from its beginning.
     pub(super) range: Range<u64>,

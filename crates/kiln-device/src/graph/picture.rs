@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 impl Graph {
-    /// The graph as a Mermaid flowchart: a shape for each kind of node, solid arrows with the buffers that cause them,
-    /// dotted arrows where a dependency is only declared. The same graph always gives the same text, also one that has a
-    /// cycle.
+    /// The graph as a Mermaid flowchart: a shape for each kind of node, solid arrows with the buffers that cause them, dotted
+    /// arrows for dependencies that are only declared. The text is deterministic, also for a graph with a cycle.
     pub fn to_mermaid(&self) -> String {
+        // Everything that Mermaid could take for markup becomes a character code.
+        let escape = |text: &str| escape(text, "\"#&<>`\\|", |c| format!("#{};", c as u32));
         let mut text = String::from("flowchart TD\n");
         for (index, node) in self.nodes.iter().enumerate() {
             let (open, close) = match node.kind {
@@ -18,13 +19,13 @@ impl Graph {
                 NodeKind::Copy => ("[/", "/]"),
                 NodeKind::Host => ("([", "])"),
             };
-            let (name, kind) = (escape_mermaid(&node.name), node.kind);
+            let (name, kind) = (escape(&node.name), node.kind);
             // Writing to a string cannot fail.
             let _ = writeln!(text, "    n{index}{open}\"{name}<br/>{kind}\"{close}");
         }
         for ((from, to), causes) in self.edges() {
             let arrow = if is_only_declared(&causes) { "-.->" } else { "-->" };
-            let label = escape_mermaid(&self.label(&causes));
+            let label = escape(&self.label(&causes));
             let _ = writeln!(text, "    n{from} {arrow}|\"{label}\"| n{to}");
         }
         text
@@ -32,6 +33,7 @@ impl Graph {
 
     /// The graph in the language of Graphviz, with the same content as [`to_mermaid`](Self::to_mermaid).
     pub fn to_dot(&self) -> String {
+        let escape = |text: &str| escape(text, "\"\\", |c| format!("\\{c}"));
         let mut text = String::from("digraph plan {\n");
         for (index, node) in self.nodes.iter().enumerate() {
             let shape = match node.kind {
@@ -39,12 +41,12 @@ impl Graph {
                 NodeKind::Copy => "parallelogram",
                 NodeKind::Host => "ellipse",
             };
-            let (name, kind) = (escape_dot(&node.name), node.kind);
+            let (name, kind) = (escape(&node.name), node.kind);
             let _ = writeln!(text, "    n{index} [shape={shape}, label=\"{name}\\n{kind}\"];");
         }
         for ((from, to), causes) in self.edges() {
             let style = if is_only_declared(&causes) { ", style=dashed" } else { "" };
-            let label = escape_dot(&self.label(&causes));
+            let label = escape(&self.label(&causes));
             let _ = writeln!(text, "    n{from} -> n{to} [label=\"{label}\"{style}];");
         }
         text.push_str("}\n");
@@ -61,19 +63,10 @@ fn is_only_declared(causes: &BTreeSet<Cause>) -> bool {
     causes.iter().all(|cause| *cause == Cause::Declared)
 }
 
-/// Everything that Mermaid could take for markup becomes a character code.
-fn escape_mermaid(text: &str) -> String {
+/// The text with `code` in the place of each special character.
+fn escape(text: &str, special: &str, code: fn(char) -> String) -> String {
     let escape = |c: char| match c {
-        '"' | '#' | '&' | '<' | '>' | '`' | '\\' | '|' => format!("#{};", c as u32),
-        c if c.is_control() => " ".into(),
-        c => c.into(),
-    };
-    text.chars().map(escape).collect()
-}
-
-fn escape_dot(text: &str) -> String {
-    let escape = |c: char| match c {
-        '"' | '\\' => format!("\\{c}"),
+        c if special.contains(c) => code(c),
         c if c.is_control() => " ".into(),
         c => c.into(),
     };

@@ -9,7 +9,7 @@ use super::units::{self, Unit};
 use crate::buffer::Buffer;
 use crate::observe::Recorder;
 use crate::rebinding::Rebinding;
-use kiln_ir::Result;
+use kiln_ir::{Result, bail};
 use std::fmt;
 
 /// A compiled [`Graph`](super::Graph).
@@ -95,8 +95,7 @@ impl GraphPlan {
         for (at, (name, new)) in bindings.iter().enumerate() {
             let Some(index) = self.buffers.iter().position(|declared| declared.name == *name) else {
                 let names: Vec<String> = self.buffers.iter().map(|declared| format!("`{}`", declared.name)).collect();
-                let message = format!("run expected declared buffers ({}), found `{name}`", names.join(", "));
-                return Err(invalid(message));
+                bail!(InvalidArgument, "run expected declared buffers ({}), found `{name}`", names.join(", "));
             };
             if bindings[..at].iter().any(|(earlier, _)| earlier == name) {
                 return Err(invalid(format!("run expected each buffer once, found `{name}` twice")));

@@ -32,12 +32,10 @@ pub struct NodeRun {
     pub end_ns: u64,
     /// The number of the submission, where a device runs the node.
     pub submission: Option<u64>,
-    /// When a node that waited for the submission saw that it was done, which may be later than it was; `None` where no
-    /// node waited for it.
+    /// When a node that waited for the submission saw that it was done; `None` where no node waited for it.
     pub done_ns: Option<u64>,
 }
 
-/// Columns of the chart.
 const COLUMNS: u64 = 40;
 /// A longer name is cut in the chart.
 const MAX_NAME: usize = 24;

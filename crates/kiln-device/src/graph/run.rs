@@ -5,13 +5,13 @@ use super::report::{NodeRun, RunReport};
 use super::tell;
 use super::units::Unit;
 use crate::device::submit_in_parts;
-use crate::observe::{Recorder, span};
-use kiln_ir::{Error, ErrorKind, Result};
+use crate::observe::{Recorder, nanos, span};
+use kiln_ir::{Error, Result, error};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::thread::{Builder, Scope};
 use std::time::Instant;
 
 /// Runs every unit, with its work in `rebound` where there is one, on at most `workers` threads.
@@ -118,7 +118,11 @@ impl<'a> Run<'a> {
             // Who leaves something behind calls one more worker, and that one does the same.
             let new_worker = if state.ready.is_empty() { None } else { self.call_worker(&mut state) };
             drop(state);
-            started.extend(new_worker.and_then(|worker| self.start_worker(scope, worker)));
+            started.extend(new_worker.and_then(|worker| {
+                let builder = Builder::new().name(format!("kiln-graph-{worker}"));
+                // Where the system refuses a thread, the others do its share; it counts as started, and is not asked for again.
+                builder.spawn_scoped(scope, move || self.serve(scope, worker)).ok()
+            }));
             let result = self.execute(unit, worker);
             state = self.state.lock();
             self.note(&mut state, unit, result);
@@ -142,20 +146,6 @@ impl<'a> Run<'a> {
         }
         state.workers += 1;
         Some(state.workers - 1)
-    }
-
-    /// Where the system refuses a thread, the others do its share.
-    fn start_worker<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, 'a>,
-        worker: usize,
-    ) -> Option<ScopedJoinHandle<'scope, ()>>
-    where
-        'a: 'scope,
-    {
-        let builder = Builder::new().name(format!("kiln-graph-{worker}"));
-        // A thread that could not start counts as started: the system is asked once per run for each.
-        builder.spawn_scoped(scope, move || self.serve(scope, worker)).ok()
     }
 
     /// Runs a unit, and gives its name to what goes wrong.
@@ -214,7 +204,7 @@ impl<'a> Run<'a> {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.began.elapsed())
     }
 
     fn finish(self) -> Result<RunReport> {
@@ -225,9 +215,7 @@ impl<'a> Run<'a> {
         }
         // What was submitted last may already be known to be lost.
         for buffer in self.work.iter().filter_map(|work| work.device_buffer()) {
-            if let Some(fault) = buffer.api().fault() {
-                return Err(fault);
-            }
+            buffer.api().fault().map_or(Ok(()), Err)?;
         }
         let mut nodes = Vec::with_capacity(self.nodes.len());
         for ((unit, work), run) in self.units.iter().zip(&self.work).zip(state.runs) {
@@ -253,7 +241,7 @@ fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         let text = panic_text(&*panic).to_string();
         // Dropping what was thrown runs foreign code, which may panic again.
         std::mem::forget(panic);
-        Err(Error::new(ErrorKind::Internal, format!("expected a result, found a panic: {text}")))
+        Err(error!(Internal, "expected a result, found a panic: {text}"))
     })
 }
 

@@ -1,5 +1,4 @@
-//! Units: what a worker runs at once. A node is a unit of its own, but where a device runs submissions later, several of
-//! its nodes go into one submission.
+//! Units: what a worker runs at once, a node or, where a device runs submissions later, several nodes in one submission.
 
 use super::edges::Edges;
 use super::node::{GraphNode, NodeKind, Work};
