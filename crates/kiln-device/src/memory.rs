@@ -37,8 +37,7 @@ pub trait RawMemory: Any + Send + Sync {
         Ok(())
     }
 
-    /// Lets the host read a region: in place where memory is shared, through a copy elsewhere. Calls `read` once, with
-    /// exactly the region's bytes.
+    /// Lets the host read a region, in place or through a copy. Calls `read` once, with exactly the region's bytes.
     ///
     /// # Errors
     /// The device's fault; then `read` was not called.
@@ -119,25 +118,12 @@ impl Usage {
     pub fn is_copied_to(self) -> bool {
         self != Self::Upload
     }
-
-    /// The name in reports and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Storage => "storage",
-            Self::Upload => "upload",
-            Self::Download => "download",
-        }
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self as usize
-    }
 }
 
+/// The name in reports and metrics.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.serialize(f)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Pressure ends at this share of the pressure at which it begins.
 const PRESSURE_END: f64 = 0.8;
 
-/// The byte budget of a pool.
+#[derive(Default)]
 pub(crate) struct Budget {
     limit: AtomicU64,
     max_block_bytes: u64,
@@ -25,13 +25,7 @@ pub(crate) struct Reservation<'a> {
 
 impl Budget {
     pub(crate) fn new(max_block_bytes: u64) -> Self {
-        Self {
-            limit: AtomicU64::new(0),
-            max_block_bytes,
-            reserved: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            pressured: AtomicBool::new(false),
-        }
+        Self { max_block_bytes, ..Self::default() }
     }
 
     pub(crate) fn set_limit(&self, bytes: u64) {

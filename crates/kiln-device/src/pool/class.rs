@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 /// The classes of one pool, with a table that finds the class of a size without a search.
 ///
-/// After the last class comes the direct one, of blocks larger than every class. Blocks of one class and usage are a
-/// group; groups are numbered through.
+/// The direct class, of blocks above every class, comes last. Blocks of one class and usage are a group with a number.
 #[derive(Debug)]
 pub(crate) struct ClassTable {
     strategy: Arc<dyn AllocationStrategy>,
@@ -50,7 +49,6 @@ impl ClassTable {
         Some(class as u16)
     }
 
-    /// The strategy that chose the classes.
     pub(crate) fn strategy(&self) -> &dyn AllocationStrategy {
         &*self.strategy
     }
@@ -74,7 +72,7 @@ impl ClassTable {
 
     #[inline]
     pub(crate) fn group(&self, usage: Usage, class: u16) -> usize {
-        usage.index() * (self.bytes.len() + 1) + usize::from(class)
+        usage as usize * (self.bytes.len() + 1) + usize::from(class)
     }
 
     pub(crate) fn group_count(&self) -> usize {

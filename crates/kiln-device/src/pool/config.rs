@@ -1,6 +1,6 @@
 //! The settings of a pool.
 
-use super::strategy::{AllocationStrategy, FineClasses};
+use super::strategy::AllocationStrategy;
 use kiln_ir::{Error, ErrorKind, Result};
 use kiln_resource_cache::Clock;
 use parking_lot::RwLock;
@@ -20,13 +20,11 @@ pub struct PoolConfig {
     pub max_cached_per_class: u32,
     /// Free blocks that an ordinary cleanup leaves in a class. Default: 4.
     pub min_kept_per_class: u32,
-    /// How often idle blocks are given back. A class that nobody asked for in a whole interval gives back everything.
-    /// Default: 60 s.
+    /// How often idle blocks are given back; a class unused for a whole interval gives back everything. Default: 60 s.
     pub maintenance_interval: Duration,
     /// Pressure from which the pool cleans up by itself, from 0 to 1. Default: 0.7.
     pub cleanup_pressure: f64,
-    /// Whether the limits of classes follow the workload, up to [`max_adaptive_cached`](Self::max_adaptive_cached).
-    /// Default: yes.
+    /// Whether limits of classes follow the workload, up to [`max_adaptive_cached`](Self::max_adaptive_cached). Default: yes.
     pub adaptive: bool,
     /// The most free blocks a class may keep where its limit follows the workload. Default: 16384.
     pub max_adaptive_cached: u32,
@@ -53,34 +51,26 @@ impl Default for PoolConfig {
 
 impl PoolConfig {
     pub(crate) fn validate(&self) -> Result<()> {
-        let wrong = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message).context("pool settings"));
-        if self.min_kept_per_class > self.max_cached_per_class {
-            let (min, max) = (self.min_kept_per_class, self.max_cached_per_class);
-            return wrong(format!("expected min_kept_per_class of at most max_cached_per_class ({max}), found {min}"));
-        }
-        if self.max_adaptive_cached < self.max_cached_per_class {
-            let (adaptive, max) = (self.max_adaptive_cached, self.max_cached_per_class);
-            return wrong(format!(
-                "expected max_adaptive_cached of at least max_cached_per_class ({max}), found {adaptive}"
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.cleanup_pressure) {
-            return wrong(format!("expected cleanup_pressure from 0 to 1, found {}", self.cleanup_pressure));
-        }
-        if !(self.headroom.is_finite() && self.headroom >= 0.0) {
-            return wrong(format!("expected headroom of at least 0, found {}", self.headroom));
-        }
-        if self.maintenance_interval.is_zero() {
-            return wrong("expected maintenance_interval above zero, found 0 s".into());
-        }
-        if self.budget_bytes == Some(0) {
-            return wrong("expected budget_bytes above zero, found 0".into());
-        }
-        Ok(())
+        let (min, max, adaptive) = (self.min_kept_per_class, self.max_cached_per_class, self.max_adaptive_cached);
+        let fault = if min > max {
+            format!("expected min_kept_per_class of at most max_cached_per_class ({max}), found {min}")
+        } else if adaptive < max {
+            format!("expected max_adaptive_cached of at least max_cached_per_class ({max}), found {adaptive}")
+        } else if !(0.0..=1.0).contains(&self.cleanup_pressure) {
+            format!("expected cleanup_pressure from 0 to 1, found {}", self.cleanup_pressure)
+        } else if !(self.headroom.is_finite() && self.headroom >= 0.0) {
+            format!("expected headroom of at least 0, found {}", self.headroom)
+        } else if self.maintenance_interval.is_zero() {
+            "expected maintenance_interval above zero, found 0 s".into()
+        } else if self.budget_bytes == Some(0) {
+            "expected budget_bytes above zero, found 0".into()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, fault).context("pool settings"))
     }
 
-    /// The most free blocks of `class_bytes` that any limit may reach: a class never keeps more than half of the
-    /// budget beyond its configured limit.
+    /// The highest limit of a class: beyond its configured limit it never keeps more than half of the budget.
     pub(crate) fn highest_limit(&self, class_bytes: u64, budget: u64) -> u32 {
         if !self.adaptive {
             return self.max_cached_per_class;
@@ -142,7 +132,7 @@ impl Settings {
 }
 
 /// How a pool is made: its first settings, and what stays the same for its life.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PoolOptions {
     pub(crate) config: PoolConfig,
@@ -163,7 +153,7 @@ impl PoolOptions {
         self
     }
 
-    /// Classes and limits of one's own. Default: [`FineClasses`].
+    /// Classes and limits of one's own. Default: [`FineClasses`](super::FineClasses).
     pub fn strategy(mut self, strategy: impl AllocationStrategy) -> Self {
         self.strategy = Some(Arc::new(strategy));
         self
@@ -180,20 +170,6 @@ impl PoolOptions {
     pub fn debug_checks(mut self, on: bool) -> Self {
         self.debug_checks = on;
         self
-    }
-
-    pub(crate) fn strategy_or_default(&self) -> Arc<dyn AllocationStrategy> {
-        self.strategy.clone().unwrap_or_else(|| Arc::new(FineClasses))
-    }
-}
-
-impl std::fmt::Debug for PoolOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PoolOptions")
-            .field("config", &self.config)
-            .field("strategy", &self.strategy)
-            .field("debug_checks", &self.debug_checks)
-            .finish_non_exhaustive()
     }
 }
 

@@ -12,6 +12,7 @@ use super::pending::Pending;
 use super::reserve::Released;
 use super::shards::Shards;
 use super::slab::Slabs;
+use super::strategy::FineClasses;
 use crate::memory::{MemoryProperties, RawMemory, Usage};
 use crate::observe::{CleanupReason, Happening, nanos, span};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -59,7 +60,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 format!("pool expected a copy alignment of 1 to {CLASS_ALIGNMENT}, a power of two, found {alignment}");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let classes = ClassTable::new(options.strategy_or_default())?;
+        let classes = ClassTable::new(options.strategy.unwrap_or_else(|| Arc::new(FineClasses)))?;
         let core = Self {
             memory,
             properties,

@@ -1,7 +1,7 @@
 //! The numbers of a pool as text for people: bars, health, what to do about it.
 
 use super::report::PoolReport;
-use super::statistics::{ClassStatistics, PoolStatistics};
+use super::statistics::{ClassStatistics, PoolStatistics, share};
 use crate::size::Bytes;
 use serde::Serialize;
 use std::fmt::{self, Write as _};
@@ -38,18 +38,21 @@ impl PoolStatistics {
         let thrashes = recent.allocation_count >= ENOUGH_REQUESTS
             && recent.driver_request_count * 4 > recent.allocation_count
             && recent.driver_release_count * 4 > recent.allocation_count;
-        let scattered = self.fragmentation_percent > 50.0 && self.bytes_unused_slots * 2 > self.bytes_reserved;
         if self.violation_count > 0 {
             Health::Violated
         } else if self.pressure > HIGH_PRESSURE {
             Health::Pressured
         } else if thrashes {
             Health::Thrashing
-        } else if scattered {
+        } else if self.is_scattered() {
             Health::Fragmented
         } else {
             Health::Healthy
         }
+    }
+
+    fn is_scattered(&self) -> bool {
+        self.fragmentation_percent > 50.0 && self.bytes_unused_slots * 2 > self.bytes_reserved
     }
 
     /// One line for logs.
@@ -90,10 +93,7 @@ impl PoolStatistics {
         if self.health() == Health::Thrashing {
             list.push("raise `max_cached_per_class` or `headroom`, or turn `adaptive` on: blocks are given back and taken again".into());
         }
-        if self.bytes_unused_slots * 2 > self.bytes_reserved
-            && self.bytes_unused_slots > 0
-            && self.fragmentation_percent > 50.0
-        {
+        if self.is_scattered() {
             list.push(format!("`defragment()` may free up to {} beside live buffers", Bytes(self.bytes_unused_slots)));
         }
         if self.padding_bytes * 4 > self.bytes_in_use && self.bytes_in_use > 1 << 20 {
@@ -108,13 +108,7 @@ impl PoolStatistics {
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Healthy => "healthy",
-            Self::Fragmented => "fragmented",
-            Self::Thrashing => "thrashing",
-            Self::Pressured => "pressured",
-            Self::Violated => "violated",
-        })
+        self.serialize(f)
     }
 }
 
@@ -130,7 +124,6 @@ pub fn dashboard(statistics: &PoolStatistics, report: &PoolReport) -> String {
 
 fn memory(text: &mut String, s: &PoolStatistics) -> fmt::Result {
     writeln!(text, "memory pool: {} ({})", s.health(), s.strategy)?;
-    let share = |bytes: u64, whole: u64| if whole == 0 { 0.0 } else { bytes as f64 / whole as f64 };
     for (name, bytes, whole, note) in [
         (
             "reserved",
@@ -166,13 +159,12 @@ fn memory(text: &mut String, s: &PoolStatistics) -> fmt::Result {
 
 fn requests(text: &mut String, s: &PoolStatistics) -> fmt::Result {
     writeln!(text, "\nrequests: {} ({} since the last maintenance)", s.allocation_count, s.recent.allocation_count)?;
-    let total = s.allocation_count.max(1) as f64;
     for (name, count, note) in [
         ("reused", s.reuse_count, format!("{:.0} ns each", s.mean_hit_nanos)),
         ("carved", s.carved_count, "from raw blocks at hand".into()),
         ("driver", s.driver_request_count, format!("{:.1} us each miss", s.mean_miss_nanos / 1000.0)),
     ] {
-        let part = count as f64 / total;
+        let part = share(count, s.allocation_count);
         writeln!(text, "  {name:<9} {} {:>3.0} %  {count:>9}  {note}", bar(part), 100.0 * part)?;
     }
     writeln!(
@@ -197,7 +189,7 @@ fn classes(text: &mut String, s: &PoolStatistics) -> fmt::Result {
         let size = format!("{}{}", if class.direct { "> " } else { "" }, Bytes(class.class_bytes));
         let cached = format!("{}/{}", class.cached_blocks, class.cached_limit);
         let rate = format!("{} {:>3.0} %", bar(class.hit_rate), 100.0 * class.hit_rate);
-        let (usage, count, live) = (class.usage.name(), class.allocation_count, class.live_blocks);
+        let (usage, count, live) = (class.usage, class.allocation_count, class.live_blocks);
         writeln!(
             text,
             "{size:>11} {usage:>9} {count:>9} {live:>7} {cached:>9}  {:>4.0}  {rate}",
@@ -217,7 +209,7 @@ fn holders(text: &mut String, report: &PoolReport) -> fmt::Result {
     writeln!(text, "\nheld by")?;
     let whole: u64 = report.holders.iter().map(|holder| holder.bytes).sum();
     for holder in report.holders.iter().take(SHOWN_HOLDERS) {
-        let part = holder.bytes as f64 / whole.max(1) as f64;
+        let part = share(holder.bytes, whole);
         let (bytes, buffers) = (Bytes(holder.bytes), holder.buffers);
         writeln!(text, "  {:<24} {} {:>3.0} %  {bytes:>9}  {buffers} buffers", holder.label, bar(part), 100.0 * part)?;
     }

@@ -75,7 +75,6 @@ pub(crate) fn check_canary<M: RawMemory + ?Sized>(block: &Block<M>) {
     );
 }
 
-/// Overwrites a freed block.
 pub(crate) fn poison<M: RawMemory + ?Sized>(block: &Block<M>) {
     fill(block, 0..block.bytes, POISON);
     block.poisoned.store(true, Relaxed);

@@ -67,7 +67,6 @@ impl Demand {
         self.groups[group].permits.fetch_sub(count, Relaxed);
     }
 
-    /// Permits that shards hold.
     pub(crate) fn permits(&self, group: usize) -> u32 {
         self.groups[group].permits.load(Relaxed)
     }
@@ -98,7 +97,6 @@ impl Demand {
         self.groups[group].released.fetch_add(1, Relaxed);
     }
 
-    /// Blocks that left the pool.
     pub(crate) fn released(&self, group: usize) -> u64 {
         self.groups[group].released.load(Relaxed)
     }

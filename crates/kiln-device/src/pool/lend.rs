@@ -1,7 +1,6 @@
 //! How a request finds a block.
 //!
-//! In order: the thread's own free list, blocks whose submissions ended, the free lists of other threads, a slot of a
-//! divided raw block, the driver.
+//! In order: the thread's free list, finished submissions, other threads' free lists, a slot of a raw block, the driver.
 
 use super::block::{Allocation, Block, BlockLocation};
 use super::core::{Core, Want};
@@ -13,6 +12,7 @@ use super::shard::Source;
 use super::slab;
 use super::strategy::ClassDemand;
 use crate::memory::{RawBlock, RawMemory, Usage};
+use crate::observe::nanos;
 use kiln_ir::Result;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
             && let Some((block, published)) = shard.lend_ready(&want, misses)
         {
             if let Some(started) = started {
-                shard.times.hit_nanos += nanos_since(started);
+                shard.times.hit_nanos += nanos(started.elapsed());
                 shard.times.hits += 1;
             }
             drop(shard);
@@ -46,7 +46,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let mut shard = self.shards.own();
         let published = shard.count_lent(&block, &want, source);
         if let (Some(started), false) = (started, source == Source::Reused) {
-            shard.times.miss_nanos += nanos_since(started);
+            shard.times.miss_nanos += nanos(started.elapsed());
             shard.times.misses += 1;
         }
         drop(shard);
@@ -120,8 +120,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         std::iter::once(want.class).chain(larger).find_map(|class| self.find_free(want.usage, class))
     }
 
-    /// A free block of the class from any shard. Takes half of what a shard has, so that the next requests of this
-    /// thread find blocks in its own.
+    /// A free block of the class from any shard, with half of that shard's blocks, so that this thread's next requests hit.
     fn find_free(&self, usage: Usage, class: u16) -> Option<Arc<Block<M>>> {
         let misses = self.demand.misses();
         for (step, index) in self.shards.indices_from_own().enumerate() {
@@ -226,8 +225,4 @@ impl<M: RawMemory + ?Sized> Core<M> {
             self.classes.strategy().cached_limit(&demand).min(highest_limit)
         });
     }
-}
-
-fn nanos_since(started: Instant) -> u64 {
-    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

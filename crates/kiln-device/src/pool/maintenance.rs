@@ -1,5 +1,4 @@
-//! When idle memory goes back, and the thread that does it. It begins with the first memory that a pool takes and ends with
-//! the pool.
+//! When idle memory goes back, and the thread that does it, from a pool's first memory to its end.
 
 use super::core::Core;
 use crate::memory::RawMemory;
@@ -44,7 +43,6 @@ impl Maintenance {
         self.clock.as_ref().map_or_else(|| self.origin.elapsed(), Clock::now)
     }
 
-    /// The time until the next maintenance is due.
     pub(crate) fn until_due(&self, interval: Duration) -> Duration {
         let due = self.last.lock().saturating_add(interval);
         due.saturating_sub(self.now()).max(Duration::from_millis(1))
@@ -61,8 +59,7 @@ impl Maintenance {
         due
     }
 
-    /// Starts the thread, unless it runs or the pool has a clock of its own. Without a thread the pool still maintains
-    /// itself whenever it asks the driver.
+    /// Starts the thread unless it runs or a clock is set. Without it, a pool maintains itself when it asks the driver.
     pub(crate) fn start<M: RawMemory + ?Sized>(&self, core: &Arc<Core<M>>) {
         if self.clock.is_some() || self.started.load(Relaxed) {
             return;

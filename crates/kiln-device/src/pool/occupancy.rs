@@ -75,8 +75,7 @@ impl Occupancy {
         let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, more);
     }
 
-    /// Begins a new interval. Peaks count for two of them, so that a sweep in a quiet moment does not forget what the busy
-    /// ones need.
+    /// Begins a new interval. Peaks count for two of them, so that a sweep in a quiet moment does not forget busy ones.
     pub(crate) fn begin_interval(&self, occupied: u64) {
         let peak = self.recent_peak.swap(occupied as i64, Relaxed);
         self.previous_peak.store(peak, Relaxed);

@@ -90,12 +90,10 @@ impl<M: RawMemory + ?Sized> Pending<M> {
         self.blocks.lock().iter().map(|block| block.last_use.load(Relaxed)).max()
     }
 
-    /// Bytes of all blocks.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// How many blocks ever came here.
     pub(crate) fn pushed(&self) -> u64 {
         self.pushed.load(Relaxed)
     }
@@ -108,10 +106,5 @@ impl<M: RawMemory + ?Sized> Pending<M> {
     /// Notes that blocks of [`take_done`](Self::take_done) are where requests find them.
     pub(crate) fn note_settled(&self, count: usize) {
         self.settled.fetch_add(count as u64, Relaxed);
-    }
-
-    /// Calls `visit` for each block.
-    pub(crate) fn each(&self, visit: impl FnMut(&Arc<Block<M>>)) {
-        self.blocks.lock().iter().for_each(visit);
     }
 }

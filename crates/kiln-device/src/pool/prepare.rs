@@ -5,7 +5,7 @@ use super::core::{Core, Want};
 use super::labels::UNLABELLED;
 use super::request::BufferOptions;
 use crate::memory::RawMemory;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, bail};
 use std::sync::Arc;
 
 impl<M: RawMemory + ?Sized> Core<M> {
@@ -14,8 +14,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let usage = request.usage.unwrap_or(self.properties.default_usage);
         if self.classes.is_direct(class) || !self.settings.keeps_blocks() {
             let largest = self.classes.bytes(self.classes.direct());
-            let message = format!("pre_allocate expected pooling and at most {largest} bytes, found {bytes} bytes");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "pre_allocate expected pooling and at most {largest} bytes, found {bytes} bytes");
         }
         let want = Want { bytes: request.bytes, usage, class, label: UNLABELLED };
         let missing = count.saturating_sub(self.free_blocks(&want));

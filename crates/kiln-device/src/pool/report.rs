@@ -36,7 +36,7 @@ pub struct Holder {
 
 impl PoolReport {
     pub(crate) fn of<M: RawMemory + ?Sized>(core: &Core<M>) -> Self {
-        let (mut labels, mut cached, mut pending) = (Vec::new(), 0, 0);
+        let (mut labels, mut cached) = (Vec::new(), 0);
         core.settle();
         let mut shards = core.shards.lock_all();
         for shard in &mut shards {
@@ -50,8 +50,7 @@ impl PoolReport {
                 cached += list.ready.iter().map(|block| block.bytes).sum::<u64>();
             }
         }
-        core.pending.each(|block| pending += block.bytes);
-        let (unused, reserved) = (core.slabs.lock().free_bytes, core.budget.reserved());
+        let (pending, unused, reserved) = (core.pending.bytes(), core.slabs.lock().free_bytes, core.budget.reserved());
         drop(shards);
         let held = labels.iter().enumerate().filter(|(_, (blocks, _))| *blocks > 0);
         let mut holders: Vec<Holder> = held

@@ -1,7 +1,7 @@
 //! What is asked of a pool.
 
 use crate::memory::Usage;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, error};
 
 /// A request for a buffer: how many bytes, of which usage, for whom.
 ///
@@ -32,9 +32,7 @@ impl<'a> BufferOptions<'a> {
     /// `TooLarge` where the size in bytes is beyond 64 bits.
     pub fn of<T>(len: usize) -> Result<Self> {
         let bytes = (len as u64).checked_mul(size_of::<T>() as u64).ok_or_else(|| {
-            let message =
-                format!("buffer expected a size within 64 bits, found {len} elements of {} bytes", size_of::<T>());
-            Error::new(ErrorKind::TooLarge, message)
+            error!(TooLarge, "buffer expected a size within 64 bits, found {len} elements of {} bytes", size_of::<T>())
         })?;
         Ok(Self::new(bytes))
     }

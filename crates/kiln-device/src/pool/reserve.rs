@@ -42,8 +42,7 @@ impl Refused {
 }
 
 impl<M: RawMemory + ?Sized> Core<M> {
-    /// Takes a raw block of exactly `bytes` from the driver, within the budget; gives back everything that is free, and
-    /// tries again, where there is no room.
+    /// Takes a raw block of exactly `bytes` from the driver, within the budget; releases all free blocks where there is no room.
     pub(crate) fn driver_block(&self, bytes: u64, want: &Want) -> Result<RawBlock, Refused> {
         self.check_fits(bytes, want)?;
         self.make_room(bytes);
@@ -78,7 +77,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let reserved_bytes = reservation.keep();
         self.counters.add(Counted::DriverAllocation);
         self.update_pressure();
-        tracing::trace!(bytes, usage = want.usage.name(), "pool took memory from the driver");
+        tracing::trace!(bytes, usage = %want.usage, "pool took memory from the driver");
         self.tell(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes });
         Ok(raw)
     }
@@ -114,8 +113,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    /// Bytes of free blocks, as far as the shards published: what a cleanup can give back. Unused slots are not among
-    /// them.
+    /// Published bytes of free blocks, which a cleanup can give back. Unused slots are not among them.
     fn free_bytes(&self) -> u64 {
         let unused = self.slabs.lock().free_bytes;
         self.budget.reserved().saturating_sub(self.occupied()).saturating_sub(unused)
@@ -163,8 +161,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         released
     }
 
-    /// Frees a slot of a divided raw block, and the raw block where it was the last one in use. Returns the bytes that
-    /// went back to the driver.
+    /// Frees a slot, and its raw block where it was the last one in use. Returns the bytes that went back to the driver.
     pub(crate) fn free_slot(&self, slot: SlabSlot) -> u64 {
         let emptied = self.slabs.lock().put(slot);
         emptied.map_or(0, |emptied| self.free_raw(emptied.raw, emptied.bytes))

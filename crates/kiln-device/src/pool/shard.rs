@@ -1,8 +1,7 @@
 //! One thread's share of a pool: free lists and counters behind a lock that is almost always free.
 //!
-//! A thread lends and returns through its own shard, so two threads that use the same class touch no common cache line.
-//! The limit of a class holds over all shards: a shard caches a block only with a permit, and keeps its permits while
-//! its blocks come and go.
+//! Threads use shards of their own, so those that use one class share no cache line. The limit of a class holds over all
+//! shards: a shard caches a block only with a permit, and keeps its permits while its blocks come and go.
 
 use super::block::Block;
 use super::core::Want;
@@ -92,20 +91,20 @@ impl<M: RawMemory + ?Sized> Shard<M> {
 
     #[inline]
     pub(crate) fn list(&mut self, usage: Usage, class: u16) -> &mut FreeList<M> {
-        if self.lists[usage.index()].is_empty() {
+        if self.lists[usage as usize].is_empty() {
             self.make_lists(usage);
         }
-        &mut self.lists[usage.index()][usize::from(class)]
+        &mut self.lists[usage as usize][usize::from(class)]
     }
 
     #[cold]
     fn make_lists(&mut self, usage: Usage) {
-        self.lists[usage.index()] = (0..=self.classes).map(|_| FreeList::new()).collect();
+        self.lists[usage as usize] = (0..=self.classes).map(|_| FreeList::new()).collect();
     }
 
     /// The list, unless nothing of its usage ever happened here.
     pub(crate) fn existing_list(&mut self, usage: Usage, class: u16) -> Option<&mut FreeList<M>> {
-        self.lists[usage.index()].get_mut(usize::from(class))
+        self.lists[usage as usize].get_mut(usize::from(class))
     }
 
     /// Every list that exists, with its usage and class.
@@ -179,7 +178,6 @@ impl Counts {
         bytes
     }
 
-    /// All requests, whatever served them.
     pub(crate) fn requests(&self) -> u64 {
         self.reused + self.carved + self.driver
     }

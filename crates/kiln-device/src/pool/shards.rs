@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const MIN_SHARDS: usize = 8;
 const MAX_SHARDS: usize = 64;
 
-/// All shards, a power of two of them. Each is shared for itself, so that a returning block can keep its shard alive
-/// without touching a common count.
+/// All shards, a power of two. Each has an `Arc`, so that a returning block keeps its shard alive without a shared count.
 pub(crate) struct Shards<M: RawMemory + ?Sized>(Box<[SharedShard<M>]>);
 
 type SharedShard<M> = Arc<Padded<Mutex<Shard<M>>>>;
@@ -44,7 +43,6 @@ impl<M: RawMemory + ?Sized> Shards<M> {
         Self((0..count).map(|_| Arc::new(Padded(Mutex::new(Shard::new(classes))))).collect())
     }
 
-    /// The shard of this thread.
     #[inline]
     pub(crate) fn own(&self) -> MutexGuard<'_, Shard<M>> {
         self.own_shared().0.lock()

@@ -138,8 +138,7 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         slabs.sort_by_key(|(id, slab)| (slab.live(), *id));
         let mut room: usize = slabs.iter().map(|(_, slab)| slab.free.len()).sum();
         let mut moving = 0;
-        // The emptiest slabs, as long as the others have room for all of their blocks: only a slab that becomes empty is
-        // worth the copies.
+        // The emptiest slabs whose blocks all fit into the others: only a slab that becomes empty is worth the copies.
         let emptied = slabs.iter().take_while(|(_, slab)| {
             room -= slab.free.len();
             moving += slab.live();
@@ -170,7 +169,6 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         self.slabs[id as usize].as_mut().expect("a slab lives while one of its slots is taken")
     }
 
-    /// Takes a slot of an open slab.
     fn take_slot(&mut self, id: u32) -> BlockLocation {
         let slab = self.slab(id);
         let slot = slab.free.pop().expect("an open slab has a free slot");

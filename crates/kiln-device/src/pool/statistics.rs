@@ -33,8 +33,7 @@ pub struct PoolStatistics {
     pub bytes_unused_slots: u64,
     /// Bytes that the pool holds from the driver.
     pub bytes_reserved: u64,
-    /// The most bytes that were in use at once: exact for one thread; with several it can miss up to a quarter of a
-    /// mebibyte for each.
+    /// The most bytes in use at once; with several threads it can miss up to 256 KiB for each.
     pub peak_bytes: u64,
     /// The most bytes that the pool held from the driver at once.
     pub peak_reserved_bytes: u64,
@@ -100,8 +99,7 @@ pub struct ClassStatistics {
     pub driver_request_count: u64,
     /// Share of requests served by a block that was lent before, from 0 to 1.
     pub hit_rate: f64,
-    /// From 0 to 100: the share of requests that did not reach the driver, times the share of lent bytes that were asked
-    /// for.
+    /// From 0 to 100: the share of requests kept from the driver, times the share of lent bytes that were asked for.
     pub efficiency_score: f64,
     /// Blocks that are held now.
     pub live_blocks: u64,
@@ -137,7 +135,7 @@ impl PoolStatistics {
         let at_maintenance = core.counters.at_maintenance();
         core.settle();
         let (peak, reserved, unused_slots, largest_run);
-        let mut pending = 0;
+        let pending;
         {
             let mut shards = core.shards.lock_all();
             for shard in &mut shards {
@@ -149,15 +147,13 @@ impl PoolStatistics {
                 times += shard.times;
             }
             peak = core.occupancy.peak(shards.iter().map(|shard| &shard.in_use));
-            core.pending.each(|block| pending += block.bytes);
+            pending = core.pending.bytes();
             let slabs = core.slabs.lock();
             (unused_slots, largest_run) = (slabs.free_bytes, slabs.largest_free_run_bytes());
             reserved = core.budget.reserved();
         }
-        let total = sums.iter().fold(Counts::default(), |mut total, sum| {
-            total += sum.counts;
-            total
-        });
+        let mut total = Counts::default();
+        sums.iter().for_each(|sum| total += sum.counts);
         let cached =
             || core.classes.groups().zip(&sums).map(|((_, class), sum)| (sum.cached, core.classes.bytes(class)));
         let ready: u64 = cached().map(|(blocks, bytes)| blocks * bytes).sum();
@@ -253,27 +249,22 @@ impl RecentActivity {
     }
 }
 
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.reused += other.reused;
-        self.carved += other.carved;
-        self.driver += other.driver;
-        self.lent_blocks += other.lent_blocks;
-        self.lent_bytes += other.lent_bytes;
-        self.requested_bytes += other.requested_bytes;
-    }
+macro_rules! add_fields {
+    ($($sum:ident: $($field:ident),*;)*) => {$(
+        impl std::ops::AddAssign for $sum {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    )*};
 }
 
-impl std::ops::AddAssign for Times {
-    fn add_assign(&mut self, other: Self) {
-        self.hit_nanos += other.hit_nanos;
-        self.hits += other.hits;
-        self.miss_nanos += other.miss_nanos;
-        self.misses += other.misses;
-    }
+add_fields! {
+    Counts: reused, carved, driver, lent_blocks, lent_bytes, requested_bytes;
+    Times: hit_nanos, hits, miss_nanos, misses;
 }
 
 /// A part of a whole, zero where there is no whole.
-fn share(part: u64, whole: u64) -> f64 {
+pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -28,8 +28,7 @@ pub trait AllocationStrategy: Send + Sync + fmt::Debug + 'static {
     /// The name in reports.
     fn name(&self) -> &str;
 
-    /// The class sizes, ascending, each a multiple of 64. A request is served by the smallest class that holds it;
-    /// above the last class it goes direct.
+    /// The class sizes, ascending multiples of 64. The smallest class that holds a request serves it; above all it goes direct.
     fn class_bytes(&self) -> Vec<u64>;
 
     /// How many free blocks a class may keep from now on, asked at each maintenance and when a class asks the driver for
@@ -62,11 +61,9 @@ pub struct ClassDemand {
     pub idle_blocks: u32,
 }
 
-/// The default: four classes per power of two from 256 B to 256 MiB, so that padding is at most a quarter of a request,
-/// and limits that follow the workload.
+/// The default: four classes per power of two from 256 B to 256 MiB (padding at most a quarter), adaptive limits.
 ///
-/// A class that gives blocks back and asks for them again doubles its limit; one with idle blocks returns towards the
-/// configured limit.
+/// A class that thrashes doubles its limit; one with idle blocks returns towards the configured limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FineClasses;
 

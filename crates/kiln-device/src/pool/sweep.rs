@@ -100,8 +100,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         is_due.then(|| self.cleanup(CleanupReason::Idle, || self.sweep_idle()))
     }
 
-    /// Releases what nobody needed since the last sweep. A class that nobody asked for gives back everything; one in use
-    /// keeps the configured minimum.
+    /// Releases what nobody needed since the last sweep: all of an unused class, of others down to the configured minimum.
     fn sweep_idle(&self) -> Released {
         self.settle();
         let config = self.settings.get();
