@@ -5,7 +5,7 @@ use crate::kernel::{GridPart, LoadedKernel, check_bound};
 use crate::memory::Usage;
 use crate::observe::KernelCost;
 use crate::rebinding::Rebinding;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -68,7 +68,6 @@ impl Command {
         pair.into_iter().flatten().chain(bound.iter().map(|bound| (&bound.buffer, bound.access)))
     }
 
-    /// The dispatch, where it is one.
     pub(crate) fn as_dispatch(&self) -> Option<&Dispatch> {
         match self {
             Self::Dispatch(dispatch) => Some(dispatch),
@@ -274,8 +273,7 @@ impl CommandList {
         Ok(())
     }
 
-    /// Records a write of the whole buffer: the bytes are taken now, and land in order, after the commands recorded before
-    /// and before those recorded later.
+    /// Records a write of the whole buffer. The bytes are copied now, and written in the order of the recorded commands.
     ///
     /// # Errors
     /// `InvalidArgument` where `data` is not as long as the buffer, or where its offset or length is not a multiple of the
@@ -315,7 +313,6 @@ impl CommandList {
         self.commands.clear();
     }
 
-    /// The recorded commands, in order.
     pub(crate) fn into_commands(self) -> Vec<Command> {
         self.commands
     }
@@ -324,17 +321,14 @@ impl CommandList {
 /// Whether a device copies from one to the other.
 fn check_copy(from: &Buffer, to: &Buffer) -> Result<()> {
     if from.bytes() != to.bytes() {
-        let message = format!("copy expected equal lengths, found {} and {} bytes", from.bytes(), to.bytes());
-        return Err(Error::new(ErrorKind::InvalidArgument, message));
+        bail!(InvalidArgument, "copy expected equal lengths, found {} and {} bytes", from.bytes(), to.bytes());
     }
     if !from.is_on_device_of(to) {
         let (a, b) = (&from.device_info().id, &to.device_info().id);
-        let message = format!("copy in a command list expected buffers of one device, found `{a}` and another `{b}`");
-        return Err(Error::new(ErrorKind::InvalidArgument, message));
+        bail!(InvalidArgument, "copy in a command list expected buffers of one device, found `{a}` and another `{b}`");
     }
     if from.shares_allocation_with(to) {
-        let message = "copy in a command list expected two allocations, found two slices of one";
-        return Err(Error::new(ErrorKind::InvalidArgument, message));
+        bail!(InvalidArgument, "copy in a command list expected two allocations, found two slices of one");
     }
     if !from.usage().is_copied_from() || !to.usage().is_copied_to() {
         let (from, to) = (from.usage(), to.usage());
@@ -349,8 +343,7 @@ fn check_copy(from: &Buffer, to: &Buffer) -> Result<()> {
 
 fn check_zero(buffer: &Buffer) -> Result<()> {
     if !buffer.usage().is_copied_to() {
-        let message = "zero in a command list expected memory that the device writes, found upload";
-        return Err(Error::new(ErrorKind::InvalidArgument, message));
+        bail!(InvalidArgument, "zero in a command list expected memory that the device writes, found upload");
     }
     buffer.check_alignment("zero")
 }

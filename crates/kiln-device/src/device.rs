@@ -14,7 +14,7 @@ use crate::plan::{CompiledPlan, WgslPlan};
 use crate::pool::{Allocation, BufferOptions, Pool, PoolOptions, PoolStatistics};
 use bytemuck::Pod;
 use kiln_ir::plan::{Plan, Target};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail, error};
 use kiln_resource_cache::CacheRegistry;
 use kiln_resource_cache::store::DiskStore;
 use parking_lot::Mutex;
@@ -62,8 +62,7 @@ pub trait DeviceApi: RawMemory {
     /// # Errors
     /// `Unsupported` where the device does not run such a program or does not know an option of its key.
     fn translate(&self, program: &KernelModule) -> Result<Artifact> {
-        let message = format!("device `{}` expected no kernel, found `{}`", self.info().id, program.key.name());
-        Err(Error::new(ErrorKind::Unsupported, message))
+        Err(error!(Unsupported, "device `{}` expected no kernel, found `{}`", self.info().id, program.key.name()))
     }
 
     /// Makes a kernel of translated code.
@@ -71,8 +70,7 @@ pub trait DeviceApi: RawMemory {
     /// # Errors
     /// `CompileFailed` where the driver refuses the code; the device's fault.
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {
-        let message = format!("device `{}` expected no kernel, found {artifact:?}", self.info().id);
-        Err(Error::new(ErrorKind::Unsupported, message))
+        Err(error!(Unsupported, "device `{}` expected no kernel, found {artifact:?}", self.info().id))
     }
 
     /// Adds the caches of the device itself to those of its [`Device`]. Called once, before anything is submitted.
@@ -121,7 +119,6 @@ struct Inner {
 /// fail without a word where that is too much.
 const MAX_HOST_BYTES: u64 = 64 << 20;
 
-/// The most command lists that are kept for reuse.
 const MAX_SPARE_LISTS: usize = 16;
 
 impl Device {
@@ -140,7 +137,7 @@ impl Device {
     pub fn with_kernels(api: Arc<dyn DeviceApi>, pool: PoolOptions, kernels: KernelCacheOptions) -> Result<Self> {
         let pool = Pool::new(Arc::clone(&api), pool)?;
         let mut caches = CacheRegistry::builder();
-        if let Some(clock) = kernels.shared_clock() {
+        if let Some(clock) = kernels.clock.clone() {
             caches = caches.clock(clock);
         }
         if let Some(recorder) = api.recorder() {
@@ -149,9 +146,9 @@ impl Device {
                 caches = caches.sink(recorder.cache_sink());
             }
         }
-        let caches = caches.build().map_err(|error| {
-            Error::new(ErrorKind::Internal, "expected a registry of caches, found none").with_source(error)
-        })?;
+        let caches = caches
+            .build()
+            .map_err(|error| error!(Internal, "expected a registry of caches, found none").with_source(error))?;
         caches.add_reserve("pool", pool.clone());
         api.register_caches(&caches)?;
         let (kernels, spare_lists) = (KernelCache::new(kernels, &caches)?, Mutex::default());
@@ -293,9 +290,7 @@ impl Device {
     /// `OutOfMemory` and `TooLarge` as the [pool](Pool::allocate) tells them.
     #[inline]
     pub fn buffer_with(&self, options: BufferOptions<'_>) -> Result<Buffer> {
-        if let Some(fault) = self.0.api.fault() {
-            return Err(fault);
-        }
+        self.0.api.fault().map_or(Ok(()), Err)?;
         Ok(Buffer::new(self.0.pool.allocate(options)?))
     }
 
@@ -322,10 +317,9 @@ impl Device {
     ///
     /// # Errors
     /// `InvalidArgument` where a buffer is of another device; the device's fault.
-    pub fn submit(&self, commands: CommandList) -> Result<u64> {
+    pub fn submit(&self, mut commands: CommandList) -> Result<u64> {
         self.check_owner(&commands)?;
         let submitted = self.submit_owned(commands.commands());
-        let mut commands = commands;
         commands.clear();
         let mut spare = self.0.spare_lists.lock();
         if spare.len() < MAX_SPARE_LISTS {
@@ -355,15 +349,12 @@ impl Device {
         Arc::clone(&self.0.api).compile(self, plan)
     }
 
-    /// Runs work of the host on buffers of this device as a submission of its own: `work` returns its number when it has ended. For
-    /// devices that run plans themselves.
+    /// Runs work of the host on buffers of this device; `work` returns the number of its submission. For devices that run plans.
     ///
     /// # Errors
     /// `InvalidArgument` where the buffers are of another device; what `work` returns; the device's fault.
     pub fn run_on_host(&self, name: &str, buffers: &BufferSet<'_>, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
-        if let Some(fault) = self.0.api.fault() {
-            return Err(fault);
-        }
+        self.0.api.fault().map_or(Ok(()), Err)?;
         // The buffers of a set are of one device.
         self.check_buffers(buffers.buffers().first().into_iter().map(|(buffer, _)| *buffer))?;
         let _span = span(
@@ -388,8 +379,7 @@ impl Device {
         let dispatches = commands.commands().iter().filter_map(Command::as_dispatch);
         if let Some(foreign) = dispatches.map(Dispatch::kernel).find(|kernel| !kernel.is_of(&self.0.api)) {
             let (own, name) = (&self.info().id, foreign.name());
-            let message = format!("submission to device `{own}` expected its own kernels, found `{name}` of another");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "submission to device `{own}` expected its own kernels, found `{name}` of another");
         }
         self.check_buffers(commands.accesses().map(|(buffer, _)| buffer))
     }

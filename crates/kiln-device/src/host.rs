@@ -9,8 +9,7 @@ pub fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// The bytes of memory that this process can have: the system's, or less where a container or a service is limited; `None` where the system
-/// does not tell.
+/// The memory that this process can have: the system's, or the limit of its container; `None` where it is not known.
 pub fn memory_bytes() -> Option<u64> {
     system::total_bytes()
 }

@@ -91,8 +91,7 @@ pub struct DeviceLimits {
     pub max_workgroup_invocations: u32,
     /// Memory that a workgroup shares.
     pub max_workgroup_bytes: u32,
-    /// Smallest and largest number of invocations in a subgroup, where the device has subgroups; on the CPU they
-    /// are invocations that run together.
+    /// Smallest and largest subgroup, where the device has subgroups; on the CPU, invocations that run together.
     pub subgroup_size: Option<(u32, u32)>,
     /// Threads that run kernels: the threads of the CPU device, unknown on a GPU.
     pub threads: Option<u32>,
@@ -127,28 +126,10 @@ pub enum Feature {
     Timestamps,
 }
 
-impl Feature {
-    /// The name in reports and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Avx2 => "avx2",
-            Self::Avx512 => "avx512",
-            Self::Immediates => "immediates",
-            Self::MappableStorage => "mappable-storage",
-            Self::Neon => "neon",
-            Self::NeonF16 => "neon-f16",
-            Self::PassthroughShaders => "passthrough-shaders",
-            Self::PipelineCache => "pipeline-cache",
-            Self::ShaderF16 => "shader-f16",
-            Self::Subgroups => "subgroups",
-            Self::Timestamps => "timestamps",
-        }
-    }
-}
-
+/// The name in reports and on the command line, such as `mappable-storage`.
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.serialize(f)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::command::Command;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail};
 
 /// Pairs of a recorded buffer and the one that takes its place.
 #[derive(Default)]
@@ -18,12 +18,10 @@ impl Rebinding {
     pub(crate) fn add(&mut self, old: &Buffer, new: &Buffer) -> Result<()> {
         if !old.is_on_device_of(new) {
             let (own, other) = (&old.device_info().id, &new.device_info().id);
-            let message = format!("replacement expected a buffer of device `{own}`, found one of another `{other}`");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "replacement expected a buffer of device `{own}`, found one of another `{other}`");
         }
         if old.bytes() != new.bytes() {
-            let message = format!("replacement expected {} bytes, found {}", old.bytes(), new.bytes());
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "replacement expected {} bytes, found {}", old.bytes(), new.bytes());
         }
         if self.pairs.iter().any(|(other, _)| other.overlaps(old)) {
             let message = "replacement expected each byte to be replaced once, found two replacements for one";

@@ -13,7 +13,7 @@ use crate::info::DeviceInfo;
 use crate::memory::Usage;
 use crate::pool::{Access, AccessMut, Allocation};
 use bytemuck::Pod;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail};
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 
@@ -109,19 +109,9 @@ impl Buffer {
     /// # Errors
     /// `InvalidArgument` where the range is outside the buffer.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self> {
-        let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&start) => start.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&end) => end.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.bytes,
-        };
+        let (start, end) = resolve(range, self.bytes);
         if start > end || end > self.bytes {
-            let message = format!("slice expected a range within 0..{}, found {start}..{end}", self.bytes);
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "slice expected a range within 0..{}, found {start}..{end}", self.bytes);
         }
         Ok(Self { allocation: self.allocation.clone(), offset: self.offset + start, bytes: end - start })
     }
@@ -183,6 +173,21 @@ impl fmt::Debug for Buffer {
             .field("usage", &self.usage())
             .finish()
     }
+}
+
+/// Start and end of a range in a buffer of this length. They may lie outside of it.
+fn resolve(range: impl RangeBounds<u64>, len: u64) -> (u64, u64) {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    (start, end)
 }
 
 /// Shared access to `from` and exclusive access to `to`, of different allocations, taken in an order that two threads

@@ -10,7 +10,7 @@ use crate::device::submit_pinned;
 use crate::memory::Usage;
 use crate::pool::BufferOptions;
 use bytemuck::Pod;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail, error};
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -21,8 +21,7 @@ const STAGING_BYTES: u64 = 32 << 20;
 const MIN_STAGING_BYTES: u64 = 64 << 10;
 
 impl Buffer {
-    /// Writes the whole buffer. Staged writes may return before the device has the bytes; everything submitted later sees
-    /// them.
+    /// Writes the whole buffer. A staged write may return before the device has the bytes; later submissions see them.
     ///
     /// # Errors
     /// `InvalidArgument` where `data` is not as long as the buffer; the device's fault; `OutOfMemory` for staging.
@@ -95,15 +94,13 @@ impl Buffer {
         Ok(result)
     }
 
-    /// Copies the whole buffer to another of the same length, of this or another device; both may be slices of one
-    /// allocation, and may overlap.
+    /// Copies the whole buffer to one of the same length, on any device; both may be slices of one allocation, and overlap.
     ///
     /// # Errors
     /// `InvalidArgument` where the lengths differ; the device's fault; `OutOfMemory` for staging.
     pub fn copy_to(&self, to: &Self) -> Result<()> {
         if self.bytes != to.bytes {
-            let message = format!("copy expected equal lengths, found {} and {} bytes", self.bytes, to.bytes);
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            bail!(InvalidArgument, "copy expected equal lengths, found {} and {} bytes", self.bytes, to.bytes);
         }
         if self.bytes == 0 || (self.shares_allocation_with(to) && self.offset == to.offset) {
             return self.check_fault();
@@ -195,8 +192,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Writes a part of one word through staging, and the neighbours' bytes in it back as they are. Others who do that
-    /// to the same word wait.
+    /// Writes a part of one word through staging: reads the word, changes it and writes it back, one thread at a time.
     fn write_part_of_word(&self, offset: u64, data: &[u8]) -> Result<()> {
         if data.is_empty() {
             return Ok(());
@@ -216,20 +212,14 @@ impl Buffer {
         let mut size = bytes.min(STAGING_BYTES);
         loop {
             let is_short = |error: &Error| matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooLarge);
-            match self.sibling(size, usage) {
+            let request = BufferOptions::new(size).usage(usage).label("(staging)");
+            match self.allocation.block().core.allocate(&request).map(Self::new) {
                 Err(error) if size > MIN_STAGING_BYTES && is_short(&error) => {
                     size = (size / 2).next_multiple_of(self.api().properties().copy_alignment);
                 }
                 result => return result,
             }
         }
-    }
-
-    /// A new buffer of the same pool.
-    fn sibling(&self, bytes: u64, usage: Usage) -> Result<Self> {
-        let core = &self.allocation.block().core;
-        let request = BufferOptions::new(bytes).usage(usage).label("(staging)");
-        Ok(Self::new(core.allocate(&request)?))
     }
 
     fn submit_transfer(&self, commands: &CommandList) -> Result<u64> {
@@ -244,8 +234,7 @@ impl Buffer {
         if found as u64 == self.bytes {
             return Ok(());
         }
-        let message = format!("write expected {} bytes, as long as the buffer, found {found}", self.bytes);
-        Err(Error::new(ErrorKind::InvalidArgument, message))
+        Err(error!(InvalidArgument, "write expected {} bytes, as long as the buffer, found {found}", self.bytes))
     }
 
     /// The smallest aligned range around the buffer. Blocks are multiples of every alignment, so it is inside.
@@ -256,8 +245,7 @@ impl Buffer {
         Self { allocation: self.allocation.clone(), offset, bytes: end - offset }
     }
 
-    /// The words that can be overwritten whole: those inside the buffer, and the last one of the allocation, whose rest
-    /// belongs to nobody.
+    /// The words that can be overwritten whole: those inside the buffer, and the last of the allocation, padding included.
     fn whole_words(&self) -> Self {
         let alignment = self.api().properties().copy_alignment;
         let own_end = self.offset + self.bytes;
@@ -269,7 +257,7 @@ impl Buffer {
 }
 
 fn not_mapped() -> Error {
-    Error::new(ErrorKind::Internal, "device expected to map the memory, found that it did not and reported success")
+    error!(Internal, "device expected to map the memory, found that it did not and reported success")
 }
 
 /// A read that was begun: await it, or [`wait`](Self::wait) for it.
@@ -327,8 +315,7 @@ impl<T: Pod> PendingRead<T> {
         Ok(())
     }
 
-    /// Takes the piece that has arrived and begins the next; the data once all is there. The one body of blocking and
-    /// asynchronous reads.
+    /// Takes the piece that has arrived and begins the next; the data once all is there. Serves blocking and async reads.
     fn step(&mut self) -> Result<Option<Vec<T>>> {
         let mut data = self.data.take().expect("a read is polled until it is ready, and not after");
         self.source.check_fault()?;

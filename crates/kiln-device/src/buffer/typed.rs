@@ -1,11 +1,11 @@
 //! Buffers of elements.
 
-use super::{Buffer, PendingRead};
+use super::{Buffer, PendingRead, resolve};
 use bytemuck::Pod;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 /// A [`Buffer`] whose bytes are elements of `T`. Clones and slices are the same memory.
 ///
@@ -72,22 +72,10 @@ impl<T: Pod> TypedBuffer<T> {
     /// `InvalidArgument` where the range is outside the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let size = size_of::<T>() as u64;
-        let bytes = |bound: Bound<&usize>| match bound {
-            Bound::Included(&at) => Bound::Included((at as u64).saturating_mul(size)),
-            Bound::Excluded(&at) => Bound::Excluded((at as u64).saturating_mul(size)),
-            Bound::Unbounded => Bound::Unbounded,
-        };
-        // An included end is the last element, not its first byte; an excluded start likewise.
-        let start = match range.start_bound() {
-            Bound::Excluded(&at) => Bound::Included((at as u64).saturating_add(1).saturating_mul(size)),
-            bound => bytes(bound),
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&at) => Bound::Excluded((at as u64).saturating_add(1).saturating_mul(size)),
-            bound => bytes(bound),
-        };
-        let buffer =
-            self.buffer.slice((start, end)).map_err(|error| error.context(format!("elements of {size} bytes")))?;
+        let bounds = (range.start_bound().map(|&at| at as u64), range.end_bound().map(|&at| at as u64));
+        let (start, end) = resolve(bounds, self.len() as u64);
+        let buffer = self.buffer.slice(start.saturating_mul(size)..end.saturating_mul(size));
+        let buffer = buffer.map_err(|error| error.context(format!("elements of {size} bytes")))?;
         Ok(Self { buffer, element: PhantomData })
     }
 

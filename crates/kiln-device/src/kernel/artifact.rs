@@ -1,7 +1,7 @@
 //! What is stored of a kernel: translated code, what it wants of its caller, and what the driver made of it.
 
 use super::reflect::Reflection;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, error};
 use std::fmt;
 
 /// A translated kernel. [`DeviceApi::load`](crate::DeviceApi::load) makes a kernel of it without looking at the source.
@@ -53,7 +53,7 @@ impl Artifact {
     /// The stored form: four parts with their lengths in front.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let reflection = serde_json::to_vec(&self.reflection)
-            .map_err(|error| Error::new(ErrorKind::Internal, "expected a reflection as JSON").with_source(error))?;
+            .map_err(|error| error!(Internal, "expected a reflection as JSON").with_source(error))?;
         let (language, code) = match &self.code {
             Code::Spirv(words) => (b's', words.iter().flat_map(|word| word.to_le_bytes()).collect()),
             Code::Wgsl(text) => (b'w', text.clone().into_bytes()),
@@ -69,9 +69,8 @@ impl Artifact {
         Ok(bytes)
     }
 
-    /// The kernel of a stored form.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("stored kernel expected {what}, found none"));
+        let corrupt = |what: &str| error!(Corrupt, "stored kernel expected {what}, found none");
         let mut rest = bytes;
         let mut part = |what| take_part(&mut rest).ok_or_else(|| corrupt(what));
         let (switches, reflection, code, blob) =

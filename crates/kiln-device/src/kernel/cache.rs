@@ -4,26 +4,25 @@ use super::artifact::Artifact;
 use super::key::{KernelHash, KernelKey};
 use super::module::KernelModule;
 use super::options::{DiskTier, KernelCacheOptions};
-use super::statistics::{DiskTierState, KernelCacheStatistics, Timed};
+use super::statistics::{DiskTierState, KernelCacheStatistics};
 use super::{LoadedKernel, Origin};
 use crate::device::{Device, DeviceApi};
 use crate::observe::{Happening, nanos, span};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, error};
 use kiln_resource_cache::store::{DiskStore, Lookup, StoreError};
-use kiln_resource_cache::{Cache, CacheError, CacheRegistry, EvictionPolicy};
+use kiln_resource_cache::{Cache, CacheError, CacheRegistry, EvictionPolicy, MeanTime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// The kernel cache of a device.
 pub(crate) struct KernelCache {
     /// A cache of the device's registry.
     memory: Arc<Cache<KernelHash, LoadedKernel>>,
     disk: Option<DiskTier>,
     /// Opened when a kernel is first asked for.
     store: OnceLock<Result<DiskStore, StoreError>>,
-    compiles: Timed,
-    disk_hits: Timed,
+    compiles: MeanTime,
+    disk_hits: MeanTime,
     failures: AtomicU64,
     unusable: AtomicU64,
 }
@@ -36,15 +35,15 @@ impl KernelCache {
         let policy =
             EvictionPolicy::hybrid(options.max_entries, options.max_idle).with_eviction_batch(options.eviction_batch);
         let memory = Cache::builder(Self::NAME).policy(policy).weigher(|_, kernel: &LoadedKernel| kernel.bytes);
-        let memory = caches.register(memory).map_err(|error| {
-            Error::new(ErrorKind::InvalidArgument, format!("kernel cache: {error}")).with_source(error)
-        })?;
+        let memory = caches
+            .register(memory)
+            .map_err(|error| error!(InvalidArgument, "kernel cache: {error}").with_source(error))?;
         Ok(Self {
             memory,
             disk: options.into_disk(),
             store: OnceLock::new(),
-            compiles: Timed::default(),
-            disk_hits: Timed::default(),
+            compiles: MeanTime::default(),
+            disk_hits: MeanTime::default(),
             failures: AtomicU64::new(0),
             unusable: AtomicU64::new(0),
         })
@@ -60,12 +59,10 @@ impl KernelCache {
         })
     }
 
-    /// Whether a kernel is in memory.
     pub(super) fn is_in_memory(&self, hash: KernelHash) -> bool {
         self.memory.contains(&hash)
     }
 
-    /// Lets go of everything in memory.
     pub(crate) fn clear_memory(&self) {
         self.memory.clear();
     }
@@ -120,7 +117,7 @@ impl KernelCache {
         if let Ok(kernel) = &created {
             let took = began.elapsed();
             let times = if kernel.origin == Origin::Disk { &self.disk_hits } else { &self.compiles };
-            times.add(took);
+            times.record(took);
             if let Some(recorder) = api.recorder() {
                 recorder.tell(|| Happening::KernelReady {
                     kernel: key.name().to_string(),
@@ -139,9 +136,7 @@ impl KernelCache {
         hash: KernelHash,
         key: &Arc<KernelKey>,
     ) -> Result<LoadedKernel> {
-        if let Some(fault) = api.fault() {
-            return Err(fault);
-        }
+        api.fault().map_or(Ok(()), Err)?;
         let store = self.store();
         let stored_key = if store.is_some() { key.encode() } else { Vec::new() };
         if let Some(store) = store
@@ -196,6 +191,6 @@ struct Failure(Error);
 
 impl From<CacheError> for Failure {
     fn from(error: CacheError) -> Self {
-        Self(Error::new(ErrorKind::Internal, format!("kernel cache: {error}")).with_source(error))
+        Self(error!(Internal, "kernel cache: {error}").with_source(error))
     }
 }

@@ -50,8 +50,7 @@ pub(super) fn deepest(text: &str) -> (usize, Span) {
     deepest
 }
 
-/// What counts in each bracket that is open, since the last comma or statement in it; all of it together; and the members and indices behind
-/// the last operand.
+/// What counts in each open bracket since the last comma or statement, their sum, and the members behind the last operand.
 struct Nesting {
     open: Vec<usize>,
     counted: usize,

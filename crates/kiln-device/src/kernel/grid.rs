@@ -67,43 +67,30 @@ macro_rules! extents {
     ($($number:ty),*) => {$(
         impl From<$number> for Extent {
             fn from(x: $number) -> Self {
-                Self([x as u64, 1, 1])
+                Self([length(x), 1, 1])
             }
         }
 
         impl From<($number, $number)> for Extent {
             fn from((x, y): ($number, $number)) -> Self {
-                Self([x as u64, y as u64, 1])
+                Self([length(x), length(y), 1])
             }
         }
 
         impl From<($number, $number, $number)> for Extent {
             fn from((x, y, z): ($number, $number, $number)) -> Self {
-                Self([x as u64, y as u64, z as u64])
+                Self([length(x), length(y), length(z)])
             }
         }
     )*};
 }
 
-extents! { usize, u32, u64 }
+// `i32` is for literals, which are of that type where nothing says otherwise.
+extents! { usize, u32, u64, i32 }
 
-/// For literals, which are `i32` where nothing says otherwise. A negative length is an empty one.
-impl From<i32> for Extent {
-    fn from(x: i32) -> Self {
-        Self([x.max(0) as u64, 1, 1])
-    }
-}
-
-impl From<(i32, i32)> for Extent {
-    fn from((x, y): (i32, i32)) -> Self {
-        Self([x.max(0) as u64, y.max(0) as u64, 1])
-    }
-}
-
-impl From<(i32, i32, i32)> for Extent {
-    fn from((x, y, z): (i32, i32, i32)) -> Self {
-        Self([x.max(0) as u64, y.max(0) as u64, z.max(0) as u64])
-    }
+/// A negative length is an empty one.
+fn length(length: impl TryInto<u64>) -> u64 {
+    length.try_into().unwrap_or(0)
 }
 
 /// What a dispatch runs of the grid of its launch: all of it, or a part where the grid is above the device's limit.

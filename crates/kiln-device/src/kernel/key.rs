@@ -3,7 +3,7 @@
 use super::artifact::take_part;
 use super::source::{KernelFlag, KernelOptions, KernelSource, Optimisation};
 use crate::info::{DeviceInfo, DeviceKind};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, error};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -49,29 +49,6 @@ pub struct KernelHash(pub(crate) [u8; 32]);
 
 /// Counts changes of how a source is parsed and specialised (`parsed.rs`, `wide.rs`) within a version of Kiln.
 const PROGRAM_REVISION: u32 = 4;
-
-/// Names of the fields, in the order in which they are hashed. A new field goes to the end.
-const FIELDS: [&str; 19] = [
-    "name",
-    "source",
-    "entry",
-    "language",
-    "constants",
-    "optimisation",
-    "debug_info",
-    "fast_math",
-    "bounds_checks",
-    "flags",
-    "wide_grid",
-    "compiler",
-    "kiln_version",
-    "device",
-    "driver",
-    "driver_version",
-    "fingerprint",
-    "os",
-    "arch",
-];
 
 impl KernelKey {
     /// The key of a source on a device.
@@ -149,12 +126,7 @@ impl KernelKey {
 
     /// Whether the kernel was compiled by this version of Kiln for this very device, driver and system.
     pub fn is_for(&self, device: &DeviceInfo) -> bool {
-        Self::new(&self.to_source(), device).is_ok_and(|own| own.wide_grid_as(self.wide_grid) == *self)
-    }
-
-    fn wide_grid_as(mut self, wide_grid: bool) -> Self {
-        self.wide_grid = wide_grid;
-        self
+        Self::new(&self.to_source(), device).is_ok_and(|own| Self { wide_grid: self.wide_grid, ..own } == *self)
     }
 
     /// Every field with its name, as text, in a fixed order.
@@ -181,28 +153,28 @@ impl KernelKey {
         // Values as bits: two constants are one only where every bit is.
         let constants = constants.iter().map(|(name, value)| format!("{name}={:016x}", value.to_bits()));
         let flags = flags.iter().map(|flag| flag.name());
-        let values = [
-            name.clone(),
-            source.to_string(),
-            entry.clone(),
-            language.clone(),
-            constants.collect::<Vec<_>>().join(" "),
-            optimisation.name().to_string(),
-            debug_info.to_string(),
-            fast_math.to_string(),
-            bounds_checks.to_string(),
-            flags.collect::<Vec<_>>().join(" "),
-            wide_grid.to_string(),
-            compiler.clone(),
-            kiln_version.clone(),
-            device.clone(),
-            driver.clone(),
-            driver_version.clone(),
-            fingerprint.clone(),
-            os.clone(),
-            arch.clone(),
-        ];
-        FIELDS.into_iter().zip(values).collect()
+        // In the order in which they are hashed. A new field goes to the end.
+        vec![
+            ("name", name.clone()),
+            ("source", source.to_string()),
+            ("entry", entry.clone()),
+            ("language", language.clone()),
+            ("constants", constants.collect::<Vec<_>>().join(" ")),
+            ("optimisation", optimisation.name().to_string()),
+            ("debug_info", debug_info.to_string()),
+            ("fast_math", fast_math.to_string()),
+            ("bounds_checks", bounds_checks.to_string()),
+            ("flags", flags.collect::<Vec<_>>().join(" ")),
+            ("wide_grid", wide_grid.to_string()),
+            ("compiler", compiler.clone()),
+            ("kiln_version", kiln_version.clone()),
+            ("device", device.clone()),
+            ("driver", driver.clone()),
+            ("driver_version", driver_version.clone()),
+            ("fingerprint", fingerprint.clone()),
+            ("os", os.clone()),
+            ("arch", arch.clone()),
+        ]
     }
 
     /// Names of the fields in which two keys differ.
@@ -233,46 +205,46 @@ impl KernelKey {
     /// # Errors
     /// `Corrupt` where the bytes are not what [`encode`](Self::encode) writes.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("kernel key expected {what}, found none"));
+        let corrupt = |what: &str| error!(Corrupt, "kernel key expected {what}, found none");
         let mut rest = bytes;
         let mut values = BTreeMap::new();
-        for field in FIELDS {
-            let name = take_text(&mut rest).filter(|name| *name == field).ok_or_else(|| corrupt(field))?;
-            values.insert(name, take_text(&mut rest).ok_or_else(|| corrupt("a value"))?);
+        while !rest.is_empty() {
+            let mut text = || take_text(&mut rest).ok_or_else(|| corrupt("a text"));
+            values.insert(text()?, text()?);
         }
-        let text = |field: &str| values.get(field).copied().unwrap_or_default().to_string();
-        let flag = |field: &str| text(field).parse::<bool>().map_err(|_| corrupt("`true` or `false`"));
+        let text = |field: &str| values.get(field).map(ToString::to_string).ok_or_else(|| corrupt(field));
+        let flag = |field: &str| text(field)?.parse::<bool>().map_err(|_| corrupt("`true` or `false`"));
         let key = Self {
-            name: text("name"),
-            source: text("source").into(),
-            entry: text("entry"),
-            language: text("language"),
-            constants: words(&text("constants"))
+            name: text("name")?,
+            source: text("source")?.into(),
+            entry: text("entry")?,
+            language: text("language")?,
+            constants: words(&text("constants")?)
                 .map(parse_constant)
                 .collect::<Option<_>>()
                 .ok_or_else(|| corrupt("constants"))?,
             options: KernelOptions {
-                optimisation: named(Optimisation::ALL, Optimisation::name, &text("optimisation"))
+                optimisation: named(Optimisation::ALL, Optimisation::name, &text("optimisation")?)
                     .ok_or_else(|| corrupt("an optimisation"))?,
                 debug_info: flag("debug_info")?,
                 fast_math: flag("fast_math")?,
                 bounds_checks: flag("bounds_checks")?,
-                flags: words(&text("flags"))
+                flags: words(&text("flags")?)
                     .map(|word| named(KernelFlag::ALL, KernelFlag::name, word))
                     .collect::<Option<_>>()
                     .ok_or_else(|| corrupt("flags"))?,
             },
             wide_grid: flag("wide_grid")?,
-            compiler: text("compiler"),
-            kiln_version: text("kiln_version"),
-            device: text("device"),
-            driver: text("driver"),
-            driver_version: text("driver_version"),
-            fingerprint: text("fingerprint"),
-            os: text("os"),
-            arch: text("arch"),
+            compiler: text("compiler")?,
+            kiln_version: text("kiln_version")?,
+            device: text("device")?,
+            driver: text("driver")?,
+            driver_version: text("driver_version")?,
+            fingerprint: text("fingerprint")?,
+            os: text("os")?,
+            arch: text("arch")?,
         };
-        // One byte form for each key: a constant written twice, or bytes after the end, is no key.
+        // One byte form for each key: fields in another order, a constant or a field twice, is no key.
         if key.encode() == bytes { Ok(key) } else { Err(corrupt("one form for each key")) }
     }
 }

@@ -8,10 +8,9 @@ use crate::buffer::{Buffer, TypedBuffer};
 use crate::command::{BoundBuffer, BoundValue, Command, CommandList, Dispatch};
 use crate::observe::KernelCost;
 use bytemuck::Pod;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, error};
 
-/// A launch in the making: bindings by name or index, then a grid. [`over`](Self::over) runs it; [`record`](Self::record)
-/// puts it into a command list instead.
+/// A launch in the making: bindings, then a grid. [`over`](Self::over) runs it, [`record`](Self::record) records it.
 ///
 /// What is wrong with an argument is found at once and told by the call that ends the launch.
 #[derive(Debug)]
@@ -124,15 +123,13 @@ impl<'k> Launch<'k> {
         self
     }
 
-    /// What the launch costs, for the [statistics](crate::KernelStatistics) of the device. Without it, the bytes of all its
-    /// buffers.
+    /// What the launch costs, for the [statistics](crate::KernelStatistics) of the device; the bytes of its buffers unless set.
     pub fn cost(mut self, cost: KernelCost) -> Self {
         self.cost = Some(cost);
         self
     }
 
-    /// Runs the kernel with an invocation for every item of a problem: its length, or its lengths along x, y and z. Does not
-    /// wait for it.
+    /// Runs an invocation for every item of a problem: its length, or its lengths along x, y and z. Does not wait.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -254,7 +251,7 @@ impl<'k> Launch<'k> {
         let parts = split(total, limit)?;
         let kernel = self.kernel.widened()?;
         let slot = kernel.reflection().bindings.iter().position(|binding| binding.kind == BindingKind::Grid);
-        let slot = slot.ok_or_else(|| Error::new(ErrorKind::Internal, "expected a wide kernel to take its grid"))?;
+        let slot = slot.ok_or_else(|| error!(Internal, "expected a wide kernel to take its grid"))?;
         // The first part stands for the cost of all.
         let mut cost = self.cost;
         let dispatch = |part| {

@@ -223,7 +223,6 @@ impl LoadedKernel {
         &self.reflection
     }
 
-    /// Whether this device made it.
     pub(crate) fn is_of(&self, device: &Arc<dyn DeviceApi>) -> bool {
         std::ptr::addr_eq(self.device.as_ptr(), Arc::as_ptr(device))
     }

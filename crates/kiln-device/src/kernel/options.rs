@@ -2,7 +2,6 @@
 
 use kiln_resource_cache::Clock;
 use kiln_resource_cache::store::StoreOptions;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +18,14 @@ use std::time::Duration;
 ///     .disk(DiskTier::new("/var/cache/mine"));
 /// # let _ = options;
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct KernelCacheOptions {
     pub(super) max_entries: usize,
     pub(super) max_idle: Duration,
     pub(super) eviction_batch: usize,
     disk: Disk,
-    clock: Option<Arc<dyn Clock>>,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,26 +93,11 @@ impl KernelCacheOptions {
         }
     }
 
-    pub(crate) fn shared_clock(&self) -> Option<Arc<dyn Clock>> {
-        self.clock.clone()
-    }
-
     pub(super) fn into_disk(self) -> Option<DiskTier> {
         match self.disk {
             Disk::At(disk) => Some(disk),
             Disk::Unsaid | Disk::Off => None,
         }
-    }
-}
-
-impl fmt::Debug for KernelCacheOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KernelCacheOptions")
-            .field("max_entries", &self.max_entries)
-            .field("max_idle", &self.max_idle)
-            .field("eviction_batch", &self.eviction_batch)
-            .field("disk", &self.disk)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a kernel wants: its bindings, their types and sizes, its workgroup.
 
 use crate::command::BufferUse;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, error};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -174,12 +174,7 @@ impl Scalar {
 
 impl fmt::Display for Scalar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F16 => "f16",
-            Self::F32 => "f32",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-        })
+        self.serialize(f)
     }
 }
 
@@ -223,10 +218,7 @@ impl Reflection {
             BindingName::Index(wanted) => *index == wanted,
             BindingName::Name(name) => binding.name == name,
         });
-        found.ok_or_else(|| {
-            let message = format!("expected one of the bindings ({}), found {place}", self.listing());
-            Error::new(ErrorKind::InvalidArgument, message)
-        })
+        found.ok_or_else(|| error!(InvalidArgument, "expected one of the bindings ({}), found {place}", self.listing()))
     }
 
     /// Its bindings for a message: `0 x: array<f32> (read), 1 n: u32 (value)`.

@@ -103,8 +103,7 @@ impl Default for KernelOptions {
     }
 }
 
-/// What is done to a program before the device translates it. Optimisation of the machine code is the driver's on a GPU; on the CPU
-/// device it follows this.
+/// What is done to a program before the device translates it. The CPU device also optimises its machine code accordingly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Optimisation {

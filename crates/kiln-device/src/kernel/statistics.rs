@@ -2,11 +2,9 @@
 
 use kiln_resource_cache::store::StoreStatistics;
 use serde::Serialize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counters and times of a device's kernel cache. A request is a memory hit, a disk hit, a compile, or a failure: never two
-/// of them.
+/// Counters and times of a device's kernel cache. Each request is one of memory hit, disk hit, compile and failure.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct KernelCacheStatistics {
@@ -63,28 +61,5 @@ impl KernelCacheStatistics {
         let hits = self.memory_hits + self.disk_hits;
         let all = hits + self.compiles + self.failures;
         (all > 0).then(|| hits as f64 / all as f64)
-    }
-}
-
-/// A count with the time that it took.
-#[derive(Debug, Default)]
-pub(super) struct Timed {
-    count: AtomicU64,
-    nanos: AtomicU64,
-}
-
-impl Timed {
-    pub(super) fn add(&self, time: Duration) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn mean(&self) -> Option<Duration> {
-        let count = self.count();
-        (count > 0).then(|| Duration::from_nanos(self.nanos.load(Ordering::Relaxed) / count))
     }
 }

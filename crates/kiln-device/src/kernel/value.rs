@@ -46,6 +46,10 @@ macro_rules! numbers {
 
 numbers! { f32 => "f32", i32 => "i32", u32 => "u32", half::f16 => "f16" }
 
+macro_rules! ids {
+    ($($ty:ty),*) => { [$(TypeId::of::<$ty>()),*] };
+}
+
 /// What number a Rust type is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
@@ -68,20 +72,7 @@ impl Number {
         if let Some(number) = scalar {
             return number;
         }
-        let foreign = [
-            TypeId::of::<half::bf16>(),
-            TypeId::of::<f64>(),
-            TypeId::of::<i8>(),
-            TypeId::of::<u8>(),
-            TypeId::of::<i16>(),
-            TypeId::of::<u16>(),
-            TypeId::of::<i64>(),
-            TypeId::of::<u64>(),
-            TypeId::of::<i128>(),
-            TypeId::of::<u128>(),
-            TypeId::of::<isize>(),
-            TypeId::of::<usize>(),
-        ];
+        let foreign = ids![half::bf16, f64, i8, u8, i16, u16, i64, u64, i128, u128, isize, usize];
         if foreign.contains(&TypeId::of::<T>()) { Self::Foreign } else { Self::None }
     }
 }
@@ -89,7 +80,7 @@ impl Number {
 /// What `T` is, where it is an `S` or an array of two to four of them.
 fn scalar_of<T: Pod, S: Pod>(scalar: Scalar) -> Option<Number> {
     let id = TypeId::of::<T>();
-    let arrays = [TypeId::of::<[S; 2]>(), TypeId::of::<[S; 3]>(), TypeId::of::<[S; 4]>()];
+    let arrays = ids![[S; 2], [S; 3], [S; 4]];
     match id {
         _ if id == TypeId::of::<S>() => Some(Number::Scalar(scalar)),
         _ if arrays.contains(&id) => Some(Number::Array(scalar)),

@@ -4,7 +4,7 @@ use super::key::KernelKey;
 use super::source::KernelSource;
 use super::{Origin, PreparedKernel};
 use crate::device::Device;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, Result, error};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -132,9 +132,10 @@ impl Preload {
         let cancel = Arc::new(AtomicBool::new(false));
         let (device, stop) = (device.clone(), Arc::clone(&cancel));
         let work = move || warm_keys(&device, most_used(&device, count, &stop), NonZeroUsize::MIN, &stop);
-        let thread = thread::Builder::new().name("kiln-preload".to_string()).spawn(work).map_err(|error| {
-            Error::new(ErrorKind::Io, "preload expected a thread, found that none can start").with_source(error)
-        })?;
+        let thread = thread::Builder::new()
+            .name("kiln-preload".to_string())
+            .spawn(work)
+            .map_err(|error| error!(Io, "preload expected a thread, found that none can start").with_source(error))?;
         Ok(Self { cancel, thread: Some(thread) })
     }
 
@@ -153,7 +154,7 @@ impl Preload {
 
     fn join(&mut self) -> Option<Result<KernelWarmReport>> {
         let joined = self.thread.take()?.join();
-        Some(joined.map_err(|_| Error::new(ErrorKind::Internal, "preload expected to load kernels, found a panic")))
+        Some(joined.map_err(|_| error!(Internal, "preload expected to load kernels, found a panic")))
     }
 }
 

@@ -5,7 +5,7 @@
 //! becomes an ordinary function, and a new entry point calls it with the workgroup's number in the whole grid.
 
 use super::grid::GridPart;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Result, bail};
 use naga::{
     AddressSpace, ArraySize, BinaryOperator, Binding, Block, BuiltIn, Expression, Function, FunctionArgument,
     GlobalVariable, Handle, Literal, Module, ResourceBinding, Scalar, Span, Statement, SwizzleComponent, Type,
@@ -26,7 +26,7 @@ pub(super) fn encode(GridPart { first, total, .. }: GridPart) -> Vec<u8> {
 /// Gives the only entry point of `module` a grid of its own, and returns the variable that holds it.
 pub(super) fn widen(module: &mut Module) -> Result<Handle<GlobalVariable>> {
     let Some(point) = module.entry_points.first().cloned() else {
-        return Err(Error::new(ErrorKind::Internal, "widening a grid expected an entry point, found none"));
+        bail!(Internal, "widening a grid expected an entry point, found none");
     };
     let variable = add_variable(module);
     let mut inner = point.function;

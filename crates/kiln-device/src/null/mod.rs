@@ -13,7 +13,7 @@ use crate::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Us
 use crate::observe::{KernelRun, Recorder};
 use crate::pool::PoolOptions;
 use faults::Faults;
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, ErrorKind, Result, bail, error};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -250,8 +250,7 @@ impl NullDevice {
         self.shared.state.lock().faults.load.arm(n);
     }
 
-    /// Lets the `n`-th submission from now do nothing without telling; 1 is the next. The device finds out when the
-    /// submission ends, and is lost.
+    /// Lets the `n`-th submission from now do nothing; 1 is the next. The device is lost when that submission ends.
     pub fn skip_submission(&self, n: u64) {
         self.shared.state.lock().faults.skip.arm(n);
     }
@@ -309,7 +308,7 @@ impl RawMemory for NullDevice {
             state.records.push(Record::AllocationFailed { bytes, usage });
             let why =
                 if injected { "an injected fault".into() } else { format!("{live} of {} bytes", self.capacity_bytes) };
-            return Err(Error::new(ErrorKind::OutOfMemory, format!("null device found {why}")));
+            bail!(OutOfMemory, "null device found {why}");
         }
         state.live_bytes = live;
         state.records.push(Record::Allocate { bytes, usage });
@@ -360,8 +359,7 @@ impl DeviceApi for NullDevice {
     }
 
     fn submit(&self, commands: &[Command]) -> Result<u64> {
-        let queued =
-            commands.iter().map(|command| QueuedCommand::new(command, &self.kernels)).collect::<Result<_>>()?;
+        let queued = commands.iter().map(|command| QueuedCommand::new(command, &self.kernels)).collect();
         let submission = {
             let mut state = self.shared.state.lock();
             if let Some(fault) = &state.fault {
@@ -397,7 +395,7 @@ impl DeviceApi for NullDevice {
         let mut state = self.shared.state.lock();
         state.records.push(Record::Translate { kernel: program.key.name().to_string() });
         if state.faults.translation.strikes() {
-            return Err(Error::new(ErrorKind::CompileFailed, "null device found an injected fault of a translation"));
+            bail!(CompileFailed, "null device found an injected fault of a translation");
         }
         Ok(Artifact {
             reflection: program.reflection.clone(),
@@ -411,7 +409,7 @@ impl DeviceApi for NullDevice {
         let mut state = self.shared.state.lock();
         state.records.push(Record::Load { bytes: artifact.bytes(), checks: artifact.checks });
         if state.faults.load.strikes() {
-            return Err(Error::new(ErrorKind::CompileFailed, "null device found an injected fault of a load"));
+            bail!(CompileFailed, "null device found an injected fault of a load");
         }
         Ok(Loaded { kernel: RawKernel::new(()), driver_blob: None })
     }
@@ -437,15 +435,15 @@ impl NullDevice {
         let failed = state.faults.map.strikes();
         state.records.push(Record::Map { bytes: region.bytes(), write, failed });
         if failed {
-            return Err(Error::new(ErrorKind::Internal, "null device found an injected fault of a map"));
+            bail!(Internal, "null device found an injected fault of a map");
         }
         Ok(())
     }
 }
 
 impl QueuedCommand {
-    fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Result<Self> {
-        Ok(match command {
+    fn new(command: &Command, kernels: &BTreeMap<String, HostKernel>) -> Self {
+        match command {
             Command::Copy { from, to, .. } => Self::Copy { from: Span::new(from), to: Span::new(to) },
             Command::Zero { buffer } => Self::Zero { span: Span::new(buffer) },
             Command::Dispatch(dispatch) => Self::Dispatch {
@@ -454,7 +452,7 @@ impl QueuedCommand {
                 values: dispatch.values().to_vec(),
                 workgroups: dispatch.workgroups(),
             },
-        })
+        }
     }
 }
 
@@ -498,8 +496,7 @@ fn run(command: QueuedCommand) {
 }
 
 fn null_block(raw: &RawBlock) -> Result<&NullBlock> {
-    raw.downcast_ref()
-        .ok_or_else(|| Error::new(ErrorKind::Internal, "null device expected a block of its own, found another"))
+    raw.downcast_ref().ok_or_else(|| error!(Internal, "null device expected a block of its own, found another"))
 }
 
 fn range(region: Region<'_>) -> Range<usize> {

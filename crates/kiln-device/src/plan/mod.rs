@@ -1,7 +1,6 @@
 //! Plans on a device: what a compiled plan is, and the form that runs as WGSL kernels.
 //!
-//! A device [says](crate::DeviceApi::target) what plans for it must respect and [compiles](crate::DeviceApi::compile) them. Tensors know
-//! nothing else about it.
+//! A device states its [requirements](crate::DeviceApi::target) for plans and [compiles](crate::DeviceApi::compile) them.
 
 mod wgsl;
 
@@ -22,8 +21,7 @@ pub trait CompiledPlan: Debug + Send + Sync {
     /// `InvalidArgument` where a buffer is not what a kernel takes; the device's fault.
     fn run(&self, device: &Device, run: &PlanRun<'_>) -> Result<u64>;
 
-    /// Whether small results of one run may share an allocation. Kernels in WGSL cannot bind two slices of one buffer for reading and
-    /// for writing.
+    /// Whether small results of a run may share an allocation. WGSL cannot bind two slices of one for reading and for writing.
     fn packs_results(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use crate::kernel::{Grid, Kernel, KernelFlag, KernelOptions, KernelSource, Loade
 use crate::observe::KernelCost;
 use kiln_ir::plan::{Place, Plan, Source, Step, Target};
 use kiln_ir::wgsl::{self, WgslArgument, WgslFeatures, WgslKernel};
-use kiln_ir::{Error, ErrorKind, Result};
+use kiln_ir::{Error, Result, error};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -108,8 +108,7 @@ impl WgslStep {
             });
             bound.ok_or_else(|| {
                 let (kernel, name) = (&step.kernel.name, &binding.name);
-                let message = format!("kernel `{kernel}` expected bindings that its renderer declares, found `{name}`");
-                Error::new(ErrorKind::Internal, message)
+                error!(Internal, "kernel `{kernel}` expected bindings that its renderer declares, found `{name}`")
             })
         });
         let bound = bindings.collect::<Result<_>>()?;
@@ -226,7 +225,7 @@ fn readable(device: &Device, buffer: &Buffer, bytes: Option<u64>, commands: &mut
 }
 
 fn missing(what: &str, index: usize, found: usize) -> Error {
-    Error::new(ErrorKind::Internal, format!("a run expected a {what} {index}, found {found} of them"))
+    error!(Internal, "a run expected a {what} {index}, found {found} of them")
 }
 
 /// What kernels for a device may use.
