@@ -121,7 +121,7 @@ impl Ours {
             }
             (Op::Gelu { .. }, [x]) => x.gelu(),
             (Op::Sum { .. }, [x]) => x.sum_all(),
-            (Op::RowSums { .. }, [x]) => x.sum_axis(1),
+            (Op::RowSums { .. }, [x]) => x.sum(1),
             (Op::Softmax { .. }, [x]) => x.softmax(1),
             (Op::LayerNorm { .. }, [x, w, b]) => x.layer_norm(Some(w), Some(b), Op::EPS),
             (Op::Attention { .. }, [q, k, v]) => Tensor::attention(q, k, v, AttentionOptions::new()),

@@ -203,8 +203,8 @@ mod tests {
         let explanation = output.explain().unwrap();
         let checked = single.check(&operands, &output, explanation.plan());
         let checked = checked.unwrap_or_else(|wrong| panic!("{single:?} {dtype} {shapes:?}: {wrong}"));
-        assert_eq!(checked.elements, output.elements(), "{single:?}: small outputs are compared as a whole");
-        let last = output.elements() as f64 - 1.0;
+        assert_eq!(checked.elements, output.elem_count(), "{single:?}: small outputs are compared as a whole");
+        let last = output.elem_count() as f64 - 1.0;
         let is_last = Tensor::arange(0.0, last + 1.0, 1.0, DType::U32, &device).unwrap().eq(last).unwrap();
         let is_last = is_last.reshape(output.shape().clone()).unwrap();
         let off = is_last.where_(&output.mul(2).unwrap().add(3).unwrap(), &output).unwrap();

@@ -21,7 +21,7 @@
 //! # fn main() -> kiln::Result<()> {
 //! let device = Device::best()?; // a GPU where there is one, otherwise the CPU device
 //! let a = Tensor::randn((64, 64), DType::F16, &device)?;
-//! let b = a.mul(&a)?.add_scalar(1.0)?.relu()?.sum_axis(1)?;
+//! let b = a.mul(&a)?.add_scalar(1.0)?.relu()?.sum(1)?;
 //! println!("{}", b.explain()?); // which kernels run, and what fused
 //! let sums: Vec<f32> = b.to_vec()?; // runs here
 //! assert!(sums.iter().all(|sum| *sum >= 64.0));
@@ -86,6 +86,7 @@ pub use kiln_kernels as kernels;
 pub use kiln_resource_cache as cache;
 pub use kiln_resource_cache::CacheMetrics;
 pub use tensor::{
-    Activation, AttentionOptions, Axis, BackwardOptions, GradientCheck, GradientReport, Operand, Status, Tensor,
-    TensorExplanation, VerifyReport, WgslOp, check_gradients, checkpoint, grad, no_grad, value_and_grad,
+    Activation, AttentionOptions, Axes, Axis, BackwardOptions, Dim, Dims, Ellipsis, GradientCheck, GradientReport,
+    Index, IndexItem, Literal, NewAxis, Operand, Slice, Status, Tensor, TensorExplanation, VerifyReport, WgslOp,
+    check_gradients, checkpoint, grad, no_grad, value_and_grad,
 };

@@ -19,8 +19,8 @@ fn kernels_of_tensors_have_no_faults() {
         let b = Tensor::rand([70, 41], DType::F32, device)?;
         let product = a.matmul(&b)?;
         let soft = product.softmax(1)?.mul_scalar(2.0)?.add_scalar(1.0)?;
-        let sums = soft.log()?.sum_axis(0)?;
-        let spread = a.transpose(0, 1)?.relu()?.sum_axis(1)?;
+        let sums = soft.log()?.sum(0)?;
+        let spread = a.transpose(0, 1)?.relu()?.sum(1)?;
         // Nothing is a multiple of the tiles: rows, columns, what is summed, queries, keys, elements.
         let (left, right) =
             (Tensor::rand([2, 3, 5, 17], DType::F32, device)?, Tensor::rand([2, 3, 17, 65], DType::F32, device)?);

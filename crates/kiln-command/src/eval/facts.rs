@@ -113,16 +113,17 @@ pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
 fn example(function: Function) -> String {
     let argument = |name: &str| match name {
         "axis" | "one" | "start" => "0",
-        "other" | "value" => "1",
+        "other" | "shift" | "value" => "1",
         "axes" => "[1, 0]",
         "shape" => "[64, 64]",
-        "end" | "length" | "rows" | "columns" => "64",
+        "end" | "length" | "count" | "depth" | "rows" | "columns" => "64",
+        "times" => "[2, 1]",
         "probability" => "0.5",
         "equation" => "'ij,jk->ik'",
         "tensors" => "[x, x]",
         "mean" | "variance" => "x[0]",
         "index" => "index",
-        "condition" => "mask",
+        "condition" | "mask" => "mask",
         "dtype" => "dtype=dtype",
         _ => "x",
     };
@@ -130,6 +131,7 @@ fn example(function: Function) -> String {
         "attention" => "h = x.reshape(1, 1, 64, 64); attention(h, h, h)".to_string(),
         "embedding" => "embedding(x, index[0])".to_string(),
         "index_select" => "index_select(x, 0, index[0])".to_string(),
+        "one_hot" => "one_hot(index, 64, dtype)".to_string(),
         "squeeze" => "squeeze(x[0:1], 0)".to_string(),
         name @ ("to" | "to_dtype") => format!("{name}(x, f16)"),
         name => {

@@ -134,7 +134,7 @@ impl Training {
     pub(crate) fn accuracy(&self) -> Result<f32> {
         let (images, digits) = &self.test;
         let scores = no_grad(|| self.net.forward(&images.to_dtype(self.dtype)?, &Mode::inference()))?;
-        scores.argmax_axis(1)?.eq(digits)?.to_dtype(DType::F32)?.mean_all()?.to_scalar()
+        scores.argmax(1)?.eq(digits)?.to_dtype(DType::F32)?.mean_all()?.to_scalar()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The methods of [`Tensor`] that are not elementwise and make one tensor, by name.
 
 use super::{Call, CallError, Parameter};
-use crate::{AttentionOptions, DType, Error, ErrorKind, Result, Tensor};
+use crate::{AttentionOptions, Axes, DType, Result, Tensor};
 
 /// A method of [`Tensor`] that makes one tensor.
 #[derive(Debug)]
@@ -41,17 +41,26 @@ macro_rules! methods {
 
 methods! { |device|
     /// The sum over all axes, one, or several.
-    sum(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::sum_keepdim);
+    sum(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::sum, Tensor::sum_keepdim]);
     /// The mean.
-    mean(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::mean_keepdim);
+    mean(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::mean, Tensor::mean_keepdim]);
     /// The largest; `maximum` compares two tensors.
-    max(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::max_keepdim);
+    max(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::max, Tensor::max_keepdim]);
     /// The smallest; `minimum` compares two tensors.
-    min(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::min_keepdim);
+    min(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::min, Tensor::min_keepdim]);
     /// The place of the first largest, as u32.
-    argmax(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::argmax_keepdim);
+    argmax(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::argmax, Tensor::argmax_keepdim]);
     /// The place of the first smallest, as u32.
-    argmin(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, Tensor::argmin_keepdim);
+    argmin(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::argmin, Tensor::argmin_keepdim]);
+    /// The unbiased variance.
+    var(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::var, Tensor::var_keepdim]);
+    /// The square root of the unbiased variance.
+    std(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::std, Tensor::std_keepdim]);
+    /// The L2 norm.
+    norm(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) => reduce(&x, axis, keepdim, [Tensor::norm, Tensor::norm_keepdim]);
+    /// The logarithm of the sum of exponentials.
+    logsumexp(x: Tensor, axis: Option<Vec<isize>> = none, keepdim: bool = false) =>
+        reduce(&x, axis, keepdim, [Tensor::logsumexp, Tensor::logsumexp_keepdim]);
     /// Exponentials along an axis, divided by their sum.
     softmax(x: Tensor, axis: isize = -1) => x.softmax(axis);
     /// The logarithm of softmax.
@@ -73,9 +82,25 @@ methods! { |device|
     /// The axes in another order.
     permute(x: Tensor, axes[...]: Vec<isize>) => x.permute(&axes);
     /// The same elements in another shape; a length of -1 is what is left.
-    reshape(x: Tensor, shape[...]: Vec<isize>) => x.reshape(shape_for(&x, &shape)?);
+    reshape(x: Tensor, shape[...]: Vec<isize>) => x.reshape(shape);
     /// The same elements along one axis.
     flatten(x: Tensor) => x.flatten();
+    /// The axes from one on joined into one.
+    flatten_from(x: Tensor, start: isize) => x.flatten_from(start);
+    /// Elements along an axis from a start on.
+    narrow(x: Tensor, axis: isize, start: usize, length: usize) => x.narrow(axis, start, length);
+    /// The tensor several times along each axis.
+    repeat(x: Tensor, times[...]: Vec<usize>) => x.repeat(times);
+    /// Moved along an axis, and back in at the other end.
+    roll(x: Tensor, shift: isize, axis: isize) => x.roll(shift, axis);
+    /// A number where a mask is not 0.
+    masked_fill(x: Tensor, mask: Tensor, value: f64) => x.masked_fill(&mask, value);
+    /// Ones at the indices along a new axis, zeros elsewhere.
+    one_hot(x: Tensor, depth: usize, dtype: DType = f32) => x.one_hot(depth, dtype);
+    /// The indices of elements that are not 0, a row for each.
+    nonzero(x: Tensor) => x.nonzero();
+    /// The distinct elements, smallest first.
+    unique(x: Tensor) => x.unique();
     /// Repeated along axes of length 1 and along new ones before them.
     broadcast_to(x: Tensor, shape[...]: Vec<usize>) => x.broadcast_to(shape);
     /// Backwards along an axis.
@@ -122,6 +147,18 @@ methods! { |device|
     zeros(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::zeros(shape, dtype, device);
     /// Ones.
     ones(shape[...]: Vec<usize>, dtype: DType = f32) => Tensor::ones(shape, dtype, device);
+    /// Zeros of the shape and dtype of a tensor.
+    zeros_like(x: Tensor) => x.zeros_like();
+    /// Ones of the shape and dtype of a tensor.
+    ones_like(x: Tensor) => x.ones_like();
+    /// One number, in the shape and dtype of a tensor.
+    full_like(x: Tensor, value: f64) => x.full_like(value);
+    /// As `rand`, in the shape and dtype of a tensor.
+    rand_like(x: Tensor) => x.rand_like();
+    /// As `randn`, in the shape and dtype of a tensor.
+    randn_like(x: Tensor) => x.randn_like();
+    /// Evenly spaced numbers from `start` to `end`.
+    linspace(start: f64, end: f64, count: usize, dtype: DType = f32) => Tensor::linspace(start, end, count, dtype, device);
     /// Numbers from `start` up to before `end`.
     arange(start: f64, end: f64, step: f64 = 1, dtype: DType = f32) =>
         Tensor::arange(start, end, step, dtype, device);
@@ -136,43 +173,14 @@ methods! { |device|
     triu(x: Tensor, diagonal: i32 = 0) => x.triu(diagonal);
 }
 
-/// Reduces along all axes, one, or several, which are kept or left out.
+/// Reduces along all axes, one, or several: by the first method where they are left out, by the second where they are kept.
 fn reduce(
     x: &Tensor,
     axes: Option<Vec<isize>>,
     keepdim: bool,
-    op: fn(&Tensor, &[isize]) -> Result<Tensor>,
+    methods: [fn(&Tensor, Axes) -> Result<Tensor>; 2],
 ) -> Result<Tensor> {
-    let rank = x.rank() as isize;
-    let axes = axes.unwrap_or_else(|| (0..rank).collect());
-    let kept = op(x, &axes)?;
-    if keepdim {
-        return Ok(kept);
-    }
-    let is_reduced = |axis: usize| axes.contains(&(axis as isize)) || axes.contains(&(axis as isize - rank));
-    let lengths = kept.shape().iter().enumerate().filter(|(axis, _)| !is_reduced(*axis)).map(|(_, length)| *length);
-    kept.reshape(lengths.collect::<Vec<_>>())
-}
-
-/// Returns a shape, with a length of -1 replaced by what the others leave for it.
-fn shape_for(x: &Tensor, lengths: &[isize]) -> Result<Vec<usize>> {
-    let elements = x.elements();
-    let known: Option<Vec<usize>> =
-        lengths.iter().filter(|length| **length != -1).map(|length| usize::try_from(*length).ok()).collect();
-    let product = known.as_ref().and_then(|known| known.iter().try_fold(1usize, |all, one| all.checked_mul(*one)));
-    match (lengths.iter().position(|length| *length == -1), known, product) {
-        (None, Some(shape), _) => Ok(shape),
-        (Some(open), Some(mut shape), Some(product @ 1..))
-            if shape.len() + 1 == lengths.len() && elements.is_multiple_of(product) =>
-        {
-            shape.insert(open, elements / product);
-            Ok(shape)
-        }
-        _ => {
-            let message = format!("reshape expected lengths that divide {elements} elements, found {lengths:?}");
-            Err(Error::new(ErrorKind::InvalidArgument, message))
-        }
-    }
+    methods[usize::from(keepdim)](x, axes.map_or(Axes::from(..), Axes::from))
 }
 
 fn attention(
@@ -206,8 +214,9 @@ mod tests {
             "&Self",
             "Option<&Self>",
             "impl Into<Axis>",
+            "impl Into<Axes>",
+            "impl Into<Dims>",
             "impl Into<Shape>",
-            "&[impl Into<Axis> + Copy]",
             "&[T]",
             "impl Into<f64>",
             "f32",

@@ -54,7 +54,7 @@ impl Module for Linear {
         // One matrix of all rows: what is before the last axis needs no products of its own.
         let flat = match &input.shape()[..] {
             [.., length] if input.rank() > 2 && *length > 0 => {
-                Some(input.reshape((input.elements() / length, *length))?)
+                Some(input.reshape((input.elem_count() / length, *length))?)
             }
             _ => None,
         };

@@ -137,9 +137,9 @@ impl BatchNorm {
 
     /// Mean and variance of each channel of a batch, which the statistics are moved towards.
     fn measure(&self, input: &Tensor) -> Result<(Tensor, Tensor)> {
-        let own = self.weight.get().elements();
+        let own = self.weight.get().elem_count();
         let count = match &input.shape()[..] {
-            [_, channels, ..] if *channels == own && input.elements() > 0 => input.elements() / channels,
+            [_, channels, ..] if *channels == own && input.elem_count() > 0 => input.elem_count() / channels,
             _ => {
                 let (dtype, shape) = (input.dtype(), input.shape());
                 let message =

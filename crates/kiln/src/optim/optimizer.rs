@@ -77,7 +77,7 @@ impl<R: Rule> Optimizer<R> {
             let parts: Vec<Tensor> = parameters.iter().map(|(_, parameter)| parameter.get()).collect();
             let all = Tensor::packed(&parts)?;
             all.eval()?;
-            let state = |_: &&str| Tensor::zeros(all.elements(), all.dtype(), all.device());
+            let state = |_: &&str| Tensor::zeros(all.elem_count(), all.dtype(), all.device());
             let states = rule.states().iter().map(state).collect::<Result<_>>()?;
             Ok(Group { parameters, parts, all, states })
         };
@@ -293,8 +293,8 @@ impl Group {
         let mut start = 0;
         let part = |(_, parameter): &(String, Parameter)| {
             let own = parameter.get();
-            start += own.elements();
-            all.slice(0, start - own.elements()..start)?.reshape(own.shape())
+            start += own.elem_count();
+            all.slice(0, start - own.elem_count()..start)?.reshape(own.shape())
         };
         self.parameters.iter().map(part).collect()
     }

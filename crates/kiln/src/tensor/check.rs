@@ -2,7 +2,10 @@
 
 use super::Tensor;
 use crate::{DType, Error, ErrorKind, Result, Shape};
+use kiln_ir::graph;
+use smallvec::SmallVec;
 use std::fmt;
+use std::ops::RangeFull;
 
 /// A tensor as messages name it: `f32 (2, 3) on cpu`.
 pub(super) struct Name<'a>(pub(super) &'a Tensor);
@@ -122,13 +125,55 @@ impl From<isize> for Axis {
     }
 }
 
-/// Axes without one twice, in order.
-pub(super) fn axes(op: &str, given: &[impl Into<Axis> + Copy], tensor: &Tensor) -> Result<kiln_ir::graph::Axes> {
-    let mut axes: kiln_ir::graph::Axes = given.iter().map(|&given| axis(op, given, tensor)).collect::<Result<_>>()?;
-    axes.sort_unstable();
-    if let Some(pair) = axes.windows(2).find(|pair| pair[0] == pair[1]) {
-        let found = Name(tensor);
-        return Err(invalid(format!("{op} expected each axis once, found {} twice for {found}", pair[0])));
+/// Axes: one, several as a tuple or a list, or all with `..`.
+#[derive(Clone, Debug)]
+pub struct Axes(Option<SmallVec<[Axis; 4]>>);
+
+impl From<RangeFull> for Axes {
+    fn from(_: RangeFull) -> Self {
+        Self(None)
     }
+}
+
+macro_rules! axes_from {
+    ($($ty:ty)*) => {$(
+        axes_from! { @list $ty;
+            [] $ty: |axis| [axis];
+            [const N: usize] [$ty; N]: |axes| axes;
+            [const N: usize] &[$ty; N]: |axes| axes.iter().copied();
+            [] &[$ty]: |axes| axes.iter().copied();
+            [] Vec<$ty>: |axes| axes;
+            [] &Vec<$ty>: |axes| axes.iter().copied();
+            [] ($ty, $ty): |axes| <[$ty; 2]>::from(axes);
+            [] ($ty, $ty, $ty): |axes| <[$ty; 3]>::from(axes);
+            [] ($ty, $ty, $ty, $ty): |axes| <[$ty; 4]>::from(axes);
+        }
+    )*};
+    (@list $ty:ty; $([$($generic:tt)*] $from:ty: |$axes:ident| $items:expr;)*) => {$(
+        impl<$($generic)*> From<$from> for Axes {
+            fn from($axes: $from) -> Self {
+                Self(Some($items.into_iter().map(Axis::from).collect()))
+            }
+        }
+    )*};
+}
+
+axes_from!(i32 usize isize);
+
+/// Resolves axes in the order given; an error where one does not exist or is there twice.
+pub(super) fn ordered_axes(op: &str, axes: impl Into<Axes>, tensor: &Tensor) -> Result<graph::Axes> {
+    let Axes(Some(given)) = axes.into() else { return Ok((0..tensor.rank()).collect()) };
+    let axes: graph::Axes = given.into_iter().map(|given| axis(op, given, tensor)).collect::<Result<_>>()?;
+    if let Some(twice) = axes.iter().enumerate().find(|(index, axis)| axes[..*index].contains(axis)) {
+        let found = Name(tensor);
+        return Err(invalid(format!("{op} expected each axis once, found {} twice for {found}", twice.1)));
+    }
+    Ok(axes)
+}
+
+/// Resolves axes in ascending order.
+pub(super) fn axes(op: &str, axes: impl Into<Axes>, tensor: &Tensor) -> Result<graph::Axes> {
+    let mut axes = ordered_axes(op, axes, tensor)?;
+    axes.sort_unstable();
     Ok(axes)
 }

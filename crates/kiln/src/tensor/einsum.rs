@@ -129,7 +129,7 @@ impl Named {
             (shape[one], shape[other]) = (rows, rows);
             let eye = Tensor::eye(rows, crate::DType::U8, tensor.device())?.reshape(shape)?;
             let masked = eye.where_(&named.tensor, &named.tensor.like(0.0)?)?;
-            named.tensor = masked.sum_axis(other)?.to_dtype(tensor.dtype())?;
+            named.tensor = masked.sum(other)?.to_dtype(tensor.dtype())?;
             named.letters.remove(other);
         }
         Ok(named)

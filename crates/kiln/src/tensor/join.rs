@@ -67,7 +67,7 @@ impl Tensor {
         }
         let flat = flat.iter().map(Self::contiguous).collect::<Result<Vec<_>>>()?;
         Self::eval_all(&flat.iter().collect::<Vec<_>>())?;
-        let elements: usize = flat.iter().map(Self::elements).sum();
+        let elements: usize = flat.iter().map(Self::elem_count).sum();
         let ty = TensorType { shape: Shape::from(elements).checked()?, dtype: flat[0].dtype() };
         let buffer = allocate_elements(device, &ty)?;
         let mut commands = device.commands();

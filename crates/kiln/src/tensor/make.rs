@@ -17,7 +17,7 @@ impl Tensor {
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
     /// let x = kiln::Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], (2, 2), &device)?;
-    /// assert_eq!(x.sum_axis(0)?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// assert_eq!(x.sum(0)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// # Ok(())
     /// # }
     /// ```
@@ -38,6 +38,14 @@ impl Tensor {
         Ok(Self::ready(ty, device, Storage { buffer, layout: layout.into(), submission: 0 }))
     }
 
+    /// Creates a tensor from a vector of its elements, row by row. As [`from_slice`](Self::from_slice).
+    ///
+    /// # Errors
+    /// As [`from_slice`](Self::from_slice).
+    pub fn from_vec<T: Element>(elements: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Self> {
+        Self::from_slice(&elements, shape, device)
+    }
+
     /// Makes a tensor of the elements that lie row by row at the start of a buffer, such as one that a [kernel](crate::Kernel) writes.
     ///
     /// The tensor shares the memory: do not write to the buffer while the tensor, or one that is not computed yet, depends on it. The
@@ -53,7 +61,7 @@ impl Tensor {
     ///
     /// let buffer = device.buffer_from(&[1.0f32, 2.0, 3.0, 4.0])?;
     /// let x = Tensor::from_buffer(buffer.as_bytes(), (2, 2), DType::F32, &device)?;
-    /// assert_eq!(x.sum_axis(1)?.to_vec::<f32>()?, [3.0, 7.0]);
+    /// assert_eq!(x.sum(1)?.to_vec::<f32>()?, [3.0, 7.0]);
     /// # Ok(())
     /// # }
     /// ```
@@ -149,6 +157,58 @@ impl Tensor {
     /// `TooLarge`.
     pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
         Self::full(shape, 1.0, dtype, device)
+    }
+
+    /// Returns zeros with the shape, dtype and device of this tensor.
+    ///
+    /// # Errors
+    /// None today; a `Result` for symmetry with the other constructors.
+    pub fn zeros_like(&self) -> Result<Self> {
+        self.like(0.0)
+    }
+
+    /// Returns ones with the shape, dtype and device of this tensor.
+    ///
+    /// # Errors
+    /// None today; a `Result` for symmetry with the other constructors.
+    pub fn ones_like(&self) -> Result<Self> {
+        self.like(1.0)
+    }
+
+    /// Returns one number in every element, with the shape, dtype and device of this tensor.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where an integer dtype cannot hold the number.
+    pub fn full_like(&self, value: impl Into<f64>) -> Result<Self> {
+        self.like(value.into())
+    }
+
+    /// Creates `count` evenly spaced numbers from `start` to `end`, both included.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::linspace(0.0, 1.0, 5, kiln::DType::F32, &device)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for integers and numbers that are not finite; `TooLarge`.
+    pub fn linspace(start: f64, end: f64, count: usize, dtype: DType, device: &Device) -> Result<Self> {
+        if !(start.is_finite() && end.is_finite() && dtype.is_float()) {
+            return Err(invalid(format!(
+                "linspace expected finite numbers of a float dtype, found {start}, {end}, {dtype}"
+            )));
+        }
+        let shape = Shape::from(count).checked().map_err(|error| error.context("linspace"))?;
+        let places = Self::iota(&shape, device).to_dtype(DType::F32)?;
+        let last = count.saturating_sub(1).max(1) as f64;
+        // From both ends, so that both are exact.
+        let from_start = places.mul_scalar((end - start) / last)?.add_scalar(start)?;
+        let from_end = places.sub_scalar(last)?.mul_scalar((end - start) / last)?.add_scalar(end)?;
+        places.lt(last / 2.0)?.where_(&from_start, &from_end)?.to_dtype(dtype)
     }
 
     /// Numbers from `start` up to `end`, `step` apart, along one axis. The last one is before `end`.

@@ -11,21 +11,25 @@
 mod attention;
 mod autograd;
 mod check;
+mod dims;
 mod einsum;
 mod element;
 mod fused;
 mod index;
 mod join;
 mod linear;
+mod literal;
 mod make;
 mod node;
 mod norm;
 mod operators;
 mod random;
 mod read;
+mod rearrange;
 mod reduce;
 pub(crate) mod run;
 mod show;
+mod slicing;
 mod view;
 mod wgsl_op;
 
@@ -34,10 +38,13 @@ pub(crate) use autograd::is_again;
 pub use autograd::{
     BackwardOptions, GradientCheck, GradientReport, check_gradients, checkpoint, grad, no_grad, value_and_grad,
 };
-pub use check::Axis;
+pub use check::{Axes, Axis};
+pub use dims::{Dim, Dims};
 pub use element::Operand;
 pub use linear::Activation;
+pub use literal::Literal;
 pub use run::{TensorExplanation, VerifyReport};
+pub use slicing::{Ellipsis, Index, IndexItem, NewAxis, Slice};
 pub use wgsl_op::WgslOp;
 
 use crate::{DType, Device, Result, Shape};
@@ -56,7 +63,7 @@ use std::sync::Arc;
 ///
 /// let device = Device::cpu()?;
 /// let a = Tensor::from_slice(&[1.0f32, -2.0, 3.0, -4.0], (2, 2), &device)?;
-/// let b = a.mul(&a)?.add_scalar(1.0)?.relu()?.sum_axis(1)?; // one kernel
+/// let b = a.mul(&a)?.add_scalar(1.0)?.relu()?.sum(1)?; // one kernel
 /// assert_eq!(b.to_vec::<f32>()?, [7.0, 27.0]); // runs here
 /// # Ok(())
 /// # }
@@ -95,7 +102,37 @@ impl Tensor {
         &self.0.kind.ty.shape
     }
 
-    /// How many axes there are.
+    /// Returns the lengths along the axes as a slice.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "size")]
+    pub fn dims(&self) -> &[usize] {
+        self.shape()
+    }
+
+    /// Returns the length along an axis; negative axes count from the end.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?.dim(-1)?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis does not exist.
+    pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
+        Ok(self.shape()[check::axis("dim", axis, self)?])
+    }
+
+    /// Returns the number of axes.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -104,20 +141,23 @@ impl Tensor {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "ndim")]
     pub fn rank(&self) -> usize {
         self.shape().rank()
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// assert_eq!(kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?.elements(), 6);
+    /// assert_eq!(kiln::Tensor::zeros((2, 3), kiln::DType::F32, &device)?.elem_count(), 6);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn elements(&self) -> usize {
+    #[doc(alias = "numel")]
+    #[doc(alias = "len")]
+    pub fn elem_count(&self) -> usize {
         self.shape().elements()
     }
 

@@ -30,6 +30,14 @@ macro_rules! arithmetic {
                     Tensor::$method(&other.like(self)?, other)
                 }
             }
+
+            impl $trait<Tensor> for f64 {
+                type Output = Result<Tensor>;
+
+                fn $method(self, other: Tensor) -> Result<Tensor> {
+                    $trait::$method(self, &other)
+                }
+            }
         )*
 
         impl Tensor {

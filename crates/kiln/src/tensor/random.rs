@@ -53,6 +53,22 @@ impl Tensor {
         one.normal(&other)?.to_dtype(dtype)
     }
 
+    /// Returns numbers as [`rand`](Self::rand) does, with the shape, dtype and device of this tensor.
+    ///
+    /// # Errors
+    /// As [`rand`](Self::rand).
+    pub fn rand_like(&self) -> Result<Self> {
+        Self::rand(self.shape(), self.dtype(), self.device())
+    }
+
+    /// Returns numbers as [`randn`](Self::randn) does, with the shape, dtype and device of this tensor.
+    ///
+    /// # Errors
+    /// As [`randn`](Self::randn).
+    pub fn randn_like(&self) -> Result<Self> {
+        Self::randn(self.shape(), self.dtype(), self.device())
+    }
+
     /// Sets elements to 0 with this probability, and scales the others so that their mean stays. The same seed drops the same places.
     ///
     /// ```

@@ -16,13 +16,16 @@ impl Tensor {
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
     /// let x = kiln::Tensor::ones((2, 2), kiln::DType::F16, &device)?;
-    /// assert_eq!(x.sum_axis(1)?.to_vec::<f32>()?, [2.0, 2.0]);
+    /// assert_eq!(x.sum(1)?.to_vec::<f32>()?, [2.0, 2.0]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// `Unsupported` where the elements are of another dtype and something could be lost; as [`eval`](Self::eval).
+    #[doc(alias = "to_vec1")]
+    #[doc(alias = "tolist")]
+    #[doc(alias = "numpy")]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
             let widened = self.widened(T::DTYPE)?;
@@ -30,11 +33,31 @@ impl Tensor {
             self.eval()?;
             return widened.to_vec();
         }
-        if self.elements() == 0 {
+        if self.elem_count() == 0 {
             self.eval()?;
             return Ok(Vec::new());
         }
         self.contiguous()?.elements_in_memory(1)?.typed::<T>()?.read()
+    }
+
+    /// Returns the rows of a tensor with two axes.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` for another number of axes; otherwise as [`to_vec`](Self::to_vec).
+    pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
+        let (_, columns) = self.dims2()?;
+        let elements = self.to_vec()?;
+        Ok((0..self.dims()[0]).map(|row| elements[row * columns..][..columns].to_vec()).collect())
+    }
+
+    /// Returns the matrices of a tensor with three axes, row by row.
+    ///
+    /// # Errors
+    /// As [`to_vec2`](Self::to_vec2).
+    pub fn to_vec3<T: Element>(&self) -> Result<Vec<Vec<Vec<T>>>> {
+        let (count, ..) = self.dims3()?;
+        self.eval()?;
+        (0..count).map(|matrix| self.select(0, matrix)?.to_vec2()).collect()
     }
 
     /// Returns the memory of the elements, row by row, for [kernels](crate::Kernel) and copies. Runs what is pending, and does not wait
@@ -72,7 +95,7 @@ impl Tensor {
         };
         let size = self.dtype().bytes() as u64;
         let start = storage.layout.offset() as u64 * size;
-        let end = start + (self.elements() as u64 * size).next_multiple_of(multiple);
+        let end = start + (self.elem_count() as u64 * size).next_multiple_of(multiple);
         storage.buffer.slice(start..end.min(storage.buffer.bytes()))
     }
 
@@ -89,8 +112,10 @@ impl Tensor {
     ///
     /// # Errors
     /// `InvalidArgument` where there is not exactly one; otherwise as [`to_vec`](Self::to_vec).
+    #[doc(alias = "item")]
+    #[doc(alias = "to_vec0")]
     pub fn to_scalar<T: Element>(&self) -> Result<T> {
-        match self.elements() {
+        match self.elem_count() {
             1 => Ok(self.to_vec()?[0]),
             _ => Err(invalid(format!("to_scalar expected one element, found {}", Name(self)))),
         }

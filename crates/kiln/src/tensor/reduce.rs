@@ -1,68 +1,69 @@
-//! Reductions: over all axes, one, or several.
+//! Reductions along one axis, several, or all.
 
 use super::Tensor;
-use super::check::{self, Axis, Name, invalid};
+use super::check::{self, Axes, Name, invalid};
 use crate::{DType, Result};
-use kiln_ir::graph::{Axes, Op, Reduce, TensorType};
+use kiln_ir::graph::{self, Op, Reduce, TensorType};
 
 macro_rules! reductions {
-    ($($all:ident, $axis:ident, $keepdim:ident, $op:ident, $name:literal, $what:literal, $dtype:ty, [$of_all:expr, $of_axis:expr];)*) => {
+    ($($name:ident $keepdim:ident $all:ident $op:ident [$($alias:literal),*] $what:literal, $dtype:ty, $of_rows:literal, $of_all:literal;)*) => {
         impl Tensor {
             $(
-                #[doc = concat!("The ", $what, " of all elements.")]
+                #[doc = concat!("Returns the ", $what, " along one axis or several, which are left out.")]
+                ///
+                /// Axes are a number, a tuple, a list, or `..` for all; negative ones count from the end.
                 ///
                 /// ```
                 /// # fn main() -> kiln::Result<()> {
                 /// # let device = kiln::Device::cpu()?;
-                /// let x = kiln::Tensor::from_slice(&[1.0f32, 5.0, 3.0, 4.0], (2, 2), &device)?;
-                #[doc = concat!("assert_eq!(x.", stringify!($all), "()?.to_scalar::<", stringify!($dtype), ">()?, ", stringify!($of_all), ");")]
+                /// let x = kiln::Tensor::new(&[[1.0f32, 5.0], [3.0, 4.0]], &device)?;
+                #[doc = concat!("assert_eq!(x.", stringify!($name), "(1)?.to_vec::<", stringify!($dtype), ">()?, ", $of_rows, ");")]
+                #[doc = concat!("assert_eq!(x.", stringify!($name), "((0, 1))?.to_scalar::<", stringify!($dtype), ">()?, ", $of_all, ");")]
                 /// # Ok(())
                 /// # }
                 /// ```
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($axis), "`](Self::", stringify!($axis), ").")]
+                /// `InvalidArgument` for an axis that does not exist or is given twice, and for a largest or smallest element of none;
+                /// `Unsupported` where the dtype has no such reduction.
+                $(#[doc(alias = $alias)])*
+                pub fn $name(&self, axes: impl Into<Axes>) -> Result<Self> {
+                    let axes = check::axes(stringify!($name), axes, self)?;
+                    self.reduced(stringify!($name), Reduce::$op, &axes)?.without_axes(&axes)
+                }
+
+                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), "), with the axes kept at length 1.")]
+                ///
+                /// ```
+                /// # fn main() -> kiln::Result<()> {
+                /// # let device = kiln::Device::cpu()?;
+                /// let x = kiln::Tensor::new(&[[1.0f32, 5.0], [3.0, 4.0]], &device)?;
+                #[doc = concat!("assert_eq!(x.", stringify!($keepdim), "(1)?.dims(), [2, 1]);")]
+                /// # Ok(())
+                /// # }
+                /// ```
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+                pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
+                    self.reduced(stringify!($name), Reduce::$op, &check::axes(stringify!($name), axes, self)?)
+                }
+
+                #[doc = concat!("Returns the ", $what, " of all elements: [`", stringify!($name), "`](Self::", stringify!($name), ") along `..`.")]
+                ///
+                /// ```
+                /// # fn main() -> kiln::Result<()> {
+                /// # let device = kiln::Device::cpu()?;
+                /// let x = kiln::Tensor::new(&[[1.0f32, 5.0], [3.0, 4.0]], &device)?;
+                #[doc = concat!("assert_eq!(x.", stringify!($all), "()?.to_scalar::<", stringify!($dtype), ">()?, ", $of_all, ");")]
+                /// # Ok(())
+                /// # }
+                /// ```
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $all(&self) -> Result<Self> {
-                    let axes = (0..self.rank()).collect();
-                    self.reduced($name, Reduce::$op, &axes)?.without_axes(&axes)
-                }
-
-                #[doc = concat!("The ", $what, " along an axis, which is left out; negative ones count from the end.")]
-                ///
-                /// ```
-                /// # fn main() -> kiln::Result<()> {
-                /// # let device = kiln::Device::cpu()?;
-                /// let x = kiln::Tensor::from_slice(&[1.0f32, 5.0, 3.0, 4.0], (2, 2), &device)?;
-                #[doc = concat!("assert_eq!(x.", stringify!($axis), "(1)?.to_vec::<", stringify!($dtype), ">()?, ", stringify!($of_axis), ");")]
-                /// # Ok(())
-                /// # }
-                /// ```
-                ///
-                /// # Errors
-                /// `InvalidArgument` where the axis is not there, or where there is nothing to choose from along it; `Unsupported` where the
-                /// dtype has no such reduction.
-                pub fn $axis(&self, axis: impl Into<Axis>) -> Result<Self> {
-                    let axes = [check::axis($name, axis, self)?].into_iter().collect();
-                    self.reduced($name, Reduce::$op, &axes)?.without_axes(&axes)
-                }
-
-                #[doc = concat!("The ", $what, " over several axes, which keep the length 1.")]
-                ///
-                /// ```
-                /// # fn main() -> kiln::Result<()> {
-                /// # let device = kiln::Device::cpu()?;
-                /// let x = kiln::Tensor::from_slice(&[1.0f32, 5.0, 3.0, 4.0], (2, 2), &device)?;
-                #[doc = concat!("let y = x.", stringify!($keepdim), "(&[0, 1])?;")]
-                /// assert_eq!(y.shape()[..], [1, 1]);
-                #[doc = concat!("assert_eq!(y.to_vec::<", stringify!($dtype), ">()?, [", stringify!($of_all), "]);")]
-                /// # Ok(())
-                /// # }
-                /// ```
-                ///
-                /// # Errors
-                #[doc = concat!("As [`", stringify!($axis), "`](Self::", stringify!($axis), ").")]
-                pub fn $keepdim(&self, axes: &[impl Into<Axis> + Copy]) -> Result<Self> {
-                    self.reduced($name, Reduce::$op, &check::axes($name, axes, self)?)
+                    self.$name(..)
                 }
             )*
         }
@@ -70,17 +71,17 @@ macro_rules! reductions {
 }
 
 reductions! {
-    sum_all, sum_axis, sum_keepdim, Sum, "sum", "sum", f32, [13.0, [6.0, 7.0]];
-    mean_all, mean_axis, mean_keepdim, Mean, "mean", "mean", f32, [3.25, [3.0, 3.5]];
-    max_all, max_axis, max_keepdim, Max, "max", "largest", f32, [5.0, [5.0, 4.0]];
-    min_all, min_axis, min_keepdim, Min, "min", "smallest", f32, [1.0, [1.0, 3.0]];
-    argmax_all, argmax_axis, argmax_keepdim, ArgMax, "argmax", "place of the first largest, as `u32`,", u32, [1, [1, 1]];
-    argmin_all, argmin_axis, argmin_keepdim, ArgMin, "argmin", "place of the first smallest, as `u32`,", u32, [0, [0, 0]];
+    sum sum_keepdim sum_all Sum ["sum_axis", "reduce_sum"] "sum", f32, "[6.0, 7.0]", "13.0";
+    mean mean_keepdim mean_all Mean ["mean_axis", "average"] "mean", f32, "[3.0, 3.5]", "3.25";
+    max max_keepdim max_all Max ["amax", "max_axis"] "largest element", f32, "[5.0, 4.0]", "5.0";
+    min min_keepdim min_all Min ["amin", "min_axis"] "smallest element", f32, "[1.0, 3.0]", "1.0";
+    argmax argmax_keepdim argmax_all ArgMax ["argmax_axis"] "index of the first largest element, as `u32`,", u32, "[1, 1]", "1";
+    argmin argmin_keepdim argmin_all ArgMin ["argmin_axis"] "index of the first smallest element, as `u32`,", u32, "[0, 0]", "0";
 }
 
 impl Tensor {
     /// The reduction over axes, which keep the length 1.
-    pub(super) fn reduced(&self, name: &str, op: Reduce, axes: &Axes) -> Result<Self> {
+    pub(super) fn reduced(&self, name: &str, op: Reduce, axes: &graph::Axes) -> Result<Self> {
         let shape = self.shape().iter().enumerate();
         let shape = shape.map(|(axis, &length)| if axes.contains(&axis) { 1 } else { length }).collect();
         let is_empty = axes.iter().any(|&axis| self.shape()[axis] == 0);
@@ -104,4 +105,58 @@ impl Tensor {
         };
         Self::planned(Op::Reduce(op, axes.clone()), &[self], TensorType { shape, dtype })
     }
+}
+
+macro_rules! statistics {
+    ($($name:ident $keepdim:ident $what:literal [$($alias:literal),*] $expected:literal |$x:ident, $axes:ident| $value:expr;)*) => {
+        impl Tensor {
+            $(
+                #[doc = concat!("Returns the ", $what, " along one axis or several, which are left out.")]
+                ///
+                /// ```
+                /// # fn main() -> kiln::Result<()> {
+                /// # let device = kiln::Device::cpu()?;
+                /// let x = kiln::Tensor::new(&[[1.0f32, 2.0, 3.0], [3.0, 4.0, 12.0]], &device)?;
+                #[doc = concat!("let found = x.", stringify!($name), "(1)?.to_vec::<f32>()?;")]
+                #[doc = concat!("assert!((found[0] - ", $expected, ").abs() < 1e-5, \"{found:?}\");")]
+                /// # Ok(())
+                /// # }
+                /// ```
+                ///
+                /// # Errors
+                /// `Unsupported` for integers; otherwise as [`mean`](Self::mean).
+                $(#[doc(alias = $alias)])*
+                pub fn $name(&self, axes: impl Into<Axes>) -> Result<Self> {
+                    let axes = check::axes(stringify!($name), axes, self)?;
+                    self.$keepdim(axes.to_vec())?.without_axes(&axes)
+                }
+
+                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), "), with the axes kept at length 1.")]
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+                pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
+                    check::float(stringify!($name), self)?;
+                    let ($x, $axes) = (self, check::axes(stringify!($name), axes, self)?.to_vec());
+                    $value
+                }
+            )*
+        }
+    };
+}
+
+statistics! {
+    var var_keepdim "unbiased variance (with Bessel's correction, as in PyTorch)" ["variance"] "1.0" |x, axes| {
+        let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
+        let deviation = x.sub(&x.mean_keepdim(&axes)?)?;
+        deviation.square()?.sum_keepdim(axes)?.div_scalar((count as f64 - 1.0).max(0.0))
+    };
+    std std_keepdim "square root of the unbiased variance" ["standard_deviation"] "1.0" |x, axes| x.var_keepdim(axes)?.sqrt();
+    norm norm_keepdim "L2 norm" ["l2_norm"] "14.0f32.sqrt()" |x, axes| x.square()?.sum_keepdim(axes)?.sqrt();
+    logsumexp logsumexp_keepdim "logarithm of the sum of exponentials, without overflow," ["log_sum_exp"] "3.407606" |x, axes| {
+        let largest = x.max_keepdim(&axes)?;
+        // An infinite largest element would make `x - largest` NaN.
+        let shift = largest.abs()?.lt(f64::INFINITY)?.where_(&largest, 0.0)?.detach();
+        x.sub(&shift)?.exp()?.sum_keepdim(axes)?.log()?.add(&shift)
+    };
 }

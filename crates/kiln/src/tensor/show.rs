@@ -40,11 +40,11 @@ impl fmt::Display for Tensor {
 
 impl Tensor {
     fn excerpt(&self) -> Result<String> {
-        if self.elements() == 0 {
+        if self.elem_count() == 0 {
             return Ok("[]".to_string());
         }
         let mut shown = self.clone();
-        let is_cut = self.elements() > WHOLE;
+        let is_cut = self.elem_count() > WHOLE;
         self.eval()?;
         // Only what is shown is read: both ends of each axis, one after the other.
         for axis in 0..self.rank() {

@@ -1,9 +1,9 @@
 //! Other orders of the same elements, without copies where strides can say them.
 
-use super::Tensor;
-use super::check::{self, Axis, Name, invalid, mismatch};
+use super::check::{self, Axes, Axis, Name, invalid, mismatch};
+use super::{Dims, Tensor};
 use crate::{Result, Shape};
-use kiln_ir::graph::{Axes, View};
+use kiln_ir::graph::{self, View};
 use smallvec::smallvec;
 use std::ops::{Bound, RangeBounds};
 
@@ -21,9 +21,10 @@ impl Tensor {
     ///
     /// # Errors
     /// `InvalidArgument` where an axis is not there.
+    #[doc(alias = "swapaxes")]
     pub fn transpose(&self, one: impl Into<Axis>, other: impl Into<Axis>) -> Result<Self> {
         let (one, other) = (check::axis("transpose", one, self)?, check::axis("transpose", other, self)?);
-        let mut axes: Axes = (0..self.rank()).collect();
+        let mut axes: graph::Axes = (0..self.rank()).collect();
         axes.swap(one, other);
         self.permuted(axes)
     }
@@ -41,6 +42,8 @@ impl Tensor {
     ///
     /// # Errors
     /// `InvalidArgument` where there are fewer than two axes.
+    #[doc(alias = "T")]
+    #[doc(alias = "mT")]
     pub fn t(&self) -> Result<Self> {
         self.transpose(-2, -1)
     }
@@ -51,24 +54,24 @@ impl Tensor {
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
     /// let x = kiln::Tensor::zeros((2, 3, 4), kiln::DType::F32, &device)?;
-    /// assert_eq!(x.permute(&[2, 0, 1])?.shape()[..], [4, 2, 3]);
+    /// assert_eq!(x.permute((2, 0, 1))?.dims(), [4, 2, 3]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// `InvalidArgument` where the axes are not all axes, once each.
-    pub fn permute(&self, axes: &[impl Into<Axis> + Copy]) -> Result<Self> {
+    #[doc(alias = "movedim")]
+    pub fn permute(&self, axes: impl Into<Axes>) -> Result<Self> {
+        let axes = check::ordered_axes("permute", axes, self)?;
         if axes.len() != self.rank() {
             let (rank, found) = (self.rank(), axes.len());
             return Err(invalid(format!("permute expected {rank} axes, found {found} for {}", Name(self))));
         }
-        check::axes("permute", axes, self)?;
-        let axes = axes.iter().map(|&axis| check::axis("permute", axis, self)).collect::<Result<Axes>>()?;
         self.permuted(axes)
     }
 
-    fn permuted(&self, axes: Axes) -> Result<Self> {
+    fn permuted(&self, axes: graph::Axes) -> Result<Self> {
         if axes.iter().copied().eq(0..self.rank()) {
             return Ok(self.clone());
         }
@@ -76,23 +79,25 @@ impl Tensor {
         self.viewed(View::Permute(axes), shape)
     }
 
-    /// The same elements in the same order under another shape.
+    /// Returns the same elements in the same order with another shape; one length may be open, as -1 or `()`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
     /// let x = kiln::Tensor::from_slice(&[1, 2, 3, 4, 5, 6], 6, &device)?;
-    /// assert_eq!(x.reshape((2, 3))?.sum_axis(0)?.to_vec::<i32>()?, [5, 7, 9]);
+    /// assert_eq!(x.reshape((2, 3))?.sum(0)?.to_vec::<i32>()?, [5, 7, 9]);
+    /// assert_eq!(x.reshape((3, -1))?.dims(), [3, 2]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the shape has another number of elements.
-    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into().checked().map_err(|error| error.context("reshape"))?;
-        if shape.elements() != self.elements() {
-            let (wanted, found) = (self.elements(), shape.elements());
+    /// `ShapeMismatch` where the shape has another number of elements; `InvalidArgument` for two open lengths.
+    #[doc(alias = "view")]
+    pub fn reshape(&self, shape: impl Into<Dims>) -> Result<Self> {
+        let shape = shape.into().resolve("reshape", self)?.checked().map_err(|error| error.context("reshape"))?;
+        if shape.elements() != self.elem_count() {
+            let (wanted, found) = (self.elem_count(), shape.elements());
             let name = Name(self);
             return Err(mismatch(format!("reshape expected {wanted} elements, found {found} in {shape} for {name}")));
         }
@@ -102,7 +107,7 @@ impl Tensor {
         self.viewed(View::Reshape, shape)
     }
 
-    /// All elements along one axis.
+    /// Returns all elements along one axis.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -114,8 +119,29 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`reshape`](Self::reshape).
+    #[doc(alias = "flatten_all")]
+    #[doc(alias = "ravel")]
     pub fn flatten(&self) -> Result<Self> {
-        self.reshape(self.elements())
+        self.reshape(self.elem_count())
+    }
+
+    /// Joins the axes from `start` on into one.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::zeros((2, 3, 4), kiln::DType::F32, &device)?;
+    /// assert_eq!(x.flatten_from(1)?.dims(), [2, 12]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis does not exist.
+    pub fn flatten_from(&self, start: impl Into<Axis>) -> Result<Self> {
+        let start = check::axis("flatten_from", start, self)?;
+        let rest = self.shape()[start..].iter().product();
+        self.reshape(self.shape()[..start].iter().copied().chain([rest]).collect::<Shape>())
     }
 
     /// Spreads axes of length 1, and new ones in front, to the lengths of a shape.
@@ -131,6 +157,8 @@ impl Tensor {
     ///
     /// # Errors
     /// `ShapeMismatch` where the tensor does not broadcast to the shape.
+    #[doc(alias = "expand")]
+    #[doc(alias = "broadcast_as")]
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into().checked().map_err(|error| error.context("broadcast_to"))?;
         if self.shape().broadcast(&shape).as_ref() != Some(&shape) {
@@ -160,6 +188,22 @@ impl Tensor {
     /// `InvalidArgument` where the axis or the range is not there.
     pub fn slice(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>) -> Result<Self> {
         self.slice_step(axis, range, 1)
+    }
+
+    /// Returns `length` elements along an axis, from `start` on.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// assert_eq!(kiln::Tensor::new(&[1, 2, 3, 4], &device)?.narrow(0, 1, 2)?.to_vec::<i32>()?, [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis or the range does not exist.
+    pub fn narrow(&self, axis: impl Into<Axis>, start: usize, length: usize) -> Result<Self> {
+        self.slice(axis, start..start.saturating_add(length))
     }
 
     /// Every `step`-th element of a range along an axis, from its start; from its end backwards where the step is negative.
@@ -211,22 +255,23 @@ impl Tensor {
         self.viewed(View::Slice { axis, start: first, step }, self.shape().with(axis, count))
     }
 
-    /// The elements along an axis in the opposite order.
+    /// Reverses the order of the elements along one axis or several.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// assert_eq!(kiln::Tensor::from_slice(&[1, 2, 3], 3, &device)?.flip(0)?.to_vec::<i32>()?, [3, 2, 1]);
+    /// assert_eq!(kiln::Tensor::new(&[1, 2, 3], &device)?.flip(0)?.to_vec::<i32>()?, [3, 2, 1]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the axis is not there.
-    pub fn flip(&self, axis: impl Into<Axis>) -> Result<Self> {
-        let axis = check::axis("flip", axis, self)?;
-        let view = View::Slice { axis, start: self.shape()[axis].saturating_sub(1), step: -1 };
-        self.viewed(view, self.shape().clone())
+    /// `InvalidArgument` where an axis does not exist.
+    pub fn flip(&self, axes: impl Into<Axes>) -> Result<Self> {
+        check::axes("flip", axes, self)?.into_iter().try_fold(self.clone(), |x, axis| {
+            let view = View::Slice { axis, start: x.shape()[axis].saturating_sub(1), step: -1 };
+            x.viewed(view, x.shape().clone())
+        })
     }
 
     /// One element along an axis, which is left out.
@@ -279,7 +324,7 @@ impl Tensor {
     }
 
     /// The tensor without these axes, which have the length 1.
-    pub(super) fn without_axes(&self, axes: &Axes) -> Result<Self> {
+    pub(super) fn without_axes(&self, axes: &graph::Axes) -> Result<Self> {
         let kept = self.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
         self.reshape(kept.map(|(_, &length)| length).collect::<Shape>())
     }

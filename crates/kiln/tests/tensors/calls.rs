@@ -1,7 +1,7 @@
 //! The ops of the NumPy cases as calls of tensor methods.
 
 use crate::data::apply_view;
-use kiln::{Activation, AttentionOptions, DType, Device, Result, Tensor, op};
+use kiln::{Activation, AttentionOptions, DType, Device, IndexItem, Result, Slice, Tensor, op};
 use kiln_testkit::View;
 use kiln_testkit::fixture::Case;
 use serde_json::Value;
@@ -21,6 +21,18 @@ pub(crate) fn call(case: &Case, inputs: &[Tensor], device: &Device) -> Result<Ve
         "clamp" => x().clamp(args.float("low"), args.float("high")),
         "where" => x().where_(&inputs[1], &inputs[2]),
         "sum" | "mean" | "max" | "min" | "argmax" | "argmin" => reduce(&case.op, x(), &args),
+        "var" | "std" | "norm" | "logsumexp" => statistic(&case.op, x(), &args),
+        "i" => x().i(args.items()),
+        "repeat" => x().repeat(args.sizes("times")),
+        "roll" => x().roll(args.0["shift"].as_i64().expect("a number") as isize, args.size("axis")),
+        "pad" => x().pad(&args.pairs("pairs"), args.float("value")),
+        "masked_fill" => x().masked_fill(&inputs[1], args.float("value")),
+        "unique" => x().unique(),
+        "nonzero" => x().nonzero(),
+        "one_hot" => x().one_hot(args.size("depth"), args.dtype()),
+        "linspace" => {
+            Tensor::linspace(args.float("start"), args.float("end"), args.size("count"), args.dtype(), device)
+        }
         "softmax" => x().softmax(args.size("axis")),
         "log_softmax" => x().log_softmax(args.size("axis")),
         "layer_norm" => {
@@ -69,22 +81,36 @@ fn reduce(op: &str, x: &Tensor, args: &Args<'_>) -> Result<Tensor> {
     let axes = args.sizes("axes");
     match (op, args.text("form")) {
         ("sum", "all") => x.sum_all(),
-        ("sum", "axis") => x.sum_axis(axes[0]),
+        ("sum", "axis") => x.sum(axes[0]),
         ("sum", _) => x.sum_keepdim(&axes),
         ("mean", "all") => x.mean_all(),
-        ("mean", "axis") => x.mean_axis(axes[0]),
+        ("mean", "axis") => x.mean(axes[0]),
         ("mean", _) => x.mean_keepdim(&axes),
         ("max", "all") => x.max_all(),
-        ("max", "axis") => x.max_axis(axes[0]),
+        ("max", "axis") => x.max(axes[0]),
         ("max", _) => x.max_keepdim(&axes),
         ("min", "all") => x.min_all(),
-        ("min", "axis") => x.min_axis(axes[0]),
+        ("min", "axis") => x.min(axes[0]),
         ("min", _) => x.min_keepdim(&axes),
         ("argmax", "all") => x.argmax_all(),
-        ("argmax", "axis") => x.argmax_axis(axes[0]),
+        ("argmax", "axis") => x.argmax(axes[0]),
         ("argmin", "all") => x.argmin_all(),
-        ("argmin", "axis") => x.argmin_axis(axes[0]),
+        ("argmin", "axis") => x.argmin(axes[0]),
         other => panic!("no reduction {other:?}"),
+    }
+}
+
+fn statistic(op: &str, x: &Tensor, args: &Args<'_>) -> Result<Tensor> {
+    let axes = args.sizes("axes");
+    match (op, args.text("form")) {
+        ("var", "keepdim") => x.var_keepdim(axes),
+        ("var", _) => x.var(axes),
+        ("std", "keepdim") => x.std_keepdim(axes),
+        ("std", _) => x.std(axes),
+        ("norm", "keepdim") => x.norm_keepdim(axes),
+        ("norm", _) => x.norm(axes),
+        (_, "keepdim") => x.logsumexp_keepdim(axes),
+        _ => x.logsumexp(axes),
     }
 }
 
@@ -112,6 +138,36 @@ impl Args<'_> {
     fn sizes(&self, name: &str) -> Vec<usize> {
         let list = self.0[name].as_array().unwrap_or_else(|| panic!("no list `{name}` in {}", self.0));
         list.iter().map(|size| size.as_u64().expect("a size") as usize).collect()
+    }
+
+    fn pairs(&self, name: &str) -> Vec<(usize, usize)> {
+        let pair =
+            |pair: &Value| Args(pair).list().map(|one| one.as_u64().expect("a size") as usize).collect::<Vec<_>>();
+        Args(&self.0[name]).list().map(|one| (pair(one)[0], pair(one)[1])).collect()
+    }
+
+    fn list(&self) -> impl Iterator<Item = &Value> {
+        self.0.as_array().unwrap_or_else(|| panic!("no list: {}", self.0)).iter()
+    }
+
+    /// The items of an index.
+    fn items(&self) -> Vec<IndexItem> {
+        let bound = |bound: &Value| bound.as_i64().map(|bound| bound as isize);
+        let item = |item: &Value| match item {
+            Value::Number(number) => IndexItem::At(number.as_i64().expect("an index") as isize),
+            Value::String(text) if text == "..." => IndexItem::Ellipsis,
+            Value::String(_) => IndexItem::NewAxis,
+            range => {
+                let slice = match (bound(&range[0]), bound(&range[1])) {
+                    (None, None) => Slice::new(..),
+                    (Some(start), None) => Slice::new(start..),
+                    (None, Some(end)) => Slice::new(..end),
+                    (Some(start), Some(end)) => Slice::new(start..end),
+                };
+                slice.step(bound(&range[2]).expect("a step")).into()
+            }
+        };
+        Args(&self.0["items"]).list().map(item).collect()
     }
 
     fn flag(&self, name: &str) -> bool {

@@ -29,6 +29,39 @@ fn check(rows: Vec<Row>) {
 }
 
 #[test]
+fn indices_and_lengths_that_do_not_fit_are_named() {
+    use ErrorKind::{InvalidArgument, ShapeMismatch, Unsupported};
+    let a = f32s(&[2, 3]);
+    let ragged = Tensor::new(vec![vec![1.0f32], vec![1.0, 2.0]], devices::cpu());
+    check(vec![
+        ("new", ragged, ShapeMismatch, &["new", "1", "2"]),
+        ("i beyond the end", a.i(2), InvalidArgument, &["i expected", "2", "axis 0", "(2, 3)", "cpu"]),
+        ("i before the start", a.i((.., -4)), InvalidArgument, &["i expected", "-4", "axis 1"]),
+        ("i of three axes", a.i((0, 0, 0)), InvalidArgument, &["at most 2", "found 3", "(2, 3)"]),
+        ("two ellipses", a.i((kiln::Ellipsis, kiln::Ellipsis)), InvalidArgument, &["ellipsis", "(2, 3)"]),
+        ("range beyond the end", a.i((.., 1..9)), InvalidArgument, &["9", "axis 1", "(2, 3)"]),
+        ("range before the start", a.i(-9..1), InvalidArgument, &["-7..1", "axis 0"]),
+        ("step of 0", a.i(kiln::Slice::new(..).step(0)), InvalidArgument, &["step", "(2, 3)"]),
+        ("i of floats", a.i(&a.flatten().unwrap()), Unsupported, &["index_select", "u32", "f32"]),
+        ("two open lengths", a.reshape((-1, ())), InvalidArgument, &["reshape", "one open length", "(2, 3)"]),
+        ("open length", a.reshape((4, -1)), ShapeMismatch, &["reshape", "[4, -1]", "(2, 3)"]),
+        ("negative length", a.reshape((-2, 3)), InvalidArgument, &["reshape", "-2", "(2, 3)"]),
+        ("repeat", a.repeat(2), ShapeMismatch, &["repeat", "(2,)", "(2, 3)"]),
+        ("repeat too often", a.repeat((1 << 20, 1 << 20)), ErrorKind::TooLarge, &["repeat"]),
+        ("roll", a.roll(1, 2), InvalidArgument, &["roll", "2", "(2, 3)"]),
+        ("pad", a.pad(&[(1, 1)], 0), ShapeMismatch, &["pad", "2 pairs", "(2, 3)"]),
+        ("pad with what no byte is", of(&[1], DType::U8).pad(&[(1, 1)], 300), InvalidArgument, &["pad", "300", "u8"]),
+        ("masked_fill", a.masked_fill(&of(&[4, 3], DType::U8), 0), ShapeMismatch, &["masked_fill", "(4, 3)", "(2, 3)"]),
+        ("masked_fill by floats", a.masked_fill(&a, 0), Unsupported, &["condition of u8", "f32"]),
+        ("one_hot", a.one_hot(3, DType::F32), Unsupported, &["one_hot", "u32", "f32"]),
+        ("var of integers", of(&[2], DType::I32).var(0), Unsupported, &["var", "i32"]),
+        ("linspace", Tensor::linspace(0.0, 1.0, 2, DType::I32, devices::cpu()), InvalidArgument, &["linspace", "i32"]),
+    ]);
+    assert!(a.dims3().unwrap_err().to_string().contains("dims3 expected 3 axes, found f32 (2, 3) on cpu"));
+    assert!(a.dim(2).unwrap_err().to_string().contains("dim expected an axis from -2 to 1, found 2"));
+}
+
+#[test]
 fn shapes_that_do_not_fit_are_named() {
     use ErrorKind::{InvalidArgument, ShapeMismatch};
     let (a, b, x) = (f32s(&[2, 3]), f32s(&[4, 5]), f32s(&[2, 3, 4]));
@@ -48,9 +81,9 @@ fn shapes_that_do_not_fit_are_named() {
         ("permute twice", a.permute(&[0, 0]), InvalidArgument, &["permute", "(2, 3)"]),
         ("slice", a.slice(1, 1..9), InvalidArgument, &["slice", "9", "(2, 3)"]),
         ("slice_step of 0", a.slice_step(1, .., 0), InvalidArgument, &["slice", "0", "(2, 3)"]),
-        ("sum_axis", a.sum_axis(5), InvalidArgument, &["sum", "5", "(2, 3)"]),
+        ("sum", a.sum(5), InvalidArgument, &["sum", "5", "(2, 3)"]),
         ("sum_keepdim", a.sum_keepdim(&[1, 1]), InvalidArgument, &["sum", "1", "(2, 3)"]),
-        ("max of nothing", f32s(&[0, 2]).max_axis(0), InvalidArgument, &["max", "(0, 2)"]),
+        ("max of nothing", f32s(&[0, 2]).max(0), InvalidArgument, &["max", "(0, 2)"]),
         ("argmin of nothing", f32s(&[0]).argmin_all(), InvalidArgument, &["argmin", "(0,)"]),
         ("softmax", a.softmax(-3), InvalidArgument, &["softmax", "-3", "(2, 3)"]),
         (

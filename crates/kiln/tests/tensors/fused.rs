@@ -71,7 +71,7 @@ const FORMS: [Form; 9] = [
     },
     Form {
         name: "a chain with a reduction behind it",
-        run: |x| x.a.mul(&x.b)?.add_scalar(1.0)?.relu()?.sum_axis(1),
+        run: |x| x.a.mul(&x.b)?.add_scalar(1.0)?.relu()?.sum(1),
         reference: |x| {
             let sums = x.a.zip(&x.b, |a, b| relu(a * b + 1.0)).reduce(&[1], |row| row.iter().sum());
             Array::new(&sums.shape()[..1], sums.numbers().to_vec())

@@ -34,7 +34,7 @@ fn check_with(name: &str, inputs: &[(&[usize], (f64, f64))], function: &Function
     let report = check_gradients(function, &own.iter().collect::<Vec<_>>(), options);
     let report = report.unwrap_or_else(|error| panic!("{name}: {error:?}"));
     assert!(report.is_right(), "{name}:\n{report}");
-    let elements: usize = own.iter().map(|input| input.elements().min(64)).sum();
+    let elements: usize = own.iter().map(|input| input.elem_count().min(64)).sum();
     assert_eq!(report.checked(), elements, "{name}");
     let wanted = gradients(function, &own).unwrap();
     for subject in devices::all().iter().skip(1).filter(|subject| !subject.lacks_f16) {
@@ -62,7 +62,7 @@ fn gradients(function: &Function, inputs: &[Tensor]) -> Result<Vec<Vec<f32>>> {
             assert_eq!((gradient.shape(), gradient.dtype()), (leaf.shape(), leaf.dtype()));
             gradient.to_vec()
         }
-        None => Ok(vec![0.0; leaf.elements()]),
+        None => Ok(vec![0.0; leaf.elem_count()]),
     };
     leaves.iter().map(gradient).collect()
 }
@@ -120,14 +120,14 @@ fn reductions() {
     const R: (f64, f64) = (-2.0, 2.0);
     let whole: &[(&[usize], (f64, f64))] = &[(&[2, 3, 2], R)];
     check("sum", whole, &|x| x[0].sum_all());
-    check("sum_axis", whole, &|x| x[0].sum_axis(1));
+    check("sum_axis", whole, &|x| x[0].sum(1));
     check("sum_keepdim", whole, &|x| x[0].sum_keepdim(&[0, 2]));
     check("mean", whole, &|x| x[0].mean_all());
-    check("mean_axis", whole, &|x| x[0].mean_axis(-1));
+    check("mean_axis", whole, &|x| x[0].mean(-1));
     check("max", whole, &|x| x[0].max_all());
-    check("max_axis", whole, &|x| x[0].max_axis(1));
-    check("min_axis", whole, &|x| x[0].min_axis(0));
-    check("argmax", whole, &|x| x[0].argmax_axis(0)?.to_dtype(DType::F32));
+    check("max_axis", whole, &|x| x[0].max(1));
+    check("min_axis", whole, &|x| x[0].min(0));
+    check("argmax", whole, &|x| x[0].argmax(0)?.to_dtype(DType::F32));
     // Of several that are the largest, the first.
     let x = Tensor::from_slice(&[1.0f32, 3.0, 3.0, 2.0], 4, devices::cpu()).unwrap().requires_grad().unwrap();
     x.max_all().unwrap().backward().unwrap();
@@ -136,7 +136,7 @@ fn reductions() {
     for subject in devices::all() {
         for dtype in [DType::F16, DType::BF16] {
             let x = input(&[3, 4], R, 0, &subject.device).to_dtype(dtype).unwrap().requires_grad().unwrap();
-            let largest = x.exp().unwrap().max_axis(1).unwrap();
+            let largest = x.exp().unwrap().max(1).unwrap();
             largest.eval().unwrap();
             largest.to_dtype(DType::F32).unwrap().sum_all().unwrap().backward().unwrap();
             let gradient = x.grad().unwrap().to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
@@ -148,6 +148,20 @@ fn reductions() {
     let zero = Tensor::from_slice(&[0.0f32], 1, devices::cpu()).unwrap().requires_grad().unwrap();
     zero.pow(0.0).unwrap().backward().unwrap();
     assert_eq!(zero.grad().unwrap().to_vec::<f32>().unwrap(), [0.0]);
+}
+
+#[test]
+fn selections_and_statistics() {
+    let range = (-2.0, 2.0);
+    check("i", &[(&[3, 4, 5], range)], &|x| x[0].i((kiln::Slice::new(..).step(2), 1..3, -1)));
+    check("repeat", &[(&[2, 3], range)], &|x| x[0].repeat((2, 1, 2)));
+    check("roll", &[(&[2, 5], range)], &|x| x[0].roll(2, 1));
+    check("pad", &[(&[2, 3], range)], &|x| x[0].pad(&[(1, 0), (0, 2)], 1.0));
+    check("masked_fill", &[(&[2, 3], range)], &|x| x[0].masked_fill(&x[0].gt(0.5)?, 3.0));
+    check("var", &[(&[3, 4], range)], &|x| x[0].var(1));
+    check("std", &[(&[3, 4], range)], &|x| x[0].std((0, 1)));
+    check("norm", &[(&[3, 4], range)], &|x| x[0].norm_keepdim(0));
+    check("logsumexp", &[(&[3, 4], range)], &|x| x[0].logsumexp(-1));
 }
 
 #[test]

@@ -40,8 +40,8 @@ fn named_fused_forms_are_one_kernel() {
         ("fused_gelu_linear", a.fused_gelu_linear(&b, &bias)),
         ("softmax", a.softmax(1)),
         ("layer_norm", a.layer_norm(Some(&bias), Some(&bias), 1e-5)),
-        ("chain into a reduction", a.mul(&b).unwrap().add_scalar(1.0).unwrap().relu().unwrap().sum_axis(1)),
-        ("mean", a.square().unwrap().mean_axis(0)),
+        ("chain into a reduction", a.mul(&b).unwrap().add_scalar(1.0).unwrap().relu().unwrap().sum(1)),
+        ("mean", a.square().unwrap().mean(0)),
     ];
     for (name, form) in forms {
         let explanation = form.unwrap().explain().unwrap();
@@ -55,7 +55,7 @@ fn a_computation_is_planned_once_per_set_of_shapes() {
     let device = cpu();
     let step = |rows: usize, scale: f64| {
         let x = numbers((rows, 8), &device);
-        let y = x.mul_scalar(scale).unwrap().gelu().unwrap().sum_axis(1).unwrap();
+        let y = x.mul_scalar(scale).unwrap().gelu().unwrap().sum(1).unwrap();
         let explanation = y.explain().unwrap();
         y.eval().unwrap();
         explanation

@@ -235,7 +235,7 @@ fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
         output.iter().enumerate().map(|(number, x)| f64::from(*x) * (number as f64 * 1.3).cos()).sum()
     };
     let output = layer.forward(input, &Mode::inference()).unwrap();
-    let weights: Vec<f32> = (0..output.elements()).map(|number| (number as f64 * 1.3).cos() as f32).collect();
+    let weights: Vec<f32> = (0..output.elem_count()).map(|number| (number as f64 * 1.3).cos() as f32).collect();
     let weights = Tensor::from_slice(&weights, output.shape(), output.device()).unwrap();
     let parameters = layer.parameters();
     parameters.iter().filter(|(_, own)| own.is_learnt()).for_each(|(_, own)| own.zero_grad().unwrap());

@@ -19,7 +19,7 @@ macro_rules! files {
     };
 }
 
-files! { attention casts elementwise indexing movement products reductions rows }
+files! { attention casts elementwise indexing movement products reductions rows selection statistics }
 
 fn run(file: &str, bytes: &[u8]) {
     let cases = fixture::read(bytes).unwrap();
@@ -74,7 +74,7 @@ fn bound(name: &str, dtype: DType) -> op::Tolerance {
 /// The files hold what was asked of them: many cases, of every dtype, of empty tensors and of single elements.
 #[test]
 fn the_cases_cover_dtypes_layouts_and_odd_shapes() {
-    let files: [&[u8]; 8] = [
+    let files: [&[u8]; 10] = [
         include_bytes!("../fixtures/attention.safetensors"),
         include_bytes!("../fixtures/casts.safetensors"),
         include_bytes!("../fixtures/elementwise.safetensors"),
@@ -83,6 +83,8 @@ fn the_cases_cover_dtypes_layouts_and_odd_shapes() {
         include_bytes!("../fixtures/products.safetensors"),
         include_bytes!("../fixtures/reductions.safetensors"),
         include_bytes!("../fixtures/rows.safetensors"),
+        include_bytes!("../fixtures/selection.safetensors"),
+        include_bytes!("../fixtures/statistics.safetensors"),
     ];
     let cases: Vec<Case> = files.into_iter().flat_map(|file| fixture::read(file).unwrap()).collect();
     assert!(cases.len() >= 300, "{}", cases.len());

@@ -150,9 +150,9 @@ fn ranks_and_empty_tensors() {
             }
         }
         let empty = Tensor::zeros((2, 0, 3), DType::F32, &subject.device).unwrap();
-        assert_eq!(empty.sum_axis(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 6], "{}", subject.name);
-        assert!(empty.mean_axis(1).unwrap().to_vec::<f32>().unwrap().iter().all(|mean| mean.is_nan()));
-        assert!(empty.max_axis(2).unwrap().to_vec::<f32>().unwrap().is_empty());
+        assert_eq!(empty.sum(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 6], "{}", subject.name);
+        assert!(empty.mean(1).unwrap().to_vec::<f32>().unwrap().iter().all(|mean| mean.is_nan()));
+        assert!(empty.max(2).unwrap().to_vec::<f32>().unwrap().is_empty());
         assert_eq!(empty.sum_all().unwrap().to_vec::<f32>().unwrap(), [0.0]);
     }
 }
@@ -168,10 +168,10 @@ fn a_nan_is_never_lost() {
                 row[place] = f32::NAN;
                 let x = Tensor::from_slice(&row, (1, length), &subject.device).unwrap();
                 let what = format!("NaN at {place} of {length} on {}", subject.name);
-                for found in [x.sum_axis(1), x.mean_axis(1), x.max_axis(1), x.min_axis(1)] {
+                for found in [x.sum(1), x.mean(1), x.max(1), x.min(1)] {
                     assert!(found.unwrap().to_vec::<f32>().unwrap()[0].is_nan(), "{what}");
                 }
-                for found in [x.argmax_axis(1), x.argmin_axis(1)] {
+                for found in [x.argmax(1), x.argmin(1)] {
                     assert_eq!(found.unwrap().to_vec::<u32>().unwrap(), [place as u32], "{what}");
                 }
             }

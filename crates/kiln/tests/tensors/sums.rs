@@ -12,7 +12,7 @@ fn many_ones_add_up() {
         let sum = ones.to_dtype(DType::F32).unwrap().sum_all().unwrap();
         assert_eq!(sum.to_vec::<f32>().unwrap(), [100_000.0], "{}", subject.name);
         let ones = Tensor::ones((2, 100_000), DType::BF16, &subject.device).unwrap();
-        let sum = ones.to_dtype(DType::F32).unwrap().sum_axis(1).unwrap();
+        let sum = ones.to_dtype(DType::F32).unwrap().sum(1).unwrap();
         assert_eq!(sum.to_vec::<f32>().unwrap(), [100_000.0; 2], "{}", subject.name);
     }
 }
@@ -23,10 +23,10 @@ fn a_long_row_averages_to_one() {
     for subject in devices::all() {
         for dtype in [DType::F16, DType::BF16, DType::F32] {
             let ones = Tensor::ones((2, 70_000), dtype, &subject.device).unwrap();
-            let means = ones.mean_axis(1).unwrap();
+            let means = ones.mean(1).unwrap();
             assert_eq!((means.dtype(), &means.shape()[..]), (dtype, &[2][..]));
             assert_eq!(means.to_vec::<f32>().unwrap(), [1.0, 1.0], "{dtype} on {}", subject.name);
-            let columns = ones.t().unwrap().mean_axis(0).unwrap();
+            let columns = ones.t().unwrap().mean(0).unwrap();
             assert_eq!(columns.to_vec::<f32>().unwrap(), [1.0, 1.0], "columns of {dtype} on {}", subject.name);
             assert_eq!(ones.mean_all().unwrap().to_vec::<f32>().unwrap(), [1.0], "{dtype} on {}", subject.name);
         }

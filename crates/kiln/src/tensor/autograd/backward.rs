@@ -139,7 +139,7 @@ pub(super) fn seed(root: &Tensor, given: Option<Tensor>) -> Result<Tensor> {
             Err(invalid(format!("backward expected a gradient like {wanted}, found {found}")))
         }
         Some(given) => Ok(given),
-        None if root.elements() != 1 => {
+        None if root.elem_count() != 1 => {
             let found = Name(root);
             let message = format!(
                 "backward expected a tensor of one element, or a gradient with BackwardOptions::gradient, found {found}"

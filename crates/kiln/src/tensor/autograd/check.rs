@@ -189,7 +189,7 @@ pub fn check_gradients(
     let leaves = inputs.iter().map(|input| input.requires_grad()).collect::<Result<Vec<_>>>()?;
     let result = mode::tracking(true, || function(&leaves))?;
     only_f32(&result)?;
-    let weights = weights(result.elements());
+    let weights = weights(result.elem_count());
     let seed = Tensor::from_slice(&weights, result.shape(), result.device())?;
     // Not `backward`: what the function uses beside its inputs keeps the gradients that it has.
     let graph = Tape::of(&result, leaves.clone())?;
@@ -197,7 +197,7 @@ pub fn check_gradients(
     let differences = Differences { function, inputs, weights, step: options.step };
     let report = |(number, leaf): (usize, &Tensor)| {
         let gradient = found.iter().find(|(end, _)| end.is_same(leaf));
-        let gradients = gradient.map_or_else(|| Ok(vec![0.0; leaf.elements()]), |(_, gradient)| gradient.to_vec())?;
+        let gradients = gradient.map_or_else(|| Ok(vec![0.0; leaf.elem_count()]), |(_, gradient)| gradient.to_vec())?;
         differences.report(number, &gradients, options)
     };
     Ok(GradientReport { inputs: leaves.iter().enumerate().map(report).collect::<Result<_>>()? })

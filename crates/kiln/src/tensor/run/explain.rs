@@ -88,7 +88,7 @@ impl Tensor {
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
     /// let x = kiln::Tensor::ones((64, 64), kiln::DType::F32, &device)?;
-    /// let y = x.mul_scalar(2.0)?.add(&x)?.relu()?.sum_axis(1)?;
+    /// let y = x.mul_scalar(2.0)?.add(&x)?.relu()?.sum(1)?;
     /// let explanation = y.explain()?;
     /// assert_eq!(explanation.kernels(), 1);
     /// println!("{explanation}");

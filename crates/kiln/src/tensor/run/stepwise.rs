@@ -97,7 +97,7 @@ pub(super) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     let node = OpNode { op: Op::Cast, inputs: SmallVec::new(), ty };
     let plain = compute(tensor.device(), &node, &[tensor], None)?;
     let storage = plain.0.storage().ok_or_else(|| invalid(format!("expected elements, found {plain:?}")))?;
-    let buffer = storage.buffer.slice(..tensor.elements() as u64 * 4)?;
+    let buffer = storage.buffer.slice(..tensor.elem_count() as u64 * 4)?;
     Ok(match dtype {
         DType::I32 => buffer.typed::<i32>()?.read()?.into_iter().map(f64::from).collect(),
         DType::U32 => buffer.typed::<u32>()?.read()?.into_iter().map(f64::from).collect(),

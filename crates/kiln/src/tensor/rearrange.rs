@@ -1,0 +1,196 @@
+//! Repeated, shifted, padded and selected elements, made of other ops.
+
+use super::check::{self, Axis, Name, mismatch};
+use super::{Operand, Tensor};
+use crate::{DType, Result, Shape};
+
+impl Tensor {
+    /// Repeats the tensor along each axis; lengths beyond its rank are new axes in front.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[1, 2], &device)?;
+    /// assert_eq!(x.repeat((2, 2))?.to_vec::<i32>()?, [1, 2, 1, 2, 1, 2, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` for fewer lengths than axes; `TooLarge`.
+    #[doc(alias = "tile")]
+    pub fn repeat(&self, times: impl Into<Shape>) -> Result<Self> {
+        let times = times.into();
+        let Some(new) = times.rank().checked_sub(self.rank()) else {
+            let (rank, name) = (self.rank(), Name(self));
+            return Err(mismatch(format!("repeat expected at least {rank} numbers, found {times} for {name}")));
+        };
+        let lengths = || [1].into_iter().cycle().take(new).chain(self.shape().iter().copied());
+        let pairs = || times.iter().copied().zip(lengths());
+        let apart: Shape = lengths().flat_map(|length| [1, length]).collect();
+        let spread: Shape = pairs().flat_map(|(times, length)| [times, length]).collect();
+        let joined = pairs().map(|(times, length)| times.saturating_mul(length)).collect::<Shape>();
+        let joined = joined.checked().map_err(|error| error.context("repeat"))?;
+        self.reshape(apart)?.broadcast_to(spread)?.reshape(joined)
+    }
+
+    /// Moves elements along an axis by `shift` places; those that leave at one end come back at the other.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[1, 2, 3, 4], &device)?;
+    /// assert_eq!(x.roll(1, 0)?.to_vec::<i32>()?, [4, 1, 2, 3]);
+    /// assert_eq!(x.roll(-1, 0)?.to_vec::<i32>()?, [2, 3, 4, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the axis does not exist.
+    pub fn roll(&self, shift: isize, axis: impl Into<Axis>) -> Result<Self> {
+        let axis = check::axis("roll", axis, self)?;
+        let length = self.shape()[axis];
+        let start = shift.checked_rem_euclid(length as isize).map_or(0, |shift| length - shift as usize);
+        if start == 0 || start == length {
+            return Ok(self.clone());
+        }
+        Self::cat(&[self.slice(axis, start..)?, self.slice(axis, ..start)?], axis)
+    }
+
+    /// Adds elements of one value before and after those of each axis. As in `numpy.pad` there is a pair of lengths for each axis, in order.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[[1, 2]], &device)?;
+    /// assert_eq!(x.pad(&[(0, 1), (1, 0)], 9)?.to_vec::<i32>()?, [9, 1, 2, 9, 9, 9]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` unless there is a pair for each axis; `InvalidArgument` where the dtype cannot hold the value; `TooLarge`.
+    #[doc(alias = "pad_with_zeros")]
+    #[doc(alias = "constant_pad")]
+    pub fn pad(&self, lengths: &[(usize, usize)], value: impl Into<f64>) -> Result<Self> {
+        if lengths.len() != self.rank() {
+            let (rank, found, name) = (self.rank(), lengths.len(), Name(self));
+            return Err(mismatch(format!("pad expected {rank} pairs of lengths, found {found} for {name}")));
+        }
+        let value = value.into();
+        let mut padded = self.clone();
+        for (axis, &(before, after)) in lengths.iter().enumerate().filter(|(_, pair)| **pair != (0, 0)) {
+            let edge = |length| {
+                let shape = padded.shape().with(axis, length).checked().map_err(|error| error.context("pad"))?;
+                Self::splat("pad", shape, value, self.dtype(), self.device())
+            };
+            let parts = [edge(before)?, padded.clone(), edge(after)?];
+            let parts: Vec<&Self> = parts.iter().filter(|part| part.shape()[axis] > 0).collect();
+            padded = if parts.is_empty() { padded } else { Self::cat(&parts, axis)? };
+        }
+        Ok(padded)
+    }
+
+    /// Replaces elements by a number where a mask of `u8` is not 0. The mask broadcasts.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[1.0f32, -2.0], &device)?;
+    /// assert_eq!(x.masked_fill(&x.lt(0)?, 0)?.to_vec::<f32>()?, [1.0, 0.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`where_`](Self::where_), and `ShapeMismatch` where the mask is larger than the tensor.
+    pub fn masked_fill(&self, mask: &Self, value: impl Into<f64>) -> Result<Self> {
+        let mask = mask.broadcast_to(self.shape()).map_err(|error| error.context("masked_fill"))?;
+        mask.where_(Operand::Scalar(value.into()), self)
+    }
+
+    /// Returns a new last axis of length `depth` with a one at the index that each element is, and zeros elsewhere.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let labels = kiln::Tensor::new(&[1u32, 0], &device)?;
+    /// assert_eq!(labels.one_hot(3, kiln::DType::F32)?.to_vec::<f32>()?, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` unless the elements are `u32` or `i32`; `TooLarge`. An index that is not below `depth` gives zeros.
+    pub fn one_hot(&self, depth: usize, dtype: DType) -> Result<Self> {
+        check::index("one_hot", self)?;
+        let places = Self::arange(0.0, depth as f64, 1.0, self.dtype(), self.device())?;
+        self.unsqueeze(-1)?.eq(&places)?.to_dtype(dtype)
+    }
+
+    /// Returns the indices of the elements that are not 0, a row for each, as `u32` of the shape `(count, rank)`.
+    ///
+    /// The shape of the result depends on the elements, so that this computes them and waits.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[[0, 5], [7, 0]], &device)?;
+    /// assert_eq!(x.nonzero()?.to_vec::<u32>()?, [0, 1, 1, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`eval`](Self::eval).
+    #[doc(alias = "argwhere")]
+    pub fn nonzero(&self) -> Result<Self> {
+        let is_set: Vec<u8> = self.ne(0)?.to_vec()?;
+        let strides = self.shape().strides();
+        let mut indices = Vec::new();
+        for (place, _) in is_set.iter().enumerate().filter(|(_, is_set)| **is_set != 0) {
+            let along = self.shape().iter().zip(&strides);
+            indices.extend(along.map(|(&length, &stride)| (place / stride as usize % length) as u32));
+        }
+        let count = is_set.iter().filter(|is_set| **is_set != 0).count();
+        Self::from_slice(&indices, (count, self.rank()), self.device())
+    }
+
+    /// Returns the distinct elements along one axis, smallest first, NaN last.
+    ///
+    /// The length of the result depends on the elements, so that this computes them and waits.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[3, 1, 3, 2], &device)?;
+    /// assert_eq!(x.unique()?.to_vec::<i32>()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`eval`](Self::eval).
+    pub fn unique(&self) -> Result<Self> {
+        if self.dtype().is_float() {
+            // Wider than each of the dtypes, so that nothing is rounded.
+            let mut elements: Vec<f32> = self.to_vec()?;
+            elements.sort_by(|a, b| {
+                a.is_nan().cmp(&b.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+            });
+            elements.dedup_by(|a, b| a == b || a.is_nan() && b.is_nan());
+            return Self::from_slice(&elements, elements.len(), self.device())?.to_dtype(self.dtype());
+        }
+        if self.dtype() == DType::I32 {
+            let mut elements: Vec<i32> = self.to_vec()?;
+            elements.sort_unstable();
+            elements.dedup();
+            return Self::from_slice(&elements, elements.len(), self.device());
+        }
+        let mut elements: Vec<u32> = self.to_vec()?;
+        elements.sort_unstable();
+        elements.dedup();
+        Self::from_slice(&elements, elements.len(), self.device())?.to_dtype(self.dtype())
+    }
+}
