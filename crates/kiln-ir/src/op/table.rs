@@ -11,10 +11,10 @@ use crate::gradient::each;
 /// Declares ops: what kind it is, its constant and its name, the arguments and where they are sampled, the function of lanes, the
 /// reference, and settings. The first line of the documentation is the op's sentence.
 macro_rules! table {
-    ($d:tt $(#[doc = $doc:literal] $(#[doc = $more:literal])*
+    ($d:tt $(#[doc = $doc:literal] $(#[doc = $more:literal])* $(#[doc(alias = $alias:literal)])*
         $kind:ident $constant:ident $name:ident($($arg:ident in $interval:expr),+) = $value:expr;
         $reference:expr $(, $setting:ident $(($amount:expr))?)*;)*) => {
-        $(#[doc = $doc] $(#[doc = $more])*
+        $(#[doc = $doc] $(#[doc = $more])* $(#[doc(alias = $alias)])*
         pub static $constant: ElementOp = {
             const ARITY: usize = [$(stringify!($arg)),+].len();
             struct Op;
@@ -30,11 +30,11 @@ macro_rules! table {
             ALL
         }
 
-        /// Calls a macro with every op: its sentence, kind, constant, name and arguments. Methods of tensors are made with it.
+        /// Calls a macro with every op: its sentence, kind, constant, name, arguments and aliases. Methods of tensors are made with it.
         #[macro_export]
         macro_rules! for_each_element_op {
             ($d callback:ident) => {
-                $d callback! { $($doc $kind $constant $name($($arg),+);)* }
+                $d callback! { $($doc $kind $constant $name($($arg),+) [$($alias)*];)* }
             };
         }
     };
@@ -97,17 +97,22 @@ const WORD: Interval = (0.0, u32::MAX as f64);
 
 table! { $
     /// `a + b`.
+    #[doc(alias = "broadcast_add")]
     number ADD add(a in ANY, b in ANY) = a + b; |x| x[0] + x[1], cheap,
         gradient(|_, _, g| each([g, g]));
     /// `a - b`.
+    #[doc(alias = "broadcast_sub")]
     number SUB sub(a in ANY, b in ANY) = a - b; |x| x[0] - x[1], cheap,
         gradient(|_, _, g| each([g, -g]));
     /// `a * b`.
+    #[doc(alias = "broadcast_mul")]
     number MUL mul(a in ANY, b in ANY) = a * b; |x| x[0] * x[1], cheap,
         gradient(|x, _, g| each([g * x[1], g * x[0]]));
     /// `a / b`; integers towards zero.
     ///
     /// An integer divided by 0 is 0, and the smallest `i32` divided by -1 is itself.
+    #[doc(alias = "broadcast_div")]
+    #[doc(alias = "true_divide")]
     number DIV div(a in ANY, b in ANY) = a / b; |x| x[0] / x[1], ulps(2.5),
         gradient(|x, y, g| each([g / x[1], -(g * y / x[1])]));
     /// `-x`.
@@ -116,6 +121,7 @@ table! { $
     /// The absolute value.
     ///
     /// The smallest `i32` stays as it is.
+    #[doc(alias = "absolute")]
     number ABS abs(x in ANY) = x.abs(); |x| x[0].abs(), cheap,
         gradient(|x, _, g| each([g * x[0].apply(&SIGN, &[])]));
     /// -1, 0 or 1, as `x` is negative, zero or positive.
@@ -123,21 +129,25 @@ table! { $
     /// A zero keeps its sign.
     number SIGN sign(x in ANY) = math::sign(x); |x| if x[0] == 0.0 { x[0] } else { x[0].signum() }, cheap, flat;
     /// `x * x`.
+    #[doc(alias = "sqr")]
     number SQUARE square(x in ANY) = x * x; |x| x[0] * x[0], cheap,
         gradient(|x, _, g| each([g * x[0] * 2.0]));
     /// The smaller of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
+    #[doc(alias = "fmin")]
     number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap,
         gradient(slope::minimum);
     /// The larger of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
+    #[doc(alias = "fmax")]
     number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap,
         gradient(slope::maximum);
     /// `x` between `low` and `high`.
     ///
     /// A NaN wins; where `low` is above `high`, the result is `high`.
+    #[doc(alias = "clip")]
     number CLAMP clamp(x in ANY, low in (-500.0, 0.0), high in (0.0, 500.0)) =
         math::minimum(math::maximum(x, low), high);
         |x| reference::minimum(reference::maximum(x[0], x[1]), x[2]),
@@ -148,6 +158,7 @@ table! { $
     number RELU relu(x in ANY) = T::select(x.le(T::small(0)), T::small(0), x); |x| reference::maximum(x[0], 0.0), cheap,
         gradient(|_, y, g| each([g.only_where(y.apply(&GT, &[y.like(0.0)]))]));
     /// `1 / x`.
+    #[doc(alias = "reciprocal")]
     float RECIP recip(x in ANY) = T::lit(1.0) / x; |x| 1.0 / x[0], ulps(2.5),
         gradient(|_, y, g| each([-(g * y * y)]));
     /// The square root.
@@ -179,6 +190,7 @@ table! { $
     /// The natural logarithm.
     ///
     /// NaN of negative numbers; minus infinity of zero.
+    #[doc(alias = "ln")]
     float LOG log(x in (0.0, 1e4)) = math::log(x); |x| x[0].ln(), ulps(2.0),
         gradient(|x, _, g| each([g / x[0]]));
     /// The logarithm to base 2; an integer of a power of two.
@@ -189,6 +201,9 @@ table! { $
     /// `a^b`.
     ///
     /// As IEEE 754 says: 1 where `b` is 0 or `a` is 1, also with a NaN; NaN where `a` is negative and `b` not an integer.
+    #[doc(alias = "powf")]
+    #[doc(alias = "powi")]
+    #[doc(alias = "powc")]
     float POW pow(a in (0.0, 10.0), b in (-10.0, 10.0)) = power::pow(a, b); |x| x[0].powf(x[1]), ulps(4.0),
         gradient(slope::pow);
     /// The sine of `x` radians.
@@ -214,43 +229,58 @@ table! { $
     float ERF erf(x in (-5.0, 5.0)) = math::erf(x); |x| reference::erf(x[0]), ulps(4.0),
         gradient(slope::erf);
     /// `1 / (1 + e^-x)`.
+    #[doc(alias = "expit")]
+    #[doc(alias = "logistic")]
     float SIGMOID sigmoid(x in (-20.0, 20.0)) = math::sigmoid(x); |x| 1.0 / (1.0 + (-x[0]).exp()), ulps(5.0),
         gradient(|_, y, g| each([g * y * (y.like(1.0) - y)]));
     /// `x / (1 + e^-x)`.
     ///
     /// Zero of minus infinity.
+    #[doc(alias = "swish")]
     float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36),
         gradient(slope::silu);
     /// GELU with the hyperbolic tangent: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
     ///
     /// Zero of minus infinity.
+    #[doc(alias = "gelu_tanh")]
+    #[doc(alias = "gelu_pytorch_tanh")]
     float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8),
         gradient(slope::gelu);
     /// GELU with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
     ///
     /// Zero of minus infinity.
+    #[doc(alias = "gelu_exact")]
+    #[doc(alias = "gelu_none")]
     float GELU_ERF gelu_erf(x in (-10.0, 10.0)) = math::gelu_erf(x); |x| reference::gelu_erf(x[0]), ulps(4.0),
         absolute(2e-7),
         gradient(slope::gelu_erf);
     /// Whether `a == b`; false where one is a NaN.
+    #[doc(alias = "equal")]
     compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, flat;
     /// Whether `a != b`; true where one is a NaN.
+    #[doc(alias = "not_equal")]
     compare NE ne(a in FEW, b in FEW) = a.ne(b); |x| f64::from(x[0] != x[1]), cheap, flat;
     /// Whether `a < b`; false where one is a NaN.
+    #[doc(alias = "less")]
     compare LT lt(a in FEW, b in FEW) = a.lt(b); |x| f64::from(x[0] < x[1]), cheap, flat;
     /// Whether `a <= b`; false where one is a NaN.
+    #[doc(alias = "less_equal")]
     compare LE le(a in FEW, b in FEW) = a.le(b); |x| f64::from(x[0] <= x[1]), cheap, flat;
     /// Whether `a > b`; false where one is a NaN.
+    #[doc(alias = "greater")]
     compare GT gt(a in FEW, b in FEW) = a.gt(b); |x| f64::from(x[0] > x[1]), cheap, flat;
     /// Whether `a >= b`; false where one is a NaN.
+    #[doc(alias = "greater_equal")]
     compare GE ge(a in FEW, b in FEW) = a.ge(b); |x| f64::from(x[0] >= x[1]), cheap, flat;
     /// `a` where the condition is not 0, else `b`.
     ///
     /// A NaN that is not chosen has no effect.
+    #[doc(alias = "where_cond")]
     select WHERE where_(condition in (0.0, 1.5), a in ANY, b in ANY) = T::select(condition, a, b);
         |x| if x[0] != 0.0 { x[1] } else { x[2] }, cheap,
         gradient(slope::select);
     /// 1 where `x` is 0, else 0.
+    #[doc(alias = "not")]
     integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));
         |x| f64::from(x[0] == 0.0), cheap, flat;
     /// The bits that both have.

@@ -141,9 +141,9 @@ fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
 
 /// A method for each entry of the op table, in the entry's own words. Its example checks it against the entry's reference.
 macro_rules! methods {
-    ($($doc:literal $kind:ident $constant:ident $name:ident($x:ident $(, $arg:ident)*);)*) => {
+    ($($doc:literal $kind:ident $constant:ident $name:ident($x:ident $(, $arg:ident)*) [$($alias:literal)*];)*) => {
         impl Tensor {
-            $(methods!(@ $kind $doc $constant $name $($arg)*);)*
+            $(methods!(@ $kind [$($alias)*] $doc $constant $name $($arg)*);)*
         }
     };
     (@ bits $($rest:tt)*) => { methods!(@@ "&[4u32, 6]" "u32" "6.0" $($rest)*); };
@@ -153,16 +153,16 @@ macro_rules! methods {
     (@ compare $($rest:tt)*) => { methods!(@@ "&[0.25f32, 0.5]" "u8" "0.5" $($rest)*); };
     (@ integer $($rest:tt)*) => { methods!(@@ "&[4u32, 6]" "u32" "6.0" $($rest)*); };
     (@ select $($rest:tt)*) => { methods!(@@ "&[0u8, 1]" "f32" "1.0" $($rest)*); };
-    (@@ $input:literal $element:literal $value:literal $doc:literal $constant:ident $name:ident) => {
-        methods!(@@@ $input $element ($value) () $doc $constant $name);
+    (@@ $input:literal $element:literal $value:literal $aliases:tt $doc:literal $constant:ident $name:ident) => {
+        methods!(@@@ $input $element ($value) () $aliases $doc $constant $name);
     };
-    (@@ $input:literal $element:literal $value:literal $doc:literal $constant:ident $name:ident $a:ident) => {
-        methods!(@@@ $input $element ($value ", 2.0") ("2") $doc $constant $name $a);
+    (@@ $input:literal $element:literal $value:literal $aliases:tt $doc:literal $constant:ident $name:ident $a:ident) => {
+        methods!(@@@ $input $element ($value ", 2.0") ("2") $aliases $doc $constant $name $a);
     };
-    (@@ $input:literal $element:literal $value:literal $doc:literal $constant:ident $name:ident $a:ident $b:ident) => {
-        methods!(@@@ $input $element ($value ", 1.0, 3.0") ("1, 3") $doc $constant $name $a $b);
+    (@@ $input:literal $element:literal $value:literal $aliases:tt $doc:literal $constant:ident $name:ident $a:ident $b:ident) => {
+        methods!(@@@ $input $element ($value ", 1.0, 3.0") ("1, 3") $aliases $doc $constant $name $a $b);
     };
-    (@@@ $input:literal $element:literal ($($values:literal)+) ($($call:literal)?) $doc:literal $constant:ident $name:ident $($arg:ident)*) => {
+    (@@@ $input:literal $element:literal ($($values:literal)+) ($($call:literal)?) [$($alias:literal)*] $doc:literal $constant:ident $name:ident $($arg:ident)*) => {
         #[doc = concat!(" ", $doc)]
         ///
         #[doc = concat!(" Corner cases and accuracy: [`op::", stringify!($constant), "`](kiln_ir::op::", stringify!($constant), ").")]
@@ -180,6 +180,7 @@ macro_rules! methods {
         ///
         /// # Errors
         /// As [`apply`](Self::apply).
+        $(#[doc(alias = $alias)])*
         #[allow(clippy::extra_unused_lifetimes, reason = "ops of one tensor have no operand that lives")]
         pub fn $name<'a>(&self, $($arg: impl Into<Operand<'a>>),*) -> Result<Self> {
             self.apply_to(&op::$constant, &[$($arg.into()),*])

@@ -28,6 +28,8 @@ impl Tensor {
     /// # Errors
     /// `ShapeMismatch` where the shapes differ along another axis; `InvalidArgument` where there are no tensors, where the axis is not there, where
     /// dtypes or devices differ.
+    #[doc(alias = "concat")]
+    #[doc(alias = "concatenate")]
     pub fn cat<T: Borrow<Self>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Self> {
         let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
         let Some(&first) = tensors.first() else {

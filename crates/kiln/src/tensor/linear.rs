@@ -53,6 +53,10 @@ impl Tensor {
     /// # Errors
     /// `ShapeMismatch` where the inner lengths differ or the batches do not broadcast; `InvalidArgument` where dtypes or devices differ;
     /// `Unsupported` for integers. Lengths beyond what a GPU's kernel takes are an `Unsupported` of [`eval`](Self::eval).
+    #[doc(alias = "mm")]
+    #[doc(alias = "bmm")]
+    #[doc(alias = "dot")]
+    #[doc(alias = "broadcast_matmul")]
     pub fn matmul(&self, other: &Self) -> Result<Self> {
         check::same_device("matmul", &[self, other])?;
         check::same_dtype("matmul", &[self, other])?;

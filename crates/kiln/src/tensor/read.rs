@@ -159,6 +159,11 @@ impl Tensor {
     ///
     /// # Errors
     /// As every op, where a full batch runs.
+    #[doc(alias = "to")]
+    #[doc(alias = "cast")]
+    #[doc(alias = "astype")]
+    #[doc(alias = "half")]
+    #[doc(alias = "float")]
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype() {
             return Ok(self.clone());

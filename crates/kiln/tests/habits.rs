@@ -1,0 +1,203 @@
+//! Lines that users of candle and PyTorch type from habit: they compile and run, or the documentation of the right method has the name as an alias.
+
+use kiln::{DType, Device, Ellipsis, NewAxis, Result, Slice, Tensor, nn};
+
+/// Lines as in candle's and PyTorch's cheat sheets, in Rust.
+#[test]
+#[expect(clippy::too_many_lines, reason = "a list of lines")]
+fn common_lines_compile_and_run() -> Result<()> {
+    let device = Device::cpu()?;
+    let d = &device;
+
+    // Creation.
+    let a = Tensor::new(&[[1f32, 2.], [3., 4.]], d)?;
+    let b = Tensor::new(&[[1f32, 0.], [0., 1.]], d)?;
+    let v = Tensor::new(&[1f32, 2., 3.], d)?;
+    let ids = Tensor::new(&[0u32, 1], d)?;
+    Tensor::new(1.5f32, d)?;
+    Tensor::from_slice(&[1f32, 2.], 2, d)?;
+    Tensor::from_vec(vec![1f32, 2., 3., 4.], (2, 2), d)?;
+    Tensor::zeros((2, 3), DType::F32, d)?;
+    Tensor::ones(3, DType::F16, d)?;
+    Tensor::full((2, 2), 7.0, DType::F32, d)?;
+    Tensor::arange(0., 5., 1., DType::F32, d)?;
+    Tensor::linspace(0., 1., 5, DType::F32, d)?;
+    Tensor::eye(3, DType::F32, d)?;
+    Tensor::rand((2, 3), DType::F32, d)?;
+    Tensor::randn((2, 3), DType::F32, d)?;
+    a.zeros_like()?;
+    a.ones_like()?;
+    a.rand_like()?;
+    a.randn_like()?;
+    a.full_like(2.0)?;
+    d.set_seed(42);
+
+    // Properties and elements.
+    assert_eq!(a.dims(), [2, 2]);
+    let (rows, columns) = a.dims2()?;
+    assert_eq!((rows, columns, a.rank(), a.elem_count(), a.dim(0)?, v.dims1()?), (2, 2, 2, 4, 2, 3));
+    assert_eq!((a.dtype(), a.device().info().id.as_str()), (DType::F32, "cpu"));
+    assert_eq!(a.to_vec2::<f32>()?, [[1., 2.], [3., 4.]]);
+    assert_eq!(v.to_vec::<f32>()?, [1., 2., 3.]);
+    assert_eq!(v.sum_all()?.to_scalar::<f32>()?, 6.);
+
+    // Operators.
+    (&a + &b)?;
+    (&a - &b)?;
+    ((&a * &b)? + &a)?;
+    (&a / 2.0)?;
+    (2.0 * &a)?;
+    (1.0 - (&a + &b)?)?;
+    (-&a)?;
+    a.add(&b)?.sub(1)?.mul(&a)?.div(&a)?;
+    a.matmul(&b)?;
+    a.maximum(&b)?.minimum(3.0)?;
+    a.clamp(0., 1.)?;
+    a.pow(2.0)?;
+
+    // Elementwise.
+    a.abs()?.sqrt()?.exp()?.log()?;
+    a.sin()?.cos()?.tanh()?;
+    a.relu()?.gelu()?.gelu_erf()?.silu()?.sigmoid()?;
+    a.square()?.recip()?.neg()?.floor()?.ceil()?.round()?;
+    a.erf()?;
+
+    // Comparisons and selection.
+    let mask = a.gt(&b)?;
+    a.eq(&b)?;
+    a.ge(1)?;
+    a.lt(2.0)?;
+    mask.where_(&a, &b)?;
+    a.masked_fill(&mask, f64::NEG_INFINITY)?;
+    a.gather(1, &Tensor::new(&[[0u32], [1]], d)?)?;
+    a.index_select(0, &ids)?;
+    a.embedding(&ids)?;
+    mask.nonzero()?;
+    v.unique()?;
+
+    // Shapes.
+    a.reshape((4, 1))?;
+    a.reshape((-1, 1))?;
+    a.reshape(((), 2))?;
+    a.reshape(-1)?;
+    a.flatten()?;
+    a.flatten_from(1)?;
+    a.unsqueeze(0)?.squeeze(0)?;
+    a.t()?;
+    a.transpose(0, 1)?;
+    a.permute((1, 0))?.contiguous()?;
+    a.broadcast_to((3, 2, 2))?;
+    a.repeat((2, 1))?;
+    a.flip(0)?;
+    a.roll(1, 0)?;
+    a.pad(&[(0, 0), (1, 1)], 0.0)?;
+    Tensor::cat(&[&a, &b], 0)?;
+    Tensor::stack(&[&a, &b], -1)?;
+    a.chunk(2, 0)?;
+    a.split(&[1, 1], 0)?;
+    a.narrow(0, 0, 1)?;
+    a.tril(0)?.triu(0)?;
+
+    // Indexing.
+    a.i(0)?;
+    a.i((.., 1))?;
+    a.i((0..1, ..))?;
+    a.i((.., -1))?;
+    a.i((Ellipsis, 0))?;
+    a.i((NewAxis, 0))?;
+    a.i((.., Slice::new(..).step(-1)))?;
+    a.i(&ids)?;
+
+    // Reductions.
+    a.sum(0)?;
+    a.sum((0, 1))?;
+    a.sum_keepdim(-1)?;
+    a.mean(1)?;
+    a.mean_all()?;
+    a.max(1)?;
+    a.min_keepdim(0)?;
+    a.argmax(-1)?;
+    a.argmin(0)?;
+    a.var(0)?;
+    a.std(0)?;
+    a.norm(..)?;
+    a.logsumexp(1)?;
+    a.softmax(-1)?;
+    a.log_softmax(1)?;
+
+    // Dtypes and devices.
+    a.to_dtype(DType::F16)?;
+    a.to_device(d)?;
+    let copy = a.clone();
+    let _ = copy.detach();
+
+    // Learning.
+    let w = a.requires_grad()?;
+    w.matmul(&b)?.sum_all()?.backward()?;
+    assert!(w.grad().is_some());
+    nn::cross_entropy(&a, &ids)?;
+    nn::mse(&a, &b)?;
+    a.dropout(0.5, 0)?;
+    a.layer_norm(None, None, 1e-5)?;
+    Tensor::einsum("ij,jk->ik", &[&a, &b])?;
+    ids.one_hot(3, DType::F32)?;
+    Ok(())
+}
+
+/// A name that another library has for a thing leads to Kiln's method in the documentation's search.
+#[test]
+fn names_of_other_libraries_are_aliases() {
+    let names = [
+        "amax",
+        "amin",
+        "argwhere",
+        "broadcast_as",
+        "clip",
+        "constant_pad",
+        "expand",
+        "flatten_all",
+        "get",
+        "index",
+        "item",
+        "mT",
+        "mm",
+        "movedim",
+        "ndim",
+        "numel",
+        "numpy",
+        "pad_with_zeros",
+        "powf",
+        "ravel",
+        "reciprocal",
+        "size",
+        "sqr",
+        "swapaxes",
+        "tensor",
+        "tile",
+        "to_vec0",
+        "to_vec1",
+        "tolist",
+        "view",
+        "where_cond",
+        "bmm",
+        "broadcast_matmul",
+        "concat",
+        "to",
+        "log_sum_exp",
+    ];
+    let mut sources = String::new();
+    let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    folders.push(concat!(env!("CARGO_MANIFEST_DIR"), "/../kiln-ir/src/op").into());
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                sources.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let missing: Vec<&str> =
+        names.into_iter().filter(|name| !sources.contains(&format!("doc(alias = \"{name}\")"))).collect();
+    assert!(missing.is_empty(), "no alias: {missing:?}");
+}
