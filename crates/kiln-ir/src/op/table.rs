@@ -239,14 +239,14 @@ table! { $
     #[doc(alias = "swish")]
     float SILU silu(x in (-20.0, 20.0)) = math::silu(x); |x| reference::silu(x[0]), ulps(5.0), absolute(2e-36),
         gradient(slope::silu);
-    /// GELU with the hyperbolic tangent: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
+    /// GELU in its tanh form, an approximation: `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
     ///
     /// Zero of minus infinity.
     #[doc(alias = "gelu_tanh")]
     #[doc(alias = "gelu_pytorch_tanh")]
     float GELU gelu(x in (-10.0, 10.0)) = math::gelu(x); |x| reference::gelu(x[0]), ulps(5.0), absolute(3e-8),
         gradient(slope::gelu);
-    /// GELU with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
+    /// GELU in its exact form, with the error function: `x (1 + erf(x / sqrt 2)) / 2`.
     ///
     /// Zero of minus infinity.
     #[doc(alias = "gelu_exact")]

@@ -17,8 +17,10 @@ pub enum Activation {
     None,
     /// [`Tensor::relu`].
     Relu,
-    /// [`Tensor::gelu`].
+    /// [`Tensor::gelu`]: the tanh form, an approximation.
     Gelu,
+    /// [`Tensor::gelu_erf`]: GELU with the error function, PyTorch's default.
+    GeluErf,
 }
 
 impl Activation {
@@ -27,6 +29,7 @@ impl Activation {
             Self::None => Ok(tensor),
             Self::Relu => tensor.relu(),
             Self::Gelu => tensor.gelu(),
+            Self::GeluErf => tensor.gelu_erf(),
         }
     }
 }

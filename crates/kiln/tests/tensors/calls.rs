@@ -119,6 +119,7 @@ fn activation(args: &Args<'_>) -> Activation {
         "none" => Activation::None,
         "relu" => Activation::Relu,
         "gelu" => Activation::Gelu,
+        "gelu_erf" => Activation::GeluErf,
         other => panic!("no activation {other}"),
     }
 }
