@@ -39,7 +39,7 @@
 //! `wgsl` (on by default): kernels in WGSL on the CPU device, and the sanitizer that watches them. Without it they need a GPU, and
 //! nothing of Cranelift is built, which takes minutes.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 /// The examples of the project's README, compiled with the documentation tests.
 #[cfg(all(doctest, feature = "wgsl"))]

@@ -1,8 +1,9 @@
 //! Convolutions: what a window sees at each position, as rows, times a matrix.
 
-use super::{Mode, Module, Parameter, Visitor, linear};
+use super::init::{self, TensorOptions};
+use super::{Mode, Module, Parameter, Visitor};
 use crate::kernels::window::{Unfold, Window};
-use crate::{Device, Error, ErrorKind, Result, Tensor};
+use crate::{Error, ErrorKind, Result, Tensor};
 use std::sync::Arc;
 
 /// A convolution over images `(batch, channels, height, width)`.
@@ -22,7 +23,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Conv2d {
-    /// `(outputs, channels, height, width)` of the window, as other libraries have it.
+    /// `(outputs, channels, height, width)` of the window, as in PyTorch.
     pub weight: Parameter,
     /// A number for each output.
     pub bias: Option<Parameter>,
@@ -30,38 +31,38 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// Weights and bias between plus and minus the inverse of the root of what a window sees, from the device's random numbers. The window moves
-    /// by 1, and stays inside of the image.
+    /// Creates a layer with weights and a bias that are uniform in ±1/√fan_in (PyTorch's default), stride 1 and no padding.
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
-    pub fn new(channels: usize, outputs: usize, size: [usize; 2], device: &Device) -> Result<Self> {
-        let bound = 1.0 / ((channels * size[0] * size[1]).max(1) as f64).sqrt();
-        let weight = Parameter::new(&linear::uniform(&[outputs, channels, size[0], size[1]], bound, device)?)?;
-        let bias = Some(Parameter::new(&linear::uniform(&[outputs], bound, device)?)?);
+    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    pub fn new(channels: usize, outputs: usize, size: [usize; 2], options: impl Into<TensorOptions>) -> Result<Self> {
+        let options = options.into();
+        let drawn =
+            |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, channels * size[0] * size[1], &options)?);
+        let weight = drawn(&[outputs, channels, size[0], size[1]])?;
         let window = Window { size, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
-        Ok(Self { weight, bias, window })
+        Ok(Self { weight, bias: Some(drawn(&[outputs])?), window })
     }
 
-    /// From one position of the window to the next: down and across.
+    /// Sets the step from one position of the window to the next: down and across.
     pub fn stride(mut self, stride: [usize; 2]) -> Self {
         self.window.stride = stride;
         self
     }
 
-    /// Zeros around the image.
+    /// Sets how many zeros are around the image.
     pub fn padding(mut self, padding: [usize; 2]) -> Self {
         self.window.padding = padding;
         self
     }
 
-    /// From one place in the window to the next.
+    /// Sets the step from one place in the window to the next.
     pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
         self.window.dilation = dilation;
         self
     }
 
-    /// Without a bias.
+    /// Leaves out the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
@@ -69,36 +70,18 @@ impl Conv2d {
 
 impl Module for Conv2d {
     fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
-        let weight = self.weight.get().to_dtype(input.dtype())?;
-        let (outputs, channels) = (weight.shape()[0], weight.shape()[1]);
-        let [batch, height, width] = match input.shape()[..] {
-            [batch, found, height, width] if found == channels => [batch, height, width],
-            _ => {
-                let (dtype, shape) = (input.dtype(), input.shape());
-                let message = format!("conv2d expected (batch, {channels}, height, width), found {dtype} {shape}");
-                return Err(Error::new(ErrorKind::ShapeMismatch, message));
-            }
-        };
-        let [down, across] = self.window.positions([height, width])?;
-        let rows = Tensor::kernel(Arc::new(Unfold { window: self.window }), &[input])?;
-        let places = rows.shape()[2];
-        let rows = rows.reshape((batch * down * across, places))?;
-        let mut result = rows.matmul(&weight.reshape((outputs, places))?.t()?)?;
-        if let Some(bias) = &self.bias {
-            result = result.add(&bias.get().to_dtype(input.dtype())?)?;
-        }
-        result.reshape([batch, down, across, outputs])?.permute(&[0, 3, 1, 2])
+        let weight = self.weight.get();
+        expect_images("conv2d", &["height", "width"], weight.shape()[1], input)?;
+        convolve(input, &weight, self.bias.as_ref(), self.window)
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.parameter("weight", &self.weight);
-        if let Some(bias) = &self.bias {
-            visitor.parameter("bias", bias);
-        }
+        visitor.optional("bias", self.bias.as_ref());
     }
 }
 
-/// A convolution over sequences `(batch, channels, length)`: a [`Conv2d`] of height 1.
+/// A convolution over sequences `(batch, channels, length)`.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -114,51 +97,91 @@ impl Module for Conv2d {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Conv1d(Conv2d);
+pub struct Conv1d {
+    /// `(outputs, channels, length)` of the window, as in PyTorch.
+    pub weight: Parameter,
+    /// A number for each output.
+    pub bias: Option<Parameter>,
+    window: Window,
+}
 
 impl Conv1d {
-    /// As [`Conv2d::new`].
+    /// Creates a layer as [`Conv2d::new`] does.
     ///
     /// # Errors
     /// As [`Conv2d::new`].
-    pub fn new(channels: usize, outputs: usize, size: usize, device: &Device) -> Result<Self> {
-        Ok(Self(Conv2d::new(channels, outputs, [1, size], device)?))
+    pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        let Conv2d { weight, bias, window } = Conv2d::new(channels, outputs, [1, size], options)?;
+        let weight = Parameter::new(&weight.get().detach().squeeze(2)?)?;
+        Ok(Self { weight, bias, window })
     }
 
-    /// From one position of the window to the next.
-    pub fn stride(self, stride: usize) -> Self {
-        Self(self.0.stride([1, stride]))
+    /// Sets the step from one position of the window to the next.
+    pub fn stride(mut self, stride: usize) -> Self {
+        self.window.stride[1] = stride;
+        self
     }
 
-    /// Zeros on both sides of the sequence.
-    pub fn padding(self, padding: usize) -> Self {
-        Self(self.0.padding([0, padding]))
+    /// Sets how many zeros are on both sides of the sequence.
+    pub fn padding(mut self, padding: usize) -> Self {
+        self.window.padding[1] = padding;
+        self
     }
 
-    /// From one place in the window to the next.
-    pub fn dilation(self, dilation: usize) -> Self {
-        Self(self.0.dilation([1, dilation]))
+    /// Sets the step from one place in the window to the next.
+    pub fn dilation(mut self, dilation: usize) -> Self {
+        self.window.dilation[1] = dilation;
+        self
     }
 
-    /// Without a bias.
+    /// Leaves out the bias.
     pub fn without_bias(self) -> Self {
-        Self(self.0.without_bias())
+        Self { bias: None, ..self }
     }
 }
 
 impl Module for Conv1d {
-    fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
-        if input.rank() != 3 {
-            let message =
-                format!("conv1d expected (batch, channels, length), found {} {}", input.dtype(), input.shape());
-            return Err(Error::new(ErrorKind::ShapeMismatch, message));
-        }
-        self.0.forward(&input.unsqueeze(2)?, mode)?.squeeze(2)
+    fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+        let weight = self.weight.get();
+        expect_images("conv1d", &["length"], weight.shape()[1], input)?;
+        convolve(&input.unsqueeze(2)?, &weight.unsqueeze(2)?, self.bias.as_ref(), self.window)?.squeeze(2)
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.0.visit(visitor);
+        visitor.parameter("weight", &self.weight);
+        visitor.optional("bias", self.bias.as_ref());
     }
+}
+
+/// Checks that the input is `(batch, channels, axes...)`.
+pub(super) fn expect_images(op: &str, axes: &[&str], channels: usize, input: &Tensor) -> Result<()> {
+    if input.rank() == axes.len() + 2 && input.shape()[1] == channels {
+        return Ok(());
+    }
+    let (dtype, shape, device) = (input.dtype(), input.shape(), &input.device().info().id);
+    let message = format!("{op} expected (batch, {channels}, {}), found {dtype} {shape} on {device}", axes.join(", "));
+    Err(Error::new(ErrorKind::ShapeMismatch, message))
+}
+
+/// A number for each channel of images, added.
+pub(super) fn add_bias(images: Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+    let Some(bias) = bias else { return Ok(images) };
+    let bias = bias.get().to_dtype(images.dtype())?;
+    images.add(&bias.reshape((bias.elem_count(), 1, 1))?)
+}
+
+/// A convolution of images with a weight `(outputs, channels, height, width)`.
+fn convolve(input: &Tensor, weight: &Tensor, bias: Option<&Parameter>, window: Window) -> Result<Tensor> {
+    let &[batch, _, height, width] = &input.shape()[..] else { unreachable!("the layers check the input") };
+    let [down, across] = window.positions([height, width])?;
+    let rows = Tensor::kernel(Arc::new(Unfold { window }), &[input])?;
+    let (places, outputs) = (rows.shape()[2], weight.shape()[0]);
+    let rows = rows.reshape((batch * down * across, places))?;
+    let mut result = rows.matmul(&weight.to_dtype(input.dtype())?.reshape((outputs, places))?.t()?)?;
+    if let Some(bias) = bias {
+        result = result.add(&bias.get().to_dtype(input.dtype())?)?;
+    }
+    result.reshape([batch, down, across, outputs])?.permute([0, 3, 1, 2])
 }
 
 /// Each example as one row.

@@ -1,9 +1,10 @@
 //! Layers that multiply by, or look up in, a matrix.
 
+use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
-use crate::{DType, Device, Result, Tensor};
+use crate::{Result, Tensor};
 
-/// `x @ weightᵀ + bias`. Weights are stored in `f32` and used in the dtype of the input.
+/// `x @ weightᵀ + bias`. Weights are used in the dtype of the input, whatever they are stored in.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -20,61 +21,58 @@ use crate::{DType, Device, Result, Tensor};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Linear {
-    /// A row for each output, as other libraries have it.
+    /// `(outputs, inputs)`, as in PyTorch.
     pub weight: Parameter,
     /// A number for each output.
     pub bias: Option<Parameter>,
 }
 
 impl Linear {
-    /// Weights and bias between plus and minus the inverse of the root of `inputs`, from the device's random numbers.
+    /// Creates a layer with weights and a bias that are uniform in ±1/√fan_in (PyTorch's default), on a device, in `f32` or as
+    /// [`TensorOptions`] say.
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
-    pub fn new(inputs: usize, outputs: usize, device: &Device) -> Result<Self> {
-        let bound = 1.0 / (inputs.max(1) as f64).sqrt();
-        let weight = Parameter::new(&uniform(&[outputs, inputs], bound, device)?)?;
-        Ok(Self { weight, bias: Some(Parameter::new(&uniform(&[outputs], bound, device)?)?) })
+    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    pub fn new(inputs: usize, outputs: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        let options = options.into();
+        let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, inputs, &options)?);
+        Ok(Self { weight: drawn(&[outputs, inputs])?, bias: Some(drawn(&[outputs])?) })
     }
 
-    /// Without a bias.
+    /// Leaves out the bias.
     pub fn without_bias(self) -> Self {
         Self { bias: None, ..self }
     }
 }
 
-/// Numbers between plus and minus `bound`.
-pub(super) fn uniform(shape: &[usize], bound: f64, device: &Device) -> Result<Tensor> {
-    Tensor::rand(shape, DType::F32, device)?.mul_scalar(2.0 * bound)?.sub_scalar(bound)
-}
-
 impl Module for Linear {
     fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
-        let weight = self.weight.get().to_dtype(input.dtype())?;
-        // One matrix of all rows: what is before the last axis needs no products of its own.
-        let flat = match &input.shape()[..] {
-            [.., length] if input.rank() > 2 && *length > 0 => {
-                Some(input.reshape((input.elem_count() / length, *length))?)
-            }
-            _ => None,
-        };
-        let mut output = flat.as_ref().unwrap_or(input).matmul(&weight.t()?)?;
-        if let Some(bias) = &self.bias {
-            output = output.add(&bias.get().to_dtype(input.dtype())?)?;
-        }
-        if flat.is_none() {
-            return Ok(output);
-        }
-        let rows = input.shape()[..input.rank() - 1].iter().copied();
-        output.reshape(rows.chain([weight.shape()[0]]).collect::<crate::Shape>())
+        affine(input, &self.weight.get(), self.bias.as_ref().map(Parameter::get).as_ref())
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.parameter("weight", &self.weight);
-        if let Some(bias) = &self.bias {
-            visitor.parameter("bias", bias);
-        }
+        visitor.optional("bias", self.bias.as_ref());
     }
+}
+
+/// `input @ weightᵀ + bias`, in the dtype of the input.
+pub(super) fn affine(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let weight = weight.to_dtype(input.dtype())?;
+    // One matrix of all rows: what is before the last axis needs no products of its own.
+    let flat = match &input.shape()[..] {
+        [.., length] if input.rank() > 2 && *length > 0 => Some(input.reshape((input.elem_count() / length, *length))?),
+        _ => None,
+    };
+    let mut output = flat.as_ref().unwrap_or(input).matmul(&weight.t()?)?;
+    if let Some(bias) = bias {
+        output = output.add(&bias.to_dtype(input.dtype())?)?;
+    }
+    if flat.is_none() {
+        return Ok(output);
+    }
+    let rows = input.shape()[..input.rank() - 1].iter().copied();
+    output.reshape(rows.chain([weight.shape()[0]]).collect::<crate::Shape>())
 }
 
 /// A row of a table for each number of the input.
@@ -96,12 +94,12 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// `count` rows of `length` normally distributed numbers, from the device's random numbers.
+    /// Creates a table of `count` rows of `length` normally distributed numbers (PyTorch's default).
     ///
     /// # Errors
-    /// `OutOfMemory` and the device's faults.
-    pub fn new(count: usize, length: usize, device: &Device) -> Result<Self> {
-        Ok(Self { weight: Parameter::new(&Tensor::randn((count, length), DType::F32, device)?)? })
+    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    pub fn new(count: usize, length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        Ok(Self { weight: Parameter::new(&init::normal((count, length), 0.0, 1.0, options)?)? })
     }
 }
 

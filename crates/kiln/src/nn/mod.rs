@@ -4,6 +4,10 @@
 //! [`visit`](Module::visit), which names each parameter, so that optimisers and files find them. Nothing is registered behind the scenes.
 //! [`Mode`] says whether a pass is for training, and where its random numbers come from.
 //!
+//! Parameters have the names, shapes and gate orders of PyTorch, so its checkpoints load without a table of names: [`Weights`]. A constructor takes
+//! `&device` for parameters in `f32`, or `(dtype, &device)`; layers compute in the dtype of their input. [`init`] has the
+//! usual distributions of initial values.
+//!
 //! ```
 //! # fn main() -> kiln::Result<()> {
 //! # let device = kiln::Device::cpu()?;
@@ -37,23 +41,25 @@
 
 mod attention;
 mod conv;
-mod file;
+pub mod init;
 mod linear;
 mod loss;
 mod mode;
 mod norm;
 mod parameter;
 mod sequential;
+mod weights;
 
-pub use attention::SelfAttention;
+pub use attention::{InProjection, MultiHeadAttention};
 pub use conv::{Conv1d, Conv2d, Flatten};
-pub use file::{Weights, load, save};
+pub use init::TensorOptions;
 pub use linear::{Embedding, Linear};
 pub use loss::{bce_with_logits, cross_entropy, mse};
 pub use mode::{Dropout, Mode};
 pub use norm::{BatchNorm, LayerNorm, RmsNorm};
 pub use parameter::{Parameter, Visitor};
 pub use sequential::Sequential;
+pub use weights::{Weights, load, save, save_tensors};
 
 use crate::{Activation, Result, Tensor};
 

@@ -1,8 +1,9 @@
 //! Layers that bring numbers to one scale.
 
+use super::init::TensorOptions;
 use super::{Mode, Module, Parameter, Visitor};
 use crate::tensor::is_again;
-use crate::{DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
+use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 
 /// [`Tensor::layer_norm`] with a weight and a bias that are learnt.
 #[derive(Clone, Debug)]
@@ -20,8 +21,8 @@ impl LayerNorm {
     ///
     /// # Errors
     /// `OutOfMemory` and the device's faults.
-    pub fn new(length: usize, device: &Device) -> Result<Self> {
-        let (weight, bias) = ones_and_zeros(length, device)?;
+    pub fn new(length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        let (weight, bias) = ones_and_zeros(length, &options.into())?;
         Ok(Self { weight, bias, eps: 1e-5 })
     }
 
@@ -31,9 +32,11 @@ impl LayerNorm {
     }
 }
 
-fn ones_and_zeros(length: usize, device: &Device) -> Result<(Parameter, Parameter)> {
-    let ones = Parameter::new(&Tensor::ones(length, DType::F32, device)?)?;
-    Ok((ones, Parameter::new(&Tensor::zeros(length, DType::F32, device)?)?))
+/// The weight and the bias that a norm begins with.
+pub(super) fn ones_and_zeros(length: usize, options: &TensorOptions) -> Result<(Parameter, Parameter)> {
+    let TensorOptions { dtype, device } = options;
+    let ones = Parameter::new(&Tensor::ones(length, *dtype, device)?)?;
+    Ok((ones, Parameter::new(&Tensor::zeros(length, *dtype, device)?)?))
 }
 
 impl Module for LayerNorm {
@@ -62,8 +65,9 @@ impl RmsNorm {
     ///
     /// # Errors
     /// `OutOfMemory` and the device's faults.
-    pub fn new(length: usize, device: &Device) -> Result<Self> {
-        Ok(Self { weight: Parameter::new(&Tensor::ones(length, DType::F32, device)?)?, eps: 1e-6 })
+    pub fn new(length: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        let TensorOptions { dtype, device } = options.into();
+        Ok(Self { weight: Parameter::new(&Tensor::ones(length, dtype, &device)?)?, eps: 1e-6 })
     }
 
     /// What is added to the mean of the squares: 1e-6 without this.
@@ -82,8 +86,8 @@ impl Module for RmsNorm {
     }
 }
 
-/// Each channel, along axis 1, less its mean and divided by its deviation: those of the batch while training, which are gathered for use
-/// afterwards.
+/// Batch normalisation of the channels along axis 1, of inputs of any rank: by the mean and variance of the batch while training, by running
+/// statistics otherwise.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -94,21 +98,24 @@ impl Module for RmsNorm {
 /// let x = kiln::Tensor::from_slice(&[1.0f32, 3.0], (2, 1), &device)?;
 /// let y = norm.forward(&x, &Mode::training(0))?.to_vec::<f32>()?;
 /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
-/// assert!((norm.mean.get().to_scalar::<f32>()? - 0.2).abs() < 1e-6); // a tenth of the way to 2
+/// assert!((norm.running_mean.get().to_scalar::<f32>()? - 0.2).abs() < 1e-6); // a tenth of the way to 2
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
+#[doc(alias = "BatchNorm1d")]
+#[doc(alias = "BatchNorm2d")]
+#[doc(alias = "BatchNorm3d")]
 pub struct BatchNorm {
     /// What channels are multiplied by.
     pub weight: Parameter,
     /// What is added.
     pub bias: Parameter,
-    /// The mean of each channel so far.
-    pub mean: Parameter,
-    /// The variance of each channel so far.
-    pub variance: Parameter,
+    /// The running mean of each channel.
+    pub running_mean: Parameter,
+    /// The running variance of each channel.
+    pub running_var: Parameter,
     eps: f32,
     momentum: f64,
 }
@@ -118,11 +125,13 @@ impl BatchNorm {
     ///
     /// # Errors
     /// `OutOfMemory` and the device's faults.
-    pub fn new(channels: usize, device: &Device) -> Result<Self> {
-        let (weight, bias) = ones_and_zeros(channels, device)?;
-        let mean = Parameter::statistic(&Tensor::zeros(channels, DType::F32, device)?)?;
-        let variance = Parameter::statistic(&Tensor::ones(channels, DType::F32, device)?)?;
-        Ok(Self { weight, bias, mean, variance, eps: 1e-5, momentum: 0.1 })
+    pub fn new(channels: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        let options = options.into();
+        let (weight, bias) = ones_and_zeros(channels, &options)?;
+        let TensorOptions { dtype, device } = options;
+        let running_mean = Parameter::statistic(&Tensor::zeros(channels, dtype, &device)?)?;
+        let running_var = Parameter::statistic(&Tensor::ones(channels, dtype, &device)?)?;
+        Ok(Self { weight, bias, running_mean, running_var, eps: 1e-5, momentum: 0.1 })
     }
 
     /// What is added to the variance: 1e-5 without this.
@@ -157,9 +166,12 @@ impl BatchNorm {
         no_grad(|| -> Result<()> {
             // The variance of what the batch was drawn from is larger than its own.
             let drawn = count as f64 / (count.max(2) - 1) as f64;
-            for (statistic, batch) in [(&self.mean, mean.clone()), (&self.variance, variance.mul_scalar(drawn)?)] {
-                let before = statistic.get().mul_scalar(1.0 - self.momentum)?;
-                statistic.set(&before.add(&batch.mul_scalar(self.momentum)?)?)?;
+            let variance = variance.mul_scalar(drawn)?;
+            for (statistic, batch) in [(&self.running_mean, &mean), (&self.running_var, &variance)] {
+                let before = statistic.get();
+                let (wide, dtype) = (before.to_dtype(DType::F32)?, before.dtype());
+                let moved = wide.mul_scalar(1.0 - self.momentum)?.add(&batch.mul_scalar(self.momentum)?)?;
+                statistic.set(&moved.to_dtype(dtype)?)?;
             }
             Ok(())
         })?;
@@ -171,16 +183,17 @@ impl Module for BatchNorm {
     fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
         // Squares of numbers that f16 has are beyond it.
         let wide = input.to_dtype(DType::F32)?;
+        let own = |parameter: &Parameter| parameter.get().to_dtype(DType::F32);
         let (mean, variance) =
-            if mode.is_training() { self.measure(&wide)? } else { (self.mean.get(), self.variance.get()) };
-        let (weight, bias) = (self.weight.get(), self.bias.get());
+            if mode.is_training() { self.measure(&wide)? } else { (own(&self.running_mean)?, own(&self.running_var)?) };
+        let (weight, bias) = (own(&self.weight)?, own(&self.bias)?);
         wide.batch_norm(&mean, &variance, Some(&weight), Some(&bias), self.eps)?.to_dtype(input.dtype())
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.parameter("weight", &self.weight);
         visitor.parameter("bias", &self.bias);
-        visitor.parameter("mean", &self.mean);
-        visitor.parameter("variance", &self.variance);
+        visitor.parameter("running_mean", &self.running_mean);
+        visitor.parameter("running_var", &self.running_var);
     }
 }

@@ -122,6 +122,13 @@ impl<'a> Visitor<'a> {
         self.under(name, |visitor| (visitor.found)(&visitor.path, parameter));
     }
 
+    /// Names a parameter that the layer may have.
+    pub fn optional(&mut self, name: &str, parameter: Option<&Parameter>) {
+        if let Some(parameter) = parameter {
+            self.parameter(name, parameter);
+        }
+    }
+
     /// A layer inside of the layer.
     pub fn module(&mut self, name: &str, module: &dyn Module) {
         self.under(name, |visitor| module.visit(visitor));

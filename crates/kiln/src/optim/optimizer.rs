@@ -1,12 +1,12 @@
 //! All parameters as a few long tensors, which follow their gradients.
 
 use super::rule::{Rule, Update};
-use crate::nn::{Module, Parameter, Weights};
+use crate::nn::{self, Module, Parameter, Weights};
 use crate::{DType, Error, ErrorKind, Result, Tensor, no_grad};
 use std::fmt;
 use std::path::Path;
 
-/// The note of a file that has the number of steps.
+/// The entry of a file's metadata that has the number of steps.
 const STEPS: &str = "steps";
 
 /// Parameters that follow their gradients by a [`Rule`].
@@ -198,10 +198,10 @@ impl<R: Rule> Optimizer<R> {
     /// Writes what it remembers to a file, with the number of its steps.
     ///
     /// # Errors
-    /// As [`Weights::save`].
+    /// As [`nn::save_tensors`].
     pub fn save(&self, path: &Path) -> Result<()> {
         let OptimizerState { steps, tensors } = self.state()?;
-        Weights { tensors, notes: [(STEPS.to_string(), steps.to_string())].into() }.save(path)
+        nn::save_tensors(path, &tensors, &[(STEPS.to_string(), steps.to_string())].into())
     }
 
     /// Goes on from a file of [`save`](Self::save).
@@ -209,12 +209,14 @@ impl<R: Rule> Optimizer<R> {
     /// # Errors
     /// As [`Weights::load`] and [`set_state`](Self::set_state); `InvalidArgument` where the file does not say how many steps there were.
     pub fn load(&mut self, path: &Path) -> Result<()> {
-        let Weights { tensors, notes } = Weights::load(path, self.groups[0].all.device())?;
-        let steps = notes.get(STEPS).and_then(|steps| steps.parse().ok());
-        let steps = steps.ok_or_else(|| {
-            let found = notes.get(STEPS);
-            invalid(format!("{}: expected the number of steps as the note {STEPS}, found {found:?}", path.display()))
+        let weights = Weights::load(path, self.groups[0].all.device())?;
+        let found = weights.metadata().get(STEPS);
+        let steps = found.and_then(|steps| steps.parse().ok()).ok_or_else(|| {
+            let path = path.display();
+            invalid(format!("{path}: expected the number of steps as the metadata {STEPS}, found {found:?}"))
         })?;
+        let read = |name: &str| Ok((name.to_string(), weights.tensor(name)?));
+        let tensors = weights.names().map(read).collect::<Result<_>>()?;
         self.set_state(&OptimizerState { steps, tensors }).map_err(|error| error.context(path.display().to_string()))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::devices;
 use kiln::nn::{
-    self, BatchNorm, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Mode, Module, Parameter, RmsNorm,
-    SelfAttention, Sequential,
+    self, BatchNorm, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Mode, Module, MultiHeadAttention,
+    Parameter, RmsNorm, Sequential,
 };
 use kiln::optim::{Adam, LossScale, Optimizer, Rule, Schedule, Sgd};
 use kiln::{Activation, DType, Device, ErrorKind, GradientCheck, Tensor, check_gradients, checkpoint};
@@ -292,7 +292,7 @@ fn layers() {
         ("linear without bias", Box::new(Linear::new(4, 2, device).unwrap().without_bias())),
         ("layer_norm", Box::new(LayerNorm::new(4, device).unwrap())),
         ("rms_norm", Box::new(RmsNorm::new(4, device).unwrap())),
-        ("attention", Box::new(SelfAttention::new(4, 2, device).unwrap().causal())),
+        ("attention", Box::new(MultiHeadAttention::new(4, 2, device).unwrap().causal())),
         ("net", Box::new(Sequential::new().with(Linear::new(4, 3, device).unwrap()).with(Activation::Gelu))),
     ];
     for (name, layer) in &layers {
@@ -301,7 +301,7 @@ fn layers() {
         assert!(report.is_right(), "{name}:\n{report}");
         check_parameters(name, &**layer, &x);
     }
-    assert_eq!(SelfAttention::new(4, 3, device).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(MultiHeadAttention::new(4, 3, device).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 /// Convolutions against sums over all places, on every device, and their gradients against differences.
@@ -357,7 +357,7 @@ fn convolutions() {
     let report = check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&x], GradientCheck::new()).unwrap();
     assert!(report.is_right(), "{report}");
     let error = layer.forward(&wave(&[2, 9], 0.0, device), &Mode::inference()).unwrap_err();
-    assert!(error.to_string().contains("(batch, channels, length)"), "{error}");
+    assert!(error.to_string().contains("(batch, 3, length)"), "{error}");
     let error =
         Conv2d::new(3, 2, [3, 3], device).unwrap().forward(&wave(&[1, 2, 4, 4], 0.0, device), &Mode::inference());
     assert!(error.unwrap_err().to_string().contains("(batch, 3, height, width)"));
@@ -372,16 +372,16 @@ fn batch_norm_gathers_statistics() {
     // Means 3 and 12, variances 8/3: of what the batch was drawn from, 4.
     let size = (8.0f64 / 3.0 + 1e-5).sqrt();
     near("training", &y, &[-2.0, -2.0, 0.0, 2.0, 2.0, 0.0].map(|x: f64| x / size), 1e-5);
-    near("mean", &norm.mean.get().to_vec::<f32>().unwrap(), &[0.3, 1.2], 1e-6);
-    near("variance", &norm.variance.get().to_vec::<f32>().unwrap(), &[1.3, 1.3], 1e-6);
-    let before = norm.mean.get().to_vec::<f32>().unwrap();
+    near("mean", &norm.running_mean.get().to_vec::<f32>().unwrap(), &[0.3, 1.2], 1e-6);
+    near("variance", &norm.running_var.get().to_vec::<f32>().unwrap(), &[1.3, 1.3], 1e-6);
+    let before = norm.running_mean.get().to_vec::<f32>().unwrap();
     let y = norm.forward(&x, &Mode::inference()).unwrap().to_vec::<f32>().unwrap();
     near("use", &y[..1], &[0.7 / (1.3f64 + 1e-5).sqrt()], 1e-5);
-    assert_eq!(norm.mean.get().to_vec::<f32>().unwrap(), before, "use changes nothing");
+    assert_eq!(norm.running_mean.get().to_vec::<f32>().unwrap(), before, "use changes nothing");
     let report = check_gradients(|p| norm.forward(&p[0], &Mode::training(0)), &[&x], GradientCheck::new()).unwrap();
     assert!(report.is_right(), "{report}");
     let names: Vec<String> = norm.parameters().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["weight", "bias", "mean", "variance"]);
+    assert_eq!(names, ["weight", "bias", "running_mean", "running_var"]);
     let empty = Tensor::zeros((0, 2), DType::F32, device).unwrap();
     assert_eq!(norm.forward(&empty, &Mode::training(0)).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let narrow = Tensor::ones((3, 1), DType::F32, device).unwrap();

@@ -1,0 +1,242 @@
+//! Stored bytes as elements of a dtype.
+
+use super::source::{Entry, Source};
+use crate::{DType, Device, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
+use bytemuck::Pod;
+use safetensors::tensor::Dtype;
+
+/// Bytes that are converted at a time: they stay in a cache.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// A stored number. Each stored dtype makes one kind, so that the loops have no branch for it.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Float(f64),
+    Integer(i128),
+}
+
+/// Elements that numbers become.
+trait Target: Element {
+    /// The element next to the number, and whether it may stand for it. Without a branch, loops over it become vector instructions.
+    fn of(number: Number) -> (Self, bool);
+}
+
+/// Reads a tensor to a device, in the dtype that it has or in another one.
+pub(super) fn read(
+    name: &str,
+    entry: &Entry,
+    source: &Source,
+    dtype: Option<DType>,
+    device: &Device,
+) -> Result<Tensor> {
+    let Some(dtype) = dtype.or_else(|| same(entry.dtype)) else {
+        let (found, path) = (entry.describe(), &source.name);
+        let message = format!(
+            "{path}: {name} expected a stored dtype that Kiln has, found {found}; convert it with Weights::to_dtype"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    };
+    match dtype {
+        DType::F16 => made::<f16>(name, entry, source, device),
+        DType::BF16 => made::<bf16>(name, entry, source, device),
+        DType::F32 => made::<f32>(name, entry, source, device),
+        DType::I32 => made::<i32>(name, entry, source, device),
+        DType::U32 => made::<u32>(name, entry, source, device),
+        DType::U8 => made::<u8>(name, entry, source, device),
+    }
+}
+
+/// The dtype of Kiln with the same elements.
+fn same(stored: Dtype) -> Option<DType> {
+    match stored {
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        Dtype::F32 => Some(DType::F32),
+        Dtype::I32 => Some(DType::I32),
+        Dtype::U32 => Some(DType::U32),
+        Dtype::U8 | Dtype::BOOL => Some(DType::U8),
+        _ => None,
+    }
+}
+
+fn made<T: Target>(name: &str, entry: &Entry, source: &Source, device: &Device) -> Result<Tensor> {
+    let elements = if same(entry.dtype) == Some(T::DTYPE) {
+        let mut elements = reserved::<T>(entry)?;
+        elements.resize(entry.shape.iter().product(), T::zeroed());
+        source.copy(entry.range.start, bytemuck::cast_slice_mut(&mut elements))?;
+        elements
+    } else {
+        converted::<T>(name, entry, source)?
+    };
+    Tensor::from_slice(&elements, &entry.shape[..], device).map_err(|error| error.context(name.to_string()))
+}
+
+fn converted<T: Target>(name: &str, entry: &Entry, source: &Source) -> Result<Vec<T>> {
+    use Number::{Float, Integer};
+    let work = Work { name, entry, source };
+    match entry.dtype {
+        Dtype::F64 => work.convert(Float),
+        Dtype::F32 => work.convert(|x: f32| Float(x.into())),
+        Dtype::F16 => work.convert(|x: f16| Float(x.into())),
+        Dtype::BF16 => work.convert(|x: bf16| Float(x.into())),
+        Dtype::F8_E5M2 => work.convert(|x: u8| Float(f16::from_bits(u16::from(x) << 8).into())),
+        Dtype::F8_E4M3 => work.convert(|x: u8| Float(e4m3(x))),
+        Dtype::I64 => work.convert(|x: i64| Integer(x.into())),
+        Dtype::U64 => work.convert(|x: u64| Integer(x.into())),
+        Dtype::I32 => work.convert(|x: i32| Integer(x.into())),
+        Dtype::U32 => work.convert(|x: u32| Integer(x.into())),
+        Dtype::I16 => work.convert(|x: i16| Integer(x.into())),
+        Dtype::U16 => work.convert(|x: u16| Integer(x.into())),
+        Dtype::I8 => work.convert(|x: i8| Integer(x.into())),
+        Dtype::U8 => work.convert(|x: u8| Integer(x.into())),
+        Dtype::BOOL => work.convert(|x: u8| Integer((x != 0).into())),
+        _ => {
+            let (found, path) = (entry.describe(), &source.name);
+            let message = format!("{path}: {name} expected numbers of 8 bits or more, found {found}");
+            Err(Error::new(ErrorKind::Unsupported, message))
+        }
+    }
+}
+
+struct Work<'a> {
+    name: &'a str,
+    entry: &'a Entry,
+    source: &'a Source,
+}
+
+impl Work<'_> {
+    fn convert<R: Pod, T: Target>(&self, number: impl Fn(R) -> Number) -> Result<Vec<T>> {
+        let mut elements = reserved::<T>(self.entry)?;
+        let mut chunk = [0u8; CHUNK_BYTES];
+        let mut at = self.entry.range.start;
+        while at < self.entry.range.end {
+            let length = (self.entry.range.end - at).min(CHUNK_BYTES as u64) as usize;
+            self.source.copy(at, &mut chunk[..length])?;
+            let numbers = || {
+                let raw = chunk[..length].chunks_exact(size_of::<R>());
+                raw.map(|bytes| number(bytemuck::pod_read_unaligned(bytes)))
+            };
+            let mut fits = true;
+            let before = elements.len();
+            elements.extend(numbers().map(|number| {
+                let (element, is_same) = T::of(number);
+                fits &= is_same;
+                element
+            }));
+            if let Some((place, misfit)) = numbers().enumerate().find(|(_, number)| !fits && !T::of(*number).1) {
+                return Err(self.misfit(misfit, before + place, T::DTYPE));
+            }
+            at += length as u64;
+        }
+        Ok(elements)
+    }
+
+    fn misfit(&self, number: Number, at: usize, dtype: DType) -> Error {
+        let (path, name, found) = (&self.source.name, self.name, self.entry.describe());
+        let value = match number {
+            Number::Float(value) => value.to_string(),
+            Number::Integer(value) => value.to_string(),
+        };
+        let message =
+            format!("{path}: {name} expected numbers that {dtype} can hold, found {value} at element {at} of {found}");
+        Error::new(ErrorKind::InvalidArgument, message)
+    }
+}
+
+/// Room for the elements. The bytes that they are made of are in the file, so a header cannot ask for more than a few times its size.
+fn reserved<T>(entry: &Entry) -> Result<Vec<T>> {
+    let (mut elements, count) = (Vec::new(), entry.shape.iter().product());
+    elements.try_reserve_exact(count).map_err(|error| {
+        Error::new(ErrorKind::OutOfMemory, format!("expected memory for {}, found none: {error}", entry.describe()))
+    })?;
+    Ok(elements)
+}
+
+/// Four bits of exponent, three of fraction, no infinity.
+fn e4m3(bits: u8) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let size = match (exponent, bits & 7) {
+        (15, 7) => f64::NAN,
+        (0, _) => fraction * 2f64.powi(-9),
+        _ => (8.0 + fraction) * 2f64.powi(exponent - 10),
+    };
+    if bits & 0x80 == 0 { size } else { -size }
+}
+
+macro_rules! floats {
+    ($($element:ty: |$x:ident| $from:expr),*) => {
+        $(impl Target for $element {
+            fn of(number: Number) -> (Self, bool) {
+                match number {
+                    Number::Float($x) => {
+                        let element: Self = $from;
+                        (element, element.is_finite() | !$x.is_finite())
+                    }
+                    Number::Integer(integer) => {
+                        let $x = integer as f64;
+                        let element: Self = $from;
+                        (element, element.is_finite() && f64::from(element) as i128 == integer)
+                    }
+                }
+            }
+        })*
+    };
+}
+
+floats!(f16: |x| Self::from_f64(x), bf16: |x| Self::from_f64(x), f32: |x| x as Self);
+
+macro_rules! integers {
+    ($($element:ty),*) => {
+        $(impl Target for $element {
+            fn of(number: Number) -> (Self, bool) {
+                match number {
+                    Number::Integer(integer) => (integer as Self, Self::try_from(integer).is_ok()),
+                    // Saturates: an integer beyond the dtype becomes its largest, which is another number.
+                    Number::Float(x) => (x as Self, f64::from(x as Self) == x),
+                }
+            }
+        })*
+    };
+}
+
+integers!(i32, u32, u8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of<T: Target>(number: Number) -> Option<T> {
+        let (element, is_same) = T::of(number);
+        is_same.then_some(element)
+    }
+
+    #[test]
+    fn numbers_round_among_floats_and_stay_otherwise() {
+        use Number::{Float, Integer};
+        assert_eq!(of::<f32>(Float(0.1)), Some(0.1));
+        assert_eq!(of::<f16>(Float(65519.0)), Some(f16::MAX));
+        assert_eq!(of::<f16>(Float(65520.0)), None);
+        assert_eq!(of::<f16>(Float(f64::INFINITY)), Some(f16::INFINITY));
+        assert!(of::<f32>(Float(f64::NAN)).is_some_and(f32::is_nan));
+        assert_eq!(of::<f32>(Float(1e39)), None);
+        assert_eq!(of::<bf16>(Integer(256)), Some(bf16::from_f32(256.0)));
+        assert_eq!(of::<bf16>(Integer(257)), None);
+        assert_eq!(of::<f32>(Integer(1 << 24)), Some(16_777_216.0));
+        assert_eq!(of::<f32>(Integer((1 << 24) + 1)), None);
+        assert_eq!(of::<f32>(Integer(u64::MAX.into())), None);
+        assert_eq!(of::<f16>(Integer(70_000)), None);
+        assert_eq!([255, 256, -1].map(|x| of::<u8>(Integer(x))), [Some(255), None, None]);
+        assert_eq!([-3.0, 0.5, 3e9].map(|x| of::<i32>(Float(x))), [Some(-3), None, None]);
+        assert_eq!([f64::NAN, f64::INFINITY, 1e300, -1.0].map(|x| of::<u32>(Float(x))), [None; 4]);
+    }
+
+    #[test]
+    fn small_floats_are_those_of_the_format() {
+        let table =
+            [(0x00, 0.0), (0x01, 2f64.powi(-9)), (0x08, 2f64.powi(-6)), (0x38, 1.0), (0x7e, 448.0), (0xb8, -1.0)];
+        for (bits, value) in table {
+            assert_eq!(e4m3(bits), value, "{bits:#x}");
+        }
+        assert!(e4m3(0x7f).is_nan() && e4m3(0xff).is_nan());
+    }
+}

@@ -1,0 +1,79 @@
+//! Names that were probably meant.
+
+/// Names in a message at most.
+const MAX_NAMES: usize = 3;
+/// Longer names are not compared letter by letter.
+const MAX_COMPARED_BYTES: usize = 200;
+
+/// Lists names like this one: with other layers around it, or with few letters changed. Those of the same shape come first.
+pub(super) fn near<'a>(
+    name: &str,
+    shape: Option<&[usize]>,
+    all: impl Iterator<Item = (&'a str, &'a [usize])>,
+) -> String {
+    let mut found: Vec<(bool, usize, &str)> = all
+        .filter_map(|(other, other_shape)| {
+            let fits = shape.is_none_or(|shape| shape == other_shape);
+            Some((!fits, likeness(name, other)?, other))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().take(MAX_NAMES).map(|(_, _, name)| name).collect::<Vec<_>>().join(", ")
+}
+
+/// Smaller is more alike.
+fn likeness(name: &str, other: &str) -> Option<usize> {
+    let is_inside = |short: &str, long: &str| long.strip_suffix(short).is_some_and(|front| front.ends_with('.'));
+    if is_inside(name, other) || is_inside(other, name) {
+        return Some(0);
+    }
+    let limit = (name.len() / 4).max(1);
+    if name.len().max(other.len()) > MAX_COMPARED_BYTES || name.len().abs_diff(other.len()) > limit {
+        return None;
+    }
+    Some(distance(name.as_bytes(), other.as_bytes())).filter(|distance| *distance <= limit)
+}
+
+/// Letters put in, left out or replaced.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let least = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], least);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_other_layers_around_or_other_letters_are_near() {
+        let (one, other) = (vec![4, 2], vec![3]);
+        let all = [
+            ("bert.pooler.dense.weight", &one[..]),
+            ("encoder.layer.0.LayerNorm.gamma", &other[..]),
+            ("encoder.layer.0.output.weigth", &one[..]),
+            ("x", &other[..]),
+        ];
+        let near = |name, shape: Option<&[usize]>| near(name, shape, all.into_iter());
+        assert_eq!(near("pooler.dense.weight", None), "bert.pooler.dense.weight");
+        assert_eq!(near("model.x", None), "x");
+        assert_eq!(near("encoder.layer.0.output.weight", Some(&one)), "encoder.layer.0.output.weigth");
+        assert_eq!(near("encoder.layer.0.LayerNorm.weight", None), "encoder.layer.0.LayerNorm.gamma");
+        assert_eq!(near("something.else.entirely", None), "");
+        assert_eq!(distance(b"kitten", b"sitting"), 3);
+    }
+
+    #[test]
+    fn names_of_the_same_shape_come_first() {
+        let (one, other) = ([4, 2], [3]);
+        let all = [("a.weight1", &other[..]), ("a.weight2", &one[..])];
+        assert_eq!(near("a.weight", Some(&one), all.into_iter()), "a.weight2, a.weight1");
+    }
+}

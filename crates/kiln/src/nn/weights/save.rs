@@ -1,0 +1,82 @@
+//! Tensors to a file.
+
+use crate::nn::Module;
+use crate::{DType, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
+use kiln_resource_cache::new_file::NewFile;
+use safetensors::tensor::{Dtype, TensorView};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes the parameters and statistics of a module to a file.
+///
+/// # Errors
+/// As [`save_tensors`].
+pub fn save(module: &dyn Module, path: impl AsRef<Path>) -> Result<()> {
+    let own = module.parameters().into_iter().map(|(name, parameter)| (name, parameter.get().detach()));
+    save_tensors(path, &own.collect::<Vec<_>>(), &BTreeMap::new())
+}
+
+/// Writes named tensors to a file, with metadata: text by name. A file that was there is replaced at once when the new one is whole.
+///
+/// # Errors
+/// `Io` where the file cannot be written; `InvalidArgument` where two tensors have one name; as [`Tensor::eval`].
+#[doc(alias = "save_file")]
+pub fn save_tensors(
+    path: impl AsRef<Path>,
+    tensors: &[(String, Tensor)],
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let mut names: Vec<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(wrong(path, format!("expected a name for each tensor, found {} twice", pair[0])));
+    }
+    let bytes = tensors.iter().map(|(_, tensor)| bytes(tensor)).collect::<Result<Vec<_>>>()?;
+    let mut views = Vec::new();
+    for ((name, tensor), bytes) in tensors.iter().zip(&bytes) {
+        let view = TensorView::new(stored(tensor.dtype()), tensor.shape().to_vec(), bytes);
+        views.push((name.as_str(), view.map_err(|error| wrong(path, error))?));
+    }
+    let metadata: HashMap<String, String> = metadata.clone().into_iter().collect();
+    let metadata = (!metadata.is_empty()).then_some(metadata);
+    let file = safetensors::serialize(views, metadata).map_err(|error| wrong(path, error))?;
+    let write = || {
+        let mut new = NewFile::create(path)?;
+        new.write_all(&file)?;
+        new.sync_all()?;
+        new.commit()
+    };
+    write().map_err(|error: io::Error| Error::new(ErrorKind::Io, error.to_string()).with_source(error))
+}
+
+fn stored(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::I32 => Dtype::I32,
+        DType::U32 => Dtype::U32,
+        DType::U8 => Dtype::U8,
+    }
+}
+
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    fn of<T: Element>(tensor: &Tensor) -> Result<Vec<u8>> {
+        Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec())
+    }
+    match tensor.dtype() {
+        DType::F16 => of::<f16>(tensor),
+        DType::BF16 => of::<bf16>(tensor),
+        DType::F32 => of::<f32>(tensor),
+        DType::I32 => of::<i32>(tensor),
+        DType::U32 => of::<u32>(tensor),
+        DType::U8 => of::<u8>(tensor),
+    }
+}
+
+fn wrong(path: &Path, message: impl Display) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("{}: {message}", path.display()))
+}
