@@ -41,23 +41,29 @@
 
 mod attention;
 mod conv;
+mod conv_transpose;
+mod group_norm;
 pub mod init;
 mod linear;
 mod loss;
 mod mode;
 mod norm;
 mod parameter;
+mod recurrent;
 mod sequential;
 mod weights;
 
 pub use attention::{InProjection, MultiHeadAttention};
 pub use conv::{Conv1d, Conv2d, Flatten};
+pub use conv_transpose::{ConvTranspose1d, ConvTranspose2d};
+pub use group_norm::{GroupNorm, InstanceNorm};
 pub use init::TensorOptions;
 pub use linear::{Embedding, Linear};
 pub use loss::{bce_with_logits, cross_entropy, mse};
 pub use mode::{Dropout, Mode};
 pub use norm::{BatchNorm, LayerNorm, RmsNorm};
 pub use parameter::{Parameter, Visitor};
+pub use recurrent::{Gru, Lstm, LstmState, RecurrentOptions};
 pub use sequential::Sequential;
 pub use weights::{Weights, load, save, save_tensors};
 

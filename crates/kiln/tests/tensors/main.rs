@@ -14,6 +14,7 @@ mod elements;
 mod errors;
 mod fused;
 mod gradients;
+mod layers;
 mod lazy;
 mod learning;
 mod numpy;

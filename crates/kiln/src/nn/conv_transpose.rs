@@ -1,0 +1,229 @@
+//! Transposed convolutions: the gradient of a convolution with respect to its input, as a layer.
+
+use super::conv::{add_bias, expect_images};
+use super::init::{self, TensorOptions};
+use super::{Mode, Module, Parameter, Visitor};
+use crate::kernels::window::{Fold, Window};
+use crate::{Error, ErrorKind, Result, Tensor};
+use std::sync::Arc;
+
+/// A transposed convolution over images `(batch, channels, height, width)`, also called deconvolution: each element of the input adds a
+/// window of weights to the output.
+///
+/// The output has `(height - 1) * stride - 2 * padding + dilation * (size - 1) + output_padding + 1` rows, and columns alike.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{ConvTranspose2d, Mode, Module};
+/// use kiln::{DType, Tensor};
+///
+/// let layer = ConvTranspose2d::new(8, 3, [2, 2], &device)?.stride([2, 2]);
+/// let images = Tensor::ones([4, 8, 5, 5], DType::F32, &device)?;
+/// assert_eq!(layer.forward(&images, &Mode::inference())?.shape()[..], [4, 3, 10, 10]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ConvTranspose2d {
+    /// `(channels, outputs, height, width)` of the window, as in PyTorch.
+    pub weight: Parameter,
+    /// A number for each output.
+    pub bias: Option<Parameter>,
+    window: Window,
+    output_padding: [usize; 2],
+}
+
+impl ConvTranspose2d {
+    /// Creates a layer with weights and a bias that are uniform in ±1/√(outputs · window) (PyTorch's default), stride 1 and no padding.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    pub fn new(channels: usize, outputs: usize, size: [usize; 2], options: impl Into<TensorOptions>) -> Result<Self> {
+        let options = options.into();
+        // PyTorch takes the second axis of a weight for the fan-in, also here.
+        let drawn =
+            |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, outputs * size[0] * size[1], &options)?);
+        let weight = drawn(&[channels, outputs, size[0], size[1]])?;
+        let window = Window { size, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
+        Ok(Self { weight, bias: Some(drawn(&[outputs])?), window, output_padding: [0, 0] })
+    }
+
+    /// Sets the step of the window in the output from one element of the input to the next: down and across.
+    pub fn stride(mut self, stride: [usize; 2]) -> Self {
+        self.window.stride = stride;
+        self
+    }
+
+    /// Sets how many rows and columns are cut off on each side of the output.
+    pub fn padding(mut self, padding: [usize; 2]) -> Self {
+        self.window.padding = padding;
+        self
+    }
+
+    /// Sets how many rows and columns are added at the lower and right end of the output: fewer than the stride. It chooses one of the sizes that a
+    /// convolution with this stride makes the same of.
+    pub fn output_padding(mut self, padding: [usize; 2]) -> Self {
+        self.output_padding = padding;
+        self
+    }
+
+    /// Sets the step from one place in the window to the next.
+    pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
+        self.window.dilation = dilation;
+        self
+    }
+
+    /// Leaves out the bias.
+    pub fn without_bias(self) -> Self {
+        Self { bias: None, ..self }
+    }
+}
+
+impl Module for ConvTranspose2d {
+    fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+        let weight = self.weight.get();
+        expect_images("conv_transpose2d", &["height", "width"], weight.shape()[0], input)?;
+        let op = Transposed { name: "conv_transpose2d", window: self.window, output_padding: self.output_padding };
+        op.apply(input, &weight, self.bias.as_ref())
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter("weight", &self.weight);
+        visitor.optional("bias", self.bias.as_ref());
+    }
+}
+
+/// A transposed convolution over sequences `(batch, channels, length)`; see [`ConvTranspose2d`].
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{ConvTranspose1d, Mode, Module};
+/// use kiln::{DType, Tensor};
+///
+/// let layer = ConvTranspose1d::new(2, 1, 4, &device)?.stride(2).padding(1);
+/// let x = Tensor::ones((5, 2, 9), DType::F32, &device)?;
+/// assert_eq!(layer.forward(&x, &Mode::inference())?.shape()[..], [5, 1, 18]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ConvTranspose1d {
+    /// `(channels, outputs, length)` of the window, as in PyTorch.
+    pub weight: Parameter,
+    /// A number for each output.
+    pub bias: Option<Parameter>,
+    window: Window,
+    output_padding: [usize; 2],
+}
+
+impl ConvTranspose1d {
+    /// Creates a layer as [`ConvTranspose2d::new`] does.
+    ///
+    /// # Errors
+    /// As [`ConvTranspose2d::new`].
+    pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        let ConvTranspose2d { weight, bias, window, output_padding } =
+            ConvTranspose2d::new(channels, outputs, [1, size], options)?;
+        Ok(Self { weight: Parameter::new(&weight.get().detach().squeeze(2)?)?, bias, window, output_padding })
+    }
+
+    /// Sets the step of the window in the output from one element of the input to the next.
+    pub fn stride(mut self, stride: usize) -> Self {
+        self.window.stride[1] = stride;
+        self
+    }
+
+    /// Sets how many elements are cut off on each side of the output.
+    pub fn padding(mut self, padding: usize) -> Self {
+        self.window.padding[1] = padding;
+        self
+    }
+
+    /// Sets how many elements are added at the end of the output: fewer than the stride.
+    pub fn output_padding(mut self, padding: usize) -> Self {
+        self.output_padding[1] = padding;
+        self
+    }
+
+    /// Sets the step from one place in the window to the next.
+    pub fn dilation(mut self, dilation: usize) -> Self {
+        self.window.dilation[1] = dilation;
+        self
+    }
+
+    /// Leaves out the bias.
+    pub fn without_bias(self) -> Self {
+        Self { bias: None, ..self }
+    }
+}
+
+impl Module for ConvTranspose1d {
+    fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+        let weight = self.weight.get();
+        expect_images("conv_transpose1d", &["length"], weight.shape()[0], input)?;
+        let op = Transposed { name: "conv_transpose1d", window: self.window, output_padding: self.output_padding };
+        op.apply(&input.unsqueeze(2)?, &weight.unsqueeze(2)?, self.bias.as_ref())?.squeeze(2)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter("weight", &self.weight);
+        visitor.optional("bias", self.bias.as_ref());
+    }
+}
+
+struct Transposed {
+    name: &'static str,
+    window: Window,
+    output_padding: [usize; 2],
+}
+
+impl Transposed {
+    /// The windows of all elements of the input are one matrix product; [`Fold`] adds them up where they overlap.
+    fn apply(&self, input: &Tensor, weight: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        let (&[batch, channels, height, width], &[_, outputs, down, across]) =
+            (&input.shape()[..], &weight.shape()[..])
+        else {
+            unreachable!("the layers check the input")
+        };
+        let image = self.output([height, width], input)?;
+        let positions = height * width;
+        let rows = input.permute([0, 2, 3, 1])?.reshape((batch * positions, channels))?;
+        let places = outputs * down * across;
+        let rows = rows.matmul(&weight.to_dtype(input.dtype())?.reshape((channels, places))?)?;
+        let rows = rows.reshape((batch, positions, places))?;
+        add_bias(Tensor::kernel(Arc::new(Fold { window: self.window, image }), &[&rows])?, bias)
+    }
+
+    /// Height and width of the output.
+    fn output(&self, input: [usize; 2], tensor: &Tensor) -> Result<[usize; 2]> {
+        let Window { size, stride, padding, dilation } = self.window;
+        let wrong = |kind, what: &str| {
+            let (name, window, output_padding) = (self.name, &self.window, self.output_padding);
+            let (dtype, shape, device) = (tensor.dtype(), tensor.shape(), &tensor.device().info().id);
+            let message = format!(
+                "{name} expected {what}, found {dtype} {shape} on {device} for {window:?} and output_padding {output_padding:?}"
+            );
+            Err(Error::new(kind, message))
+        };
+        if [size, stride, dilation].concat().contains(&0) {
+            return wrong(ErrorKind::InvalidArgument, "sizes, strides and dilations of at least 1");
+        }
+        if (0..2).any(|axis| self.output_padding[axis] >= stride[axis]) {
+            return wrong(ErrorKind::InvalidArgument, "an output_padding below the stride");
+        }
+        let along = |axis: usize| {
+            let window = dilation[axis].checked_mul(size[axis] - 1)?.checked_add(1)?;
+            let whole = input[axis].checked_sub(1)?.checked_mul(stride[axis])?.checked_add(window)?;
+            let whole = whole.checked_add(self.output_padding[axis])?;
+            whole.checked_sub(padding[axis].checked_mul(2)?).filter(|length| *length > 0)
+        };
+        match (along(0), along(1)) {
+            (Some(down), Some(across)) => Ok([down, across]),
+            _ => wrong(ErrorKind::ShapeMismatch, "an input whose output has at least one element"),
+        }
+    }
+}

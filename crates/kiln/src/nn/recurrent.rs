@@ -1,0 +1,354 @@
+//! Recurrent layers: a step that is repeated along a sequence.
+
+use super::init::{self, TensorOptions};
+use super::{Mode, Module, Parameter, Visitor, linear};
+use crate::{Error, ErrorKind, Result, Tensor};
+
+/// Settings of [`Lstm`] and [`Gru`] that are not the sizes.
+///
+/// ```
+/// let options = kiln::nn::RecurrentOptions::new().layers(2).bidirectional().dropout(0.1);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+#[doc(alias = "LSTMConfig")]
+#[doc(alias = "GRUConfig")]
+pub struct RecurrentOptions {
+    layers: usize,
+    is_bidirectional: bool,
+    has_bias: bool,
+    dropout: f32,
+}
+
+impl RecurrentOptions {
+    /// Creates the defaults: one layer, one direction, biases, no dropout.
+    pub fn new() -> Self {
+        Self { layers: 1, is_bidirectional: false, has_bias: true, dropout: 0.0 }
+    }
+
+    /// Sets how many layers are stacked.
+    #[doc(alias = "num_layers")]
+    pub fn layers(self, layers: usize) -> Self {
+        Self { layers, ..self }
+    }
+
+    /// Adds a second direction, from the end to the beginning. The outputs of both are side by side.
+    pub fn bidirectional(self) -> Self {
+        Self { is_bidirectional: true, ..self }
+    }
+
+    /// Leaves out the biases.
+    pub fn without_bias(self) -> Self {
+        Self { has_bias: false, ..self }
+    }
+
+    /// Sets the probability of dropout between layers, while training.
+    pub fn dropout(self, probability: f32) -> Self {
+        Self { dropout: probability, ..self }
+    }
+}
+
+impl Default for RecurrentOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Long short-term memory over sequences `(batch, length, inputs)`, with the gates of PyTorch in its order: input, forget, cell, output.
+///
+/// [`forward`](Module::forward) begins with zeros and returns the outputs `(batch, length, hidden)`, or twice the width in two directions. [`run`](Self::run) takes
+/// and returns the state.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{Lstm, Mode};
+/// use kiln::{DType, Tensor};
+///
+/// let layer = Lstm::new(3, 4, &device)?;
+/// let x = Tensor::ones((2, 5, 3), DType::F32, &device)?;
+/// let (outputs, state) = layer.run(&x, None, &Mode::inference())?;
+/// assert_eq!((&outputs.shape()[..], &state.h.shape()[..]), (&[2, 5, 4][..], &[1, 2, 4][..]));
+/// let (outputs, _) = layer.run(&x, Some(&state), &Mode::inference())?; // goes on
+/// assert_eq!(outputs.shape()[..], [2, 5, 4]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+#[doc(alias = "LSTM")]
+pub struct Lstm(Stack);
+
+/// The state of an [`Lstm`] after a sequence: `(layers * directions, batch, hidden)` each, in the order of PyTorch.
+#[derive(Clone, Debug)]
+pub struct LstmState {
+    /// The last outputs.
+    pub h: Tensor,
+    /// The cells.
+    pub c: Tensor,
+}
+
+impl Lstm {
+    /// Creates a layer with weights and biases that are uniform in ±1/√hidden (PyTorch's default).
+    ///
+    /// # Errors
+    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    pub fn new(inputs: usize, hidden: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        Self::with_options(inputs, hidden, RecurrentOptions::new(), options)
+    }
+
+    /// Creates several layers, or both directions.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `InvalidArgument` for no layers.
+    pub fn with_options(
+        inputs: usize,
+        hidden: usize,
+        settings: RecurrentOptions,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Self> {
+        Ok(Self(Stack::new("lstm", 4, [inputs, hidden], settings, &options.into())?))
+    }
+
+    /// Returns the outputs and the state after them. It begins with `state`, or with zeros.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where the input or the state has another shape; `InvalidArgument` where dtypes or devices differ; the device's faults.
+    #[doc(alias = "seq")]
+    pub fn run(&self, input: &Tensor, state: Option<&LstmState>, mode: &Mode) -> Result<(Tensor, LstmState)> {
+        let state = state.map(|state| [&state.h, &state.c]);
+        let step = |x: &Tensor, h: &Tensor, [_, c]: &[Tensor; 2]| {
+            let gates = x.add(h)?.chunk(4, 1)?;
+            let (keep, new) = (gates[1].sigmoid()?.mul(c)?, gates[0].sigmoid()?.mul(&gates[2].tanh()?)?);
+            let c = keep.add(&new)?;
+            Ok([gates[3].sigmoid()?.mul(&c.tanh()?)?, c])
+        };
+        let (outputs, [h, c]) = self.0.run(input, state, mode, step)?;
+        Ok((outputs, LstmState { h, c }))
+    }
+}
+
+impl Module for Lstm {
+    fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
+        Ok(self.run(input, None, mode)?.0)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+/// Gated recurrent units over sequences `(batch, length, inputs)`, with the gates of PyTorch in its order: reset, update, new.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::nn::{Gru, Mode, Module, RecurrentOptions};
+/// use kiln::{DType, Tensor};
+///
+/// let layer = Gru::with_options(3, 4, RecurrentOptions::new().bidirectional(), &device)?;
+/// let x = Tensor::ones((2, 5, 3), DType::F32, &device)?;
+/// assert_eq!(layer.forward(&x, &Mode::inference())?.shape()[..], [2, 5, 8]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+#[doc(alias = "GRU")]
+pub struct Gru(Stack);
+
+impl Gru {
+    /// Creates a layer with weights and biases that are uniform in ±1/√hidden (PyTorch's default).
+    ///
+    /// # Errors
+    /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
+    pub fn new(inputs: usize, hidden: usize, options: impl Into<TensorOptions>) -> Result<Self> {
+        Self::with_options(inputs, hidden, RecurrentOptions::new(), options)
+    }
+
+    /// Creates several layers, or both directions.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `InvalidArgument` for no layers.
+    pub fn with_options(
+        inputs: usize,
+        hidden: usize,
+        settings: RecurrentOptions,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Self> {
+        Ok(Self(Stack::new("gru", 3, [inputs, hidden], settings, &options.into())?))
+    }
+
+    /// Returns the outputs, and the state after them: `(layers * directions, batch, hidden)`. It begins with `state`, or with zeros.
+    ///
+    /// # Errors
+    /// As [`Lstm::run`].
+    #[doc(alias = "seq")]
+    pub fn run(&self, input: &Tensor, state: Option<&Tensor>, mode: &Mode) -> Result<(Tensor, Tensor)> {
+        let step = |x: &Tensor, h: &Tensor, [before]: &[Tensor; 1]| {
+            let (x, h) = (x.chunk(3, 1)?, h.chunk(3, 1)?);
+            let (reset, update) = (x[0].add(&h[0])?.sigmoid()?, x[1].add(&h[1])?.sigmoid()?);
+            let new = x[2].add(&reset.mul(&h[2])?)?.tanh()?;
+            // (1 - update) * new + update * before
+            Ok([new.add(&update.mul(&before.sub(&new)?)?)?])
+        };
+        let (outputs, [h]) = self.0.run(input, state.map(|state| [state]), mode, step)?;
+        Ok((outputs, h))
+    }
+}
+
+impl Module for Gru {
+    fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
+        Ok(self.run(input, None, mode)?.0)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+/// Layers of cells, in one direction or both.
+#[derive(Clone, Debug)]
+struct Stack {
+    name: &'static str,
+    /// Layer by layer, the forward direction before the other.
+    cells: Vec<Cell>,
+    inputs: usize,
+    hidden: usize,
+    directions: usize,
+    dropout: f32,
+}
+
+/// The parameters of a layer in a direction. Gates are along axis 0.
+#[derive(Clone, Debug)]
+struct Cell {
+    weight_ih: Parameter,
+    weight_hh: Parameter,
+    bias_ih: Option<Parameter>,
+    bias_hh: Option<Parameter>,
+}
+
+impl Stack {
+    fn new(
+        name: &'static str,
+        gates: usize,
+        [inputs, hidden]: [usize; 2],
+        settings: RecurrentOptions,
+        options: &TensorOptions,
+    ) -> Result<Self> {
+        let RecurrentOptions { layers, is_bidirectional, has_bias, dropout } = settings;
+        if layers == 0 || inputs == 0 || hidden == 0 {
+            let found = format!("{layers} layers, {inputs} inputs, {hidden} hidden");
+            let message = format!("{name} expected at least one layer, one input and one hidden unit, found {found}");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let directions = if is_bidirectional { 2 } else { 1 };
+        let rows = gates * hidden;
+        let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, hidden, options)?);
+        let bias = || has_bias.then(|| drawn(&[rows])).transpose();
+        let cell = |number: usize| -> Result<Cell> {
+            let width = if number < directions { inputs } else { directions * hidden };
+            let (weight_ih, weight_hh) = (drawn(&[rows, width])?, drawn(&[rows, hidden])?);
+            Ok(Cell { weight_ih, weight_hh, bias_ih: bias()?, bias_hh: bias()? })
+        };
+        let cells = (0..layers * directions).map(cell).collect::<Result<_>>()?;
+        Ok(Self { name, cells, inputs, hidden, directions, dropout })
+    }
+
+    /// Runs all layers over a sequence. `step` makes the next state of what a cell makes of an element and of the last output.
+    fn run<const N: usize>(
+        &self,
+        input: &Tensor,
+        state: Option<[&Tensor; N]>,
+        mode: &Mode,
+        step: impl Fn(&Tensor, &Tensor, &[Tensor; N]) -> Result<[Tensor; N]>,
+    ) -> Result<(Tensor, [Tensor; N])> {
+        let batch = self.check(input, state.as_ref().map_or(&[], |state| &state[..]))?;
+        let zeros = Tensor::zeros((batch, self.hidden), input.dtype(), input.device())?;
+        let mut rows = input.clone();
+        let mut last: [Vec<Tensor>; N] = std::array::from_fn(|_| Vec::new());
+        for (layer, cells) in self.cells.chunks(self.directions).enumerate() {
+            if layer > 0 && self.dropout > 0.0 {
+                rows = mode.next_seed().map_or_else(|| Ok(rows.clone()), |seed| rows.dropout(self.dropout, seed))?;
+            }
+            let mut sides = Vec::new();
+            for (direction, cell) in cells.iter().enumerate() {
+                let number = layer * self.directions + direction;
+                let mut first = std::array::from_fn(|_| zeros.clone());
+                if let Some(state) = &state {
+                    for (first, state) in first.iter_mut().zip(state) {
+                        *first = state.select(0, number)?;
+                    }
+                }
+                let (outputs, end) = cell.run(&rows, first, direction == 1, &step)?;
+                sides.push(outputs);
+                for (last, end) in last.iter_mut().zip(end) {
+                    last.push(end);
+                }
+            }
+            rows = if sides.len() == 1 { sides.remove(0) } else { Tensor::cat(&sides, 2)? };
+        }
+        let mut states = last.into_iter().map(|part| Tensor::stack(&part, 0));
+        // `from_fn` cannot fail in between, so errors are looked for first.
+        let states = states.by_ref().collect::<Result<Vec<_>>>()?;
+        Ok((rows, std::array::from_fn(|number| states[number].clone())))
+    }
+
+    /// The size of the batch.
+    fn check(&self, input: &Tensor, state: &[&Tensor]) -> Result<usize> {
+        let wrong = |what: String, found: &Tensor| {
+            let (name, dtype, shape) = (self.name, found.dtype(), found.shape());
+            let device = &found.device().info().id;
+            let message = format!("{name} expected {what}, found {dtype} {shape} on {device}");
+            Err(Error::new(ErrorKind::ShapeMismatch, message))
+        };
+        let batch = match &input.shape()[..] {
+            [batch, length, width] if *length > 0 && *width == self.inputs => *batch,
+            _ => return wrong(format!("(batch, length of at least 1, {})", self.inputs), input),
+        };
+        let shape = [self.cells.len(), batch, self.hidden];
+        match state.iter().find(|state| state.shape()[..] != shape) {
+            Some(state) => wrong(format!("a state ({}, {batch}, {})", shape[0], self.hidden), state),
+            None => Ok(batch),
+        }
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        for (number, cell) in self.cells.iter().enumerate() {
+            let side = if number % self.directions == 1 { "_reverse" } else { "" };
+            let name = |what: &str| format!("{what}_l{}{side}", number / self.directions);
+            visitor.parameter(&name("weight_ih"), &cell.weight_ih);
+            visitor.parameter(&name("weight_hh"), &cell.weight_hh);
+            visitor.optional(&name("bias_ih"), cell.bias_ih.as_ref());
+            visitor.optional(&name("bias_hh"), cell.bias_hh.as_ref());
+        }
+    }
+}
+
+impl Cell {
+    /// Outputs `(batch, length, hidden)`, and the last state.
+    fn run<const N: usize>(
+        &self,
+        input: &Tensor,
+        mut state: [Tensor; N],
+        is_reverse: bool,
+        step: impl Fn(&Tensor, &Tensor, &[Tensor; N]) -> Result<[Tensor; N]>,
+    ) -> Result<(Tensor, [Tensor; N])> {
+        let bias = |bias: &Option<Parameter>| bias.as_ref().map(Parameter::get);
+        // One product for the whole sequence; only the other one depends on the step before.
+        let from_input = linear::affine(input, &self.weight_ih.get(), bias(&self.bias_ih).as_ref())?;
+        let (weight, bias) = (self.weight_hh.get().to_dtype(input.dtype())?, bias(&self.bias_hh));
+        let length = input.shape()[1];
+        let mut outputs = Vec::with_capacity(length);
+        for number in 0..length {
+            let at = if is_reverse { length - 1 - number } else { number };
+            let from_state = linear::affine(&state[0], &weight, bias.as_ref())?;
+            state = step(&from_input.select(1, at)?, &from_state, &state)?;
+            outputs.push(state[0].clone());
+        }
+        if is_reverse {
+            outputs.reverse();
+        }
+        Ok((Tensor::stack(&outputs, 1)?, state))
+    }
+}
