@@ -27,9 +27,12 @@ pub mod matmul;
 mod memory;
 pub mod norm;
 mod places;
+pub mod pool;
 mod rows;
+pub mod scan;
 pub mod scatter;
 pub mod softmax;
+pub mod sort;
 mod team;
 #[cfg(test)]
 mod testing;

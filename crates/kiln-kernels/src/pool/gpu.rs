@@ -1,0 +1,163 @@
+//! Pooling on a GPU: an invocation for each element of the result.
+
+use super::{Pool, PoolGradient, PoolOp, Sizes};
+use crate::places::{element_kernel, number_type};
+use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
+use kiln_ir::{Class, DType, Result};
+
+/// Sizes as parameters, so that they are not part of the text.
+fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
+    builder.param("offset", offset as u32);
+    let window = &sizes.window;
+    let pairs = [
+        ("image", sizes.image),
+        ("positions", sizes.positions),
+        ("size", window.size),
+        ("stride", window.stride),
+        ("padding", window.padding),
+        ("dilation", window.dilation),
+    ];
+    for (name, pair) in pairs {
+        builder.param(&format!("{name}0"), pair[0] as u32);
+        builder.param(&format!("{name}1"), pair[1] as u32);
+    }
+}
+
+/// `is_larger(x, best)`: whether an element replaces the largest one so far. A NaN does, and nothing replaces it: found by its bits, because
+/// drivers may assume that there is none.
+fn is_larger(dtype: DType) -> String {
+    let number = number_type(dtype);
+    let body = match dtype.class() {
+        Class::Float => {
+            "let x_is_nan = (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+    let best_is_nan = (bitcast<u32>(best) & 0x7fffffffu) > 0x7f800000u;
+    return !best_is_nan && (x_is_nan || x > best);"
+        }
+        _ => "return x > best;",
+    };
+    format!("fn is_larger(x: {number}, best: {number}) -> bool {{\n    {body}\n}}\n")
+}
+
+/// A loop over the places of the window at `position`, which has `y` and `x` in the image. As an unsigned number, a place before the image is
+/// not below its end either.
+fn each_place(body: &str) -> String {
+    format!(
+        "    for (var row = 0u; row < p_size0(); row += 1u) {{
+        let y = position / p_positions1() * p_stride0() + row * p_dilation0() - p_padding0();
+        if (y >= p_image0()) {{
+            continue;
+        }}
+        for (var column = 0u; column < p_size1(); column += 1u) {{
+            let x = position % p_positions1() * p_stride1() + column * p_dilation1() - p_padding1();
+            if (x >= p_image1()) {{
+                continue;
+            }}
+            {body}
+        }}
+    }}
+"
+    )
+}
+
+pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
+    let x = &call.operands[0];
+    let shape = x.layout.shape();
+    let sizes = Sizes::new(&op.window, shape[0] * shape[1], [shape[2], shape[3]])?;
+    let mut builder = call.builder();
+    params(&mut builder, &sizes, x.layout.offset());
+    let number = number_type(x.dtype);
+    let load = "load_0(p_offset() + (plane * p_image0() + y) * p_image1() + x)";
+    let (first, step, functions) = match op.op {
+        PoolOp::Sum => ("0.0".to_string(), format!("result += {load};"), String::new()),
+        PoolOp::Max => {
+            let step = format!(
+                "let element = {load};\n            if (is_larger(element, result)) {{\n                result = element;\n            }}"
+            );
+            let lowest = match x.dtype.class() {
+                Class::Float => "bitcast<f32>(p_lowest())",
+                Class::Int => "bitcast<i32>(p_lowest())",
+                Class::Uint => "p_lowest()",
+            };
+            builder.param(
+                "lowest",
+                match x.dtype.class() {
+                    Class::Float => f32::NEG_INFINITY.to_bits(),
+                    Class::Int => 1 << 31,
+                    Class::Uint => 0,
+                },
+            );
+            (lowest.to_string(), step, is_larger(x.dtype))
+        }
+    };
+    let text = format!(
+        "{functions}fn element(i: u32) -> {number} {{
+    let position = i % (p_positions0() * p_positions1());
+    let plane = i / (p_positions0() * p_positions1());
+    var result = {first};
+{}    return result;
+}}
+",
+        each_place(&step)
+    );
+    Ok(element_kernel(builder, sizes.planes * sizes.positions[0] * sizes.positions[1], &text))
+}
+
+pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKernel> {
+    let gradient = &call.operands[0];
+    let sizes = op.sizes(gradient.layout.shape())?;
+    let mut builder = call.builder();
+    params(&mut builder, &sizes, gradient.layout.offset());
+    // Whether the window at a position took the element at a place of the image.
+    let took = match op.pool.op {
+        PoolOp::Sum => "fn took(plane: u32, position: u32, place: u32) -> bool {\n    return true;\n}\n".to_string(),
+        PoolOp::Max => {
+            let x = &call.operands[1];
+            builder.param("image_offset", x.layout.offset() as u32);
+            let step = "let at = y * p_image1() + x;
+            let element = load_1(p_image_offset() + plane * p_image0() * p_image1() + at);
+            if (best == 0xffffffffu || is_larger(element, largest)) {
+                best = at;
+                largest = element;
+            }";
+            format!(
+                "{}fn took(plane: u32, position: u32, place: u32) -> bool {{
+    var best = 0xffffffffu;
+    var largest = 0.0;
+{}    return best == place;
+}}
+",
+                is_larger(x.dtype),
+                each_place(step)
+            )
+        }
+    };
+    // For each place of the window the position at which it sees the element, if it does.
+    let text = format!(
+        "{took}fn element(i: u32) -> f32 {{
+    let place = i % (p_image0() * p_image1());
+    let plane = i / (p_image0() * p_image1());
+    var sum = 0.0;
+    for (var row = 0u; row < p_size0(); row += 1u) {{
+        let from0 = place / p_image1() + p_padding0();
+        let step0 = row * p_dilation0();
+        if (from0 < step0 || (from0 - step0) % p_stride0() != 0u || (from0 - step0) / p_stride0() >= p_positions0()) {{
+            continue;
+        }}
+        for (var column = 0u; column < p_size1(); column += 1u) {{
+            let from1 = place % p_image1() + p_padding1();
+            let step1 = column * p_dilation1();
+            if (from1 < step1 || (from1 - step1) % p_stride1() != 0u || (from1 - step1) / p_stride1() >= p_positions1()) {{
+                continue;
+            }}
+            let position = (from0 - step0) / p_stride0() * p_positions1() + (from1 - step1) / p_stride1();
+            if (took(plane, position, place)) {{
+                sum += load_0(p_offset() + plane * p_positions0() * p_positions1() + position);
+            }}
+        }}
+    }}
+    return sum;
+}}
+"
+    );
+    Ok(element_kernel(builder, sizes.planes * sizes.image[0] * sizes.image[1], &text))
+}

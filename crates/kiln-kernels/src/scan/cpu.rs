@@ -1,0 +1,317 @@
+//! Scans on the CPU. Rows that are contiguous are scanned in groups, whose elements do not wait for each other; across an axis that is not the last
+//! one, neighbouring lines are scanned together.
+
+use super::{Lines, Scan, ScanOp};
+use crate::matmul::vector::{Vector, Work, at};
+use crate::memory::{Target, elements};
+use crate::walk::share;
+use bytemuck::Pod;
+use half::{bf16, f16};
+use kiln_ir::host::HostCall;
+use kiln_ir::{DType, Result};
+
+/// An element, and the number that it is accumulated in.
+trait Stored: Pod + Send + Sync {
+    type Wide: Wide;
+    fn widen(self) -> Self::Wide;
+    fn narrow(wide: Self::Wide) -> Self;
+}
+
+trait Wide: Pod + Send + Sync {
+    const ZERO: Self;
+    const ONE: Self;
+    fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+}
+
+impl Wide for f64 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self + other
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self * other
+    }
+}
+
+/// Of `i32` too: sums and products that wrap have the same bits.
+impl Wide for u32 {
+    const ZERO: Self = 0;
+    const ONE: Self = 1;
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.wrapping_mul(other)
+    }
+}
+
+macro_rules! stored {
+    ($($element:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr;)*) => {
+        $(impl Stored for $element {
+            type Wide = $wide;
+
+            #[inline(always)]
+            fn widen(self) -> $wide {
+                let $x = self;
+                $widen
+            }
+
+            #[inline(always)]
+            fn narrow($y: $wide) -> Self {
+                $narrow
+            }
+        })*
+    };
+}
+
+stored! {
+    f32, f64, |x| f64::from(x), |y| y as f32;
+    f16, f64, |x| x.to_f64(), |y| f16::from_f32(y as f32);
+    bf16, f64, |x| x.to_f64(), |y| bf16::from_f32(y as f32);
+    u32, u32, |x| x, |y| y;
+}
+
+/// How numbers are combined: `combine(before, after)`, which is associative, and what changes nothing.
+trait Combine: Send + Sync {
+    fn none<W: Wide>() -> W;
+    fn combine<W: Wide>(before: W, after: W) -> W;
+}
+
+struct Sum;
+
+impl Combine for Sum {
+    #[inline(always)]
+    fn none<W: Wide>() -> W {
+        W::ZERO
+    }
+
+    #[inline(always)]
+    fn combine<W: Wide>(before: W, after: W) -> W {
+        before.add(after)
+    }
+}
+
+struct Product;
+
+impl Combine for Product {
+    #[inline(always)]
+    fn none<W: Wide>() -> W {
+        W::ONE
+    }
+
+    #[inline(always)]
+    fn combine<W: Wide>(before: W, after: W) -> W {
+        before.mul(after)
+    }
+}
+
+pub(super) fn run(op: &Scan, call: &HostCall<'_>) -> Result<()> {
+    match call.operands[0].dtype {
+        DType::F16 => of_elements::<f16>(op, call),
+        DType::BF16 => of_elements::<bf16>(op, call),
+        DType::F32 => of_elements::<f32>(op, call),
+        _ => of_elements::<u32>(op, call),
+    }
+}
+
+fn of_elements<T: Stored>(op: &Scan, call: &HostCall<'_>) -> Result<()> {
+    let lines = Lines::new(call.operands[0].layout.shape(), op.axis);
+    if lines.outer * lines.length * lines.inner == 0 {
+        return Ok(());
+    }
+    match op.op {
+        ScanOp::Linear => columns::<T, _>(op, call, lines, |before, [a, b]| a.mul(before).add(b)),
+        _ if lines.inner > 1 => match op.op {
+            ScanOp::Sum => columns::<T, _>(op, call, lines, |before, [x, _]| before.add(x)),
+            _ => columns::<T, _>(op, call, lines, |before, [x, _]| before.mul(x)),
+        },
+        ScanOp::Sum => rows::<T, Sum>(op, call, lines),
+        ScanOp::Product => rows::<T, Product>(op, call, lines),
+    }
+}
+
+/// Elements of a row whose total one thread computes at a time. The order of the additions follows from it, so all numbers of threads give the
+/// same bits.
+const BLOCK: usize = 1 << 14;
+
+fn rows<T: Stored, C: Combine>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
+    let x = &elements::<T>(&call.operands[0])[call.operands[0].layout.offset()..];
+    let (to, level, length) = (Target::<T>::of(call.output), call.workers.simd(), lines.length);
+    let blocks = length.div_ceil(BLOCK);
+    if lines.outer >= call.workers.count() || blocks < 4 || call.workers.count() == 1 {
+        return share(call.workers, lines.outer, length, |range| {
+            for row in range {
+                let mut before = C::none();
+                for block in 0..blocks {
+                    let (start, length) = block_of(row, block, lines, op.reverse);
+                    // SAFETY: the parts of the loop have no rows in common.
+                    let out = unsafe { to.slice(start, length) };
+                    let total = at(level, Block::<T, C>::new(&x[start..start + length], Some(out), before, op.reverse));
+                    before = C::combine(before, total);
+                }
+            }
+        });
+    }
+    // Few long rows: the totals of all blocks first, then each block from the total of those before it.
+    let mut before = vec![C::none(); lines.outer * blocks];
+    let totals = Target::over(&mut before);
+    share(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
+        for item in range {
+            let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
+            let total = at(level, Block::<T, C>::new(&x[start..start + length], None, C::none(), op.reverse));
+            // SAFETY: the parts of the loop have no blocks in common.
+            unsafe { totals.slice(item, 1)[0] = total };
+        }
+    })?;
+    for row in before.chunks_exact_mut(blocks) {
+        let mut sum = C::none();
+        for total in row {
+            sum = C::combine(sum, std::mem::replace(total, sum));
+        }
+    }
+    share(call.workers, lines.outer * blocks, BLOCK, |range| {
+        for item in range {
+            let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
+            // SAFETY: the parts of the loop have no blocks in common.
+            let out = unsafe { to.slice(start, length) };
+            at(level, Block::<T, C>::new(&x[start..start + length], Some(out), before[item], op.reverse));
+        }
+    })
+}
+
+/// Where a block is, and its length. In reverse, the first block is the last one of the row.
+fn block_of(row: usize, block: usize, lines: Lines, reverse: bool) -> (usize, usize) {
+    let (first, end) = (block * BLOCK, ((block + 1) * BLOCK).min(lines.length));
+    let start = if reverse { lines.length - end } else { first };
+    (row * lines.length + start, end - first)
+}
+
+/// A block of a row: its total, and where `out` is given its elements after `before`.
+struct Block<'a, T: Stored, C> {
+    x: &'a [T],
+    out: Option<&'a mut [T]>,
+    before: T::Wide,
+    reverse: bool,
+    combine: std::marker::PhantomData<C>,
+}
+
+impl<'a, T: Stored, C> Block<'a, T, C> {
+    fn new(x: &'a [T], out: Option<&'a mut [T]>, before: T::Wide, reverse: bool) -> Self {
+        Self { x, out, before, reverse, combine: std::marker::PhantomData }
+    }
+}
+
+/// Elements that are combined among themselves before the running total is, which otherwise each would wait for.
+const GROUP: usize = 8;
+
+impl<T: Stored, C: Combine> Work for Block<'_, T, C> {
+    type Output = T::Wide;
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> T::Wide {
+        if self.reverse { scan::<T, C, true>(self) } else { scan::<T, C, false>(self) }
+    }
+}
+
+#[inline(always)]
+fn scan<T: Stored, C: Combine, const REVERSE: bool>(block: Block<'_, T, C>) -> T::Wide {
+    let Block { x, mut out, before, .. } = block;
+    let (mut total, groups) = (C::none(), x.len() / GROUP);
+    let turned = |place: usize| if REVERSE { GROUP - 1 - place } else { place };
+    for group in 0..groups {
+        let start = if REVERSE { x.len() - (group + 1) * GROUP } else { group * GROUP };
+        let from = &x[start..start + GROUP];
+        let mut sums: [T::Wide; GROUP] = std::array::from_fn(|place| from[turned(place)].widen());
+        for step in [1, 2, 4] {
+            let add =
+                |place: usize| if place < step { sums[place] } else { C::combine(sums[place - step], sums[place]) };
+            sums = std::array::from_fn(add);
+        }
+        if let Some(out) = &mut out {
+            let (base, out) = (C::combine(before, total), &mut out[start..start + GROUP]);
+            for place in 0..GROUP {
+                out[turned(place)] = T::narrow(C::combine(base, sums[place]));
+            }
+        }
+        total = C::combine(total, sums[GROUP - 1]);
+    }
+    for rest in groups * GROUP..x.len() {
+        let place = if REVERSE { x.len() - 1 - rest } else { rest };
+        total = C::combine(total, x[place].widen());
+        if let Some(out) = &mut out {
+            out[place] = T::narrow(C::combine(before, total));
+        }
+    }
+    total
+}
+
+/// Lines that are scanned together: their running results stay in the first-level cache.
+const STRIP: usize = 256;
+
+/// Scans neighbouring lines together, a row of elements after the other.
+fn columns<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide + Sync>(
+    op: &Scan,
+    call: &HostCall<'_>,
+    lines: Lines,
+    step: F,
+) -> Result<()> {
+    let of = |operand: usize| {
+        let operand = &call.operands[operand.min(call.operands.len() - 1)];
+        &elements::<T>(operand)[operand.layout.offset()..]
+    };
+    let (inputs, to, level) = ([of(0), of(1)], Target::<T>::of(call.output), call.workers.simd());
+    let strips = lines.inner.div_ceil(STRIP);
+    let first = if op.op == ScanOp::Product { T::Wide::ONE } else { T::Wide::ZERO };
+    share(call.workers, lines.outer * strips, lines.length * lines.inner.min(STRIP), |range| {
+        for item in range {
+            let column = item % strips * STRIP;
+            let start = item / strips * lines.length * lines.inner + column;
+            let width = (lines.inner - column).min(STRIP);
+            at(level, Strip { inputs, to: &to, step: &step, start, width, lines, first, op });
+        }
+    })
+}
+
+struct Strip<'a, T: Stored, F> {
+    inputs: [&'a [T]; 2],
+    to: &'a Target<'a, T>,
+    step: &'a F,
+    start: usize,
+    width: usize,
+    lines: Lines,
+    first: T::Wide,
+    op: &'a Scan,
+}
+
+impl<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide> Work for Strip<'_, T, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let Self { inputs: [a, b], to, step, start, width, lines, first, op } = self;
+        let mut running = [first; STRIP];
+        for number in 0..lines.length {
+            let row = if op.reverse { lines.length - 1 - number } else { number };
+            let place = start + row * lines.inner;
+            // A linear recurrence in reverse takes the factor of the row before, which is the first one's own where there is none.
+            let before = if op.reverse && number > 0 && op.op == ScanOp::Linear { place + lines.inner } else { place };
+            let (a, b) = (&a[before..before + width], &b[place..place + width]);
+            // SAFETY: the parts of the loop have no elements in common.
+            let out = unsafe { to.slice(place, width) };
+            for (((running, out), a), b) in running.iter_mut().zip(out).zip(a).zip(b) {
+                *running = step(*running, [a.widen(), b.widen()]);
+                *out = T::narrow(*running);
+            }
+        }
+    }
+}

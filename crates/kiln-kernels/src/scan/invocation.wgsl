@@ -1,0 +1,19 @@
+// An invocation for each line: neighbours read neighbouring elements.
+@compute @workgroup_size(INVOCATIONS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let line = (group.y * groups.x + group.x) * INVOCATIONS + lane;
+    if (line >= p_lines()) {
+        return;
+    }
+    var running = FIRST;
+    for (var number = 0u; number < p_length(); number += 1u) {
+        let place = place_of(line, number);
+        let map = map_of(place, number);
+        running = map.x * running + map.y;
+        finish(place, running);
+    }
+}

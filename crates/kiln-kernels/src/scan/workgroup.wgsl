@@ -1,0 +1,37 @@
+// A workgroup for each line, which it scans in tiles of as many elements as it has invocations.
+var<workgroup> maps: array<vec2<NUMBER>, INVOCATIONS>;
+
+@compute @workgroup_size(INVOCATIONS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let line = group.y * groups.x + group.x;
+    if (line >= p_lines()) {
+        return;
+    }
+    var running = FIRST;
+    for (var tile = 0u; tile < p_length(); tile += INVOCATIONS) {
+        let number = tile + lane;
+        let place = place_of(line, min(number, p_length() - 1u));
+        var own = map_of(place, number);
+        maps[lane] = own;
+        workgroupBarrier();
+        for (var step = 1u; step < INVOCATIONS; step *= 2u) {
+            if (lane >= step) {
+                own = combine(maps[lane - step], own);
+            }
+            workgroupBarrier();
+            maps[lane] = own;
+            workgroupBarrier();
+        }
+        if (number < p_length()) {
+            finish(place, own.x * running + own.y);
+        }
+        // What is beyond the end of the line is not used any more.
+        let all = maps[INVOCATIONS - 1u];
+        running = all.x * running + all.y;
+        workgroupBarrier();
+    }
+}

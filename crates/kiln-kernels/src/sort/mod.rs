@@ -1,0 +1,129 @@
+//! The order of elements along the last axis: indices that sort each row, or that select its first elements in that order.
+//!
+//! Sorting is stable. A NaN is larger than every number, as in NumPy and PyTorch; negative zero equals zero.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod tests;
+
+use crate::indices::{inputs, invalid, mismatch, text};
+use kiln_ir::gradient::{Expr, Gradients};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{DType, KernelOp, Result};
+use smallvec::{SmallVec, smallvec};
+
+/// The indices, as `u32`, of the first `count` elements of each row in ascending or descending order.
+///
+/// A GPU sorts runs of at most [`GPU_RUN`](Argsort::GPU_RUN) elements; [`Merge`] makes rows of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argsort {
+    /// From the largest element to the smallest.
+    pub descending: bool,
+    /// Indices for each row, at most its length; `None` for all.
+    pub count: Option<usize>,
+    /// Sorts each run of so many elements by itself: those from a multiple of it on.
+    pub run: Option<usize>,
+}
+
+/// Merges pairs of neighbouring sorted runs of each row. Inputs: `x`, and the indices of its rows with runs in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// As for the runs.
+    pub descending: bool,
+    /// Elements of a run; the last one of a row may be shorter.
+    pub run: usize,
+}
+
+impl Argsort {
+    /// Elements that a workgroup of a GPU sorts in its memory.
+    pub const GPU_RUN: usize = 1024;
+
+    /// All indices of each row.
+    pub fn new(descending: bool) -> Self {
+        Self { descending, count: None, run: None }
+    }
+}
+
+fn check_rows(op: &str, x: &TensorType) -> Result<usize> {
+    x.shape.last().copied().ok_or_else(|| invalid(format!("{op} expected at least one axis, found {}", text(x))))
+}
+
+impl KernelOp for Argsort {
+    fn name(&self) -> &str {
+        if self.count.is_some() { "topk" } else { "argsort" }
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        let number = |of: Option<usize>| of.map_or(u64::MAX, |number| number as u64);
+        smallvec![u64::from(self.descending), number(self.count), number(self.run)]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x] = inputs(self.name(), types)?;
+        let length = check_rows(self.name(), x)?;
+        let count = self.count.unwrap_or(length);
+        if count > length || self.run == Some(0) || (self.run.is_some() && self.count.is_some()) {
+            return Err(invalid(format!(
+                "{} expected at most {length} indices of a row, found {count} of {}",
+                self.name(),
+                text(x)
+            )));
+        }
+        Ok(TensorType { shape: x.shape.with(x.shape.rank() - 1, count), dtype: DType::U32 })
+    }
+
+    fn gradient<'a>(&self, _: &[Expr<'a>], _: Expr<'a>, _: Expr<'a>) -> Option<Gradients<'a>> {
+        Some(smallvec![None])
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        let length = inputs[0].shape.last().copied().unwrap_or(0);
+        inputs[0].shape.elements() as u64 * u64::from(length.max(2).ilog2())
+    }
+
+    fn has_host_code(&self) -> bool {
+        self.run.is_none()
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::run(self, call)
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::argsort(self, call)
+    }
+}
+
+impl KernelOp for Merge {
+    fn name(&self) -> &str {
+        "merge"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![u64::from(self.descending), self.run as u64]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x, index] = inputs(self.name(), types)?;
+        check_rows(self.name(), x)?;
+        if index.shape != x.shape || index.dtype != DType::U32 || self.run == 0 {
+            return Err(mismatch(format!("merge expected indices of u32 {}, found {}", x.shape, text(index))));
+        }
+        Ok(index.clone())
+    }
+
+    fn gradient<'a>(&self, _: &[Expr<'a>], _: Expr<'a>, _: Expr<'a>) -> Option<Gradients<'a>> {
+        Some(smallvec![None, None])
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        inputs[0].shape.elements() as u64
+    }
+
+    fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
+        gpu::merge(self, call)
+    }
+}
