@@ -46,6 +46,15 @@ impl<'a, T: Pod> Target<'a, T> {
         // SAFETY: the range is inside of the output, and the caller is alone with it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), length) }
     }
+
+    /// All elements, for as long as the memory lives.
+    ///
+    /// # Safety
+    /// Nobody writes them any more.
+    pub(crate) unsafe fn whole(&self) -> &'a [T] {
+        // SAFETY: these are all elements, which the caller promises to leave.
+        unsafe { std::slice::from_raw_parts(self.start, self.elements) }
+    }
 }
 
 /// Calls a function that is generic over an unsigned integer with the one that is as wide as the dtype: moving an element needs no

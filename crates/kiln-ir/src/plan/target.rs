@@ -23,6 +23,8 @@ pub struct Target {
     pub input_alignment_bytes: usize,
     /// Kernels access buffers in groups of this many bytes, the last elements too.
     pub access_bytes: u64,
+    /// Whether hand-written kernels run their CPU code, where they have it, instead of WGSL.
+    pub runs_host_code: bool,
 }
 
 impl Target {
@@ -36,6 +38,7 @@ impl Target {
         max_tensor_bytes: u64::MAX,
         input_alignment_bytes: 1,
         access_bytes: 1,
+        runs_host_code: true,
     };
 
     /// A GPU with so many storage buffers in a kernel, one of which is the output. Kernels with a core may store single elements, so that dtypes
@@ -53,6 +56,7 @@ impl Target {
             // The largest offset alignment that WebGPU lets a device ask for.
             input_alignment_bytes: 256,
             access_bytes: 16,
+            runs_host_code: false,
         }
     }
 

@@ -6,15 +6,21 @@ use crate::matmul::vector::{Vector, Work, at};
 use crate::memory::{Target, elements};
 use crate::walk::share;
 use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kiln_ir::host::HostCall;
-use kiln_ir::{DType, Result};
+use kiln_ir::{DType, Result, SimdLevel};
 
 /// An element, and the number that it is accumulated in.
 trait Stored: Pod + Send + Sync {
     type Wide: Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+
+    /// The total of a block of a row, and where `out` is given its elements after `before`.
+    fn scan<C: Combine>(level: SimdLevel, block: Block<'_, Self, C>) -> Self::Wide {
+        at(level, block)
+    }
 }
 
 trait Wide: Pod + Send + Sync {
@@ -56,7 +62,7 @@ impl Wide for u32 {
 }
 
 macro_rules! stored {
-    ($($element:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr;)*) => {
+    ($($element:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr $(, $scan:ident)?;)*) => {
         $(impl Stored for $element {
             type Wide = $wide;
 
@@ -70,14 +76,18 @@ macro_rules! stored {
             fn narrow($y: $wide) -> Self {
                 $narrow
             }
+
+            $(fn scan<C: Combine>(level: SimdLevel, block: Block<'_, Self, C>) -> f64 {
+                $scan(level, block)
+            })?
         })*
     };
 }
 
 stored! {
     f32, f64, |x| f64::from(x), |y| y as f32;
-    f16, f64, |x| x.to_f64(), |y| f16::from_f32(y as f32);
-    bf16, f64, |x| x.to_f64(), |y| bf16::from_f32(y as f32);
+    f16, f64, |x| x.to_f64(), |y| f16::from_f32(y as f32), scan_halves;
+    bf16, f64, |x| x.to_f64(), |y| bf16::from_f32(y as f32), scan_halves;
     u32, u32, |x| x, |y| y;
 }
 
@@ -156,7 +166,8 @@ fn rows<T: Stored, C: Combine>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> 
                     let (start, length) = block_of(row, block, lines, op.reverse);
                     // SAFETY: the parts of the loop have no rows in common.
                     let out = unsafe { to.slice(start, length) };
-                    let total = at(level, Block::<T, C>::new(&x[start..start + length], Some(out), before, op.reverse));
+                    let total =
+                        T::scan(level, Block::<T, C>::new(&x[start..start + length], Some(out), before, op.reverse));
                     before = C::combine(before, total);
                 }
             }
@@ -168,7 +179,7 @@ fn rows<T: Stored, C: Combine>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> 
     share(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
-            let total = at(level, Block::<T, C>::new(&x[start..start + length], None, C::none(), op.reverse));
+            let total = T::scan(level, Block::<T, C>::new(&x[start..start + length], None, C::none(), op.reverse));
             // SAFETY: the parts of the loop have no blocks in common.
             unsafe { totals.slice(item, 1)[0] = total };
         }
@@ -184,7 +195,7 @@ fn rows<T: Stored, C: Combine>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> 
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
             // SAFETY: the parts of the loop have no blocks in common.
             let out = unsafe { to.slice(start, length) };
-            at(level, Block::<T, C>::new(&x[start..start + length], Some(out), before[item], op.reverse));
+            T::scan(level, Block::<T, C>::new(&x[start..start + length], Some(out), before[item], op.reverse));
         }
     })
 }
@@ -209,6 +220,31 @@ impl<'a, T: Stored, C> Block<'a, T, C> {
     fn new(x: &'a [T], out: Option<&'a mut [T]>, before: T::Wide, reverse: bool) -> Self {
         Self { x, out, before, reverse, combine: std::marker::PhantomData }
     }
+}
+
+/// Elements of 16 bits that are converted at a time, by the processor where it can.
+const CONVERTED: usize = 1024;
+
+fn scan_halves<T: Stored<Wide = f64>, C: Combine>(level: SimdLevel, block: Block<'_, T, C>) -> f64
+where
+    [T]: HalfFloatSliceExt,
+{
+    let Block { x, mut out, before, reverse, .. } = block;
+    let (mut wide, mut sums) = ([0.0f32; CONVERTED], [0.0f32; CONVERTED]);
+    let mut total = C::none();
+    for chunk in 0..x.len().div_ceil(CONVERTED) {
+        let (first, end) = (chunk * CONVERTED, ((chunk + 1) * CONVERTED).min(x.len()));
+        let range = if reverse { x.len() - end..x.len() - first } else { first..end };
+        let (wide, sums) = (&mut wide[..range.len()], &mut sums[..range.len()]);
+        x[range.clone()].convert_to_f32_slice(wide);
+        let base = C::combine(before, total);
+        let own = at(level, Block::<f32, C>::new(wide, out.is_some().then_some(&mut *sums), base, reverse));
+        if let Some(out) = &mut out {
+            out[range].convert_from_f32_slice(sums);
+        }
+        total = C::combine(total, own);
+    }
+    total
 }
 
 /// Elements that are combined among themselves before the running total is, which otherwise each would wait for.

@@ -1,11 +1,12 @@
 //! Sorting on the CPU: a radix sort of words that hold an element's key and its place. Rows are shared between threads; all threads sort a long row
 //! together.
 
-use super::Argsort;
+use super::{Argsort, Sort};
 use crate::matmul::scratch;
 use crate::matmul::vector::{Vector, Work, at};
 use crate::memory::{Target, elements};
 use crate::walk::share;
+use bytemuck::Pod;
 use half::{bf16, f16};
 use kiln_ir::host::{HostCall, Workers};
 use kiln_ir::{DType, Element, Result};
@@ -14,51 +15,76 @@ use kiln_ir::{DType, Element, Result};
 trait Key: Element {
     /// A word that is ordered as the elements are: NaN after all numbers, negative zero as zero.
     fn key(self) -> u32;
+
+    /// As [`key`](Self::key), but with different words for the zeros, so that [`from_code`](Self::from_code) finds the element. NaN of all bits are one.
+    fn code(self) -> u32;
+
+    /// The element of a code.
+    fn from_code(code: u32) -> Self;
 }
 
-impl Key for f32 {
-    #[inline(always)]
-    fn key(self) -> u32 {
-        let bits = self.to_bits();
-        let size = bits & !SIGN;
+/// Floats by their bits: `$bits` with the sign in front.
+macro_rules! float_keys {
+    ($($float:ty, $bits:ty, $infinity:expr, |$x:ident| $key:expr;)*) => {
+        $(impl Key for $float {
+            #[inline(always)]
+            fn key(self) -> u32 {
+                let $x = self;
+                $key
+            }
+
+            #[inline(always)]
+            fn code(self) -> u32 {
+                let (bits, sign) = (self.to_bits(), 1 << (<$bits>::BITS - 1));
+                let code = if bits & sign != 0 { !bits } else { bits | sign };
+                u32::from(if bits & !sign > $infinity { <$bits>::MAX } else { code })
+            }
+
+            #[inline(always)]
+            fn from_code(code: u32) -> Self {
+                let (code, sign) = (code as $bits, 1 << (<$bits>::BITS - 1));
+                Self::from_bits(if code & sign != 0 { code ^ sign } else { !code })
+            }
+        })*
+    };
+}
+
+float_keys! {
+    f32, u32, f32::INFINITY.to_bits(), |x| {
+        let bits = x.to_bits();
         let key = if bits > SIGN { !bits } else { bits | SIGN };
-        if size > f32::INFINITY.to_bits() { u32::MAX } else { key }
-    }
+        if bits & !SIGN > f32::INFINITY.to_bits() { u32::MAX } else { key }
+    };
+    f16, u16, f16::INFINITY.to_bits(), |x| x.to_f32().key();
+    bf16, u16, bf16::INFINITY.to_bits(), |x| x.to_f32().key();
 }
 
-impl Key for f16 {
-    #[inline(always)]
-    fn key(self) -> u32 {
-        self.to_f32().key()
-    }
+macro_rules! integer_keys {
+    ($($integer:ty, |$x:ident| $key:expr, |$code:ident| $element:expr;)*) => {
+        $(impl Key for $integer {
+            #[inline(always)]
+            fn key(self) -> u32 {
+                let $x = self;
+                $key
+            }
+
+            #[inline(always)]
+            fn code(self) -> u32 {
+                self.key()
+            }
+
+            #[inline(always)]
+            fn from_code($code: u32) -> Self {
+                $element
+            }
+        })*
+    };
 }
 
-impl Key for bf16 {
-    #[inline(always)]
-    fn key(self) -> u32 {
-        self.to_f32().key()
-    }
-}
-
-impl Key for i32 {
-    #[inline(always)]
-    fn key(self) -> u32 {
-        self as u32 ^ SIGN
-    }
-}
-
-impl Key for u32 {
-    #[inline(always)]
-    fn key(self) -> u32 {
-        self
-    }
-}
-
-impl Key for u8 {
-    #[inline(always)]
-    fn key(self) -> u32 {
-        u32::from(self)
-    }
+integer_keys! {
+    i32, |x| x as u32 ^ SIGN, |code| (code ^ SIGN) as i32;
+    u32, |x| x, |code| code;
+    u8, |x| u32::from(x), |code| code as u8;
 }
 
 const SIGN: u32 = 1 << 31;
@@ -70,57 +96,95 @@ const LONG: usize = 1 << 15;
 /// A selection of at most this part of a row compares with the worst one selected so far instead of sorting.
 const SELECTED: usize = 8;
 
-pub(super) fn run(op: &Argsort, call: &HostCall<'_>) -> Result<()> {
-    match call.operands[0].dtype {
-        DType::F16 => rows::<f16>(op, call),
-        DType::BF16 => rows::<bf16>(op, call),
-        DType::F32 => rows::<f32>(op, call),
-        DType::I32 => rows::<i32>(op, call),
-        DType::U32 => rows::<u32>(op, call),
-        DType::U8 => rows::<u8>(op, call),
-    }
+/// Calls a function that is generic over the elements.
+macro_rules! by_dtype {
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+        match $dtype {
+            DType::F16 => $function::<f16>($($argument),*),
+            DType::BF16 => $function::<bf16>($($argument),*),
+            DType::F32 => $function::<f32>($($argument),*),
+            DType::I32 => $function::<i32>($($argument),*),
+            DType::U32 => $function::<u32>($($argument),*),
+            DType::U8 => $function::<u8>($($argument),*),
+        }
+    };
 }
 
-fn rows<T: Key>(op: &Argsort, call: &HostCall<'_>) -> Result<()> {
-    let layout = call.operands[0].layout;
-    let x = &elements::<T>(&call.operands[0])[layout.offset()..][..layout.shape().elements()];
-    let length = layout.shape().last().copied().unwrap_or(0);
-    let count = op.count.unwrap_or(length);
-    if length == 0 || count == 0 {
+pub(super) fn argsort(op: &Argsort, call: &HostCall<'_>) -> Result<()> {
+    by_dtype!(call.operands[0].dtype, places(op, call))
+}
+
+pub(super) fn sort(op: &Sort, call: &HostCall<'_>) -> Result<()> {
+    by_dtype!(call.operands[0].dtype, values(op, call))
+}
+
+fn places<T: Key>(op: &Argsort, call: &HostCall<'_>) -> Result<()> {
+    let length = call.operands[0].layout.shape().last().copied().unwrap_or(0);
+    let (count, flip) = (op.count.unwrap_or(length), if op.descending { u32::MAX } else { 0 });
+    if count > length / SELECTED {
+        return rows(call, count, |x: T, place| item(x, flip, place), |item| item as u32);
+    }
+    let (x, level) = (whole::<T>(call), call.workers.simd());
+    if count == 0 {
         return Ok(());
     }
-    let (to, flip) = (Target::<u32>::of(call.output), if op.descending { u32::MAX } else { 0 });
-    let (rows, is_selection) = (x.len() / length, count <= length / SELECTED);
-    if rows < call.workers.count() && length >= LONG && !is_selection {
-        for (row, x) in x.chunks_exact(length).enumerate() {
-            // SAFETY: the rows have no elements in common.
+    let to = Target::<u32>::of(call.output);
+    share(call.workers, x.len() / length, length, |range| {
+        for row in range {
+            // SAFETY: the parts of the loop have no rows in common.
             let out = unsafe { to.slice(row * count, count) };
-            scratch::with([2 * length, 2 * length], |[items, other]| {
-                // SAFETY: the memory is as long as two words for each element, aligned for more, and its words are initialised.
-                let [items, other] =
-                    [items, other].map(|part| unsafe { std::slice::from_raw_parts_mut(part.cast::<u64>(), length) });
-                sort_together(call.workers, x, flip, out, [items, other])
-            })?;
+            at(level, Select { x: &x[row * length..][..length], flip, out });
         }
+    })
+}
+
+fn values<T: Key>(op: &Sort, call: &HostCall<'_>) -> Result<()> {
+    let length = call.operands[0].layout.shape().last().copied().unwrap_or(0);
+    let flip = if op.descending { u32::MAX } else { 0 };
+    rows(call, length, |x: T, _| x.code() ^ flip, |code: u32| T::from_code(code ^ flip))
+}
+
+fn whole<'a, T: Key>(call: &HostCall<'a>) -> &'a [T] {
+    let layout = call.operands[0].layout;
+    &elements::<T>(&call.operands[0])[layout.offset()..][..layout.shape().elements()]
+}
+
+/// Sorts what `pack` makes of each element and its place, and stores what `unpack` makes of the first `count` of each row.
+fn rows<T: Key, I: Item, O: Pod + Send>(
+    call: &HostCall<'_>,
+    count: usize,
+    pack: impl Fn(T, usize) -> I + Sync,
+    unpack: impl Fn(I) -> O + Sync,
+) -> Result<()> {
+    let (x, to) = (whole::<T>(call), Target::<O>::of(call.output));
+    let length = call.operands[0].layout.shape().last().copied().unwrap_or(0);
+    if x.is_empty() || count == 0 {
         return Ok(());
     }
-    let level = call.workers.simd();
-    let cost = length * if is_selection { 1 } else { 8 };
-    share(call.workers, rows, cost, |range| {
-        let words = if is_selection { 0 } else { 2 * length };
-        scratch::with([words, words], |[items, other]| {
-            // SAFETY: as above.
-            let [items, other] =
-                [items, other].map(|part| unsafe { std::slice::from_raw_parts_mut(part.cast::<u64>(), words / 2) });
+    let (rows, words) = (x.len() / length, length * size_of::<I>() / size_of::<f32>());
+    let write = |row: usize, items: &[I]| {
+        // SAFETY: each row is stored once.
+        let out = unsafe { to.slice(row * count, count) };
+        for (out, &item) in out.iter_mut().zip(items) {
+            *out = unpack(item);
+        }
+    };
+    // SAFETY: the memory is as long as an item for each element, aligned for more, and its words are initialised.
+    let items = |part: *mut f32| unsafe { std::slice::from_raw_parts_mut(part.cast::<I>(), length) };
+    if rows < call.workers.count() && length >= LONG {
+        return scratch::with([words, words], |memory| {
+            for (row, x) in x.chunks_exact(length).enumerate() {
+                let sorted = sort_together(call.workers, |place| pack(x[place], place), memory.map(items))?;
+                write(row, sorted);
+            }
+            Ok(())
+        });
+    }
+    share(call.workers, rows, length * 8, |range| {
+        scratch::with([words, words], |memory| {
             for row in range {
-                // SAFETY: the parts of the loop have no rows in common.
-                let out = unsafe { to.slice(row * count, count) };
                 let x = &x[row * length..][..length];
-                if is_selection {
-                    at(level, Select { x, flip, out });
-                } else {
-                    sort(x, flip, out, [&mut *items, &mut *other]);
-                }
+                write(row, sort_row(|place| pack(x[place], place), memory.map(items)));
             }
         });
     })
@@ -137,30 +201,45 @@ const BITS: usize = 8;
 const DIGITS: usize = 1 << BITS;
 const PASSES: usize = 32 / BITS;
 
-#[inline(always)]
-fn digit(item: u64, pass: usize) -> usize {
-    (item >> (32 + pass * BITS)) as usize & (DIGITS - 1)
+/// A key, alone or above a place.
+trait Item: Pod + Ord + Send + Sync {
+    fn digit(self, pass: usize) -> usize;
 }
 
-/// The places of the first elements of a row in order.
-fn sort<T: Key>(x: &[T], flip: u32, out: &mut [u32], [mut items, mut other]: [&mut [u64]; 2]) {
-    if x.len() <= SHORT {
-        for (place, (to, &x)) in items.iter_mut().zip(x).enumerate() {
-            *to = item(x, flip, place);
+impl Item for u64 {
+    #[inline(always)]
+    fn digit(self, pass: usize) -> usize {
+        (self >> (32 + pass * BITS)) as usize & (DIGITS - 1)
+    }
+}
+
+impl Item for u32 {
+    #[inline(always)]
+    fn digit(self, pass: usize) -> usize {
+        (self >> (pass * BITS)) as usize & (DIGITS - 1)
+    }
+}
+
+/// The items of a row in order.
+fn sort_row<I: Item>(pack: impl Fn(usize) -> I, [mut items, mut other]: [&mut [I]; 2]) -> &[I] {
+    let length = items.len();
+    if length <= SHORT {
+        for (place, to) in items.iter_mut().enumerate() {
+            *to = pack(place);
         }
         items.sort_unstable();
-        return write_places(items, out);
+        return items;
     }
     let mut counts = [[0u32; DIGITS]; PASSES];
-    for (place, (to, &x)) in items.iter_mut().zip(x).enumerate() {
-        *to = item(x, flip, place);
+    for (place, to) in items.iter_mut().enumerate() {
+        *to = pack(place);
         for (pass, counts) in counts.iter_mut().enumerate() {
-            counts[digit(*to, pass)] += 1;
+            counts[to.digit(pass)] += 1;
         }
     }
     for (pass, counts) in counts.iter_mut().enumerate() {
         // Keys of 16 bits and of bytes have digits that are the same for all.
-        if counts[digit(items[0], pass)] as usize == x.len() {
+        if counts[items[0].digit(pass)] as usize == length {
             continue;
         }
         let mut start = 0;
@@ -168,34 +247,27 @@ fn sort<T: Key>(x: &[T], flip: u32, out: &mut [u32], [mut items, mut other]: [&m
             start += std::mem::replace(count, start);
         }
         for &item in &*items {
-            let next = &mut counts[digit(item, pass)];
+            let next = &mut counts[item.digit(pass)];
             other[*next as usize] = item;
             *next += 1;
         }
         std::mem::swap(&mut items, &mut other);
     }
-    write_places(items, out);
+    items
 }
 
-fn write_places(items: &[u64], out: &mut [u32]) {
-    for (to, &item) in out.iter_mut().zip(items) {
-        *to = item as u32;
-    }
-}
-
-/// [`sort`] on all threads: each counts the digits in its part of the row, and moves those items behind those of the parts before it.
-fn sort_together<T: Key>(
+/// [`sort_row`] on all threads: each counts the digits in its part of the row, and moves those items behind those of the parts before it.
+fn sort_together<'a, I: Item>(
     workers: &dyn Workers,
-    x: &[T],
-    flip: u32,
-    out: &mut [u32],
-    [items, other]: [&mut [u64]; 2],
-) -> Result<()> {
-    let (length, parts) = (x.len(), workers.count());
+    pack: impl Fn(usize) -> I + Sync,
+    [items, other]: [&'a mut [I]; 2],
+) -> Result<&'a [I]> {
+    let (length, parts) = (items.len(), workers.count());
     let part = |number: usize| length * number / parts..length * (number + 1) / parts;
     let mut counts = vec![[0u32; DIGITS]; parts];
-    let [mut from, mut to] = [Target::over(items), Target::over(other)];
+    let (mut is_swapped, both) = (false, [Target::over(items), Target::over(other)]);
     for pass in 0..PASSES {
+        let (from, to) = (&both[usize::from(is_swapped)], &both[usize::from(!is_swapped)]);
         let table = Target::over(&mut counts);
         workers.run(parts, &|number| {
             let range = part(number);
@@ -203,12 +275,12 @@ fn sort_together<T: Key>(
             let (counts, items) = unsafe { (&mut table.slice(number, 1)[0], from.slice(range.start, range.len())) };
             if pass == 0 {
                 for (place, to) in range.zip(&mut *items) {
-                    *to = item(x[place], flip, place);
+                    *to = pack(place);
                 }
             }
             counts.fill(0);
             for &item in &*items {
-                counts[digit(item, pass)] += 1;
+                counts[item.digit(pass)] += 1;
             }
         })?;
         let mut start = 0;
@@ -217,27 +289,26 @@ fn sort_together<T: Key>(
                 start += std::mem::replace(&mut counts[digit], start);
             }
         }
-        // As in `sort`: a digit that is the same for all. Its items start at the first place, and all others behind the last.
+        // As in `sort_row`: a digit that is the same for all. Its items start at the first place, and all others behind the last.
         if counts[0].iter().all(|&start| start == 0 || start as usize == length) {
             continue;
         }
         let table = Target::over(&mut counts);
         workers.run(parts, &|number| {
             let range = part(number);
-            // SAFETY: the parts have no counters and no items in common, and items of two parts never go to one place.
+            // SAFETY: the parts have no counters and no items in common.
             let (counts, items) = unsafe { (&mut table.slice(number, 1)[0], from.slice(range.start, range.len())) };
             for &item in &*items {
-                let next = &mut counts[digit(item, pass)];
-                // SAFETY: as above.
+                let next = &mut counts[item.digit(pass)];
+                // SAFETY: items never go to one place.
                 unsafe { to.slice(*next as usize, 1)[0] = item };
                 *next += 1;
             }
         })?;
-        std::mem::swap(&mut from, &mut to);
+        is_swapped = !is_swapped;
     }
-    // SAFETY: no thread uses the items any more.
-    write_places(unsafe { from.slice(0, length) }, out);
-    Ok(())
+    // SAFETY: no thread uses the items any more, and they live as long as the memory that was given.
+    Ok(unsafe { both[usize::from(is_swapped)].whole() })
 }
 
 /// Elements that are compared with the worst selected one at a time.
@@ -278,7 +349,9 @@ impl<T: Key> Work for Select<'_, T> {
         }
         keep_first(&mut best, count);
         best.sort_unstable();
-        write_places(&best, out);
+        for (out, item) in out.iter_mut().zip(best) {
+            *out = item as u32;
+        }
     }
 }
 

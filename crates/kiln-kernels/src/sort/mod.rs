@@ -8,11 +8,12 @@ mod gpu;
 mod tests;
 
 use crate::indices::{inputs, invalid, mismatch, text};
-use kiln_ir::gradient::{Expr, Gradients};
+use crate::scatter::Scatter;
+use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
 use kiln_ir::host::HostCall;
 use kiln_ir::wgsl::{WgslCall, WgslKernel};
-use kiln_ir::{DType, KernelOp, Result};
+use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result};
 use smallvec::{SmallVec, smallvec};
 
 /// The indices, as `u32`, of the first `count` elements of each row in ascending or descending order.
@@ -26,6 +27,16 @@ pub struct Argsort {
     pub count: Option<usize>,
     /// Sorts each run of so many elements by itself: those from a multiple of it on.
     pub run: Option<usize>,
+}
+
+/// The elements of each row in order, without their indices: half of the work of an [`Argsort`]. Equal zeros come with negative ones first, and NaN of
+/// all bits are one.
+///
+/// It has CPU code alone. Elsewhere an [`Argsort`] and a [`Gather`](crate::gather::Gather) give the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sort {
+    /// From the largest element to the smallest.
+    pub descending: bool,
 }
 
 /// Merges pairs of neighbouring sorted runs of each row. Inputs: `x`, and the indices of its rows with runs in order.
@@ -89,11 +100,51 @@ impl KernelOp for Argsort {
     }
 
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
-        cpu::run(self, call)
+        cpu::argsort(self, call)
     }
 
     fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {
         gpu::argsort(self, call)
+    }
+}
+
+impl KernelOp for Sort {
+    fn name(&self) -> &str {
+        "sort"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![u64::from(self.descending)]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x] = inputs(self.name(), types)?;
+        check_rows(self.name(), x)?;
+        Ok(x.clone())
+    }
+
+    fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
+        let &[x] = inputs else { return None };
+        let places = x.kernel(Argsort::new(self.descending), &[]);
+        let scatter = Scatter { axis: x.shape().rank() - 1, add: true };
+        Some(each([x.like(0.0).kernel(scatter, &[places, gradient])]))
+    }
+
+    fn flops(&self, inputs: &[TensorType]) -> u64 {
+        Argsort::new(self.descending).flops(inputs)
+    }
+
+    fn has_host_code(&self) -> bool {
+        true
+    }
+
+    fn run(&self, call: &HostCall<'_>) -> Result<()> {
+        cpu::sort(self, call)
+    }
+
+    fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {
+        let message = "sort expected a device that runs CPU code; use argsort and gather".to_string();
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Argsort and selections against a stable sort by comparison.
 
-use super::{Argsort, Merge};
+use super::{Argsort, Merge, Sort};
 use crate::places::checks::{assert_valid, rendered};
 use crate::testing::{Memory, Numbers, Operand, Threads, run_moved};
 use kiln_ir::graph::TensorType;
@@ -46,11 +46,25 @@ fn operand(dtype: DType, lengths: &[usize], seed: u64) -> Operand {
 
 fn check(op: Argsort, x: &Operand, threads: Threads) -> Memory {
     let length = x.layout.shape().last().copied().unwrap();
+    if op.count.is_none() {
+        check_values(x, op.descending, threads);
+    }
     let wanted = reference(&x.values(), length, op.descending, op.count.unwrap_or(length));
     let found = run_moved(&op, std::slice::from_ref(x), threads).unwrap();
     let is_same = found.values(wanted.len()) == wanted;
     assert!(is_same, "{op:?} {:?} {threads:?}", x.ty());
     found
+}
+
+/// The elements that the indices of the reference name.
+fn check_values(x: &Operand, descending: bool, threads: Threads) {
+    let (length, values) = (x.layout.shape().last().copied().unwrap(), x.values());
+    let places = reference(&values, length, descending, length);
+    let wanted = places.iter().enumerate().map(|(at, &place)| values[at / length * length + place as usize]);
+    let found = run_moved(&Sort { descending }, std::slice::from_ref(x), threads).unwrap();
+    for (at, wanted) in wanted.enumerate() {
+        assert!(compare(found.get(at), wanted).is_eq(), "{at} of {:?} {threads:?}", x.ty());
+    }
 }
 
 #[test]
