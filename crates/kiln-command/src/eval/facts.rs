@@ -119,6 +119,7 @@ fn example(function: Function) -> String {
         "end" | "length" | "count" | "depth" | "rows" | "columns" => "64",
         "times" => "[2, 1]",
         "probability" => "0.5",
+        "k" => "8",
         "equation" => "'ij,jk->ik'",
         "tensors" => "[x, x]",
         "mean" | "variance" => "x[0]",
@@ -133,6 +134,8 @@ fn example(function: Function) -> String {
         "index_select" => "index_select(x, 0, index[0])".to_string(),
         "one_hot" => "one_hot(index, 64, dtype)".to_string(),
         "squeeze" => "squeeze(x[0:1], 0)".to_string(),
+        name @ ("max_pool2d" | "avg_pool2d" | "adaptive_avg_pool2d") => format!("{name}(x.reshape(1, 1, 64, 64), 2)"),
+        name @ ("max_pool1d" | "avg_pool1d") => format!("{name}(x.reshape(1, 64, 64), 2)"),
         name @ ("to" | "to_dtype") => format!("{name}(x, f16)"),
         name => {
             let parameters = function.parameters();

@@ -1,7 +1,7 @@
 //! The methods of [`Tensor`] that are not elementwise and make one tensor, by name.
 
 use super::{Call, CallError, Parameter};
-use crate::{AttentionOptions, Axes, DType, Result, Tensor};
+use crate::{AttentionOptions, Axes, DType, Error, ErrorKind, PoolWindow, Result, Tensor};
 
 /// A method of [`Tensor`] that makes one tensor.
 #[derive(Debug)]
@@ -128,6 +128,30 @@ methods! { |device|
     /// As scatter, but added to what is there.
     scatter_add(x: Tensor, axis: isize, index: Tensor, source: Tensor) =>
         x.scatter_add(axis, &index, &source);
+    /// The sums along an axis of each element and all before it.
+    cumsum(x: Tensor, axis: isize = -1) => x.cumsum(axis);
+    /// The products along an axis of each element and all before it.
+    cumprod(x: Tensor, axis: isize = -1) => x.cumprod(axis);
+    /// The elements in order along an axis.
+    sort(x: Tensor, axis: isize = -1, descending: bool = false) => x.sort(axis, descending).map(|(values, _)| values);
+    /// The indices that sort the elements along an axis, as u32.
+    argsort(x: Tensor, axis: isize = -1, descending: bool = false) => x.argsort(axis, descending);
+    /// The k largest elements along an axis in order, or the smallest.
+    topk(x: Tensor, k: usize, axis: isize = -1, largest: bool = true) => x.topk(k, axis, largest).map(|(values, _)| values);
+    /// The largest in each position of a window over (batch, channels, height, width); it moves by its size unless a stride is given.
+    max_pool2d(x: Tensor, size: Vec<usize>, stride: Option<Vec<usize>> = none, padding: Vec<usize> = 0) =>
+        x.max_pool2d(pool_options(&size, stride.as_deref(), &padding)?);
+    /// The mean in each position of a window, as max_pool2d.
+    avg_pool2d(x: Tensor, size: Vec<usize>, stride: Option<Vec<usize>> = none, padding: Vec<usize> = 0) =>
+        x.avg_pool2d(pool_options(&size, stride.as_deref(), &padding)?);
+    /// The largest in each position of a window over (batch, channels, length).
+    max_pool1d(x: Tensor, size: usize, stride: Option<usize> = none, padding: usize = 0) =>
+        x.max_pool1d(PoolWindow::new(size).stride(stride.unwrap_or(size)).padding(padding));
+    /// The mean in each position of a window over (batch, channels, length).
+    avg_pool1d(x: Tensor, size: usize, stride: Option<usize> = none, padding: usize = 0) =>
+        x.avg_pool1d(PoolWindow::new(size).stride(stride.unwrap_or(size)).padding(padding));
+    /// Means over parts of (batch, channels, height, width), such that each channel has this size.
+    adaptive_avg_pool2d(x: Tensor, size: Vec<usize>) => x.adaptive_avg_pool2d(pair(&size)?);
     /// A sum of products, as in einsum('ij,jk->ik', a, b).
     einsum(equation: String, tensors[...]: Vec<Tensor>) => Tensor::einsum(&equation, &tensors);
     /// Scaled dot-product attention; scale is 1/sqrt(d) unless given.
@@ -183,6 +207,22 @@ fn reduce(
     methods[usize::from(keepdim)](x, axes.map_or(Axes::from(..), Axes::from))
 }
 
+fn pool_options(size: &[usize], stride: Option<&[usize]>, padding: &[usize]) -> Result<PoolWindow> {
+    Ok(PoolWindow::new(pair(size)?).stride(pair(stride.unwrap_or(size))?).padding(pair(padding)?))
+}
+
+/// Returns lengths down and across; one number is both.
+fn pair(lengths: &[usize]) -> Result<[usize; 2]> {
+    match *lengths {
+        [both] => Ok([both, both]),
+        [down, across] => Ok([down, across]),
+        _ => {
+            let message = format!("a window expected one length or two, found {lengths:?}");
+            Err(Error::new(ErrorKind::InvalidArgument, message))
+        }
+    }
+}
+
 fn attention(
     [queries, keys, values]: [&Tensor; 3],
     mask: Option<&Tensor>,
@@ -228,6 +268,7 @@ mod tests {
             "&str",
             "DType",
             "&Device",
+            "bool",
         ];
         let is_left_out = |name: &str| match name {
             // Written as `x.T` and `x[1]`.

@@ -4,7 +4,7 @@
 //! elements, [`Tensor::eval`] or a full batch runs it.
 //!
 //! In the order of the flow: `make` and `random` where tensors come from · `element`, `operators` and `fused` elementwise ops · `view` other
-//! orders without copies · `reduce` · `linear`, `norm`, `attention`, `index`, `join`, `einsum` hand-written kernels and what is composed of
+//! orders without copies · `reduce` · `linear`, `norm`, `attention`, `index`, `join`, `scan`, `sort`, `pool`, `einsum` hand-written kernels and what is composed of
 //! them · `wgsl_op` kernels of users · `autograd` their gradients · `node` what a handle refers to · `run` how it is computed, explained and checked · `read` and `show` how its
 //! elements reach the host.
 
@@ -23,13 +23,16 @@ mod make;
 mod node;
 mod norm;
 mod operators;
+mod pool;
 mod random;
 mod read;
 mod rearrange;
 mod reduce;
 pub(crate) mod run;
+mod scan;
 mod show;
 mod slicing;
+mod sort;
 mod view;
 mod wgsl_op;
 
@@ -43,6 +46,7 @@ pub use dims::{Dim, Dims};
 pub use element::Operand;
 pub use linear::Activation;
 pub use literal::Literal;
+pub use pool::{IntoPair, PoolWindow};
 pub use run::{TensorExplanation, VerifyReport};
 pub use slicing::{Ellipsis, Index, IndexItem, NewAxis, Slice};
 pub use wgsl_op::WgslOp;

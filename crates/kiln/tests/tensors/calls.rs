@@ -1,7 +1,7 @@
 //! The ops of the NumPy cases as calls of tensor methods.
 
 use crate::data::apply_view;
-use kiln::{Activation, AttentionOptions, DType, Device, IndexItem, Result, Slice, Tensor, op};
+use kiln::{Activation, AttentionOptions, DType, Device, IndexItem, PoolWindow, Result, Slice, Tensor, op};
 use kiln_testkit::View;
 use kiln_testkit::fixture::Case;
 use serde_json::Value;
@@ -61,6 +61,25 @@ pub(crate) fn call(case: &Case, inputs: &[Tensor], device: &Device) -> Result<Ve
         "stack" => Tensor::stack(inputs, args.size("axis")),
         "split" => return x().split(&args.sizes("sizes"), args.size("axis")),
         "chunk" => return x().chunk(args.size("count"), args.size("axis")),
+        "cumsum" => x().cumsum(args.size("axis")),
+        "cumprod" => x().cumprod(args.size("axis")),
+        "sort" => {
+            let (values, indices) = x().sort(args.size("axis"), args.flag("descending"))?;
+            assert_eq!(
+                x().argsort(args.size("axis"), args.flag("descending"))?.to_vec::<u32>()?,
+                indices.to_vec::<u32>()?
+            );
+            return Ok(vec![values, indices]);
+        }
+        "topk" => {
+            let (values, indices) = x().topk(args.size("k"), args.size("axis"), args.flag("descending"))?;
+            return Ok(vec![values, indices]);
+        }
+        "max_pool2d" => x().max_pool2d(pool(&args)),
+        "max_pool1d" => x().max_pool1d(pool(&args)),
+        "avg_pool2d" => x().avg_pool2d(mean_pool(&args)),
+        "avg_pool1d" => x().avg_pool1d(mean_pool(&args)),
+        "adaptive_avg_pool2d" => x().adaptive_avg_pool2d(args.pair("size")),
         "gather" => x().gather(args.size("axis"), &inputs[1]),
         "scatter" => x().scatter(args.size("axis"), &inputs[1], &inputs[2]),
         "scatter_add" => x().scatter_add(args.size("axis"), &inputs[1], &inputs[2]),
@@ -112,6 +131,14 @@ fn statistic(op: &str, x: &Tensor, args: &Args<'_>) -> Result<Tensor> {
         (_, "keepdim") => x.logsumexp_keepdim(axes),
         _ => x.logsumexp(axes),
     }
+}
+
+fn pool(args: &Args<'_>) -> PoolWindow {
+    PoolWindow::new(args.pair("size")).stride(args.pair("stride")).padding(args.pair("padding"))
+}
+
+fn mean_pool(args: &Args<'_>) -> PoolWindow {
+    if args.flag("counts_padding") { pool(args) } else { pool(args).without_counting_padding() }
 }
 
 fn activation(args: &Args<'_>) -> Activation {
@@ -169,6 +196,10 @@ impl Args<'_> {
             }
         };
         Args(&self.0["items"]).list().map(item).collect()
+    }
+
+    fn pair(&self, name: &str) -> [usize; 2] {
+        self.sizes(name).try_into().expect("two sizes")
     }
 
     fn flag(&self, name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Wrong calls: the call itself returns the error, which names the op, the shapes, the dtypes and the devices.
 
 use crate::devices;
-use kiln::{Activation, AttentionOptions, DType, Device, ErrorKind, Result, Tensor};
+use kiln::{Activation, AttentionOptions, DType, Device, ErrorKind, PoolWindow, Result, Tensor};
 
 fn of(shape: &[usize], dtype: DType) -> Tensor {
     Tensor::ones(shape, dtype, devices::cpu()).unwrap()
@@ -85,6 +85,41 @@ fn shapes_that_do_not_fit_are_named() {
         ("sum_keepdim", a.sum_keepdim(&[1, 1]), InvalidArgument, &["sum", "1", "(2, 3)"]),
         ("max of nothing", f32s(&[0, 2]).max(0), InvalidArgument, &["max", "(0, 2)"]),
         ("argmin of nothing", f32s(&[0]).argmin_all(), InvalidArgument, &["argmin", "(0,)"]),
+        ("cumsum", a.cumsum(2), InvalidArgument, &["cumsum", "2", "f32 (2, 3) on cpu"]),
+        ("argsort", f32s(&[]).argsort(0, true), InvalidArgument, &["argsort", "no axis", "f32 () on cpu"]),
+        ("sort", a.sort(-3, false).map(|sorted| sorted.0), InvalidArgument, &["sort", "-3", "f32 (2, 3) on cpu"]),
+        (
+            "topk",
+            a.topk(4, 1, true).map(|top| top.0),
+            InvalidArgument,
+            &["topk", "at most 3", "k = 4", "f32 (2, 3) on cpu"],
+        ),
+        (
+            "max_pool2d",
+            x.max_pool2d(2),
+            ShapeMismatch,
+            &["max_pool2d", "(batch, channels, height, width)", "(2, 3, 4) on cpu"],
+        ),
+        ("max_pool1d", a.max_pool1d(2), ShapeMismatch, &["max_pool1d", "(batch, channels, length)", "(2, 3) on cpu"]),
+        (
+            "max_pool2d of less",
+            f32s(&[1, 1, 2, 2]).max_pool2d(3),
+            ShapeMismatch,
+            &["max_pool2d", "[2, 2]", "[3, 3]", "f32 (1, 1, 2, 2) on cpu"],
+        ),
+        ("avg_pool2d of 0", f32s(&[1, 1, 2, 2]).avg_pool2d(0), InvalidArgument, &["avg_pool2d", "at least 1"]),
+        (
+            "padding",
+            f32s(&[1, 1, 4, 4]).max_pool2d(PoolWindow::new(2).padding(2)),
+            InvalidArgument,
+            &["max_pool2d", "at most half", "[2, 2]"],
+        ),
+        (
+            "adaptive",
+            f32s(&[1, 1, 4, 4]).adaptive_avg_pool2d((0, 2)),
+            InvalidArgument,
+            &["(0, 2)", "f32 (1, 1, 4, 4) on cpu"],
+        ),
         ("softmax", a.softmax(-3), InvalidArgument, &["softmax", "-3", "(2, 3)"]),
         (
             "layer_norm",

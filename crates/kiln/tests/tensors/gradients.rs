@@ -2,7 +2,7 @@
 
 use crate::devices;
 use kiln::op::{self, Signature};
-use kiln::{AttentionOptions, DType, Device, GradientCheck, Result, Tensor, check_gradients};
+use kiln::{AttentionOptions, DType, Device, GradientCheck, PoolWindow, Result, Tensor, check_gradients};
 
 /// Numbers of a range, irregular, none of them near the middle of it.
 fn numbers(count: usize, (low, high): (f64, f64), salt: usize) -> Vec<f32> {
@@ -188,6 +188,62 @@ fn views_and_joins() {
     check("cat of one twice", whole, &|x| Tensor::cat(&[&x[0], &x[0].exp()?, &x[0]], 1)?.sin());
     check("stack", &[(&[2, 3], R), (&[2, 3], R)], &|x| Tensor::stack(x, 1)?.exp());
     check("contiguous", whole, &|x| x[0].t()?.contiguous()?.exp());
+}
+
+#[test]
+fn scans() {
+    const R: (f64, f64) = (-1.5, 1.5);
+    for shape in [&[6][..], &[3, 4], &[2, 3, 2]] {
+        let inputs = &[(shape, R)];
+        for axis in 0..shape.len() {
+            check("cumsum", inputs, &move |x| x[0].cumsum(axis)?.exp());
+            check("cumprod", inputs, &move |x| x[0].cumprod(axis));
+            // Of gradients too.
+            check("gradient of cumprod", inputs, &move |x| {
+                let gradients = kiln::grad(|y| y[0].cumprod(axis)?.square()?.sum_all(), &[&x[0]])?;
+                Ok(gradients[0].clone())
+            });
+        }
+    }
+    // No quotient of zeros.
+    for subject in devices::all() {
+        let x = Tensor::new(&[2.0f32, 0.0, 3.0, 0.0, 5.0], &subject.device).unwrap().requires_grad().unwrap();
+        x.cumprod(0).unwrap().sum_all().unwrap().backward().unwrap();
+        let found = x.grad().unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(found, [1.0, 2.0 + 6.0, 0.0, 0.0, 0.0], "{}", subject.name);
+    }
+}
+
+#[test]
+fn sorts() {
+    const R: (f64, f64) = (-2.0, 2.0);
+    let whole: &[(&[usize], (f64, f64))] = &[(&[3, 5], R)];
+    check("sort", whole, &|x| x[0].sort(1, false)?.0.mul(&x[0]));
+    check("sort along 0", whole, &|x| x[0].sort(0, true)?.0.mul(&x[0]));
+    check("topk", whole, &|x| x[0].topk(2, 1, true)?.0.exp());
+    check("argsort", whole, &|x| x[0].argsort(1, false)?.to_dtype(DType::F32));
+}
+
+#[test]
+fn pools() {
+    const R: (f64, f64) = (-2.0, 2.0);
+    let whole: &[(&[usize], (f64, f64))] = &[(&[1, 2, 5, 6], R)];
+    let odd = || PoolWindow::new((3, 2)).stride((2, 1)).padding((1, 1));
+    check("max_pool2d", whole, &|x| x[0].max_pool2d(2)?.exp());
+    check("max_pool2d with padding", whole, &move |x| x[0].max_pool2d(odd())?.exp());
+    check("avg_pool2d", whole, &|x| x[0].avg_pool2d(2)?.exp());
+    check("avg_pool2d with padding", whole, &move |x| x[0].avg_pool2d(odd())?.exp());
+    check("avg_pool2d inside", whole, &move |x| x[0].avg_pool2d(odd().without_counting_padding())?.exp());
+    check("max_pool1d", &[(&[1, 2, 9], R)], &|x| x[0].max_pool1d(3)?.exp());
+    check("avg_pool1d", &[(&[1, 2, 9], R)], &|x| x[0].avg_pool1d(PoolWindow::new(3).stride(2))?.exp());
+    check("adaptive_avg_pool2d", whole, &|x| x[0].adaptive_avg_pool2d((2, 4))?.exp());
+    // Of several that are the largest, the first.
+    for subject in devices::all() {
+        let x = Tensor::ones([1, 1, 2, 4], DType::F32, &subject.device).unwrap().requires_grad().unwrap();
+        x.max_pool2d(2).unwrap().sum_all().unwrap().backward().unwrap();
+        let found = x.grad().unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(found, [1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0], "{}", subject.name);
+    }
 }
 
 #[test]

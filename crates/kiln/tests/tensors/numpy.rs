@@ -19,7 +19,7 @@ macro_rules! files {
     };
 }
 
-files! { attention casts elementwise indexing movement products reductions rows selection statistics }
+files! { attention casts elementwise indexing movement pools products reductions rows scans selection sorts statistics }
 
 fn run(file: &str, bytes: &[u8]) {
     let cases = fixture::read(bytes).unwrap();
@@ -74,15 +74,18 @@ fn bound(name: &str, dtype: DType) -> op::Tolerance {
 /// The files hold what was asked of them: many cases, of every dtype, of empty tensors and of single elements.
 #[test]
 fn the_cases_cover_dtypes_layouts_and_odd_shapes() {
-    let files: [&[u8]; 10] = [
+    let files: [&[u8]; 13] = [
         include_bytes!("../fixtures/attention.safetensors"),
         include_bytes!("../fixtures/casts.safetensors"),
         include_bytes!("../fixtures/elementwise.safetensors"),
         include_bytes!("../fixtures/indexing.safetensors"),
         include_bytes!("../fixtures/movement.safetensors"),
+        include_bytes!("../fixtures/pools.safetensors"),
         include_bytes!("../fixtures/products.safetensors"),
         include_bytes!("../fixtures/reductions.safetensors"),
         include_bytes!("../fixtures/rows.safetensors"),
+        include_bytes!("../fixtures/scans.safetensors"),
+        include_bytes!("../fixtures/sorts.safetensors"),
         include_bytes!("../fixtures/selection.safetensors"),
         include_bytes!("../fixtures/statistics.safetensors"),
     ];

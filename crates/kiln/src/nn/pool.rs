@@ -1,0 +1,87 @@
+//! Pooling as layers without parameters.
+
+use super::{Mode, Module, Visitor};
+use crate::{IntoPair, PoolWindow, Result, Tensor};
+
+macro_rules! pools {
+    ($($(#[$doc:meta])* $name:ident($options:ty) => $method:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name($options);
+
+        impl Module for $name {
+            fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
+                input.$method(self.0)
+            }
+
+            fn visit(&self, _: &mut Visitor<'_>) {}
+        }
+    )*};
+}
+
+pools! {
+    /// The largest element in each position of a window: [`Tensor::max_pool2d`].
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::nn::{MaxPool2d, Mode, Module};
+    /// use kiln::{DType, PoolWindow, Tensor};
+    ///
+    /// let layer = MaxPool2d::new(PoolWindow::new(3).stride(2).padding(1));
+    /// let images = Tensor::ones([4, 8, 16, 16], DType::F32, &device)?;
+    /// assert_eq!(layer.forward(&images, &Mode::inference())?.dims(), [4, 8, 8, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    MaxPool2d(PoolWindow) => max_pool2d;
+    /// The mean in each position of a window: [`Tensor::avg_pool2d`].
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::nn::{AvgPool2d, Mode, Module};
+    /// use kiln::{DType, Tensor};
+    ///
+    /// let images = Tensor::ones([4, 8, 16, 16], DType::F32, &device)?;
+    /// assert_eq!(AvgPool2d::new(2).forward(&images, &Mode::inference())?.dims(), [4, 8, 8, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    AvgPool2d(PoolWindow) => avg_pool2d;
+    /// Means over parts of an image, such that each channel has a given size: [`Tensor::adaptive_avg_pool2d`].
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::nn::{AdaptiveAvgPool2d, Mode, Module};
+    /// use kiln::{DType, Tensor};
+    ///
+    /// let images = Tensor::ones([4, 8, 7, 9], DType::F32, &device)?;
+    /// assert_eq!(AdaptiveAvgPool2d::new((2, 2)).forward(&images, &Mode::inference())?.dims(), [4, 8, 2, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    AdaptiveAvgPool2d([usize; 2]) => adaptive_avg_pool2d;
+}
+
+impl MaxPool2d {
+    /// Creates the layer of a window; a number or a pair is a size.
+    pub fn new(options: impl Into<PoolWindow>) -> Self {
+        Self(options.into())
+    }
+}
+
+impl AvgPool2d {
+    /// Creates the layer of a window; a number or a pair is a size.
+    pub fn new(options: impl Into<PoolWindow>) -> Self {
+        Self(options.into())
+    }
+}
+
+impl AdaptiveAvgPool2d {
+    /// Creates the layer whose result has this height and width.
+    pub fn new(size: impl IntoPair) -> Self {
+        Self(size.into_pair())
+    }
+}

@@ -1,0 +1,254 @@
+//! Pooling over images and sequences.
+
+use super::Tensor;
+use super::check::{self, Name, invalid, mismatch};
+use crate::{DType, Result};
+use kiln_kernels::pool::{Pool, PoolOp};
+use kiln_kernels::window::Window;
+use std::sync::Arc;
+
+/// The window of a pool: its size, how it moves, and the padding around the image.
+///
+/// A number or a pair `(down, across)` is the size of a window that moves by its own size, as in PyTorch.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// use kiln::{DType, PoolWindow, Tensor};
+///
+/// let x = Tensor::ones([1, 3, 8, 8], DType::F32, &device)?;
+/// assert_eq!(x.max_pool2d(2)?.dims(), [1, 3, 4, 4]);
+/// assert_eq!(x.max_pool2d(PoolWindow::new(3).stride(2).padding(1))?.dims(), [1, 3, 4, 4]);
+/// assert_eq!(x.avg_pool2d((2, 4))?.dims(), [1, 3, 4, 2]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct PoolWindow {
+    size: [usize; 2],
+    stride: Option<[usize; 2]>,
+    padding: [usize; 2],
+    counts_padding: bool,
+}
+
+/// A length down and one across: a number for both, or a pair.
+pub trait IntoPair {
+    /// Down and across.
+    fn into_pair(self) -> [usize; 2];
+}
+
+impl IntoPair for usize {
+    fn into_pair(self) -> [usize; 2] {
+        [self, self]
+    }
+}
+
+impl IntoPair for (usize, usize) {
+    fn into_pair(self) -> [usize; 2] {
+        self.into()
+    }
+}
+
+impl IntoPair for [usize; 2] {
+    fn into_pair(self) -> [usize; 2] {
+        self
+    }
+}
+
+impl PoolWindow {
+    /// A window of this size, which moves by its size.
+    pub fn new(size: impl IntoPair) -> Self {
+        Self { size: size.into_pair(), stride: None, padding: [0, 0], counts_padding: true }
+    }
+
+    /// Moves the window by so many elements.
+    pub fn stride(self, stride: impl IntoPair) -> Self {
+        Self { stride: Some(stride.into_pair()), ..self }
+    }
+
+    /// Lets the window begin before the image and end after it, by at most half of its size. Padding is never the largest element, and counts as 0 in a
+    /// mean.
+    pub fn padding(self, padding: impl IntoPair) -> Self {
+        Self { padding: padding.into_pair(), ..self }
+    }
+
+    /// Leaves padding out of means: they are over the elements inside of the image alone.
+    #[doc(alias = "count_include_pad")]
+    pub fn without_counting_padding(self) -> Self {
+        Self { counts_padding: false, ..self }
+    }
+
+    fn window(&self) -> Window {
+        let stride = self.stride.unwrap_or(self.size);
+        Window { size: self.size, stride, padding: self.padding, dilation: [1, 1] }
+    }
+
+    /// The same over an image of one row: lengths across alone.
+    fn in_one_row(self) -> Self {
+        let Self { size, stride, padding, counts_padding } = self;
+        Self {
+            size: [1, size[1]],
+            stride: stride.map(|stride| [1, stride[1]]),
+            padding: [0, padding[1]],
+            counts_padding,
+        }
+    }
+}
+
+impl<T: IntoPair> From<T> for PoolWindow {
+    fn from(size: T) -> Self {
+        Self::new(size)
+    }
+}
+
+impl Tensor {
+    /// Returns the largest element in each position of a window over `(batch, channels, height, width)`; NaN where there is one in it.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::arange(0.0, 16.0, 1.0, kiln::DType::F32, &device)?.reshape([1, 1, 4, 4])?;
+    /// assert_eq!(x.max_pool2d(2)?.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where there are not four axes or the window is larger than the padded image; `InvalidArgument` where the window is empty, does not
+    /// move, or has a padding of more than half of its size.
+    #[doc(alias = "max_pool2d_with_stride")]
+    pub fn max_pool2d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
+        let options = options.into();
+        self.images("max_pool2d")?;
+        Self::kernel(Arc::new(Pool { op: PoolOp::Max, window: options.window() }), &[self])
+            .map_err(|error| error.context("max_pool2d"))
+    }
+
+    /// Returns the mean in each position of a window over `(batch, channels, height, width)`.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::arange(0.0, 16.0, 1.0, kiln::DType::F32, &device)?.reshape([1, 1, 4, 4])?;
+    /// assert_eq!(x.avg_pool2d(2)?.to_vec::<f32>()?, [2.5, 4.5, 10.5, 12.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` for integers; otherwise as [`max_pool2d`](Self::max_pool2d).
+    #[doc(alias = "avg_pool2d_with_stride")]
+    #[doc(alias = "mean_pool")]
+    pub fn avg_pool2d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
+        let options = options.into();
+        check::float("avg_pool2d", self)?;
+        let [_, _, height, width] = self.images("avg_pool2d")?;
+        let pool = Pool { op: PoolOp::Sum, window: options.window() };
+        // Sums beyond the range of 16 bits have means inside of it.
+        let sum = |x: &Self| -> Result<Self> {
+            Self::kernel(Arc::new(pool), &[&x.to_dtype(DType::F32)?]).map_err(|error| error.context("avg_pool2d"))
+        };
+        let mean = if options.counts_padding || options.padding == [0, 0] {
+            sum(self)?.mul_scalar(1.0 / (options.size[0] * options.size[1]) as f64)?
+        } else {
+            sum(self)?.div(&sum(&Self::ones([1, 1, height, width], DType::F32, self.device())?)?)?
+        };
+        mean.to_dtype(self.dtype())
+    }
+
+    /// Returns the largest element in each position of a window over `(batch, channels, length)`.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[[[1.0f32, 5.0, 2.0, 3.0]]], &device)?;
+    /// assert_eq!(x.max_pool1d(2)?.to_vec::<f32>()?, [5.0, 3.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where there are not three axes; otherwise as [`max_pool2d`](Self::max_pool2d).
+    pub fn max_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
+        self.sequences("max_pool1d")?.max_pool2d(options.into().in_one_row())?.squeeze(2)
+    }
+
+    /// Returns the mean in each position of a window over `(batch, channels, length)`.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::new(&[[[1.0f32, 5.0, 2.0, 3.0]]], &device)?;
+    /// assert_eq!(x.avg_pool1d(2)?.to_vec::<f32>()?, [3.0, 2.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where there are not three axes; otherwise as [`avg_pool2d`](Self::avg_pool2d).
+    pub fn avg_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
+        check::float("avg_pool1d", self)?;
+        self.sequences("avg_pool1d")?.avg_pool2d(options.into().in_one_row())?.squeeze(2)
+    }
+
+    /// Returns means over parts of `(batch, channels, height, width)`, such that each channel becomes an image of `size`. Part `i` of `n` along an axis is from
+    /// `floor(i * length / n)` to before `ceil((i + 1) * length / n)`, as in PyTorch.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let x = kiln::Tensor::arange(0.0, 12.0, 1.0, kiln::DType::F32, &device)?.reshape([1, 1, 3, 4])?;
+    /// assert_eq!(x.adaptive_avg_pool2d(1)?.to_vec::<f32>()?, [5.5]);
+    /// assert_eq!(x.adaptive_avg_pool2d((2, 2))?.to_vec::<f32>()?, [2.5, 4.5, 6.5, 8.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch` where there are not four axes; `InvalidArgument` where a length of the result is 0 or the image is empty; `Unsupported` for
+    /// integers.
+    #[doc(alias = "global_avg_pool")]
+    pub fn adaptive_avg_pool2d(&self, size: impl IntoPair) -> Result<Self> {
+        const NAME: &str = "adaptive_avg_pool2d";
+        check::float(NAME, self)?;
+        let ([down, across], [_, _, height, width]) = (size.into_pair(), self.images(NAME)?);
+        if [down, across, height, width].contains(&0) {
+            let found = Name(self);
+            return Err(invalid(format!("{NAME} expected sizes of at least 1, found ({down}, {across}) for {found}")));
+        }
+        if [down, across] == [1, 1] {
+            return self.mean_keepdim((2, 3));
+        }
+        if height % down == 0 && width % across == 0 {
+            return self.avg_pool2d((height / down, width / across));
+        }
+        // Products with matrices of weights: a row for each part.
+        let parts = |length: usize, parts: usize| -> Result<Self> {
+            let mut weights = vec![0.0f32; parts * length];
+            for (part, row) in weights.chunks_exact_mut(length).enumerate() {
+                let range = part * length / parts..((part + 1) * length).div_ceil(parts);
+                let share = 1.0 / range.len() as f32;
+                row[range].fill(share);
+            }
+            Self::from_slice(&weights, (parts, length), self.device())
+        };
+        let x = self.to_dtype(DType::F32)?;
+        parts(height, down)?.matmul(&x)?.matmul(&parts(width, across)?.t()?)?.to_dtype(self.dtype())
+    }
+
+    /// The lengths of images.
+    fn images(&self, name: &str) -> Result<[usize; 4]> {
+        self.dims()
+            .try_into()
+            .map_err(|_| mismatch(format!("{name} expected (batch, channels, height, width), found {}", Name(self))))
+    }
+
+    /// Sequences as images of one row.
+    fn sequences(&self, name: &str) -> Result<Self> {
+        if self.rank() != 3 {
+            return Err(mismatch(format!("{name} expected (batch, channels, length), found {}", Name(self))));
+        }
+        self.unsqueeze(2)
+    }
+}
