@@ -126,6 +126,20 @@ def tiny_independent(add: Form, singles: Sequence[Any], b: Any) -> list[Any]:
     return [add(a, b) for a in singles]
 
 
+def topk(m: Any, x: Any, k: int) -> Any:
+    return m.sort(m.partition(x, -k, axis=1)[:, -k:], axis=1)[:, ::-1]
+
+
+def max_pool(m: Any, x: Any) -> Any:
+    padded = m.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-m.inf)
+    size = x.shape[2]
+    taken = [padded[:, :, i : i + size : 2, j : j + size : 2] for i in range(3) for j in range(3)]
+    result = taken[0]
+    for other in taken[1:]:
+        result = m.maximum(result, other)
+    return result
+
+
 def torch_chain8(t: Any, a: Any, b: Any) -> Any:
     return -t.clamp(t.maximum(t.abs((a * b + a) * 0.5 - b), a), max=0.75)
 
@@ -216,6 +230,34 @@ OPS: dict[str, Op] = {
         onnx=lambda g, x: g.Softmax(x, axis=1),
         rounded=0.0,
     ),
+    "cumsum": Op(
+        reference=lambda x: (np.cumsum(x, axis=1), np.cumsum(np.abs(x), axis=1)),
+        numpy=lambda m, x: m.cumsum(x, axis=1),
+        torch=lambda t, x: x.cumsum(1),
+        jax=lambda m, x: m.cumsum(x, axis=1),
+        onnx=lambda g, x: g.CumSum(x, g.axes(1)),
+        rounded=0.0,
+    ),
+    "sort": Op(
+        reference=lambda x: (np.sort(x, axis=1), 0),
+        numpy=lambda m, x: m.sort(x, axis=1),
+        torch=lambda t, x: x.sort(1).values,
+        jax=lambda m, x: m.sort(x, axis=1),
+        rounded=0.0,
+    ),
+    "topk": Op(
+        reference=lambda x, k: (topk(np, x, k), 0),
+        numpy=topk,
+        torch=lambda t, x, k: x.topk(k, 1).values,
+        rounded=0.0,
+    ),
+    "max-pool": Op(
+        reference=lambda x: (max_pool(np, x), 0),
+        numpy=max_pool,
+        torch=lambda t, x: t.nn.functional.max_pool2d(x, 3, 2, 1),
+        onnx=lambda g, x: g.MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        rounded=0.0,
+    ),
     "layer-norm": Op(
         reference=lambda x, w, b: (layer_norm(np, x, w, b), 0),
         numpy=layer_norm,
@@ -263,7 +305,8 @@ OPS: dict[str, Op] = {
 
 def arguments(work: Work) -> dict[str, int]:
     """The sizes that a form takes beside its inputs."""
-    return {name: work.sizes[name] for name in ("chains", "steps")} if work.op == "tiny-chain" else {}
+    names = {"tiny-chain": ("chains", "steps"), "topk": ("k",)}.get(work.op, ())
+    return {name: work.sizes[name] for name in names}
 
 
 def weights(work: Work) -> tuple[int, ...]:

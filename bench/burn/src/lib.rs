@@ -45,6 +45,22 @@ pub fn prepare(op: &Op, number: Number, data: &[Vec<f32>], device: &Device) -> R
             let x = inputs.tensor::<2>(0);
             ready(device, move || vec![activation::softmax(x.clone(), 1)])
         }
+        Op::Cumsum { .. } => {
+            let x = inputs.tensor::<2>(0);
+            ready(device, move || vec![x.clone().cumsum(1)])
+        }
+        Op::Sort { .. } => {
+            let x = inputs.tensor::<2>(0);
+            ready(device, move || vec![x.clone().sort(1)])
+        }
+        Op::Topk { k, .. } => {
+            let x = inputs.tensor::<2>(0);
+            ready(device, move || vec![x.clone().topk(k, 1)])
+        }
+        Op::MaxPool { .. } => {
+            let x = inputs.tensor::<4>(0);
+            ready(device, move || vec![module::max_pool2d(x.clone(), [3, 3], [2, 2], [1, 1], [1, 1], false)])
+        }
         Op::LayerNorm { .. } => layer_norm(&inputs, device),
         Op::Attention { .. } => {
             let [q, k, v] = [0, 1, 2].map(|input| inputs.tensor::<4>(input));

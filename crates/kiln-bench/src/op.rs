@@ -82,6 +82,14 @@ pub enum Op {
     Softmax { rows: usize, columns: usize },
     /// Each row, less its mean, over the root of its variance plus [`EPS`](Op::EPS), times a weight, plus a bias.
     LayerNorm { rows: usize, columns: usize },
+    /// The running sums of each row.
+    Cumsum { rows: usize, columns: usize },
+    /// Each row in ascending order.
+    Sort { rows: usize, columns: usize },
+    /// The `k` largest elements of each row, in descending order.
+    Topk { rows: usize, columns: usize, k: usize },
+    /// The largest element in windows of 3×3 at every second place, over `(1, planes, size, size)` with a padding of 1.
+    MaxPool { planes: usize, size: usize },
     /// `softmax(q @ kᵀ / sqrt(width)) @ v`, with `q`, `k` and `v` of `(1, heads, len, width)`.
     Attention { heads: usize, len: usize, width: usize },
     /// Small adds, each of which needs the one before: `chains` times, `x` starts from zeros and `x = x + y` is done `steps` times.
@@ -111,6 +119,10 @@ impl Op {
             Self::Sum { len } => vec![(vec![len], 1.0)],
             Self::RowSums { rows, columns } => vec![(vec![rows, columns], 1.0)],
             Self::Softmax { rows, columns } => vec![(vec![rows, columns], 4.0)],
+            Self::Cumsum { rows, columns } | Self::Sort { rows, columns } | Self::Topk { rows, columns, .. } => {
+                vec![(vec![rows, columns], 1.0)]
+            }
+            Self::MaxPool { planes, size } => vec![(vec![1, planes, size, size], 1.0)],
             Self::LayerNorm { rows, columns } => {
                 vec![(vec![rows, columns], 1.0), (vec![columns], 1.0), (vec![columns], 1.0)]
             }
@@ -142,7 +154,12 @@ impl Op {
             Self::Add { len } | Self::MulAddRelu { len } | Self::Chain8 { len } | Self::Gelu { len } => vec![len],
             Self::Sum { .. } => vec![],
             Self::RowSums { rows, .. } => vec![rows],
-            Self::Softmax { rows, columns } | Self::LayerNorm { rows, columns } => vec![rows, columns],
+            Self::Softmax { rows, columns }
+            | Self::LayerNorm { rows, columns }
+            | Self::Cumsum { rows, columns }
+            | Self::Sort { rows, columns } => vec![rows, columns],
+            Self::Topk { rows, k, .. } => vec![rows, k],
+            Self::MaxPool { planes, size } => vec![1, planes, size.div_ceil(2), size.div_ceil(2)],
             Self::Attention { heads, len, width } => vec![1, heads, len, width],
             Self::TinyChain { chains, len, .. } => vec![chains, len],
             Self::TinyIndependent { count, len } => vec![count, len],
@@ -173,7 +190,10 @@ impl Op {
             Self::Add { len } | Self::Sum { len } => len,
             Self::MulAddRelu { len } => 3 * len,
             Self::Chain8 { len } | Self::Gelu { len } => 8 * len,
-            Self::RowSums { rows, columns } => rows * columns,
+            Self::RowSums { rows, columns } | Self::Cumsum { rows, columns } => rows * columns,
+            Self::Sort { rows, columns } => rows * columns * columns.max(2).ilog2() as usize,
+            Self::Topk { rows, columns, .. } => rows * columns,
+            Self::MaxPool { .. } => 9 * self.output_elements(),
             Self::Softmax { rows, columns } => 5 * rows * columns,
             Self::LayerNorm { rows, columns } => 7 * rows * columns,
             Self::Attention { heads, len, width } => heads * len * len * (4 * width + 5),
@@ -208,6 +228,10 @@ pub(crate) fn small_ops() -> Vec<(Op, Number)> {
         Op::RowSums { rows: 7, columns: 30 },
         Op::Softmax { rows: 7, columns: 30 },
         Op::LayerNorm { rows: 7, columns: 30 },
+        Op::Cumsum { rows: 7, columns: 30 },
+        Op::Sort { rows: 7, columns: 30 },
+        Op::Topk { rows: 7, columns: 30, k: 4 },
+        Op::MaxPool { planes: 3, size: 9 },
         Op::Attention { heads: 2, len: 9, width: 4 },
         Op::TinyChain { chains: 2, steps: 300, len: 3 },
         Op::TinyIndependent { count: 300, len: 4 },

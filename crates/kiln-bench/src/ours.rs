@@ -1,7 +1,7 @@
 //! Kiln's form of each work, as a user would write it.
 
 use crate::{Number, Op, Ready};
-use kiln::{AttentionOptions, DType, Device, Result, Status, Tensor};
+use kiln::{AttentionOptions, DType, Device, PoolWindow, Result, Status, Tensor};
 
 /// A work on a device of Kiln, with its inputs in place.
 #[derive(Debug)]
@@ -124,6 +124,10 @@ impl Ours {
             (Op::RowSums { .. }, [x]) => x.sum(1),
             (Op::Softmax { .. }, [x]) => x.softmax(1),
             (Op::LayerNorm { .. }, [x, w, b]) => x.layer_norm(Some(w), Some(b), Op::EPS),
+            (Op::Cumsum { .. }, [x]) => x.cumsum(1),
+            (Op::Sort { .. }, [x]) => Ok(x.sort(1, false)?.0),
+            (Op::Topk { k, .. }, [x]) => Ok(x.topk(k, 1, true)?.0),
+            (Op::MaxPool { .. }, [x]) => x.max_pool2d(PoolWindow::new(3).stride(2).padding(1)),
             (Op::Attention { .. }, [q, k, v]) => Tensor::attention(q, k, v, AttentionOptions::new()),
             (Op::Mlp { .. }, [x, w1, b1, w2, b2]) => x.matmul(w1)?.add(*b1)?.relu()?.matmul(w2)?.add(*b2),
             (op, inputs) => unreachable!("{op:?} has {} inputs", inputs.len()),

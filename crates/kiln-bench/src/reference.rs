@@ -39,6 +39,14 @@ pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
             plain(layer_norm(&row(columns), place % columns) * at(1, place % columns) + at(2, place % columns))
         }
         Op::Attention { len, width, .. } => plain(attention(at, [len, width, len, width], place)),
+        Op::Cumsum { columns, .. } => sum((place / columns * columns..=place).map(|index| at(0, index))),
+        Op::Sort { columns, .. } => plain(in_order(row(columns))[place % columns]),
+        Op::Topk { columns, k, .. } => {
+            let start = place / k * columns;
+            let row = in_order((start..start + columns).map(|index| at(0, index)).collect());
+            plain(row[columns - 1 - place % k])
+        }
+        Op::MaxPool { size, .. } => plain(max_pool(&at, size, place)),
         Op::TinyChain { steps, len, .. } => plain(steps as f64 * at(0, place % len)),
         Op::TinyIndependent { len, .. } => plain(at(0, place) + at(1, place % len)),
         Op::Mlp { width, .. } => mlp(&at, width, place),
@@ -49,7 +57,8 @@ pub(crate) fn element(op: &Op, inputs: &[Vec<f32>], place: usize) -> Expected {
 /// times this, times [`Number::epsilon`](crate::Number::epsilon), also where the element itself is near zero.
 pub(crate) fn rounded_on_the_way(op: &Op) -> f64 {
     match op {
-        Op::Matmul { .. } | Op::Sum { .. } | Op::RowSums { .. } | Op::Softmax { .. } => 0.0,
+        Op::Matmul { .. } | Op::Sum { .. } | Op::RowSums { .. } | Op::Softmax { .. } | Op::Cumsum { .. } => 0.0,
+        Op::Sort { .. } | Op::Topk { .. } | Op::MaxPool { .. } => 0.0,
         Op::Attention { .. } => 0.5,
         Op::Mlp { .. } => 4.0,
         _ => 1.0,
@@ -61,7 +70,12 @@ pub(crate) fn steps_per_element(op: &Op) -> usize {
     match *op {
         Op::Matmul { k, .. } | Op::LinearGelu { k, .. } => k,
         Op::Sum { len } => len,
-        Op::RowSums { columns, .. } | Op::Softmax { columns, .. } | Op::LayerNorm { columns, .. } => columns,
+        Op::RowSums { columns, .. }
+        | Op::Softmax { columns, .. }
+        | Op::LayerNorm { columns, .. }
+        | Op::Cumsum { columns, .. } => columns,
+        Op::Sort { columns, .. } | Op::Topk { columns, .. } => 16 * columns,
+        Op::MaxPool { .. } => 9,
         Op::Attention { len, width, .. } => len * width,
         Op::Mlp { width, .. } => width * width,
         _ => 1,
@@ -75,6 +89,19 @@ fn plain(value: f64) -> Expected {
 fn sum(terms: impl Iterator<Item = f64>) -> Expected {
     let none = Expected { value: 0.0, terms: 0.0 };
     terms.fold(none, |so_far, term| Expected { value: so_far.value + term, terms: so_far.terms + term.abs() })
+}
+
+fn in_order(mut numbers: Vec<f64>) -> Vec<f64> {
+    numbers.sort_unstable_by(f64::total_cmp);
+    numbers
+}
+
+fn max_pool(at: &impl Fn(usize, usize) -> f64, size: usize, place: usize) -> f64 {
+    let half = size.div_ceil(2);
+    let (plane, down, across) = (place / (half * half), place / half % half, place % half);
+    let near = |place: usize| (2 * place).saturating_sub(1)..(2 * place + 2).min(size);
+    let all = near(down).flat_map(|y| near(across).map(move |x| (plane * size + y) * size + x));
+    all.map(|index| at(0, index)).fold(f64::NEG_INFINITY, f64::max)
 }
 
 fn gelu(x: f64) -> f64 {

@@ -30,7 +30,8 @@ const fn square(id: &'static str, n: usize) -> Work {
     work(id, Op::Matmul { m: n, k: n, n }, [1.0, 1.0])
 }
 
-static WORKS: [Work; 27] = [
+/// All works, the smaller ones of a kind first.
+static WORKS: [Work; 33] = [
     square("matmul-128", 128),
     square("matmul-256", 256),
     square("matmul-512", 512),
@@ -52,6 +53,12 @@ static WORKS: [Work; 27] = [
     work("row-sums-4096x1024", Op::RowSums { rows: 4096, columns: 1024 }, [1.0, 1.0]),
     work("softmax-1024", Op::Softmax { rows: 1024, columns: 1024 }, [1.0, 1.5]),
     work("layer-norm-1024", Op::LayerNorm { rows: 1024, columns: 1024 }, [1.0, 1.5]),
+    work("cumsum-1024", Op::Cumsum { rows: 1024, columns: 1024 }, [1.0, 1.0]),
+    work("cumsum-1m", Op::Cumsum { rows: 1, columns: M }, [1.0, 1.0]),
+    work("sort-1024", Op::Sort { rows: 1024, columns: 1024 }, [1.0, 1.0]),
+    work("sort-1m", Op::Sort { rows: 1, columns: M }, [1.0, 1.0]),
+    work("topk-50-of-32x32768", Op::Topk { rows: 32, columns: 32_768, k: 50 }, [1.0, 1.0]),
+    work("max-pool-64x112", Op::MaxPool { planes: 64, size: 112 }, [1.0, 1.0]),
     work("attention-512", Op::Attention { heads: 8, len: 512, width: 64 }, [1.2, 1.2]),
     work("attention-2048", Op::Attention { heads: 8, len: 2048, width: 64 }, [1.2, 1.2]),
     work("tiny-chain", Op::TinyChain { chains: 5, steps: 2000, len: 16 }, [1.0, 1.0]),

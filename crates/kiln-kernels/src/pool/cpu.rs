@@ -1,9 +1,9 @@
 //! Pooling on the CPU: the rows that a window covers become one, element by element, and then its columns.
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
-use crate::matmul::vector::{Vector, Work, at};
+use crate::matmul::vector::{Stored, Vector, Work, at};
 use crate::memory::{Target, elements};
-use crate::rows::{Results, STORED, Stored, by_storage};
+use crate::rows::{Results, STORED, by_storage};
 use crate::walk::share;
 use bytemuck::Pod;
 use half::{bf16, f16};
