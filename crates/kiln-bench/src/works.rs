@@ -16,7 +16,10 @@ pub struct Work {
 impl Work {
     /// What the best peer's time over Kiln's is to be at least.
     pub fn target(&self, number: Number) -> f64 {
-        self.targets[usize::from(number == Number::F16)]
+        match number {
+            Number::F32 => self.targets[0],
+            Number::F16 => self.targets[1],
+        }
     }
 }
 

@@ -20,7 +20,9 @@ pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {
 /// `Unsupported` where it is not.
 pub(crate) fn check(level: SimdLevel) -> Result<()> {
     let found = SimdLevel::detect();
-    if features(found).starts_with(features(level)) {
+    // A level that the table does not know is refused: unsafe code relies on this.
+    let is_known = level == SimdLevel::Scalar || !features(level).is_empty();
+    if is_known && features(found).starts_with(features(level)) {
         return Ok(());
     }
     let message = format!("CPU device expected vector instructions of the processor, which has {found}, found {level}");

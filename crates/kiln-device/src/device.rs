@@ -349,7 +349,7 @@ impl Device {
         Arc::clone(&self.0.api).compile(self, plan)
     }
 
-    /// Runs work of the host on buffers of this device; `work` returns the number of its submission. For devices that run plans.
+    /// Runs work of the host on buffers of this device; `work` returns the number of its submission once it has ended. For devices that run plans.
     ///
     /// # Errors
     /// `InvalidArgument` where the buffers are of another device; what `work` returns; the device's fault.

@@ -34,8 +34,8 @@ impl Block {
         timeline.fault.check()?;
         // A map or copy of the last bytes needs whole words.
         let size = bytes.max(1).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
-        let what = format!("give {bytes} bytes for {usage}");
-        let buffer = check(&timeline.device, &what, || buffer(&timeline.device, size, buffer_usages(usage)))?;
+        let what = format_args!("give {bytes} bytes for {usage}");
+        let buffer = check(&timeline.device, what, || buffer(&timeline.device, size, buffer_usages(usage)))?;
         // A device that is gone hands out a dead buffer without an error; polling makes it say so.
         timeline.poll(wgpu::PollType::Poll)?;
         let (last_submission, host) = (AtomicU64::new(0), ReentrantMutex::default());

@@ -90,7 +90,8 @@ impl Kernels {
         let cache = self.pipeline_cache(artifact.driver_blob.as_deref());
         let (kernel, error) = catch(device, || self.create(artifact, cache.as_ref()));
         if let Some(error) = error {
-            self.timeline.poll(wgpu::PollType::Poll)?;
+            // The driver's words say more than the loss of the device that may follow, which the next call tells.
+            let _ = self.timeline.poll(wgpu::PollType::Poll);
             let description = match &error {
                 wgpu::Error::OutOfMemory { .. } => {
                     let message = "expected the driver to load a kernel, found its memory exhausted";

@@ -2,6 +2,7 @@
 
 use crate::fault::one_line;
 use kiln_ir::{Error, Result, error};
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -18,19 +19,19 @@ pub(crate) fn catch<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, O
     (value, errors.into_iter().flatten().flatten().next())
 }
 
-/// Runs `work`, which is to `what` (a verb and its object); the error where wgpu reported one.
-pub(crate) fn check<T>(device: &wgpu::Device, what: &str, work: impl FnOnce() -> T) -> Result<T> {
+/// Runs `work` and returns wgpu's error if there was one; `what` names the attempt for the message, as in "map a buffer".
+pub(crate) fn check<T>(device: &wgpu::Device, what: impl Display, work: impl FnOnce() -> T) -> Result<T> {
     let (value, error) = catch(device, work);
     error.map_or(Ok(value), |error| Err(convert(error, what)))
 }
 
-/// A buffer of its own, outside of the pool.
+/// Creates a wgpu buffer that is not mapped.
 pub(crate) fn buffer(device: &wgpu::Device, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
     device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
 }
 
 /// What `what` (a verb and its object) failed with, in Kiln's terms.
-pub(crate) fn convert(error: wgpu::Error, what: &str) -> Error {
+pub(crate) fn convert(error: wgpu::Error, what: impl Display) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => {
             error!(OutOfMemory, "expected the driver to {what}, found its memory exhausted")

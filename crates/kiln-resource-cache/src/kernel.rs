@@ -4,12 +4,12 @@ use crate::error::CacheError;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// A type that can be the key of a cache; implemented for every type that has what is asked for.
+/// Keys of a cache. Implemented for all types with these bounds.
 pub trait CacheKey: Clone + Debug + Eq + Hash + Send + Sync + 'static {}
 
 impl<T: Clone + Debug + Eq + Hash + Send + Sync + 'static> CacheKey for T {}
 
-/// A type that can be the error of a creation; implemented for every type that has what is asked for.
+/// Errors of a creation. Implemented for all types with these bounds.
 pub trait CreationError: From<CacheError> + Clone + Send + Sync + 'static {}
 
 impl<T: From<CacheError> + Clone + Send + Sync + 'static> CreationError for T {}

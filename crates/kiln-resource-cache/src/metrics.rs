@@ -93,7 +93,7 @@ impl fmt::Display for CacheMetrics {
     }
 }
 
-/// A count of things that took time, and their mean time. Threads share it.
+/// A running mean of durations that threads share.
 #[derive(Debug, Default)]
 pub struct MeanTime {
     nanos: AtomicU64,
@@ -101,18 +101,18 @@ pub struct MeanTime {
 }
 
 impl MeanTime {
-    /// Counts one that took this long.
+    /// Adds a sample.
     pub fn record(&self, time: Duration) {
         self.nanos.fetch_add(nanos(time), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many there were.
+    /// Returns the number of samples.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Their mean time; `None` before the first.
+    /// Returns the mean; `None` before the first sample.
     pub fn mean(&self) -> Option<Duration> {
         self.nanos.load(Ordering::Relaxed).checked_div(self.count()).map(Duration::from_nanos)
     }

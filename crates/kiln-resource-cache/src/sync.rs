@@ -1,4 +1,4 @@
-//! Locks, atomics and threads, switched to loom's under `--cfg loom`.
+//! Locks, atomics and threads, switched to loom's under `--cfg loom`, so that the model checker sees them.
 //!
 //! For everything concurrent in this crate and the thread pool of `kiln-cpu`. Not part of the public interface.
 

@@ -86,7 +86,7 @@ pub use kiln_kernels as kernels;
 pub use kiln_resource_cache as cache;
 pub use kiln_resource_cache::CacheMetrics;
 pub use tensor::{
-    Activation, AttentionOptions, Axes, Axis, BackwardOptions, Dim, Dims, Ellipsis, GradientCheck, GradientReport, Index,
-    IndexItem, IntoPair, Literal, NewAxis, Operand, PoolWindow, Slice, Status, Tensor, TensorExplanation, VerifyReport,
-    WgslOp, check_gradients, checkpoint, grad, no_grad, value_and_grad,
+    Activation, AttentionOptions, Axes, Axis, BackwardOptions, Dim, Dims, Ellipsis, GradientCheck, GradientReport,
+    Index, IndexItem, IntoPair, Literal, NewAxis, Operand, PoolWindow, Slice, Status, Tensor, TensorExplanation,
+    VerifyReport, WgslOp, check_gradients, checkpoint, grad, no_grad, value_and_grad,
 };

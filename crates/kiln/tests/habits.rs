@@ -10,10 +10,10 @@ fn common_lines_compile_and_run() -> Result<()> {
     let d = &device;
 
     // Creation.
-    let a = Tensor::new(&[[1f32, 2.], [3., 4.]], d)?;
-    let b = Tensor::new(&[[1f32, 0.], [0., 1.]], d)?;
-    let v = Tensor::new(&[1f32, 2., 3.], d)?;
-    let ids = Tensor::new(&[0u32, 1], d)?;
+    let a = Tensor::new([[1f32, 2.], [3., 4.]], d)?;
+    let b = Tensor::new([[1f32, 0.], [0., 1.]], d)?;
+    let v = Tensor::new([1f32, 2., 3.], d)?;
+    let ids = Tensor::new([0u32, 1], d)?;
     Tensor::new(1.5f32, d)?;
     Tensor::from_slice(&[1f32, 2.], 2, d)?;
     Tensor::from_vec(vec![1f32, 2., 3., 4.], (2, 2), d)?;
@@ -69,7 +69,7 @@ fn common_lines_compile_and_run() -> Result<()> {
     a.lt(2.0)?;
     mask.where_(&a, &b)?;
     a.masked_fill(&mask, f64::NEG_INFINITY)?;
-    a.gather(1, &Tensor::new(&[[0u32], [1]], d)?)?;
+    a.gather(1, &Tensor::new([[0u32], [1]], d)?)?;
     a.index_select(0, &ids)?;
     a.embedding(&ids)?;
     mask.nonzero()?;

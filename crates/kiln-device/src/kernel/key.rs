@@ -50,6 +50,9 @@ pub struct KernelHash(pub(crate) [u8; 32]);
 /// Counts changes of how a source is parsed and specialised (`parsed.rs`, `wide.rs`) within a version of Kiln.
 const PROGRAM_REVISION: u32 = 4;
 
+/// More fields than any key has: bytes with more are not read to their end.
+const MAX_FIELDS: usize = 64;
+
 impl KernelKey {
     /// The key of a source on a device.
     ///
@@ -211,6 +214,9 @@ impl KernelKey {
         while !rest.is_empty() {
             let mut text = || take_text(&mut rest).ok_or_else(|| corrupt("a text"));
             values.insert(text()?, text()?);
+            if values.len() > MAX_FIELDS {
+                return Err(corrupt("the end"));
+            }
         }
         let text = |field: &str| values.get(field).map(ToString::to_string).ok_or_else(|| corrupt(field));
         let flag = |field: &str| text(field)?.parse::<bool>().map_err(|_| corrupt("`true` or `false`"));

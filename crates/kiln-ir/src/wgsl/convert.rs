@@ -71,7 +71,7 @@ pub(super) struct Conversions(BTreeSet<(usize, bool)>);
 
 impl Conversions {
     fn call(&mut self, helper: &str, four: bool, arg: &str) -> String {
-        let text = HELPERS.iter().find(|text| name_of(text) == helper).copied().unwrap_or_default();
+        let text = HELPERS.iter().find(|text| name_of(text) == helper).expect("callers name a helper of the table");
         // The text names the function itself, and those that it calls.
         let is_needed = |place: &usize| text.contains(&format!("{}{{4}}(", name_of(HELPERS[*place])));
         self.0.extend((0..HELPERS.len()).filter(is_needed).map(|place| (place, four)));

@@ -247,7 +247,9 @@ impl<'m> Ranges<'_, 'm> {
         start: State,
         is_split: bool,
     ) -> (Option<State>, Option<State>) {
-        let Statement::Loop { body, continuing, break_if } = statement else { return (None, None) };
+        let Statement::Loop { body, continuing, break_if } = statement else {
+            unreachable!("rounds are of loops");
+        };
         self.targets.push(Target { is_loop: true, ..Target::default() });
         let end = self.block(id, body, start, is_split);
         let continued = self.targets.last_mut().and_then(|target| target.continued.take());

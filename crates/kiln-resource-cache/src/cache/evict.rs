@@ -174,7 +174,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         true
     }
 
-    /// Puts a policy in force and brings the cache under its limits, after what was stale under the old one has gone.
+    /// Puts a policy in force and brings the cache under its limits. The caller has swept under the old policy (`with_gate`): a longer idle
+    /// limit would otherwise bring stale entries back.
     pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
         gate.policy = policy;
         gate.drop_spare_queues();

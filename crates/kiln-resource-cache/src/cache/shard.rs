@@ -336,12 +336,19 @@ impl<K: Eq, V> ShardState<K, V> {
         metrics.evictions += self.evictions;
         metrics.refaults += self.refaults;
         metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(self.past_reuse);
-        for EntryMetrics { age, idle, hits, .. } in self.live_details().map(|detail| detail.metrics(now)) {
-            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(hits);
-            widen(&mut metrics.oldest_entry_age, age, Duration::max);
-            widen(&mut metrics.newest_entry_age, age, Duration::min);
-            widen(&mut metrics.longest_idle_age, idle, Duration::max);
-            widen(&mut metrics.shortest_idle_age, idle, Duration::min);
+        // Hits wait for the lock meanwhile: the loop is integers only.
+        let (mut created, mut used) = ((u64::MAX, 0), (u64::MAX, 0));
+        for detail in self.live_details() {
+            metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(detail.reuse_count);
+            created = (created.0.min(detail.created_at), created.1.max(detail.created_at));
+            used = (used.0.min(detail.used_at), used.1.max(detail.used_at));
+        }
+        if created.0 <= created.1 {
+            let since = |at: u64| Duration::from_nanos(now.saturating_sub(at));
+            widen(&mut metrics.oldest_entry_age, since(created.0), Duration::max);
+            widen(&mut metrics.newest_entry_age, since(created.1), Duration::min);
+            widen(&mut metrics.longest_idle_age, since(used.0), Duration::max);
+            widen(&mut metrics.shortest_idle_age, since(used.1), Duration::min);
         }
     }
 

@@ -156,7 +156,7 @@ impl Named {
     /// The tensor with its axes in this order.
     fn ordered(self, letters: &[char]) -> Result<Tensor> {
         let place = |letter: &char| self.letters.iter().position(|own| own == letter).unwrap_or(0);
-        self.tensor.permute(&letters.iter().map(place).collect::<Vec<_>>())
+        self.tensor.permute(letters.iter().map(place).collect::<Vec<_>>())
     }
 
     /// The product with another, summed over shared letters that nobody needs.

@@ -42,6 +42,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`from_slice`](Self::from_slice).
+    #[expect(clippy::needless_pass_by_value, reason = "callers have a vector that they need no longer")]
     pub fn from_vec<T: Element>(elements: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Self> {
         Self::from_slice(&elements, shape, device)
     }

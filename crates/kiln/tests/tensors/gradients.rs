@@ -121,7 +121,7 @@ fn reductions() {
     let whole: &[(&[usize], (f64, f64))] = &[(&[2, 3, 2], R)];
     check("sum", whole, &|x| x[0].sum_all());
     check("sum_axis", whole, &|x| x[0].sum(1));
-    check("sum_keepdim", whole, &|x| x[0].sum_keepdim(&[0, 2]));
+    check("sum_keepdim", whole, &|x| x[0].sum_keepdim([0, 2]));
     check("mean", whole, &|x| x[0].mean_all());
     check("mean_axis", whole, &|x| x[0].mean(-1));
     check("max", whole, &|x| x[0].max_all());
@@ -169,7 +169,7 @@ fn views_and_joins() {
     const R: (f64, f64) = (-2.0, 2.0);
     let whole: &[(&[usize], (f64, f64))] = &[(&[3, 4], R)];
     check("t", whole, &|x| x[0].t()?.mul(&x[0].reshape((4, 3))?));
-    check("permute", &[(&[2, 3, 4], R)], &|x| x[0].permute(&[2, 0, 1])?.exp());
+    check("permute", &[(&[2, 3, 4], R)], &|x| x[0].permute([2, 0, 1])?.exp());
     check("reshape", whole, &|x| x[0].t()?.reshape((2, 6))?.exp());
     check("slice", whole, &|x| x[0].slice(1, 1..3)?.exp());
     check("slice of 2", whole, &|x| x[0].slice_step(1, .., 2)?.exp());
@@ -207,7 +207,7 @@ fn scans() {
     }
     // No quotient of zeros.
     for subject in devices::all() {
-        let x = Tensor::new(&[2.0f32, 0.0, 3.0, 0.0, 5.0], &subject.device).unwrap().requires_grad().unwrap();
+        let x = Tensor::new([2.0f32, 0.0, 3.0, 0.0, 5.0], &subject.device).unwrap().requires_grad().unwrap();
         x.cumprod(0).unwrap().sum_all().unwrap().backward().unwrap();
         let found = x.grad().unwrap().to_vec::<f32>().unwrap();
         assert_eq!(found, [1.0, 2.0 + 6.0, 0.0, 0.0, 0.0], "{}", subject.name);

@@ -131,11 +131,11 @@ fn shared_nodes_are_counted_once() {
 fn a_held_reduction_is_not_computed_again() {
     let device = cpu();
     let x = numbers((64, 64), &device);
-    let sums = x.exp().unwrap().sum_keepdim(&[1]).unwrap();
+    let sums = x.exp().unwrap().sum_keepdim([1]).unwrap();
     let shares = x.exp().unwrap().div(&sums).unwrap();
     shares.eval().unwrap();
     assert_eq!(sums.status(), Status::Ready);
-    let dropped = x.exp().unwrap().div(&x.exp().unwrap().sum_keepdim(&[1]).unwrap()).unwrap();
+    let dropped = x.exp().unwrap().div(&x.exp().unwrap().sum_keepdim([1]).unwrap()).unwrap();
     assert_eq!(dropped.explain().unwrap().kernels(), 2);
     dropped.eval().unwrap();
     assert_eq!(dropped.to_vec::<f32>().unwrap(), shares.to_vec::<f32>().unwrap());
@@ -355,7 +355,7 @@ fn checked_results_of_16_bits_agree() {
             y.mul_scalar(100.0).unwrap().to_dtype(DType::I32),
             y.mul_scalar(9.0).unwrap().exp(),
             y.matmul(&x).unwrap().mul_scalar(3.0).unwrap().gelu(),
-            y.exp().unwrap().sum_keepdim(&[1]).unwrap().log().unwrap().add(&x),
+            y.exp().unwrap().sum_keepdim([1]).unwrap().log().unwrap().add(&x),
             y.softmax(1).unwrap().matmul(&x).unwrap().layer_norm(None, None, 1e-3),
         ];
         for (number, graph) in graphs.into_iter().enumerate() {

@@ -40,7 +40,7 @@ fn an_op_of_a_test_fuses_with_the_others() {
     for subject in devices::all() {
         let x = data::tensor(&numbers, DType::F32, &subject.device);
         let cubes = Tensor::apply(&CUBE, &[&x.add_scalar(1.0).unwrap()]).unwrap();
-        let sums = cubes.relu().unwrap().sum_keepdim(&[1]).unwrap();
+        let sums = cubes.relu().unwrap().sum_keepdim([1]).unwrap();
         let explanation = sums.explain().unwrap();
         assert_eq!(explanation.kernels(), 1, "{explanation}");
         assert!(explanation.to_string().contains("cube"), "{explanation}");

@@ -27,8 +27,8 @@ fn results_do_not_depend_on_what_was_in_the_memory() {
                 let x = Tensor::arange(0.0, 35.0, 1.0, dtype, device).unwrap().reshape((5, 7)).unwrap();
                 let rows = x.mul_scalar(0.125).unwrap().softmax(1).unwrap();
                 let product = rows.matmul(&x.t().unwrap()).unwrap();
-                let flags = product.gt(&product.mean_keepdim(&[1]).unwrap()).unwrap();
-                let sums = product.add(&product.sum_keepdim(&[0]).unwrap()).unwrap().to_vec::<f32>().unwrap();
+                let flags = product.gt(&product.mean_keepdim([1]).unwrap()).unwrap();
+                let sums = product.add(&product.sum_keepdim([0]).unwrap()).unwrap().to_vec::<f32>().unwrap();
                 (sums, flags.to_vec::<u8>().unwrap())
             };
             let first = compute();
