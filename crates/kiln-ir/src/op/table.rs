@@ -112,7 +112,6 @@ table! { $
     ///
     /// An integer divided by 0 is 0, and the smallest `i32` divided by -1 is itself.
     #[doc(alias = "broadcast_div")]
-    #[doc(alias = "true_divide")]
     number DIV div(a in ANY, b in ANY) = a / b; |x| x[0] / x[1], ulps(2.5),
         gradient(|x, y, g| each([g / x[1], -(g * y / x[1])]));
     /// `-x`.
@@ -135,13 +134,11 @@ table! { $
     /// The smaller of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
-    #[doc(alias = "fmin")]
     number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap,
         gradient(slope::minimum);
     /// The larger of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
-    #[doc(alias = "fmax")]
     number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap,
         gradient(slope::maximum);
     /// `x` between `low` and `high`.
@@ -255,7 +252,6 @@ table! { $
         absolute(2e-7),
         gradient(slope::gelu_erf);
     /// Whether `a == b`; false where one is a NaN.
-    #[doc(alias = "equal")]
     compare EQ eq(a in FEW, b in FEW) = a.eq(b); |x| f64::from(x[0] == x[1]), cheap, flat;
     /// Whether `a != b`; true where one is a NaN.
     #[doc(alias = "not_equal")]

@@ -2,8 +2,22 @@
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::places::{element_kernel, number_type};
-use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
-use kiln_ir::{Class, DType, Result};
+use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
+use kiln_ir::{Class, DType, Error, ErrorKind, Result};
+
+/// Refuses windows with more steps than the loops of an invocation take on every driver.
+fn check_steps(name: &str, sizes: &Sizes, windows: usize) -> Result<()> {
+    let [down, across] = sizes.window.size;
+    let steps = down.saturating_mul(across.saturating_add(1)).saturating_mul(windows);
+    if steps <= 3 * LOOP_STEPS {
+        return Ok(());
+    }
+    let message = format!(
+        "{name} on a GPU expected windows of at most {} steps, found {steps} for windows of ({down}, {across}); use the CPU device",
+        3 * LOOP_STEPS
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
 
 /// Sizes as parameters, so that they are not part of the text.
 fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
@@ -63,6 +77,7 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let x = &call.operands[0];
     let shape = x.layout.shape();
     let sizes = Sizes::new(&op.window, shape[0] * shape[1], [shape[2], shape[3]])?;
+    check_steps("pooling", &sizes, 1)?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, x.layout.offset());
     let number = number_type(x.dtype);
@@ -105,6 +120,10 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
 pub(super) fn gradient(op: &PoolGradient, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let gradient = &call.operands[0];
     let sizes = op.sizes(gradient.layout.shape())?;
+    // For the largest element each window that sees an element is searched.
+    let [down, across] = [0, 1].map(|axis| sizes.window.size[axis].div_ceil(sizes.window.stride[axis].max(1)));
+    let searched = if op.pool.op == PoolOp::Max { down.saturating_mul(across) } else { 0 };
+    check_steps("the gradient of pooling", &sizes, searched.saturating_add(1))?;
     let mut builder = call.builder();
     params(&mut builder, &sizes, gradient.layout.offset());
     // Whether the window at a position took the element at a place of the image.

@@ -18,7 +18,7 @@ trait Stored: Pod + Send + Sync {
     fn narrow(wide: Self::Wide) -> Self;
 
     /// The total of a block of a row, and where `out` is given its elements after `before`.
-    fn scan<C: Combine>(level: SimdLevel, block: Block<'_, Self, C>) -> Self::Wide {
+    fn scan(level: SimdLevel, block: Block<'_, Self>) -> Self::Wide {
         at(level, block)
     }
 }
@@ -77,7 +77,7 @@ macro_rules! stored {
                 $narrow
             }
 
-            $(fn scan<C: Combine>(level: SimdLevel, block: Block<'_, Self, C>) -> f64 {
+            $(fn scan(level: SimdLevel, block: Block<'_, Self>) -> f64 {
                 $scan(level, block)
             })?
         })*
@@ -89,40 +89,6 @@ stored! {
     f16, f64, |x| x.to_f64(), |y| f16::from_f32(y as f32), scan_halves;
     bf16, f64, |x| x.to_f64(), |y| bf16::from_f32(y as f32), scan_halves;
     u32, u32, |x| x, |y| y;
-}
-
-/// How numbers are combined: `combine(before, after)`, which is associative, and what changes nothing.
-trait Combine: Send + Sync {
-    fn none<W: Wide>() -> W;
-    fn combine<W: Wide>(before: W, after: W) -> W;
-}
-
-struct Sum;
-
-impl Combine for Sum {
-    #[inline(always)]
-    fn none<W: Wide>() -> W {
-        W::ZERO
-    }
-
-    #[inline(always)]
-    fn combine<W: Wide>(before: W, after: W) -> W {
-        before.add(after)
-    }
-}
-
-struct Product;
-
-impl Combine for Product {
-    #[inline(always)]
-    fn none<W: Wide>() -> W {
-        W::ONE
-    }
-
-    #[inline(always)]
-    fn combine<W: Wide>(before: W, after: W) -> W {
-        before.mul(after)
-    }
 }
 
 pub(super) fn run(op: &Scan, call: &HostCall<'_>) -> Result<()> {
@@ -141,12 +107,10 @@ fn of_elements<T: Stored>(op: &Scan, call: &HostCall<'_>) -> Result<()> {
     }
     match op.op {
         ScanOp::Linear => columns::<T, _>(op, call, lines, |before, [a, b]| a.mul(before).add(b)),
-        _ if lines.inner > 1 => match op.op {
-            ScanOp::Sum => columns::<T, _>(op, call, lines, |before, [x, _]| before.add(x)),
-            _ => columns::<T, _>(op, call, lines, |before, [x, _]| before.mul(x)),
-        },
-        ScanOp::Sum => rows::<T, Sum>(op, call, lines),
-        ScanOp::Product => rows::<T, Product>(op, call, lines),
+        // One after the other: a product of some elements may overflow where the whole one does not, as after a zero.
+        ScanOp::Product => columns::<T, _>(op, call, lines, |before, [x, _]| before.mul(x)),
+        ScanOp::Sum if lines.inner > 1 => columns::<T, _>(op, call, lines, |before, [x, _]| before.add(x)),
+        ScanOp::Sum => rows::<T>(op, call, lines),
     }
 }
 
@@ -154,40 +118,40 @@ fn of_elements<T: Stored>(op: &Scan, call: &HostCall<'_>) -> Result<()> {
 /// same bits.
 const BLOCK: usize = 1 << 14;
 
-fn rows<T: Stored, C: Combine>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
+fn rows<T: Stored>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> Result<()> {
     let x = &elements::<T>(&call.operands[0])[call.operands[0].layout.offset()..];
     let (to, level, length) = (Target::<T>::of(call.output), call.workers.simd(), lines.length);
     let blocks = length.div_ceil(BLOCK);
     if lines.outer >= call.workers.count() || blocks < 4 || call.workers.count() == 1 {
         return share(call.workers, lines.outer, length, |range| {
             for row in range {
-                let mut before = C::none();
+                let mut before = T::Wide::ZERO;
                 for block in 0..blocks {
                     let (start, length) = block_of(row, block, lines, op.reverse);
                     // SAFETY: the parts of the loop have no rows in common.
                     let out = unsafe { to.slice(start, length) };
                     let total =
-                        T::scan(level, Block::<T, C>::new(&x[start..start + length], Some(out), before, op.reverse));
-                    before = C::combine(before, total);
+                        T::scan(level, Block::<T>::new(&x[start..start + length], Some(out), before, op.reverse));
+                    before = before.add(total);
                 }
             }
         });
     }
     // Few long rows: the totals of all blocks first, then each block from the total of those before it.
-    let mut before = vec![C::none(); lines.outer * blocks];
+    let mut before = vec![T::Wide::ZERO; lines.outer * blocks];
     let totals = Target::over(&mut before);
     share(call.workers, lines.outer * blocks, BLOCK / 2, |range| {
         for item in range {
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
-            let total = T::scan(level, Block::<T, C>::new(&x[start..start + length], None, C::none(), op.reverse));
+            let total = T::scan(level, Block::<T>::new(&x[start..start + length], None, T::Wide::ZERO, op.reverse));
             // SAFETY: the parts of the loop have no blocks in common.
             unsafe { totals.slice(item, 1)[0] = total };
         }
     })?;
     for row in before.chunks_exact_mut(blocks) {
-        let mut sum = C::none();
+        let mut sum = T::Wide::ZERO;
         for total in row {
-            sum = C::combine(sum, std::mem::replace(total, sum));
+            sum = sum.add(std::mem::replace(total, sum));
         }
     }
     share(call.workers, lines.outer * blocks, BLOCK, |range| {
@@ -195,7 +159,7 @@ fn rows<T: Stored, C: Combine>(op: &Scan, call: &HostCall<'_>, lines: Lines) -> 
             let (start, length) = block_of(item / blocks, item % blocks, lines, op.reverse);
             // SAFETY: the parts of the loop have no blocks in common.
             let out = unsafe { to.slice(start, length) };
-            T::scan(level, Block::<T, C>::new(&x[start..start + length], Some(out), before[item], op.reverse));
+            T::scan(level, Block::<T>::new(&x[start..start + length], Some(out), before[item], op.reverse));
         }
     })
 }
@@ -208,41 +172,40 @@ fn block_of(row: usize, block: usize, lines: Lines, reverse: bool) -> (usize, us
 }
 
 /// A block of a row: its total, and where `out` is given its elements after `before`.
-struct Block<'a, T: Stored, C> {
+struct Block<'a, T: Stored> {
     x: &'a [T],
     out: Option<&'a mut [T]>,
     before: T::Wide,
     reverse: bool,
-    combine: std::marker::PhantomData<C>,
 }
 
-impl<'a, T: Stored, C> Block<'a, T, C> {
+impl<'a, T: Stored> Block<'a, T> {
     fn new(x: &'a [T], out: Option<&'a mut [T]>, before: T::Wide, reverse: bool) -> Self {
-        Self { x, out, before, reverse, combine: std::marker::PhantomData }
+        Self { x, out, before, reverse }
     }
 }
 
 /// Elements of 16 bits that are converted at a time, by the processor where it can.
 const CONVERTED: usize = 1024;
 
-fn scan_halves<T: Stored<Wide = f64>, C: Combine>(level: SimdLevel, block: Block<'_, T, C>) -> f64
+fn scan_halves<T: Stored<Wide = f64>>(level: SimdLevel, block: Block<'_, T>) -> f64
 where
     [T]: HalfFloatSliceExt,
 {
-    let Block { x, mut out, before, reverse, .. } = block;
+    let Block { x, mut out, before, reverse } = block;
     let (mut wide, mut sums) = ([0.0f32; CONVERTED], [0.0f32; CONVERTED]);
-    let mut total = C::none();
+    let mut total = 0.0;
     for chunk in 0..x.len().div_ceil(CONVERTED) {
         let (first, end) = (chunk * CONVERTED, ((chunk + 1) * CONVERTED).min(x.len()));
         let range = if reverse { x.len() - end..x.len() - first } else { first..end };
         let (wide, sums) = (&mut wide[..range.len()], &mut sums[..range.len()]);
         x[range.clone()].convert_to_f32_slice(wide);
-        let base = C::combine(before, total);
-        let own = at(level, Block::<f32, C>::new(wide, out.is_some().then_some(&mut *sums), base, reverse));
+        let base = before.add(total);
+        let own = at(level, Block::<f32>::new(wide, out.is_some().then_some(&mut *sums), base, reverse));
         if let Some(out) = &mut out {
             out[range].convert_from_f32_slice(sums);
         }
-        total = C::combine(total, own);
+        total = total.add(own);
     }
     total
 }
@@ -250,42 +213,41 @@ where
 /// Elements that are combined among themselves before the running total is, which otherwise each would wait for.
 const GROUP: usize = 8;
 
-impl<T: Stored, C: Combine> Work for Block<'_, T, C> {
+impl<T: Stored> Work for Block<'_, T> {
     type Output = T::Wide;
 
     #[inline(always)]
     fn run<V: Vector>(self) -> T::Wide {
-        if self.reverse { scan::<T, C, true>(self) } else { scan::<T, C, false>(self) }
+        if self.reverse { scan::<T, true>(self) } else { scan::<T, false>(self) }
     }
 }
 
 #[inline(always)]
-fn scan<T: Stored, C: Combine, const REVERSE: bool>(block: Block<'_, T, C>) -> T::Wide {
+fn scan<T: Stored, const REVERSE: bool>(block: Block<'_, T>) -> T::Wide {
     let Block { x, mut out, before, .. } = block;
-    let (mut total, groups) = (C::none(), x.len() / GROUP);
+    let (mut total, groups) = (T::Wide::ZERO, x.len() / GROUP);
     let turned = |place: usize| if REVERSE { GROUP - 1 - place } else { place };
     for group in 0..groups {
         let start = if REVERSE { x.len() - (group + 1) * GROUP } else { group * GROUP };
         let from = &x[start..start + GROUP];
         let mut sums: [T::Wide; GROUP] = std::array::from_fn(|place| from[turned(place)].widen());
         for step in [1, 2, 4] {
-            let add =
-                |place: usize| if place < step { sums[place] } else { C::combine(sums[place - step], sums[place]) };
+            let add = |place: usize| if place < step { sums[place] } else { sums[place - step].add(sums[place]) };
             sums = std::array::from_fn(add);
         }
         if let Some(out) = &mut out {
-            let (base, out) = (C::combine(before, total), &mut out[start..start + GROUP]);
+            let (base, out) = (before.add(total), &mut out[start..start + GROUP]);
             for place in 0..GROUP {
-                out[turned(place)] = T::narrow(C::combine(base, sums[place]));
+                out[turned(place)] = T::narrow(base.add(sums[place]));
             }
         }
-        total = C::combine(total, sums[GROUP - 1]);
+        total = total.add(sums[GROUP - 1]);
     }
     for rest in groups * GROUP..x.len() {
         let place = if REVERSE { x.len() - 1 - rest } else { rest };
-        total = C::combine(total, x[place].widen());
+        total = total.add(x[place].widen());
         if let Some(out) = &mut out {
-            out[place] = T::narrow(C::combine(before, total));
+            out[place] = T::narrow(before.add(total));
         }
     }
     total
@@ -339,13 +301,16 @@ impl<T: Stored, F: Fn(T::Wide, [T::Wide; 2]) -> T::Wide> Work for Strip<'_, T, F
         for number in 0..lines.length {
             let row = if op.reverse { lines.length - 1 - number } else { number };
             let place = start + row * lines.inner;
-            // A linear recurrence in reverse takes the factor of the row before, which is the first one's own where there is none.
-            let before = if op.reverse && number > 0 && op.op == ScanOp::Linear { place + lines.inner } else { place };
+            // In reverse, the linear recurrence takes the factor of the row before. Its first result has no product: an infinite factor times
+            // the initial zero would be NaN.
+            let is_linear = op.op == ScanOp::Linear;
+            let before = if op.reverse && number > 0 && is_linear { place + lines.inner } else { place };
+            let is_first = number == 0 && is_linear;
             let (a, b) = (&a[before..before + width], &b[place..place + width]);
             // SAFETY: the parts of the loop have no elements in common.
             let out = unsafe { to.slice(place, width) };
             for (((running, out), a), b) in running.iter_mut().zip(out).zip(a).zip(b) {
-                *running = step(*running, [a.widen(), b.widen()]);
+                *running = if is_first { b.widen() } else { step(*running, [a.widen(), b.widen()]) };
                 *out = T::narrow(*running);
             }
         }

@@ -16,8 +16,10 @@ pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
     let x = &call.operands[0];
     let lines = Lines::new(x.layout.shape(), op.axis);
     let count = lines.outer * lines.inner;
-    let is_alone = lines.length <= SHORT || (lines.inner >= ALONE as usize && lines.length <= LOOP_STEPS);
-    let most = LOOP_STEPS * TOGETHER as usize;
+    // Products are combined one after the other: a product of some elements may overflow where the whole one does not, as after a zero.
+    let is_sum = op.op == ScanOp::Sum;
+    let is_alone = !is_sum || lines.length <= SHORT || (lines.inner >= ALONE as usize && lines.length <= LOOP_STEPS);
+    let most = if is_sum { LOOP_STEPS * TOGETHER as usize } else { LOOP_STEPS };
     if lines.length > most {
         let message =
             format!("{} on a GPU expected at most {most} elements along an axis, found {}", op.name(), lines.length);
@@ -29,14 +31,21 @@ pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
     builder.param("lines", count as u32);
     builder.param("offset0", x.layout.offset() as u32);
     let number = number_type(x.dtype);
-    // The linear recurrence in reverse takes the factor of the element before, the first one any.
-    let map = match op.op {
-        ScanOp::Sum => format!("vec2<{number}>({number}(1), load_0(p_offset0() + place))"),
-        ScanOp::Product => format!("vec2<{number}>(load_0(p_offset0() + place), {number}(0))"),
+    let next = match op.op {
+        ScanOp::Sum => "return running + load_0(p_offset0() + place);".to_string(),
+        ScanOp::Product => "return running * load_0(p_offset0() + place);".to_string(),
         ScanOp::Linear => {
             builder.param("offset1", call.operands[1].layout.offset() as u32);
-            let step = if op.reverse { "select(p_inner(), 0u, number == 0u)" } else { "0u" };
-            format!("vec2<{number}>(load_0(p_offset0() + place + {step}), load_1(p_offset1() + place))")
+            // In reverse it takes the factor of the element before. The first result has no product: an infinite factor times the initial zero
+            // would be NaN.
+            let step = if op.reverse { "p_inner()" } else { "0u" };
+            format!(
+                "let own = load_1(p_offset1() + place);
+    if (number == 0u) {{
+        return own;
+    }}
+    return load_0(p_offset0() + place + {step}) * running + own;"
+            )
         }
     };
     let first = u32::from(op.op == ScanOp::Product);
@@ -47,8 +56,9 @@ pub(super) fn wgsl(op: &Scan, call: &WgslCall<'_>) -> Result<WgslKernel> {
 const FIRST = {number}({first});
 const REVERSE = {};
 const INVOCATIONS = {invocations}u;
-fn map_of(place: u32, number: u32) -> vec2<NUMBER> {{
-    return {map};
+// The result of an element after that of the one before it.
+fn next(running: NUMBER, place: u32, number: u32) -> NUMBER {{
+    {next}
 }}
 {}{main}",
         op.reverse,

@@ -12,8 +12,7 @@ fn main(
     var running = FIRST;
     for (var number = 0u; number < p_length(); number += 1u) {
         let place = place_of(line, number);
-        let map = map_of(place, number);
-        running = map.x * running + map.y;
+        running = next(running, place, number);
         finish(place, running);
     }
 }

@@ -1,5 +1,5 @@
-// A workgroup for each line, which it scans in tiles of as many elements as it has invocations.
-var<workgroup> maps: array<vec2<NUMBER>, INVOCATIONS>;
+// A workgroup for each line, which it sums in tiles of as many elements as it has invocations.
+var<workgroup> sums: array<NUMBER, INVOCATIONS>;
 
 @compute @workgroup_size(INVOCATIONS)
 fn main(
@@ -15,23 +15,22 @@ fn main(
     for (var tile = 0u; tile < p_length(); tile += INVOCATIONS) {
         let number = tile + lane;
         let place = place_of(line, min(number, p_length() - 1u));
-        var own = map_of(place, number);
-        maps[lane] = own;
+        var own = next(NUMBER(0), place, number);
+        sums[lane] = own;
         workgroupBarrier();
         for (var step = 1u; step < INVOCATIONS; step *= 2u) {
             if (lane >= step) {
-                own = combine(maps[lane - step], own);
+                own = sums[lane - step] + own;
             }
             workgroupBarrier();
-            maps[lane] = own;
+            sums[lane] = own;
             workgroupBarrier();
         }
         if (number < p_length()) {
-            finish(place, own.x * running + own.y);
+            finish(place, running + own);
         }
         // What is beyond the end of the line is not used any more.
-        let all = maps[INVOCATIONS - 1u];
-        running = all.x * running + all.y;
+        running += sums[INVOCATIONS - 1u];
         workgroupBarrier();
     }
 }

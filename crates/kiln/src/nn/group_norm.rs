@@ -142,6 +142,12 @@ fn normalise(
     if found != channels {
         return Err(wrong(op, channels, input));
     }
+    if !dtype.is_float() {
+        let device = &input.device().info().id;
+        let found = format!("found {dtype} {shape} on {device}; convert it with to_dtype");
+        let message = format!("{op} expected a tensor of f16, bf16 or f32, {found}");
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     if shape.elements() == 0 {
         return Ok(input.clone());
     }

@@ -160,7 +160,6 @@ impl Tensor {
     /// # }
     /// ```
     #[doc(alias = "numel")]
-    #[doc(alias = "len")]
     pub fn elem_count(&self) -> usize {
         self.shape().elements()
     }

@@ -102,6 +102,9 @@ impl<T: IntoPair> From<T> for PoolWindow {
     }
 }
 
+/// Parts along an axis of [`Tensor::adaptive_avg_pool2d`] whose lengths differ: each is an op of its own.
+const MAX_PARTS: usize = 1 << 12;
+
 impl Tensor {
     /// Returns the largest element in each position of a window over `(batch, channels, height, width)`; NaN where there is one in it.
     ///
@@ -223,18 +226,20 @@ impl Tensor {
         if height % down == 0 && width % across == 0 {
             return self.avg_pool2d((height / down, width / across));
         }
-        // Products with matrices of weights: a row for each part.
-        let parts = |length: usize, parts: usize| -> Result<Self> {
-            let mut weights = vec![0.0f32; parts * length];
-            for (part, row) in weights.chunks_exact_mut(length).enumerate() {
+        if down.max(across) > MAX_PARTS {
+            let found = Name(self);
+            let message = format!("{NAME} expected at most {MAX_PARTS} parts, found ({down}, {across}) for {found}");
+            return Err(check::unsupported(message));
+        }
+        let along = |x: &Self, axis: usize, length: usize, parts: usize| {
+            let mean = |part: usize| {
                 let range = part * length / parts..((part + 1) * length).div_ceil(parts);
-                let share = 1.0 / range.len() as f32;
-                row[range].fill(share);
-            }
-            Self::from_slice(&weights, (parts, length), self.device())
+                x.slice(axis, range)?.mean_keepdim(axis)
+            };
+            Self::cat(&(0..parts).map(mean).collect::<Result<Vec<_>>>()?, axis)
         };
         let x = self.to_dtype(DType::F32)?;
-        parts(height, down)?.matmul(&x)?.matmul(&parts(width, across)?.t()?)?.to_dtype(self.dtype())
+        along(&along(&x, 2, height, down)?, 3, width, across)?.to_dtype(self.dtype())
     }
 
     /// The lengths of images.

@@ -80,6 +80,14 @@ reductions! {
 }
 
 impl Tensor {
+    /// Returns the square root, with a gradient of 0 where it is 0.
+    fn root(&self) -> Result<Self> {
+        let is_zero = self.eq(0.0)?;
+        is_zero.where_(0.0, &is_zero.where_(1.0, self)?.sqrt()?)
+    }
+}
+
+impl Tensor {
     /// The reduction over axes, which keep the length 1.
     pub(super) fn reduced(&self, name: &str, op: Reduce, axes: &graph::Axes) -> Result<Self> {
         let shape = self.shape().iter().enumerate();
@@ -137,8 +145,10 @@ macro_rules! statistics {
                 #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
                     check::float(stringify!($name), self)?;
-                    let ($x, $axes) = (self, check::axes(stringify!($name), axes, self)?.to_vec());
-                    $value
+                    // Means and squares of 16 bits would be rounded, or overflow, before they are used.
+                    let ($x, $axes) = (self.to_dtype(DType::F32)?, check::axes(stringify!($name), axes, self)?.to_vec());
+                    let result: Result<Self> = $value;
+                    result?.to_dtype(self.dtype())
                 }
             )*
         }
@@ -151,8 +161,8 @@ statistics! {
         let deviation = x.sub(&x.mean_keepdim(&axes)?)?;
         deviation.square()?.sum_keepdim(axes)?.div_scalar((count as f64 - 1.0).max(0.0))
     };
-    std std_keepdim "square root of the unbiased variance" ["standard_deviation"] "1.0" |x, axes| x.var_keepdim(axes)?.sqrt();
-    norm norm_keepdim "L2 norm" ["l2_norm"] "14.0f32.sqrt()" |x, axes| x.square()?.sum_keepdim(axes)?.sqrt();
+    std std_keepdim "square root of the unbiased variance" ["standard_deviation"] "1.0" |x, axes| x.var_keepdim(axes)?.root();
+    norm norm_keepdim "L2 norm" ["l2_norm"] "14.0f32.sqrt()" |x, axes| x.square()?.sum_keepdim(axes)?.root();
     logsumexp logsumexp_keepdim "logarithm of the sum of exponentials, without overflow," ["log_sum_exp"] "3.407606" |x, axes| {
         let largest = x.max_keepdim(&axes)?;
         // An infinite largest element would make `x - largest` NaN.

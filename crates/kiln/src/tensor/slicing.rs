@@ -219,8 +219,9 @@ impl Tensor {
             Ok(from_front) if from_front < length => self.select(axis, from_front),
             _ => {
                 let name = Name(self);
-                let message =
-                    format!("i expected an index from -{length} to {length}, found {index} on axis {axis} of {name}");
+                let message = format!(
+                    "i expected an index from -{length} to below {length}, found {index} on axis {axis} of {name}"
+                );
                 Err(invalid(message))
             }
         }

@@ -125,3 +125,75 @@ fn softmax_of_infinities_is_what_the_limit_is() {
         assert!((logs[0] + std::f32::consts::LN_2).abs() < 1e-6, "{logs:?} on {}", subject.name);
     }
 }
+
+/// A product of some elements may overflow where the product of all does not: a zero stays one, and what overflows is infinite.
+#[test]
+fn cumulative_products_keep_zeros_and_infinities() {
+    for subject in devices::all() {
+        let products = |numbers: &[f32]| {
+            Tensor::from_slice(numbers, numbers.len(), &subject.device).unwrap().cumprod(0).unwrap().to_vec::<f32>()
+        };
+        let mut numbers = vec![1e30; 300];
+        numbers[0] = 0.0;
+        assert!(products(&numbers).unwrap().iter().all(|number| *number == 0.0), "{}", subject.name);
+        let powers = products(&[2.0; 200]).unwrap();
+        assert_eq!((powers[126], powers[199]), (2f32.powi(127), f32::INFINITY), "{}", subject.name);
+    }
+    let mut long = vec![2.0f32; 40_000];
+    long[0] = 0.0;
+    let long = Tensor::from_slice(&long, 40_000, devices::cpu()).unwrap();
+    for dtype in [DType::F32, DType::F16] {
+        let products = long.to_dtype(dtype).unwrap().cumprod(0).unwrap().to_vec::<f32>().unwrap();
+        assert!(products.iter().all(|number| *number == 0.0), "{dtype}");
+    }
+}
+
+/// Statistics of 16 bits are rounded once, and their gradients are finite where they are 0.
+#[test]
+fn statistics_are_computed_in_32_bits_and_have_a_gradient_at_zero() {
+    for subject in devices::all() {
+        let of = |numbers: &[f32], dtype| {
+            Tensor::from_slice(numbers, numbers.len(), &subject.device).unwrap().to_dtype(dtype).unwrap()
+        };
+        let number = |tensor: kiln::Result<Tensor>| tensor.unwrap().to_scalar::<f32>().unwrap();
+        assert_eq!(number(of(&[256.0, 258.0], DType::BF16).var(0)), 2.0, "{}", subject.name);
+        assert_eq!(number(of(&[1000.0, 1000.5], DType::F16).var(0)), 0.125, "{}", subject.name);
+        assert_eq!(number(of(&[300.0, 400.0], DType::F16).norm(0)), 500.0, "{}", subject.name);
+        for statistic in [|x: &Tensor| x.norm(0), |x: &Tensor| x.std(0)] {
+            let x = of(&[0.0; 3], DType::F32).requires_grad().unwrap();
+            statistic(&x).unwrap().backward().unwrap();
+            assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0; 3], "{}", subject.name);
+        }
+    }
+}
+
+/// Parts of an image that do not see an infinite element do not have it.
+#[test]
+fn adaptive_pooling_keeps_infinities_in_their_part() {
+    for subject in devices::all() {
+        let mut numbers = [0.0f32; 9];
+        numbers[0] = f32::INFINITY;
+        let x = Tensor::from_slice(&numbers, [1, 1, 3, 3], &subject.device).unwrap();
+        let y = x.adaptive_avg_pool2d((2, 2)).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(y, [f32::INFINITY, 0.0, 0.0, 0.0], "{}", subject.name);
+        let error = x.adaptive_avg_pool2d((1 << 40, 2)).unwrap_err();
+        assert_eq!(error.kind(), kiln::ErrorKind::Unsupported, "{error}");
+    }
+}
+
+/// A GPU refuses windows whose loops a driver might cut short.
+#[test]
+fn large_windows_are_right_or_refused() {
+    for subject in devices::all() {
+        let x = Tensor::ones([1, 1, 256, 256], DType::F32, &subject.device).unwrap();
+        match x.max_pool2d(256).and_then(|y| y.to_vec::<f32>()) {
+            Ok(found) => assert_eq!(found, [1.0], "{}", subject.name),
+            Err(error) => assert_eq!(error.kind(), kiln::ErrorKind::Unsupported, "{}: {error}", subject.name),
+        }
+        let long = Tensor::ones([1, 1_000_000], DType::F32, &subject.device).unwrap();
+        if subject.device.info().kind != kiln::DeviceKind::Cpu {
+            let sums = long.cumsum(1).unwrap().to_vec::<f32>().unwrap();
+            assert_eq!((sums[599_999], sums[999_999]), (600_000.0, 1_000_000.0), "{}", subject.name);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Stored bytes as elements of a dtype.
 
 use super::source::{Entry, Source};
-use crate::{DType, Device, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
+use crate::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
 use bytemuck::Pod;
 use safetensors::tensor::Dtype;
 
@@ -29,6 +29,7 @@ pub(super) fn read(
     dtype: Option<DType>,
     device: &Device,
 ) -> Result<Tensor> {
+    Shape::new(&entry.shape).checked().map_err(|error| error.context(format!("{}: {name}", source.name)))?;
     let Some(dtype) = dtype.or_else(|| same(entry.dtype)) else {
         let (found, path) = (entry.describe(), &source.name);
         let message = format!(
