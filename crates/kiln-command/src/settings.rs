@@ -1,4 +1,4 @@
-//! What the environment says about devices: settings of the CPU device, and who watches them.
+//! Settings of devices in the environment: options of the CPU device, events and metrics.
 
 use crate::kernel_dir::KernelDir;
 use crate::metrics;

@@ -122,7 +122,7 @@ impl Layout {
         Self { shape, strides, offset }
     }
 
-    /// The axes without those of length 1, neighbours joined where all of these strides walk them as one; and what is left of the strides.
+    /// Drops axes of length 1 and merges adjacent axes that are contiguous in every list of strides; returns the lengths and strides that remain.
     pub fn joined(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
         let (mut joined, mut steps): (Vec<usize>, _) = (Vec::new(), vec![Vec::new(); strides.len()]);
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {

@@ -125,7 +125,7 @@ impl Context<'_> {
 }
 
 impl Evidence {
-    /// How many times as fast the first arm is as the second. `value` makes a number with a unit of the median of the first.
+    /// How many times as fast the first arm is as the second. `value` turns the first arm's median into a number with a unit.
     pub fn faster(measured: Measured, value: impl FnOnce(f64) -> (f64, &'static str)) -> Self {
         let (own, other) = (&measured.arms[0], &measured.arms[1]);
         let (ratio, value) = (own.faster_than(other), value(own.median()));

@@ -90,7 +90,7 @@ pub(super) fn gather(dir: &KernelDir) -> Fallible<Vec<StoredKernel>> {
     Ok(kernels)
 }
 
-/// What may not be known, as reports have it.
+/// Formats an optional value for a report.
 pub(super) fn text(field: &Option<String>) -> String {
     field.as_deref().map_or_else(|| "-".to_string(), plain)
 }

@@ -83,7 +83,7 @@ pub(crate) fn single(function: Function) -> Option<Single> {
     }
 }
 
-/// Finds out what is known about a function.
+/// Describes a function by evaluating its example.
 pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
     let example = example(function);
     let taken: Vec<DType> = DType::ALL.into_iter().filter(|&dtype| run(&example, dtype, device).is_ok()).collect();

@@ -46,7 +46,7 @@ impl Child {
     }
 }
 
-/// What is to be told where the program did not end well.
+/// Returns a message for a program that failed; `None` where it succeeded.
 pub(super) fn fault(status: ExitStatus) -> Option<String> {
     match status.code() {
         Some(0) => None,

@@ -158,7 +158,7 @@ impl KernelSummary {
     }
 }
 
-/// All that an event speaks of: from its beginning to when it was told, or later.
+/// Returns the time from the start of an event to its report, or to its end if that is later.
 fn span_of(event: &Event) -> Range<u64> {
     let span = event.what.span().unwrap_or(event.at_ns..event.at_ns);
     span.start.min(event.at_ns)..span.end.max(event.at_ns)

@@ -185,7 +185,7 @@ fn lane(free_at: &mut Vec<u64>, span: &Range<u64>) -> usize {
     found
 }
 
-/// When an event happened; where that is not known, when it was told.
+/// Returns the span of an event, or the time of its report where the span is unknown.
 fn span_of(event: &Event) -> Range<u64> {
     event.what.span().unwrap_or(event.at_ns..event.at_ns)
 }

@@ -153,7 +153,7 @@ impl PoolOptions {
         self
     }
 
-    /// Classes and limits of one's own. Default: [`FineClasses`](super::FineClasses).
+    /// Sets the size classes and their limits. Default: [`FineClasses`](super::FineClasses).
     pub fn strategy(mut self, strategy: impl AllocationStrategy) -> Self {
         self.strategy = Some(Arc::new(strategy));
         self

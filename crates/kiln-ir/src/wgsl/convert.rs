@@ -3,7 +3,7 @@
 use crate::{Class, DType};
 use std::collections::BTreeSet;
 
-/// The functions that kernels call, with `F`, `I` and `U` in braces for the types, and `4` or nothing behind names. NaN is found by its bits:
+/// The conversion functions of kernels: `{F}`, `{I}` and `{U}` stand for types, `{4}` for the suffix of the form for four elements. NaN is found by its bits:
 /// drivers may take for granted that a float is equal to itself.
 const HELPERS: [&str; 8] = [
     // To the nearest, ties to even. Below 2^-14 the result is subnormal: a count of 2^-24.

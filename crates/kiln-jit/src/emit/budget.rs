@@ -19,7 +19,7 @@ const MAX_UNTIMED_COST: u64 = 1 << 16;
 /// What was emitted so far.
 #[derive(Default)]
 pub(crate) struct Budget {
-    /// Statements and expressions, and how many of them have two versions. What has versions counts once, so whoever emits them sets it back.
+    /// Statements and expressions, and how many of them have two versions. Code with two versions counts once: the emitter resets the count after the first.
     pub(super) emitted: usize,
     versioned: usize,
     /// Registers of variables.

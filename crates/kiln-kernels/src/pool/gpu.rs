@@ -2,6 +2,7 @@
 
 use super::{Pool, PoolGradient, PoolOp, Sizes};
 use crate::places::{element_kernel, number_type};
+use crate::window::gpu::window_params;
 use kiln_ir::wgsl::{LOOP_STEPS, WgslBuilder, WgslCall, WgslKernel};
 use kiln_ir::{Class, DType, Error, ErrorKind, Result};
 
@@ -19,22 +20,9 @@ fn check_steps(name: &str, sizes: &Sizes, windows: usize) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
-/// Sizes as parameters, so that they are not part of the text.
 fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
     builder.param("offset", offset as u32);
-    let window = &sizes.window;
-    let pairs = [
-        ("image", sizes.image),
-        ("positions", sizes.positions),
-        ("size", window.size),
-        ("stride", window.stride),
-        ("padding", window.padding),
-        ("dilation", window.dilation),
-    ];
-    for (name, pair) in pairs {
-        builder.param(&format!("{name}0"), pair[0] as u32);
-        builder.param(&format!("{name}1"), pair[1] as u32);
-    }
+    window_params(builder, &sizes.window, sizes.image, sizes.positions);
 }
 
 /// `is_larger(x, best)`: whether an element replaces the largest one so far. A NaN does, and nothing replaces it: found by its bits, because

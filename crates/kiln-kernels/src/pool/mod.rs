@@ -14,7 +14,7 @@ use kiln_ir::wgsl::{WgslCall, WgslKernel};
 use kiln_ir::{KernelOp, Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
-/// What is made of the elements in a window.
+/// How a window combines its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOp {
     /// The largest, of every dtype; NaN where there is one. Padding is never the largest.
@@ -26,7 +26,7 @@ pub enum PoolOp {
 /// One number for each position of a window in each channel of `(batch, channels, height, width)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// What of.
+    /// How the window combines them.
     pub op: PoolOp,
     /// The window. Its padding is at most half of what it covers.
     pub window: Window,

@@ -28,7 +28,7 @@ pub enum ScanOp {
 
 /// The running result of an op along an axis, of every element and all before it.
 ///
-/// Floats are accumulated in `f64` on the CPU and in `f32` on a GPU, and rounded once; integers wrap.
+/// Floats are accumulated in `f64` on the CPU and in `f32` on a GPU; integers wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// How elements are combined.

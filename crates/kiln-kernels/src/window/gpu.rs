@@ -1,18 +1,21 @@
 //! Windows on a GPU: an invocation for each element of the result.
 
-use super::{Fold, Sizes, Unfold};
+use super::{Fold, Sizes, Unfold, Window};
 use crate::places::{element_kernel, number_type};
 use kiln_ir::Result;
 use kiln_ir::wgsl::{WgslBuilder, WgslCall, WgslKernel};
 
-/// Sizes as parameters, so that they are not part of the text.
 fn params(builder: &mut WgslBuilder<'_>, sizes: &Sizes, offset: usize) {
     builder.param("offset", offset as u32);
     builder.param("channels", sizes.channels as u32);
-    let window = &sizes.window;
+    window_params(builder, &sizes.window, sizes.image, sizes.positions);
+}
+
+/// Adds the sizes of a window on an image as parameters, so that they are not part of the text.
+pub(crate) fn window_params(builder: &mut WgslBuilder<'_>, window: &Window, image: [usize; 2], positions: [usize; 2]) {
     let pairs = [
-        ("image", sizes.image),
-        ("positions", sizes.positions),
+        ("image", image),
+        ("positions", positions),
         ("size", window.size),
         ("stride", window.stride),
         ("padding", window.padding),

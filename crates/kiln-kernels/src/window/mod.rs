@@ -1,7 +1,7 @@
 //! Windows that move over images: what a convolution multiplies, and the way back.
 
 mod cpu;
-mod gpu;
+pub(crate) mod gpu;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]

@@ -279,7 +279,7 @@ fn read_vec(reader: &mut impl Read, len: u64) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// The bytes at a place of a record that is long enough.
+/// Reads `N` bytes of a record; the caller has checked its length.
 pub(super) fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|byte| record[at + byte])
 }

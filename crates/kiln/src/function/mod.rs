@@ -137,7 +137,8 @@ impl Function {
     /// # Errors
     /// `InvalidArgument` for an argument that is missing, superfluous, or of the wrong type; otherwise the error of the method.
     pub fn call(self, arguments: &[Dynamic], device: &Device) -> Result<Tensor, CallError> {
-        let mut call = Call { function: self, arguments, device, next: 0 };
+        let parameters = if let Self::Method(method) = self { method.parameters } else { &[] };
+        let mut call = Call { function: self, parameters, arguments, device, next: 0 };
         let result = match self {
             Self::Op(op) => call.apply(op)?,
             Self::Method(method) => (method.call)(&mut call)?,
@@ -152,6 +153,8 @@ impl Function {
 /// A call whose arguments are read one after the other.
 struct Call<'a> {
     function: Function,
+    /// Those of a method.
+    parameters: &'static [Parameter],
     arguments: &'a [Dynamic],
     device: &'a Device,
     next: usize,
@@ -161,7 +164,7 @@ impl Call<'_> {
     /// Returns the next argument, or its parameter's default.
     fn read<T: FromDynamic>(&mut self) -> Result<T, CallError> {
         let index = self.next;
-        let parameter = self.function.parameters()[index];
+        let parameter = self.parameters[index];
         let default = parameter.default_value();
         let Some(argument) = self.arguments.get(index).or(default.as_ref()) else {
             return Err(self.error(index, &format!("expected `{}`, found no such argument", parameter.name)));

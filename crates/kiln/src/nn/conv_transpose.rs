@@ -62,8 +62,8 @@ impl ConvTranspose2d {
         self
     }
 
-    /// Sets how many rows and columns are added at the lower and right end of the output: fewer than the stride. It chooses one of the sizes that a
-    /// convolution with this stride makes the same of.
+    /// Sets how many rows and columns are added at the lower and right end of the output: fewer than the stride. It selects one of the
+    /// input sizes that a convolution with this stride maps to the same output size.
     pub fn output_padding(mut self, padding: [usize; 2]) -> Self {
         self.output_padding = padding;
         self

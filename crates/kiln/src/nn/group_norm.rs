@@ -24,7 +24,7 @@ use crate::{DType, Error, ErrorKind, Result, Tensor};
 pub struct GroupNorm {
     /// The factor of each channel.
     pub weight: Option<Parameter>,
-    /// What is added to each channel.
+    /// The bias of each channel.
     pub bias: Option<Parameter>,
     groups: usize,
     channels: usize,
@@ -90,7 +90,7 @@ impl Module for GroupNorm {
 pub struct InstanceNorm {
     /// The factor of each channel.
     pub weight: Option<Parameter>,
-    /// What is added to each channel.
+    /// The bias of each channel.
     pub bias: Option<Parameter>,
     channels: usize,
     eps: f32,

@@ -98,7 +98,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where lists beside each other differ in length; otherwise as [`from_slice`](Self::from_slice).
+    /// `ShapeMismatch` where lists of one level differ in length; otherwise as [`from_slice`](Self::from_slice).
     #[doc(alias = "tensor")]
     #[doc(alias = "from_array")]
     pub fn new(literal: impl Literal, device: &Device) -> Result<Self> {

@@ -73,7 +73,7 @@ impl PoolWindow {
         Self { padding: padding.into_pair(), ..self }
     }
 
-    /// Leaves padding out of means: they are over the elements inside of the image alone.
+    /// Excludes padding from means (PyTorch's `count_include_pad=False`).
     #[doc(alias = "count_include_pad")]
     pub fn without_counting_padding(self) -> Self {
         Self { counts_padding: false, ..self }

@@ -157,7 +157,7 @@ impl Tensor {
         Self::from_slice(&indices, (count, self.rank()), self.device())
     }
 
-    /// Returns the distinct elements along one axis, smallest first, NaN last.
+    /// Returns the distinct elements as a tensor with one axis, smallest first, NaN last.
     ///
     /// The length of the result depends on the elements, so that this computes them and waits.
     ///

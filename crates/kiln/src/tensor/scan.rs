@@ -9,7 +9,7 @@ use std::sync::Arc;
 impl Tensor {
     /// Returns the sums along an axis of each element and all before it.
     ///
-    /// Floats are accumulated in `f32` or better and rounded once; integers wrap, and sums of `u8` are `u32`, as those of [`sum`](Self::sum).
+    /// Floats are accumulated in `f32` or better; integers wrap, and sums of `u8` are `u32`, as those of [`sum`](Self::sum).
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -41,7 +41,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// As [`cumsum`](Self::cumsum).
+    /// As [`cumsum`](Self::cumsum), with at most 16,384 elements along the axis on a GPU.
     pub fn cumprod(&self, axis: impl Into<Axis>) -> Result<Self> {
         self.scanned("cumprod", ScanOp::Product, axis)
     }

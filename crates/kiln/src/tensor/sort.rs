@@ -9,7 +9,7 @@ use std::sync::Arc;
 impl Tensor {
     /// Returns the elements in order along an axis, and their indices before, as `u32`.
     ///
-    /// The sort is stable. A NaN is larger than every number, as in NumPy and PyTorch: the last in ascending order, the first in descending order.
+    /// Indices are stable; zeros of both signs are equal, and among the values they may be in either order. A NaN is larger than every number, as in NumPy and PyTorch: the last in ascending order, the first in descending order.
     /// Gradients of the values go back to where the elements were.
     ///
     /// ```

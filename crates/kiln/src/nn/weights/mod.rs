@@ -24,7 +24,7 @@ type Rename = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// Tensors of one or several files, read when they are asked for.
 ///
-/// Files are mapped into memory: opening them reads their headers only, and a tensor that nobody asks for costs nothing, whatever its
+/// Files are mapped into memory: opening them reads their headers only, and a tensor that is never read costs nothing, whatever its
 /// dtype. Clones, [`prefix`](Self::prefix), [`rename`](Self::rename) and [`to_dtype`](Self::to_dtype) share the files. A file must not become
 /// shorter while it is mapped: on Unix the system ends a process that reads beyond the end. Replace files by renaming, as [`save`] does.
 ///
