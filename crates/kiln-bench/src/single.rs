@@ -3,6 +3,7 @@
 use crate::check::{Wrong, places};
 use crate::data::uniform_in;
 use crate::formula::Formula;
+use kiln::ir::odd;
 use kiln::ir::plan::Plan;
 use kiln::op::reference::wrapped;
 use kiln::op::{ElementOp, Interval, Signature, Tolerance};
@@ -130,12 +131,16 @@ impl Operand {
             }};
         }
         match self.dtype {
-            DType::F16 => tensor!(number => f16::from_f64(number)),
-            DType::BF16 => tensor!(number => bf16::from_f64(number)),
+            DType::F16 => tensor!(number => f16::from_f32(odd::f32_of(number))),
+            DType::BF16 => tensor!(number => bf16::from_f32(odd::f32_of(number))),
             DType::F32 => tensor!(number => number as f32),
             DType::I32 => tensor!(number => number as i32),
             DType::U32 => tensor!(number => number as u32),
             DType::U8 => tensor!(number => number as u8),
+            DType::F64 => tensor!(number => number),
+            DType::I8 => tensor!(number => number as i8),
+            DType::I64 => tensor!(number => number as i64),
+            DType::Bool => tensor!(number => number != 0.0),
         }
     }
 }
@@ -143,10 +148,13 @@ impl Operand {
 /// The number that an element of a dtype is which is made of this one. Integers wrap, and those without a sign take the magnitude.
 fn as_element(number: f64, dtype: DType) -> f64 {
     match dtype {
-        DType::F16 => f16::from_f64(number).to_f64(),
-        DType::BF16 => bf16::from_f64(number).to_f64(),
+        DType::F16 => f16::from_f32(odd::f32_of(number)).to_f64(),
+        DType::BF16 => bf16::from_f32(odd::f32_of(number)).to_f64(),
         DType::F32 => f64::from(number as f32),
-        DType::I32 => wrapped(number.round(), dtype),
+        DType::F64 => number,
+        DType::I8 | DType::I32 => wrapped(number.round(), dtype),
+        DType::I64 => number.round(),
+        DType::Bool => f64::from(u8::from(number.round() != 0.0)),
         DType::U32 | DType::U8 => wrapped(number.abs().round(), dtype),
     }
 }
@@ -166,8 +174,8 @@ pub(crate) fn spread_place(space: &[usize], mut place: usize, shape: &[usize]) -
 fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     match tensor.dtype() {
         DType::F16 | DType::BF16 | DType::F32 => Ok(tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect()),
-        DType::I32 => Ok(tensor.to_vec::<i32>()?.into_iter().map(f64::from).collect()),
-        DType::U32 | DType::U8 => Ok(tensor.to_vec::<u32>()?.into_iter().map(f64::from).collect()),
+        DType::F64 => tensor.to_vec(),
+        _ => Ok(tensor.to_vec::<i64>()?.into_iter().map(|number| number as f64).collect()),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     F16,
     F32,
     F64,
+    I8,
     I32,
     I64,
     U32,
@@ -30,10 +31,11 @@ pub(crate) enum Kind {
 }
 
 /// Each kind with its name in messages, its name in a header, and the bytes of one.
-const KINDS: [(Kind, &str, &str, u64); 8] = [
+const KINDS: [(Kind, &str, &str, u64); 9] = [
     (Kind::F16, "f16", "<f2", 2),
     (Kind::F32, "f32", "<f4", 4),
     (Kind::F64, "f64", "<f8", 8),
+    (Kind::I8, "i8", "|i1", 1),
     (Kind::I32, "i32", "<i4", 4),
     (Kind::I64, "i64", "<i8", 8),
     (Kind::U32, "u32", "<u4", 4),

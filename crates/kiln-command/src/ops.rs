@@ -110,18 +110,19 @@ fn gradient(gradient: Gradient) -> &'static str {
 
 /// The names, or one word for a set of them that many ops have.
 fn dtypes(names: &[&str]) -> String {
-    let named = |is_in: fn(DType) -> bool| {
+    let named = |is_in: &dyn Fn(DType) -> bool| {
         DType::ALL.into_iter().filter(|&dtype| is_in(dtype)).map(DType::name).eq(names.iter().copied())
     };
-    if named(|_| true) {
-        "all".to_string()
-    } else if named(DType::is_float) {
-        "floats".to_string()
-    } else if named(|dtype| !dtype.is_float()) {
-        "integers".to_string()
-    } else {
-        names.join(", ")
-    }
+    let is_float = |dtype: DType| dtype.is_float() || dtype == DType::F64;
+    let sets: [(&str, &dyn Fn(DType) -> bool); 5] = [
+        ("all", &|_| true),
+        ("numbers", &|dtype| dtype != DType::Bool),
+        ("floats", &is_float),
+        ("integers", &|dtype| dtype != DType::Bool && !is_float(dtype)),
+        ("up to 32 bits", &|dtype| !dtype.is_wide()),
+    ];
+    let named = sets.into_iter().find(|(_, is_in)| named(is_in));
+    named.map_or_else(|| names.join(", "), |(name, _)| name.to_string())
 }
 
 fn accuracy(accuracy: Accuracy) -> String {

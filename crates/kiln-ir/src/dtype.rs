@@ -3,90 +3,115 @@
 use half::{bf16, f16};
 use std::fmt;
 
-/// What the elements of a tensor are.
+/// The type of a tensor's elements.
 ///
-/// `F16` and `BF16` are for storage: they are computed with as `f32`. `U8` also stands for truth: comparisons give 0 or 1, and a condition is
-/// true where it is not 0.
+/// Every device stores, moves and converts all of them. Arithmetic is fused into kernels for [`Class::Float`], [`Class::Int`] and
+/// [`Class::Uint`]. `I64` and `F64` have no arithmetic on a GPU, because WGSL has none; the CPU device computes with them, one op at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
-    /// IEEE half precision.
+    /// IEEE half precision; computed with as `f32`.
     F16,
-    /// The upper half of an `f32`.
+    /// bfloat16, the upper half of an `f32`; computed with as `f32`.
     BF16,
     /// IEEE single precision.
     F32,
+    /// IEEE double precision.
+    F64,
+    /// Signed bytes; computed with as `i32`, results wrap.
+    I8,
     /// Signed integers; arithmetic wraps.
     I32,
+    /// Signed integers of 64 bits; arithmetic wraps.
+    I64,
+    /// Unsigned bytes, and the masks that comparisons return (0 or 1); computed with as `u32`, results wrap.
+    U8,
     /// Unsigned integers; arithmetic wraps.
     U32,
-    /// Bytes, and truth values; arithmetic wraps.
-    U8,
+    /// Truth values, each a byte of 0 or 1. They have logic, comparisons and selection, but no arithmetic.
+    Bool,
 }
 
 /// What a dtype is computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// `f32`, for every floating-point dtype.
+    /// `f32`, for `F16`, `BF16` and `F32`.
     Float,
-    /// `i32`.
+    /// `i32`, for `I32` and `I8`.
     Int,
-    /// `u32`, for `U32` and `U8`.
+    /// `u32`, for `U32`, `U8` and `Bool`.
     Uint,
+    /// 64 bits, for `I64` and `F64`. Fused programs load and store such elements, and compute nothing with them.
+    Wide,
 }
 
 impl DType {
     /// Every dtype.
-    pub const ALL: [Self; 6] = [Self::F16, Self::BF16, Self::F32, Self::I32, Self::U32, Self::U8];
+    pub const ALL: [Self; 10] =
+        [Self::F16, Self::BF16, Self::F32, Self::F64, Self::I8, Self::I32, Self::I64, Self::U8, Self::U32, Self::Bool];
 
-    /// Bytes of one element.
+    /// The dtypes of at most 32 bits, which fused programs compute with.
+    pub const NARROW: [Self; 8] =
+        [Self::F16, Self::BF16, Self::F32, Self::I8, Self::I32, Self::U8, Self::U32, Self::Bool];
+
+    /// Returns the size of one element in bytes.
     pub fn bytes(self) -> usize {
         match self {
+            Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,
-            Self::U8 => 1,
+            Self::I8 | Self::U8 | Self::Bool => 1,
         }
     }
 
-    /// What it is computed with.
+    /// Returns what it is computed with.
     pub fn class(self) -> Class {
         match self {
             Self::F16 | Self::BF16 | Self::F32 => Class::Float,
-            Self::I32 => Class::Int,
-            Self::U32 | Self::U8 => Class::Uint,
+            Self::I8 | Self::I32 => Class::Int,
+            Self::U8 | Self::U32 | Self::Bool => Class::Uint,
+            Self::F64 | Self::I64 => Class::Wide,
         }
     }
 
-    /// Whether it is a floating-point dtype.
+    /// Returns whether it is a floating-point dtype that fused kernels, hand-written kernels and gradients compute with. `F64` is not.
     pub fn is_float(self) -> bool {
         self.class() == Class::Float
     }
 
-    /// The name in messages and on the command line.
+    /// Returns whether its elements have 64 bits.
+    pub fn is_wide(self) -> bool {
+        self.class() == Class::Wide
+    }
+
+    /// Returns the dtype that holds every number which is computed for this one: `F32` for `F16`, `U32` for `U8`, itself for `I64`.
+    pub fn computed(self) -> Self {
+        match self {
+            Self::F16 | Self::BF16 | Self::F32 => Self::F32,
+            Self::I8 | Self::I32 => Self::I32,
+            Self::U8 | Self::U32 | Self::Bool => Self::U32,
+            Self::F64 | Self::I64 => self,
+        }
+    }
+
+    /// Returns the name in messages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
             Self::BF16 => "bf16",
             Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::I8 => "i8",
             Self::I32 => "i32",
-            Self::U32 => "u32",
+            Self::I64 => "i64",
             Self::U8 => "u8",
+            Self::U32 => "u32",
+            Self::Bool => "bool",
         }
     }
 
-    /// The dtype with this name.
+    /// Returns the dtype with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
-    }
-}
-
-impl Class {
-    /// The dtype that holds such a number whole.
-    pub fn dtype(self) -> DType {
-        match self {
-            Self::Float => DType::F32,
-            Self::Int => DType::I32,
-            Self::Uint => DType::U32,
-        }
     }
 }
 
@@ -97,20 +122,63 @@ impl fmt::Display for DType {
 }
 
 /// A Rust type that is the element of a dtype.
-pub trait Element: bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync {
-    /// That dtype.
+pub trait Element: bytemuck::NoUninit + PartialEq + fmt::Debug + Send + Sync {
+    /// The dtype.
     const DTYPE: DType;
+
+    /// The type that the element is read from memory as: itself, but for `bool`, which has bytes that are no value.
+    type Stored: bytemuck::Pod;
+
+    /// Returns the elements that are stored so.
+    fn from_stored(stored: Vec<Self::Stored>) -> Vec<Self>;
 }
 
 macro_rules! elements {
     ($($element:ty => $dtype:ident),*) => {
         $(impl Element for $element {
             const DTYPE: DType = DType::$dtype;
+            type Stored = Self;
+
+            fn from_stored(stored: Vec<Self>) -> Vec<Self> {
+                stored
+            }
         })*
     };
 }
 
-elements!(f16 => F16, bf16 => BF16, f32 => F32, i32 => I32, u32 => U32, u8 => U8);
+elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, i8 => I8, i32 => I32, i64 => I64, u8 => U8, u32 => U32);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    type Stored = u8;
+
+    fn from_stored(stored: Vec<u8>) -> Vec<Self> {
+        stored.into_iter().map(|byte| byte != 0).collect()
+    }
+}
+
+/// Evaluates an expression in which a name stands for the Rust type of a dtype's elements.
+///
+/// ```
+/// use kiln_ir::{DType, with_element};
+///
+/// assert_eq!(with_element!(DType::F64, T => size_of::<T>()), 8);
+/// ```
+#[macro_export]
+macro_rules! with_element {
+    ($dtype:expr, $element:ident => $value:expr) => {
+        $crate::with_element!(@ $dtype, $element => $value;
+            F16 $crate::half::f16, BF16 $crate::half::bf16, F32 f32, F64 f64, I8 i8, I32 i32, I64 i64, U8 u8, U32 u32, Bool bool)
+    };
+    (@ $dtype:expr, $element:ident => $value:expr; $($name:ident $ty:ty),*) => {
+        match $dtype {
+            $($crate::DType::$name => {
+                type $element = $ty;
+                $value
+            })*
+        }
+    };
+}
 
 #[cfg(test)]
 mod tests {
@@ -120,9 +188,11 @@ mod tests {
     fn names_lead_back_and_sizes_are_those_of_the_elements() {
         for dtype in DType::ALL {
             assert_eq!(DType::by_name(dtype.name()), Some(dtype));
-            assert_eq!(dtype.class().dtype().class(), dtype.class());
+            assert_eq!(dtype.computed().class(), dtype.class());
         }
-        assert_eq!(DType::by_name("f64"), None);
+        assert_eq!(DType::by_name("f128"), None);
         assert_eq!([f16::DTYPE.bytes(), f32::DTYPE.bytes(), u8::DTYPE.bytes()], [2, 4, 1]);
+        assert_eq!([f64::DTYPE.bytes(), i64::DTYPE.bytes(), i8::DTYPE.bytes(), bool::DTYPE.bytes()], [8, 8, 1, 1]);
+        assert_eq!(bool::from_stored(vec![0, 1, 2]), [false, true, true]);
     }
 }

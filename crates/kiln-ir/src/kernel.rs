@@ -42,6 +42,11 @@ pub trait KernelOp: Any + Debug + Send + Sync {
         false
     }
 
+    /// Whether it takes operands of `I64` and `F64`. A kernel that computes in 32 bits must not.
+    fn takes_wide(&self) -> bool {
+        false
+    }
+
     /// How far a result may be from the exact one before it is stored, where the operands have elements as large as `largest`.
     /// Kernels that move elements leave the default.
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {

@@ -36,6 +36,7 @@ pub mod graph;
 pub mod host;
 pub mod kernel;
 mod layout;
+pub mod odd;
 pub mod op;
 pub mod plan;
 mod shape;
@@ -45,6 +46,9 @@ pub mod wgsl;
 
 pub use dtype::{Class, DType, Element};
 pub use error::{Error, ErrorKind, Result};
+/// For [`with_element`].
+#[doc(hidden)]
+pub use half;
 pub use kernel::KernelOp;
 pub use layout::Layout;
 pub use shape::Shape;

@@ -38,6 +38,7 @@ mod team;
 mod testing;
 mod tiles;
 mod walk;
+pub mod wide;
 pub mod window;
 
 /// Half of a step between neighbours of `f32`, relative to them: what one rounding costs.

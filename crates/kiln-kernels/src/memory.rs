@@ -64,6 +64,7 @@ macro_rules! by_width {
         match $dtype.bytes() {
             1 => $function::<u8>($($argument),*),
             2 => $function::<u16>($($argument),*),
+            8 => $function::<u64>($($argument),*),
             _ => $function::<u32>($($argument),*),
         }
     };

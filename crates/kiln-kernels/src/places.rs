@@ -40,6 +40,7 @@ pub(crate) fn number_type(dtype: DType) -> &'static str {
         Class::Float => "f32",
         Class::Int => "i32",
         Class::Uint => "u32",
+        Class::Wide => "vec2<u32>",
     }
 }
 
@@ -81,8 +82,8 @@ pub(crate) mod checks {
         let types: Vec<TensorType> = operands.iter().map(ty).collect();
         let TensorType { shape, dtype } = op.infer(&types).unwrap();
         let class = dtype.class();
-        let is_whole = dtype == class.dtype() || (dtype == DType::F16 && features.f16);
-        let output = TensorType { shape: shape.clone(), dtype: if is_whole { dtype } else { class.dtype() } };
+        let is_whole = dtype == dtype.computed() || (dtype == DType::F16 && features.f16);
+        let output = TensorType { shape: shape.clone(), dtype: if is_whole { dtype } else { dtype.computed() } };
         let program = Program { instructions: vec![Instruction::Core { class }] };
         let body = Body { space: shape, operands: Vec::new(), program };
         let operands: Vec<Operand> =

@@ -5,7 +5,7 @@ use kiln_ir::graph::TensorType;
 use kiln_ir::host::{HostCall, HostOperand, HostOutput, Workers};
 use kiln_ir::kernel::{self, Body, Instruction, Program};
 use kiln_ir::wgsl::{WgslCall, WgslFeatures, WgslKernel};
-use kiln_ir::{Class, DType, KernelOp, Layout, Result, Shape, SimdLevel};
+use kiln_ir::{Class, DType, KernelOp, Layout, Result, Shape, SimdLevel, odd};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -85,13 +85,14 @@ impl Numbers {
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     pub(crate) dtype: DType,
-    words: Vec<u32>,
+    /// Aligned for elements of every dtype.
+    words: Vec<u64>,
 }
 
 impl Memory {
     /// Every byte is set, which is a NaN in a float.
     pub(crate) fn poisoned(dtype: DType, elements: usize) -> Self {
-        Self { dtype, words: vec![u32::MAX; (elements * dtype.bytes()).div_ceil(4)] }
+        Self { dtype, words: vec![u64::MAX; (elements * dtype.bytes()).div_ceil(8)] }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -104,8 +105,11 @@ impl Memory {
             DType::BF16 => bytemuck::cast_slice::<_, bf16>(&self.words)[index].to_f64(),
             DType::F32 => f64::from(bytemuck::cast_slice::<_, f32>(&self.words)[index]),
             DType::I32 => f64::from(bytemuck::cast_slice::<_, i32>(&self.words)[index]),
-            DType::U32 => f64::from(self.words[index]),
-            DType::U8 => f64::from(self.bytes()[index]),
+            DType::U32 => f64::from(bytemuck::cast_slice::<_, u32>(&self.words)[index]),
+            DType::U8 | DType::Bool => f64::from(self.bytes()[index]),
+            DType::I8 => f64::from(self.bytes()[index] as i8),
+            DType::I64 => self.words[index] as i64 as f64,
+            DType::F64 => f64::from_bits(self.words[index]),
         }
     }
 
@@ -114,13 +118,30 @@ impl Memory {
         (0..elements).map(|index| self.get(index)).collect()
     }
 
+    /// The bits of an element of 64.
+    pub(crate) fn bits(&self, index: usize) -> u64 {
+        self.words[index]
+    }
+
+    pub(crate) fn set_bits(&mut self, index: usize, bits: u64) {
+        self.words[index] = bits;
+    }
+
     pub(crate) fn set(&mut self, index: usize, value: f64) {
         match self.dtype {
-            DType::F16 => bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f64(value),
-            DType::BF16 => bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] = bf16::from_f64(value),
+            DType::F16 => {
+                bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f32(odd::f32_of(value))
+            }
+            DType::BF16 => {
+                bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] = bf16::from_f32(odd::f32_of(value))
+            }
             DType::F32 => bytemuck::cast_slice_mut::<_, f32>(&mut self.words)[index] = value as f32,
             DType::I32 => bytemuck::cast_slice_mut::<_, i32>(&mut self.words)[index] = value as i32,
-            DType::U32 => self.words[index] = value as u32,
+            DType::U32 => bytemuck::cast_slice_mut::<_, u32>(&mut self.words)[index] = value as u32,
+            DType::I8 => bytemuck::cast_slice_mut::<_, i8>(&mut self.words)[index] = value as i8,
+            DType::Bool => bytemuck::cast_slice_mut::<_, u8>(&mut self.words)[index] = u8::from(value != 0.0),
+            DType::I64 => self.words[index] = value as i64 as u64,
+            DType::F64 => self.words[index] = value.to_bits(),
             DType::U8 => bytemuck::cast_slice_mut::<_, u8>(&mut self.words)[index] = value as u8,
         }
     }

@@ -1,7 +1,7 @@
-//! Numbers as elements of a dtype and back. `f64` holds every element of every dtype exactly.
+//! Numbers as elements of a dtype and back. `f64` holds every element exactly, but for those of `I64` beyond 2^53.
 
 use half::{bf16, f16};
-use kiln_ir::DType;
+use kiln_ir::{DType, odd};
 
 /// The numbers as little-endian elements: floats rounded once, to the nearest; integers truncated and clamped, 0 for NaN.
 pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
@@ -11,12 +11,16 @@ pub fn encode(numbers: &[f64], dtype: DType) -> Vec<u8> {
         bytes
     };
     match dtype {
-        DType::F16 => each(&|number, bytes| bytes.extend(f16::from_f64(number).to_le_bytes())),
-        DType::BF16 => each(&|number, bytes| bytes.extend(bf16::from_f64(number).to_le_bytes())),
+        DType::F16 => each(&|number, bytes| bytes.extend(f16::from_f32(odd::f32_of(number)).to_le_bytes())),
+        DType::BF16 => each(&|number, bytes| bytes.extend(bf16::from_f32(odd::f32_of(number)).to_le_bytes())),
         DType::F32 => each(&|number, bytes| bytes.extend((number as f32).to_le_bytes())),
         DType::I32 => each(&|number, bytes| bytes.extend((number as i32).to_le_bytes())),
         DType::U32 => each(&|number, bytes| bytes.extend((number as u32).to_le_bytes())),
         DType::U8 => each(&|number, bytes| bytes.push(number as u8)),
+        DType::I8 => each(&|number, bytes| bytes.push(number as i8 as u8)),
+        DType::Bool => each(&|number, bytes| bytes.push(u8::from(number != 0.0))),
+        DType::F64 => each(&|number, bytes| bytes.extend(number.to_le_bytes())),
+        DType::I64 => each(&|number, bytes| bytes.extend((number as i64).to_le_bytes())),
     }
 }
 
@@ -34,7 +38,10 @@ pub fn decode(bytes: &[u8], dtype: DType) -> Vec<f64> {
         DType::F32 => words.map(|word| f32::from_le_bytes(four(word)).into()).collect(),
         DType::I32 => words.map(|word| i32::from_le_bytes(four(word)).into()).collect(),
         DType::U32 => words.map(|word| u32::from_le_bytes(four(word)).into()).collect(),
-        DType::U8 => words.map(|word| word[0].into()).collect(),
+        DType::U8 | DType::Bool => words.map(|word| word[0].into()).collect(),
+        DType::I8 => words.map(|word| (word[0] as i8).into()).collect(),
+        DType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word)).collect(),
+        DType::I64 => bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word) as f64).collect(),
     }
 }
 
@@ -60,6 +67,10 @@ mod tests {
             (DType::U32, 4_294_967_295.0, 4_294_967_295.0),
             (DType::U8, 300.7, 255.0),
             (DType::U8, -3.0, 0.0),
+            (DType::I8, -300.0, -128.0),
+            (DType::Bool, 0.5, 1.0),
+            (DType::F64, 0.1, 0.1),
+            (DType::I64, -1e18, -1e18),
         ];
         for (dtype, number, expected) in table {
             assert_eq!(rounded(number, dtype), expected, "{number} as {dtype}");

@@ -87,8 +87,9 @@ pub(crate) fn single(function: Function) -> Option<Single> {
 pub(crate) fn facts(function: Function, device: &Device) -> Fallible<Facts> {
     let example = example(function);
     let taken: Vec<DType> = DType::ALL.into_iter().filter(|&dtype| run(&example, dtype, device).is_ok()).collect();
-    let shown = if taken.contains(&DType::F32) { Some(DType::F32) } else { taken.first().copied() };
-    let dtype = shown.ok_or_else(|| format!("{} takes no dtype in `{example}`", function.name()))?;
+    // One that needs no conversion of its own.
+    let shown = [DType::F32, DType::U32].into_iter().find(|dtype| taken.contains(dtype));
+    let dtype = shown.ok_or_else(|| format!("{} takes neither f32 nor u32 in `{example}`", function.name()))?;
     let (_, result) = run(&example, dtype, device)?;
     let explanation = result.explain()?;
     let kernels: Vec<&Kernel> =

@@ -35,16 +35,18 @@ pub(super) struct EvalReport {
 #[serde(untagged)]
 pub(super) enum Data {
     Floats(Vec<f32>),
-    Signed(Vec<i32>),
-    Unsigned(Vec<u32>),
+    Doubles(Vec<f64>),
+    Integers(Vec<i64>),
+    Truth(Vec<bool>),
 }
 
 impl Data {
     pub(super) fn of(tensor: &Tensor) -> kiln::Result<Self> {
         match tensor.dtype() {
             DType::F16 | DType::BF16 | DType::F32 => tensor.to_vec().map(Self::Floats),
-            DType::I32 => tensor.to_vec().map(Self::Signed),
-            DType::U32 | DType::U8 => tensor.to_vec().map(Self::Unsigned),
+            DType::F64 => tensor.to_vec().map(Self::Doubles),
+            DType::Bool => tensor.to_vec().map(Self::Truth),
+            DType::I8 | DType::I32 | DType::I64 | DType::U8 | DType::U32 => tensor.to_vec().map(Self::Integers),
         }
     }
 }

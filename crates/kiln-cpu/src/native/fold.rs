@@ -59,6 +59,7 @@ impl Folding {
             (Reduce::ArgMin, Class::Float) => floats::<ArgWinner<Min<f32>>>(stored, level),
             (Reduce::ArgMin, Class::Int) => words::<ArgWinner<Min<i32>>>(level),
             (Reduce::ArgMin, Class::Uint) => words::<ArgWinner<Min<u32>>>(level),
+            (_, Class::Wide) => unreachable!("64-bit elements are reduced by kernels of their own"),
         }
     }
 }

@@ -182,7 +182,9 @@ impl Load {
                 }
                 DType::F16 => (loops.from_f16)(std::slice::from_raw_parts(from.cast(), len), out),
                 DType::BF16 => (loops.from_bf16)(std::slice::from_raw_parts(from.cast(), len), out),
-                DType::U8 => (loops.from_u8)(std::slice::from_raw_parts(from, len), out),
+                DType::U8 | DType::Bool => (loops.from_u8)(std::slice::from_raw_parts(from, len), out),
+                DType::I8 => (loops.from_i8)(std::slice::from_raw_parts(from, len), out),
+                DType::I64 | DType::F64 => unreachable!("64-bit elements are copied as words"),
             }
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! Each is written once as a plain loop and compiled for every level, so all levels give the same bits.
 
+use half::f16;
 use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 use kiln_ir::op::TileLoop;
-use kiln_ir::{Class, DType, SimdLevel};
+use kiln_ir::{Class, DType, SimdLevel, odd};
 
 macro_rules! loops {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
@@ -23,7 +23,7 @@ macro_rules! loops {
 
         /// The loops as they are compiled for the target, and inlined into those of each level.
         mod code {
-            use super::{bf16, each, nearest_bf16};
+            use super::{each, nearest_bf16, odd};
 
             $(#[inline(always)]
             pub(super) fn $name($($arg: $ty),*) $body)*
@@ -53,7 +53,9 @@ loops! {
     to_bf16(from: &[u32], to: &mut [u16]) { each(to, from, |x| nearest_bf16(x) as u16) }
     /// Words of `U8`.
     from_u8(from: &[u8], to: &mut [u32]) { each(to, from, u32::from) }
-    /// `U8` of words: the lowest byte.
+    /// Words of `I8`.
+    from_i8(from: &[u8], to: &mut [u32]) { each(to, from, |x| x as i8 as u32) }
+    /// `U8` and `I8` of words: the lowest byte.
     to_u8(from: &[u32], to: &mut [u8]) { each(to, from, |x| x as u8) }
     /// `f32` to `i32`.
     float_to_int(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as i32 as u32) }
@@ -61,22 +63,30 @@ loops! {
     float_to_uint(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as u32) }
     /// `f32` to the range of `U8`.
     float_to_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(f32::from_bits(x) as u8)) }
+    /// `f32` to the range of `I8`.
+    float_to_i8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as i8 as u32) }
+    /// `f32` to truth: false of zeros only.
+    float_to_bool(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(x & 0x7fff_ffff != 0)) }
     /// `f32` to the nearest `BF16`.
     float_to_bf16(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| nearest_bf16(x) << 16) }
     /// `i32` to `f32`.
     int_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as i32 as f32).to_bits()) }
     /// `u32` to `f32`.
     uint_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as f32).to_bits()) }
-    /// `i32` to the nearest `BF16`, by way of `f64`, which holds every integer: rounded once.
+    /// `i32` to the nearest `BF16`. Rounded to odd before, so that both roundings are one.
     int_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        each(out, args[0], |x| bf16::from_f64(f64::from(x as i32)).to_f32().to_bits());
+        each(out, args[0], |x| nearest_bf16(odd::f32_of(f64::from(x as i32)).to_bits()) << 16);
     }
     /// `u32` to the nearest `BF16`, likewise.
     uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
-        each(out, args[0], |x| bf16::from_f64(f64::from(x)).to_f32().to_bits());
+        each(out, args[0], |x| nearest_bf16(odd::f32_of(f64::from(x)).to_bits()) << 16);
     }
     /// The lowest byte.
     wrap_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| x & 0xff) }
+    /// The lowest byte, with its sign.
+    wrap_i8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| x as i8 as u32) }
+    /// An integer to truth: false of 0 only.
+    integer_to_bool(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(x != 0)) }
     /// The numbers of elements from `start` on.
     iota(out: &mut [u32], start: u32) { (start..).zip(out).for_each(|(number, out)| *out = number) }
 }
@@ -115,7 +125,11 @@ impl Loops {
             (Class::Float, DType::I32) => [Some(self.float_to_int), None],
             (Class::Float, DType::U32) => [Some(self.float_to_uint), None],
             (Class::Float, DType::U8) => [Some(self.float_to_u8), None],
+            (Class::Float, DType::I8) => [Some(self.float_to_i8), None],
+            (Class::Float, DType::Bool) => [Some(self.float_to_bool), None],
             (Class::Int | Class::Uint, DType::U8) => [Some(self.wrap_u8), None],
+            (Class::Int | Class::Uint, DType::I8) => [Some(self.wrap_i8), None],
+            (Class::Int | Class::Uint, DType::Bool) => [Some(self.integer_to_bool), None],
             (Class::Int, DType::F32) => [Some(self.int_to_float), None],
             (Class::Uint, DType::F32) => [Some(self.uint_to_float), None],
             // Integers up to the largest `F16` are exact in `f32`.
@@ -123,6 +137,9 @@ impl Loops {
             (Class::Uint, DType::F16) => [Some(self.uint_to_float), round_f16],
             (Class::Int, DType::BF16) => [Some(self.int_to_bf16), None],
             (Class::Uint, DType::BF16) => [Some(self.uint_to_bf16), None],
+            (Class::Wide, _) | (_, DType::I64 | DType::F64) => {
+                unreachable!("64-bit elements are converted by kernels of their own")
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ impl Direct {
     fn of(input: &Body) -> Option<Self> {
         let [Instruction::Load { operand: 0 }] = input.program.instructions[..] else { return None };
         let Operand { dtype, layout } = input.operands.first()?;
-        let is_read = layout.is_contiguous() && *dtype != DType::U8;
+        let is_read = layout.is_contiguous() && dtype.bytes() > 1;
         is_read.then(|| Self { dtype: *dtype, offset: layout.offset() })
     }
 }
@@ -76,7 +76,7 @@ impl ReduceStep {
         let input = swapped.as_ref().unwrap_or(input);
         let last = input.program.instructions.last().ok_or_else(|| bug("a reduction of nothing".into()))?;
         let (class, direct) = (input.class(last), Direct::of(input));
-        let stored = direct.as_ref().map_or(class.dtype(), |direct| direct.dtype);
+        let stored = direct.as_ref().map_or(DType::F32, |direct| direct.dtype);
         let folding = Folding::new(op, class, stored, level);
         let input = TileProgram::new(input, None, level)?;
         Ok(Self { op, class, folding, direct, kept: kept_len, reduced: reduced_len, order, input, body })

@@ -8,7 +8,7 @@ use super::workers::Pieces;
 use kiln_ir::host::{HostCall, HostOperand};
 use kiln_ir::kernel::{Core, Operand};
 use kiln_ir::plan::{Plan, Source, Step};
-use kiln_ir::{Error, ErrorKind, KernelOp, Result, SimdLevel};
+use kiln_ir::{DType, Error, ErrorKind, KernelOp, Result, SimdLevel};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -115,6 +115,11 @@ impl PlanStep {
             }
             reads.push(buffer as u32);
         }
+        let words = kernel.in_words();
+        let (kernel, elements, dtype) = match &words {
+            Some(words) => (words, elements * 2, DType::U32),
+            None => (kernel, elements, dtype),
+        };
         let body = TileProgram::new(&kernel.body, Some(dtype), level)?;
         let core = StepCore::new(&kernel.core, body, rooms, &reads, level)?;
         if matches!(&core, StepCore::Reduce(reduce) if reduce.kept() != elements) {

@@ -320,7 +320,8 @@ pub(crate) unsafe fn store(program: &TileProgram, values: &[u32], output: *mut u
             DType::F32 | DType::I32 | DType::U32 => values.as_ptr().copy_to_nonoverlapping(to.cast(), len),
             DType::F16 => (loops.to_f16)(values, std::slice::from_raw_parts_mut(to.cast(), len)),
             DType::BF16 => (loops.to_bf16)(values, std::slice::from_raw_parts_mut(to.cast(), len)),
-            DType::U8 => (loops.to_u8)(values, std::slice::from_raw_parts_mut(to, len)),
+            DType::I8 | DType::U8 | DType::Bool => (loops.to_u8)(values, std::slice::from_raw_parts_mut(to, len)),
+            DType::I64 | DType::F64 => unreachable!("64-bit elements are copied as words"),
         }
     }
 }

@@ -57,7 +57,7 @@ fn every_reduction_agrees_with_the_reference() {
     for shape in shapes.map(Shape::new) {
         for (index, (what, layout)) in layouts(&shape).into_iter().enumerate() {
             for kept in 0..=shape.rank() {
-                let dtype = DType::ALL[(index + kept) % 6];
+                let dtype = DType::NARROW[(index + kept) % 8];
                 let tensor = Tensor::random(dtype, layout.clone(), &mut random);
                 let (kept_len, reduced_len) = sizes(&tensor, kept);
                 for op in ALL {
@@ -65,7 +65,7 @@ fn every_reduction_agrees_with_the_reference() {
                         continue;
                     }
                     let is_arg = matches!(op, Reduce::ArgMax | Reduce::ArgMin);
-                    let output = if is_arg { DType::U32 } else { dtype.class().dtype() };
+                    let output = if is_arg { DType::U32 } else { dtype.computed() };
                     let kernel = reduction(op, &tensor, kept, vec![Instruction::Load { operand: 0 }], output);
                     let expected = reference::reduce(op, dtype.class(), &tensor.numbers(), kept_len, reduced_len);
                     let what = format!("{op:?} of {dtype} {shape} {what}, {kept} kept");
@@ -99,7 +99,7 @@ fn large_reductions_are_whole() {
             ] {
                 let tensor = Tensor::random(dtype, layout.clone(), &mut random);
                 let is_arg = matches!(op, Reduce::ArgMax | Reduce::ArgMin);
-                let output = if is_arg { DType::U32 } else { dtype.class().dtype() };
+                let output = if is_arg { DType::U32 } else { dtype.computed() };
                 let kernel = reduction(op, &tensor, 1, vec![Instruction::Load { operand: 0 }], output);
                 let expected = reference::reduce(op, dtype.class(), &tensor.numbers(), kept, reduced);
                 let what = format!("{op:?} of {kept} {what} of {reduced}");

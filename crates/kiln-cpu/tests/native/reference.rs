@@ -4,7 +4,7 @@ use crate::support::Tensor;
 use half::{bf16, f16};
 use kiln_ir::graph::Reduce;
 use kiln_ir::kernel::Instruction;
-use kiln_ir::{Class, DType};
+use kiln_ir::{Class, DType, odd};
 
 /// The results of a program for every element of a space. All numbers of a class are exact in `f64`; floats are rounded to
 /// `f32` after each op, as the ops are defined.
@@ -42,6 +42,7 @@ fn number(word: u32, class: Class) -> f64 {
         Class::Float => f32::from_bits(word).into(),
         Class::Int => (word as i32).into(),
         Class::Uint => word.into(),
+        Class::Wide => panic!("programs compute in 32 bits"),
     }
 }
 
@@ -68,17 +69,22 @@ fn in_class(value: f64, class: Class) -> f64 {
         Class::Float => (value as f32).into(),
         Class::Int => (value as i64 as i32).into(),
         Class::Uint => (value as i64 as u32).into(),
+        Class::Wide => panic!("programs compute in 32 bits"),
     }
 }
 
 pub(crate) fn cast(value: f64, from: Class, to: DType) -> f64 {
     match (from, to) {
-        (_, DType::F16) => f16::from_f64(value).to_f64(),
-        (_, DType::BF16) => bf16::from_f64(value).to_f64(),
+        (_, DType::F16) => f16::from_f32(odd::f32_of(value)).to_f64(),
+        (_, DType::BF16) => bf16::from_f32(odd::f32_of(value)).to_f64(),
         (_, DType::F32) => (value as f32).into(),
         (Class::Float, DType::I32) => (value as i32).into(),
         (Class::Float, DType::U32) => (value as u32).into(),
         (Class::Float, DType::U8) => (value as u8).into(),
+        (Class::Float, DType::I8) => (value as i8).into(),
+        (_, DType::I8) => (value as i64 as i8).into(),
+        (_, DType::Bool) => f64::from(u8::from(value != 0.0)),
+        (_, DType::I64 | DType::F64) => panic!("programs compute in 32 bits"),
         (_, DType::I32) => (value as i64 as i32).into(),
         (_, DType::U32) => (value as i64 as u32).into(),
         (_, DType::U8) => (value as i64 as u8).into(),

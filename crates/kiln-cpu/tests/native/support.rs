@@ -1,6 +1,5 @@
 //! Devices, tensors of every layout, and single kernels as plans.
 
-use half::{bf16, f16};
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{Buffer, Device, PlanRun};
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
@@ -76,26 +75,11 @@ fn places(layout: &Layout) -> Vec<usize> {
 }
 
 pub(crate) fn to_bytes(dtype: DType, number: f64) -> Vec<u8> {
-    match dtype {
-        DType::F16 => f16::from_f64(number).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f64(number).to_le_bytes().to_vec(),
-        DType::F32 => (number as f32).to_le_bytes().to_vec(),
-        DType::I32 => (number as i32).to_le_bytes().to_vec(),
-        DType::U32 => (number as u32).to_le_bytes().to_vec(),
-        DType::U8 => vec![number as u8],
-    }
+    kiln_testkit::encode(&[number], dtype)
 }
 
 pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let number = |bytes: &[u8]| match dtype {
-        DType::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
-        DType::BF16 => bf16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
-        DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).into(),
-        DType::I32 => i32::from_le_bytes(bytes.try_into().unwrap()).into(),
-        DType::U32 => u32::from_le_bytes(bytes.try_into().unwrap()).into(),
-        DType::U8 => bytes[0].into(),
-    };
-    bytes.chunks(dtype.bytes()).map(number).collect()
+    kiln_testkit::decode(bytes, dtype)
 }
 
 /// Ways in which elements of a shape can lie: one of each kind.

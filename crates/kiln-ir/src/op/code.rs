@@ -1,7 +1,7 @@
 //! The traits that an op's function is written for, and how each becomes loops and traces.
 
 use super::TileLoop;
-use super::cpu;
+use super::cpu::{self, F64, I64};
 use super::lane::{Float, Integer, Lane, Machine, Number, Uint};
 use super::trace::{self, Trace};
 use crate::{Class, SimdLevel};
@@ -156,30 +156,77 @@ code! {
     BitsToFloats: BitsToFloatOp<N>, N: [Some(Class::Uint); N], |args| K::eval::<M::Float>(args.map(M::Uint::load)).store();
 }
 
-pub(super) const fn float<K: FloatOp<N>, const N: usize>() -> Classes {
-    [Some(Compiled::of::<Floats<K>, N>()), None, None]
+/// Everything that an op is compiled to.
+#[derive(Clone, Copy)]
+pub(super) struct Loops {
+    pub(super) classes: Classes,
+    pub(super) wide: WideLoops,
 }
 
-pub(super) const fn number<K: NumberOp<N>, const N: usize>() -> Classes {
-    every_class!(Numbers, K, N)
+/// The loops of an op over elements of 64 bits; `None` where it has none.
+#[derive(Clone, Copy)]
+pub(super) struct WideLoops {
+    pub(super) i64: Option<WideLoop<i64>>,
+    /// An op on floats has none: its [reference](super::ElementOp::reference) is what it computes in `f64`.
+    pub(super) f64: Option<WideLoop<f64>>,
 }
 
-pub(super) const fn integer<K: IntegerOp<N>, const N: usize>() -> Classes {
-    [None, Some(Compiled::of::<Ints<K>, N>()), Some(Compiled::of::<Uints<K>, N>())]
+/// A loop over elements of 64 bits: each of `out` of those of the arguments, all equally long. Truth is 0 or 1.
+pub(super) type WideLoop<T> = fn(out: &mut [T], args: [&[T]; 3]);
+
+/// The loop of a function, written for both types of elements.
+macro_rules! wide_loop {
+    ($ty:ty, $lane:ident, $count:tt, |$args:ident| $value:expr) => {
+        |out: &mut [$ty], args: [&[$ty]; 3]| {
+            let length = out.len();
+            let args: [&[$ty]; $count] = std::array::from_fn(|arg| &args[arg][..length]);
+            for (index, out) in out.iter_mut().enumerate() {
+                let $args: [$lane; $count] = std::array::from_fn(|arg| $lane(args[arg][index]));
+                *out = $value;
+            }
+        }
+    };
 }
 
-pub(super) const fn compare<K: CompareOp>() -> Classes {
-    every_class!(Compares, K, 2)
+const NO_WIDE: WideLoops = WideLoops { i64: None, f64: None };
+
+pub(super) const fn float<K: FloatOp<N>, const N: usize>() -> Loops {
+    Loops { classes: [Some(Compiled::of::<Floats<K>, N>()), None, None], wide: NO_WIDE }
 }
 
-pub(super) const fn select<K: SelectOp>() -> Classes {
-    every_class!(Selects, K, 3)
+pub(super) const fn number<K: NumberOp<N>, const N: usize>() -> Loops {
+    let wide = WideLoops {
+        i64: Some(wide_loop!(i64, I64, N, |args| K::eval(args).0)),
+        f64: Some(wide_loop!(f64, F64, N, |args| K::eval(args).0)),
+    };
+    Loops { classes: every_class!(Numbers, K, N), wide }
 }
 
-pub(super) const fn bits<K: BitsOp<N>, const N: usize>() -> Classes {
-    [None, None, Some(Compiled::of::<Bits<K>, N>())]
+pub(super) const fn integer<K: IntegerOp<N>, const N: usize>() -> Loops {
+    let classes = [None, Some(Compiled::of::<Ints<K>, N>()), Some(Compiled::of::<Uints<K>, N>())];
+    Loops { classes, wide: WideLoops { i64: Some(wide_loop!(i64, I64, N, |args| K::eval(args).0)), f64: None } }
 }
 
-pub(super) const fn bits_to_float<K: BitsToFloatOp<N>, const N: usize>() -> Classes {
-    [None, None, Some(Compiled::of::<BitsToFloats<K>, N>())]
+pub(super) const fn compare<K: CompareOp>() -> Loops {
+    let wide = WideLoops {
+        i64: Some(wide_loop!(i64, I64, 2, |args| i64::from(K::eval(args)))),
+        f64: Some(wide_loop!(f64, F64, 2, |args| f64::from(u8::from(K::eval(args))))),
+    };
+    Loops { classes: every_class!(Compares, K, 2), wide }
+}
+
+pub(super) const fn select<K: SelectOp>() -> Loops {
+    let wide = WideLoops {
+        i64: Some(wide_loop!(i64, I64, 3, |args| K::eval(args[0].0 != 0, [args[1], args[2]]).0)),
+        f64: Some(wide_loop!(f64, F64, 3, |args| K::eval(args[0].0 != 0.0, [args[1], args[2]]).0)),
+    };
+    Loops { classes: every_class!(Selects, K, 3), wide }
+}
+
+pub(super) const fn bits<K: BitsOp<N>, const N: usize>() -> Loops {
+    Loops { classes: [None, None, Some(Compiled::of::<Bits<K>, N>())], wide: NO_WIDE }
+}
+
+pub(super) const fn bits_to_float<K: BitsToFloatOp<N>, const N: usize>() -> Loops {
+    Loops { classes: [None, None, Some(Compiled::of::<BitsToFloats<K>, N>())], wide: NO_WIDE }
 }

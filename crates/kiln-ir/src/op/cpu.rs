@@ -52,6 +52,14 @@ pub(super) struct I32(i32);
 #[derive(Clone, Copy)]
 pub(super) struct U32(u32);
 
+/// A float of 64 bits, for loops outside of fused programs.
+#[derive(Clone, Copy)]
+pub(super) struct F64(pub(super) f64);
+
+/// A signed integer of 64 bits, likewise.
+#[derive(Clone, Copy)]
+pub(super) struct I64(pub(super) i64);
+
 impl Mask for bool {}
 
 macro_rules! lanes {
@@ -102,6 +110,17 @@ operators! {
     I32 []: BitAnd bitand |a, b| a & b;
     I32 []: BitOr bitor |a, b| a | b;
     I32 []: BitXor bitxor |a, b| a ^ b;
+    F64 []: Add add |a, b| a + b;
+    F64 []: Sub sub |a, b| a - b;
+    F64 []: Mul mul |a, b| a * b;
+    F64 []: Div div |a, b| a / b;
+    I64 []: Add add |a, b| a.wrapping_add(b);
+    I64 []: Sub sub |a, b| a.wrapping_sub(b);
+    I64 []: Mul mul |a, b| a.wrapping_mul(b);
+    I64 []: Div div |a, b| if b == 0 { 0 } else { a.wrapping_div(b) };
+    I64 []: BitAnd bitand |a, b| a & b;
+    I64 []: BitOr bitor |a, b| a | b;
+    I64 []: BitXor bitxor |a, b| a ^ b;
     U32 []: Add add |a, b| a.wrapping_add(b);
     U32 []: Sub sub |a, b| a.wrapping_sub(b);
     U32 []: Mul mul |a, b| a.wrapping_mul(b);
@@ -128,6 +147,9 @@ macro_rules! negations {
 
 negations! {
     F32<FMA> [const FMA: bool]: Neg neg |a| -a;
+    F64 []: Neg neg |a| -a;
+    I64 []: Neg neg |a| a.wrapping_neg();
+    I64 []: Not not |a| !a;
     I32 []: Neg neg |a| a.wrapping_neg();
     I32 []: Not not |a| !a;
     U32 []: Neg neg |a| a.wrapping_neg();
@@ -174,11 +196,14 @@ macro_rules! numbers {
 
 numbers! {
     F32<FMA> [const FMA: bool]: |x| small f32::from(x), is_nan x.is_nan(), abs x.abs();
+    F64 []: |x| small f64::from(x), is_nan x.is_nan(), abs x.abs();
+    I64 []: |x| small i64::from(x), is_nan { let _ = x; false }, abs x.wrapping_abs();
     I32 []: |x| small i32::from(x), is_nan { let _ = x; false }, abs x.wrapping_abs();
     U32 []: |x| small u32::from(x), is_nan { let _ = x; false }, abs x;
 }
 
 impl Integer for I32 {}
+impl Integer for I64 {}
 impl Integer for U32 {}
 
 impl Uint for U32 {

@@ -22,7 +22,7 @@ pub use trace::{Expression, Function, Id, Infix, Prefix, Trace, TraceStep, Type}
 
 use crate::gradient::{ElementGradient, Gradients};
 use crate::{Class, DType, SimdLevel};
-use code::Classes;
+use code::Loops;
 use std::fmt;
 
 /// An elementwise op: one entry of the [table](all).
@@ -36,11 +36,12 @@ pub struct ElementOp {
     pub signature: Signature,
     /// The names of its arguments; none for an op outside the table that does not say them.
     pub arguments: &'static [&'static str],
-    classes: Classes,
+    loops: Loops,
     reference: Reference,
     intervals: [Interval; 3],
     accuracy: Tolerance,
     is_cheap: bool,
+    is_logical: bool,
     pub(crate) gradient: Option<ElementGradient>,
 }
 
@@ -99,10 +100,22 @@ macro_rules! constructors {
                 index += 1;
             }
             let accuracy = Tolerance { ulps: 0.5, absolute: 0.0 };
-            let classes = code::$name::<K $(, $n)?>();
+            let loops = code::$name::<K $(, $n)?>();
             let (signature, arguments) = ($signature, &[]);
-            let (is_cheap, gradient) = (false, None);
-            Self { name, doc, signature, arguments, classes, reference, intervals: all, accuracy, is_cheap, gradient }
+            let (is_cheap, is_logical, gradient) = (false, false, None);
+            Self {
+                name,
+                doc,
+                signature,
+                arguments,
+                loops,
+                reference,
+                intervals: all,
+                accuracy,
+                is_cheap,
+                is_logical,
+                gradient,
+            }
         })*
     };
 }
@@ -161,6 +174,12 @@ impl ElementOp {
         self.is_cheap = true;
         self
     }
+
+    /// States that it gives 0 or 1 wherever its operands are 0 or 1, so that it takes tensors of `Bool`.
+    pub const fn logical(mut self) -> Self {
+        self.is_logical = true;
+        self
+    }
 }
 
 impl ElementOp {
@@ -199,27 +218,74 @@ impl ElementOp {
         let Tolerance { ulps, absolute } = self.accuracy;
         let (rounding, scale) = match dtype {
             _ if self.signature == Signature::Compare => return Tolerance::EXACT,
-            DType::I32 | DType::U32 | DType::U8 => return Tolerance::EXACT,
             DType::F32 => (0.0, 1.0),
             DType::F16 => (0.5, 2f64.powi(10 - 23)),
             DType::BF16 => (0.5, 2f64.powi(7 - 23)),
+            DType::F64 => return Tolerance { ulps: 8.0, absolute: 0.0 },
+            _ => return Tolerance::EXACT,
         };
         Tolerance { ulps: rounding + ulps * scale, absolute: absolute + f64::from(f32::MIN_POSITIVE) }
     }
 
-    /// Whether it takes operands of this class.
+    /// Whether fused programs compute it for operands of this class.
     pub fn takes(&self, class: Class) -> bool {
-        self.classes[class as usize].is_some()
+        self.compiled(class).is_some()
+    }
+
+    /// Whether it exists for operands of this dtype, on a device that has arithmetic for it.
+    pub fn takes_dtype(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::I64 => self.loops.wide.i64.is_some(),
+            DType::F64 => self.loops.wide.f64.is_some() || self.is_of_floats(),
+            DType::Bool => self.is_logical || matches!(self.signature, Signature::Compare | Signature::Select),
+            _ => self.takes(dtype.class()),
+        }
+    }
+
+    /// Computes it on the CPU for elements of `I64`; arguments beyond the arity are empty, truth is 0 or 1. Returns false, and leaves `out`
+    /// as it is, where the op does not [take](Self::takes_dtype) them.
+    #[must_use]
+    pub fn eval_i64(&self, out: &mut [i64], args: [&[i64]; 3]) -> bool {
+        let run = self.loops.wide.i64;
+        run.map(|run| run(out, args)).is_some()
+    }
+
+    /// Computes it on the CPU for elements of `F64`, as [`eval_i64`](Self::eval_i64) does for integers.
+    #[must_use]
+    pub fn eval_f64(&self, out: &mut [f64], args: [&[f64]; 3]) -> bool {
+        if let Some(run) = self.loops.wide.f64 {
+            run(out, args);
+            return true;
+        }
+        if !self.is_of_floats() {
+            return false;
+        }
+        let arity = self.arity();
+        for (index, out) in out.iter_mut().enumerate() {
+            let mut numbers = [0.0; 3];
+            numbers.iter_mut().zip(&args[..arity]).for_each(|(number, arg)| *number = arg[index]);
+            *out = (self.reference)(&numbers[..arity]);
+        }
+        true
+    }
+
+    /// Whether it takes floats, and no integers.
+    fn is_of_floats(&self) -> bool {
+        matches!(self.signature, Signature::Same { .. }) && self.takes(Class::Float) && !self.takes(Class::Int)
+    }
+
+    fn compiled(&self, class: Class) -> Option<&code::Compiled> {
+        self.loops.classes.get(class as usize)?.as_ref()
     }
 
     /// The loop over operands of this class; `None` where the op has none.
     pub fn tile(&self, class: Class, level: SimdLevel) -> Option<TileLoop> {
-        Some(self.classes[class as usize]?.tile(level))
+        Some(self.compiled(class)?.tile(level))
     }
 
     /// What it does with operands of this class, step by step.
     pub fn trace(&self, class: Class) -> Option<Trace> {
-        Some(self.classes[class as usize]?.trace())
+        Some(self.compiled(class)?.trace())
     }
 
     /// The op as a WGSL function over operands of this class, under this name, for one element or four at once (`vec4`). Truth is 0 or 1 of

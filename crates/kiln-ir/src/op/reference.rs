@@ -1,7 +1,9 @@
 //! References in `f64` that ops and kernels are compared with. They use other methods than the ops themselves.
 
 use crate::DType;
-use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+/// The error function and its complement, both with all digits.
+pub(super) use libm::{erf, erfc};
+use std::f64::consts::PI;
 
 /// Returns the softmax of a row, or its logarithm.
 pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
@@ -19,36 +21,11 @@ pub fn wrapped(exact: f64, dtype: DType) -> f64 {
     let bits = exact.trunc() as i64;
     match dtype {
         DType::I32 => f64::from(bits as i32),
+        DType::I8 => f64::from(bits as i8),
+        DType::I64 => bits as f64,
         DType::U8 => f64::from(bits as u8),
         _ => f64::from(bits as u32),
     }
-}
-
-/// The error function: its Taylor series, and the continued fraction of its complement where that series loses digits.
-pub(super) fn erf(x: f64) -> f64 {
-    let t = x.abs();
-    if t < 2.5 {
-        let (mut term, mut sum) = (x, x);
-        for n in 1..80 {
-            term *= -x * x / f64::from(n);
-            sum += term / f64::from(2 * n + 1);
-        }
-        return FRAC_2_SQRT_PI * sum;
-    }
-    (1.0 - erfc_of_large(t)).copysign(x)
-}
-
-/// The complement of the error function, with all digits also where it is small.
-pub(super) fn erfc(x: f64) -> f64 {
-    if x < 2.5 { 1.0 - erf(x) } else { erfc_of_large(x) }
-}
-
-fn erfc_of_large(t: f64) -> f64 {
-    if t.is_infinite() {
-        return 0.0;
-    }
-    let fraction = (1..120).rev().fold(t, |below, n| t + f64::from(n) / 2.0 / below);
-    (-t * t).exp() / PI.sqrt() / fraction
 }
 
 /// The exact form of GELU.

@@ -134,12 +134,12 @@ table! { $
     /// The smaller of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
-    number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap,
+    number MINIMUM minimum(a in FEW, b in FEW) = math::minimum(a, b); |x| reference::minimum(x[0], x[1]), cheap, logical,
         gradient(slope::minimum);
     /// The larger of `a` and `b`.
     ///
     /// A NaN wins; of two zeros, the first.
-    number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap,
+    number MAXIMUM maximum(a in FEW, b in FEW) = math::maximum(a, b); |x| reference::maximum(x[0], x[1]), cheap, logical,
         gradient(slope::maximum);
     /// `x` between `low` and `high`.
     ///
@@ -278,16 +278,16 @@ table! { $
     /// 1 where `x` is 0, else 0.
     #[doc(alias = "not")]
     integer LOGICAL_NOT logical_not(x in FEW) = T::select(x.eq(T::small(0)), T::small(1), T::small(0));
-        |x| f64::from(x[0] == 0.0), cheap, flat;
+        |x| f64::from(x[0] == 0.0), cheap, logical, flat;
     /// The bits that both have.
     integer BIT_AND bit_and(a in WORD, b in WORD) = a & b;
-        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap, flat;
+        |x| f64::from(reference::bits(x[0]) & reference::bits(x[1])), cheap, logical, flat;
     /// The bits that one or both have.
     integer BIT_OR bit_or(a in WORD, b in WORD) = a | b;
-        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap, flat;
+        |x| f64::from(reference::bits(x[0]) | reference::bits(x[1])), cheap, logical, flat;
     /// The bits that only one has.
     integer BIT_XOR bit_xor(a in WORD, b in WORD) = a ^ b;
-        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap, flat;
+        |x| f64::from(reference::bits(x[0]) ^ reference::bits(x[1])), cheap, logical, flat;
     /// The bits that it does not have.
     integer BIT_NOT bit_not(x in WORD) = !x; |x| f64::from(!reference::bits(x[0])), cheap, flat;
     /// `x` moved by `amount` bits to the left.

@@ -47,10 +47,12 @@ pub fn ulp(dtype: DType, value: f64) -> f64 {
         DType::F32 => (23, -126),
         DType::F16 => (10, -14),
         DType::BF16 => (7, -126),
-        DType::I32 | DType::U32 | DType::U8 => return 1.0,
+        DType::F64 => (52, -1022),
+        _ => return 1.0,
     };
+    let largest = if dtype == DType::F64 { 1023 } else { 127 };
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    2f64.powi(exponent.clamp(smallest, 127) - bits)
+    2f64.powi(exponent.clamp(smallest, largest) - bits)
 }
 
 fn largest(dtype: DType) -> f64 {
@@ -58,6 +60,6 @@ fn largest(dtype: DType) -> f64 {
         DType::F32 => f64::from(f32::MAX),
         DType::F16 => f64::from(half::f16::MAX),
         DType::BF16 => f64::from(half::bf16::MAX),
-        DType::I32 | DType::U32 | DType::U8 => f64::INFINITY,
+        _ => f64::INFINITY,
     }
 }

@@ -140,11 +140,12 @@ impl<'f, 'a> Lowerer<'f, 'a> {
             Op::Iota => Err((id, Why::Iota)),
             Op::Cast => {
                 let input = node.inputs[0];
-                let from = self.fuser.graph.nodes[input].ty.dtype.class();
+                let from = self.fuser.graph.nodes[input].ty.dtype;
                 let arg = self.value(input, path, false)?;
                 // The class holds every number of these dtypes as it is.
-                let is_nothing = dtype == from.dtype();
-                let value = if is_nothing { arg } else { self.push(Instruction::Cast { arg, from, to: dtype }) };
+                let is_nothing = dtype == from.computed();
+                let value =
+                    if is_nothing { arg } else { self.push(Instruction::Cast { arg, from: from.class(), to: dtype }) };
                 self.nodes.computed.push((id, value));
                 Ok(value)
             }
@@ -166,10 +167,10 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         }
     }
 
-    /// Arithmetic on `U8` is done in `u32`, and its results wrapped.
+    /// Arithmetic on bytes is done in words, and its results wrapped. That on `Bool` gives 0 and 1.
     fn wrap(&mut self, arg: usize, dtype: DType) -> usize {
         match dtype {
-            DType::U8 => self.push(Instruction::Cast { arg, from: Class::Uint, to: DType::U8 }),
+            DType::U8 | DType::I8 => self.push(Instruction::Cast { arg, from: dtype.class(), to: dtype }),
             _ => arg,
         }
     }

@@ -28,6 +28,7 @@ mod target;
 mod tests;
 mod verify;
 mod views;
+mod words;
 
 pub use key::{PlanKey, key, structure};
 pub use report::Explain;

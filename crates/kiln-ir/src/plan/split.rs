@@ -63,7 +63,7 @@ impl Splitter {
     /// Adds the reduction of each part, and gives what is left of the node: the reduction of the parts.
     fn reduce_parts(&mut self, op: Reduce, axes: &[usize], node: &OpNode, axis: usize, parts: usize) -> OpNode {
         let TensorType { shape, dtype } = self.graph.nodes[node.inputs[0]].ty.clone();
-        let wide = dtype.class().dtype();
+        let wide = dtype.computed();
         let elements = shape.elements() / node.ty.shape.elements();
         self.notes.push(format!("`{}` of {elements} elements is split: its {parts} parts come first", op.name()));
         // The axis becomes two: the parts, and the elements of each.

@@ -76,10 +76,14 @@ impl Builder<'_> {
             Core::Map => true,
             Core::Op { op, .. } if op.stores_any_dtype() => true,
             // Without CPU code it is a WGSL kernel on every device, and those store no packed elements.
-            Core::Op { op, .. } if !op.has_host_code() && matches!(output.dtype, DType::BF16 | DType::U8) => false,
+            Core::Op { op, .. }
+                if !op.has_host_code() && matches!(output.dtype, DType::BF16 | DType::I8 | DType::U8 | DType::Bool) =>
+            {
+                false
+            }
             Core::Reduce { .. } | Core::Op { .. } => self.target.stores.contains(&output.dtype),
         };
-        let wide = TensorType { dtype: output.dtype.class().dtype(), shape: output.shape.clone() };
+        let wide = TensorType { dtype: output.dtype.computed(), shape: output.shape.clone() };
         let stored = if stores { output.clone() } else { wide.clone() };
         self.step(Kernel { name, core, body, output: stored }, reads);
         if !stores {

@@ -27,6 +27,9 @@ pub struct Target {
     pub runs_host_code: bool,
 }
 
+/// `F16`, which not every GPU has as a type, and the dtypes that are whole words.
+const GPU_STORES: [DType; 6] = [DType::F16, DType::F32, DType::I32, DType::U32, DType::I64, DType::F64];
+
 impl Target {
     /// A processor: memory is its only limit, but a program is interpreted tile by tile, and a long one leaves the first-level cache.
     pub const CPU: Self = Self {
@@ -44,8 +47,7 @@ impl Target {
     /// A GPU with so many storage buffers in a kernel, one of which is the output. Kernels with a core may store single elements, so that dtypes
     /// which share a word are not among what they store; `f16` says that `F16` is a type of its own there.
     pub fn gpu(storage_buffers: usize, f16: bool) -> Self {
-        let stores: &[DType] =
-            if f16 { &[DType::F32, DType::I32, DType::U32, DType::F16] } else { &[DType::F32, DType::I32, DType::U32] };
+        let stores: &[DType] = if f16 { &GPU_STORES } else { &GPU_STORES[1..] };
         Self {
             max_operands: storage_buffers.saturating_sub(1),
             max_instructions: 96,

@@ -68,7 +68,7 @@ fn has_dtypes(op: &ElementOp, inputs: &[DType], output: DType) -> bool {
     match op.signature {
         Signature::Same { .. } => all(inputs, output) && op.takes(output.class()),
         Signature::Compare => inputs[0] == inputs[1] && output == DType::U8 && op.takes(inputs[0].class()),
-        Signature::Select => inputs[0] == DType::U8 && all(&inputs[1..], output),
+        Signature::Select => matches!(inputs[0], DType::U8 | DType::Bool) && all(&inputs[1..], output),
         Signature::Bits { .. } => all(inputs, DType::U32) && output == DType::U32,
         Signature::BitsToFloat { .. } => all(inputs, DType::U32) && output == DType::F32,
     }

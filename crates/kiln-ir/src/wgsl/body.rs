@@ -51,6 +51,7 @@ impl Calls {
             Class::Float => "f",
             Class::Int => "i",
             Class::Uint => "u",
+            Class::Wide => "w",
         };
         let plain = op.name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
         let mut name = format!("op_{plain}_{letter}{}", if four { "4" } else { "" });
@@ -124,8 +125,9 @@ impl Writer<'_> {
             }
             &Instruction::Cast { arg, from, to } => {
                 let arg = format!("v{arg}");
-                // The store rounds.
-                let to = if is_last && to.is_float() && self.stored == Some(to) { DType::F32 } else { to };
+                if is_last && to.is_float() && self.stored == Some(to) {
+                    return calls.conversions.cast_before_rounding(from, to, self.four, &arg);
+                }
                 calls.conversions.cast(from, to, self.four, &arg)
             }
         }

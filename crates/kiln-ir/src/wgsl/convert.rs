@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 /// The conversion functions of kernels: `{F}`, `{I}` and `{U}` stand for types, `{4}` for the suffix of the form for four elements. NaN is found by its bits:
 /// drivers may take for granted that a float is equal to itself.
-const HELPERS: [&str; 8] = [
+const HELPERS: [&str; 10] = [
     // To the nearest, ties to even. Below 2^-14 the result is subnormal: a count of 2^-24.
     "fn float_to_half{4}(x: {F}) -> {U} {
     let bits = bitcast<{U}>(x);
@@ -49,6 +49,17 @@ const HELPERS: [&str; 8] = [
     "fn float_to_byte{4}(x: {F}) -> {U} {
     let inside = {U}(clamp(x, {F}(0.0), {F}(255.0)));
     return select(inside, {U}(0u), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
+}
+",
+    "fn float_to_signed_byte{4}(x: {F}) -> {I} {
+    let inside = {I}(clamp(x, {F}(-128.0), {F}(127.0)));
+    return select(inside, {I}(0), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
+}
+",
+    // As few digits as `f32` has, the lowest one set where one is lost: a second rounding then sees on which side of a midpoint the number is.
+    "fn cut_to_odd{4}(x: {U}) -> {U} {
+    let cut = (x & {U}(0xffffff00u)) | select({U}(0u), {U}(0x100u), (x & {U}(0xffu)) != {U}(0u));
+    return select(x, cut, x >= {U}(0x1000000u));
 }
 ",
     "fn round_to_half{4}(x: {F}) -> {F} {
@@ -98,14 +109,48 @@ impl Conversions {
             (Class::Float, DType::I32) => self.call("float_to_int", four, arg),
             (Class::Float, DType::U32) => self.call("float_to_uint", four, arg),
             (Class::Float, DType::U8) => self.call("float_to_byte", four, arg),
+            (Class::Float, DType::I8) => self.call("float_to_signed_byte", four, arg),
+            // Neither zero is true, and every NaN is: by the bits, which no driver changes.
+            (Class::Float, DType::Bool) => {
+                let (float, uint) = (type_name(Class::Float, four), type_name(Class::Uint, four));
+                format!(
+                    "select({uint}(0u), {uint}(1u), (bitcast<{uint}>({float}({arg})) & {uint}(0x7fffffffu)) != {uint}(0u))"
+                )
+            }
+            (Class::Int | Class::Uint, DType::Bool) => {
+                let (number, uint) = (type_name(from, four), type_name(Class::Uint, four));
+                format!("select({uint}(0u), {uint}(1u), {arg} != {number}(0))")
+            }
             (Class::Int | Class::Uint, DType::F32) => format!("{name}({arg})"),
             (Class::Int | Class::Uint, DType::F16 | DType::BF16) => {
-                let float = self.cast(from, DType::F32, four, arg);
+                let float = self.cast_before_rounding(from, to, four, arg);
                 self.cast(Class::Float, to, four, &float)
             }
             (Class::Int, DType::U32) | (Class::Uint, DType::I32) => format!("bitcast<{name}>({arg})"),
             (Class::Int, DType::U8) => format!("(bitcast<{name}>({arg}) & {name}(255u))"),
             (Class::Uint, DType::U8) => format!("({arg} & {name}(255u))"),
+            (Class::Int | Class::Uint, DType::I8) => {
+                let bits = if from == Class::Uint { arg.to_string() } else { bits_of(arg, four) };
+                signed_byte(&bits, four)
+            }
+            (Class::Wide, _) | (_, DType::I64 | DType::F64) => {
+                unreachable!("64-bit elements are converted by kernels of their own")
+            }
+        }
+    }
+
+    /// A value of a class as an `f32` that becomes the nearest number of a float dtype when it is rounded to it.
+    pub(super) fn cast_before_rounding(&mut self, from: Class, to: DType, four: bool, arg: &str) -> String {
+        let name = type_name(Class::Float, four);
+        match (from, to) {
+            // `f32` cannot hold every integer: those with more digits are rounded to odd, so that both roundings are one.
+            (Class::Int, DType::BF16) => {
+                let size = self.call("cut_to_odd", four, &bits_of(&format!("abs({arg})"), four));
+                format!("({name}({size}) * sign({name}({arg})))")
+            }
+            (Class::Uint, DType::BF16) => format!("{name}({})", self.call("cut_to_odd", four, arg)),
+            // Integers up to the largest `F16` are exact in `f32`.
+            _ => self.cast(from, DType::F32, four, arg),
         }
     }
 
@@ -115,6 +160,7 @@ impl Conversions {
         match dtype {
             DType::F16 => self.call("half_to_float", four, bits),
             DType::BF16 => format!("bitcast<{float}>({bits} << {uint}(16u))"),
+            DType::I8 => signed_byte(bits, four),
             _ => bits.to_string(),
         }
     }
@@ -124,12 +170,23 @@ impl Conversions {
         match dtype {
             DType::F16 => self.call("float_to_half", four, number),
             DType::BF16 => self.call("float_to_brain", four, number),
+            DType::I8 => format!("({} & {}(255u))", bits_of(number, four), type_name(Class::Uint, four)),
             _ => format!("({number} & {}(255u))", type_name(Class::Uint, four)),
         }
     }
 }
 
-/// What a class is called, for one element or four.
+fn bits_of(number: &str, four: bool) -> String {
+    format!("bitcast<{}>({number})", type_name(Class::Uint, four))
+}
+
+/// The lowest byte of bits as a signed number.
+fn signed_byte(bits: &str, four: bool) -> String {
+    let (int, uint) = (type_name(Class::Int, four), type_name(Class::Uint, four));
+    format!("(bitcast<{int}>({bits} << {uint}(24u)) >> {uint}(24u))")
+}
+
+/// Returns the WGSL type of a class, for one element or four. Four wide elements have no type: no kernel takes four of them at once.
 pub(super) fn type_name(class: Class, four: bool) -> &'static str {
     match (class, four) {
         (Class::Float, false) => "f32",
@@ -138,5 +195,6 @@ pub(super) fn type_name(class: Class, four: bool) -> &'static str {
         (Class::Float, true) => "vec4<f32>",
         (Class::Int, true) => "vec4<i32>",
         (Class::Uint, true) => "vec4<u32>",
+        (Class::Wide, _) => "vec2<u32>",
     }
 }

@@ -8,6 +8,8 @@ use crate::kernel::Kernel;
 const WORKGROUP: u32 = 128;
 
 pub(super) fn render(kernel: &Kernel, features: WgslFeatures) -> WgslKernel {
+    let words = kernel.in_words();
+    let kernel = words.as_ref().unwrap_or(kernel);
     let mut builder = WgslBuilder::new(features, &[], &kernel.body, &kernel.output);
     let quads = kernel.output.shape.elements().div_ceil(4) as u32;
     builder.param("quads", quads);

@@ -29,10 +29,10 @@ enum Packing {
 impl Memory {
     fn packing(&self) -> Packing {
         match self.dtype {
-            DType::F32 | DType::I32 | DType::U32 => Packing::None,
+            DType::F32 | DType::I32 | DType::U32 | DType::I64 | DType::F64 => Packing::None,
             DType::F16 if self.native_half => Packing::None,
             DType::F16 | DType::BF16 => Packing::Pairs,
-            DType::U8 => Packing::Fours,
+            DType::I8 | DType::U8 | DType::Bool => Packing::Fours,
         }
     }
 
@@ -87,8 +87,8 @@ impl Memory {
                 format!("let w = {x}[q];\n    return {};", conversions.unpack(*dtype, true, bits))
             }
             Packing::Fours => {
-                let shifted = "(vec4<u32>(w) >> vec4<u32>(0u, 8u, 16u, 24u))";
-                format!("let w = {x}[q];\n    return {shifted} & vec4<u32>(0xffu);")
+                let bits = "((vec4<u32>(w) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu))";
+                format!("let w = {x}[q];\n    return {};", conversions.unpack(*dtype, true, bits))
             }
         };
         format!("fn quad_{suffix}(q: u32) -> {class} {{\n    {body}\n}}\n")

@@ -145,7 +145,7 @@ impl Text {
         let smallest = matches!(self.op, Reduce::Min | Reduce::ArgMin);
         let turned = |key: &str| if smallest { format!("~({key})") } else { key.to_string() };
         let key = match self.class {
-            Class::Uint => format!("    return {};", turned("x")),
+            Class::Uint | Class::Wide => format!("    return {};", turned("x")),
             Class::Int => format!("    return {};", turned(&format!("bitcast<{uint}>(x) ^ {uint}(0x80000000u)"))),
             Class::Float => {
                 // Both zeros have the same place in the order.
@@ -172,7 +172,7 @@ impl Text {
         let class = type_name(self.class, false);
         let key = if self.op == Reduce::Min { "~key" } else { "key" };
         let value = match self.class {
-            Class::Uint => format!("    return {key};"),
+            Class::Uint | Class::Wide => format!("    return {key};"),
             Class::Int => format!("    return bitcast<i32>({key} ^ 0x80000000u);"),
             // The largest key is that of NaN, in both directions.
             Class::Float => format!(

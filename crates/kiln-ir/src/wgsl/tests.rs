@@ -66,7 +66,7 @@ fn reduce(op: Reduce, space: &Shape, kept: usize, operands: Vec<(DType, Layout)>
         name: "reduce".to_string(),
         core: Core::Reduce { op, input: added(space, operands, dtype), kept },
         body: body(&shape, Vec::new(), vec![Instruction::Core { class }]),
-        output: TensorType { shape, dtype: class.dtype() },
+        output: TensorType { shape, dtype: if class == Class::Uint { DType::U32 } else { dtype.computed() } },
     }
 }
 
@@ -91,9 +91,9 @@ fn layouts() -> Vec<Layout> {
 fn every_kernel_is_valid_wgsl() {
     let space = Shape::from((4, 8));
     for features in FEATURES {
-        for dtype in DType::ALL {
+        for dtype in DType::NARROW {
             for layout in layouts() {
-                for other in DType::ALL {
+                for other in DType::NARROW {
                     let second = Layout::contiguous(space.clone());
                     rendered(&map(&space, vec![(dtype, layout.clone()), (other, second)], other), features);
                 }

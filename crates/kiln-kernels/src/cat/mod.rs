@@ -62,6 +62,10 @@ impl KernelOp for Cat {
         true
     }
 
+    fn takes_wide(&self) -> bool {
+        true
+    }
+
     fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
         let mut start = 0;
         let part = |input: &Expr<'a>| {

@@ -58,6 +58,10 @@ impl KernelOp for Gather {
         true
     }
 
+    fn takes_wide(&self) -> bool {
+        true
+    }
+
     fn gradient<'a>(&self, inputs: &[Expr<'a>], _: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
         let &[x, index] = inputs else { return None };
         let added = x.like(0.0).kernel(Scatter { axis: self.axis, add: true }, &[index, gradient]);
@@ -87,6 +91,10 @@ impl KernelOp for IndexSelect {
     }
 
     fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn takes_wide(&self) -> bool {
         true
     }
 

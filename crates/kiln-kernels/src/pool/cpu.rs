@@ -44,6 +44,7 @@ comparable! {
     i32, i32, i32::MIN, std::convert::identity, std::convert::identity;
     u32, u32, 0, std::convert::identity, std::convert::identity;
     u8, u8, 0, std::convert::identity, std::convert::identity;
+    i8, i8, i8::MIN, std::convert::identity, std::convert::identity;
 }
 
 /// The larger one, or the one that is NaN.
@@ -62,7 +63,9 @@ pub(super) fn pool(op: &Pool, call: &HostCall<'_>) -> Result<()> {
         (_, DType::F32) => max::<f32>(op, call),
         (_, DType::I32) => max::<i32>(op, call),
         (_, DType::U32) => max::<u32>(op, call),
-        (_, DType::U8) => max::<u8>(op, call),
+        (_, DType::U8 | DType::Bool) => max::<u8>(op, call),
+        (_, DType::I8) => max::<i8>(op, call),
+        (_, DType::I64 | DType::F64) => unreachable!("kernels that compute in 32 bits are not given 64"),
     }
 }
 

@@ -79,14 +79,14 @@ pub(super) fn pool(op: &Pool, call: &WgslCall<'_>) -> Result<WgslKernel> {
             let lowest = match x.dtype.class() {
                 Class::Float => "bitcast<f32>(p_lowest())",
                 Class::Int => "bitcast<i32>(p_lowest())",
-                Class::Uint => "p_lowest()",
+                Class::Uint | Class::Wide => "p_lowest()",
             };
             builder.param(
                 "lowest",
                 match x.dtype.class() {
                     Class::Float => f32::NEG_INFINITY.to_bits(),
                     Class::Int => 1 << 31,
-                    Class::Uint => 0,
+                    Class::Uint | Class::Wide => 0,
                 },
             );
             (lowest.to_string(), step, is_larger(x.dtype))

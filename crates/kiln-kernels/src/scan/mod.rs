@@ -81,7 +81,7 @@ impl KernelOp for Scan {
             x
         };
         check_axis(self.name(), self.axis, x)?;
-        if x.dtype == DType::U8 {
+        if x.dtype.bytes() == 1 {
             return Err(invalid(format!("{} expected floats, i32 or u32, found {}", self.name(), text(x))));
         }
         Ok(x.clone())

@@ -16,9 +16,10 @@ pub(super) fn run(op: &Scatter, call: &HostCall<'_>) -> Result<()> {
         _ if !op.add => by_width!(dtype, replace(op, call)),
         DType::F32 => in_place(op, call, |sum: &mut f32, term| *sum += term),
         DType::I32 | DType::U32 => in_place(op, call, |sum: &mut u32, term| *sum = sum.wrapping_add(term)),
-        DType::U8 => in_place(op, call, |sum: &mut u8, term| *sum = sum.wrapping_add(term)),
+        DType::I8 | DType::U8 | DType::Bool => in_place(op, call, |sum: &mut u8, term| *sum = sum.wrapping_add(term)),
         DType::F16 => add_as_f32::<f16>(op, call, f16::to_f32, f16::from_f32),
         DType::BF16 => add_as_f32::<bf16>(op, call, bf16::to_f32, bf16::from_f32),
+        DType::I64 | DType::F64 => unreachable!("kernels that compute in 32 bits are not given 64"),
     }
 }
 

@@ -47,7 +47,11 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
     }
     let (axis, term) = (op.axis, if op.add { "value + load_2(source)" } else { "load_2(source)" });
     // Sums of bytes wrap as those of words do, and are cut at the end.
-    let result = if op.add && x.dtype == DType::U8 { "value & 0xffu" } else { "value" };
+    let result = match x.dtype {
+        DType::U8 if op.add => "value & 0xffu",
+        DType::I8 if op.add => "(value << 24u) >> 24u",
+        _ => "value",
+    };
     let length = index.layout.shape()[axis];
     let copies = wgsl::copies_of_loop(length);
     if copies > MOST_COPIES {

@@ -49,6 +49,13 @@ impl KernelOp for Scatter {
             let message = format!("{} expected a source of {}, found {}", self.name(), x.dtype, text(source));
             return Err(invalid(message));
         }
+        if self.add && (x.dtype == DType::Bool || x.dtype.is_wide()) {
+            return Err(invalid(format!(
+                "{} expected numbers of at most 32 bits, found {}; convert with to_dtype",
+                self.name(),
+                text(x)
+            )));
+        }
         if source.shape != index.shape {
             let message = format!(
                 "{} expected a source of the indices' shape {}, found {}",
@@ -63,6 +70,10 @@ impl KernelOp for Scatter {
 
     fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
         true
+    }
+
+    fn takes_wide(&self) -> bool {
+        !self.add
     }
 
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {

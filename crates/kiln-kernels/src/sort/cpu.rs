@@ -12,7 +12,7 @@ use kiln_ir::host::{HostCall, Workers};
 use kiln_ir::{DType, Element, Result};
 
 /// An element that can be sorted.
-trait Key: Element {
+trait Key: Element + Pod {
     /// A word that is ordered as the elements are: NaN after all numbers, negative zero as zero.
     fn key(self) -> u32;
 
@@ -85,6 +85,7 @@ integer_keys! {
     i32, |x| x as u32 ^ SIGN, |code| (code ^ SIGN) as i32;
     u32, |x| x, |code| code;
     u8, |x| u32::from(x), |code| code as u8;
+    i8, |x| u32::from(x as u8 ^ 0x80), |code| (code as u8 ^ 0x80) as i8;
 }
 
 const SIGN: u32 = 1 << 31;
@@ -105,7 +106,9 @@ macro_rules! by_dtype {
             DType::F32 => $function::<f32>($($argument),*),
             DType::I32 => $function::<i32>($($argument),*),
             DType::U32 => $function::<u32>($($argument),*),
-            DType::U8 => $function::<u8>($($argument),*),
+            DType::U8 | DType::Bool => $function::<u8>($($argument),*),
+            DType::I8 => $function::<i8>($($argument),*),
+            DType::I64 | DType::F64 => unreachable!("kernels that compute in 32 bits are not given 64"),
         }
     };
 }

@@ -14,7 +14,7 @@ fn key(dtype: DType, descending: bool) -> String {
     let key = select(select(bits | 0x80000000u, ~bits, bits > 0x80000000u), 0xffffffffu, size > 0x7f800000u);"
         }
         Class::Int => "let key = bitcast<u32>(load_0(i)) ^ 0x80000000u;",
-        Class::Uint => "let key = load_0(i);",
+        Class::Uint | Class::Wide => "let key = load_0(i);",
     };
     let turned = if descending { "~key" } else { "key" };
     format!("fn key(i: u32) -> u32 {{\n    {bits}\n    return {turned};\n}}\n")

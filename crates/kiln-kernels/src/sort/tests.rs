@@ -69,7 +69,7 @@ fn check_values(x: &Operand, descending: bool, threads: Threads) {
 
 #[test]
 fn every_dtype_and_length() {
-    for (dtype, descending) in DType::ALL.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+    for (dtype, descending) in DType::NARROW.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
         for length in [0, 1, 2, 3, 95, 96, 97, 300, 5000] {
             let x = operand(dtype, &[3, length], length as u64);
             for threads in Threads::all() {
@@ -128,7 +128,7 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn the_wgsl_is_valid_and_new_shapes_need_no_other() {
     let whole = |lengths: &[usize]| Layout::contiguous(Shape::new(lengths));
-    for (dtype, descending) in DType::ALL.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+    for (dtype, descending) in DType::NARROW.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
         for lengths in [&[9][..], &[3, 200], &[2, 1000], &[2, 0]] {
             assert_valid(&Argsort::new(descending), &[(dtype, whole(lengths))]);
         }

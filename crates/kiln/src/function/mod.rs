@@ -200,7 +200,7 @@ impl Call<'_> {
                 Dynamic::Number(number) => Tensor::full(&shape, *number, dtype, self.device).map_err(|_| {
                     self.error(index, &format!("expected a number that {dtype} can hold, found {number}"))
                 }),
-                Dynamic::Flag(flag) if dtype == DType::U8 => {
+                Dynamic::Flag(flag) if matches!(dtype, DType::U8 | DType::Bool) => {
                     Ok(Tensor::full(&shape, u8::from(*flag), dtype, self.device)?)
                 }
                 _ => Err(self.error(index, &format!("expected a tensor or a number, found {argument}"))),

@@ -95,12 +95,13 @@ impl Tensor {
             None => Self::kernel(Arc::new(op), &[&q, &k, &v])?,
             Some(mask) => {
                 check::same_device("attention", &[queries, mask])?;
-                if mask.dtype() != DType::U8 {
+                if !matches!(mask.dtype(), DType::U8 | DType::Bool) {
                     let found = Name(mask);
                     return Err(unsupported(format!(
-                        "attention expected a mask of u8, found {found}; convert it with to_dtype"
+                        "attention expected a mask of u8 or bool, found {found}; convert it with to_dtype"
                     )));
                 }
+                let mask = &mask.to_dtype(DType::U8)?;
                 let scores = Shape::from([batch[0], batch[1], q.shape()[2], k.shape()[2]]);
                 if mask.shape().broadcast(&scores).as_ref() != Some(&scores) {
                     let found = Name(mask);

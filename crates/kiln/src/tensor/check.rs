@@ -1,11 +1,14 @@
 //! Checks that many ops share, with errors that name the op, the shapes, the dtypes and the devices.
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Result, Shape};
+use crate::{DType, Device, Error, ErrorKind, Result, Shape};
 use kiln_ir::graph;
+use kiln_kernels::wide::WideConvert;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeFull;
+use std::sync::Arc;
 
 /// A tensor as messages name it: `f32 (2, 3) on cpu`.
 pub(super) struct Name<'a>(pub(super) &'a Tensor);
@@ -56,6 +59,29 @@ pub(super) fn same_dtype(op: &str, tensors: &[&Tensor]) -> Result<()> {
     Err(invalid(format!("{op} expected tensors of one dtype, found {found}; convert one with to_dtype")))
 }
 
+/// Whether a device computes with a dtype. WGSL has no numbers of 64 bits.
+pub(super) fn has_arithmetic(dtype: DType, device: &Device) -> bool {
+    !dtype.is_wide() || device.target().runs_host_code
+}
+
+/// An error where the tensors' device has no arithmetic for a dtype.
+pub(super) fn computes(op: &str, dtype: DType, tensors: &[&Tensor]) -> Result<()> {
+    let Some(first) = tensors.first().filter(|first| !has_arithmetic(dtype, first.device())) else { return Ok(()) };
+    let (found, narrow) = (names(tensors), if dtype == DType::F64 { DType::F32 } else { DType::I32 });
+    let device = &first.device().info().id;
+    Err(unsupported(format!(
+        "{op} expected a dtype that {device} computes with, found {found}; convert with to_dtype({narrow}), or compute on the CPU device with \
+         to_device"
+    )))
+}
+
+/// An error where a kernel that computes in 32 bits is given 64.
+pub(super) fn no_wide(op: &str, tensors: &[&Tensor]) -> Result<()> {
+    let Some(wide) = tensors.iter().find(|tensor| tensor.dtype().is_wide()) else { return Ok(()) };
+    let (found, narrow) = (names(tensors), if wide.dtype() == DType::F64 { DType::F32 } else { DType::I32 });
+    Err(unsupported(format!("{op} expected dtypes of at most 32 bits, found {found}; convert with to_dtype({narrow})")))
+}
+
 /// An error unless the elements are floats.
 pub(super) fn float(op: &str, tensor: &Tensor) -> Result<()> {
     if tensor.dtype().is_float() {
@@ -65,13 +91,21 @@ pub(super) fn float(op: &str, tensor: &Tensor) -> Result<()> {
     Err(unsupported(format!("{op} expected a tensor of f16, bf16 or f32, found {found}; convert it with to_dtype")))
 }
 
-/// An error unless the elements can be indices.
-pub(super) fn index(op: &str, tensor: &Tensor) -> Result<()> {
-    if matches!(tensor.dtype(), DType::U32 | DType::I32) {
-        return Ok(());
+/// Indices as kernels take them. Those of `i64` that `i32` cannot hold are clamped, and so stay out of range.
+pub(super) fn index<'a>(op: &str, tensor: &'a Tensor) -> Result<Cow<'a, Tensor>> {
+    match tensor.dtype() {
+        DType::U32 | DType::I32 => Ok(Cow::Borrowed(tensor)),
+        DType::I64 => {
+            let clamp = WideConvert { to: DType::I32, saturates: true };
+            Tensor::kernel(Arc::new(clamp), &[tensor]).map(Cow::Owned)
+        }
+        _ => {
+            let found = Name(tensor);
+            Err(unsupported(format!(
+                "{op} expected indices of u32, i32 or i64, found {found}; convert them with to_dtype"
+            )))
+        }
     }
-    let found = Name(tensor);
-    Err(unsupported(format!("{op} expected indices of u32 or i32, found {found}; convert them with to_dtype")))
 }
 
 /// The shape that all of these become together.

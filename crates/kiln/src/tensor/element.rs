@@ -2,11 +2,13 @@
 
 use super::Tensor;
 use super::check::{self, invalid, names, unsupported};
-use crate::{DType, Result};
+use crate::{DType, Result, Shape};
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::op::{self, ElementOp, Signature};
+use kiln_kernels::wide::WideElement;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A tensor or a number, as an argument of an op.
 ///
@@ -62,14 +64,19 @@ impl Tensor {
             return Err(invalid(format!("{name} expected {wanted} tensors, found {found}: {}", names(inputs))));
         }
         let first = &inputs[0].0.kind;
-        let is_same = matches!(op.signature, Signature::Same { .. }) && op.takes(first.ty.dtype.class());
+        let dtype = first.ty.dtype;
+        let is_same = matches!(op.signature, Signature::Same { .. }) && !dtype.is_wide() && op.takes_dtype(dtype);
         if is_same && inputs[1..].iter().all(|input| input.0.kind.is_like(first)) {
             return Self::planned_like(Op::Element(op), inputs);
         }
         check::same_device(name, inputs)?;
         let dtype = result_dtype(op, inputs)?;
+        let plan = |inputs: &[&Self], shape: Shape| match inputs.last() {
+            Some(last) if last.dtype().is_wide() => Self::kernel(Arc::new(WideElement { op }), inputs),
+            _ => Self::planned(Op::Element(op), inputs, TensorType { shape, dtype }),
+        };
         if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
-            return Self::planned(Op::Element(op), inputs, TensorType { shape: inputs[0].shape().clone(), dtype });
+            return plan(inputs, inputs[0].shape().clone());
         }
         let shape = check::broadcast(name, inputs)?;
         let mut spread: SmallVec<[Self; 3]> = SmallVec::new();
@@ -77,7 +84,7 @@ impl Tensor {
             spread.push(input.spread(&shape)?);
         }
         let spread: SmallVec<[&Self; 3]> = spread.iter().collect();
-        Self::planned(Op::Element(op), &spread, TensorType { shape, dtype })
+        plan(&spread, shape)
     }
 
     /// Applies an op to this tensor and to tensors or numbers; numbers take its shape and dtype.
@@ -120,8 +127,8 @@ fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
     let (same, result) = match op.signature {
         Signature::Same { .. } => (inputs, None),
         Signature::Compare => (inputs, Some(DType::U8)),
-        Signature::Select if inputs[0].dtype() == DType::U8 => (&inputs[1..], None),
-        Signature::Select => return Err(wrong("a condition of u8")),
+        Signature::Select if matches!(inputs[0].dtype(), DType::U8 | DType::Bool) => (&inputs[1..], None),
+        Signature::Select => return Err(wrong("a condition of u8 or bool")),
         Signature::Bits { .. } => (inputs, Some(DType::U32)),
         Signature::BitsToFloat { .. } => (inputs, Some(DType::F32)),
     };
@@ -131,8 +138,11 @@ fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
     }
     check::same_dtype(name, same)?;
     let dtype = same[0].dtype();
-    if !op.takes(dtype.class()) {
-        let all = DType::ALL.iter().filter(|dtype| op.takes(dtype.class()));
+    check::computes(name, dtype, inputs)?;
+    if !op.takes_dtype(dtype) {
+        let all = DType::ALL
+            .iter()
+            .filter(|&&dtype| op.takes_dtype(dtype) && check::has_arithmetic(dtype, inputs[0].device()));
         let all: Vec<&str> = all.map(|dtype| dtype.name()).collect();
         return Err(wrong(&format!("a dtype of {}", all.join(", "))));
     }

@@ -23,13 +23,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where the ranks differ, or where `index` is longer along another axis; `Unsupported` where it is neither `u32` nor `i32`;
+    /// `ShapeMismatch` where the ranks differ, or where `index` is longer along another axis; `Unsupported` where it is not `u32`, `i32` or `i64`;
     /// `InvalidArgument` where the axis is not there or the devices differ. An index out of range is an error of [`eval`](Self::eval) on the CPU
     /// device, and gives 0 on a GPU.
     pub fn gather(&self, axis: impl Into<Axis>, index: &Self) -> Result<Self> {
         let axis = check::axis("gather", axis, self)?;
-        check::index("gather", index)?;
-        Self::kernel(Arc::new(Gather { axis }), &[self, index])
+        let index = check::index("gather", index)?;
+        Self::kernel(Arc::new(Gather { axis }), &[self, &index])
     }
 
     /// Along an axis, the slices that `index` names, one after the other.
@@ -50,8 +50,8 @@ impl Tensor {
     /// `ShapeMismatch` where `index` has not one axis; otherwise as [`gather`](Self::gather).
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Self) -> Result<Self> {
         let axis = check::axis("index_select", axis, self)?;
-        check::index("index_select", index)?;
-        Self::kernel(Arc::new(IndexSelect { axis }), &[self, index])
+        let index = check::index("index_select", index)?;
+        Self::kernel(Arc::new(IndexSelect { axis }), &[self, &index])
     }
 
     /// The rows of this table that `index` names, under the shape of `index` with the length of a row behind it.
@@ -71,7 +71,7 @@ impl Tensor {
     /// # Errors
     /// `ShapeMismatch` where the table has not two axes; otherwise as [`gather`](Self::gather).
     pub fn embedding(&self, index: &Self) -> Result<Self> {
-        check::index("embedding", index)?;
+        let index = check::index("embedding", index)?;
         if self.rank() != 2 {
             return Err(mismatch(format!("embedding expected a table with two axes, found {}", Name(self))));
         }
@@ -123,9 +123,9 @@ impl Tensor {
 
     fn scattered(&self, name: &str, axis: impl Into<Axis>, index: &Self, source: &Self, add: bool) -> Result<Self> {
         let axis = check::axis(name, axis, self)?;
-        check::index(name, index)?;
         check::same_device(name, &[self, index, source])?;
+        let index = check::index(name, index)?;
         check::same_dtype(name, &[self, source])?;
-        Self::kernel(Arc::new(Scatter { axis, add }), &[self, index, source])
+        Self::kernel(Arc::new(Scatter { axis, add }), &[self, &index, source])
     }
 }

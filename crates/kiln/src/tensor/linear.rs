@@ -136,6 +136,9 @@ impl Tensor {
             return Err(check::invalid(format!("{} expected at least one tensor, found none", op.name())));
         }
         check::same_device(op.name(), inputs)?;
+        if !op.takes_wide() {
+            check::no_wide(op.name(), inputs)?;
+        }
         let types: SmallVec<[TensorType; 3]> = inputs.iter().map(|input| input.0.kind.ty.clone()).collect();
         let named = |error: crate::Error| error.context(format!("{} of {}", op.name(), names(inputs)));
         let ty = op.infer(&types).map_err(named)?;

@@ -38,7 +38,7 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f16 bf16 f32 i32 u32 u8);
+elements!(f16 bf16 f32 f64 i8 i32 i64 u8 u32 bool);
 
 impl<L: Literal> Literal for [L] {
     type Element = L::Element;

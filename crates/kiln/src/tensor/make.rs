@@ -5,10 +5,9 @@ use super::check::{self, Name, invalid, mismatch};
 use super::node::Storage;
 use super::{Tensor, run};
 use crate::{DType, Device, Result, Shape};
-use half::{bf16, f16};
 use kiln_device::Buffer;
 use kiln_ir::graph::{Op, TensorType};
-use kiln_ir::{Class, Element, Layout};
+use kiln_ir::{Class, Element, Layout, with_element};
 
 impl Tensor {
     /// A tensor of these elements, row by row.
@@ -198,6 +197,13 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` for integers and numbers that are not finite; `TooLarge`.
     pub fn linspace(start: f64, end: f64, count: usize, dtype: DType, device: &Device) -> Result<Self> {
+        if dtype == DType::F64 && start.is_finite() && end.is_finite() {
+            let (last, middle) = (count.saturating_sub(1).max(1) as f64, count / 2);
+            let step = (end - start) / last;
+            let number = |i: usize| if i < middle { start + i as f64 * step } else { end - (last - i as f64) * step };
+            let numbers: Vec<f64> = (0..count).map(|i| if count == 1 { start } else { number(i) }).collect();
+            return Self::from_slice(&numbers, count, device);
+        }
         if !(start.is_finite() && end.is_finite() && dtype.is_float()) {
             return Err(invalid(format!(
                 "linspace expected finite numbers of a float dtype, found {start}, {end}, {dtype}"
@@ -233,17 +239,20 @@ impl Tensor {
             return Err(invalid(message));
         }
         let shape = Shape::from(count.max(0.0) as usize).checked().map_err(|error| error.context("arange"))?;
-        let index = Self::iota(&shape, device);
-        let number = if dtype.is_float() { DType::F32 } else { dtype.class().dtype() };
-        let index = index.to_dtype(number)?;
         // The ends are checked for the dtype that was asked for.
         bits("arange", start, dtype)?;
         if count > 1.0 {
             bits("arange", step.abs(), dtype)?;
         }
         bits("arange", start + (count.max(1.0) - 1.0) * step, dtype)?;
-        let wrapped =
-            |value: f64| if dtype == DType::U32 || dtype == DType::U8 { (value as i64 as u32).into() } else { value };
+        let numbers = (0..shape.elements()).map(|index| start + index as f64 * step);
+        match dtype {
+            DType::F64 => return Self::from_slice(&numbers.collect::<Vec<_>>(), shape, device),
+            DType::I64 => return Self::from_slice(&numbers.map(|x| x as i64).collect::<Vec<_>>(), shape, device),
+            _ => {}
+        }
+        let index = Self::iota(&shape, device).to_dtype(dtype.computed())?;
+        let wrapped = |value: f64| if dtype.class() == Class::Uint { (value as i64 as u32).into() } else { value };
         index.mul_scalar(wrapped(step))?.add_scalar(start)?.to_dtype(dtype)
     }
 
@@ -339,14 +348,7 @@ impl Tensor {
         if self.device().is_same(device) {
             return Ok(self.clone());
         }
-        let copy = match self.dtype() {
-            DType::F16 => Self::from_slice(&self.to_vec::<f16>()?, self.shape(), device),
-            DType::BF16 => Self::from_slice(&self.to_vec::<bf16>()?, self.shape(), device),
-            DType::F32 => Self::from_slice(&self.to_vec::<f32>()?, self.shape(), device),
-            DType::I32 => Self::from_slice(&self.to_vec::<i32>()?, self.shape(), device),
-            DType::U32 => Self::from_slice(&self.to_vec::<u32>()?, self.shape(), device),
-            DType::U8 => Self::from_slice(&self.to_vec::<u8>()?, self.shape(), device),
-        }?;
+        let copy = with_element!(self.dtype(), T => Self::from_slice(&self.to_vec::<T>()?, self.shape(), device))?;
         Ok(if self.is_tracked() { copy.with_record(Record::of_copy(self)) } else { copy })
     }
 
@@ -372,8 +374,11 @@ impl Tensor {
 
     /// One number in every element, under this shape.
     pub(super) fn splat(op: &str, shape: Shape, value: f64, dtype: DType, device: &Device) -> Result<Self> {
-        let bits = bits(op, value, dtype)?;
-        Ok(Self::source(Op::Scalar, bits, TensorType { shape, dtype }, device))
+        match dtype {
+            DType::F64 => Self::from_slice(&[value], (), device)?.spread(&shape),
+            DType::I64 => Self::from_slice(&[integer(op, value)?], (), device)?.spread(&shape),
+            _ => Ok(Self::source(Op::Scalar, bits(op, value, dtype)?, TensorType { shape, dtype }, device)),
+        }
     }
 
     /// One number in every element, in everything else as this tensor.
@@ -382,10 +387,19 @@ impl Tensor {
     }
 }
 
+/// A number as an `i64`.
+fn integer(op: &str, value: f64) -> Result<i64> {
+    bits(op, value, DType::I64)?;
+    Ok(value as i64)
+}
+
 /// A number as the bits of the class of a dtype.
 fn bits(op: &str, value: f64, dtype: DType) -> Result<u32> {
     let holds = match dtype {
-        DType::F16 | DType::BF16 | DType::F32 => true,
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => true,
+        DType::Bool => value == 0.0 || value == 1.0,
+        DType::I64 => value >= i64::MIN as f64 && value < i64::MAX as f64 && value == value.trunc(),
+        DType::I8 => f64::from(value as i8) == value,
         DType::I32 => f64::from(value as i32) == value,
         DType::U32 => f64::from(value as u32) == value,
         DType::U8 => f64::from(value as u8) == value,
@@ -394,6 +408,8 @@ fn bits(op: &str, value: f64, dtype: DType) -> Result<u32> {
         return Err(check::invalid(format!("{op} expected a number that {dtype} can hold, found {value}")));
     }
     Ok(match dtype.class() {
+        // Tensors of 64 bits bring their numbers themselves.
+        Class::Wide => 0,
         Class::Float => (value as f32).to_bits(),
         Class::Int => (value as i32).cast_unsigned(),
         Class::Uint => value as u32,

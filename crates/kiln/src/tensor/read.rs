@@ -6,11 +6,13 @@ use crate::{DType, Error, ErrorKind, Result};
 use kiln_device::Buffer;
 use kiln_ir::Element;
 use kiln_ir::graph::Op;
+use kiln_kernels::wide::WideConvert;
+use std::sync::Arc;
 
 impl Tensor {
     /// All elements, row by row. Runs what is pending, and waits for it.
     ///
-    /// Elements are converted where nothing can be lost: `f16` and `bf16` to `f32`, `u8` to `u32` and `i32`.
+    /// Elements are converted where nothing can be lost: from `f16`, `bf16` and integers to wider floats and integers, from `bool` to integers.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -37,7 +39,7 @@ impl Tensor {
             self.eval()?;
             return Ok(Vec::new());
         }
-        self.contiguous()?.elements_in_memory(1)?.typed::<T>()?.read()
+        Ok(T::from_stored(self.contiguous()?.elements_in_memory(1)?.typed::<T::Stored>()?.read()?))
     }
 
     /// Returns the rows of a tensor with two axes.
@@ -145,7 +147,7 @@ impl Tensor {
     }
 
     /// The elements in another dtype: rounded to the nearest between floats; towards zero and clamped, NaN as 0, from floats to integers; modulo
-    /// the range of the dtype between integers.
+    /// the range of the dtype between integers; every number but 0 is true.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -168,14 +170,28 @@ impl Tensor {
         if dtype == self.dtype() {
             return Ok(self.clone());
         }
+        if dtype.is_wide() || self.dtype().is_wide() {
+            if self.is_tracked() && dtype == DType::F64 {
+                let found = Name(self);
+                return Err(unsupported(format!(
+                    "to_dtype(f64) expected a tensor without gradients, which f64 has not, found {found}; detach it first"
+                )));
+            }
+            return Self::kernel(Arc::new(WideConvert { to: dtype, saturates: false }), &[self]);
+        }
         let ty = kiln_ir::graph::TensorType { shape: self.shape().clone(), dtype };
         Self::planned(Op::Cast, &[self], ty)
     }
 
     fn widened(&self, to: DType) -> Result<Self> {
-        use DType::{BF16, F16, F32, I32, U8, U32};
+        use DType::{BF16, Bool, F16, F32, F64, I8, I32, I64, U8, U32};
         match (self.dtype(), to) {
-            (F16 | BF16, F32) | (U8, U32 | I32) => self.to_dtype(to),
+            (F16 | BF16, F32 | F64)
+            | (F32 | I8 | I32 | U8 | U32, F64)
+            | (I8, I32 | I64)
+            | (I32 | U32, I64)
+            | (U8, I32 | U32 | I64)
+            | (Bool, U8 | I32 | U32 | I64) => self.to_dtype(to),
             _ => {
                 let name = Name(self);
                 Err(unsupported(format!(

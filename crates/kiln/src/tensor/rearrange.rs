@@ -2,7 +2,7 @@
 
 use super::check::{self, Axis, Name, mismatch};
 use super::{Operand, Tensor};
-use crate::{DType, Result, Shape};
+use crate::{DType, Element, Result, Shape};
 
 impl Tensor {
     /// Repeats the tensor along each axis; lengths beyond its rank are new axes in front.
@@ -122,11 +122,11 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` unless the elements are `u32` or `i32`; `TooLarge`. An index that is not below `depth` gives zeros.
+    /// `Unsupported` unless the elements are `u32`, `i32` or `i64`; `TooLarge`. An index that is not below `depth` gives zeros.
     pub fn one_hot(&self, depth: usize, dtype: DType) -> Result<Self> {
-        check::index("one_hot", self)?;
-        let places = Self::arange(0.0, depth as f64, 1.0, self.dtype(), self.device())?;
-        self.unsqueeze(-1)?.eq(&places)?.to_dtype(dtype)
+        let index = check::index("one_hot", self)?;
+        let places = Self::arange(0.0, depth as f64, 1.0, index.dtype(), self.device())?;
+        index.unsqueeze(-1)?.eq(&places)?.to_dtype(dtype)
     }
 
     /// Returns the indices of the elements that are not 0, a row for each, as `u32` of the shape `(count, rank)`.
@@ -146,14 +146,14 @@ impl Tensor {
     /// As [`eval`](Self::eval).
     #[doc(alias = "argwhere")]
     pub fn nonzero(&self) -> Result<Self> {
-        let is_set: Vec<u8> = self.ne(0)?.to_vec()?;
+        let is_set: Vec<bool> = self.to_dtype(DType::Bool)?.to_vec()?;
         let strides = self.shape().strides();
         let mut indices = Vec::new();
-        for (place, _) in is_set.iter().enumerate().filter(|(_, is_set)| **is_set != 0) {
+        for (place, _) in is_set.iter().enumerate().filter(|(_, is_set)| **is_set) {
             let along = self.shape().iter().zip(&strides);
             indices.extend(along.map(|(&length, &stride)| (place / stride as usize % length) as u32));
         }
-        let count = is_set.iter().filter(|is_set| **is_set != 0).count();
+        let count = is_set.iter().filter(|is_set| **is_set).count();
         Self::from_slice(&indices, (count, self.rank()), self.device())
     }
 
@@ -173,24 +173,20 @@ impl Tensor {
     /// # Errors
     /// As [`eval`](Self::eval).
     pub fn unique(&self) -> Result<Self> {
-        if self.dtype().is_float() {
+        let distinct = match self.dtype() {
+            DType::F64 => self.distinct(self.to_vec::<f64>()?)?,
             // Wider than each of the dtypes, so that nothing is rounded.
-            let mut elements: Vec<f32> = self.to_vec()?;
-            elements.sort_by(|a, b| {
-                a.is_nan().cmp(&b.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
-            });
-            elements.dedup_by(|a, b| a == b || a.is_nan() && b.is_nan());
-            return Self::from_slice(&elements, elements.len(), self.device())?.to_dtype(self.dtype());
-        }
-        if self.dtype() == DType::I32 {
-            let mut elements: Vec<i32> = self.to_vec()?;
-            elements.sort_unstable();
-            elements.dedup();
-            return Self::from_slice(&elements, elements.len(), self.device());
-        }
-        let mut elements: Vec<u32> = self.to_vec()?;
-        elements.sort_unstable();
-        elements.dedup();
-        Self::from_slice(&elements, elements.len(), self.device())?.to_dtype(self.dtype())
+            dtype if dtype.is_float() => self.distinct(self.to_vec::<f32>()?)?,
+            _ => self.distinct(self.to_vec::<i64>()?)?,
+        };
+        distinct.to_dtype(self.dtype())
+    }
+
+    /// The distinct elements of a list in order, those last that have none: NaN.
+    fn distinct<T: Element + PartialOrd>(&self, mut elements: Vec<T>) -> Result<Self> {
+        let is_nan = |x: &T| x.partial_cmp(x).is_none();
+        elements.sort_by(|a, b| is_nan(a).cmp(&is_nan(b)).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)));
+        elements.dedup_by(|a, b| a == b || is_nan(a) && is_nan(b));
+        Self::from_slice(&elements, elements.len(), self.device())
     }
 }

@@ -2,8 +2,10 @@
 
 use super::Tensor;
 use super::check::{self, Axes, Name, invalid};
-use crate::{DType, Result};
+use crate::{DType, Result, Shape};
 use kiln_ir::graph::{self, Op, Reduce, TensorType};
+use kiln_kernels::wide::WideReduce;
+use std::sync::Arc;
 
 macro_rules! reductions {
     ($($name:ident $keepdim:ident $all:ident $op:ident [$($alias:literal),*] $what:literal, $dtype:ty, $of_rows:literal, $of_all:literal;)*) => {
@@ -91,15 +93,16 @@ impl Tensor {
     /// The reduction over axes, which keep the length 1.
     pub(super) fn reduced(&self, name: &str, op: Reduce, axes: &graph::Axes) -> Result<Self> {
         let shape = self.shape().iter().enumerate();
-        let shape = shape.map(|(axis, &length)| if axes.contains(&axis) { 1 } else { length }).collect();
+        let shape: Shape = shape.map(|(axis, &length)| if axes.contains(&axis) { 1 } else { length }).collect();
         let is_empty = axes.iter().any(|&axis| self.shape()[axis] == 0);
         let dtype = match op {
+            Reduce::Mean if self.dtype() == DType::F64 => DType::F64,
             Reduce::Mean => {
                 check::float(name, self)?;
                 self.dtype()
             }
-            // A sum of bytes hardly ever fits into one.
-            Reduce::Sum if self.dtype() == DType::U8 => DType::U32,
+            // A sum of bytes hardly ever fits into one, and a sum of truth values is their number.
+            Reduce::Sum if self.dtype().bytes() == 1 => self.dtype().computed(),
             Reduce::Sum => self.dtype(),
             Reduce::Max | Reduce::Min | Reduce::ArgMax | Reduce::ArgMin if is_empty => {
                 let axes = axes.as_slice();
@@ -111,7 +114,20 @@ impl Tensor {
             Reduce::Max | Reduce::Min => self.dtype(),
             Reduce::ArgMax | Reduce::ArgMin => DType::U32,
         };
+        if self.dtype().is_wide() {
+            return self.reduced_wide(name, op, axes, shape);
+        }
         Self::planned(Op::Reduce(op, axes.clone()), &[self], TensorType { shape, dtype })
+    }
+
+    /// The reduction of elements of 64 bits: of the rows of a matrix, which the axes become.
+    fn reduced_wide(&self, name: &str, op: Reduce, axes: &graph::Axes, shape: Shape) -> Result<Self> {
+        check::computes(name, self.dtype(), &[self])?;
+        let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
+        let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+        let length: usize = axes.iter().map(|&axis| self.shape()[axis]).product();
+        let matrix = self.permute(&order)?.reshape((shape.elements(), length))?;
+        Self::kernel(Arc::new(WideReduce { op }), &[&matrix])?.reshape(shape)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use super::check::{self, Axis};
-use crate::{DType, Result};
+use crate::Result;
 use kiln_kernels::scan::{Scan, ScanOp};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Tensor {
 
     fn scanned(&self, name: &str, op: ScanOp, axis: impl Into<Axis>) -> Result<Self> {
         let axis = check::axis(name, axis, self)?;
-        let wide = if self.dtype() == DType::U8 { &self.to_dtype(DType::U32)? } else { self };
+        let wide = if self.dtype().bytes() == 1 { &self.to_dtype(self.dtype().computed())? } else { self };
         Self::kernel(Arc::new(Scan { op, axis, reverse: false }), &[wide])
     }
 }

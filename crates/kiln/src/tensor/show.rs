@@ -55,10 +55,11 @@ impl Tensor {
         }
         let texts: Vec<String> = match self.dtype() {
             DType::F16 | DType::BF16 | DType::F32 => {
-                shown.to_dtype(DType::F32)?.to_vec::<f32>()?.iter().map(|&value| number(value)).collect()
+                shown.to_dtype(DType::F32)?.to_vec::<f32>()?.iter().map(|&value| number(value.into())).collect()
             }
-            DType::I32 => shown.to_vec::<i32>()?.iter().map(i32::to_string).collect(),
-            DType::U32 | DType::U8 => shown.to_vec::<u32>()?.iter().map(u32::to_string).collect(),
+            DType::F64 => shown.to_vec::<f64>()?.iter().map(|&value| number(value)).collect(),
+            DType::Bool => shown.to_vec::<bool>()?.iter().map(bool::to_string).collect(),
+            _ => shown.to_vec::<i64>()?.iter().map(i64::to_string).collect(),
         };
         let width = texts.iter().map(String::len).max().unwrap_or(0);
         let mut text = String::new();
@@ -69,7 +70,7 @@ impl Tensor {
 }
 
 /// A float in few digits.
-fn number(value: f32) -> String {
+fn number(value: f64) -> String {
     let size = value.abs();
     if value == value.trunc() && size < 1e6 {
         format!("{value:.1}")

@@ -286,7 +286,9 @@ fn fits(dtype: DType, scalar: Scalar) -> bool {
         DType::F32 => scalar == Scalar::F32,
         DType::F16 => matches!(scalar, Scalar::F16 | Scalar::U32),
         DType::I32 => scalar == Scalar::I32,
-        DType::U32 | DType::BF16 | DType::U8 => scalar == Scalar::U32,
+        DType::U32 | DType::BF16 | DType::I8 | DType::U8 | DType::Bool => scalar == Scalar::U32,
+        // They are refused before.
+        DType::I64 | DType::F64 => false,
     }
 }
 

@@ -1,35 +1,23 @@
 //! Arrays of the references as tensors, and back.
 
+use kiln::ir::with_element;
 use kiln::op::Tolerance;
 use kiln::{DType, Device, Result, Tensor};
-use kiln::{bf16, f16};
 use kiln_testkit::tolerance::compare;
-use kiln_testkit::{Array, Placed, View};
+use kiln_testkit::{Array, Placed, View, decode, encode};
 
 /// The numbers as a tensor of a dtype.
 pub(crate) fn tensor(array: &Array, dtype: DType, device: &Device) -> Tensor {
-    let (numbers, shape) = (array.numbers().iter().copied(), array.shape());
-    let made = match dtype {
-        DType::F16 => Tensor::from_slice(&numbers.map(f16::from_f64).collect::<Vec<_>>(), shape, device),
-        DType::BF16 => Tensor::from_slice(&numbers.map(bf16::from_f64).collect::<Vec<_>>(), shape, device),
-        DType::F32 => Tensor::from_slice(&numbers.map(|number| number as f32).collect::<Vec<_>>(), shape, device),
-        DType::I32 => Tensor::from_slice(&numbers.map(|number| number as i32).collect::<Vec<_>>(), shape, device),
-        DType::U32 => Tensor::from_slice(&numbers.map(|number| number as u32).collect::<Vec<_>>(), shape, device),
-        DType::U8 => Tensor::from_slice(&numbers.map(|number| number as u8).collect::<Vec<_>>(), shape, device),
-    };
-    made.unwrap()
+    let bytes = encode(array.numbers(), dtype);
+    let buffer = device.buffer_from(&bytes).unwrap();
+    Tensor::from_buffer(buffer.as_bytes(), array.shape(), dtype, device).unwrap()
 }
 
 /// The elements of a tensor as numbers.
 pub(crate) fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
-    Ok(match tensor.dtype() {
-        DType::F16 => tensor.to_vec::<f16>()?.into_iter().map(f16::to_f64).collect(),
-        DType::BF16 => tensor.to_vec::<bf16>()?.into_iter().map(bf16::to_f64).collect(),
-        DType::F32 => tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
-        DType::I32 => tensor.to_vec::<i32>()?.into_iter().map(f64::from).collect(),
-        DType::U32 => tensor.to_vec::<u32>()?.into_iter().map(f64::from).collect(),
-        DType::U8 => tensor.to_vec::<u8>()?.into_iter().map(f64::from).collect(),
-    })
+    let dtype = tensor.dtype();
+    let bytes = with_element!(dtype, T => bytemuck::cast_slice::<T, u8>(&tensor.to_vec::<T>()?).to_vec());
+    Ok(decode(&bytes, dtype))
 }
 
 /// One step of a view, through the public methods.

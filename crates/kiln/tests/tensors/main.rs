@@ -27,3 +27,4 @@ mod sums;
 mod weights;
 #[cfg(feature = "wgsl")]
 mod wgsl_op;
+mod wide;

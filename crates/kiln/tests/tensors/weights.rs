@@ -152,9 +152,11 @@ fn stored_dtypes_are_converted_on_request() {
         let text = format!("{name} expected numbers that u8 can hold, found -3 at element 0 of {name} (3");
         assert!(error.to_string().contains(&text), "{error}");
     }
-    let error = weights.tensor("i64").unwrap_err();
+    let error = weights.tensor("i16").unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("Weights::to_dtype"), "{error}");
-    assert_eq!(weights.tensor("bool").unwrap().dtype(), DType::U8);
+    for (name, dtype) in [("bool", DType::Bool), ("i64", DType::I64), ("f64", DType::F64), ("i8", DType::I8)] {
+        assert_eq!(weights.tensor(name).unwrap().dtype(), dtype);
+    }
 
     let odd: Vec<(&str, &str, &[usize], Vec<u8>)> = vec![
         ("large", "I64", &[2], bytes_of(&[1, (1i64 << 40) + 1], i64::to_le_bytes)),

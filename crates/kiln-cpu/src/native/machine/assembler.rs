@@ -17,6 +17,15 @@ pub(super) enum General {
 /// A vector register, by its number.
 pub(super) type Vector = u8;
 
+/// A shift of lanes, as the instruction names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shift {
+    Right = 2,
+    /// Copies of the highest bit come in.
+    RightSigned = 4,
+    Left = 6,
+}
+
 /// How many vector registers there are.
 pub(super) const VECTORS: usize = 16;
 
@@ -72,6 +81,7 @@ opcodes! {
     PSUBD 1 1 0xfa;
     PADDD 1 1 0xfe;
     CVTPH2PS 1 2 0x13;
+    PMOVSXBD 1 2 0x21;
     PMOVZXBD 1 2 0x31;
     PMOVZXWD 1 2 0x33;
     PMINUD 1 2 0x3b;
@@ -115,9 +125,8 @@ impl Assembler {
     }
 
     /// A shift of all lanes by the same number of bits.
-    pub(super) fn shift(&mut self, is_left: bool, to: Vector, from: Vector, bits: u8) {
-        let direction = if is_left { 6 } else { 2 };
-        self.encode(PSHIFTD, true, direction, Some(to), Source::Register(from), Some(bits));
+    pub(super) fn shift(&mut self, shift: Shift, to: Vector, from: Vector, bits: u8) {
+        self.encode(PSHIFTD, true, shift as Vector, Some(to), Source::Register(from), Some(bits));
     }
 
     fn encode(

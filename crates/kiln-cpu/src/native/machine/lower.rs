@@ -1,6 +1,6 @@
 //! A body as instructions of the processor on values without number, each made once.
 
-use super::assembler::{self as asm, Opcode};
+use super::assembler::{self as asm, Opcode, Shift};
 use kiln_ir::kernel::{Instruction, Program};
 use kiln_ir::op::{Expression, Function, Infix, Prefix, Trace, Type};
 use kiln_ir::{Class, DType};
@@ -22,8 +22,8 @@ pub(super) enum VectorOp {
     One(Opcode, Option<u8>, Value),
     /// Two operands.
     Two(Opcode, Option<u8>, [Value; 2]),
-    /// To the left or not, by so many bits.
-    Shift(bool, u8, Value),
+    /// By so many bits.
+    Shift(Shift, u8, Value),
     /// `a * b + c`, rounded once.
     MulAdd([Value; 3]),
     /// `[no, yes, mask]`.
@@ -135,10 +135,12 @@ impl Lowered {
             DType::F32 | DType::I32 | DType::U32 => (asm::MOVUPS, 4),
             DType::F16 => (asm::CVTPH2PS, 2),
             DType::BF16 => (asm::PMOVZXWD, 2),
-            DType::U8 => (asm::PMOVZXBD, 1),
+            DType::U8 | DType::Bool => (asm::PMOVZXBD, 1),
+            DType::I8 => (asm::PMOVSXBD, 1),
+            DType::I64 | DType::F64 => unreachable!("64-bit elements have no arithmetic in programs"),
         };
         let load = self.push(VectorOp::Load { argument: index, opcode, bytes });
-        if dtype == DType::BF16 { self.push(VectorOp::Shift(true, 16, load)) } else { load }
+        if dtype == DType::BF16 { self.push(VectorOp::Shift(Shift::Left, 16, load)) } else { load }
     }
 
     fn parameter(&mut self, parameter: Parameter) -> Value {
@@ -153,6 +155,10 @@ impl Lowered {
             (Class::Float, DType::F16) => self.push(VectorOp::RoundHalf(a)),
             (Class::Int, DType::F32) => self.push(VectorOp::One(asm::CVTDQ2PS, None, a)),
             (Class::Int | Class::Uint, DType::U8) => self.with_literal(asm::PAND, a, 0xff),
+            (Class::Int | Class::Uint, DType::I8) => {
+                let high = self.push(VectorOp::Shift(Shift::Left, 24, a));
+                self.push(VectorOp::Shift(Shift::RightSigned, 24, high))
+            }
             _ => return None,
         })
     }
@@ -255,7 +261,9 @@ impl Lowered {
 
     fn shift(&mut self, is_left: bool, a: Value, amount: Value) -> Value {
         match self.ops[amount] {
-            VectorOp::Literal(bits) => self.push(VectorOp::Shift(is_left, bits as u8, a)),
+            VectorOp::Literal(bits) => {
+                self.push(VectorOp::Shift(if is_left { Shift::Left } else { Shift::Right }, bits as u8, a))
+            }
             _ => self.two(if is_left { asm::PSLLVD } else { asm::PSRLVD }, [a, amount]),
         }
     }

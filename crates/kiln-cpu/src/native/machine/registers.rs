@@ -148,10 +148,10 @@ impl<'a> Emitter<'a> {
                 let to = self.result(index);
                 self.write(opcode, byte, to, Some(a), b);
             }
-            VectorOp::Shift(is_left, bits, a) => {
+            VectorOp::Shift(shift, bits, a) => {
                 let a = self.register(a, &mut held);
                 let to = self.result(index);
-                self.assembler.shift(is_left, to, a, bits);
+                self.assembler.shift(shift, to, a, bits);
             }
             VectorOp::Blend([no, yes, mask]) => {
                 let mask = self.register(mask, &mut held);

@@ -63,10 +63,10 @@ fn check(device: &Device, dtype: DType, back: i32, main: &str) {
 #[test]
 fn authors_load_and_end_elements_of_every_dtype() {
     for device in devices() {
-        for dtype in DType::ALL {
+        for dtype in DType::NARROW {
             for back in [0, -1, -2, -3, -4] {
                 check(&device, dtype, back, FOUR);
-                if dtype.class().dtype() == dtype {
+                if dtype.computed() == dtype {
                     check(&device, dtype, back, ONE);
                 }
             }

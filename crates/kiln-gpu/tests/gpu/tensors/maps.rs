@@ -74,8 +74,8 @@ fn every_dtype_layout_rank_and_size_adds_up() {
         for (number, device) in devices().iter().enumerate() {
             // Compiling for a GPU is what takes time. The devices differ in `f16`.
             let dtypes: &[DType] = match (number, offset) {
-                _ if device.info().kind == DeviceKind::Cpu => &DType::ALL,
-                (0, 2) => &DType::ALL,
+                _ if device.info().kind == DeviceKind::Cpu => &DType::NARROW[..7],
+                (0, 2) => &DType::NARROW[..7],
                 (0, _) => &[DType::F32],
                 _ => &[DType::F16],
             };

@@ -12,7 +12,7 @@ use kiln_gpu::GpuOptions;
 use kiln_ir::graph::TensorType;
 use kiln_ir::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use kiln_ir::wgsl::{WgslFeatures, WgslKernel, render};
-use kiln_ir::{Class, DType, Layout, Shape, op};
+use kiln_ir::{Class, DType, Layout, Shape, odd, op};
 use std::sync::OnceLock;
 
 /// A device with all that the adapter has, one without what kernels can do without, and the CPU devices.
@@ -29,12 +29,15 @@ pub(super) fn devices() -> Vec<Device> {
 /// The elements of a dtype as they are in memory, and something behind them, in a multiple of 16 bytes that is not empty.
 pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     let bytes = values.iter().flat_map(|&value| match dtype {
-        DType::F16 => f16::from_f64(value).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f64(value).to_le_bytes().to_vec(),
+        DType::F16 => f16::from_f32(odd::f32_of(value)).to_le_bytes().to_vec(),
+        DType::BF16 => bf16::from_f32(odd::f32_of(value)).to_le_bytes().to_vec(),
         DType::F32 => (value as f32).to_le_bytes().to_vec(),
         DType::I32 => (value as i32).to_le_bytes().to_vec(),
         DType::U32 => (value as u32).to_le_bytes().to_vec(),
         DType::U8 => vec![value as u8],
+        DType::I8 => vec![value as i8 as u8],
+        DType::Bool => vec![u8::from(value != 0.0)],
+        DType::I64 | DType::F64 => panic!("programs compute in 32 bits"),
     });
     let mut bytes: Vec<u8> = bytes.collect();
     bytes.resize(bytes.len().next_multiple_of(16).max(16), 0x55);
@@ -43,6 +46,7 @@ pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
 
 pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let read = |chunk: &[u8]| match *chunk {
+        [a] if dtype == DType::I8 => f64::from(a as i8),
         [a] => f64::from(a),
         [a, b] if dtype == DType::F16 => f16::from_le_bytes([a, b]).to_f64(),
         [a, b] => bf16::from_le_bytes([a, b]).to_f64(),

@@ -15,7 +15,7 @@ fn kernel(op: Reduce, dtype: DType, layout: &Layout, kept: usize) -> Kernel {
     let shape = Shape::new(&layout.shape()[..kept]);
     let input = sum_of(layout.shape(), dtype, std::slice::from_ref(layout));
     let core_op = Core::Reduce { op, input, kept };
-    let output = TensorType { shape: shape.clone(), dtype: class.dtype() };
+    let output = TensorType { shape: shape.clone(), dtype: if is_place(op) { DType::U32 } else { dtype.computed() } };
     Kernel { name: "reduce".to_string(), core: core_op, body: body(&shape, dtype, &[], core(class)), output }
 }
 
@@ -32,6 +32,7 @@ fn reduced(op: Reduce, class: Class, elements: &[f64]) -> f64 {
             Class::Float => sum,
             Class::Int => f64::from(sum as i64 as i32),
             Class::Uint => f64::from(sum as i64 as u32),
+            Class::Wide => panic!("programs compute in 32 bits"),
         },
         Reduce::Mean => sum / elements.len() as f64,
         Reduce::Max | Reduce::Min => elements[best()],
@@ -57,6 +58,9 @@ fn check(device: &Device, dtype: DType, shape: &[usize], axes: &[usize], ops: &[
     let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
     let layout = Layout::contiguous(Shape::new(shape)).permuted(&order);
     let scale = |value: f64| match dtype.class() {
+        _ if dtype == DType::Bool => value.round(),
+        _ if dtype == DType::I8 => (value * 256.0 - 128.0).floor(),
+        Class::Wide => panic!("programs compute in 32 bits"),
         Class::Float => value * 2.0 - 1.0,
         // Large enough to wrap.
         Class::Int => (value * 4e9 - 2e9).floor(),
@@ -125,7 +129,7 @@ fn every_axis_and_length_is_reduced() {
 #[test]
 fn every_dtype_is_reduced() {
     for (number, device) in devices().iter().enumerate() {
-        for dtype in DType::ALL {
+        for dtype in DType::NARROW {
             let shape: &[usize] = if number == 0 { &[5, 2048] } else { &[7, 30] };
             check(device, dtype, shape, &[1], &[Reduce::Sum, Reduce::Max]);
         }

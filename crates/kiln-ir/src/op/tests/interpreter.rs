@@ -1,6 +1,6 @@
 //! The trace of an op, computed step by step, against the loops of the CPU: what a GPU is told is what the CPU does.
 
-use super::{Samples, class_of, forms, number, one, result_class};
+use super::{Samples, class_of, forms, number, one, result_class, whole};
 use crate::SimdLevel;
 use crate::op::{Expression, Function, Infix, Prefix, Trace, Type};
 
@@ -95,7 +95,7 @@ fn a_trace_computes_what_the_loops_compute() {
     ];
     let mut samples = Samples(4);
     for (op, class) in forms() {
-        let trace = op.classes[class as usize].unwrap().trace();
+        let trace = op.trace(class).unwrap();
         let result = result_class(op, class);
         let mut cases: Vec<Vec<u32>> = Vec::new();
         for _ in 0..300 {
@@ -106,14 +106,14 @@ fn a_trace_computes_what_the_loops_compute() {
             // Without fused multiply-add, as here, so the bits are the same on x86-64.
             let found = number(result, interpret(&trace, &args));
             let expected = number(result, one(op, class, SimdLevel::Scalar, &args));
-            let mut bound = op.bound(result.dtype());
+            let mut bound = op.bound(whole(result));
             if cfg!(target_arch = "x86_64") {
                 (bound.ulps, bound.absolute) = (0.0, 0.0);
             }
             let inputs: Vec<f64> =
                 args.iter().enumerate().map(|(arg, &word)| number(class_of(op, class, arg), word)).collect();
             assert!(
-                bound.allows(result.dtype(), expected, found),
+                bound.allows(whole(result), expected, found),
                 "{op:?} {class:?} {inputs:?}: {expected:e} {found:e}"
             );
         }

@@ -7,7 +7,7 @@ mod random;
 mod shaders;
 
 use super::{ElementOp, Signature, all};
-use crate::{Class, SimdLevel};
+use crate::{Class, DType, SimdLevel};
 
 const CLASSES: [Class; 3] = [Class::Float, Class::Int, Class::Uint];
 
@@ -54,12 +54,23 @@ fn result_class(op: &ElementOp, class: Class) -> Class {
     }
 }
 
+/// The dtype that holds every number of a class.
+fn whole(class: Class) -> DType {
+    match class {
+        Class::Float => DType::F32,
+        Class::Int => DType::I32,
+        Class::Uint => DType::U32,
+        Class::Wide => panic!("two dtypes have 64 bits"),
+    }
+}
+
 /// The number that a word of this class is.
 fn number(class: Class, word: u32) -> f64 {
     match class {
         Class::Float => f64::from(f32::from_bits(word)),
         Class::Int => f64::from(word as i32),
         Class::Uint => f64::from(word),
+        Class::Wide => panic!("words have 32 bits"),
     }
 }
 
@@ -81,6 +92,7 @@ impl Samples {
             Class::Int if high > f64::from(i32::MAX) => self.next(),
             Class::Int => value.round() as i32 as u32,
             Class::Uint => value.abs().round() as u32,
+            Class::Wide => panic!("words have 32 bits"),
         }
     }
 

@@ -39,7 +39,7 @@ fn functions_read_as_they_would_be_written() {
 #[test]
 fn cheap_ops_are_short() {
     for op in all() {
-        let costs: Vec<usize> = op.classes.iter().flatten().map(|compiled| compiled.trace().cost()).collect();
+        let costs: Vec<usize> = op.loops.classes.iter().flatten().map(|compiled| compiled.trace().cost()).collect();
         let divides = ["div", "recip", "sqrt", "rsqrt"].contains(&op.name);
         assert_eq!(op.is_cheap(), costs.iter().all(|&cost| cost <= 6) && !divides, "{op:?} {costs:?}");
     }

@@ -33,7 +33,7 @@ pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
                 let element = |index: usize| {
                     let args: Vec<f64> = (0..op.arity()).map(|arg| input(arg)[index]).collect();
                     let value = apply(op, class, &args);
-                    if node.ty.dtype == DType::U8 { value.rem_euclid(256.0) } else { value }
+                    in_byte(value, node.ty.dtype)
                 };
                 (0..shape.elements()).map(element).collect()
             }
@@ -51,7 +51,7 @@ pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
                     groups[place_of(shape, &index)].push(input(0)[place]);
                 }
                 let results = groups.iter().map(|group| reduce(*op, node.ty.dtype.class(), group));
-                results.map(|x| if node.ty.dtype == DType::U8 { x.rem_euclid(256.0) } else { x }).collect()
+                results.map(|x| in_byte(x, node.ty.dtype)).collect()
             }
             Op::Kernel(op) => {
                 let operands: Vec<_> =
@@ -213,12 +213,22 @@ fn apply(op: &ElementOp, class: Class, args: &[f64]) -> f64 {
     if is_question { value } else { wrap(value, class) }
 }
 
+/// What a byte keeps of an integer, where the dtype is one.
+fn in_byte(x: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::U8 => x.rem_euclid(256.0),
+        DType::I8 => (x + 128.0).rem_euclid(256.0) - 128.0,
+        _ => x,
+    }
+}
+
 /// What 32 bits keep of an integer.
 fn wrap(x: f64, class: Class) -> f64 {
     let modulus = 2f64.powi(32);
     match class {
         Class::Float => x,
         Class::Uint => x.rem_euclid(modulus),
+        Class::Wide => panic!("programs compute in 32 bits"),
         Class::Int => (x + modulus / 2.0).rem_euclid(modulus) - modulus / 2.0,
     }
 }
@@ -227,8 +237,9 @@ fn cast(x: f64, from: Class, to: DType) -> f64 {
     let (low, high) = range(to);
     match to {
         DType::F32 => x,
-        DType::F16 => half::f16::from_f64(x).to_f64(),
-        DType::BF16 => half::bf16::from_f64(x).to_f64(),
+        DType::F16 => half::f16::from_f32(crate::odd::f32_of(x)).to_f64(),
+        DType::BF16 => half::bf16::from_f32(crate::odd::f32_of(x)).to_f64(),
+        DType::Bool => f64::from(u8::from(x != 0.0)),
         _ if from == Class::Float => {
             if x.is_nan() {
                 0.0
@@ -236,17 +247,21 @@ fn cast(x: f64, from: Class, to: DType) -> f64 {
                 x.trunc().clamp(low, high)
             }
         }
-        DType::U8 => x.rem_euclid(256.0),
+        DType::U8 | DType::I8 => in_byte(x, to),
         DType::I32 | DType::U32 => wrap(x, to.class()),
+        DType::I64 | DType::F64 => panic!("programs compute in 32 bits"),
     }
 }
 
 fn range(dtype: DType) -> (f64, f64) {
     match dtype {
-        DType::F16 | DType::BF16 | DType::F32 => (f64::NEG_INFINITY, f64::INFINITY),
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => (f64::NEG_INFINITY, f64::INFINITY),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
         DType::U32 => (0.0, u32::MAX.into()),
         DType::U8 => (0.0, 255.0),
+        DType::I8 => (-128.0, 127.0),
+        DType::Bool => (0.0, 1.0),
+        DType::I64 => (i64::MIN as f64, i64::MAX as f64),
     }
 }
 

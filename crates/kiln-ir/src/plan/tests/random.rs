@@ -40,7 +40,18 @@ fn shape(random: &mut Random) -> Shape {
 }
 
 fn dtype(random: &mut Random) -> DType {
-    random.of(&[DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8])
+    random.of(&[
+        DType::F32,
+        DType::F32,
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I32,
+        DType::U32,
+        DType::U8,
+        DType::I8,
+        DType::Bool,
+    ])
 }
 
 /// An input: contiguous, or permuted, stepped, reversed, spread or offset in a larger buffer.
@@ -141,7 +152,7 @@ fn ops(dtype: DType) -> Vec<&'static ElementOp> {
         &op::LT,
         &op::WHERE,
     ];
-    let numbers = numbers.into_iter().filter(|op| op.takes(dtype.class()));
+    let numbers = numbers.into_iter().filter(|op| op.takes_dtype(dtype));
     if dtype.is_float() { numbers.chain(floats).collect() } else { numbers.collect() }
 }
 
@@ -176,7 +187,10 @@ fn element(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
     match (op.signature, op.arity()) {
         (Signature::Select, _) => {
             let other = partner(build, random, node, dtype);
-            let condition = partner(build, random, node, DType::U8);
+            let condition = {
+                let dtype = random.of(&[DType::U8, DType::Bool]);
+                partner(build, random, node, dtype)
+            };
             let shapes = [other, condition].map(|node| build.shape(node));
             match shapes[0].broadcast(&shapes[1]) {
                 Some(shape) if build.shape(node).broadcast(&shape).is_some() => {
@@ -204,8 +218,10 @@ fn reduce(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
     let op =
         random.of(&[Reduce::Sum, Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min, Reduce::ArgMax, Reduce::ArgMin]);
     let op = match op {
-        Reduce::Mean if !dtype.is_float() => Reduce::Sum,
+        Reduce::Mean if !dtype.is_float() && (dtype != DType::Bool || !has_elements) => Reduce::Sum,
         op if !has_elements && op != Reduce::Mean => Reduce::Sum,
+        // Their sum has another dtype.
+        Reduce::Sum | Reduce::Mean if dtype == DType::Bool => Reduce::Max,
         op => op,
     };
     build.reduce(op, node, &axes)
@@ -261,6 +277,9 @@ pub(super) fn graph(random: &mut Random) -> OpGraph {
 
 pub(super) fn data(graph: &OpGraph, random: &mut Random) -> Data {
     let number = |random: &mut Random, dtype: DType| match dtype.class() {
+        _ if dtype == DType::Bool => random.below(2) as f64,
+        _ if dtype == DType::I8 => random.below(256) as f64 - 128.0,
+        Class::Wide => random.below(2000) as f64 - 1000.0,
         Class::Float => random.below(33) as f64 / 4.0 - 4.0,
         Class::Int => random.below(2000) as f64 - 1000.0,
         Class::Uint => random.below(256) as f64,

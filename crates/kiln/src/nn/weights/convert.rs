@@ -2,7 +2,8 @@
 
 use super::source::{Entry, Source};
 use crate::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
+use kiln_ir::{odd, with_element};
 use safetensors::tensor::Dtype;
 
 /// Bytes that are converted at a time: they stay in a cache.
@@ -37,14 +38,7 @@ pub(super) fn read(
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
-    match dtype {
-        DType::F16 => made::<f16>(name, entry, source, device),
-        DType::BF16 => made::<bf16>(name, entry, source, device),
-        DType::F32 => made::<f32>(name, entry, source, device),
-        DType::I32 => made::<i32>(name, entry, source, device),
-        DType::U32 => made::<u32>(name, entry, source, device),
-        DType::U8 => made::<u8>(name, entry, source, device),
-    }
+    with_element!(dtype, T => made::<T>(name, entry, source, device))
 }
 
 /// The dtype of Kiln with the same elements.
@@ -53,19 +47,23 @@ fn same(stored: Dtype) -> Option<DType> {
         Dtype::F16 => Some(DType::F16),
         Dtype::BF16 => Some(DType::BF16),
         Dtype::F32 => Some(DType::F32),
+        Dtype::F64 => Some(DType::F64),
+        Dtype::I8 => Some(DType::I8),
         Dtype::I32 => Some(DType::I32),
+        Dtype::I64 => Some(DType::I64),
+        Dtype::U8 => Some(DType::U8),
         Dtype::U32 => Some(DType::U32),
-        Dtype::U8 | Dtype::BOOL => Some(DType::U8),
+        Dtype::BOOL => Some(DType::Bool),
         _ => None,
     }
 }
 
 fn made<T: Target>(name: &str, entry: &Entry, source: &Source, device: &Device) -> Result<Tensor> {
     let elements = if same(entry.dtype) == Some(T::DTYPE) {
-        let mut elements = reserved::<T>(entry)?;
-        elements.resize(entry.shape.iter().product(), T::zeroed());
-        source.copy(entry.range.start, bytemuck::cast_slice_mut(&mut elements))?;
-        elements
+        let mut stored = reserved::<T::Stored>(entry)?;
+        stored.resize(entry.shape.iter().product(), T::Stored::zeroed());
+        source.copy(entry.range.start, bytemuck::cast_slice_mut(&mut stored))?;
+        T::from_stored(stored)
     } else {
         converted::<T>(name, entry, source)?
     };
@@ -184,7 +182,7 @@ macro_rules! floats {
     };
 }
 
-floats!(f16: |x| Self::from_f64(x), bf16: |x| Self::from_f64(x), f32: |x| x as Self);
+floats!(f16: |x| Self::from_f32(odd::f32_of(x)), bf16: |x| Self::from_f32(odd::f32_of(x)), f32: |x| x as Self, f64: |x| x);
 
 macro_rules! integers {
     ($($element:ty),*) => {
@@ -193,14 +191,24 @@ macro_rules! integers {
                 match number {
                     Number::Integer(integer) => (integer as Self, Self::try_from(integer).is_ok()),
                     // Saturates: an integer beyond the dtype becomes its largest, which is another number.
-                    Number::Float(x) => (x as Self, f64::from(x as Self) == x),
+                    Number::Float(x) => (x as Self, (x as Self) as f64 == x),
                 }
             }
         })*
     };
 }
 
-integers!(i32, u32, u8);
+integers!(i8, i32, i64, u8, u32);
+
+/// Only 0 and 1 are truth values.
+impl Target for bool {
+    fn of(number: Number) -> (Self, bool) {
+        match number {
+            Number::Integer(integer) => (integer != 0, integer == 0 || integer == 1),
+            Number::Float(x) => (x != 0.0, x == 0.0 || x == 1.0),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

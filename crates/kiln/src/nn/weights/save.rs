@@ -1,7 +1,8 @@
 //! Tensors to a file.
 
 use crate::nn::Module;
-use crate::{DType, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
+use crate::{DType, Error, ErrorKind, Result, Tensor};
+use kiln_ir::with_element;
 use kiln_resource_cache::new_file::NewFile;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{BTreeMap, HashMap};
@@ -57,24 +58,18 @@ fn stored(dtype: DType) -> Dtype {
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,
         DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::I8 => Dtype::I8,
         DType::I32 => Dtype::I32,
-        DType::U32 => Dtype::U32,
+        DType::I64 => Dtype::I64,
         DType::U8 => Dtype::U8,
+        DType::U32 => Dtype::U32,
+        DType::Bool => Dtype::BOOL,
     }
 }
 
 fn bytes(tensor: &Tensor) -> Result<Vec<u8>> {
-    fn of<T: Element>(tensor: &Tensor) -> Result<Vec<u8>> {
-        Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec())
-    }
-    match tensor.dtype() {
-        DType::F16 => of::<f16>(tensor),
-        DType::BF16 => of::<bf16>(tensor),
-        DType::F32 => of::<f32>(tensor),
-        DType::I32 => of::<i32>(tensor),
-        DType::U32 => of::<u32>(tensor),
-        DType::U8 => of::<u8>(tensor),
-    }
+    with_element!(tensor.dtype(), T => Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec()))
 }
 
 fn wrong(path: &Path, message: impl Display) -> Error {

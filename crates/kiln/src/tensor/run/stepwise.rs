@@ -92,15 +92,17 @@ fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
 
 /// The elements of a tensor that is there, row by row, as numbers. This is not [`Tensor::to_vec`], which would run under the tripwire.
 pub(super) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
-    let dtype = tensor.dtype().class().dtype();
+    let dtype = tensor.dtype().computed();
     let ty = TensorType { shape: tensor.shape().clone(), dtype };
     let node = OpNode { op: Op::Cast, inputs: SmallVec::new(), ty };
     let plain = compute(tensor.device(), &node, &[tensor], None)?;
     let storage = plain.0.storage().ok_or_else(|| invalid(format!("expected elements, found {plain:?}")))?;
-    let buffer = storage.buffer.slice(..tensor.elem_count() as u64 * 4)?;
+    let buffer = storage.buffer.slice(..(tensor.elem_count() * dtype.bytes()) as u64)?;
     Ok(match dtype {
         DType::I32 => buffer.typed::<i32>()?.read()?.into_iter().map(f64::from).collect(),
         DType::U32 => buffer.typed::<u32>()?.read()?.into_iter().map(f64::from).collect(),
+        DType::I64 => buffer.typed::<i64>()?.read()?.into_iter().map(|x| x as f64).collect(),
+        DType::F64 => buffer.typed::<f64>()?.read()?,
         _ => buffer.typed::<f32>()?.read()?.into_iter().map(f64::from).collect(),
     })
 }

@@ -188,7 +188,7 @@ impl Bound {
         let smallest = match dtype {
             DType::F16 => 2f64.powi(-25),
             DType::BF16 | DType::F32 => 2f64.powi(-126),
-            DType::I32 | DType::U32 | DType::U8 => 0.0,
+            _ => 0.0,
         };
         Ok(Self { relative: 2.0 * relative, absolute: 2.0 * (absolute + smallest) })
     }
@@ -200,7 +200,7 @@ fn half_step(dtype: DType) -> f64 {
         DType::F16 => 2f64.powi(-11),
         DType::BF16 => 2f64.powi(-8),
         DType::F32 => 2f64.powi(-24),
-        DType::I32 | DType::U32 | DType::U8 => 0.0,
+        _ => 0.0,
     }
 }
 

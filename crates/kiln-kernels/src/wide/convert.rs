@@ -1,0 +1,134 @@
+//! Conversions to and from dtypes of 64 bits.
+
+use super::{gpu, unsupported};
+use crate::indices::{inputs, text};
+use crate::kernel_code;
+use crate::memory::{Target, elements};
+use crate::walk::{Walk, share};
+use bytemuck::Pod;
+use half::{bf16, f16};
+use kiln_ir::graph::TensorType;
+use kiln_ir::host::HostCall;
+use kiln_ir::{DType, Element, KernelOp, Layout, Result, odd, with_element};
+use smallvec::{SmallVec, smallvec};
+
+/// The elements in another dtype, where one of both has 64 bits: as [`Op::Cast`](kiln_ir::graph::Op::Cast) does for the others.
+///
+/// Floats are rounded to the nearest; floats become integers towards zero, clamped, NaN as 0; integers are taken modulo the range, or
+/// clamped where `saturates` says so; every number but 0 is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WideConvert {
+    /// The dtype of the result.
+    pub to: DType,
+    /// Whether integers are clamped to the range of `to`. Only from `I64` to `I32`.
+    pub saturates: bool,
+}
+
+impl KernelOp for WideConvert {
+    fn name(&self) -> &str {
+        "cast"
+    }
+
+    fn attributes(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.to as u64, u64::from(self.saturates)]
+    }
+
+    fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
+        let [x] = inputs(self.name(), types)?;
+        let refuse = |wants: &str| {
+            Err(unsupported(format!("{} expected {wants}, found {} to {}", self.name(), text(x), self.to)))
+        };
+        if !x.dtype.is_wide() && !self.to.is_wide() {
+            return refuse("to convert to or from i64 or f64");
+        }
+        if self.saturates && (x.dtype, self.to) != (DType::I64, DType::I32) {
+            return refuse("to clamp i64 to i32");
+        }
+        Ok(TensorType { shape: x.shape.clone(), dtype: self.to })
+    }
+
+    fn takes(&self, _operand: usize, _layout: &Layout) -> bool {
+        true
+    }
+
+    fn takes_wide(&self) -> bool {
+        true
+    }
+
+    kernel_code!(run, gpu::convert);
+}
+
+fn run(op: &WideConvert, call: &HostCall<'_>) -> Result<()> {
+    match (call.operands[0].dtype, op.to) {
+        (DType::I64, DType::I32) if op.saturates => {
+            convert(call, |x: i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
+        }
+        (DType::I64, to) => with_element!(to, To => convert(call, <To as Convert>::of_i64)),
+        (DType::F64, to) => with_element!(to, To => convert(call, <To as Convert>::of_f64)),
+        (from, DType::I64) => with_element!(from, From => convert(call, <From as Convert>::to_i64)),
+        (from, _) => with_element!(from, From => convert(call, <From as Convert>::to_f64)),
+    }
+}
+
+fn convert<T: Pod + Sync, U: Pod + Send + Sync>(call: &HostCall<'_>, value: impl Fn(T) -> U + Sync) -> Result<()> {
+    let x = &call.operands[0];
+    let (from, to, walk) = (elements::<T>(x), Target::<U>::of(call.output), Walk::over(x.layout));
+    let [stride] = walk.inner();
+    share(call.workers, walk.items(), 1, |range| {
+        walk.runs(range, |first, [mut place], length| {
+            // SAFETY: the parts of the loop have no elements in common.
+            for to in unsafe { to.slice(first, length) } {
+                *to = value(from[place as usize]);
+                place += stride;
+            }
+        });
+    })
+}
+
+/// Elements that 64 bits are converted from and to, as they are stored.
+trait Convert: Element {
+    fn of_i64(x: i64) -> Self::Stored;
+    fn of_f64(x: f64) -> Self::Stored;
+    fn to_i64(stored: Self::Stored) -> i64;
+    fn to_f64(stored: Self::Stored) -> f64;
+}
+
+macro_rules! conversions {
+    ($($ty:ty: $of_i64:expr, $of_f64:expr, $to_i64:expr, $to_f64:expr;)*) => {
+        $(impl Convert for $ty {
+            #[inline(always)]
+            fn of_i64(x: i64) -> Self::Stored {
+                $of_i64(x)
+            }
+            #[inline(always)]
+            fn of_f64(x: f64) -> Self::Stored {
+                $of_f64(x)
+            }
+            #[inline(always)]
+            fn to_i64(stored: Self::Stored) -> i64 {
+                $to_i64(stored)
+            }
+            #[inline(always)]
+            fn to_f64(stored: Self::Stored) -> f64 {
+                $to_f64(stored)
+            }
+        })*
+    };
+}
+
+/// Numbers that the language converts.
+macro_rules! plain {
+    ($($ty:ty)*) => {
+        conversions! { $($ty: |x| x as $ty, |x| x as $ty, |x| x as i64, |x| x as f64;)* }
+    };
+}
+
+plain!(f32 f64 i8 i32 i64 u8 u32);
+
+conversions! {
+    f16: |x| f16::from_f32(odd::f32_of(odd::f64_of(x))), |x| f16::from_f32(odd::f32_of(x)),
+        |x: f16| x.to_f32() as i64, |x: f16| f64::from(x.to_f32());
+    bf16: |x| bf16::from_f32(odd::f32_of(odd::f64_of(x))), |x| bf16::from_f32(odd::f32_of(x)),
+        |x: bf16| x.to_f32() as i64, |x: bf16| f64::from(x.to_f32());
+    bool: |x| u8::from(x != 0), |x| u8::from(x != 0.0), |x: u8| i64::from(x != 0), |x: u8| f64::from(u8::from(x != 0));
+}

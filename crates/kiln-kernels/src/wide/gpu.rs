@@ -1,0 +1,57 @@
+//! Conversions to and from 64 bits in WGSL, which has no such numbers: in integer arithmetic on pairs of words.
+
+use super::WideConvert;
+use crate::places::{element_kernel, number_type, places};
+use crate::walk::Walk;
+use kiln_ir::wgsl::{WgslCall, WgslKernel};
+use kiln_ir::{Class, DType, Result};
+
+/// The functions that conversions are made of.
+const FUNCTIONS: &str = include_str!("convert.wgsl");
+
+pub(super) fn convert(op: &WideConvert, call: &WgslCall<'_>) -> Result<WgslKernel> {
+    let x = &call.operands[0];
+    let walk = Walk::over(&x.layout);
+    let mut builder = call.builder();
+    let places = places(&mut builder, "at", &walk);
+    let (number, value) = (number_type(op.to), value(x.dtype, op));
+    let text = format!(
+        "{FUNCTIONS}{places}fn element(i: u32) -> {number} {{\n    let x = load_0(at0(i));\n    return {value};\n}}\n"
+    );
+    Ok(element_kernel(builder, walk.items(), &text))
+}
+
+/// The element `x` of a dtype as that of the result, in its class.
+fn value(from: DType, op: &WideConvert) -> String {
+    let of_i64 = |x: &str| match op.to {
+        DType::I32 if op.saturates => format!("clamp_to_i32({x})"),
+        DType::I32 => format!("bitcast<i32>({x}.x)"),
+        DType::U32 => format!("{x}.x"),
+        DType::U8 => format!("({x}.x & 0xffu)"),
+        DType::I8 => format!("(bitcast<i32>({x}.x << 24u) >> 24u)"),
+        DType::Bool => format!("u32(any({x} != vec2<u32>(0u)))"),
+        DType::F32 => format!("i64_to_f32({x}, false)"),
+        // The store rounds again.
+        DType::F16 | DType::BF16 => format!("i64_to_f32({x}, true)"),
+        DType::F64 => format!("i64_to_f64({x})"),
+        DType::I64 => x.to_string(),
+    };
+    let of_f64 = |x: &str| match op.to {
+        DType::I32 => format!("clamp_to_i32(f64_to_i64({x}))"),
+        DType::U32 => format!("clamp_to_u32(f64_to_i64({x}))"),
+        DType::U8 => format!("u32(clamp(clamp_to_i32(f64_to_i64({x})), 0, 255))"),
+        DType::I8 => format!("clamp(clamp_to_i32(f64_to_i64({x})), -128, 127)"),
+        DType::Bool => format!("u32(any(({x} & vec2<u32>(0xffffffffu, 0x7fffffffu)) != vec2<u32>(0u)))"),
+        DType::F32 => format!("f64_to_f32({x}, false)"),
+        DType::F16 | DType::BF16 => format!("f64_to_f32({x}, true)"),
+        DType::F64 => x.to_string(),
+        DType::I64 => format!("f64_to_i64({x})"),
+    };
+    match (from, from.class(), op.to) {
+        (DType::I64, ..) => of_i64("x"),
+        (DType::F64, ..) => of_f64("x"),
+        (_, Class::Float, _) => of_f64("f32_to_f64(x)"),
+        (_, Class::Int, _) => of_i64("vec2<u32>(bitcast<u32>(x), bitcast<u32>(x >> 31u))"),
+        (..) => of_i64("vec2<u32>(x, 0u)"),
+    }
+}
