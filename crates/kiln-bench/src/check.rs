@@ -67,7 +67,7 @@ impl Op {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_on(&self, number: Number, data: &[Vec<f32>], output: &[f32]) -> Result<Closeness, Wrong> {
-        let (expected, found) = (self.output_elements(), output.len());
+        let (expected, found) = (self.output_elem_count(), output.len());
         if expected != found {
             return Err(Wrong::Length { expected, found });
         }
@@ -119,7 +119,9 @@ mod tests {
 
     fn reference_output(op: &Op, number: Number) -> Vec<f32> {
         let data = op.data(number);
-        (0..op.output_elements()).map(|place| number.round(reference::element(op, &data, place).value as f32)).collect()
+        (0..op.output_elem_count())
+            .map(|place| number.round(reference::element(op, &data, place).value as f32))
+            .collect()
     }
 
     #[test]
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn places_of_large_outputs_are_all_over_them() {
         for work in works() {
-            let elements = work.op.output_elements();
+            let elements = work.op.output_elem_count();
             let places: Vec<usize> = places(elements, reference::steps_per_element(&work.op)).collect();
             assert!(places.is_sorted() && places.iter().all(|place| *place < elements), "{}", work.id);
             assert!(places.len() >= elements.min(64), "{}", work.id);

@@ -28,14 +28,14 @@ pub struct Input {
 
 impl Input {
     /// How many elements there are.
-    pub fn elements(&self) -> usize {
+    pub fn elem_count(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// The elements as a work of this dtype gets them: as `f32`, rounded to the dtype.
     pub fn elements_of(&self, number: Number) -> Vec<f32> {
         let element = |unit: f32| number.round(self.scale * if self.is_whole { unit.round_ties_even() } else { unit });
-        uniform(self.seed, self.elements()).map(element).collect()
+        uniform(self.seed, self.elem_count()).map(element).collect()
     }
 }
 

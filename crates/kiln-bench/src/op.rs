@@ -168,7 +168,7 @@ impl Op {
     }
 
     /// How many elements its output has.
-    pub fn output_elements(&self) -> usize {
+    pub fn output_elem_count(&self) -> usize {
         self.output_shape().iter().product()
     }
 
@@ -193,7 +193,7 @@ impl Op {
             Self::RowSums { rows, columns } | Self::Cumsum { rows, columns } => rows * columns,
             Self::Sort { rows, columns } => rows * columns * columns.max(2).ilog2() as usize,
             Self::Topk { rows, columns, .. } => rows * columns,
-            Self::MaxPool { .. } => 9 * self.output_elements(),
+            Self::MaxPool { .. } => 9 * self.output_elem_count(),
             Self::Softmax { rows, columns } => 5 * rows * columns,
             Self::LayerNorm { rows, columns } => 7 * rows * columns,
             Self::Attention { heads, len, width } => heads * len * len * (4 * width + 5),
@@ -205,12 +205,12 @@ impl Op {
 
     /// Bytes that a run reads at least.
     pub fn bytes_read(&self, number: Number) -> f64 {
-        (self.inputs().iter().map(Input::elements).sum::<usize>() * number.size_bytes()) as f64
+        (self.inputs().iter().map(Input::elem_count).sum::<usize>() * number.size_bytes()) as f64
     }
 
     /// Bytes that a run writes at least.
     pub fn bytes_written(&self, number: Number) -> f64 {
-        (self.output_elements() * number.size_bytes()) as f64
+        (self.output_elem_count() * number.size_bytes()) as f64
     }
 }
 

@@ -93,7 +93,7 @@ impl Ready {
         let plan = Arc::new(Plan::new(graph, target).unwrap());
         let slots = plan.slots.iter().map(|&bytes| device.buffer(bytes).unwrap()).collect();
         let own = plan.values.iter().find(|value| value.place == Place::Own).unwrap();
-        let output = device.buffer((own.ty.shape.elements() * own.ty.dtype.bytes()) as u64).unwrap();
+        let output = device.buffer((own.ty.shape.elem_count() * own.ty.dtype.bytes()) as u64).unwrap();
         Self { plan: device.compile(&plan).unwrap(), slots, output }
     }
 
@@ -126,7 +126,7 @@ fn compare(device: &Device, name: &str, rounds: usize, graph: &OpGraph) {
 /// Numbers between 0 and 1.
 fn filled(device: &Device, ty: &TensorType) -> Buffer {
     let number = |index: usize| (index * 7919 % 1000) as f32 / 1000.0;
-    let elements = ty.shape.elements();
+    let elements = ty.shape.elem_count();
     let bytes: Vec<u8> = match ty.dtype {
         DType::F16 => (0..elements).flat_map(|i| half::f16::from_f32(number(i)).to_le_bytes()).collect(),
         _ => (0..elements).flat_map(|i| number(i).to_le_bytes()).collect(),

@@ -54,7 +54,7 @@ impl Layout {
     /// Whether the elements lie row by row without gaps, wherever they begin.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
-        self.shape.elements() == 0
+        self.shape.elem_count() == 0
             || self.shape.iter().zip(&self.strides).rev().all(|(&length, &stride)| {
                 let fits = length == 1 || stride == expected;
                 expected *= length as isize;
@@ -69,7 +69,7 @@ impl Layout {
 
     /// The lowest and one past the highest element that the layout reaches; an empty range where there are no elements.
     pub fn reach(&self) -> std::ops::Range<usize> {
-        if self.shape.elements() == 0 {
+        if self.shape.elem_count() == 0 {
             return 0..0;
         }
         let (mut low, mut high) = (self.offset as isize, self.offset as isize);
@@ -117,7 +117,7 @@ impl Layout {
         let (mut strides, shape) = (self.strides.clone(), self.shape.with(axis, length));
         // What has no elements begins nowhere: an offset could be behind the end of the buffer.
         let start = start as isize * strides[axis];
-        let offset = if shape.elements() == 0 { 0 } else { self.offset.wrapping_add_signed(start) };
+        let offset = if shape.elem_count() == 0 { 0 } else { self.offset.wrapping_add_signed(start) };
         strides[axis] *= step;
         Self { shape, strides, offset }
     }
@@ -146,8 +146,8 @@ impl Layout {
     /// # Panics
     /// Where the shapes differ in the number of elements.
     pub fn reshaped(&self, shape: &Shape) -> Option<Self> {
-        assert_eq!(self.shape.elements(), shape.elements(), "{} has as many elements as {shape}", self.shape);
-        if self.shape.elements() == 0 {
+        assert_eq!(self.shape.elem_count(), shape.elem_count(), "{} has as many elements as {shape}", self.shape);
+        if self.shape.elem_count() == 0 {
             return Some(Self::contiguous(shape.clone()));
         }
         // Axes of length 1 say nothing. The others are matched in groups of equal size, each of which must be one run.

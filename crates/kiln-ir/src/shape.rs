@@ -12,8 +12,8 @@ use std::ops::Deref;
 ///
 /// let shape = Shape::from((2, 3));
 /// assert_eq!(shape.to_string(), "(2, 3)");
-/// assert_eq!((shape.rank(), shape.elements()), (2, 6));
-/// assert_eq!(Shape::from(()).elements(), 1);
+/// assert_eq!((shape.rank(), shape.elem_count()), (2, 6));
+/// assert_eq!(Shape::from(()).elem_count(), 1);
 /// ```
 #[derive(Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape(SmallVec<[usize; 4]>);
@@ -29,8 +29,8 @@ impl Shape {
         self.0.len()
     }
 
-    /// How many elements there are. Shapes are checked where they come from ([`checked`](Self::checked)), so this fits.
-    pub fn elements(&self) -> usize {
+    /// Returns the number of elements. It cannot overflow for a [checked](Self::checked) shape.
+    pub fn elem_count(&self) -> usize {
         self.0.iter().product()
     }
 

@@ -121,7 +121,7 @@ pub(crate) fn each_row<T: Stored>(
     compute: impl Fn(&[T], &mut [f32]) + Sync,
 ) -> Result<()> {
     let (x, layout) = (elements::<T>(&call.operands[0]), call.operands[0].layout);
-    if layout.shape().elements() == 0 {
+    if layout.shape().elem_count() == 0 {
         return Ok(());
     }
     let (rows, length) = rows_of(layout);
@@ -180,7 +180,7 @@ impl<'a> Results<'a> {
 pub(crate) fn numbers<'a>(operand: &HostOperand<'a>) -> Cow<'a, [f32]> {
     let layout = operand.layout;
     if operand.dtype == DType::F32 && layout.is_contiguous() {
-        return Cow::Borrowed(&elements(operand)[layout.offset()..][..layout.shape().elements()]);
+        return Cow::Borrowed(&elements(operand)[layout.offset()..][..layout.shape().elem_count()]);
     }
     Cow::Owned(by_storage!(operand.dtype, widened(operand)))
 }

@@ -236,7 +236,7 @@ pub(crate) fn indexed(cases: &[(&[usize], &[usize], usize)], end: usize, mut che
 
 /// The place of every element, row by row.
 pub(crate) fn places(layout: &Layout) -> impl Iterator<Item = usize> {
-    (0..layout.shape().elements()).map(|mut index| {
+    (0..layout.shape().elem_count()).map(|mut index| {
         let mut place = layout.offset() as isize;
         for (&length, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
             place += (index % length) as isize * stride;
@@ -264,9 +264,9 @@ pub(crate) fn layouts(shape: &Shape) -> Vec<Layout> {
         axes = (0..rank).rev().collect();
         all.push(permuted(&axes));
     }
-    if rank >= 1 && shape.elements() > 0 {
+    if rank >= 1 && shape.elem_count() > 0 {
         let backwards: Vec<isize> = shape.strides().iter().map(|&stride| -stride).collect();
-        all.push(Layout::strided(shape.clone(), &backwards, shape.elements() - 1));
+        all.push(Layout::strided(shape.clone(), &backwards, shape.elem_count() - 1));
         let gaps: Vec<isize> = shape.strides().iter().map(|&stride| 3 * stride).collect();
         all.push(Layout::strided(shape.clone(), &gaps, 1));
         let mut spread = shape.with(0, 1).strides();
@@ -357,7 +357,7 @@ fn run_counted(
 ) -> Result<(Memory, Vec<usize>)> {
     let types: Vec<TensorType> = operands.iter().map(Operand::ty).collect();
     let ty = op.infer(&types)?;
-    let elements = ty.shape.elements();
+    let elements = ty.shape.elem_count();
     let mut memory = Memory::poisoned(ty.dtype, elements);
     let output = Output {
         dtype: ty.dtype,

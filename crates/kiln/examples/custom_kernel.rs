@@ -42,7 +42,7 @@ fn rope(direction: f64) -> WgslOp {
     WgslOp::new("rope", ROPE)
         .constant("direction", direction)
         .params(|inputs, _| vec![inputs[0].shape[1] as u32 / 2])
-        .grid(|inputs, _| Grid::over(inputs[1].shape.elements()))
+        .grid(|inputs, _| Grid::over(inputs[1].shape.elem_count()))
         // The gradient is the rotation back: another op of the same source.
         .gradient(move |inputs, _, gradient| Ok(vec![Some(rope(-direction).call(&[gradient, &inputs[1]])?), None]))
 }

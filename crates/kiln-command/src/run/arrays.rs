@@ -26,7 +26,7 @@ pub(super) struct Bound<'a> {
 
 impl Bound<'_> {
     /// How many elements of the kernel the array has.
-    fn elements(&self) -> u64 {
+    fn elem_count(&self) -> u64 {
         self.shape[..self.shape.len().saturating_sub(self.element.axes.len())].iter().product()
     }
 }
@@ -39,7 +39,7 @@ pub(super) fn upload<'a>(device: &Device, plan: &Plan<'a>) -> Fallible<Vec<Bound
     let given = plan.buffers.iter().filter(is_given).map(|args| upload_one(device, plan, args));
     let mut bound: Vec<Bound<'a>> = given.collect::<Fallible<_>>()?;
     // Others are most often as long as what is given.
-    let longest = bound.iter().map(Bound::elements).max().unwrap_or(0);
+    let longest = bound.iter().map(Bound::elem_count).max().unwrap_or(0);
     for args in plan.buffers.iter().filter(|args| !is_given(args)) {
         let count = plan.fill.unwrap_or(0).max(longest);
         let filled = filled(device, args, Element::of(args.binding), count);
@@ -78,7 +78,7 @@ fn upload_one<'a>(device: &Device, plan: &Plan<'a>, args: &BufferArgs<'a>) -> Fa
 /// A buffer with numbers in it that count up, or zeros, as long as `--shape` says, or as it must be for so many elements.
 fn filled<'a>(device: &Device, args: &BufferArgs<'a>, element: Element, count: u64) -> Fallible<Bound<'a>> {
     let binding = args.binding;
-    let count = args.shape.map_or(Some(count), Dims::elements);
+    let count = args.shape.map_or(Some(count), Dims::elem_count);
     let bytes = count.and_then(|count| bytes_of(binding, count));
     let bytes = bytes.ok_or("expected a shape of less than 2^64 bytes, found more")?;
     let buffer = device.buffer(bytes)?;
@@ -160,7 +160,7 @@ fn shape_of_input(
         return Ok(array.shape.clone());
     };
     if binding.tail.is_some() {
-        let (wanted, bytes) = (shape.elements().and_then(|count| bytes_of(binding, count)), array.data.len() as u64);
+        let (wanted, bytes) = (shape.elem_count().and_then(|count| bytes_of(binding, count)), array.data.len() as u64);
         if wanted != Some(bytes) {
             let wanted = wanted.map_or_else(|| "more than 2^64".to_string(), |wanted| wanted.to_string());
             return Err(format!("`--shape` expected as many bytes as {file} has, found {wanted} for {bytes}"));

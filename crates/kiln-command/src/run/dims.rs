@@ -23,7 +23,7 @@ impl Dims {
     }
 
     /// How many elements an array of this shape has; `None` where that is no number of 64 bits.
-    pub(super) fn elements(&self) -> Option<u64> {
+    pub(super) fn elem_count(&self) -> Option<u64> {
         self.0.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis))
     }
 

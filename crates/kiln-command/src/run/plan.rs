@@ -110,7 +110,7 @@ fn check_shape(binding: &Binding, request: Request<'_>) -> Fallible<()> {
         return Ok(());
     };
     let count: u64 = Element::of(binding).count.map_or(1, |count| count.iter().product());
-    if shape.elements() == Some(count) {
+    if shape.elem_count() == Some(count) {
         return Ok(());
     }
     let (wanted, found) = (crate::terminal::count(count, "element"), tuple(&shape.0));

@@ -35,7 +35,7 @@ pub(crate) struct Block {
 impl Blocks {
     /// The cut for a body that stores what it computes from its operands; `None` where rows serve.
     pub(crate) fn of(body: &Body) -> Option<Self> {
-        let elements = body.space.elements();
+        let elements = body.space.elem_count();
         let takes_core = body.program.instructions.iter().any(|code| matches!(code, Instruction::Core { .. }));
         if elements < MIN_ELEMENTS || takes_core {
             return None;

@@ -77,7 +77,7 @@ impl NativePlan {
         let mut rooms: Vec<Room> = plan.slots.iter().map(|&bytes| Room { bytes, alignment: 4 }).collect();
         let mut places = Vec::with_capacity(plan.values.len());
         for value in &plan.values {
-            let bytes = (value.ty.shape.elements() * value.ty.dtype.bytes()) as u64;
+            let bytes = (value.ty.shape.elem_count() * value.ty.dtype.bytes()) as u64;
             match value.place {
                 Place::Slot(slot) if plan.slots.get(slot).is_some_and(|&room| bytes <= room) => places.push(slot),
                 Place::Slot(slot) => return Err(bug(format!("a value of {bytes} bytes does not fit slot {slot}"))),

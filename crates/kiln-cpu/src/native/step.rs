@@ -79,12 +79,12 @@ impl PlanStep {
         rooms: &mut Vec<Room>,
     ) -> Result<Self> {
         let kernel = &step.kernel;
-        let (elements, dtype) = (kernel.output.shape.elements(), kernel.output.dtype);
+        let (elements, dtype) = (kernel.output.shape.elem_count(), kernel.output.dtype);
         let bytes = elements * dtype.bytes();
         let value = plan.values.get(step.writes).filter(|value| value.ty == kernel.output);
         let writes = value.and(find(&Source::Value(step.writes)));
         let writes = writes.ok_or_else(|| bug(format!("value {} is not what the kernel writes", step.writes)))?;
-        if kernel.body.space.elements() != elements {
+        if kernel.body.space.elem_count() != elements {
             return Err(bug(format!("the body's space {} is not the output", kernel.body.space)));
         }
         if step.reads.len() != kernel.operands().count() {
@@ -100,7 +100,7 @@ impl PlanStep {
             match *source {
                 Source::Value(value) => {
                     let ty = &plan.values[value].ty;
-                    if ty.dtype != operand.dtype || reach > (ty.shape.elements() * ty.dtype.bytes()) as u64 {
+                    if ty.dtype != operand.dtype || reach > (ty.shape.elem_count() * ty.dtype.bytes()) as u64 {
                         return Err(bug(format!("{source:?} is read beyond its end or as another dtype")));
                     }
                 }

@@ -56,7 +56,7 @@ impl KernelOp for Double {
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
         let operand = &call.operands[0];
         let values: &[f32] = bytemuck::cast_slice(operand.bytes);
-        let values = &values[operand.layout.offset()..][..operand.layout.shape().elements()];
+        let values = &values[operand.layout.offset()..][..operand.layout.shape().elem_count()];
         match self.fault {
             Some(Fault::Panic) => panic!("planted"),
             Some(Fault::Refuse) => return Err(Error::new(ErrorKind::InvalidArgument, "index 7 is too large")),
@@ -193,7 +193,7 @@ fn what_is_behind_a_kernel_is_applied_to_what_it_stores() {
             let doubled: Vec<f64> = input.numbers().iter().map(|x| 2.0 * x).collect();
             let scalars = [3.0f32.to_bits()];
             let expected =
-                reference::evaluate(instructions, std::slice::from_ref(&bias), &scalars, &doubled, shape.elements());
+                reference::evaluate(instructions, std::slice::from_ref(&bias), &scalars, &doubled, shape.elem_count());
             let operands = if instructions.len() > 1 { vec![bias.operand.clone()] } else { Vec::new() };
             let tensors = [input, bias];
             for core in [double(piece, None, &tensors[0].operand), double_columns(piece, &tensors[0].operand)] {

@@ -80,7 +80,7 @@ fn is_exact(code: &[Instruction], tensors: &[Tensor], scalars: &[u32], elements:
 fn check(shape: &Shape, tensors: &[Tensor], code: &[Instruction], dtype: DType, scalars: &[u32], what: &str) {
     let operands: Vec<_> = tensors.iter().map(|tensor| tensor.operand.clone()).collect();
     let kernel = map(shape, &operands, code.to_vec(), dtype);
-    let expected = reference::evaluate(code, tensors, scalars, &[], shape.elements());
+    let expected = reference::evaluate(code, tensors, scalars, &[], shape.elem_count());
     // Stored as arithmetic is: floats rounded, integers wrapped.
     let expected: Vec<f64> = expected.into_iter().map(|value| reference::cast(value, dtype.class(), dtype)).collect();
     for (name, device) in devices() {
@@ -126,7 +126,7 @@ fn random_programs_agree_with_the_reference() {
             // Programs for `Bool` compute 0 and 1 only, which these do not.
             let dtype = DType::NARROW[random.below(7)];
             let code = program(&dtypes, dtype.class(), &mut random);
-            if !is_exact(&code, &tensors, &scalars, shape.elements()) {
+            if !is_exact(&code, &tensors, &scalars, shape.elem_count()) {
                 skipped += 1;
                 continue;
             }

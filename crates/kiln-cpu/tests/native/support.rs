@@ -150,7 +150,7 @@ pub(crate) fn run_plan(device: &Device, plan: Plan, inputs: &[Tensor], scalars: 
     let slots: Vec<Buffer> = plan.slots.iter().map(|&bytes| buffer(bytes)).collect();
     let own = plan.values.iter().filter(|value| value.place == Place::Own);
     let own: Vec<Buffer> =
-        own.map(|value| buffer((value.ty.shape.elements() * value.ty.dtype.bytes()) as u64)).collect();
+        own.map(|value| buffer((value.ty.shape.elem_count() * value.ty.dtype.bytes()) as u64)).collect();
     for buffer in slots.iter().chain(&own) {
         // What a step leaves out is seen.
         buffer.map_write(|bytes| bytes.fill(0xa5))?;

@@ -166,7 +166,7 @@ impl<'a> Fuser<'a> {
             is_alone &= users[base] == 1;
         }
         let node = &graph.nodes[base];
-        let elements = |id: NodeId| graph.nodes[id].ty.shape.elements();
+        let elements = |id: NodeId| graph.nodes[id].ty.shape.elem_count();
         match node.op {
             Op::Input(_) => {}
             Op::Element(_) | Op::Cast if is_alone && elements(output) < elements(base) => {
@@ -263,7 +263,7 @@ impl<'a> Fuser<'a> {
     fn place_view(&mut self, id: NodeId, round: &mut Round, used: Use) {
         let node = &self.graph.nodes[id];
         let input = node.inputs[0];
-        let is_expanding = node.ty.shape.elements() > self.graph.nodes[input].ty.shape.elements();
+        let is_expanding = node.ty.shape.elem_count() > self.graph.nodes[input].ty.shape.elem_count();
         if used != Use::None && is_expanding && round.costs[input] > CHEAP {
             self.store(self.base(input), Why::Broadcast);
         }

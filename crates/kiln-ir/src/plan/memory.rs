@@ -96,6 +96,6 @@ impl Plan {
 impl TensorType {
     /// Bytes of all elements without gaps.
     pub fn bytes(&self) -> u64 {
-        self.shape.elements() as u64 * self.dtype.bytes() as u64
+        self.shape.elem_count() as u64 * self.dtype.bytes() as u64
     }
 }

@@ -44,7 +44,7 @@ impl Kernel {
     pub fn flops(&self) -> u64 {
         let core = match &self.core {
             Core::Map => 0,
-            Core::Reduce { input, .. } => body_flops(input) + input.space.elements() as u64,
+            Core::Reduce { input, .. } => body_flops(input) + input.space.elem_count() as u64,
             Core::Op { op, operands } => op.flops(&operands.iter().map(Operand::ty).collect::<Vec<_>>()),
         };
         core + body_flops(&self.body)
@@ -81,7 +81,7 @@ impl Reduce {
 
 fn body_flops(body: &Body) -> u64 {
     let ops = body.program.instructions.iter().filter(|i| matches!(i, Instruction::Op { .. })).count();
-    ops as u64 * body.space.elements() as u64
+    ops as u64 * body.space.elem_count() as u64
 }
 
 fn read_bytes(operand: &Operand) -> u64 {

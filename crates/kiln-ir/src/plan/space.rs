@@ -7,7 +7,7 @@ use crate::{Layout, Shape};
 /// of its shape, and the new number of kept axes.
 pub(super) fn simplify(space: &Shape, kept: usize, operands: &mut [Operand]) -> (Shape, usize) {
     // No element of an empty space is ever read, so that strides say nothing.
-    if space.elements() == 0 {
+    if space.elem_count() == 0 {
         let still = Layout::strided(space.clone(), &vec![0; space.rank()], 0);
         operands.iter_mut().for_each(|operand| operand.layout = still.clone());
     }

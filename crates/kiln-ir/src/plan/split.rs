@@ -30,7 +30,7 @@ pub(super) fn split(graph: &OpGraph, limit: usize) -> (Cow<'_, OpGraph>, Vec<Str
 fn parts(graph: &OpGraph, node: &OpNode, limit: usize) -> Option<(usize, usize)> {
     let Op::Reduce(Reduce::Sum | Reduce::Mean | Reduce::Max | Reduce::Min, axes) = &node.op else { return None };
     let shape = &graph.nodes[node.inputs[0]].ty.shape;
-    let results = node.ty.shape.elements();
+    let results = node.ty.shape.elem_count();
     let elements: usize = axes.iter().map(|&axis| shape[axis]).product();
     if results == 0 || results >= MANY_RESULTS || elements <= limit {
         return None;
@@ -64,7 +64,7 @@ impl Splitter {
     fn reduce_parts(&mut self, op: Reduce, axes: &[usize], node: &OpNode, axis: usize, parts: usize) -> OpNode {
         let TensorType { shape, dtype } = self.graph.nodes[node.inputs[0]].ty.clone();
         let wide = dtype.computed();
-        let elements = shape.elements() / node.ty.shape.elements();
+        let elements = shape.elem_count() / node.ty.shape.elem_count();
         self.notes.push(format!("`{}` of {elements} elements is split: its {parts} parts come first", op.name()));
         // The axis becomes two: the parts, and the elements of each.
         let mut lengths = shape.to_vec();

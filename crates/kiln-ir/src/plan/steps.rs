@@ -105,7 +105,7 @@ impl Builder<'_> {
     /// Adds a value, and the step that writes it if there is anything to write.
     fn step(&mut self, kernel: Kernel, reads: Vec<Source>) {
         let ty = kernel.output.clone();
-        if ty.shape.elements() > 0 {
+        if ty.shape.elem_count() > 0 {
             self.plan.steps.push(Step { kernel, reads, writes: self.plan.values.len() });
         }
         // The memory plan gives it a slot.

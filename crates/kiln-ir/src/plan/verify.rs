@@ -83,7 +83,7 @@ fn is_view(view: &View, input: &Shape, output: &Shape) -> bool {
                 && axes.iter().map(|&axis| input[axis]).eq(output.iter().copied())
         }
         View::Broadcast => input.broadcast(output).as_ref() == Some(output),
-        View::Reshape => input.elements() == output.elements(),
+        View::Reshape => input.elem_count() == output.elem_count(),
         &View::Slice { axis, start, step } => {
             axis < input.rank() && *output == input.with(axis, output[axis]) && {
                 let last = start as isize + step * (output[axis] as isize - 1);
@@ -107,7 +107,7 @@ fn verify_reduce(op: Reduce, axes: &[usize], input: &TensorType, ty: &TensorType
     };
     check!(dtype_fits, "{op:?} of {} does not give {}", input.dtype, ty.dtype);
     let takes_nothing = matches!(op, Reduce::Sum | Reduce::Mean);
-    check!(takes_nothing || reduced > 0 || ty.shape.elements() == 0, "{op:?} expected elements, found none");
+    check!(takes_nothing || reduced > 0 || ty.shape.elem_count() == 0, "{op:?} expected elements, found none");
     Ok(())
 }
 
@@ -166,7 +166,7 @@ impl Plan {
                 Op::Input(layout) => (layout.reach(), inputs[input].ty.dtype),
                 _ => (0..0, inputs[input].ty.dtype),
             },
-            Source::Value(value) => (0..self.values[value].ty.shape.elements(), self.values[value].ty.dtype),
+            Source::Value(value) => (0..self.values[value].ty.shape.elem_count(), self.values[value].ty.dtype),
         };
         check!(dtype == operand.dtype, "{source:?} is {dtype}, read as {}", operand.dtype);
         let read = operand.layout.reach();
@@ -188,7 +188,7 @@ impl Plan {
             Core::Reduce { op, input, kept } => {
                 let class = verify_body(input, None)?;
                 let rows: usize = input.space[..*kept].iter().product();
-                check!(rows == output.shape.elements(), "expected {} rows, found {rows}", output.shape.elements());
+                check!(rows == output.shape.elem_count(), "expected {} rows, found {rows}", output.shape.elem_count());
                 Some(if matches!(op, Reduce::ArgMax | Reduce::ArgMin) { Class::Uint } else { class })
             }
             Core::Op { op, operands } => {
@@ -200,8 +200,8 @@ impl Plan {
         };
         let class = verify_body(&kernel.body, core)?;
         check!(class == output.dtype.class(), "the program gives {class:?}, stored as {}", output.dtype);
-        let elements = kernel.body.space.elements();
-        check!(elements == output.shape.elements(), "the space has {elements} elements, the output {}", output.shape);
+        let elements = kernel.body.space.elem_count();
+        check!(elements == output.shape.elem_count(), "the space has {elements} elements, the output {}", output.shape);
         Ok(())
     }
 }

@@ -75,7 +75,7 @@ impl Paths {
     pub(super) fn keeps_order(&self, path: Path, shape: &Shape) -> bool {
         path == STRAIGHT
             || self.apply(path, &Layout::contiguous(shape.clone())).is_some_and(|seen| {
-                seen.is_contiguous() && seen.offset() == 0 && seen.shape().elements() == shape.elements()
+                seen.is_contiguous() && seen.offset() == 0 && seen.shape().elem_count() == shape.elem_count()
             })
     }
 }

@@ -11,7 +11,7 @@ pub(super) fn render(kernel: &Kernel, features: WgslFeatures) -> WgslKernel {
     let words = kernel.in_words();
     let kernel = words.as_ref().unwrap_or(kernel);
     let mut builder = WgslBuilder::new(features, &[], &kernel.body, &kernel.output);
-    let quads = kernel.output.shape.elements().div_ceil(4) as u32;
+    let quads = kernel.output.shape.elem_count().div_ceil(4) as u32;
     builder.param("quads", quads);
     let nothing = type_name(kernel.output.dtype.class(), true);
     let main = format!(

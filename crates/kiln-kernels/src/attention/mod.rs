@@ -98,7 +98,7 @@ impl KernelOp for Attention {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let [q, k, v, ..] = inputs else { return 0 };
-        let lengths = |ty: &TensorType| (ty.shape.elements() as u64, ty.shape.last().copied().unwrap_or(0) as u64);
+        let lengths = |ty: &TensorType| (ty.shape.elem_count() as u64, ty.shape.last().copied().unwrap_or(0) as u64);
         let ((queries, d), (_, e)) = (lengths(q), lengths(v));
         let n = k.shape.get(2).copied().unwrap_or(0) as u64;
         2 * queries.checked_div(d).unwrap_or(0) * n * (d + e)

@@ -30,7 +30,7 @@ fn join<T: Pod + Send + Sync>(op: &Cat, call: &HostCall<'_>) -> Result<()> {
         let starts = [input.layout.offset() as isize, length_before * strides[op.axis]];
         let walk = Walk::new(shape, [input.layout.strides(), &strides], starts);
         parts.push(Part { from: elements::<T>(input), first: elements_before, walk });
-        elements_before += shape.elements();
+        elements_before += shape.elem_count();
         length_before += shape[op.axis] as isize;
     }
     share(call.workers, elements_before, 1, |range| {

@@ -43,5 +43,5 @@ pub(super) fn wgsl(op: &Cat, call: &WgslCall<'_>) -> Result<WgslKernel> {
 }}
 "
     );
-    Ok(element_kernel(builder, shape.elements(), &text))
+    Ok(element_kernel(builder, shape.elem_count(), &text))
 }

@@ -8,7 +8,7 @@ pub(super) fn cat(inputs: &[Operand], axis: usize) -> Vec<f64> {
     let shape = inputs[0].layout.shape().with(axis, length);
     let values: Vec<Vec<f64>> = inputs.iter().map(Operand::values).collect();
     let mut result = Vec::new();
-    for position in 0..shape.elements() {
+    for position in 0..shape.elem_count() {
         let mut place = coordinates(&shape, position);
         let mut input = 0;
         while place[axis] >= inputs[input].layout.shape()[axis] {

@@ -33,7 +33,7 @@ pub(super) fn index_select(x: &Operand, index: &Operand, axis: usize) -> Vec<f64
     let (from, indices) = (x.values(), index.values());
     let shape = x.layout.shape().with(axis, indices.len());
     let mut result = Vec::new();
-    for position in 0..shape.elements() {
+    for position in 0..shape.elem_count() {
         let mut place = coordinates(&shape, position);
         place[axis] = indices[place[axis]] as usize;
         result.push(from[number(x.layout.shape(), &place)]);

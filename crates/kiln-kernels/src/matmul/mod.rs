@@ -84,7 +84,7 @@ impl KernelOp for Matmul {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let [a, b] = inputs else { return 0 };
-        2 * a.shape.elements() as u64 * b.shape.last().copied().unwrap_or(0) as u64
+        2 * a.shape.elem_count() as u64 * b.shape.last().copied().unwrap_or(0) as u64
     }
 
     kernel_code!(cpu::run, gpu::render);

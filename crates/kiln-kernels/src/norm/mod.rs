@@ -85,7 +85,7 @@ macro_rules! norm_op {
             }
 
             fn flops(&self, inputs: &[TensorType]) -> u64 {
-                ($flops + if self.affine { $vectors } else { 0 }) * inputs[0].shape.elements() as u64
+                ($flops + if self.affine { $vectors } else { 0 }) * inputs[0].shape.elem_count() as u64
             }
 
             fn has_host_code(&self) -> bool {

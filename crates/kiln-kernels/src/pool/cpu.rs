@@ -72,7 +72,7 @@ pub(super) fn pool(op: &Pool, call: &HostCall<'_>) -> Result<()> {
 fn images<'a, T: Pod>(call: &HostCall<'a>, operand: usize) -> (&'a [T], usize) {
     let operand = &call.operands[operand];
     let shape = operand.layout.shape();
-    (&elements::<T>(operand)[operand.layout.offset()..][..shape.elements()], shape[0] * shape[1])
+    (&elements::<T>(operand)[operand.layout.offset()..][..shape.elem_count()], shape[0] * shape[1])
 }
 
 fn max<T: Comparable>(op: &Pool, call: &HostCall<'_>) -> Result<()> {

@@ -130,7 +130,7 @@ impl KernelOp for Pool {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        let positions = self.infer(inputs).map_or(0, |ty| ty.shape.elements());
+        let positions = self.infer(inputs).map_or(0, |ty| ty.shape.elem_count());
         (positions * self.window.size[0] * self.window.size[1]) as u64
     }
 
@@ -211,7 +211,7 @@ impl KernelOp for PoolGradient {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        (inputs[0].shape.elements() * self.pool.window.size[0] * self.pool.window.size[1]) as u64
+        (inputs[0].shape.elem_count() * self.pool.window.size[0] * self.pool.window.size[1]) as u64
     }
 
     fn has_host_code(&self) -> bool {

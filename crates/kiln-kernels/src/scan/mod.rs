@@ -124,7 +124,7 @@ impl KernelOp for Scan {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let per_element = if self.op == ScanOp::Linear { 2 } else { 1 };
-        per_element * inputs[0].shape.elements() as u64
+        per_element * inputs[0].shape.elem_count() as u64
     }
 
     fn has_host_code(&self) -> bool {

@@ -42,7 +42,7 @@ fn add_as_f32<T: Pod + Send + Sync>(
 ) -> Result<()> {
     let to = Target::<T>::of(call.output);
     copy_all(call.workers, &call.operands[0], &to)?;
-    let count = call.operands[0].layout.shape().elements();
+    let count = call.operands[0].layout.shape().elem_count();
     // SAFETY: no other thread uses the output between two loops.
     let mut sums: Vec<f32> = unsafe { to.slice(0, count) }.iter().map(|&element| widen(element)).collect();
     scatter(op, call, &Target::over(&mut sums), |sum: &mut f32, source: T| *sum += widen(source))?;

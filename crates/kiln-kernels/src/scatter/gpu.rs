@@ -82,5 +82,5 @@ pub(super) fn wgsl(op: &Scatter, call: &WgslCall<'_>) -> Result<WgslKernel> {
 }}
 "
     );
-    Ok(element_kernel(builder, shape.elements(), &text))
+    Ok(element_kernel(builder, shape.elem_count(), &text))
 }

@@ -102,7 +102,7 @@ impl KernelOp for Scatter {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        if self.add { inputs[2].shape.elements() as u64 } else { 0 }
+        if self.add { inputs[2].shape.elem_count() as u64 } else { 0 }
     }
 
     kernel_code!(cpu::run, gpu::wgsl);

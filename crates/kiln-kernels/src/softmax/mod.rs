@@ -63,7 +63,7 @@ impl KernelOp for Softmax {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         // The largest, the difference, the exponential, the sum, the quotient.
-        5 * inputs[0].shape.elements() as u64
+        5 * inputs[0].shape.elem_count() as u64
     }
 
     kernel_code!(cpu::run, gpu::wgsl);

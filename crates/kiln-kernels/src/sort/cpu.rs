@@ -149,7 +149,7 @@ fn values<T: Key>(op: &Sort, call: &HostCall<'_>) -> Result<()> {
 
 fn whole<'a, T: Key>(call: &HostCall<'a>) -> &'a [T] {
     let layout = call.operands[0].layout;
-    &elements::<T>(&call.operands[0])[layout.offset()..][..layout.shape().elements()]
+    &elements::<T>(&call.operands[0])[layout.offset()..][..layout.shape().elem_count()]
 }
 
 /// Sorts what `pack` makes of each element and its place, and stores what `unpack` makes of the first `count` of each row.

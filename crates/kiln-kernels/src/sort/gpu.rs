@@ -26,7 +26,7 @@ fn params(builder: &mut WgslBuilder<'_>, call: &WgslCall<'_>, run: usize) -> (us
     builder.param("offset", layout.offset() as u32);
     builder.param("length", length as u32);
     builder.param("run", run as u32);
-    (length, layout.shape().elements() / length.max(1))
+    (length, layout.shape().elem_count() / length.max(1))
 }
 
 pub(super) fn argsort(op: &Argsort, call: &WgslCall<'_>) -> Result<WgslKernel> {
@@ -98,5 +98,5 @@ fn element(i: u32) -> {number} {{
 ",
         key(call.operands[0].dtype, op.descending)
     );
-    Ok(element_kernel(builder, index.layout.shape().elements(), &text))
+    Ok(element_kernel(builder, index.layout.shape().elem_count(), &text))
 }

@@ -92,7 +92,7 @@ impl KernelOp for Argsort {
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let length = inputs[0].shape.last().copied().unwrap_or(0);
-        inputs[0].shape.elements() as u64 * u64::from(length.max(2).ilog2())
+        inputs[0].shape.elem_count() as u64 * u64::from(length.max(2).ilog2())
     }
 
     fn has_host_code(&self) -> bool {
@@ -171,7 +171,7 @@ impl KernelOp for Merge {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        inputs[0].shape.elements() as u64
+        inputs[0].shape.elem_count() as u64
     }
 
     fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel> {

@@ -69,7 +69,7 @@ impl KernelOp for WideElement {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        inputs[0].shape.elements() as u64
+        inputs[0].shape.elem_count() as u64
     }
 
     kernel_code!(run, no_wgsl);
@@ -90,7 +90,7 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
     is_true: impl Fn(T) -> bool + Sync,
     eval: impl Fn(&mut [T], [&[T]; 3]) -> bool + Sync,
 ) -> Result<()> {
-    let items = call.operands[0].layout.shape().elements();
+    let items = call.operands[0].layout.shape().elem_count();
     let (is_compare, conditions) = (op.op.signature == Signature::Compare, op.first_wide());
     let operands: SmallVec<[(&HostOperand<'_>, Walk<1>); 3]> =
         call.operands.iter().map(|operand| (operand, Walk::over(operand.layout))).collect();

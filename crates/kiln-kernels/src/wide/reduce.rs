@@ -51,7 +51,7 @@ impl KernelOp for WideReduce {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        inputs[0].shape.elements() as u64
+        inputs[0].shape.elem_count() as u64
     }
 
     kernel_code!(run, no_wgsl);

@@ -177,7 +177,7 @@ impl KernelOp for Fold {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        inputs[0].shape.elements() as u64
+        inputs[0].shape.elem_count() as u64
     }
 
     kernel_code!(cpu::fold, gpu::fold);

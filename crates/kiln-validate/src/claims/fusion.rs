@@ -8,7 +8,7 @@ use kiln::{Device, Result as KilnResult, Tensor};
 use kiln_bench::{Fault, Number, Op, Ours};
 
 fn chain(context: &Context<'_>) -> WorkReferee {
-    WorkReferee { op: Op::Chain8 { len: context.elements() }, number: Number::F32 }
+    WorkReferee { op: Op::Chain8 { len: context.elem_count() }, number: Number::F32 }
 }
 
 pub(super) fn time(context: &mut Context<'_>) -> Result<Evidence, Fault> {

@@ -9,7 +9,7 @@ use kiln_bench::{Fault, Number, Op};
 
 /// An op on many elements, against the limits of the machine.
 pub(super) fn many_elements(context: &mut Context<'_>, id: &str, op: fn(usize) -> Op) -> Result<Evidence, Fault> {
-    let op = op(context.elements());
+    let op = op(context.elem_count());
     share_of_limit(context, id, op)
 }
 
@@ -25,7 +25,7 @@ impl Context<'_> {
     }
 
     /// How many elements a work has that is to take more than the caches; fewer where time is short.
-    pub(super) fn elements(&self) -> usize {
+    pub(super) fn elem_count(&self) -> usize {
         if self.is_software() {
             1 << 18
         } else if self.quick {

@@ -148,10 +148,10 @@ fn normalise(
         let message = format!("{op} expected a tensor of f16, bf16 or f32, {found}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    if shape.elements() == 0 {
+    if shape.elem_count() == 0 {
         return Ok(input.clone());
     }
-    let row = shape.elements() / (batch * groups);
+    let row = shape.elem_count() / (batch * groups);
     // Squares of numbers that f16 has are beyond it.
     let wide = input.to_dtype(DType::F32)?;
     let mut result = wide.reshape((batch, groups, row))?.layer_norm(None, None, eps)?.reshape(shape.clone())?;

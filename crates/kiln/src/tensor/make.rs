@@ -25,8 +25,8 @@ impl Tensor {
     /// `ShapeMismatch` where there are not as many elements as the shape has; `OutOfMemory` and `TooLarge`; the device's fault.
     pub fn from_slice<T: Element>(elements: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Self> {
         let shape = shape.into().checked().map_err(|error| error.context("from_slice"))?;
-        if elements.len() != shape.elements() {
-            let (wanted, found) = (shape.elements(), elements.len());
+        if elements.len() != shape.elem_count() {
+            let (wanted, found) = (shape.elem_count(), elements.len());
             return Err(mismatch(format!("from_slice expected {wanted} elements for {shape}, found {found}")));
         }
         let ty = TensorType { shape, dtype: T::DTYPE };
@@ -245,7 +245,7 @@ impl Tensor {
             bits("arange", step.abs(), dtype)?;
         }
         bits("arange", start + (count.max(1.0) - 1.0) * step, dtype)?;
-        let numbers = (0..shape.elements()).map(|index| start + index as f64 * step);
+        let numbers = (0..shape.elem_count()).map(|index| start + index as f64 * step);
         match dtype {
             DType::F64 => return Self::from_slice(&numbers.collect::<Vec<_>>(), shape, device),
             DType::I64 => return Self::from_slice(&numbers.map(|x| x as i64).collect::<Vec<_>>(), shape, device),

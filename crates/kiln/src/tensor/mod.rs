@@ -161,7 +161,7 @@ impl Tensor {
     /// ```
     #[doc(alias = "numel")]
     pub fn elem_count(&self) -> usize {
-        self.shape().elements()
+        self.shape().elem_count()
     }
 
     /// What the elements are.

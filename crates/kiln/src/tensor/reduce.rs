@@ -126,7 +126,7 @@ impl Tensor {
         let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
         let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
         let length: usize = axes.iter().map(|&axis| self.shape()[axis]).product();
-        let matrix = self.permute(&order)?.reshape((shape.elements(), length))?;
+        let matrix = self.permute(&order)?.reshape((shape.elem_count(), length))?;
         Self::kernel(Arc::new(WideReduce { op }), &[&matrix])?.reshape(shape)
     }
 }

@@ -96,8 +96,8 @@ impl Tensor {
     #[doc(alias = "view")]
     pub fn reshape(&self, shape: impl Into<Dims>) -> Result<Self> {
         let shape = shape.into().resolve("reshape", self)?.checked().map_err(|error| error.context("reshape"))?;
-        if shape.elements() != self.elem_count() {
-            let (wanted, found) = (self.elem_count(), shape.elements());
+        if shape.elem_count() != self.elem_count() {
+            let (wanted, found) = (self.elem_count(), shape.elem_count());
             let name = Name(self);
             return Err(mismatch(format!("reshape expected {wanted} elements, found {found} in {shape} for {name}")));
         }

@@ -81,7 +81,7 @@ impl WgslOp {
             output: Arc::new(|inputs| Ok(inputs[0].clone())),
             constants_rule: None,
             params: None,
-            grid: Arc::new(|_, output| Grid::over(output.shape.elements())),
+            grid: Arc::new(|_, output| Grid::over(output.shape.elem_count())),
             gradient: None,
             zeroes_output: false,
             tolerance: DEFAULT_TOLERANCE,

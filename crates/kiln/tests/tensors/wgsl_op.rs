@@ -234,7 +234,7 @@ fn an_output_can_begin_as_zeros() {
         }",
     )
     .output(|_| Ok(TensorType { shape: 3.into(), dtype: DType::U32 }))
-    .grid(|inputs, _| Grid::over(inputs[0].shape.elements()))
+    .grid(|inputs, _| Grid::over(inputs[0].shape.elem_count()))
     .zeroes_output();
     for subject in devices::all() {
         let x = Tensor::from_slice(&(0..90).map(|i| i % 3).collect::<Vec<u32>>(), 90, &subject.device).unwrap();
@@ -380,12 +380,12 @@ impl KernelOp for Halve {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        inputs[0].shape.elements() as u64
+        inputs[0].shape.elem_count() as u64
     }
 
     fn wgsl(&self, call: &WgslCall<'_>) -> kiln::Result<WgslKernel> {
         let mut builder = call.builder();
-        let elements = call.output.shape.elements() as u32;
+        let elements = call.output.shape.elem_count() as u32;
         builder.param("elements", elements);
         builder.param("offset", call.operands[0].layout.offset() as u32);
         let main = "

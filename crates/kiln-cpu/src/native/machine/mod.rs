@@ -73,7 +73,7 @@ impl MachineCode {
         let output_bytes = if form == Store::Halves { 2 } else { 4 };
         let mut bytes = registers::emit(&lowered, form, false)?;
         // A result that stays in its place is read again at once.
-        let is_large = store.is_some() && body.space.elements() * output_bytes >= STREAM_BYTES;
+        let is_large = store.is_some() && body.space.elem_count() * output_bytes >= STREAM_BYTES;
         let streaming = is_large.then_some(bytes.len());
         if streaming.is_some() {
             bytes.extend(registers::emit(&lowered, form, true)?);

@@ -76,7 +76,7 @@ fn agrees(body: &Body, store: DType, scalars: &[u32], seed: u64) -> bool {
     let level = SimdLevel::detect();
     let (made, loops) =
         (TileProgram::new(body, Some(store), level).unwrap(), TileProgram::of_loops(body, Some(store), level).unwrap());
-    let len = body.space.elements();
+    let len = body.space.elem_count();
     let mut words = Words(seed);
     let inputs: Vec<Vec<u32>> = body
         .operands

@@ -32,7 +32,7 @@ fn check(device: &Device, dtype: DType, shape: &Shape, offset: usize) {
     for layouts in views(shape, offset) {
         let values: Vec<Vec<f64>> =
             layouts.iter().enumerate().map(|(seed, layout)| operand_values(layout, seed)).collect();
-        let mut expected = vec![0.0; shape.elements()];
+        let mut expected = vec![0.0; shape.elem_count()];
         for (layout, values) in layouts.iter().zip(&values) {
             for (sum, value) in expected.iter_mut().zip(gathered(layout, values)) {
                 *sum += value;
@@ -94,7 +94,7 @@ fn a_large_map_computes_every_element() {
         let shape = Shape::from(65_535 * 256 + 5);
         let layout = Layout::contiguous(shape.clone());
         let kernel = map(sum_of(&shape, DType::U8, &[layout.clone(), layout]), DType::U8);
-        let values: Vec<u8> = (0..shape.elements().next_multiple_of(16)).map(|index| (index % 127) as u8).collect();
+        let values: Vec<u8> = (0..shape.elem_count().next_multiple_of(16)).map(|index| (index % 127) as u8).collect();
         let found = run(&device, &kernel, &[values.clone(), values.clone()], &[]);
         assert!(found.iter().zip(&values).all(|(found, value)| *found == 2.0 * f64::from(*value)));
     }

@@ -86,7 +86,7 @@ pub(super) fn launch(
 ) -> Vec<f64> {
     let buffer = |bytes: &Vec<u8>| device.buffer_from(bytes).unwrap().into_bytes();
     let [core, body] = [operands.0, operands.1].map(|operands| operands.iter().map(buffer).collect::<Vec<_>>());
-    let elements = output.shape.elements();
+    let elements = output.shape.elem_count();
     let mut stored = buffer(&encode(output.dtype, &vec![0.0; elements]));
     let mut words = rendered.params.clone();
     words.extend(rendered.scalars.iter().map(|&scalar| scalars[scalar]));
@@ -114,8 +114,8 @@ pub(super) fn operand_values(layout: &Layout, seed: usize) -> Vec<f64> {
 /// The elements of an operand in the order of its space.
 pub(super) fn gathered(layout: &Layout, values: &[f64]) -> Vec<f64> {
     let shape = layout.shape();
-    let mut found = Vec::with_capacity(shape.elements());
-    for number in 0..shape.elements() {
+    let mut found = Vec::with_capacity(shape.elem_count());
+    for number in 0..shape.elem_count() {
         let (mut rest, mut place) = (number, layout.offset() as isize);
         for axis in (0..shape.rank()).rev() {
             place += (rest % shape[axis]) as isize * layout.strides()[axis];

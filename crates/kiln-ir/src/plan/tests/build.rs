@@ -141,7 +141,7 @@ impl KernelOp for Matmul {
     }
 
     fn flops(&self, inputs: &[TensorType]) -> u64 {
-        2 * (inputs[0].shape.elements() * inputs[1].shape[1]) as u64
+        2 * (inputs[0].shape.elem_count() * inputs[1].shape[1]) as u64
     }
 
     fn wgsl(&self, _: &WgslCall<'_>) -> Result<WgslKernel> {

@@ -26,8 +26,8 @@ pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
         let input_node = |index: usize| &graph.nodes[node.inputs[index]];
         let value = match &node.op {
             Op::Input(layout) => gather(layout, inputs.next().unwrap()),
-            Op::Scalar => vec![*scalars.next().unwrap(); shape.elements()],
-            Op::Iota => (0..shape.elements()).map(|element| element as f64).collect(),
+            Op::Scalar => vec![*scalars.next().unwrap(); shape.elem_count()],
+            Op::Iota => (0..shape.elem_count()).map(|element| element as f64).collect(),
             Op::Element(op) => {
                 let class = element_class(op, &|index| input_node(index).ty.dtype.class());
                 let element = |index: usize| {
@@ -35,7 +35,7 @@ pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
                     let value = apply(op, class, &args);
                     in_byte(value, node.ty.dtype)
                 };
-                (0..shape.elements()).map(element).collect()
+                (0..shape.elem_count()).map(element).collect()
             }
             Op::Cast => {
                 let from = input_node(0).ty.dtype.class();
@@ -45,7 +45,7 @@ pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
                 indices(shape).map(|index| input(0)[view_source(view, input_node(0), shape, &index)]).collect()
             }
             Op::Reduce(op, axes) => {
-                let mut groups = vec![Vec::new(); shape.elements()];
+                let mut groups = vec![Vec::new(); shape.elem_count()];
                 for (place, mut index) in indices(&input_node(0).ty.shape).enumerate() {
                     axes.iter().for_each(|&axis| index[axis] = 0);
                     groups[place_of(shape, &index)].push(input(0)[place]);
@@ -86,7 +86,7 @@ fn view_source(view: &View, input: &OpNode, shape: &Shape, index: &[usize]) -> u
 /// Every index of a shape, row by row.
 pub(super) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> {
     let lengths = shape.to_vec();
-    (0..shape.elements()).map(move |mut place| {
+    (0..shape.elem_count()).map(move |mut place| {
         let mut index = vec![0; lengths.len()];
         for axis in (0..lengths.len()).rev() {
             index[axis] = place % lengths[axis];
@@ -140,7 +140,7 @@ pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
             }
         };
         let result = run_body(&kernel.body, &behind, &data.scalars, &core);
-        assert_eq!(result.len(), kernel.output.shape.elements());
+        assert_eq!(result.len(), kernel.output.shape.elem_count());
         result.iter().for_each(|&x| check_range(x, kernel.output.dtype));
         match plan.values[step.writes].place {
             Place::Own => own[step.writes] = result,
@@ -176,7 +176,7 @@ fn run_body(body: &Body, loaded: &[Vec<f64>], scalars: &[f64], core: &[f64]) -> 
         }
         values[values.len() - 1]
     };
-    (0..body.space.elements()).map(element).collect()
+    (0..body.space.elem_count()).map(element).collect()
 }
 
 fn element_class(op: &ElementOp, class: &dyn Fn(usize) -> Class) -> Class {

@@ -116,7 +116,7 @@ fn view(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
             (0..axes.len()).for_each(|axis| axes.swap(axis, random.below(shape.rank())));
             build.permute(node, &axes)
         }
-        1 if shape.elements() <= 64 => {
+        1 if shape.elem_count() <= 64 => {
             let mut lengths = shape.to_vec();
             lengths.iter_mut().filter(|length| **length == 1).for_each(|length| *length = random.of(&[1, 2, 3]));
             if random.one_in(3) {
@@ -161,7 +161,7 @@ fn partner(build: &mut Build, random: &mut Random, like: NodeId, dtype: DType) -
     let shape = build.shape(like);
     let fits = |&node: &NodeId| {
         let broadcast = build.shape(node).broadcast(&shape);
-        build.ty(node).dtype == dtype && broadcast.is_some_and(|shape| shape.elements() <= 200)
+        build.ty(node).dtype == dtype && broadcast.is_some_and(|shape| shape.elem_count() <= 200)
     };
     let fitting: Vec<NodeId> = (0..build.0.nodes.len()).filter(fits).collect();
     match random.below(8) {
@@ -214,7 +214,7 @@ fn reduce(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
     if random.one_in(2) {
         axes.reverse();
     }
-    let has_elements = shape.elements() > 0;
+    let has_elements = shape.elem_count() > 0;
     let op =
         random.of(&[Reduce::Sum, Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min, Reduce::ArgMax, Reduce::ArgMin]);
     let op = match op {
