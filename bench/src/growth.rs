@@ -1,7 +1,8 @@
 //! How the time per element grows with the number of elements, and with one thread instead of two.
 
 use crate::options::Options;
-use kiln::{CpuOptions, Device};
+use kiln::Device;
+use kiln::device::CpuOptions;
 use kiln_bench::{Effort, Fault, Limits, Number, Op, Ours, Timing, compare, find};
 use serde::Serialize;
 

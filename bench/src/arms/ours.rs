@@ -1,7 +1,8 @@
 //! Kiln.
 
 use super::{Prepared, Task};
-use kiln::{CpuOptions, Device};
+use kiln::Device;
+use kiln::device::CpuOptions;
 use kiln_bench::Ours;
 
 pub(super) fn prepare(task: &Task<'_>) -> Prepared {

@@ -3,8 +3,8 @@
 use crate::Op;
 use crate::single::{Operand, spread_place};
 use kiln::DType;
-use kiln::op::Interval;
-use kiln::op::reference::softmax;
+use kiln::ir::op::Interval;
+use kiln::ir::op::reference::softmax;
 
 /// What an op that is not elementwise computes where it is called with tensors alone: reductions over all axes, the rest along the last ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

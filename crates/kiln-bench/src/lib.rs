@@ -7,7 +7,8 @@
 //! The types to know: [`Work`], one line of the table; [`Op`], what it computes; [`Ready`], a library's form of it.
 //!
 //! ```
-//! use kiln::{CpuOptions, Device};
+//! use kiln::Device;
+//! use kiln::device::CpuOptions;
 //! use kiln_bench::{Closeness, Effort, Number, Ours, compare, find};
 //!
 //! # fn main() -> Result<(), kiln_bench::Fault> {

@@ -1,7 +1,8 @@
 //! Kiln's form of each work, as a user would write it.
 
 use crate::{Number, Op, Ready};
-use kiln::{AttentionOptions, DType, Device, PoolWindow, Result, Status, Tensor};
+use kiln::nn::{AttentionOptions, PoolWindow};
+use kiln::{DType, Device, Result, Status, Tensor};
 
 /// A work on a device of Kiln, with its inputs in place.
 #[derive(Debug)]

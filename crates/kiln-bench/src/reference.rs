@@ -2,7 +2,7 @@
 
 use crate::Op;
 use crate::formula::{attention, layer_norm};
-use kiln::op::reference::softmax;
+use kiln::ir::op::reference::softmax;
 
 /// One element of an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,7 +105,7 @@ fn max_pool(at: &impl Fn(usize, usize) -> f64, size: usize, place: usize) -> f64
 }
 
 fn gelu(x: f64) -> f64 {
-    (kiln::op::GELU.reference())(&[x])
+    (kiln::ir::op::GELU.reference())(&[x])
 }
 
 fn mlp(at: &impl Fn(usize, usize) -> f64, width: usize, place: usize) -> Expected {

@@ -4,9 +4,9 @@ use crate::check::{Wrong, places};
 use crate::data::uniform_in;
 use crate::formula::Formula;
 use kiln::ir::odd;
+use kiln::ir::op::reference::wrapped;
+use kiln::ir::op::{ElementOp, Interval, Signature, Tolerance};
 use kiln::ir::plan::Plan;
-use kiln::op::reference::wrapped;
-use kiln::op::{ElementOp, Interval, Signature, Tolerance};
 use kiln::{DType, Device, Result, Tensor, bf16, f16};
 
 /// An op whose output can be checked.
@@ -74,7 +74,7 @@ impl Single {
             let expected = self.element(operands, output.shape(), place);
             let expected = if dtype.is_float() { expected } else { wrapped(expected, dtype) };
             if !allowed.allows(dtype, expected, found[place]) {
-                let off = allowed.ulps * kiln::op::ulp(dtype, expected) + allowed.absolute;
+                let off = allowed.ulps * kiln::ir::op::ulp(dtype, expected) + allowed.absolute;
                 return Err(Wrong::Element { place, expected, allowed: off, found: found[place] }.into());
             }
             elements += 1;
@@ -182,7 +182,8 @@ fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln::{AttentionOptions, op};
+    use kiln::ir::op;
+    use kiln::nn::AttentionOptions;
 
     /// What the op gives, called as a user would.
     fn call(formula: Formula, x: &[Tensor]) -> Result<Tensor> {

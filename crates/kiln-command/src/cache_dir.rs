@@ -2,7 +2,7 @@
 //!
 //! What is in it reaches a driver, so nobody else may be able to write there.
 
-use kiln::store::{DirectoryFaultKind, check_directory, make_private_command};
+use kiln::cache::store::{DirectoryFaultKind, check_directory, make_private_command};
 use serde::{Serialize, Serializer};
 use std::ffi::OsStr;
 use std::fs;
@@ -65,7 +65,7 @@ impl CacheDir {
     /// The directory that the environment names, and whether it can be trusted. This takes the same time however much is
     /// in it; [`measured`](Self::measured) finds out the rest.
     pub(crate) fn of_environment() -> Self {
-        Self::of(std::env::var_os(VARIABLE).as_deref(), kiln::cache_dir())
+        Self::of(std::env::var_os(VARIABLE).as_deref(), kiln::cache::cache_dir())
     }
 
     /// The directory for a value of the variable and the system's own place for caches.

@@ -2,8 +2,9 @@
 
 use crate::cache_dir::{CacheDir, CacheDirState};
 use crate::{Fallible, settings, terminal};
-use kiln::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
-use kiln::{Device, DeviceKind, DiskTier, DiskTierState, KernelCacheOptions};
+use kiln::cache::store::{DiskStore, StoreOptions, StoreStatistics, Writing};
+use kiln::cache::{DiskTier, DiskTierState, KernelCacheOptions};
+use kiln::{Device, DeviceKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -3,8 +3,10 @@
 use crate::kernel_dir::KernelDir;
 use crate::metrics;
 use crate::rotating_file::RotatingFile;
+use kiln::cache::KernelCacheOptions;
+use kiln::device::CpuOptions;
 use kiln::observe::{EVENTS_SETTING, EventLines};
-use kiln::{CpuOptions, Device, Error, ErrorKind, KernelCacheOptions, Result};
+use kiln::{Device, Error, ErrorKind, Result};
 
 /// The settings of the CPU device, with compiled kernels kept where `kiln cache` looks for them.
 ///

@@ -1,7 +1,8 @@
 //! How the command line names a kernel: the same for `kiln run`, `kiln cache explain` and `kiln cache warm`.
 
 use crate::Fallible;
-use kiln::{Device, Kernel, KernelFlag, KernelOptions, KernelSource, Optimisation};
+use kiln::Device;
+use kiln::kernel::{Kernel, KernelFlag, KernelOptions, KernelSource, Optimisation};
 use std::path::Path;
 use std::str::FromStr;
 

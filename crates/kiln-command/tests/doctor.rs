@@ -71,7 +71,11 @@ fn simd_level_is_that_of_the_environment() {
     assert_eq!(report["devices"][0]["features"], without_vectors, "what kernels can use is left");
     assert_eq!(check(&report, "SIMD")["details"], serde_json::json!(["set by KILN_SIMD"]));
     let (code, report) = set("");
-    assert_eq!((code, report["simd"].as_str()), (Some(0), Some(kiln::SimdLevel::detect().name())), "empty is unset");
+    assert_eq!(
+        (code, report["simd"].as_str()),
+        (Some(0), Some(kiln::device::SimdLevel::detect().name())),
+        "empty is unset"
+    );
     assert!(report["simd_setting"].is_null() && check(&report, "SIMD")["details"] == serde_json::json!([]));
     let (code, report) = set("fast");
     assert_eq!(code, Some(1), "{report:#}");

@@ -262,7 +262,7 @@ fn functions_are_listed() {
     let workspace = Workspace::new();
     let ran = workspace.eval(&["--functions"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    for op in kiln::op::all() {
+    for op in kiln::ir::op::all() {
         let name = op.name.trim_end_matches('_');
         assert!(ran.out.lines().any(|line| line.starts_with(&format!("{name}(")) && line.ends_with(op.doc)), "{name}");
     }

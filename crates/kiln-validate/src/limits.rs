@@ -1,6 +1,8 @@
 //! What a device could do at most: loops of the processor for the CPU device, kernels of one line for a GPU.
 
-use kiln::{Buffer, Device, DeviceKind, Grid, KernelSource};
+use kiln::buffer::Buffer;
+use kiln::kernel::{Grid, KernelSource};
+use kiln::{Device, DeviceKind};
 use kiln_bench::limits::{Least, Pattern};
 use kiln_bench::{Fault, Limits, Number, Op};
 use std::collections::BTreeMap;

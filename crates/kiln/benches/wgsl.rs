@@ -8,7 +8,11 @@
     reason = "a benchmark prints and ends where it cannot go on"
 )]
 
-use kiln::{Buffer, CpuOptions, Device, Grid, Kernel, KernelCacheOptions, KernelOptions, KernelSource, SimdLevel};
+use kiln::Device;
+use kiln::buffer::Buffer;
+use kiln::cache::KernelCacheOptions;
+use kiln::device::{CpuOptions, SimdLevel};
+use kiln::kernel::{Grid, Kernel, KernelOptions, KernelSource};
 use kiln_testkit::arms::{self, Quartiles};
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,8 @@
 //! `cargo run --release -p kiln --example custom_kernel`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use kiln::{DType, Device, Grid, Result, Tensor, WgslOp};
+use kiln::kernel::{Grid, WgslOp};
+use kiln::{DType, Device, Result, Tensor};
 
 /// Rotates the pairs (i, i + width / 2) of each row by the angles of the row.
 const ROPE: &str = "

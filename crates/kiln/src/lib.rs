@@ -1,19 +1,14 @@
-//! Kiln, as a program uses it: tensors, devices, pooled buffers, kernels, graphs.
+//! Tensors on GPUs and CPUs: lazy fused ops, autograd, layers and optimisers, WGSL kernels, pooled memory.
 //!
-//! The crate owns [`Tensor`], how a device is found ([`Device`]) and which one is the default ([`Choice`]). What a device can do comes
-//! from `kiln-device`, the devices themselves from `kiln-cpu` and `kiln-gpu`, ops and plans from `kiln-ir` and `kiln-kernels`; what a
-//! program needs of them is here under one name. It reads no environment but where the home directory is, for [`cache_dir`], prints nothing
-//! and keeps no state outside of a device, but for whether a thread is inside of [`no_grad`].
+//! Start with [`prelude`]. The crate root holds what every program uses:
 //!
-//! The types to know:
-//!
-//! - [`Tensor`]: elements on a device; ops on them are recorded, fused, planned once and run when elements are read;
-//! - [`nn::Module`] and [`optim::Optimizer`]: layers, and how their parameters follow gradients ([`Tensor::backward`]);
-//! - [`Device`]: something that owns memory and runs commands, with its pool;
-//! - [`Buffer`] and [`TypedBuffer`]: memory of a device, back in the pool when dropped;
-//! - [`Pool`]: who holds what, and how well memory is reused;
-//! - [`KernelSource`] and [`Kernel`]: WGSL of one's own, compiled once and cached in memory and on disk;
-//! - [`Graph`]: launches, copies and host callbacks, in the order that their buffers ask for.
+//! - [`Tensor`]: elements on a device. Ops are recorded, fused, planned once, and run when elements are read; [`Status`] says how far a
+//!   tensor is;
+//! - [`Device`]: a GPU or the CPU, with its memory and its caches; [`DeviceInfo`] and [`DeviceKind`] describe it;
+//! - [`DType`], [`Element`], [`f16`](struct@f16) and [`bf16`]: the types of elements; [`Shape`]: lengths along the axes;
+//! - [`Slice`], [`Ellipsis`] and [`NewAxis`]: indices beyond numbers and ranges, for [`Tensor::i`];
+//! - [`grad`], [`value_and_grad`], [`no_grad`] and [`checkpoint`]: gradients; [`Tensor::backward`] fills those of parameters;
+//! - [`Result`], [`Error`] and [`ErrorKind`].
 //!
 //! ```
 //! use kiln::{DType, Device, Tensor};
@@ -29,15 +24,30 @@
 //! # }
 //! ```
 //!
+//! # Modules
+//!
+//! | for | module |
+//! | --- | --- |
+//! | models | [`nn`]: layers, losses, checkpoints; [`optim`]: optimisers and schedules; [`autograd`]: options and checks of gradients |
+//! | tensor methods | [`arguments`]: what they take; [`function`]: calls by name |
+//! | devices | [`device`]: settings, limits, the default device; [`cache`]: caches in memory and on disk |
+//! | memory | [`buffer`]: memory of a device; [`pool`]: where it comes from |
+//! | kernels | [`kernel`]: WGSL kernels and ops made of them; [`graph`]: command lists and graphs; [`kernels`]: the hand-written kernels of tensor methods |
+//! | observation | [`observe`]: events, kernel statistics, plans; `metrics`: numbers for Prometheus and JSON |
+//! | internals | [`ir`]: the op table, op graphs and plans |
+//!
+//! Each name is exported once, and again only by [`prelude`]. The crate prints nothing, reads nothing of the environment except the
+//! home directory ([`cache::cache_dir`]), and has no state outside a device except whether a thread is inside [`no_grad`].
+//!
 //! # Features
 //!
-//! `events` (on by default): what devices do is counted, timed and told to whoever watches ([`observe`], `metrics`). It costs a few
-//! loads for each submission while nobody does.
+//! All are on by default.
 //!
-//! `gpu` (on by default): the wgpu device. Without it there is only the CPU device, and nothing of wgpu is built.
-//!
-//! `wgsl` (on by default): kernels in WGSL on the CPU device, and the sanitizer that watches them. Without it they need a GPU, and
-//! nothing of Cranelift is built, which takes minutes.
+//! - `events`: devices count, time and report what they do ([`observe`], `metrics`). This costs a few loads per submission while nothing
+//!   listens.
+//! - `gpu`: the wgpu device. Without it, only the CPU device exists and wgpu is not built.
+//! - `wgsl`: WGSL kernels on the CPU device, and the sanitizer. Without it, WGSL needs a GPU, and Cranelift, which takes minutes to
+//!   compile, is not built.
 
 #![deny(unsafe_code)]
 
@@ -46,47 +56,30 @@
 #[doc = include_str!("../../../README.md")]
 struct ReadmeExamples;
 
-mod cache_dir;
-mod choice;
-mod device;
+pub mod arguments;
+pub mod autograd;
+pub mod buffer;
+pub mod cache;
+pub mod device;
 pub mod function;
-mod gpus;
+pub mod graph;
+pub mod ir;
+pub mod kernel;
 #[cfg(feature = "events")]
 pub mod metrics;
 pub mod nn;
 pub mod observe;
 pub mod optim;
+pub mod pool;
+pub mod prelude;
 mod tensor;
 
-pub use cache_dir::{cache_dir, kernel_cache_dir};
-pub use choice::{Choice, Rejection};
-pub use device::Device;
-pub use half::{bf16, f16};
-pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
-#[cfg(feature = "wgsl")]
-pub use kiln_cpu::{Finding, FindingKind, Invocation};
-pub use kiln_device::{
-    Argument, Binding, BindingKind, BindingName, Buffer, BufferOptions, BufferUse, Bytes, Captured, Change, Command,
-    CommandList, DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, DiskTier, DiskTierState, Extent, Feature, Graph,
-    GraphPlan, Grid, HostAccess, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelCost, KernelExplanation,
-    KernelFlag, KernelHash, KernelKey, KernelOptions, KernelSource, KernelStatistics, KernelWarmFailure,
-    KernelWarmReport, Launch, Member, Numbers, Optimisation, Origin, Outcome, PendingRead, Pool, PoolConfig,
-    PoolOptions, PoolStatistics, Preload, PreparedKernel, Reflection, RunReport, Scalar, Tail, TypedBuffer, Usage,
-    Value, graph, pool, store,
-};
-#[cfg(feature = "gpu")]
-pub use kiln_gpu::GpuOptions;
-/// What ops and kernels of one's own are made of, and plans.
-pub use kiln_ir as ir;
-pub use kiln_ir::graph::TensorType;
-pub use kiln_ir::{DType, Element, Error, ErrorKind, KernelOp, Layout, Result, Shape, op};
-/// Hand-written kernels. Methods of [`Tensor`] use them; [`Tensor::kernel`] takes them and others.
+/// Hand-written kernels of tensor methods, such as matrix products, attention and sorting. [`Tensor::kernel`] takes them, and those that
+/// implement [`KernelOp`](kernel::KernelOp) elsewhere.
 pub use kiln_kernels as kernels;
-/// Caches, policies, slots and the registry that [`Device::caches`](kiln_device::Device::caches) gives.
-pub use kiln_resource_cache as cache;
-pub use kiln_resource_cache::CacheMetrics;
-pub use tensor::{
-    Activation, AttentionOptions, Axes, Axis, BackwardOptions, Dim, Dims, Ellipsis, GradientCheck, GradientReport,
-    Index, IndexItem, IntoPair, Literal, NewAxis, Operand, PoolWindow, Slice, Status, Tensor, TensorExplanation,
-    VerifyReport, WgslOp, check_gradients, checkpoint, grad, no_grad, value_and_grad,
-};
+
+pub use device::handle::Device;
+pub use half::{bf16, f16};
+pub use kiln_device::{DeviceInfo, DeviceKind};
+pub use kiln_ir::{DType, Element, Error, ErrorKind, Result, Shape};
+pub use tensor::{Ellipsis, NewAxis, Slice, Status, Tensor, checkpoint, grad, no_grad, value_and_grad};

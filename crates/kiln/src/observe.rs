@@ -1,4 +1,7 @@
-//! What devices do, for whoever watches: events as lines of JSON, statistics of kernels, a timeline for Perfetto.
+//! What devices do: events as lines of JSON, kernel statistics, a timeline for Perfetto; and how tensors are planned and verified.
+//!
+//! [`Device::watch`] sends events to a [`Watcher`]. [`TensorExplanation`] is returned by [`Tensor::explain`](crate::Tensor::explain), and
+//! [`VerifyReport`] by [`Tensor::eval_checked`](crate::Tensor::eval_checked).
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
@@ -24,6 +27,7 @@
 //! # }
 //! ```
 
+pub use crate::tensor::{TensorExplanation, VerifyReport};
 pub use kiln_device::observe::*;
 
 use crate::{Device, Error, ErrorKind, Result};

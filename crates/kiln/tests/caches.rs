@@ -2,9 +2,11 @@
 #![cfg(all(feature = "events", feature = "wgsl"))]
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
+use kiln::cache::KernelCacheOptions;
+use kiln::device::CpuOptions;
 use kiln::metrics::Watch;
 use kiln::observe::{EventChannel, Happening};
-use kiln::{CpuOptions, Device, KernelCacheOptions, Tensor};
+use kiln::{Device, Tensor};
 use kiln_resource_cache::CacheRegistrySlot;
 use kiln_resource_cache::events::CacheEvent;
 use std::collections::BTreeSet;

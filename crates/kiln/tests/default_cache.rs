@@ -2,7 +2,9 @@
 
 #![cfg(all(feature = "gpu", target_os = "linux"))]
 
-use kiln::{Device, DiskTierState, KernelSource, Origin};
+use kiln::Device;
+use kiln::cache::DiskTierState;
+use kiln::kernel::{KernelSource, Origin};
 use std::process::Command;
 
 const CHILD: &str = "KILN_TEST_DEFAULT_CACHE";
@@ -42,6 +44,6 @@ fn child() {
     };
     assert_eq!(format!("{:?}", origin(&Device::gpu(0).unwrap())), expected);
     assert_eq!(origin(&Device::by_name("gpu").unwrap()), Origin::Disk);
-    assert_eq!(origin(&Device::gpu_with(0, kiln::GpuOptions::new()).unwrap()), Origin::Disk);
-    assert!(kiln::kernel_cache_dir().unwrap().is_dir());
+    assert_eq!(origin(&Device::gpu_with(0, kiln::device::GpuOptions::new()).unwrap()), Origin::Disk);
+    assert!(kiln::cache::kernel_cache_dir().unwrap().is_dir());
 }

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
-use kiln::{CpuOptions, Device, DeviceKind, ErrorKind};
+use kiln::device::CpuOptions;
+use kiln::{Device, DeviceKind, ErrorKind};
 
 fn check_round_trip(device: &Device) {
     let data: Vec<u32> = (0..1000).map(|i| i * i).collect();
@@ -79,7 +80,7 @@ fn settings_reach_the_device() {
 #[cfg(feature = "gpu")]
 #[test]
 fn gpu_is_the_first_gpu_or_an_error_that_explains() {
-    use kiln::{Feature, GpuOptions};
+    use kiln::device::{Feature, GpuOptions};
     match Device::list().get(1) {
         Some(first) => {
             assert_eq!(Device::by_name("gpu").unwrap().info(), first);

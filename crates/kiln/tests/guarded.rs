@@ -8,7 +8,8 @@
 #[allow(dead_code, reason = "these programs run without a device")]
 mod launch;
 
-use kiln::{Device, KernelKey, KernelSource};
+use kiln::Device;
+use kiln::kernel::{KernelKey, KernelSource};
 use kiln_device::{BindingKind, KernelModule};
 use kiln_jit::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
 use kiln_testkit::wgsl::{Case, Features, generate};

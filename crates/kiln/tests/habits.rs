@@ -201,3 +201,68 @@ fn names_of_other_libraries_are_aliases() {
     let missing: Vec<&str> = names.into_iter().filter(|name| !sources.contains(&format!("\"{name}\""))).collect();
     assert!(missing.is_empty(), "no alias: {missing:?}");
 }
+
+/// A first program needs no other import than the prelude.
+mod first_program {
+    use kiln::prelude::*;
+
+    struct Net {
+        hidden: nn::Linear,
+        output: nn::Linear,
+    }
+
+    impl Module for Net {
+        fn forward(&self, input: &Tensor, mode: &Mode) -> Result<Tensor> {
+            self.output.forward(&self.hidden.forward(input, mode)?.relu()?, mode)
+        }
+
+        fn visit(&self, visitor: &mut nn::Visitor<'_>) {
+            visitor.module("hidden", &self.hidden);
+            visitor.module("output", &self.output);
+        }
+    }
+
+    fn device() -> Result<Device> {
+        let device = Device::cpu()?;
+        device.set_seed(1);
+        Ok(device)
+    }
+
+    #[test]
+    fn a_network_learns_with_the_prelude_alone() -> Result<()> {
+        let device = device()?;
+        let net = Net { hidden: nn::Linear::new(1, 16, &device)?, output: nn::Linear::new(16, 1, &device)? };
+        let x = Tensor::linspace(-1., 1., 32, DType::F32, &device)?.i((.., NewAxis))?;
+        let y = ((&x * 2.0)? + 1.0)?;
+        let mut optimizer = Optimizer::new(optim::Adam::new(), &net)?;
+        for step in 0..300 {
+            nn::mse(&net.forward(&x, &Mode::training(step))?, &y)?.backward()?;
+            optimizer.step(0.02)?;
+        }
+        let found = no_grad(|| net.forward(&x, &Mode::inference()))?;
+        let worst = (found - &y)?.abs()?.max(..)?.to_scalar::<f32>()?;
+        assert!(worst < 0.1, "the network is {worst} off 2 x + 1");
+        Ok(())
+    }
+
+    #[test]
+    fn indices_gradients_and_errors_need_the_prelude_alone() -> Result<()> {
+        let device = device()?;
+        assert_eq!(device.info().kind, DeviceKind::Cpu);
+        let x = Tensor::new([[1f32, 2., 3.], [4., 5., 6.]], &device)?;
+        assert_eq!(x.shape(), &Shape::from((2, 3)));
+        assert_eq!(x.i((Ellipsis, Slice::new(..).step(2)))?.to_vec2::<f32>()?, [[1., 3.], [4., 6.]]);
+        let half = x.to_dtype(DType::F16)?.to_vec::<f16>()?;
+        assert_eq!(half[5], f16::from_f32(6.));
+        assert_eq!(first::<bf16>(&x.to_dtype(DType::BF16)?)?, bf16::from_f32(1.));
+        let gradient = grad(|inputs| inputs[0].square()?.sum_all(), &[&x])?;
+        assert_eq!(gradient[0].to_vec::<f32>()?, [2., 4., 6., 8., 10., 12.]);
+        let error: Error = x.matmul(&x).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ShapeMismatch);
+        Ok(())
+    }
+
+    fn first<T: Element>(tensor: &Tensor) -> Result<T> {
+        Ok(tensor.to_vec::<T>()?[0])
+    }
+}

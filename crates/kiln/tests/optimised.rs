@@ -5,7 +5,10 @@
 #[path = "wgsl/launch.rs"]
 mod launch;
 
-use kiln::{CpuOptions, Device, KernelCacheOptions, KernelOptions, Optimisation, SimdLevel};
+use kiln::Device;
+use kiln::cache::KernelCacheOptions;
+use kiln::device::{CpuOptions, SimdLevel};
+use kiln::kernel::{KernelOptions, Optimisation};
 use kiln_testkit::wgsl::{Case, Features, generate};
 
 /// Random programs, to the last bit.

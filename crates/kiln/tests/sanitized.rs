@@ -5,7 +5,10 @@
 #[path = "wgsl/launch.rs"]
 mod launch;
 
-use kiln::{AttentionOptions, CpuOptions, DType, Device, FindingKind, KernelOptions, Result, SimdLevel, Tensor};
+use kiln::device::{CpuOptions, SimdLevel};
+use kiln::kernel::{FindingKind, KernelOptions};
+use kiln::nn::AttentionOptions;
+use kiln::{DType, Device, Result, Tensor};
 use kiln_testkit::wgsl::{Case, Features, compare, generate};
 
 /// The kernels that Kiln renders for tensors are sound: matrix products and attention with tiles, reductions, norms.

@@ -3,8 +3,8 @@
 //!
 //! `--save FILE` writes the embeddings as safetensors; `compare.py` compares them with PyTorch's.
 
-use kiln::nn::{self, Embedding, LayerNorm, Linear, Mode, Module, Weights};
-use kiln::{AttentionOptions, Device, Result, Tensor};
+use kiln::nn::{self, AttentionOptions, Embedding, LayerNorm, Linear, Mode, Module, Weights};
+use kiln::{Device, Result, Tensor};
 use serde::Deserialize;
 use std::error::Error;
 use std::path::Path;

@@ -4,7 +4,7 @@ use crate::Fallible;
 use crate::kernel_dir::{KernelDir, open_with};
 use crate::source_args::SourceArgs;
 use crate::terminal::{Report, plain, table_of};
-use kiln::{Change, KernelExplanation};
+use kiln::cache::{Change, KernelExplanation};
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use super::units::age;
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
 use crate::terminal::{Report, count, plain, table_of, word};
-use kiln::Bytes;
+use kiln::ir::Bytes;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 

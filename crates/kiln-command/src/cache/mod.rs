@@ -16,7 +16,7 @@ mod warm;
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
 use crate::terminal::{Report, count, plain, show};
-use kiln::Bytes;
+use kiln::ir::Bytes;
 use serde::Serialize;
 use std::process::ExitCode;
 

@@ -5,8 +5,9 @@ use super::stored::State;
 use super::units::{parse_bytes, parse_time};
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
-use kiln::store::PruneTarget;
-use kiln::{Device, KernelKey};
+use kiln::Device;
+use kiln::cache::store::PruneTarget;
+use kiln::kernel::KernelKey;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\

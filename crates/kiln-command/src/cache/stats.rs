@@ -4,8 +4,8 @@ use super::stored::{self, State, StoredKernel, text};
 use crate::Fallible;
 use crate::kernel_dir::{KernelDir, write_fault};
 use crate::terminal::{Report, count, plain, table, table_of, word};
-use kiln::Bytes;
-use kiln::store::StoreOptions;
+use kiln::cache::store::StoreOptions;
+use kiln::ir::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -3,8 +3,9 @@
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
 use crate::terminal::plain;
-use kiln::store::EntryInfo;
-use kiln::{Device, DeviceInfo, KernelKey};
+use kiln::cache::store::EntryInfo;
+use kiln::kernel::KernelKey;
+use kiln::{Device, DeviceInfo};
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -3,8 +3,9 @@
 use crate::Fallible;
 use crate::kernel_dir::KernelDir;
 use crate::terminal::{Report, count, plain, table};
-use kiln::store::{DiskStore, VerifyReport};
-use kiln::{Bytes, KernelKey};
+use kiln::cache::store::{DiskStore, VerifyReport};
+use kiln::ir::Bytes;
+use kiln::kernel::KernelKey;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ fn names(store: &DiskStore) -> Fallible<BTreeMap<String, String>> {
 impl Report for Verification {
     fn text(&self) -> String {
         let VerifyReport { entries, bytes, bad, left_overs, usage_is_damaged, repaired } = &self.report;
-        let row = |bad: &kiln::store::BadEntry| {
+        let row = |bad: &kiln::cache::store::BadEntry| {
             let kernel = self.kernels.get(&bad.name).map_or_else(|| "-".to_string(), |name| plain(name));
             let removed = match (self.repair, bad.removed) {
                 (_, true) => "removed",
@@ -96,7 +97,7 @@ impl Report for Verification {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln::store::{BadEntry, Problem, Reject};
+    use kiln::cache::store::{BadEntry, Problem, Reject};
 
     fn verification(bad: Vec<BadEntry>, repair: bool) -> Verification {
         let repaired = repair && bad.iter().all(|bad| bad.removed);

@@ -4,7 +4,9 @@ use super::drivers;
 use super::report::{Check, DeviceFacts, Facts, Section, State};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
 use crate::terminal::{count, time};
-use kiln::{Bytes, CpuOptions, DeviceKind};
+use kiln::DeviceKind;
+use kiln::device::CpuOptions;
+use kiln::ir::Bytes;
 use std::path::Path;
 
 /// Below this much free space the cache directory gets a note.

@@ -4,7 +4,8 @@ use super::report::{DefaultDevice, DeviceFacts, Facts, RejectedDevice};
 use super::smoke::SmokeTest;
 use super::system::{Distribution, GpuVendor, RenderNode, System, Vulkan};
 use crate::cache_dir::{CacheDir, CacheDirState, Contents};
-use kiln::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature};
+use kiln::device::{DeviceLimits, DeviceMemory, Feature};
+use kiln::{DeviceInfo, DeviceKind};
 
 /// A laptop of Apple: one integrated GPU behind Metal.
 pub(super) fn mac() -> Facts {

@@ -1,7 +1,8 @@
 //! Whether a device works: a little data goes in, through a copy on the device, and comes back.
 
 use crate::terminal::micros;
-use kiln::{CommandList, Device, Error, ErrorKind, Result};
+use kiln::graph::CommandList;
+use kiln::{Device, Error, ErrorKind, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@ use super::parse;
 use crate::Fallible;
 use kiln::function::{Dynamic, Function};
 use kiln::ir::kernel::{Core, Instruction, Kernel};
-use kiln::op::{ElementOp, Signature};
+use kiln::ir::op::{ElementOp, Signature};
 use kiln::{DType, Device, Tensor};
 use kiln_bench::{Formula, Single};
 use serde::Serialize;
@@ -204,7 +204,7 @@ fn accuracy(op: &ElementOp) -> Accuracy {
         if matches!(op.signature, Signature::Compare | Signature::Bits { .. }) { DType::U8 } else { DType::F32 };
     let is_float = op.takes(kiln::ir::Class::Float) || matches!(op.signature, Signature::BitsToFloat { .. });
     let bound = op.bound(if is_float { result } else { DType::U8 });
-    if bound == kiln::op::Tolerance::EXACT {
+    if bound == kiln::ir::op::Tolerance::EXACT {
         return Accuracy::Exact;
     }
     // What devices may take for zero is no fault of the op.

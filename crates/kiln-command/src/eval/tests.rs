@@ -8,7 +8,7 @@ use super::fault::Fault;
 use super::parse::parse;
 use super::report::Data;
 use kiln::function::{Dynamic, Function};
-use kiln::op::Signature;
+use kiln::ir::op::Signature;
 use kiln::{Device, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

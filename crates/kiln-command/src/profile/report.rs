@@ -1,7 +1,7 @@
 //! What `kiln profile` tells.
 
 use crate::terminal::{self, Report, plain, seconds, table_of};
-use kiln::Bytes;
+use kiln::ir::Bytes;
 use kiln::observe::{DeviceSummary, KernelSummary};
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,9 @@ use super::report::OutputReport;
 use crate::Fallible;
 use crate::new_file::NewFile;
 use crate::npy::{Array, Kind, data_bytes, tuple};
-use kiln::{Binding, Buffer, Device, Scalar};
+use kiln::Device;
+use kiln::buffer::Buffer;
+use kiln::kernel::{Binding, Scalar};
 use std::path::Path;
 
 /// A buffer of the kernel with its memory.

@@ -7,7 +7,7 @@ use super::{arrays, launch, plan::Plan};
 use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, Report, count, plain};
 use crate::{Fallible, settings};
-use kiln::{BindingKind, Finding, Invocation, Reflection};
+use kiln::kernel::{BindingKind, Finding, Invocation, Reflection};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -254,7 +254,7 @@ mod tests {
     fn text_of_a_check() {
         let invocation = Invocation { global_id: [5, 0, 0], local_index: 1, workgroup_id: [1, 0, 0] };
         let finding = Finding {
-            kind: kiln::FindingKind::OutOfBounds,
+            kind: kiln::kernel::FindingKind::OutOfBounds,
             kernel: "k.wgsl".to_string(),
             line: 2,
             column: 3,

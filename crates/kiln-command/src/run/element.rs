@@ -1,6 +1,6 @@
 //! The elements of a buffer: how the memory of a kernel has them, and how a file does.
 
-use kiln::{Binding, Scalar};
+use kiln::kernel::{Binding, Scalar};
 
 /// One element of a buffer. In memory a vector of three takes the room of four; a file has no such gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn has_gaps(type_name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln::BindingKind;
+    use kiln::kernel::BindingKind;
 
     fn element(type_name: &str, scalar: Option<Scalar>) -> Element {
         Element::of(&Binding {

@@ -20,7 +20,7 @@ use crate::source_args::{Named, SourceArgs, compile};
 use crate::terminal::{self, micros};
 use arrays::Bound;
 pub(crate) use dims::Dims;
-use kiln::{Kernel, Origin};
+use kiln::kernel::{Kernel, Origin};
 use plan::Plan;
 use problem::{Problem, Request};
 use report::{DeviceReport, KernelReport, RunReport};

@@ -9,7 +9,7 @@ use crate::Fallible;
 use crate::npy::tuple;
 use crate::source_args::{Named, repeated};
 use crate::terminal::table;
-use kiln::{Binding, BindingKind, Grid, Reflection, Value};
+use kiln::kernel::{Binding, BindingKind, Grid, Reflection, Value};
 use std::path::Path;
 
 /// Everything that a launch needs, as far as it can be known before files are read.
@@ -190,7 +190,7 @@ mod tests {
     use super::super::Args;
     use super::*;
     use clap::Parser;
-    use kiln::{Member, Numbers, Scalar, Tail};
+    use kiln::kernel::{Member, Numbers, Scalar, Tail};
 
     #[derive(Debug, Parser)]
     struct Line {

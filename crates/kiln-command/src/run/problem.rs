@@ -2,7 +2,7 @@
 
 use super::dims::{Dims, Workgroups, parse_seconds};
 use crate::source_args::Named;
-use kiln::Grid;
+use kiln::kernel::Grid;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::npy::tuple;
 use crate::terminal::{Report, plain, table, time};
-use kiln::Origin;
+use kiln::kernel::Origin;
 use serde::Serialize;
 
 /// What ran, where, and what came out. The JSON form is this struct.

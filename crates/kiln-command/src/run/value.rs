@@ -1,7 +1,7 @@
 //! Numbers on the command line for the uniforms of a kernel.
 
 use half::f16;
-use kiln::{Binding, Member, Numbers, Scalar, Value};
+use kiln::kernel::{Binding, Member, Numbers, Scalar, Value};
 use std::fmt::Display;
 use std::str::FromStr;
 

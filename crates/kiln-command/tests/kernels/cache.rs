@@ -1,8 +1,8 @@
 //! `kiln cache`.
 
 use crate::support::{Ran, Workspace};
-use kiln::KernelKey;
-use kiln::store::{DiskStore, StoreOptions};
+use kiln::cache::store::{DiskStore, StoreOptions};
+use kiln::kernel::KernelKey;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};

@@ -100,7 +100,7 @@ fn outputs_get_their_shape_from_the_problem_or_the_command_line() {
 #[test]
 fn halves_are_two_bytes_each() {
     for workspace in Workspace::on_each_device() {
-        if kiln::Device::list().iter().any(|info| !info.features.contains(&kiln::Feature::ShaderF16)) {
+        if kiln::Device::list().iter().any(|info| !info.features.contains(&kiln::device::Feature::ShaderF16)) {
             println!("skipped: a device has no f16");
             return;
         }
@@ -381,7 +381,7 @@ fn subgroups_may_be_enabled() {
         @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) { y[i] = subgroupAdd(0u) + i; }";
         fs::write(workspace.path("k.wgsl"), text).unwrap();
         let line = "run k.wgsl --out y=y.npy --size 4";
-        if device.info().features.contains(&kiln::Feature::Subgroups) {
+        if device.info().features.contains(&kiln::device::Feature::Subgroups) {
             workspace.text(line);
             assert_eq!(numbers(&workspace, "y.npy", |bytes| u32::from_le_bytes(bytes) as f32), [0.0, 1.0, 2.0, 3.0]);
         } else {

@@ -3,7 +3,10 @@
 use crate::claim::{Context, Evidence};
 use crate::subject::{Computation, Inputs, Referee, Subject};
 use crate::trial::Arm;
-use kiln::{BufferUse, Device, DeviceKind, Graph, GraphPlan, Grid, KernelSource, TypedBuffer};
+use kiln::buffer::TypedBuffer;
+use kiln::graph::{BufferUse, Graph, GraphPlan};
+use kiln::kernel::{Grid, KernelSource};
+use kiln::{Device, DeviceKind};
 use kiln_bench::Fault;
 
 const BRANCHES: usize = 4;

@@ -5,9 +5,11 @@ use crate::claim::{Context, Evidence, counts};
 use crate::report::{Check, Tier};
 use crate::subject::{Computation, Inputs, Referee, Subject};
 use crate::trial::{Arm, Measured};
-use kiln::{
-    CommandList, Device, DiskTier, Grid, Kernel, KernelCacheOptions, KernelCacheStatistics, KernelSource, TypedBuffer,
-};
+use kiln::Device;
+use kiln::buffer::TypedBuffer;
+use kiln::cache::{DiskTier, KernelCacheOptions, KernelCacheStatistics};
+use kiln::graph::CommandList;
+use kiln::kernel::{Grid, Kernel, KernelSource};
 use kiln_bench::Fault;
 use std::cell::Cell;
 use std::rc::Rc;

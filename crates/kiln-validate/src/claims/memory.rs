@@ -5,7 +5,9 @@ use crate::claim::{Context, Evidence, counts, output};
 use crate::report::PoolPoint;
 use crate::subject::{Computation, Inputs, Referee, Subject, WorkReferee};
 use crate::trial::Arm;
-use kiln::{Buffer, Device, HostAccess};
+use kiln::Device;
+use kiln::buffer::Buffer;
+use kiln::device::HostAccess;
 use kiln_bench::{Fault, Number, Op};
 
 /// Numbers that are written.

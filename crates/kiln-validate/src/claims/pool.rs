@@ -4,7 +4,9 @@ use super::reopen::reopen;
 use crate::claim::{Context, Evidence, counts, output};
 use crate::subject::{Computation, Inputs, Referee, Subject};
 use crate::trial::Arm;
-use kiln::{Buffer, Device, HostAccess};
+use kiln::Device;
+use kiln::buffer::Buffer;
+use kiln::device::HostAccess;
 use kiln_bench::Fault;
 
 /// Buffers that are held at once.

@@ -1,6 +1,9 @@
 //! A device once more, with other settings.
 
-use kiln::{CpuOptions, Device, HostAccess, PoolConfig, PoolOptions};
+use kiln::Device;
+use kiln::device::CpuOptions;
+use kiln::device::HostAccess;
+use kiln::pool::{PoolConfig, PoolOptions};
 use kiln_bench::Fault;
 
 /// The options of the CPU device with as many threads and the same vector instructions; `None` for a GPU.
@@ -19,7 +22,7 @@ pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Resu
     {
         let index = device.info().id.strip_prefix("gpu:").and_then(|index| index.parse().ok());
         let index = index.ok_or_else(|| format!("expected a GPU by its number, found {}", device.info().id))?;
-        Ok(Device::gpu_with(index, kiln::GpuOptions::new().pool(pool).host_access(access))?)
+        Ok(Device::gpu_with(index, kiln::device::GpuOptions::new().pool(pool).host_access(access))?)
     }
     #[cfg(not(feature = "gpu"))]
     Err(format!("device {} expected support for GPUs, found none", device.info().id).into())
@@ -28,7 +31,7 @@ pub(super) fn reopen(device: &Device, pooling: bool, access: HostAccess) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln::SimdLevel;
+    use kiln::device::SimdLevel;
 
     /// What `KILN_SIMD` says holds for every arm of a claim.
     #[test]

@@ -1,8 +1,8 @@
 //! The data, the networks and their training. The program `digits` shows it; a test checks it.
 
-use kiln::nn::{Conv2d, Dropout, Flatten, Linear, Mode, Module, Sequential, cross_entropy};
+use kiln::nn::{Activation, Conv2d, Dropout, Flatten, Linear, Mode, Module, Sequential, cross_entropy};
 use kiln::optim::{Adam, LossScale, Optimizer, Schedule};
-use kiln::{Activation, DType, Device, Result, Tensor, no_grad};
+use kiln::{DType, Device, Result, Tensor, no_grad};
 
 /// Images of 8 by 8 numbers.
 pub(crate) const PIXELS: usize = 64;

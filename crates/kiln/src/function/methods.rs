@@ -1,7 +1,9 @@
 //! The methods of [`Tensor`] that are not elementwise and make one tensor, by name.
 
 use super::{Call, CallError, Parameter};
-use crate::{AttentionOptions, Axes, DType, Error, ErrorKind, PoolWindow, Result, Tensor};
+use crate::arguments::Axes;
+use crate::nn::{AttentionOptions, PoolWindow};
+use crate::{DType, Error, ErrorKind, Result, Tensor};
 
 /// A method of [`Tensor`] that makes one tensor.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::Metric;
 use super::publish::publish;
-use crate::device::WeakDevice;
+use crate::device::handle::WeakDevice;
 use crate::{Device, Error, ErrorKind, Result};
 use kiln_device::Profiling;
 use kiln_device::metrics::{KernelLabels, cache_metrics, device_metrics, join, label, to_json, to_prometheus};

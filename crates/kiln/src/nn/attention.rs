@@ -1,8 +1,8 @@
 //! Attention with several heads.
 
 use super::init::{self, TensorOptions};
-use super::{Linear, Mode, Module, Parameter, Visitor, linear};
-use crate::{AttentionOptions, Error, ErrorKind, Result, Tensor};
+use super::{AttentionOptions, Linear, Mode, Module, Parameter, Visitor, linear};
+use crate::{Error, ErrorKind, Result, Tensor};
 
 /// Attention with several heads over sequences `(batch, length, width)`: [`Tensor::attention`] with projections before and after.
 ///
@@ -12,8 +12,8 @@ use crate::{AttentionOptions, Error, ErrorKind, Result, Tensor};
 /// ```
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::nn::{Mode, Module, MultiHeadAttention};
-/// use kiln::{AttentionOptions, DType, Tensor};
+/// use kiln::nn::{AttentionOptions, Mode, Module, MultiHeadAttention};
+/// use kiln::{DType, Tensor};
 ///
 /// let layer = MultiHeadAttention::new(8, 2, &device)?;
 /// let x = Tensor::randn((1, 5, 8), DType::F32, &device)?;

@@ -54,6 +54,7 @@ mod recurrent;
 mod sequential;
 mod weights;
 
+pub use crate::tensor::{Activation, AttentionOptions, PoolWindow};
 pub use attention::{InProjection, MultiHeadAttention};
 pub use conv::{Conv1d, Conv2d, Flatten};
 pub use conv_transpose::{ConvTranspose1d, ConvTranspose2d};
@@ -69,7 +70,7 @@ pub use recurrent::{Gru, Lstm, LstmState, RecurrentOptions};
 pub use sequential::Sequential;
 pub use weights::{Weights, load, save, save_tensors};
 
-use crate::{Activation, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// A layer, or a network of them.
 pub trait Module: Send + Sync {

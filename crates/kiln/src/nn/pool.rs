@@ -1,7 +1,8 @@
 //! Pooling as layers without parameters.
 
-use super::{Mode, Module, Visitor};
-use crate::{IntoPair, PoolWindow, Result, Tensor};
+use super::{Mode, Module, PoolWindow, Visitor};
+use crate::arguments::IntoPair;
+use crate::{Result, Tensor};
 
 macro_rules! pools {
     ($($(#[$doc:meta])* $name:ident($options:ty) => $method:ident;)*) => {$(
@@ -25,8 +26,8 @@ pools! {
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// use kiln::nn::{MaxPool2d, Mode, Module};
-    /// use kiln::{DType, PoolWindow, Tensor};
+    /// use kiln::nn::{MaxPool2d, Mode, Module, PoolWindow};
+    /// use kiln::{DType, Tensor};
     ///
     /// let layer = MaxPool2d::new(PoolWindow::new(3).stride(2).padding(1));
     /// let images = Tensor::ones([4, 8, 16, 16], DType::F32, &device)?;

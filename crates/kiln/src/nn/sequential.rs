@@ -9,8 +9,8 @@ use std::fmt;
 /// ```
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::nn::{Linear, Mode, Module, Sequential};
-/// use kiln::{Activation, DType, Tensor};
+/// use kiln::nn::{Activation, Linear, Mode, Module, Sequential};
+/// use kiln::{DType, Tensor};
 ///
 /// let net = Sequential::new().with(Linear::new(4, 8, &device)?).with(Activation::Relu).with(Linear::new(8, 2, &device)?);
 /// let y = net.forward(&Tensor::ones((3, 4), DType::F32, &device)?, &Mode::inference())?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Settings of [`Tensor::attention`].
 ///
 /// ```
-/// let options = kiln::AttentionOptions::new().causal().scale(0.125);
+/// let options = kiln::nn::AttentionOptions::new().causal().scale(0.125);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
@@ -55,7 +55,8 @@ impl Tensor {
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// use kiln::{AttentionOptions, DType, Tensor};
+    /// use kiln::nn::AttentionOptions;
+    /// use kiln::{DType, Tensor};
     ///
     /// let x = Tensor::from_slice(&[1.0f32, 0.0, 0.0, 1.0], (1, 1, 2, 2), &device)?;
     /// let y = Tensor::attention(&x, &x, &x, AttentionOptions::new().causal())?;

@@ -46,7 +46,8 @@ impl Tensor {
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// use kiln::{Tensor, op};
+    /// use kiln::Tensor;
+    /// use kiln::ir::op;
     ///
     /// let x = Tensor::from_slice(&[1.0f32, 4.0], 2, &device)?;
     /// assert_eq!(Tensor::apply(&op::SQRT, &[&x])?.to_vec::<f32>()?, [1.0, 2.0]);
@@ -182,7 +183,7 @@ macro_rules! methods {
         /// # let device = kiln::Device::cpu()?;
         #[doc = concat!("let x = kiln::Tensor::from_slice(", $input, ", 2, &device)?;")]
         #[doc = concat!("let y = x.", stringify!($name), "(", $($call,)? ")?.to_vec::<", $element, ">()?;")]
-        #[doc = concat!("let expected = kiln::op::", stringify!($constant), ".reference()(&[", $($values,)+ "]);")]
+        #[doc = concat!("let expected = kiln::ir::op::", stringify!($constant), ".reference()(&[", $($values,)+ "]);")]
         /// assert!((f64::from(y[1]) - expected).abs() < 1e-5);
         /// # Ok(())
         /// # }

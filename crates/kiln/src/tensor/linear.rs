@@ -97,7 +97,8 @@ impl Tensor {
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// use kiln::{Activation, Tensor};
+    /// use kiln::Tensor;
+    /// use kiln::nn::Activation;
     ///
     /// let a = Tensor::from_slice(&[1.0f32, -2.0], (1, 2), &device)?;
     /// let b = Tensor::from_slice(&[1.0f32, 1.0, 1.0, 0.0], (2, 2), &device)?;

@@ -46,11 +46,11 @@ impl Tensor {
         Self::from_slice(&elements, shape, device)
     }
 
-    /// Makes a tensor of the elements that lie row by row at the start of a buffer, such as one that a [kernel](crate::Kernel) writes.
+    /// Makes a tensor of the elements that lie row by row at the start of a buffer, such as one that a [kernel](crate::kernel::Kernel) writes.
     ///
     /// The tensor shares the memory: do not write to the buffer while the tensor, or one that is not computed yet, depends on it. The
     /// elements are copied, in order with everything submitted before, where kernels cannot use the buffer as it is: where it starts
-    /// between the offsets that the device binds at ([`DeviceLimits::binding_alignment_bytes`](crate::DeviceLimits), on a GPU), or
+    /// between the offsets that the device binds at ([`DeviceLimits::binding_alignment_bytes`](crate::device::DeviceLimits), on a GPU), or
     /// between two elements, and where a GPU finds no whole group of 16 bytes at its end (allocate a multiple of 16 bytes to avoid that).
     /// The device copies; where a GPU cannot, because the bytes are not whole words, the host does, and waits for them.
     ///

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// ```
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::{DType, PoolWindow, Tensor};
+/// use kiln::nn::PoolWindow;
+/// use kiln::{DType, Tensor};
 ///
 /// let x = Tensor::ones([1, 3, 8, 8], DType::F32, &device)?;
 /// assert_eq!(x.max_pool2d(2)?.dims(), [1, 3, 4, 4]);

@@ -62,7 +62,7 @@ impl Tensor {
         (0..count).map(|matrix| self.select(0, matrix)?.to_vec2()).collect()
     }
 
-    /// Returns the memory of the elements, row by row, for [kernels](crate::Kernel) and copies. Runs what is pending, and does not wait
+    /// Returns the memory of the elements, row by row, for [kernels](crate::kernel::Kernel) and copies. Runs what is pending, and does not wait
     /// for it.
     ///
     /// The buffer is the tensor's own memory: read it, do not write to it. It ends after a whole word of four bytes, so that kernels can

@@ -27,7 +27,8 @@ use std::sync::Arc;
 #[cfg_attr(not(feature = "wgsl"), doc = "```no_run")]
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::{Tensor, WgslOp};
+/// use kiln::Tensor;
+/// use kiln::kernel::WgslOp;
 ///
 /// let cube = WgslOp::new("cube", "
 ///     @group(0) @binding(0) var<storage, read> x: array<f32>;

@@ -13,7 +13,8 @@ mod facade;
 mod file;
 mod numbers;
 
-use kiln::{CpuOptions, DType, Device, Result, Tensor};
+use kiln::device::CpuOptions;
+use kiln::{DType, Device, Result, Tensor};
 
 /// A CPU device of a test's own.
 fn cpu() -> Device {

@@ -2,8 +2,12 @@
 
 use crate::devices::open;
 use crate::{cpu, value, work};
+use kiln::buffer::BufferOptions;
+use kiln::device::CpuOptions;
+use kiln::kernel::{Grid, KernelSource};
 use kiln::metrics::Watch;
-use kiln::{BufferOptions, CpuOptions, Device, ErrorKind, Grid, KernelSource, PoolConfig, PoolOptions};
+use kiln::pool::{PoolConfig, PoolOptions};
+use kiln::{Device, ErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every metric with its labels, without values and without what differs between machines.

@@ -1,6 +1,8 @@
 //! The devices that a test opens.
 
-use kiln::{CpuOptions, Device, KernelCacheOptions};
+use kiln::Device;
+use kiln::cache::KernelCacheOptions;
+use kiln::device::CpuOptions;
 
 /// A CPU device, and the first GPU where there is one, opened for the caller alone.
 pub(crate) fn open() -> Vec<Device> {
@@ -12,7 +14,7 @@ pub(crate) fn open() -> Vec<Device> {
 
 #[cfg(feature = "gpu")]
 fn gpu() -> Option<Device> {
-    use kiln::GpuOptions;
+    use kiln::device::GpuOptions;
 
     if Device::list().len() < 2 {
         assert!(std::env::var_os("CI").is_none(), "no GPU although `CI` is set");

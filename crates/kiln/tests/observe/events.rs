@@ -1,11 +1,14 @@
 //! One stream joins what caches, pools, kernels and graphs do.
 
 use crate::devices::open;
+use kiln::device::Feature;
+use kiln::graph::Graph;
 use kiln::observe::{
     CleanupReason, Event, EventChannel, EventLines, Happening, WatchReport, Watcher, summarise, timeline,
     watch_from_settings,
 };
-use kiln::{DType, Device, Feature, Graph, PoolConfig, Tensor};
+use kiln::pool::PoolConfig;
+use kiln::{DType, Device, Tensor};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -141,7 +144,7 @@ fn graphs_tell_each_node_once() {
         graph.buffer("from", from).unwrap();
         graph.buffer("to", to).unwrap();
         graph.copy("copy", from, to).unwrap();
-        graph.host("look", [(to, kiln::BufferUse::Read)], |_| Ok(())).unwrap();
+        graph.host("look", [(to, kiln::graph::BufferUse::Read)], |_| Ok(())).unwrap();
         let plan = graph.compile().unwrap();
         let mut report = None;
         let events = told(&device, || report = Some(plan.run().unwrap()));

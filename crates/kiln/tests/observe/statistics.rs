@@ -1,7 +1,9 @@
 //! Every kernel is counted, and timed where the device can.
 
 use crate::devices::open;
-use kiln::{DType, Device, Feature, KernelStatistics, Result, Tensor};
+use kiln::device::Feature;
+use kiln::observe::KernelStatistics;
+use kiln::{DType, Device, Result, Tensor};
 
 fn measured(device: &Device, work: impl FnOnce() -> Result<()>) -> Vec<KernelStatistics> {
     device.set_profiling(true);

@@ -1,11 +1,9 @@
 //! What is tracked, how gradients are gathered, how they run, and what goes wrong with a name.
 
 use crate::devices;
-use kiln::op::{ElementOp, Float, FloatOp};
-use kiln::{
-    BackwardOptions, DType, Device, ErrorKind, GradientCheck, Result, Tensor, check_gradients, checkpoint, grad,
-    no_grad, value_and_grad,
-};
+use kiln::autograd::{BackwardOptions, GradientCheck, check_gradients};
+use kiln::ir::op::{ElementOp, Float, FloatOp};
+use kiln::{DType, Device, ErrorKind, Result, Tensor, checkpoint, grad, no_grad, value_and_grad};
 
 fn tensor(elements: &[f32], device: &Device) -> Tensor {
     Tensor::from_slice(elements, elements.len(), device).unwrap()

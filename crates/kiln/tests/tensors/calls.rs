@@ -1,7 +1,10 @@
 //! The ops of the NumPy cases as calls of tensor methods.
 
 use crate::data::apply_view;
-use kiln::{Activation, AttentionOptions, DType, Device, IndexItem, PoolWindow, Result, Slice, Tensor, op};
+use kiln::arguments::IndexItem;
+use kiln::ir::op;
+use kiln::nn::{Activation, AttentionOptions, PoolWindow};
+use kiln::{DType, Device, Result, Slice, Tensor};
 use kiln_testkit::View;
 use kiln_testkit::fixture::Case;
 use serde_json::Value;

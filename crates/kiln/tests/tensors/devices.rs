@@ -1,6 +1,8 @@
 //! The devices that the tests share.
 
-use kiln::{CpuOptions, Device, DeviceKind, KernelCacheOptions, SimdLevel};
+use kiln::cache::KernelCacheOptions;
+use kiln::device::{CpuOptions, SimdLevel};
+use kiln::{Device, DeviceKind};
 use std::sync::LazyLock;
 
 /// A device under test.
@@ -62,7 +64,7 @@ pub(crate) fn gpu() -> Option<&'static Device> {
 
 #[cfg(feature = "gpu")]
 fn gpus() -> Vec<Subject> {
-    use kiln::{Feature, GpuOptions};
+    use kiln::device::{Feature, GpuOptions};
 
     if Device::list().len() < 2 {
         assert!(std::env::var_os("CI").is_none(), "no GPU although `CI` is set");

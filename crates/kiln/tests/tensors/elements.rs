@@ -4,8 +4,8 @@
 
 use crate::data;
 use crate::devices::{self, Subject};
-use kiln::op::reference::wrapped;
-use kiln::op::{self, ElementOp, Signature};
+use kiln::ir::op::reference::wrapped;
+use kiln::ir::op::{self, ElementOp, Signature};
 use kiln::{DType, Tensor};
 use kiln_testkit::{Array, Placed, Rng, layouts, rounded};
 

@@ -1,7 +1,8 @@
 //! Wrong calls: the call itself returns the error, which names the op, the shapes, the dtypes and the devices.
 
 use crate::devices;
-use kiln::{Activation, AttentionOptions, DType, Device, ErrorKind, PoolWindow, Result, Tensor};
+use kiln::nn::{Activation, AttentionOptions, PoolWindow};
+use kiln::{DType, Device, ErrorKind, Result, Tensor};
 
 fn of(shape: &[usize], dtype: DType) -> Tensor {
     Tensor::ones(shape, dtype, devices::cpu()).unwrap()

@@ -2,7 +2,8 @@
 
 use crate::data::{self, within};
 use crate::devices;
-use kiln::{Activation, DType, Result, Tensor};
+use kiln::nn::Activation;
+use kiln::{DType, Result, Tensor};
 use kiln_testkit::{Array, Rng};
 
 fn gelu(x: f64) -> f64 {

@@ -1,8 +1,10 @@
 //! The gradient of every op, against differences on the CPU device, and on the other devices against that.
 
 use crate::devices;
-use kiln::op::{self, Signature};
-use kiln::{AttentionOptions, DType, Device, GradientCheck, PoolWindow, Result, Tensor, check_gradients};
+use kiln::autograd::{GradientCheck, check_gradients};
+use kiln::ir::op::{self, Signature};
+use kiln::nn::{AttentionOptions, PoolWindow};
+use kiln::{DType, Device, Result, Tensor};
 
 /// Numbers of a range, irregular, none of them near the middle of it.
 fn numbers(count: usize, (low, high): (f64, f64), salt: usize) -> Vec<f32> {

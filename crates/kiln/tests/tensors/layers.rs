@@ -2,11 +2,13 @@
 
 use crate::devices::{self, Subject};
 use crate::poison::fill_free_memory;
+use kiln::autograd::{GradientCheck, check_gradients};
+use kiln::nn::{Activation, AttentionOptions};
 use kiln::nn::{
     BatchNorm, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, GroupNorm, Gru, InstanceNorm, LayerNorm, Linear, Lstm,
     LstmState, Mode, Module, MultiHeadAttention, RecurrentOptions, TensorOptions, Weights,
 };
-use kiln::{Activation, AttentionOptions, DType, ErrorKind, GradientCheck, Result, Tensor, check_gradients};
+use kiln::{DType, ErrorKind, Result, Tensor};
 use std::sync::Arc;
 
 const FIXTURE: &[u8] = include_bytes!("../fixtures/layers.safetensors");

@@ -1,6 +1,7 @@
 //! Laziness: when ops run, how often they are planned, what is kept, and what the reports say.
 
-use kiln::{Activation, DType, Device, ErrorKind, Status, Tensor};
+use kiln::nn::Activation;
+use kiln::{DType, Device, ErrorKind, Status, Tensor};
 
 fn cpu() -> Device {
     Device::cpu_with(crate::devices::cpu_options()).unwrap()

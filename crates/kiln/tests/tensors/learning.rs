@@ -1,12 +1,14 @@
 //! Layers, losses, optimisers and what is saved of them, against loops in `f64`.
 
 use crate::devices;
+use kiln::autograd::{GradientCheck, check_gradients};
+use kiln::nn::Activation;
 use kiln::nn::{
     self, BatchNorm, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Mode, Module, MultiHeadAttention,
     Parameter, RmsNorm, Sequential,
 };
 use kiln::optim::{Adam, LossScale, Optimizer, Rule, Schedule, Sgd};
-use kiln::{Activation, DType, Device, ErrorKind, GradientCheck, Tensor, check_gradients, checkpoint};
+use kiln::{DType, Device, ErrorKind, Tensor, checkpoint};
 use std::sync::Arc;
 
 fn wave(shape: &[usize], salt: f64, device: &Device) -> Tensor {

@@ -3,7 +3,8 @@
 use crate::devices::{self, Subject};
 use crate::poison::fill_free_memory;
 use crate::{calls, data};
-use kiln::{DType, op};
+use kiln::DType;
+use kiln::ir::op;
 use kiln_testkit::fixture::{self, Case, Tolerance};
 use kiln_testkit::{Placed, tolerance};
 

@@ -1,7 +1,7 @@
 //! An elementwise op that no part of Kiln knows: one entry is all that it takes.
 
 use crate::{data, devices};
-use kiln::op::{ElementOp, Float, FloatOp};
+use kiln::ir::op::{ElementOp, Float, FloatOp};
 use kiln::{DType, Tensor};
 use kiln_testkit::{Array, layouts};
 

@@ -1,6 +1,7 @@
 //! Memory that a result must not depend on.
 
-use kiln::{BufferOptions, DType, Device, Tensor};
+use kiln::buffer::BufferOptions;
+use kiln::{DType, Device, Tensor};
 
 /// Fills buffers with bytes that are NaN in every float dtype, and gives them back to the pool.
 pub(crate) fn fill_free_memory(device: &Device) {

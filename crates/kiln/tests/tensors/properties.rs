@@ -4,7 +4,8 @@
 //! once (fused), op by op (nothing to fuse), on other threads, with a plan from the cache, in place.
 
 use crate::devices;
-use kiln::{CpuOptions, DType, Device, SimdLevel, Tensor};
+use kiln::device::{CpuOptions, SimdLevel};
+use kiln::{DType, Device, Tensor};
 use kiln_testkit::{Array, Rng};
 
 /// When elements are computed.

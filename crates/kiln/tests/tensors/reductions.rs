@@ -2,8 +2,9 @@
 
 use crate::data::{self, within};
 use crate::devices::{self, Subject};
-use kiln::op::Tolerance;
-use kiln::{AttentionOptions, DType, Result, Tensor};
+use kiln::ir::op::Tolerance;
+use kiln::nn::AttentionOptions;
+use kiln::{DType, Result, Tensor};
 use kiln_testkit::{Array, Rng, View, layouts, rounded};
 
 /// Lengths around those of vectors, of workgroups and of what one thread takes.

@@ -3,7 +3,7 @@
 use crate::data;
 use crate::devices;
 use crate::elements::Types;
-use kiln::op::{self, ElementOp};
+use kiln::ir::op::{self, ElementOp};
 use kiln::{DType, Tensor};
 use kiln_testkit::{Array, rounded};
 

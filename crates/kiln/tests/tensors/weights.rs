@@ -1,9 +1,9 @@
 //! What is saved of networks and optimisers: files that fit come back, others are named.
 
 use crate::devices;
-use kiln::nn::{self, BatchNorm, LayerNorm, Linear, Module, Parameter, Sequential, Weights};
+use kiln::nn::{self, Activation, BatchNorm, LayerNorm, Linear, Module, Parameter, Sequential, Weights};
 use kiln::optim::{Adam, Optimizer, Sgd};
-use kiln::{Activation, DType, ErrorKind, Tensor, bf16};
+use kiln::{DType, ErrorKind, Tensor, bf16};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -1,11 +1,13 @@
 //! Ops that a user writes in WGSL, among ordinary ops on every device, and buffers that tensors share with kernels.
 
 use crate::{data, devices};
+use kiln::autograd::{GradientCheck, check_gradients};
+use kiln::cache::KernelCacheOptions;
+use kiln::device::CpuOptions;
+use kiln::ir::graph::TensorType;
 use kiln::ir::wgsl::{WgslCall, WgslKernel};
-use kiln::{
-    CpuOptions, DType, Device, ErrorKind, GradientCheck, Grid, KernelCacheOptions, KernelOp, KernelSource, Tensor,
-    TensorType, WgslOp, check_gradients, f16,
-};
+use kiln::kernel::{Grid, KernelOp, KernelSource, WgslOp};
+use kiln::{DType, Device, ErrorKind, Tensor, f16};
 use kiln_testkit::Array;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -151,7 +153,7 @@ fn the_sanitizer_sees_ops_of_a_user() {
     );
     race.call(&[&x.add_scalar(1.0).unwrap()]).unwrap().eval().unwrap();
     let findings = device.take_findings();
-    assert!(findings.iter().any(|finding| finding.kind == kiln::FindingKind::Race), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.kind == kiln::kernel::FindingKind::Race), "{findings:?}");
     let beyond = WgslOp::new(
         "beyond",
         "
@@ -161,7 +163,7 @@ fn the_sanitizer_sees_ops_of_a_user() {
     );
     beyond.call(&[&x]).unwrap().eval().unwrap();
     let findings = device.take_findings();
-    assert!(findings.iter().any(|finding| finding.kind == kiln::FindingKind::OutOfBounds), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.kind == kiln::kernel::FindingKind::OutOfBounds), "{findings:?}");
     scale(2.0).call(&[&x]).unwrap().eval().unwrap();
     assert!(device.take_findings().is_empty(), "a sound kernel has no findings");
 }

@@ -1,6 +1,7 @@
 //! A case on one device, and how many there are.
 
-use kiln::{Device, Grid, KernelOptions, KernelSource, Result, Value};
+use kiln::kernel::{Grid, KernelOptions, KernelSource, Value};
+use kiln::{Device, Result};
 use kiln_testkit::wgsl::Case;
 
 /// A number that a caller may set in the environment.

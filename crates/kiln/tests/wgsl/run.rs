@@ -1,9 +1,10 @@
 //! A case on two devices.
 
 use crate::launch::run;
-use kiln::{
-    CpuOptions, Device, ErrorKind, Feature, GpuOptions, KernelCacheOptions, KernelOptions, KernelSource, Optimisation,
-};
+use kiln::cache::KernelCacheOptions;
+use kiln::device::{CpuOptions, Feature, GpuOptions};
+use kiln::kernel::{KernelOptions, KernelSource, Optimisation};
+use kiln::{Device, ErrorKind};
 use kiln_testkit::wgsl::{Case, compare};
 use std::sync::OnceLock;
 

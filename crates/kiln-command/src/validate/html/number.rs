@@ -1,7 +1,7 @@
 //! Numbers and times as the report writes them. What is not a number is a dash.
 
 use crate::terminal::{self, TIMES, scale};
-use kiln::Bytes;
+use kiln::ir::Bytes;
 
 /// Between a number and its unit, where no line ends.
 const SPACE: char = '\u{a0}';

@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// ```
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::{BackwardOptions, Tensor};
+/// use kiln::Tensor;
+/// use kiln::autograd::BackwardOptions;
 ///
 /// let x = Tensor::from_slice(&[1.0f32, 2.0], 2, &device)?.requires_grad()?;
 /// let y = x.square()?;
@@ -88,7 +89,8 @@ impl Tensor {
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
-    /// use kiln::{BackwardOptions, Tensor};
+    /// use kiln::Tensor;
+    /// use kiln::autograd::BackwardOptions;
     ///
     /// let x = Tensor::from_slice(&[2.0f32], 1, &device)?.requires_grad()?;
     /// x.square()?.mul(&x)?.backward_with(BackwardOptions::new().create_graph())?;

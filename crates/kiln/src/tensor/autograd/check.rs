@@ -10,7 +10,7 @@ use std::fmt;
 /// How [`check_gradients`] works.
 ///
 /// ```
-/// let options = kiln::GradientCheck::new().step(1e-3).relative(1e-2);
+/// let options = kiln::autograd::GradientCheck::new().step(1e-3).relative(1e-2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
@@ -63,7 +63,8 @@ impl GradientCheck {
 /// ```
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::{GradientCheck, Tensor, check_gradients};
+/// use kiln::Tensor;
+/// use kiln::autograd::{GradientCheck, check_gradients};
 ///
 /// let x = Tensor::from_slice(&[0.5f32, -1.5], 2, &device)?;
 /// let report = check_gradients(|p| p[0].exp(), &[&x], GradientCheck::new())?;
@@ -157,7 +158,8 @@ fn place(shape: &Shape, mut number: usize) -> Vec<usize> {
 /// ```
 /// # fn main() -> kiln::Result<()> {
 /// # let device = kiln::Device::cpu()?;
-/// use kiln::{GradientCheck, Tensor, check_gradients};
+/// use kiln::Tensor;
+/// use kiln::autograd::{GradientCheck, check_gradients};
 ///
 /// let a = Tensor::from_slice(&[0.5f32, 1.0, 1.5, 2.0], (2, 2), &device)?;
 /// let report = check_gradients(|p| p[0].matmul(&p[0])?.tanh(), &[&a], GradientCheck::new())?;

@@ -52,7 +52,7 @@ impl TensorExplanation {
     }
 
     /// The name and the WGSL of each kernel that is compiled from WGSL. On the CPU device these are the ops without CPU code, unless it runs
-    /// [all plans as WGSL](crate::CpuOptions::plans_as_wgsl).
+    /// [all plans as WGSL](crate::device::CpuOptions::plans_as_wgsl).
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.cached.iter().flat_map(|cached| cached.compiled().sources())
     }

@@ -2,8 +2,9 @@
 
 use super::stepwise::{self, values};
 use super::{CachedPlan, Run};
+use crate::device::{CpuOptions, SimdLevel};
 use crate::tensor::check::Name;
-use crate::{CpuOptions, DType, Device, Error, ErrorKind, Result, SimdLevel, Tensor};
+use crate::{DType, Device, Error, ErrorKind, Result, Tensor};
 use kiln_device::{Buffer, DeviceKind};
 use kiln_ir::graph::{NodeId, Op, OpGraph, OpNode, Reduce, TensorType};
 use kiln_ir::plan::Plan;

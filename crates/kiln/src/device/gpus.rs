@@ -10,7 +10,7 @@ pub(crate) fn probe() -> Result<Vec<DeviceInfo>> {
 
 #[cfg(feature = "gpu")]
 pub(crate) fn open(index: usize, kernels: KernelCacheOptions) -> Result<kiln_device::Device> {
-    let kernels = kernels.or_disk(crate::cache_dir::default_disk);
+    let kernels = kernels.or_disk(crate::cache::default_disk);
     kiln_gpu::open(index, kiln_gpu::GpuOptions::new().kernels(kernels))
 }
 

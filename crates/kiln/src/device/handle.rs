@@ -1,0 +1,251 @@
+//! The handle of a device, and the state that its tensors share.
+
+#[cfg(feature = "events")]
+use crate::metrics::LastWords;
+use crate::tensor::run::{Collector, PlanCache};
+use kiln_cpu::SimdLevel;
+use kiln_ir::plan::Target;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+#[cfg(feature = "events")]
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A device with its memory pool, and how to get one. Clones are the same device.
+///
+/// What it can do is in [`kiln_device::Device`], which this dereferences to. Each call that opens a device opens
+/// another one, with a pool of its own: open once and clone.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// use kiln::Device;
+///
+/// for info in Device::list() {
+///     println!("{}: {} ({})", info.id, info.name, info.kind);
+/// }
+/// let device = Device::by_name("cpu")?;
+/// assert_eq!(device.info().id, "cpu");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    runtime: kiln_device::Device,
+    tensors: TensorState,
+    #[cfg(feature = "events")]
+    last_words: LastWords,
+}
+
+#[cfg(feature = "events")]
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.last_words.say(&self.runtime);
+    }
+}
+
+/// A device that somebody else may hold.
+#[cfg(feature = "events")]
+pub(crate) struct WeakDevice(Weak<Inner>);
+
+#[cfg(feature = "events")]
+impl WeakDevice {
+    pub(crate) fn upgrade(&self) -> Option<Device> {
+        self.0.upgrade().map(Device)
+    }
+
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&device.0))
+    }
+}
+
+/// What the tensors of a device share.
+pub(crate) struct TensorState {
+    /// What plans for the device must respect.
+    target: Target,
+    pub(crate) plans: PlanCache,
+    pub(crate) collector: Collector,
+    /// How many keys of random tensors were taken, in the lower half, and the seed of all, mixed, in the upper.
+    keys: AtomicU64,
+    /// Whether each op's result is searched for NaN and infinities.
+    tripwire: AtomicBool,
+}
+
+impl Device {
+    /// Whether both handles refer to one device, as clones do. An op takes tensors of one device only.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let (one, other) = (kiln::Device::cpu()?, kiln::Device::cpu()?);
+    /// assert!(one.is_same(&one.clone()) && !one.is_same(&other));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns the vector instructions that the CPU device uses; `None` for other devices.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::Device;
+    /// use kiln::device::{CpuOptions, SimdLevel};
+    ///
+    /// let device = Device::cpu_with(CpuOptions::new().simd(SimdLevel::Scalar))?;
+    /// assert_eq!(device.simd_level(), Some(SimdLevel::Scalar));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn simd_level(&self) -> Option<SimdLevel> {
+        kiln_cpu::simd_level(&self.0.runtime)
+    }
+
+    /// Returns the errors that a [sanitized](Self::sanitized) device found in kernels since the last call; nothing for other devices.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// use kiln::Device;
+    /// use kiln::kernel::{FindingKind, KernelSource};
+    ///
+    /// let device = Device::sanitized()?;
+    /// let kernel = device.kernel(KernelSource::wgsl(
+    ///     "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+    ///     @compute @workgroup_size(4) fn main() { y[0] += 1.0; }",
+    /// ))?;
+    /// let mut y = device.buffer_from(&[0.0f32])?;
+    /// kernel.launch().bind("y", &mut y).over(4)?;
+    /// let findings = device.take_findings();
+    /// assert_eq!((findings[0].kind, findings[0].index), (FindingKind::Race, Some(0)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "wgsl")]
+    pub fn take_findings(&self) -> Vec<kiln_cpu::Finding> {
+        kiln_cpu::take_findings(&self.0.runtime)
+    }
+
+    /// Seeds the random tensors of this device. The same seed gives the same tensors; on another device it gives the same random bits, so that
+    /// elements differ only by the rounding of the functions applied to them. The initial seed is 0.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// let make = || kiln::Tensor::rand(4, kiln::DType::F32, &device)?.to_vec::<f32>();
+    /// device.set_seed(1);
+    /// let first = make()?;
+    /// device.set_seed(1);
+    /// assert_eq!(make()?, first);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_seed(&self, seed: u64) {
+        self.0.tensors.keys.store(u64::from(mix(seed)) << 32, Ordering::Relaxed);
+    }
+
+    /// The key of the next random tensor.
+    pub(crate) fn next_key(&self) -> u32 {
+        mix(self.0.tensors.keys.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Checks the result of every op for NaN and infinities. [`Tensor::eval`](crate::Tensor::eval) then returns an `InvalidArgument` that
+    /// names the first op that made one from finite elements. Ops run unfused and one at a time: this is for debugging.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// device.set_tripwire(true);
+    /// let x = kiln::Tensor::from_slice(&[1.0f32, 0.0], 2, &device)?.log()?.mul_scalar(2.0)?;
+    /// assert!(x.eval().unwrap_err().to_string().contains("`log`"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_tripwire(&self, on: bool) {
+        self.0.tensors.tripwire.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_tripwire(&self) -> bool {
+        self.0.tensors.tripwire.load(Ordering::Relaxed)
+    }
+
+    #[cfg(feature = "events")]
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.0))
+    }
+
+    #[cfg(feature = "events")]
+    pub(crate) fn last_words(&self) -> &LastWords {
+        &self.0.last_words
+    }
+
+    /// What plans for the device must respect.
+    pub(crate) fn target(&self) -> &Target {
+        &self.0.tensors.target
+    }
+
+    pub(crate) fn tensors(&self) -> &TensorState {
+        &self.0.tensors
+    }
+
+    /// Returns the counters of the plan cache. A hit is a computation that was planned before with the same shapes.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// for value in 0..3 {
+    ///     kiln::Tensor::from_slice(&[value], 1, &device)?.add_scalar(value)?.eval()?;
+    /// }
+    /// let plans = device.plan_cache_stats();
+    /// assert_eq!((plans.hits, plans.misses), (2, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plan_cache_stats(&self) -> kiln_resource_cache::CacheMetrics {
+        self.0.tensors.plans.statistics()
+    }
+}
+
+/// Well-mixed bits of a number: neighbours give unrelated keys.
+pub(crate) fn mix(number: u64) -> u32 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((bits ^ (bits >> 31)) >> 32) as u32
+}
+
+impl Deref for Device {
+    type Target = kiln_device::Device;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.runtime
+    }
+}
+
+impl From<kiln_device::Device> for Device {
+    fn from(runtime: kiln_device::Device) -> Self {
+        let (target, plans) = (runtime.api().target(), PlanCache::new(&runtime));
+        let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
+        let keys = AtomicU64::new(u64::from(mix(0)) << 32);
+        let tensors = TensorState { target, plans, collector, keys, tripwire };
+        Self(Arc::new(Inner {
+            runtime,
+            tensors,
+            #[cfg(feature = "events")]
+            last_words: LastWords::default(),
+        }))
+    }
+}
+
+impl From<Device> for kiln_device::Device {
+    fn from(device: Device) -> Self {
+        device.0.runtime.clone()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.runtime.fmt(f)
+    }
+}

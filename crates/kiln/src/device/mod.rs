@@ -1,0 +1,29 @@
+//! Settings, limits and features of devices, and how the default device is chosen.
+//!
+//! [`Device`](crate::Device), [`DeviceInfo`](crate::DeviceInfo) and [`DeviceKind`](crate::DeviceKind) are in the crate root. This
+//! module holds the rest: the options of [`Device::cpu_with`](crate::Device::cpu_with) and `Device::gpu_with`, the parts of a
+//! `DeviceInfo`, and the [`Choice`] that [`Device::choose`](crate::Device::choose) returns.
+//!
+//! ```
+//! # fn main() -> kiln::Result<()> {
+//! use kiln::Device;
+//! use kiln::device::CpuOptions;
+//!
+//! let device = Device::cpu_with(CpuOptions::new().threads(2))?;
+//! assert_eq!(device.info().limits.threads, Some(2));
+//! # Ok(())
+//! # }
+//! ```
+
+mod choice;
+mod gpus;
+pub(crate) mod handle;
+mod open;
+
+pub use choice::{Choice, Rejection};
+pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
+pub use kiln_device::{DeviceLimits, DeviceMemory, Feature, HostAccess};
+#[cfg(feature = "gpu")]
+pub use kiln_gpu::GpuOptions;
+
+pub(crate) use handle::mix;

@@ -1,0 +1,184 @@
+//! Opens devices: the default one, by kind, or by name.
+
+use super::choice::{Choice, choose_from};
+use super::gpus;
+use crate::Device;
+use crate::cache::default_disk;
+use kiln_cpu::CpuOptions;
+use kiln_device::{DeviceInfo, KernelCacheOptions};
+use kiln_ir::{Error, ErrorKind, Result};
+
+impl Device {
+    /// Lists every device of this machine without opening one: the CPU device, then the GPUs, the best first.
+    ///
+    /// Querying the GPU drivers takes up to a few tenths of a second.
+    pub fn list() -> Vec<DeviceInfo> {
+        with_cpu(gpus::probe().unwrap_or_default())
+    }
+
+    /// Opens the default device: a real GPU where one can be opened, otherwise the CPU device.
+    ///
+    /// A software GPU (llvmpipe, SwiftShader, WARP) is slower than the CPU device and is opened only by
+    /// [index](Self::gpu) or [name](Self::by_name). [`choose`](Self::choose) also returns the reason of the choice.
+    ///
+    /// # Errors
+    /// As [`cpu`](Self::cpu).
+    pub fn best() -> Result<Self> {
+        Ok(Self::choose()?.device)
+    }
+
+    /// Opens the default device as [`best`](Self::best) does, and says why it was chosen and the others were not.
+    ///
+    /// # Errors
+    /// As [`cpu`](Self::cpu).
+    pub fn choose() -> Result<Choice> {
+        let found = gpus::probe();
+        let no_gpu = match &found {
+            Ok(_) => "no GPU was found".to_string(),
+            Err(error) => format!("no GPU was found: {error}"),
+        };
+        let listed = with_cpu(found.unwrap_or_default());
+        let selection = choose_from(&listed, &no_gpu, |info| Self::by_name(&info.id))?;
+        Ok(Choice { device: selection.device, reason: selection.reason, rejected: selection.rejected })
+    }
+
+    /// Opens the CPU device with one thread per core. It needs no driver. Compiled kernels are kept between runs in
+    /// [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
+    ///
+    /// # Errors
+    /// The error of the system where memory or threads cannot be had.
+    pub fn cpu() -> Result<Self> {
+        Self::cpu_with(CpuOptions::new())
+    }
+
+    /// Opens the CPU device with these settings. Kernels are kept in [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the
+    /// settings name another directory or none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the settings contradict each other; otherwise as [`cpu`](Self::cpu).
+    pub fn cpu_with(options: CpuOptions) -> Result<Self> {
+        kiln_cpu::open(options.or_disk(default_disk)).map(Self::from)
+    }
+
+    /// Opens a CPU device that checks WGSL kernels while they run and collects errors such as data races for
+    /// [`take_findings`](Self::take_findings). It is slow and meant for debugging: see [`CpuOptions::sanitized`].
+    ///
+    /// # Errors
+    /// As [`cpu`](Self::cpu).
+    pub fn sanitized() -> Result<Self> {
+        Self::cpu_with(CpuOptions::new().sanitized(true))
+    }
+
+    /// Opens the GPU with this index among the GPUs of [`list`](Self::list), software GPUs included. Compiled kernels are kept
+    /// between runs in [`kernel_cache_dir`](crate::cache::kernel_cache_dir).
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no such GPU, where its driver refuses to open it, or where the feature `gpu` of this
+    /// crate is off.
+    pub fn gpu(index: usize) -> Result<Self> {
+        gpus::open(index, KernelCacheOptions::new()).map(Self::from)
+    }
+
+    /// Opens a GPU with these settings. Kernels are kept in [`kernel_cache_dir`](crate::cache::kernel_cache_dir) unless the settings
+    /// name another directory or none.
+    ///
+    /// # Errors
+    /// As [`gpu`](Self::gpu), and `InvalidArgument` where the settings contradict each other.
+    #[cfg(feature = "gpu")]
+    pub fn gpu_with(index: usize, options: kiln_gpu::GpuOptions) -> Result<Self> {
+        kiln_gpu::open(index, options.or_disk(default_disk)).map(Self::from)
+    }
+
+    /// Opens the device with this name: `cpu`, `gpu` for the first GPU, `gpu:1` for the GPU with index 1. These are the ids
+    /// of [`list`](Self::list), for settings and command lines.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the name has another form or that GPU does not exist, with a list of the valid names;
+    /// otherwise as [`cpu`](Self::cpu) and [`gpu`](Self::gpu).
+    pub fn by_name(name: &str) -> Result<Self> {
+        Self::by_name_with(name, KernelCacheOptions::new())
+    }
+
+    /// Opens the device with this name, with these settings of its kernel cache.
+    ///
+    /// # Errors
+    /// As [`by_name`](Self::by_name), and `InvalidArgument` where the settings contradict each other.
+    pub fn by_name_with(name: &str, kernels: KernelCacheOptions) -> Result<Self> {
+        match Name::parse(name) {
+            Some(Name::Cpu) => Self::cpu_with(CpuOptions::new().kernels(kernels)),
+            Some(Name::Gpu(index)) => {
+                let opened = gpus::open(index, kernels).map(Self::from);
+                opened.map_err(|error| explain(error, name, index, &Self::list()))
+            }
+            None => Err(unknown(name, &Self::list())),
+        }
+    }
+}
+
+fn with_cpu(gpus: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+    std::iter::once(kiln_cpu::info()).chain(gpus).collect()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Name {
+    Cpu,
+    Gpu(usize),
+}
+
+impl Name {
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "cpu" => Some(Self::Cpu),
+            "gpu" => Some(Self::Gpu(0)),
+            _ => {
+                let digits = name.strip_prefix("gpu:")?;
+                // One spelling for each device: neither `gpu:+1` nor `gpu:01`.
+                let index: usize = digits.parse().ok().filter(|index: &usize| index.to_string() == digits)?;
+                Some(Self::Gpu(index))
+            }
+        }
+    }
+}
+
+/// A GPU beyond the last one is a wrong name; where there is no GPU at all, the driver's own words help more.
+fn explain(error: Error, name: &str, index: usize, listed: &[DeviceInfo]) -> Error {
+    let gpus = listed.len().saturating_sub(1);
+    if gpus > 0 && index >= gpus { unknown(name, listed).with_source(error) } else { error }
+}
+
+fn unknown(name: &str, listed: &[DeviceInfo]) -> Error {
+    let found: Vec<String> = listed.iter().map(|info| format!("`{}` ({})", info.id, info.name)).collect();
+    let message = format!(
+        "expected the name of a device, `cpu`, `gpu` or `gpu:N`, found `{name}`; this machine has {}",
+        found.join(", ")
+    );
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_one_spelling_each() {
+        let table = [
+            ("cpu", Some(Name::Cpu)),
+            ("gpu", Some(Name::Gpu(0))),
+            ("gpu:0", Some(Name::Gpu(0))),
+            ("gpu:12", Some(Name::Gpu(12))),
+            ("", None),
+            ("CPU", None),
+            ("cpu:0", None),
+            ("gpu:", None),
+            ("gpu:+1", None),
+            ("gpu:01", None),
+            ("gpu:-1", None),
+            ("gpu:1 ", None),
+            ("gpu:99999999999999999999", None),
+            ("null", None),
+        ];
+        for (name, expected) in table {
+            assert_eq!(Name::parse(name), expected, "{name}");
+        }
+    }
+}

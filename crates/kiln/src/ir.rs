@@ -1,0 +1,13 @@
+//! Tensor computations without a device: the op table, op graphs, plans, and the types of hand-written kernels.
+//!
+//! [`DType`](crate::DType), [`Shape`](crate::Shape) and the error type are in the crate root. [`op`] has every elementwise op with its
+//! reference in `f64` and its error bound; [`plan`] turns a [`graph::OpGraph`] into kernels; [`wgsl`] and [`host`] are for authors of a
+//! [`KernelOp`](crate::kernel::KernelOp).
+//!
+//! ```
+//! use kiln::ir::op;
+//!
+//! assert_eq!(op::RELU.reference()(&[-1.0]), 0.0);
+//! ```
+
+pub use kiln_ir::{Bytes, Class, Layout, gradient, graph, host, kernel, op, plan, wgsl};
