@@ -50,7 +50,7 @@ pub const EVENTS_SETTING: &str = "KILN_EVENTS";
 /// ```
 ///
 /// # Errors
-/// `Io` where the file cannot be opened; those of [`watch`](kiln_device::Device::watch).
+/// `Io` where the file cannot be opened; those of [`Device::watch`].
 pub fn watch_from_settings(device: &Device, setting: impl Fn(&str) -> Option<String>) -> Result<Option<WatchId>> {
     let Some(path) = setting(EVENTS_SETTING).filter(|path| !path.is_empty()) else { return Ok(None) };
     let (file, _) = claim_event_file(path.as_ref()).map_err(|error| {

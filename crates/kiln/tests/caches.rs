@@ -139,7 +139,7 @@ fn a_device_with_cached_plans_closes() {
     for as_wgsl in [false, true] {
         let device = open(as_wgsl);
         compute(&device, 10);
-        let api = Arc::downgrade(device.api());
+        let api = Arc::downgrade(device.runtime().api());
         let other = Device::from(kiln_device::Device::from(device.clone()));
         compute(&other, 10);
         assert_eq!((other.plan_cache_stats().misses, other.plan_cache_stats().hits), (1, 1));

@@ -6,16 +6,14 @@ use crate::tensor::run::{Collector, PlanCache};
 use kiln_cpu::SimdLevel;
 use kiln_ir::plan::Target;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 #[cfg(feature = "events")]
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A device with its memory pool, and how to get one. Clones are the same device.
+/// A GPU or the CPU, with its memory pool, its caches and the state of its tensors. Clones are the same device.
 ///
-/// What it can do is in [`kiln_device::Device`], which this dereferences to. Each call that opens a device opens
-/// another one, with a pool of its own: open once and clone.
+/// Every call that opens a device opens another one with a pool of its own, and tensors of two devices do not mix: open once and clone.
 ///
 /// ```
 /// # fn main() -> kiln::Result<()> {
@@ -74,6 +72,21 @@ pub(crate) struct TensorState {
 }
 
 impl Device {
+    /// Returns the device as `kiln-device` knows it, without tensors. This is for library code that works at that level, for example a
+    /// [`CacheableKernel`](crate::cache::CacheableKernel) of its [caches](Self::caches).
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// let device = kiln::Device::cpu()?;
+    /// let buffer = device.buffer(16)?;
+    /// assert!(device.runtime().owns(&buffer));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn runtime(&self) -> &kiln_device::Device {
+        &self.0.runtime
+    }
+
     /// Whether both handles refer to one device, as clones do. An op takes tensors of one device only.
     ///
     /// ```
@@ -213,14 +226,6 @@ pub(crate) fn mix(number: u64) -> u32 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((bits ^ (bits >> 31)) >> 32) as u32
-}
-
-impl Deref for Device {
-    type Target = kiln_device::Device;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0.runtime
-    }
 }
 
 impl From<kiln_device::Device> for Device {

@@ -2,7 +2,7 @@
 //!
 //! [`Device`](crate::Device), [`DeviceInfo`](crate::DeviceInfo) and [`DeviceKind`](crate::DeviceKind) are in the crate root. This
 //! module holds the rest: the options of [`Device::cpu_with`](crate::Device::cpu_with) and `Device::gpu_with`, the parts of a
-//! `DeviceInfo`, and the [`Choice`] that [`Device::choose`](crate::Device::choose) returns.
+//! `DeviceInfo`, the [`Choice`] that [`Device::choose`](crate::Device::choose) returns, and the [`Runtime`] below a device.
 //!
 //! ```
 //! # fn main() -> kiln::Result<()> {
@@ -19,9 +19,12 @@ mod choice;
 mod gpus;
 pub(crate) mod handle;
 mod open;
+mod runtime;
 
 pub use choice::{Choice, Rejection};
 pub use kiln_cpu::{CpuOptions, NATIVE_DRIVER, SimdLevel};
+/// Memory, kernels and submissions of a device, without tensors. [`Device::runtime`](crate::Device::runtime) returns it.
+pub use kiln_device::Device as Runtime;
 pub use kiln_device::{DeviceLimits, DeviceMemory, Feature, HostAccess};
 #[cfg(feature = "gpu")]
 pub use kiln_gpu::GpuOptions;

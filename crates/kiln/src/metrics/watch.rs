@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 ///
 /// It owns none of them: a device goes when the program drops it, at most a snapshot later. Its last numbers stay, with
 /// `kiln_device_open` 0, until a device with the same id is added. While the watch lives, the kernels of its devices are
-/// [counted and timed](kiln_device::Device::profile).
+/// [counted and timed](Device::profile).
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
@@ -84,7 +84,7 @@ impl Watch {
         for (watched, device) in devices.iter_mut().zip(&held) {
             match (&watched.state, device) {
                 (State::Closed(last), _) => join(&mut all, last.clone()),
-                (State::Open { .. }, Some(device)) => join(&mut all, watched.tell(device, 1.0)),
+                (State::Open { .. }, Some(device)) => join(&mut all, watched.tell(device.runtime(), 1.0)),
                 (State::Open { .. }, None) => {}
             }
         }

@@ -75,7 +75,7 @@ impl Tensor {
         let (bytes, TensorType { shape, .. }) = (ty.bytes(), &ty);
         let refuse =
             |wants: String, found: String| Err(invalid(format!("from_buffer expected {wants}, found {found}")));
-        if !device.owns(buffer) {
+        if !device.runtime().owns(buffer) {
             let (own, other) = (&device.info().id, &buffer.device_info().id);
             return refuse(format!("a buffer of `{own}`"), format!("one of another device `{other}`"));
         }
@@ -99,7 +99,7 @@ impl Tensor {
         }
         let copy = run::allocate_elements(device, &ty)?;
         let (from, to) = (buffer.slice(..bytes)?, copy.slice(..bytes)?);
-        let alignment = device.api().properties().copy_alignment;
+        let alignment = device.runtime().api().properties().copy_alignment;
         if from.offset().is_multiple_of(alignment) && bytes.is_multiple_of(alignment) {
             from.copy_to(&to)?;
         } else {

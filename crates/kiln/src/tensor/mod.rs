@@ -205,7 +205,7 @@ impl Tensor {
     pub fn status(&self) -> Status {
         match self.0.storage() {
             None => Status::Planned,
-            Some(storage) if storage.submission > self.device().api().completed() => Status::Submitted,
+            Some(storage) if storage.submission > self.device().runtime().api().completed() => Status::Submitted,
             Some(_) => Status::Ready,
         }
     }

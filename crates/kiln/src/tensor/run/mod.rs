@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
         }
         let own = plan.packing().allocate(device)?;
         let run = PlanRun { inputs, slots: &slots, outputs: &own, scalars };
-        let submission = plan.compiled().run(device, &run)?;
+        let submission = plan.compiled().run(device.runtime(), &run)?;
         Ok(Self { plan, inputs, own, submission })
     }
 

@@ -129,7 +129,7 @@ impl CachedPlan {
             let layout = Layout::contiguous(plan.values[value].ty.shape.clone());
             deliver(Source::Value(value), Receiver::Held(node), layout)?;
         }
-        let compiled = device.compile(&plan)?;
+        let compiled = device.runtime().compile(&plan)?;
         let packing = Packing::new(own.iter().map(|value| &value.ty), compiled.packs_results());
         Ok(Self { plan, compiled, deliveries, passed, packing, variant: 1 })
     }
