@@ -36,8 +36,9 @@
 //! | observation | [`observe`]: events, kernel statistics, plans; `metrics`: numbers for Prometheus and JSON |
 //! | internals | [`ir`]: the op table, op graphs and plans |
 //!
-//! Each name is exported once, and again only by [`prelude`]. The crate prints nothing, reads nothing of the environment except the
-//! home directory ([`cache::cache_dir`]), and has no state outside a device except whether a thread is inside [`no_grad`].
+//! Each name is exported once, and again only by [`prelude`]; [`ir`] has the modules of `kiln-ir` as they are. The crate prints nothing,
+//! reads nothing of the environment except the home directory ([`cache::cache_dir`]), and has no state outside a device except whether a
+//! thread is inside [`no_grad`] and how many devices were opened, for their names in messages.
 //!
 //! # Features
 //!

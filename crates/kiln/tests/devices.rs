@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 use kiln::device::CpuOptions;
-use kiln::{Device, DeviceKind, ErrorKind};
+use kiln::nn::Parameter;
+use kiln::{DType, Device, DeviceKind, ErrorKind, Tensor};
 
 fn check_round_trip(device: &Device) {
     let data: Vec<u32> = (0..1000).map(|i| i * i).collect();
@@ -104,4 +105,30 @@ fn build_without_gpu_support_says_so() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.message().contains("feature `gpu`"), "{error}");
     assert!(Device::choose().unwrap().reason.contains("feature `gpu`"));
+}
+
+/// Two devices of one id have different names, in `Display`, in `Debug` and in the errors of ops that mix them.
+#[test]
+fn devices_of_one_id_have_different_names_in_messages() {
+    let (one, other) = (Device::cpu().unwrap(), Device::cpu().unwrap());
+    let names = [one.to_string(), other.to_string()];
+    assert_ne!(names[0], names[1]);
+    assert_eq!(one.clone().to_string(), names[0], "a clone is the same device");
+    for (device, name) in [(&one, &names[0]), (&other, &names[1])] {
+        assert_eq!(device.info().id, "cpu");
+        assert!(name == "cpu" || name.strip_prefix("cpu#").unwrap().parse::<u64>().unwrap() > 1, "{name}");
+        assert!(format!("{device:?}").contains(&format!("{name:?}")), "{device:?}");
+    }
+    assert!(names[1].starts_with("cpu#"), "only the first device of the process has the plain id: {names:?}");
+
+    let [a, b] = [&one, &other].map(|device| Tensor::ones((2, 2), DType::F32, device).unwrap());
+    let parameter = Parameter::new(&a).unwrap();
+    for error in [a.add(&b).unwrap_err(), Tensor::cat(&[&a, &b], 0).unwrap_err(), parameter.set(&b).unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        // The second name may be the first with an ordinal, so what follows it counts.
+        let text = format!("{error} ").replace(';', " ").replace(", found", " found");
+        for name in &names {
+            assert!(text.contains(&format!("f32 (2, 2) on {name} ")), "`{name}` in {text}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The handle of a device, and the state that its tensors share.
 
+use super::name;
 #[cfg(feature = "events")]
 use crate::metrics::LastWords;
 use crate::tensor::run::{Collector, PlanCache};
@@ -32,6 +33,8 @@ pub struct Device(Arc<Inner>);
 
 struct Inner {
     runtime: kiln_device::Device,
+    /// The id, with an ordinal where the process opened others with this id.
+    name: String,
     tensors: TensorState,
     #[cfg(feature = "events")]
     last_words: LastWords,
@@ -234,8 +237,10 @@ impl From<kiln_device::Device> for Device {
         let (collector, tripwire) = (Collector::default(), AtomicBool::new(false));
         let keys = AtomicU64::new(u64::from(mix(0)) << 32);
         let tensors = TensorState { target, plans, collector, keys, tripwire };
+        let name = name::next(&runtime.info().id);
         Self(Arc::new(Inner {
             runtime,
+            name,
             tensors,
             #[cfg(feature = "events")]
             last_words: LastWords::default(),
@@ -249,8 +254,16 @@ impl From<Device> for kiln_device::Device {
     }
 }
 
+/// Writes the id of the device. A device that was opened when the process had already opened one with this id has an ordinal: `cpu`, then
+/// `cpu#2`. [`by_name`](Device::by_name) takes ids, not these names.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0.name)
+    }
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.runtime.fmt(f)
+        f.debug_struct("Device").field("id", &self.0.name).field("name", &self.info().name).finish()
     }
 }

@@ -18,6 +18,7 @@
 mod choice;
 mod gpus;
 pub(crate) mod handle;
+mod name;
 mod open;
 mod runtime;
 

@@ -68,8 +68,7 @@ impl Parameter {
         let own = self.get();
         let is_like = own.shape() == tensor.shape() && own.dtype() == tensor.dtype();
         if !is_like || !own.device().is_same(tensor.device()) {
-            let describe =
-                |tensor: &Tensor| format!("{} {} on {}", tensor.dtype(), tensor.shape(), tensor.device().info().id);
+            let describe = |tensor: &Tensor| format!("{} {} on {}", tensor.dtype(), tensor.shape(), tensor.device());
             let message = format!("a parameter expected {}, found {}", describe(&own), describe(tensor));
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }

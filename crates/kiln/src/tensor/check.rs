@@ -21,7 +21,11 @@ impl fmt::Display for Name<'_> {
 
 /// Tensors as messages name them: `a and b`, `a, b and c`.
 pub(super) fn names(tensors: &[&Tensor]) -> String {
-    let names: Vec<String> = tensors.iter().map(|tensor| Name(tensor).to_string()).collect();
+    list(tensors.iter().map(|tensor| Name(tensor).to_string()))
+}
+
+fn list(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.collect();
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => names.concat(),
@@ -46,7 +50,9 @@ pub(super) fn same_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
     if rest.iter().all(|tensor| tensor.device().is_same(first.device())) {
         return Ok(());
     }
-    let found = names(tensors);
+    // Two devices may have the same id, but not the same name.
+    let name = |tensor: &&Tensor| format!("{} {} on {}", tensor.dtype(), tensor.shape(), tensor.device());
+    let found = list(tensors.iter().map(name));
     Err(invalid(format!("{op} expected tensors of one device, found {found}; move one with to_device")))
 }
 
