@@ -167,7 +167,7 @@ impl fmt::Display for Explain<'_> {
             let (read, written) = (Bytes(step.read_bytes()), Bytes(step.written_bytes()));
             writeln!(f, "    reads {read}, writes {written}, {} operations", kernel.flops())?;
         }
-        for note in &plan.notes {
+        for note in fold_notes(&plan.notes) {
             writeln!(f, "note: {note}")?;
         }
         let (count, moved) = (plan.steps.len(), Bytes(plan.moved_bytes()));
@@ -175,5 +175,73 @@ impl fmt::Display for Explain<'_> {
         writeln!(f, "{count} kernel{s}; {moved} moved, {} without fusion", Bytes(plan.unfused_bytes))?;
         let (peak, unshared) = (Bytes(plan.peak_bytes()), Bytes(plan.unshared_bytes()));
         write!(f, "{peak} allocated at most, {unshared} if no results shared memory")
+    }
+}
+
+/// Notes with what is equal in them said once: a model of twelve equal layers gives twelve equal notes. Notes that differ only in the op that they
+/// begin with are one group. Groups are in the order of their first note.
+fn fold_notes(notes: &[String]) -> Vec<String> {
+    let mut groups: Vec<NoteGroup<'_>> = Vec::new();
+    for note in notes {
+        // A note without a name at its beginning is a group with equal notes.
+        let (name, rest) = note.strip_prefix('`').and_then(|note| note.split_once('`')).unwrap_or(("", note));
+        let index = groups.iter().position(|group| group.rest == rest).unwrap_or(groups.len());
+        if index == groups.len() {
+            groups.push(NoteGroup { rest, names: Vec::new() });
+        }
+        let names = &mut groups[index].names;
+        match names.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, count)) => *count += 1,
+            None => names.push((name, 1)),
+        }
+    }
+    groups.iter().map(NoteGroup::text).collect()
+}
+
+/// Notes that are equal but for the name at their beginning.
+struct NoteGroup<'a> {
+    rest: &'a str,
+    /// Each name with the number of its notes.
+    names: Vec<(&'a str, usize)>,
+}
+
+impl NoteGroup<'_> {
+    fn text(&self) -> String {
+        let quoted = |name: &str| if name.is_empty() { String::new() } else { format!("`{name}`") };
+        let all: usize = self.names.iter().map(|(_, count)| count).sum();
+        let times = if all > 1 { format!("{all} times: ") } else { String::new() };
+        let names = match &self.names[..] {
+            [(name, _)] => quoted(name),
+            names => {
+                let name = |&(name, count): &(&str, usize)| {
+                    if count > 1 { format!("{} ({count})", quoted(name)) } else { quoted(name) }
+                };
+                let mut names: Vec<String> = names.iter().map(name).collect();
+                let last = names.pop().unwrap_or_default();
+                format!("{} or {last}", names.join(", "))
+            }
+        };
+        format!("{times}{names}{}", self.rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fold_notes;
+
+    #[test]
+    fn equal_notes_are_one_line_with_a_count() {
+        let fold = |notes: &[&str]| fold_notes(&notes.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(fold(&[]).is_empty());
+        assert_eq!(fold(&["`add` is stored: a", "`add` is stored: b"]), ["`add` is stored: a", "`add` is stored: b"]);
+        assert_eq!(
+            fold(&["`add` is stored: a", "`exp` is stored: b", "`add` is stored: a"]),
+            ["2 times: `add` is stored: a", "`exp` is stored: b"]
+        );
+        assert_eq!(
+            fold(&["`add` is stored: a", "`mul` is stored: a", "`add` is stored: a", "`exp` is stored: a"]),
+            ["4 times: `add` (2), `mul` or `exp` is stored: a"]
+        );
+        assert_eq!(fold(&["no name", "no name", "`a", "`a"]), ["2 times: no name", "2 times: `a"]);
     }
 }

@@ -26,7 +26,8 @@ impl TensorExplanation {
         self.plan().into_iter().flat_map(|plan| plan.steps.iter().map(|step| step.kernel.name.as_str()))
     }
 
-    /// What did not fuse, and why.
+    /// Returns what did not fuse, and why: a sentence for each result that is stored. The text of the explanation has equal sentences once, with
+    /// their count.
     pub fn notes(&self) -> &[String] {
         self.plan().map_or(&[], |plan| &plan.notes)
     }
