@@ -66,6 +66,11 @@ pub trait KernelOp: Any + Debug + Send + Sync {
         0
     }
 
+    /// Bytes of an operand that one run reads at most, for reports. Kernels that select elements by index read less than the default, all of it.
+    fn read_bytes(&self, operand: usize, inputs: &[TensorType]) -> u64 {
+        inputs[operand].bytes()
+    }
+
     /// Whether [`run`](Self::run) has code for the CPU. Without it the CPU device compiles the [WGSL](Self::wgsl).
     fn has_host_code(&self) -> bool {
         false

@@ -16,16 +16,21 @@ impl Plan {
         Explain(self)
     }
 
-    /// Bytes that the steps read and write. What a kernel reads again, or through a broadcast, counts once.
+    /// Returns the bytes that the steps read and write. An element that a kernel reads again, or through a broadcast, counts once.
     pub fn moved_bytes(&self) -> u64 {
         self.steps.iter().map(|step| step.read_bytes() + step.written_bytes()).sum()
     }
 }
 
 impl Step {
-    /// Bytes that the step reads: each element of an operand once.
+    /// Returns the bytes that the step reads: each element of an operand once, and of a kernel that selects elements
+    /// [at most these](crate::KernelOp::read_bytes).
     pub fn read_bytes(&self) -> u64 {
-        self.kernel.operands().map(read_bytes).sum()
+        let all = self.kernel.operands().map(read_bytes);
+        let Core::Op { op, operands } = &self.kernel.core else { return all.sum() };
+        let types: Vec<TensorType> = operands.iter().map(Operand::ty).collect();
+        let limit = |index: usize| if index < types.len() { op.read_bytes(index, &types) } else { u64::MAX };
+        all.enumerate().map(|(index, bytes)| bytes.min(limit(index))).sum()
     }
 
     /// Bytes that the step writes.
@@ -133,7 +138,15 @@ pub(super) fn unfused_bytes(graph: &OpGraph, live: &[bool]) -> u64 {
     };
     let moved = |node: NodeId| {
         let node = &graph.nodes[node];
-        node.ty.bytes() + node.inputs.iter().map(|&input| unfused_read(graph, input)).sum::<u64>()
+        let all = node.inputs.iter().map(|&input| unfused_read(graph, input));
+        let read: u64 = match &node.op {
+            Op::Kernel(op) => {
+                let types: Vec<TensorType> = node.inputs.iter().map(|&input| graph.nodes[input].ty.clone()).collect();
+                all.enumerate().map(|(index, bytes)| bytes.min(op.read_bytes(index, &types))).sum()
+            }
+            _ => all.sum(),
+        };
+        node.ty.bytes() + read
     };
     (0..graph.nodes.len()).filter(|&node| is_op(node)).map(moved).sum()
 }

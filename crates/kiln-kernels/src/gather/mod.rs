@@ -68,6 +68,10 @@ impl KernelOp for Gather {
         Some(smallvec![Some(added), None])
     }
 
+    fn read_bytes(&self, operand: usize, inputs: &[TensorType]) -> u64 {
+        read_bytes(self, operand, inputs)
+    }
+
     kernel_code!(cpu::gather, gpu::gather);
 }
 
@@ -108,5 +112,18 @@ impl KernelOp for IndexSelect {
         Some(smallvec![Some(added), None])
     }
 
+    fn read_bytes(&self, operand: usize, inputs: &[TensorType]) -> u64 {
+        read_bytes(self, operand, inputs)
+    }
+
     kernel_code!(cpu::index_select, gpu::index_select);
+}
+
+/// Of the tensor that is selected from, no more than the result has; of the indices all.
+fn read_bytes(op: &dyn KernelOp, operand: usize, inputs: &[TensorType]) -> u64 {
+    let all = inputs[operand].bytes();
+    match (operand, op.infer(inputs)) {
+        (0, Ok(result)) => all.min(result.bytes()),
+        _ => all,
+    }
 }

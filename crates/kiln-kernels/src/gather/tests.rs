@@ -125,6 +125,21 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
 }
 
+/// Of a table only the selected rows are read, and never more than there are.
+#[test]
+fn reads_are_what_is_selected() {
+    let ty = |shape: &[usize], dtype| TensorType { shape: Shape::new(shape), dtype };
+    let (table, few, many) = (ty(&[1000, 64], DType::F16), ty(&[10], DType::U32), ty(&[2000], DType::I32));
+    let select = |index: &TensorType| {
+        let inputs = [table.clone(), index.clone()];
+        [0, 1].map(|operand| IndexSelect { axis: 0 }.read_bytes(operand, &inputs))
+    };
+    assert_eq!(select(&few), [10 * 64 * 2, 10 * 4]);
+    assert_eq!(select(&many), [1000 * 64 * 2, 2000 * 4]);
+    let lines = [table.clone(), ty(&[1000, 3], DType::U32)];
+    assert_eq!([0, 1].map(|operand| Gather { axis: 1 }.read_bytes(operand, &lines)), [1000 * 3 * 2, 1000 * 3 * 4]);
+}
+
 #[test]
 fn the_wgsl_is_valid() {
     for (dtype, index_dtype) in DType::ALL.into_iter().zip([DType::U32, DType::I32].into_iter().cycle()) {

@@ -159,6 +159,18 @@ fn a_held_chain_is_computed_twice_at_most() {
     assert_eq!(weights.status(), Status::Ready);
 }
 
+/// A lookup in a table reads the rows that are selected, not the table.
+#[test]
+fn a_lookup_moves_the_selected_rows() {
+    let device = cpu();
+    let table = numbers((1000, 64), &device);
+    let words = Tensor::from_slice(&[5u32, 999, 0, 5, 7, 8], (2, 3), &device).unwrap();
+    let explanation = table.embedding(&words).unwrap().explain().unwrap();
+    // 6 rows of 64 numbers are read and written, 6 indices are read.
+    assert_eq!((explanation.kernels(), explanation.bytes_moved()), (1, 2 * 6 * 64 * 4 + 6 * 4), "{explanation}");
+    assert_eq!(explanation.plan().unwrap().unfused_bytes, 2 * 6 * 64 * 4 + 6 * 4);
+}
+
 #[test]
 fn several_tensors_share_what_they_have_in_common() {
     let device = cpu();
