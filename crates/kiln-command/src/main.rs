@@ -81,7 +81,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    quiet_wayland();
     let outcome: Fallible<ExitCode> = match Cli::parse().command {
         Command::Validate(args) => validate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -102,23 +101,3 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
-
-/// Keeps a foreign library from writing to standard error.
-///
-/// A Vulkan layer of Mesa asks the Wayland server which GPU it uses. Where there is no server, as on a machine without a
-/// screen, its library writes `error: XDG_RUNTIME_DIR is invalid or not set` for each GPU. With a directory that does not
-/// exist it finds no server either, and is silent.
-#[cfg(target_os = "linux")]
-fn quiet_wayland() {
-    const NAME: &str = "XDG_RUNTIME_DIR";
-    if std::env::var_os(NAME).is_none_or(|dir| !std::path::Path::new(&dir).is_absolute()) {
-        // SAFETY: this is the start of the program; no other thread reads or writes the environment.
-        #[expect(unsafe_code, reason = "the library reads the environment and has no other switch")]
-        unsafe {
-            std::env::set_var(NAME, "/nonexistent");
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn quiet_wayland() {}

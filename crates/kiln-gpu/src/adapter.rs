@@ -72,12 +72,47 @@ pub(crate) fn find() -> Result<Vec<wgpu::Adapter>> {
     Ok(order(&infos).into_iter().map(|index| adapters[index].clone()).collect())
 }
 
-/// An instance of its own for each caller: it is not kept, because a library holds no state outside its values.
+/// Creates an instance for one caller. It is not kept, because a library holds no state outside its values.
 fn instance() -> wgpu::Instance {
     // Without the drivers' validation layers: they are for finding bugs in wgpu, and cost a multiple of the work.
     let flags = wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL | wgpu::InstanceFlags::DISCARD_HAL_LABELS;
-    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    wgpu::Instance::new(wgpu::InstanceDescriptor { backends: BACKENDS, flags, ..descriptor })
+    // Where there is no loader, an instance without backends says so when it is asked for an adapter.
+    without_displays(flags).unwrap_or_else(|| {
+        let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        wgpu::Instance::new(wgpu::InstanceDescriptor { backends: BACKENDS, flags, ..descriptor })
+    })
+}
+
+/// Creates an instance that does not know the window systems of Linux.
+///
+/// With their extensions, Mesa's device selection layer connects to the display server to sort the GPUs. On a machine without
+/// a screen the libraries of the window systems then write to standard error, `error: XDG_RUNTIME_DIR is invalid or not set` for each GPU. Without these
+/// extensions nothing connects, and no environment variable or file descriptor of the process is touched.
+#[cfg(all(unix, not(target_vendor = "apple"), not(target_os = "android")))]
+fn without_displays(flags: wgpu::InstanceFlags) -> Option<wgpu::Instance> {
+    use wgpu::hal::vulkan;
+    const DISPLAYS: [&std::ffi::CStr; 3] = [c"VK_KHR_wayland_surface", c"VK_KHR_xcb_surface", c"VK_KHR_xlib_surface"];
+    let descriptor = wgpu::hal::InstanceDescriptor {
+        name: "kiln",
+        flags,
+        memory_budget_thresholds: wgpu::MemoryBudgetThresholds::default(),
+        backend_options: wgpu::BackendOptions::default(),
+        telemetry: None,
+        display: None,
+    };
+    let edit = |args: vulkan::CreateInstanceCallbackArgs<'_, '_, '_>| {
+        args.extensions.retain(|name| !DISPLAYS.contains(name));
+    };
+    // SAFETY: wgpu asks callbacks to keep all extensions, because it may use those that it has listed. It uses these three to create surfaces
+    // alone, looks for them in the list of the instance before that, and Kiln creates no surface. `VK_KHR_surface`, on which swapchains depend, stays.
+    let instance = unsafe { vulkan::Instance::init_with_callback(&descriptor, Some(Box::new(edit))) }.ok()?;
+    // SAFETY: the instance was just made, and is given away here.
+    Some(unsafe { wgpu::Instance::from_hal::<wgpu::hal::api::Vulkan>(instance) })
+}
+
+#[cfg(not(all(unix, not(target_vendor = "apple"), not(target_os = "android"))))]
+fn without_displays(_: wgpu::InstanceFlags) -> Option<wgpu::Instance> {
+    None
 }
 
 fn none_found(instance: &wgpu::Instance) -> Error {

@@ -8,13 +8,22 @@ use std::process::Command;
 
 /// Lines that the ignored test `child` of this binary prints after a mark.
 fn run_child(task: &str, environment: &[(&str, &str)]) -> Vec<String> {
+    run_child_with_errors(task, environment).0
+}
+
+/// The lines of the child, and its standard error.
+fn run_child_with_errors(task: &str, environment: &[(&str, &str)]) -> (Vec<String>, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "processes::child", "--ignored", "--nocapture", "--test-threads=1"]);
+    // As on a machine without a screen.
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("WAYLAND_DISPLAY").env_remove("DISPLAY");
     command.env(TASK, task).envs(environment.iter().copied());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{task}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
-    text.lines().filter_map(|line| line.split_once(MARK)).map(|(_, line)| line.to_string()).collect()
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{task}: {text}\n{errors}");
+    let lines = text.lines().filter_map(|line| line.split_once(MARK)).map(|(_, line)| line.to_string());
+    (lines.collect(), errors)
 }
 
 const TASK: &str = "KILN_GPU_TEST_TASK";
@@ -39,6 +48,13 @@ fn child() {
                 println!("\n{MARK}{}", kiln_gpu::open(0, GpuOptions::new()).unwrap_err());
             }
         },
+        Ok("open") => {
+            let found = kiln_gpu::list();
+            for index in 0..found.len() {
+                let device = kiln_gpu::open(index, GpuOptions::new()).unwrap();
+                println!("\n{MARK}{:?}", device.buffer_from(&[1u8, 2]).unwrap().read().unwrap());
+            }
+        }
         Ok("exhaust") => exhaust(),
         other => panic!("no such task: {other:?}"),
     }
@@ -54,6 +70,17 @@ fn fingerprints_agree_between_processes() {
     assert!(!here.is_empty());
     assert_eq!(run_child("fingerprints", &[]), here);
     assert_eq!(run_child("fingerprints", &[]), here);
+}
+
+/// Neither Kiln nor a driver nor the library of a window system writes to standard error.
+#[test]
+fn opening_a_gpu_writes_nothing_to_standard_error() {
+    if support::in_place().is_none() {
+        return;
+    }
+    let (lines, errors) = run_child_with_errors("open", &[]);
+    assert!(!lines.is_empty() && lines.iter().all(|line| line == "[1, 2]"), "{lines:?}");
+    assert_eq!(errors, "");
 }
 
 /// Where there is no driver, the error says what was searched and what to install.
