@@ -18,4 +18,4 @@
 //! # }
 //! ```
 
-pub use crate::tensor::{Axes, Axis, Dim, Dims, Index, IndexItem, IntoPair, Literal, Operand};
+pub use crate::tensor::{Axes, Axis, Dim, Dims, Index, IndexItem, IntoPair, Literal, Operand, OperatorRhs};

@@ -144,6 +144,58 @@ fn common_lines_compile_and_run() -> Result<()> {
     Ok(())
 }
 
+/// Every pair of tensors, references, results and numbers that candle takes, and whole numbers, for each operator.
+#[test]
+fn operators_take_tensors_results_and_numbers() -> Result<()> {
+    let device = Device::cpu()?;
+    let a = Tensor::new([6f32, 8.], &device)?;
+    let b = Tensor::new([2f32, 4.], &device)?;
+    let ids = Tensor::new([7u32, 9], &device)?;
+    macro_rules! check {
+        ($($sign:tt [$($expected:literal)+] [$($with_two:literal)+] [$($two_with:literal)+];)*) => {$(
+            let expected = [$($expected as f32),+];
+            for result in [
+                &a $sign &b,
+                &a $sign b.clone(),
+                a.clone() $sign &b,
+                a.clone() $sign b.clone(),
+                Ok(a.clone()) $sign &b,
+                Ok(a.clone()) $sign b.clone(),
+                &a $sign Ok(b.clone()),
+                a.clone() $sign Ok(&b),
+            ] {
+                assert_eq!(result?.to_vec::<f32>()?, expected, stringify!($sign));
+            }
+            for result in [&a $sign 2, &a $sign 2.0, &a $sign 2f32, &a $sign 2u8, a.clone() $sign 2.0] {
+                assert_eq!(result?.to_vec::<f32>()?, [$($with_two as f32),+], stringify!($sign));
+            }
+            for result in [2 $sign &a, 2.0 $sign &a, 2 $sign a.clone(), 2.0 $sign a.clone()] {
+                assert_eq!(result?.to_vec::<f32>()?, [$($two_with as f32),+], stringify!($sign));
+            }
+        )*};
+    }
+    check! {
+        + [8.0 12.0] [8.0 10.0] [8.0 10.0];
+        - [4.0 4.0] [4.0 6.0] [-4.0 -6.0];
+        * [12.0 32.0] [12.0 16.0] [12.0 16.0];
+        / [3.0 2.0] [3.0 4.0] [0.333_333_34 0.25];
+    }
+    assert_eq!((-&a)?.to_vec::<f32>()?, (-a.clone())?.to_vec::<f32>()?);
+    // The type of a literal on the left is known, so that methods can follow.
+    assert_eq!((1 - &a)?.abs()?.to_vec::<f32>()?, [5., 7.]);
+    assert_eq!((1.0 - &a)?.abs()?.to_vec::<f32>()?, [5., 7.]);
+    assert_eq!(((&a + 1)?.sum_all()? * 2)?.to_scalar::<f32>()?, 32.);
+    assert_eq!((10 - &ids)?.to_vec::<u32>()?, [3, 1]);
+    // One error, of the op that failed.
+    let wrong = Tensor::new([1f32, 2., 3.], &device)?;
+    let error = (&a + (&b * &wrong)).unwrap_err().to_string();
+    assert!(error.starts_with("mul expected"), "{error}");
+    assert_eq!(((&b * &wrong) - &a).unwrap_err().to_string(), error);
+    let error = (2.5 - &ids).unwrap_err().to_string();
+    assert!(error.starts_with("sub expected"), "{error}");
+    Ok(())
+}
+
 /// A name that another library has for a thing leads to Kiln's method in the documentation's search.
 #[test]
 fn names_of_other_libraries_are_aliases() {

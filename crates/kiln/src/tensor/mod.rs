@@ -46,6 +46,7 @@ pub use dims::{Dim, Dims};
 pub use element::Operand;
 pub use linear::Activation;
 pub use literal::Literal;
+pub use operators::OperatorRhs;
 pub use pool::{IntoPair, PoolWindow};
 pub use run::{TensorExplanation, VerifyReport};
 pub use slicing::{Ellipsis, Index, IndexItem, NewAxis, Slice};

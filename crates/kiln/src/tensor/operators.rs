@@ -4,40 +4,101 @@ use super::{Operand, Tensor};
 use crate::Result;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+/// The right-hand side of an operator: a tensor or a reference to one, a number, or the result of an op.
+///
+/// A result on either side of a tensor needs no `?`: its error becomes that of the operator. On the left-hand side a number is an `f64` or an `i32`, as literals are; Rust
+/// allows no operator between a result and a number or another result, which need the `?`.
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # let device = kiln::Device::cpu()?;
+/// let (a, b) = (kiln::Tensor::new([1f32, 2.0], &device)?, kiln::Tensor::new([3f32, 4.0], &device)?);
+/// assert_eq!((&a + (&a * &b))?.to_vec::<f32>()?, [4.0, 10.0]);
+/// assert_eq!(((&a * &b) + &a)?.to_vec::<f32>()?, [4.0, 10.0]);
+/// assert_eq!((1 - (2.0 * &a)?)?.to_vec::<f32>()?, [-1.0, -3.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub trait OperatorRhs {
+    /// Calls `apply` with the tensor or number.
+    ///
+    /// # Errors
+    /// The error that this is instead of a tensor, or that of `apply`.
+    fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor>;
+}
+
+impl OperatorRhs for &Tensor {
+    fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor> {
+        apply(self.into())
+    }
+}
+
+impl OperatorRhs for Tensor {
+    fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor> {
+        apply((&self).into())
+    }
+}
+
+impl<T: OperatorRhs> OperatorRhs for Result<T> {
+    fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor> {
+        self?.with_operand(apply)
+    }
+}
+
+impl OperatorRhs for Operand<'_> {
+    fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor> {
+        apply(self)
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl OperatorRhs for $number {
+            fn with_operand(self, apply: impl FnOnce(Operand<'_>) -> Result<Tensor>) -> Result<Tensor> {
+                apply(self.into())
+            }
+        }
+    )*};
+}
+
+numbers!(f64 f32 half::f16 half::bf16 i32 i16 i8 u32 u16 u8);
+
 macro_rules! arithmetic {
     ($($trait:ident $method:ident $scalar:ident $assign:ident $sign:literal [$with_scalar:literal $in_place:literal];)*) => {
         $(
-            impl<'b, O: Into<Operand<'b>>> $trait<O> for &Tensor {
+            impl<R: OperatorRhs> $trait<R> for &Tensor {
                 type Output = Result<Tensor>;
 
-                fn $method(self, other: O) -> Result<Tensor> {
-                    Tensor::$method(self, other)
+                fn $method(self, other: R) -> Result<Tensor> {
+                    other.with_operand(|other| Tensor::$method(self, other))
                 }
             }
 
-            impl<'b, O: Into<Operand<'b>>> $trait<O> for Tensor {
+            impl<R: OperatorRhs> $trait<R> for Tensor {
                 type Output = Result<Tensor>;
 
-                fn $method(self, other: O) -> Result<Tensor> {
-                    Tensor::$method(&self, other)
+                fn $method(self, other: R) -> Result<Tensor> {
+                    $trait::$method(&self, other)
                 }
             }
 
-            impl $trait<&Tensor> for f64 {
+            impl $trait<&Tensor> for Result<Tensor> {
                 type Output = Result<Tensor>;
 
                 fn $method(self, other: &Tensor) -> Result<Tensor> {
-                    Tensor::$method(&other.like(self)?, other)
+                    Tensor::$method(&self?, other)
                 }
             }
 
-            impl $trait<Tensor> for f64 {
+            impl $trait<Tensor> for Result<Tensor> {
                 type Output = Result<Tensor>;
 
                 fn $method(self, other: Tensor) -> Result<Tensor> {
-                    $trait::$method(self, &other)
+                    Tensor::$method(&self?, &other)
                 }
             }
+
+            arithmetic!(@left $trait $method f64 i32);
         )*
 
         impl Tensor {
@@ -81,6 +142,26 @@ macro_rules! arithmetic {
             )*
         }
     };
+    // One float type and one integer type: with a second one, the type of a literal such as `2.0` would be ambiguous, and with it the type of `2.0 * &x`.
+    (@left $trait:ident $method:ident $($number:ty)*) => {$(
+        impl $trait<&Tensor> for $number {
+            type Output = Result<Tensor>;
+
+            fn $method(self, other: &Tensor) -> Result<Tensor> {
+                let (shape, value) = (other.shape().clone(), f64::from(self));
+                let left = Tensor::splat(stringify!($method), shape, value, other.dtype(), other.device())?;
+                Tensor::$method(&left, other)
+            }
+        }
+
+        impl $trait<Tensor> for $number {
+            type Output = Result<Tensor>;
+
+            fn $method(self, other: Tensor) -> Result<Tensor> {
+                $trait::$method(self, &other)
+            }
+        }
+    )*};
 }
 
 arithmetic! {
