@@ -1,10 +1,11 @@
 //! Elements by their indices.
 
 use super::Tensor;
-use super::check::{self, Axis, Name, mismatch};
-use crate::Result;
+use super::check::{self, Axis, Name, invalid, mismatch};
+use crate::{DType, Result, Shape};
 use kiln_kernels::gather::{Gather, IndexSelect};
 use kiln_kernels::scatter::Scatter;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl Tensor {
@@ -76,7 +77,7 @@ impl Tensor {
             return Err(mismatch(format!("embedding expected a table with two axes, found {}", Name(self))));
         }
         let rows = self.index_select(0, &index.flatten()?).map_err(|error| error.context("embedding"))?;
-        rows.reshape(index.shape().iter().copied().chain([self.shape()[1]]).collect::<crate::Shape>())
+        rows.reshape(index.shape().iter().copied().chain([self.shape()[1]]).collect::<Shape>())
     }
 
     /// This tensor, with elements of `source` at the places along an axis that `index` names: `result[index[i][j]][j] = source[i][j]` for axis 0.
@@ -121,6 +122,27 @@ impl Tensor {
         self.scattered("scatter_add", axis, index, source, true)
     }
 
+    /// Selects with tensors of indices on these axes, which ascend. The tensors are broadcast together, and the axes become one, so that one lookup does all.
+    pub(super) fn index_together(&self, indices: &[(usize, Self)]) -> Result<Self> {
+        let tensors: SmallVec<[&Self; 2]> = indices.iter().map(|(_, index)| index).collect();
+        check::same_device("i", &[&[self][..], &tensors].concat())?;
+        let shape = check::broadcast("i", &tensors)?;
+        let axes: SmallVec<[usize; 2]> = indices.iter().map(|(axis, _)| *axis).collect();
+        let is_adjacent = axes.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let first = if is_adjacent { axes[0] } else { 0 };
+        let mut order: Vec<usize> = (0..self.rank()).filter(|axis| !axes.contains(axis)).collect();
+        order.splice(first..first, axes.iter().copied());
+        let moved = if is_adjacent { self.clone() } else { self.permute(order)? };
+        let (before, rest) = moved.dims().split_at(first);
+        let (lengths, after) = rest.split_at(axes.len());
+        let around = |middle: &[usize]| [before, middle, after].concat();
+        let index = match tensors[..] {
+            [index] => index.flatten()?,
+            _ => flat_index(&tensors, lengths, &shape)?,
+        };
+        moved.reshape(around(&[lengths.iter().product()]))?.index_select(first, &index)?.reshape(around(&shape))
+    }
+
     fn scattered(&self, name: &str, axis: impl Into<Axis>, index: &Self, source: &Self, add: bool) -> Result<Self> {
         let axis = check::axis(name, axis, self)?;
         check::same_device(name, &[self, index, source])?;
@@ -128,4 +150,22 @@ impl Tensor {
         check::same_dtype(name, &[self, source])?;
         Self::kernel(Arc::new(Scatter { axis, add }), &[self, &index, source])
     }
+}
+
+/// Numbers, row by row, of the elements that the indices together select in a shape of these lengths. Where one is out of range, the number is as well: it is not that
+/// of another element.
+fn flat_index(tensors: &[&Tensor], lengths: &[usize], shape: &Shape) -> Result<Tensor> {
+    let mut number: Option<(Tensor, Tensor)> = None;
+    for (index, &length) in tensors.iter().zip(lengths) {
+        // As an unsigned number, a negative index is not below this either.
+        let end = if index.dtype() == DType::I32 { length.min(1 << 31) } else { length };
+        let index = index.to_dtype(DType::U32)?.broadcast_to(shape)?;
+        let is_inside = index.lt(end as f64)?;
+        number = Some(match number {
+            None => (index, is_inside),
+            Some((before, inside)) => (before.mul(length as f64)?.add(&index)?, inside.mul(&is_inside)?),
+        });
+    }
+    let Some((number, is_inside)) = number else { return Err(invalid("i expected an index, found none".to_string())) };
+    is_inside.where_(&number, lengths.iter().product::<usize>() as f64)?.flatten()
 }

@@ -1,7 +1,7 @@
 //! Indexing on several axes at once.
 
 use super::Tensor;
-use super::check::{Name, invalid};
+use super::check::{self, Name, invalid};
 use crate::Result;
 use smallvec::{SmallVec, smallvec};
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -17,7 +17,7 @@ pub enum IndexItem {
     At(isize),
     /// A range of elements.
     Slice(Slice),
-    /// The elements that a tensor of `u32` or `i32` with one axis names, as in [`Tensor::index_select`].
+    /// The elements that a tensor of `u32` or `i32` names, together with the other tensors of the index.
     Tensor(Tensor),
     /// All axes that no other item stands for.
     Ellipsis,
@@ -169,6 +169,9 @@ impl Tensor {
     /// Returns a part of the tensor, selected on several axes at once as in NumPy: numbers, ranges, tensors of indices, [`Ellipsis`] and
     /// [`NewAxis`]. Axes that no item stands for are kept whole. Without a tensor among the items the result is a view.
     ///
+    /// Tensors of indices, of any shape, are broadcast together: `x.i((&rows, &columns))` selects the element `(rows[k], columns[k])` for each `k`. Their axes
+    /// are where the first of them is, or come first where the tensors are not side by side. As in PyTorch, a number only leaves out its axis.
+    ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
     /// # let device = kiln::Device::cpu()?;
@@ -180,13 +183,16 @@ impl Tensor {
     /// assert_eq!(x.i((0, ..-1))?.to_vec::<i32>()?, [1, 2, 3]);
     /// assert_eq!(x.i((Ellipsis, Slice::new(..).step(-2)))?.to_vec::<i32>()?, [4, 2, 8, 6]);
     /// assert_eq!(x.i((.., NewAxis, 0))?.dims(), [2, 1]);
+    /// let (rows, columns) = (Tensor::new([0u32, 1, 1], &device)?, Tensor::new([3u32, 0, 2], &device)?);
+    /// assert_eq!(x.i((&rows, &columns))?.to_vec::<i32>()?, [4, 5, 7]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for more items than axes, a second ellipsis, an index or range outside of its axis, or a step of 0; for a tensor as
-    /// [`index_select`](Self::index_select).
+    /// `InvalidArgument` for more items than axes, a second ellipsis, an index or range outside of its axis, or a step of 0; `ShapeMismatch` where tensors of
+    /// indices do not broadcast; `Unsupported` where one is neither `u32` nor `i32`. An element of a tensor of indices that is out of range is an error of
+    /// [`eval`](Self::eval) on the CPU device, and gives 0 on a GPU.
     #[doc(alias = "index")]
     #[doc(alias = "get")]
     #[doc(alias = "getitem")]
@@ -199,45 +205,59 @@ impl Tensor {
         if items.iter().filter(|item| matches!(item, IndexItem::Ellipsis)).count() > 1 {
             return Err(invalid(format!("i expected one ellipsis, found more for {}", Name(self))));
         }
-        let (mut result, mut axis) = (self.clone(), 0);
+        // An axis of the result so far, and the one of this tensor that it is or was.
+        let (mut result, mut axis, mut own) = (self.clone(), 0, 0);
+        let mut indices: SmallVec<[(usize, Self); 2]> = SmallVec::new();
         for item in items {
-            (result, axis) = match item {
-                IndexItem::At(index) => (result.at(axis, index)?, axis),
-                IndexItem::Slice(slice) => (result.sliced(axis, slice)?, axis + 1),
-                IndexItem::Tensor(index) => (result.index_select(axis, &index)?, axis + 1),
-                IndexItem::Ellipsis => (result, axis + others),
-                IndexItem::NewAxis => (result.unsqueeze(axis)?, axis + 1),
+            let (kept, taken) = match item {
+                IndexItem::At(index) => {
+                    result = result.select(axis, self.place(own, index)?)?;
+                    (0, 1)
+                }
+                IndexItem::Slice(slice) => {
+                    result = result.slice_step(axis, self.range(own, slice)?, slice.step)?;
+                    (1, 1)
+                }
+                IndexItem::Tensor(index) => {
+                    check::index(&format!("i on axis {own} of {}", Name(self)), &index)?;
+                    indices.push((axis, index));
+                    (1, 1)
+                }
+                IndexItem::Ellipsis => (others, others),
+                IndexItem::NewAxis => {
+                    result = result.unsqueeze(axis)?;
+                    (1, 0)
+                }
             };
+            (axis, own) = (axis + kept, own + taken);
         }
-        Ok(result)
+        if indices.is_empty() { Ok(result) } else { result.index_together(&indices) }
     }
 
-    fn at(&self, axis: usize, index: isize) -> Result<Self> {
+    /// Resolves an index on an axis.
+    fn place(&self, axis: usize, index: isize) -> Result<usize> {
         let length = self.shape()[axis];
         let from_front = if index < 0 { index.saturating_add(length as isize) } else { index };
-        match usize::try_from(from_front) {
-            Ok(from_front) if from_front < length => self.select(axis, from_front),
-            _ => {
-                let name = Name(self);
-                let message = format!(
-                    "i expected an index from -{length} to below {length}, found {index} on axis {axis} of {name}"
-                );
-                Err(invalid(message))
-            }
-        }
+        let place = usize::try_from(from_front).ok().filter(|place| *place < length);
+        place.ok_or_else(|| {
+            let name = Name(self);
+            invalid(format!(
+                "i expected an index from -{length} to below {length}, found {index} on axis {axis} of {name}"
+            ))
+        })
     }
 
-    fn sliced(&self, axis: usize, slice: Slice) -> Result<Self> {
+    /// Resolves a range on an axis.
+    fn range(&self, axis: usize, slice: Slice) -> Result<Range<usize>> {
         let length = self.shape()[axis];
         let (start, end) = slice.within(length);
+        let wrong = |expected: String| Err(invalid(format!("i expected {expected} on axis {axis} of {}", Name(self))));
+        if slice.step == 0 {
+            return wrong("a step other than 0, found 0".to_string());
+        }
         match (usize::try_from(start), usize::try_from(end)) {
-            (Ok(from), Ok(to)) => self.slice_step(axis, from..to, slice.step),
-            _ => {
-                let name = Name(self);
-                let message =
-                    format!("i expected a range within 0..{length}, found {start}..{end} on axis {axis} of {name}");
-                Err(invalid(message))
-            }
+            (Ok(from), Ok(to)) if from <= to && to <= length => Ok(from..to),
+            _ => wrong(format!("a range within 0..{length}, found {start}..{end}")),
         }
     }
 }

@@ -33,6 +33,8 @@ fn check(rows: Vec<Row>) {
 fn indices_and_lengths_that_do_not_fit_are_named() {
     use ErrorKind::{InvalidArgument, ShapeMismatch, Unsupported};
     let a = f32s(&[2, 3]);
+    let cube = f32s(&[2, 3, 4]);
+    let (pair, triple) = (of(&[2], DType::U32), of(&[3], DType::U32));
     let ragged = Tensor::new(vec![vec![1.0f32], vec![1.0, 2.0]], devices::cpu());
     check(vec![
         ("new", ragged, ShapeMismatch, &["new", "1", "2"]),
@@ -43,7 +45,12 @@ fn indices_and_lengths_that_do_not_fit_are_named() {
         ("range beyond the end", a.i((.., 1..9)), InvalidArgument, &["9", "axis 1", "(2, 3)"]),
         ("range before the start", a.i(-9..1), InvalidArgument, &["-7..1", "axis 0"]),
         ("step of 0", a.i(kiln::Slice::new(..).step(0)), InvalidArgument, &["step", "(2, 3)"]),
-        ("i of floats", a.i(&a.flatten().unwrap()), Unsupported, &["index_select", "u32", "f32"]),
+        ("i of floats", a.i(&a.flatten().unwrap()), Unsupported, &["i on axis 0 of f32 (2, 3)", "u32", "f32"]),
+        ("i after a number", cube.i((0, 9)), InvalidArgument, &["i expected", "9", "axis 1", "(2, 3, 4)"]),
+        ("i after an ellipsis", cube.i((0, kiln::Ellipsis, 5)), InvalidArgument, &["5", "axis 2", "(2, 3, 4)"]),
+        ("i after a new axis", cube.i((kiln::NewAxis, 0, 1..9)), InvalidArgument, &["1..9", "axis 1", "(2, 3, 4)"]),
+        ("i of floats later", cube.i((0, &a, 0)), Unsupported, &["i on axis 1 of f32 (2, 3, 4)", "u32", "(2, 3)"]),
+        ("i of other shapes", cube.i((&pair, &triple)), ShapeMismatch, &["i expected", "(2,)", "(3,)"]),
         ("two open lengths", a.reshape((-1, ())), InvalidArgument, &["reshape", "one open length", "(2, 3)"]),
         ("open length", a.reshape((4, -1)), ShapeMismatch, &["reshape", "[4, -1]", "(2, 3)"]),
         ("negative length", a.reshape((-2, 3)), InvalidArgument, &["reshape", "-2", "(2, 3)"]),

@@ -156,6 +156,10 @@ fn reductions() {
 fn selections_and_statistics() {
     let range = (-2.0, 2.0);
     check("i", &[(&[3, 4, 5], range)], &|x| x[0].i((kiln::Slice::new(..).step(2), 1..3, -1)));
+    check("i of tensors", &[(&[3, 4, 2], range)], &|x| {
+        let index = |indices: [u32; 3]| Tensor::new(indices, x[0].device());
+        x[0].i((&index([2, 0, 2])?, &index([3, 1, 3])?))?.exp()
+    });
     check("repeat", &[(&[2, 3], range)], &|x| x[0].repeat((2, 1, 2)));
     check("roll", &[(&[2, 5], range)], &|x| x[0].roll(2, 1));
     check("pad", &[(&[2, 3], range)], &|x| x[0].pad(&[(1, 0), (0, 2)], 1.0));

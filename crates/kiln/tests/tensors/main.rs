@@ -14,6 +14,7 @@ mod elements;
 mod errors;
 mod fused;
 mod gradients;
+mod indexing;
 mod layers;
 mod lazy;
 mod learning;
