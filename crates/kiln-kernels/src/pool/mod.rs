@@ -75,6 +75,11 @@ impl Pool {
         if self.op == PoolOp::Sum && !x.dtype.is_float() {
             return Err(invalid(format!("{} expected floats, found {}", self.name(), text(x))));
         }
+        if height == 0 || width == 0 {
+            // A window would cover padding alone, which has neither a largest element nor a mean.
+            let message = format!("{} expected images of at least one row and column, found {}", self.name(), text(x));
+            return Err(mismatch(message));
+        }
         let sizes = Sizes::new(&self.window, batch * channels, [height, width])?;
         let Window { size, padding, .. } = self.window;
         if (0..2).any(|axis| padding[axis] > size[axis] / 2) {

@@ -54,9 +54,9 @@ impl Net {
                 .with(Dropout::new(0.4))
                 .with(Linear::new(256, 10, device)?),
             Self::Conv => Sequential::new()
-                .with(Conv2d::new(1, 16, [3, 3], device)?.padding([1, 1]))
+                .with(Conv2d::new(1, 16, 3, device)?.padding(1))
                 .with(Activation::Relu)
-                .with(Conv2d::new(16, 32, [3, 3], device)?.stride([2, 2]).padding([1, 1]))
+                .with(Conv2d::new(16, 32, 3, device)?.stride(2).padding(1))
                 .with(Activation::Relu)
                 .with(Flatten)
                 .with(Dropout::new(0.4))

@@ -3,7 +3,7 @@
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
 use crate::kernels::window::{Unfold, Window};
-use crate::{Error, ErrorKind, Result, Tensor};
+use crate::{Error, ErrorKind, IntoPair, Result, Tensor};
 use std::sync::Arc;
 
 /// A convolution over images `(batch, channels, height, width)`.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// use kiln::nn::{Conv2d, Mode, Module};
 /// use kiln::{DType, Tensor};
 ///
-/// let layer = Conv2d::new(1, 8, [3, 3], &device)?.stride([2, 2]).padding([1, 1]);
+/// let layer = Conv2d::new(1, 8, 3, &device)?.stride(2).padding((1, 1));
 /// let images = Tensor::ones([4, 1, 8, 8], DType::F32, &device)?;
 /// assert_eq!(layer.forward(&images, &Mode::inference())?.shape()[..], [4, 8, 4, 4]);
 /// # Ok(())
@@ -23,42 +23,83 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Conv2d {
-    /// `(outputs, channels, height, width)` of the window, as in PyTorch.
+    /// `(outputs, channels / groups, height, width)` of the window, as in PyTorch.
     pub weight: Parameter,
     /// A number for each output.
     pub bias: Option<Parameter>,
     window: Window,
+    groups: usize,
 }
 
 impl Conv2d {
-    /// Creates a layer with weights and a bias that are uniform in ±1/√fan_in (PyTorch's default), stride 1 and no padding.
+    /// Creates a layer with weights and a bias that are uniform in ±1/√fan_in (PyTorch's default), stride 1 and no padding. A size is a number, or a pair
+    /// `(down, across)`.
     ///
     /// # Errors
     /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
-    pub fn new(channels: usize, outputs: usize, size: [usize; 2], options: impl Into<TensorOptions>) -> Result<Self> {
-        let options = options.into();
-        let drawn =
-            |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, channels * size[0] * size[1], &options)?);
-        let weight = drawn(&[outputs, channels, size[0], size[1]])?;
+    pub fn new(
+        channels: usize,
+        outputs: usize,
+        size: impl IntoPair,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Self> {
+        Self::grouped(channels, outputs, size, 1, options)
+    }
+
+    /// Creates a layer whose channels and outputs are in `groups`: the outputs of a group see the channels of that group alone. With as many groups as channels
+    /// it is a depthwise convolution.
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # let device = kiln::Device::cpu()?;
+    /// use kiln::nn::{Conv2d, Mode, Module};
+    /// use kiln::{DType, Tensor};
+    ///
+    /// let depthwise = Conv2d::grouped(16, 16, 3, 16, &device)?.padding(1);
+    /// assert_eq!(depthwise.weight.get().dims(), [16, 1, 3, 3]);
+    /// let images = Tensor::ones([4, 16, 8, 8], DType::F32, &device)?;
+    /// assert_eq!(depthwise.forward(&images, &Mode::inference())?.dims(), [4, 16, 8, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there is no group, or where the groups divide the channels or the outputs unequally; otherwise as [`new`](Self::new).
+    pub fn grouped(
+        channels: usize,
+        outputs: usize,
+        size: impl IntoPair,
+        groups: usize,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Self> {
+        if groups == 0 || !channels.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
+            let message = format!(
+                "a convolution expected groups that divide its channels and outputs, found {groups} groups for {channels} channels and {outputs} outputs"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let (size, options, seen) = (size.into_pair(), options.into(), channels / groups);
+        let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, seen * size[0] * size[1], &options)?);
+        let weight = drawn(&[outputs, seen, size[0], size[1]])?;
         let window = Window { size, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
-        Ok(Self { weight, bias: Some(drawn(&[outputs])?), window })
+        Ok(Self { weight, bias: Some(drawn(&[outputs])?), window, groups })
     }
 
     /// Sets the step from one position of the window to the next: down and across.
-    pub fn stride(mut self, stride: [usize; 2]) -> Self {
-        self.window.stride = stride;
+    pub fn stride(mut self, stride: impl IntoPair) -> Self {
+        self.window.stride = stride.into_pair();
         self
     }
 
     /// Sets how many zeros are around the image.
-    pub fn padding(mut self, padding: [usize; 2]) -> Self {
-        self.window.padding = padding;
+    pub fn padding(mut self, padding: impl IntoPair) -> Self {
+        self.window.padding = padding.into_pair();
         self
     }
 
     /// Sets the step from one place in the window to the next.
-    pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
-        self.window.dilation = dilation;
+    pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
+        self.window.dilation = dilation.into_pair();
         self
     }
 
@@ -71,8 +112,8 @@ impl Conv2d {
 impl Module for Conv2d {
     fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
         let weight = self.weight.get();
-        expect_images("conv2d", &["height", "width"], weight.shape()[1], input)?;
-        convolve(input, &weight, self.bias.as_ref(), self.window)
+        expect_images("conv2d", &["height", "width"], weight.shape()[1] * self.groups, input)?;
+        convolve(input, &weight, self.bias.as_ref(), self.window, self.groups).map_err(|error| error.context("conv2d"))
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {
@@ -98,11 +139,12 @@ impl Module for Conv2d {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Conv1d {
-    /// `(outputs, channels, length)` of the window, as in PyTorch.
+    /// `(outputs, channels / groups, length)` of the window, as in PyTorch.
     pub weight: Parameter,
     /// A number for each output.
     pub bias: Option<Parameter>,
     window: Window,
+    groups: usize,
 }
 
 impl Conv1d {
@@ -111,9 +153,23 @@ impl Conv1d {
     /// # Errors
     /// As [`Conv2d::new`].
     pub fn new(channels: usize, outputs: usize, size: usize, options: impl Into<TensorOptions>) -> Result<Self> {
-        let Conv2d { weight, bias, window } = Conv2d::new(channels, outputs, [1, size], options)?;
+        Self::grouped(channels, outputs, size, 1, options)
+    }
+
+    /// Creates a layer with groups as [`Conv2d::grouped`] does.
+    ///
+    /// # Errors
+    /// As [`Conv2d::grouped`].
+    pub fn grouped(
+        channels: usize,
+        outputs: usize,
+        size: usize,
+        groups: usize,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Self> {
+        let Conv2d { weight, bias, window, groups } = Conv2d::grouped(channels, outputs, [1, size], groups, options)?;
         let weight = Parameter::new(&weight.get().detach().squeeze(2)?)?;
-        Ok(Self { weight, bias, window })
+        Ok(Self { weight, bias, window, groups })
     }
 
     /// Sets the step from one position of the window to the next.
@@ -143,8 +199,10 @@ impl Conv1d {
 impl Module for Conv1d {
     fn forward(&self, input: &Tensor, _: &Mode) -> Result<Tensor> {
         let weight = self.weight.get();
-        expect_images("conv1d", &["length"], weight.shape()[1], input)?;
-        convolve(&input.unsqueeze(2)?, &weight.unsqueeze(2)?, self.bias.as_ref(), self.window)?.squeeze(2)
+        expect_images("conv1d", &["length"], weight.shape()[1] * self.groups, input)?;
+        convolve(&input.unsqueeze(2)?, &weight.unsqueeze(2)?, self.bias.as_ref(), self.window, self.groups)
+            .map_err(|error| error.context("conv1d"))?
+            .squeeze(2)
     }
 
     fn visit(&self, visitor: &mut Visitor<'_>) {
@@ -170,18 +228,42 @@ pub(super) fn add_bias(images: Tensor, bias: Option<&Parameter>) -> Result<Tenso
     images.add(&bias.reshape((bias.elem_count(), 1, 1))?)
 }
 
-/// A convolution of images with a weight `(outputs, channels, height, width)`.
-fn convolve(input: &Tensor, weight: &Tensor, bias: Option<&Parameter>, window: Window) -> Result<Tensor> {
+/// A convolution of images with a weight `(outputs, channels / groups, height, width)`.
+fn convolve(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Parameter>,
+    window: Window,
+    groups: usize,
+) -> Result<Tensor> {
     let &[batch, _, height, width] = &input.shape()[..] else { unreachable!("the layers check the input") };
     let [down, across] = window.positions([height, width])?;
     let rows = Tensor::kernel(Arc::new(Unfold { window }), &[input])?;
     let (places, outputs) = (rows.shape()[2], weight.shape()[0]);
     let rows = rows.reshape((batch * down * across, places))?;
-    let mut result = rows.matmul(&weight.to_dtype(input.dtype())?.reshape((outputs, places))?.t()?)?;
+    let weight = weight.to_dtype(input.dtype())?.reshape((outputs, places / groups))?;
+    let mut result = match groups {
+        1 => rows.matmul(&weight.t()?)?,
+        _ => grouped_product(&rows, &weight, groups)?,
+    };
     if let Some(bias) = bias {
         result = result.add(&bias.get().to_dtype(input.dtype())?)?;
     }
     result.reshape([batch, down, across, outputs])?.permute([0, 3, 1, 2])
+}
+
+/// The product of rows `(count, groups * places)` with a weight `(outputs, places)`, group by group: `(count, outputs)`.
+///
+/// With one output in each group, as in a depthwise convolution, it is an elementwise product and a sum, which become one kernel. Otherwise it is a
+/// matrix product for each group.
+fn grouped_product(rows: &Tensor, weight: &Tensor, groups: usize) -> Result<Tensor> {
+    let (count, (outputs, places)) = (rows.shape()[0], weight.dims2()?);
+    let rows = rows.reshape((count, groups, places))?;
+    if outputs == groups {
+        return rows.mul(weight)?.sum(2);
+    }
+    let weight = weight.reshape((groups, outputs / groups, places))?.transpose(1, 2)?;
+    rows.transpose(0, 1)?.matmul(&weight)?.transpose(0, 1)?.reshape((count, outputs))
 }
 
 /// Each example as one row.

@@ -4,7 +4,7 @@ use super::conv::{add_bias, expect_images};
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
 use crate::kernels::window::{Fold, Window};
-use crate::{Error, ErrorKind, Result, Tensor};
+use crate::{Error, ErrorKind, IntoPair, Result, Tensor};
 use std::sync::Arc;
 
 /// A transposed convolution over images `(batch, channels, height, width)`, also called deconvolution: each element of the input adds a
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// use kiln::nn::{ConvTranspose2d, Mode, Module};
 /// use kiln::{DType, Tensor};
 ///
-/// let layer = ConvTranspose2d::new(8, 3, [2, 2], &device)?.stride([2, 2]);
+/// let layer = ConvTranspose2d::new(8, 3, 2, &device)?.stride(2);
 /// let images = Tensor::ones([4, 8, 5, 5], DType::F32, &device)?;
 /// assert_eq!(layer.forward(&images, &Mode::inference())?.shape()[..], [4, 3, 10, 10]);
 /// # Ok(())
@@ -36,12 +36,18 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Creates a layer with weights and a bias that are uniform in ±1/√(outputs · window) (PyTorch's default), stride 1 and no padding.
+    /// Creates a layer with weights and a bias that are uniform in ±1/√(outputs · window) (PyTorch's default), stride 1 and no padding. A size is a number, or
+    /// a pair `(down, across)`.
     ///
     /// # Errors
     /// `InvalidArgument` for integers; `OutOfMemory` and the device's faults.
-    pub fn new(channels: usize, outputs: usize, size: [usize; 2], options: impl Into<TensorOptions>) -> Result<Self> {
-        let options = options.into();
+    pub fn new(
+        channels: usize,
+        outputs: usize,
+        size: impl IntoPair,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Self> {
+        let (size, options) = (size.into_pair(), options.into());
         // PyTorch takes the second axis of a weight for the fan-in, also here.
         let drawn =
             |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, outputs * size[0] * size[1], &options)?);
@@ -51,27 +57,27 @@ impl ConvTranspose2d {
     }
 
     /// Sets the step of the window in the output from one element of the input to the next: down and across.
-    pub fn stride(mut self, stride: [usize; 2]) -> Self {
-        self.window.stride = stride;
+    pub fn stride(mut self, stride: impl IntoPair) -> Self {
+        self.window.stride = stride.into_pair();
         self
     }
 
     /// Sets how many rows and columns are cut off on each side of the output.
-    pub fn padding(mut self, padding: [usize; 2]) -> Self {
-        self.window.padding = padding;
+    pub fn padding(mut self, padding: impl IntoPair) -> Self {
+        self.window.padding = padding.into_pair();
         self
     }
 
     /// Sets how many rows and columns are added at the lower and right end of the output: fewer than the stride. It selects one of the
     /// input sizes that a convolution with this stride maps to the same output size.
-    pub fn output_padding(mut self, padding: [usize; 2]) -> Self {
-        self.output_padding = padding;
+    pub fn output_padding(mut self, padding: impl IntoPair) -> Self {
+        self.output_padding = padding.into_pair();
         self
     }
 
     /// Sets the step from one place in the window to the next.
-    pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
-        self.window.dilation = dilation;
+    pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
+        self.window.dilation = dilation.into_pair();
         self
     }
 

@@ -85,15 +85,20 @@ impl PoolWindow {
         Window { size: self.size, stride, padding: self.padding, dilation: [1, 1] }
     }
 
-    /// The same over an image of one row: lengths across alone.
-    fn in_one_row(self) -> Self {
+    /// Returns the window over an image of one row, with the lengths across. A pair of different lengths is an error: one of them would be ignored.
+    fn in_one_row(self, op: &str) -> Result<Self> {
         let Self { size, stride, padding, counts_padding } = self;
-        Self {
+        for (what, lengths) in [("size", Some(size)), ("stride", stride), ("padding", Some(padding))] {
+            if let Some([down, across]) = lengths.filter(|lengths| lengths[0] != lengths[1]) {
+                return Err(invalid(format!("{op} expected one number as {what}, found the pair ({down}, {across})")));
+            }
+        }
+        Ok(Self {
             size: [1, size[1]],
             stride: stride.map(|stride| [1, stride[1]]),
             padding: [0, padding[1]],
             counts_padding,
-        }
+        })
     }
 }
 
@@ -119,7 +124,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not four axes or the window is larger than the padded image; `InvalidArgument` where the window is empty, does not
+    /// `ShapeMismatch` where there are not four axes, the image is empty, or the window is larger than the padded image; `InvalidArgument` where the window is empty, does not
     /// move, or has a padding of more than half of its size.
     #[doc(alias = "max_pool2d_with_stride")]
     pub fn max_pool2d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
@@ -154,7 +159,8 @@ impl Tensor {
             Self::kernel(Arc::new(pool), &[&x.to_dtype(DType::F32)?]).map_err(|error| error.context("avg_pool2d"))
         };
         let mean = if options.counts_padding || options.padding == [0, 0] {
-            sum(self)?.mul_scalar(1.0 / (options.size[0] * options.size[1]) as f64)?
+            // Divided as PyTorch does: a product with the reciprocal is rounded twice.
+            sum(self)?.div_scalar((options.size[0] * options.size[1]) as f64)?
         } else {
             sum(self)?.div(&sum(&Self::ones([1, 1, height, width], DType::F32, self.device())?)?)?
         };
@@ -173,9 +179,12 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not three axes; otherwise as [`max_pool2d`](Self::max_pool2d).
+    /// `ShapeMismatch` where there are not three axes; `InvalidArgument` where a length of the window is a pair of different numbers; otherwise as
+    /// [`max_pool2d`](Self::max_pool2d).
     pub fn max_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
-        self.sequences("max_pool1d")?.max_pool2d(options.into().in_one_row())?.squeeze(2)
+        let window = options.into().in_one_row("max_pool1d")?;
+        let result = self.sequences("max_pool1d")?.max_pool2d(window).map_err(|error| error.context("max_pool1d"));
+        result?.squeeze(2)
     }
 
     /// Returns the mean in each position of a window over `(batch, channels, length)`.
@@ -190,10 +199,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch` where there are not three axes; otherwise as [`avg_pool2d`](Self::avg_pool2d).
+    /// `ShapeMismatch` where there are not three axes; `InvalidArgument` where a length of the window is a pair of different numbers; otherwise as
+    /// [`avg_pool2d`](Self::avg_pool2d).
     pub fn avg_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         check::float("avg_pool1d", self)?;
-        self.sequences("avg_pool1d")?.avg_pool2d(options.into().in_one_row())?.squeeze(2)
+        let window = options.into().in_one_row("avg_pool1d")?;
+        let result = self.sequences("avg_pool1d")?.avg_pool2d(window).map_err(|error| error.context("avg_pool1d"));
+        result?.squeeze(2)
     }
 
     /// Returns means over parts of `(batch, channels, height, width)`, such that each channel becomes an image of `size`. Part `i` of `n` along an axis is from

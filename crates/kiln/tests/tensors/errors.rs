@@ -115,6 +115,20 @@ fn shapes_that_do_not_fit_are_named() {
             ShapeMismatch,
             &["max_pool2d", "[2, 2]", "[3, 3]", "f32 (1, 1, 2, 2) on cpu"],
         ),
+        ("max_pool1d of a pair", x.max_pool1d((2, 3)), InvalidArgument, &["max_pool1d", "size", "(2, 3)"]),
+        (
+            "avg_pool1d with a pair",
+            x.avg_pool1d(PoolWindow::new(2).padding((1, 0))),
+            InvalidArgument,
+            &["avg_pool1d", "padding", "(1, 0)"],
+        ),
+        ("max_pool1d of less", x.max_pool1d(9), ShapeMismatch, &["max_pool1d", "[1, 9]"]),
+        (
+            "max_pool2d of nothing",
+            f32s(&[1, 1, 0, 4]).max_pool2d(PoolWindow::new(2).padding(1)),
+            ShapeMismatch,
+            &["max_pool2d", "at least one row", "(1, 1, 0, 4)"],
+        ),
         ("avg_pool2d of 0", f32s(&[1, 1, 2, 2]).avg_pool2d(0), InvalidArgument, &["avg_pool2d", "at least 1"]),
         (
             "padding",

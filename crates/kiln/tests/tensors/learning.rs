@@ -4,20 +4,20 @@ use crate::devices;
 use kiln::autograd::{GradientCheck, check_gradients};
 use kiln::nn::Activation;
 use kiln::nn::{
-    self, BatchNorm, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Mode, Module, MultiHeadAttention,
-    Parameter, RmsNorm, Sequential,
+    self, BatchNorm, Dropout, Embedding, LayerNorm, Linear, Mode, Module, MultiHeadAttention, Parameter, RmsNorm,
+    Sequential,
 };
 use kiln::optim::{Adam, LossScale, Optimizer, Rule, Schedule, Sgd};
 use kiln::{DType, Device, ErrorKind, Tensor, checkpoint};
 use std::sync::Arc;
 
-fn wave(shape: &[usize], salt: f64, device: &Device) -> Tensor {
+pub(crate) fn wave(shape: &[usize], salt: f64, device: &Device) -> Tensor {
     let count: usize = shape.iter().product();
     let elements: Vec<f32> = (0..count).map(|number| ((number as f64 * 0.73 + salt).sin()) as f32).collect();
     Tensor::from_slice(&elements, shape, device).unwrap()
 }
 
-fn near(what: &str, found: &[f32], wanted: &[f64], error: f64) {
+pub(crate) fn near(what: &str, found: &[f32], wanted: &[f64], error: f64) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (found, wanted) in found.iter().zip(wanted) {
         assert!((f64::from(*found) - wanted).abs() <= error, "{what}: {found} {wanted}");
@@ -231,7 +231,7 @@ fn schedules() {
 }
 
 /// The gradients of all parameters of a layer against differences, for the sum of the output times other numbers.
-fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
+pub(crate) fn check_parameters(name: &str, layer: &dyn Module, input: &Tensor) {
     let value = || -> f64 {
         let output = layer.forward(input, &Mode::inference()).unwrap().contiguous().unwrap().to_vec::<f32>().unwrap();
         output.iter().enumerate().map(|(number, x)| f64::from(*x) * (number as f64 * 1.3).cos()).sum()
@@ -304,65 +304,6 @@ fn layers() {
         check_parameters(name, &**layer, &x);
     }
     assert_eq!(MultiHeadAttention::new(4, 3, device).unwrap_err().kind(), ErrorKind::InvalidArgument);
-}
-
-/// Convolutions against sums over all places, on every device, and their gradients against differences.
-#[test]
-fn convolutions() {
-    for subject in devices::all() {
-        let device = &subject.device;
-        let layer = Conv2d::new(2, 3, [3, 2], device).unwrap().stride([2, 1]).padding([1, 0]).dilation([1, 2]);
-        let images = wave(&[2, 2, 5, 6], 0.9, device);
-        let found = layer.forward(&images, &Mode::inference()).unwrap();
-        assert_eq!(found.shape()[..], [2, 3, 3, 4]);
-        let (x, w) = (images.to_vec::<f32>().unwrap(), layer.weight.get().to_vec::<f32>().unwrap());
-        let bias = layer.bias.as_ref().unwrap().get().to_vec::<f32>().unwrap();
-        let mut wanted = Vec::new();
-        for (b, o, y, column) in (0..72).map(|i| (i / 36, i / 12 % 3, i / 4 % 3, i % 4)) {
-            let mut sum = f64::from(bias[o]);
-            for (c, i, j) in (0..12).map(|i| (i / 6, i / 2 % 3, i % 2)) {
-                let (row, at) = (y as isize * 2 + i as isize - 1, column + 2 * j);
-                if (0..5).contains(&row) {
-                    let x = f64::from(x[((b * 2 + c) * 5 + row as usize) * 6 + at]);
-                    sum += x * f64::from(w[((o * 2 + c) * 3 + i) * 2 + j]);
-                }
-            }
-            wanted.push(sum);
-        }
-        near(subject.name, &found.contiguous().unwrap().to_vec::<f32>().unwrap(), &wanted, 1e-5);
-        if !subject.takes_wgsl {
-            check_parameters("conv2d", &layer, &images);
-            let report =
-                check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&images], GradientCheck::new())
-                    .unwrap();
-            assert!(report.is_right(), "{report}");
-        }
-        // The gradient of the input on a GPU is that of the CPU device.
-        let leaf = images.requires_grad().unwrap();
-        layer.parameters().iter().for_each(|(_, own)| own.zero_grad().unwrap());
-        layer.forward(&leaf, &Mode::inference()).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
-        let weight = layer.weight.grad().unwrap().to_vec::<f32>().unwrap();
-        let own = Conv2d::new(2, 3, [3, 2], devices::cpu()).unwrap().stride([2, 1]).padding([1, 0]).dilation([1, 2]);
-        own.weight.set(&layer.weight.get().detach().to_device(devices::cpu()).unwrap()).unwrap();
-        let bias = layer.bias.as_ref().unwrap().get().detach().to_device(devices::cpu()).unwrap();
-        own.bias.as_ref().unwrap().set(&bias).unwrap();
-        let other = images.to_device(devices::cpu()).unwrap().requires_grad().unwrap();
-        own.forward(&other, &Mode::inference()).unwrap().square().unwrap().sum_all().unwrap().backward().unwrap();
-        let wide = |tensor: Tensor| tensor.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect::<Vec<f64>>();
-        near(subject.name, &leaf.grad().unwrap().to_vec::<f32>().unwrap(), &wide(other.grad().unwrap()), 1e-4);
-        near(subject.name, &weight, &wide(own.weight.grad().unwrap()), 1e-3);
-    }
-    let device = devices::cpu();
-    let x = wave(&[2, 3, 9], 0.2, device);
-    let layer = Conv1d::new(3, 2, 3, device).unwrap().stride(2).padding(1).dilation(2);
-    assert_eq!(layer.forward(&x, &Mode::inference()).unwrap().shape()[..], [2, 2, 4]);
-    let report = check_gradients(|p| layer.forward(&p[0], &Mode::inference()), &[&x], GradientCheck::new()).unwrap();
-    assert!(report.is_right(), "{report}");
-    let error = layer.forward(&wave(&[2, 9], 0.0, device), &Mode::inference()).unwrap_err();
-    assert!(error.to_string().contains("(batch, 3, length)"), "{error}");
-    let error =
-        Conv2d::new(3, 2, [3, 3], device).unwrap().forward(&wave(&[1, 2, 4, 4], 0.0, device), &Mode::inference());
-    assert!(error.unwrap_err().to_string().contains("(batch, 3, height, width)"));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod autograd;
 mod calls;
+mod convolutions;
 mod data;
 mod devices;
 mod elements;

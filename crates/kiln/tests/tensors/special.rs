@@ -197,3 +197,17 @@ fn large_windows_are_right_or_refused() {
         }
     }
 }
+
+/// The mean of a window is its sum divided by its size, to the last bit: 1/9 times the sum would be rounded twice.
+#[test]
+fn means_of_windows_are_quotients() {
+    for subject in devices::cpus() {
+        let numbers: Vec<f32> = (0..900).map(|n| (n * 37 % 101) as f32).collect();
+        let x = Tensor::from_slice(&numbers, [1, 100, 3, 3], &subject.device).unwrap();
+        let wanted: Vec<f32> = numbers.chunks(9).map(|window| window.iter().sum::<f32>() / 9.0).collect();
+        assert!(numbers.chunks(9).zip(&wanted).any(|(window, mean)| window.iter().sum::<f32>() * (1.0 / 9.0) != *mean));
+        assert_eq!(x.avg_pool2d(3).unwrap().to_vec::<f32>().unwrap(), wanted, "{}", subject.name);
+        let rows = x.reshape([1, 100, 9]).unwrap();
+        assert_eq!(rows.avg_pool1d(9).unwrap().to_vec::<f32>().unwrap(), wanted, "{}", subject.name);
+    }
+}
