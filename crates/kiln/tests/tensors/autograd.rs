@@ -371,3 +371,65 @@ fn gradients_are_the_same_each_time() {
     };
     assert_eq!(run(), run());
 }
+
+/// The gradients of slices are joined once: the bytes and kernels of a recurrent layer's backward grow with the length of the sequence, not with its square.
+#[test]
+fn backward_of_a_sequence_is_linear_in_its_length() {
+    use kiln::nn::{Gru, Lstm, Mode, Module};
+    type Make = fn(&Device) -> Box<dyn Module>;
+    let layers: [(&str, Make); 2] = [
+        ("lstm", |device| Box::new(Lstm::new(3, 8, device).unwrap())),
+        ("gru", |device| Box::new(Gru::new(3, 8, device).unwrap())),
+    ];
+    for (name, make) in layers {
+        let cost = |length: usize| {
+            let device = Device::cpu().unwrap();
+            let layer = make(&device);
+            let x = Tensor::ones((2, length, 3), DType::F32, &device).unwrap().requires_grad().unwrap();
+            device.set_profiling(true);
+            layer.forward(&x, &Mode::inference()).unwrap().sum_all().unwrap().backward().unwrap();
+            x.grad().unwrap().eval().unwrap();
+            device.synchronize().unwrap();
+            let kernels = device.kernel_statistics();
+            let sum = |of: fn(&kiln::KernelStatistics) -> u64| kernels.iter().map(of).sum::<u64>() as f64;
+            [sum(|kernel| kernel.bytes), sum(|kernel| kernel.launches)]
+        };
+        let (short, long) = (cost(8), cost(64));
+        for what in 0..2 {
+            // For each step about the same: long graphs run in parts, and more than 32 tensors are joined in two rounds.
+            let growth = long[what] / short[what] / 8.0;
+            assert!(growth < 1.5, "{name}: {growth} times as much for each step: {short:?}, {long:?}");
+        }
+    }
+}
+
+/// Slices that overlap, repeat, leave gaps, are empty, or are along several axes, with a use of the whole tensor.
+#[test]
+fn gradients_of_slices_are_added_where_they_belong() {
+    for subject in devices::all() {
+        let device = &subject.device;
+        let x = Tensor::from_slice(&[0.0f32; 12], (3, 4), device).unwrap().requires_grad().unwrap();
+        // Rows and columns with a weight each: the gradient of an element is the sum of the weights of the slices that it is in.
+        let slices =
+            [(1, 0..2, 1.0), (1, 1..3, 10.0), (1, 0..2, 100.0), (1, 2..2, 7.0), (0, 1..2, 1000.0), (0, 2..3, 5000.0)];
+        let mut sum = x.sum_all().unwrap().mul_scalar(0.5).unwrap();
+        let mut wanted = [[0.5f32; 4]; 3];
+        for (axis, range, weight) in slices {
+            sum =
+                sum.add(&x.slice(axis, range.clone()).unwrap().sum_all().unwrap().mul_scalar(weight).unwrap()).unwrap();
+            for (row, elements) in wanted.iter_mut().enumerate() {
+                for (column, element) in elements.iter_mut().enumerate() {
+                    if range.contains(if axis == 0 { &row } else { &column }) {
+                        *element += weight as f32;
+                    }
+                }
+            }
+        }
+        sum.backward().unwrap();
+        assert_eq!(x.grad().unwrap().to_vec2::<f32>().unwrap(), wanted, "{}", subject.name);
+        // Nothing but an empty slice.
+        let y = Tensor::ones(3, DType::F32, device).unwrap().requires_grad().unwrap();
+        y.slice(0, 1..1).unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(y.grad().unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
+    }
+}

@@ -2,11 +2,13 @@
 
 use super::build;
 use super::mode;
+use super::pending::Pending;
 use super::record::Source;
 use crate::Result;
 use crate::tensor::Tensor;
 use crate::tensor::check::{Name, invalid, mismatch, names};
 use crate::tensor::node::TensorNode;
+use kiln_ir::graph::{Op, View};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -205,31 +207,31 @@ impl Tape {
 
     /// The gradients of the ends that `seed`, the gradient of the last tensor, reaches.
     pub(super) fn gradients(&self, seed: Tensor) -> Result<Vec<(Tensor, Tensor)>> {
-        let mut gradients: Vec<Option<Tensor>> = vec![None; self.nodes.len()];
+        let mut gradients: Vec<Pending> = self.nodes.iter().map(|_| Pending::default()).collect();
         // There is none where the tensor is not tracked.
         if let Some(last) = gradients.last_mut() {
-            *last = Some(seed);
+            last.add(seed)?;
         }
         // Ends that functions reach which are called again need not be ends of this tape.
         let mut found: Vec<(Tensor, Tensor)> = Vec::new();
         for (number, node) in self.nodes.iter().enumerate().rev() {
-            let Some(gradient) = gradients[number].take() else { continue };
+            let Some(gradient) = std::mem::take(&mut gradients[number]).finish(&node.tensor)? else { continue };
             if node.is_end {
                 add_to(&mut found, node.tensor.clone(), gradient)?;
                 continue;
             }
             let mut reach = |input: &Tensor, gradient: Tensor| -> Result<()> {
-                let Some(&number) = self.numbers.get(&Arc::as_ptr(&input.0)) else { return Ok(()) };
-                let place = &mut gradients[number];
-                *place = Some(match place.take() {
-                    None => gradient,
-                    Some(before) => before.add(&gradient)?,
-                });
-                Ok(())
+                self.numbers.get(&Arc::as_ptr(&input.0)).map_or(Ok(()), |&number| gradients[number].add(gradient))
             };
             match &node.source {
                 Source::Leaf | Source::Released => {}
                 Source::Device(from) => reach(from, gradient.to_device(from.device())?)?,
+                // It waits for the other slices of the same tensor.
+                Source::Op(planned) if let Op::View(View::Slice { axis, start, step: 1 }) = planned.op => {
+                    if let Some(&number) = self.numbers.get(&Arc::as_ptr(&planned.inputs[0].0)) {
+                        gradients[number].add_slice(axis, start, gradient);
+                    }
+                }
                 Source::Op(planned) | Source::Rule(planned, ..) => {
                     let all = match &node.source {
                         Source::Rule(_, name, rule) => {

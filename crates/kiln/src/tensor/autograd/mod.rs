@@ -3,7 +3,7 @@
 //! A tensor of [`Tensor::requires_grad`] is tracked, and so is every float that is computed from a tracked one outside of [`no_grad`]: its node
 //! keeps a `record` of the op and its inputs. `backward` walks these records from a result back, and lets each op say, through `build`, what it
 //! makes of the gradient of its result. What it says are nodes of the same lazy graph, so gradients are fused, planned and run like all ops.
-//! `checkpoint` keeps a function instead of what it computed; `check` compares gradients with differences.
+//! `pending` collects what reaches a tensor, and joins the gradients of its slices. `checkpoint` keeps a function instead of what it computed; `check` compares gradients with differences.
 
 mod backward;
 mod build;
@@ -11,6 +11,7 @@ mod check;
 mod checkpoint;
 mod function;
 mod mode;
+mod pending;
 mod record;
 
 pub use backward::BackwardOptions;
