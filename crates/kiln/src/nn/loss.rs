@@ -19,7 +19,8 @@ use crate::{DType, Error, ErrorKind, Result, Tensor};
 /// `ShapeMismatch` where the shapes differ; `InvalidArgument` where the devices do.
 pub fn mse(output: &Tensor, target: &Tensor) -> Result<Tensor> {
     same_shape("mse", output, target)?;
-    output.to_dtype(DType::F32)?.sub(&target.to_dtype(DType::F32)?)?.square()?.mean_all()
+    let compute = || output.to_dtype(DType::F32)?.sub(&target.to_dtype(DType::F32)?)?.square()?.mean_all();
+    compute().map_err(|error| error.context("mse"))
 }
 
 /// The mean of the negative logarithm of what `logits`, a row of scores for each example, give the class that `target` names.
@@ -46,8 +47,11 @@ pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
     if rows != targets {
         return Err(wrong("cross_entropy", "as many targets as rows of logits", logits, target));
     }
-    let chosen = logits.to_dtype(DType::F32)?.log_softmax(1)?.gather(1, &target.reshape((rows, 1))?)?;
-    chosen.mean_all()?.neg()
+    let compute = || -> Result<Tensor> {
+        let chosen = logits.to_dtype(DType::F32)?.log_softmax(1)?.gather(1, &target.reshape((rows, 1))?)?;
+        chosen.mean_all()?.neg()
+    };
+    compute().map_err(|error| error.context("cross_entropy"))
 }
 
 /// The mean of the negative logarithm of what each of `logits`, through a sigmoid, gives its `target` between 0 and 1.
@@ -67,12 +71,15 @@ pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
 /// As [`mse`].
 pub fn bce_with_logits(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
     same_shape("bce_with_logits", logits, target)?;
-    let (x, y) = (logits.to_dtype(DType::F32)?, target.to_dtype(DType::F32)?);
-    // The score of "yes" beside that of "no", which is 0: finite for every score, and smooth also where it is 0.
-    let both = Tensor::stack(&[&Tensor::zeros(x.shape(), DType::F32, x.device())?, &x], -1)?.log_softmax(-1)?;
-    let last = both.rank() - 1;
-    let (no, yes) = (both.select(last, 0)?, both.select(last, 1)?);
-    yes.mul(&y)?.add(&no.sub(&no.mul(&y)?)?)?.mean_all()?.neg()
+    let compute = || -> Result<Tensor> {
+        let (x, y) = (logits.to_dtype(DType::F32)?, target.to_dtype(DType::F32)?);
+        // The score of "yes" beside that of "no", which is 0: finite for every score, and smooth also where it is 0.
+        let both = Tensor::stack(&[&Tensor::zeros(x.shape(), DType::F32, x.device())?, &x], -1)?.log_softmax(-1)?;
+        let last = both.rank() - 1;
+        let (no, yes) = (both.select(last, 0)?, both.select(last, 1)?);
+        yes.mul(&y)?.add(&no.sub(&no.mul(&y)?)?)?.mean_all()?.neg()
+    };
+    compute().map_err(|error| error.context("bce_with_logits"))
 }
 
 fn same_shape(name: &str, output: &Tensor, target: &Tensor) -> Result<()> {

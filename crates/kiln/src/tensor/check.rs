@@ -44,6 +44,22 @@ pub(super) fn unsupported(message: String) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
+/// For methods that are made of other ops.
+pub(super) trait Within {
+    /// Puts the name of the public method in front of an error of one of its ops: `std: mean expected …`. An error that begins with it stays as it is.
+    fn within(self, method: &str) -> Self;
+}
+
+impl<T> Within for Result<T> {
+    fn within(self, method: &str) -> Self {
+        self.map_err(|error| {
+            let text = error.to_string();
+            let is_named = text.strip_prefix(method).is_some_and(|rest| rest.starts_with([' ', ':']));
+            if is_named { error } else { error.context(method) }
+        })
+    }
+}
+
 /// Elements are never copied to another device without a word.
 pub(super) fn same_device(op: &str, tensors: &[&Tensor]) -> Result<()> {
     let Some((first, rest)) = tensors.split_first() else { return Ok(()) };

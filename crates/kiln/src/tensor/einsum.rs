@@ -1,7 +1,7 @@
 //! Sums of products by the names of their axes.
 
 use super::Tensor;
-use super::check::{self, invalid, mismatch, names};
+use super::check::{self, Within, invalid, mismatch, names};
 use crate::{Result, Shape};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -30,24 +30,28 @@ impl Tensor {
     /// [`matmul`](Self::matmul).
     pub fn einsum<T: Borrow<Self>>(equation: &str, tensors: &[T]) -> Result<Self> {
         let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
-        check::same_device("einsum", &tensors)?;
-        check::same_dtype("einsum", &tensors)?;
-        let Equation { inputs, output } = Equation::parse(equation, &tensors)?;
-        let mut parts = tensors.iter().zip(inputs).map(|(tensor, letters)| Named::new(tensor, letters));
-        let Some(first) = parts.next() else {
-            return Err(invalid(format!("einsum expected at least one tensor for `{equation}`, found none")));
-        };
-        let mut rest: Vec<Named> = parts.collect::<Result<_>>()?;
-        let mut result = first?;
-        while !rest.is_empty() {
-            let next = rest.remove(0);
-            // A letter is summed over as soon as nobody needs it any more.
-            let needed: Vec<char> =
-                output.iter().copied().chain(rest.iter().flat_map(|part| part.letters.clone())).collect();
-            result = result.times(next, &needed)?;
-        }
-        result.sum_others(&output)?.ordered(&output)
+        sum_of_products(equation, &tensors).within("einsum")
     }
+}
+
+fn sum_of_products(equation: &str, tensors: &[&Tensor]) -> Result<Tensor> {
+    check::same_device("einsum", tensors)?;
+    check::same_dtype("einsum", tensors)?;
+    let Equation { inputs, output } = Equation::parse(equation, tensors)?;
+    let mut parts = tensors.iter().zip(inputs).map(|(tensor, letters)| Named::new(tensor, letters));
+    let Some(first) = parts.next() else {
+        return Err(invalid(format!("einsum expected at least one tensor for `{equation}`, found none")));
+    };
+    let mut rest: Vec<Named> = parts.collect::<Result<_>>()?;
+    let mut result = first?;
+    while !rest.is_empty() {
+        let next = rest.remove(0);
+        // A letter is summed over as soon as nobody needs it any more.
+        let needed: Vec<char> =
+            output.iter().copied().chain(rest.iter().flat_map(|part| part.letters.clone())).collect();
+        result = result.times(next, &needed)?;
+    }
+    result.sum_others(&output)?.ordered(&output)
 }
 
 /// An equation that can be read and fits its tensors.

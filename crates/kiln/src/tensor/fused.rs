@@ -1,6 +1,7 @@
 //! Named forms of common chains. Each is one kernel, because chains of ops fuse by themselves; behind a matrix product see also
 //! [`Tensor::matmul_with_activation`].
 
+use super::check::Within;
 use super::{Operand, Tensor};
 use crate::Result;
 
@@ -19,7 +20,7 @@ impl Tensor {
     /// # Errors
     /// As [`add`](Self::add).
     pub fn fused_add_relu(&self, other: &Self) -> Result<Self> {
-        self.add(other)?.relu()
+        self.add(other).and_then(|sum| sum.relu()).within("fused_add_relu")
     }
 
     /// `relu(self * other)`, as one kernel.
@@ -36,7 +37,7 @@ impl Tensor {
     /// # Errors
     /// As [`mul`](Self::mul).
     pub fn fused_mul_relu(&self, other: &Self) -> Result<Self> {
-        self.mul(other)?.relu()
+        self.mul(other).and_then(|product| product.relu()).within("fused_mul_relu")
     }
 
     /// `self * scale + bias`, as one kernel; each of both is a tensor or a number.
@@ -53,7 +54,7 @@ impl Tensor {
     /// # Errors
     /// As [`mul`](Self::mul) and [`add`](Self::add).
     pub fn fused_affine<'a>(&self, scale: impl Into<Operand<'a>>, bias: impl Into<Operand<'a>>) -> Result<Self> {
-        self.mul(scale)?.add(bias)
+        self.mul(scale).and_then(|product| product.add(bias)).within("fused_affine")
     }
 
     /// `relu(self @ weight + bias + residual)`, as one kernel.
@@ -74,7 +75,8 @@ impl Tensor {
     /// # Errors
     /// As [`matmul`](Self::matmul) and [`add`](Self::add).
     pub fn fused_linear_residual_relu(&self, weight: &Self, bias: &Self, residual: &Self) -> Result<Self> {
-        self.matmul(weight)?.add(bias)?.add(residual)?.relu()
+        let compute = || self.matmul(weight)?.add(bias)?.add(residual)?.relu();
+        compute().within("fused_linear_residual_relu")
     }
 
     /// `gelu(self @ weight + bias)`, as one kernel.
@@ -94,6 +96,7 @@ impl Tensor {
     /// # Errors
     /// As [`matmul`](Self::matmul) and [`add`](Self::add).
     pub fn fused_gelu_linear(&self, weight: &Self, bias: &Self) -> Result<Self> {
-        self.matmul(weight)?.add(bias)?.gelu()
+        let compute = || self.matmul(weight)?.add(bias)?.gelu();
+        compute().within("fused_gelu_linear")
     }
 }

@@ -1,7 +1,7 @@
 //! Elements by their indices.
 
 use super::Tensor;
-use super::check::{self, Axis, Name, invalid, mismatch};
+use super::check::{self, Axis, Name, Within, invalid, mismatch};
 use crate::{DType, Result, Shape};
 use kiln_kernels::gather::{Gather, IndexSelect};
 use kiln_kernels::scatter::Scatter;
@@ -76,8 +76,8 @@ impl Tensor {
         if self.rank() != 2 {
             return Err(mismatch(format!("embedding expected a table with two axes, found {}", Name(self))));
         }
-        let rows = self.index_select(0, &index.flatten()?).map_err(|error| error.context("embedding"))?;
-        rows.reshape(index.shape().iter().copied().chain([self.shape()[1]]).collect::<Shape>())
+        let rows = self.index_select(0, &index.flatten()?).within("embedding")?;
+        rows.reshape(index.shape().iter().copied().chain([self.shape()[1]]).collect::<Shape>()).within("embedding")
     }
 
     /// This tensor, with elements of `source` at the places along an axis that `index` names: `result[index[i][j]][j] = source[i][j]` for axis 0.

@@ -1,7 +1,7 @@
 //! Several tensors as one.
 
 use super::Tensor;
-use super::check::{self, Axis, invalid, mismatch, names};
+use super::check::{self, Axis, Within, invalid, mismatch, names};
 use super::node::Storage;
 use super::run::allocate_elements;
 use crate::Result;
@@ -113,6 +113,6 @@ impl Tensor {
         }
         let axis = check::axis_of("stack", axis, first.rank() + 1, first)?;
         let unsqueezed = tensors.iter().map(|tensor| tensor.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
-        Self::cat(&unsqueezed, axis)
+        Self::cat(&unsqueezed, axis).within("stack")
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products, and what is fused behind them.
 
 use super::Tensor;
-use super::check::{self, mismatch, names};
+use super::check::{self, Within, mismatch, names};
 use crate::{Result, Shape};
 use kiln_ir::KernelOp;
 use kiln_ir::graph::{Op, TensorType};
@@ -112,7 +112,7 @@ impl Tensor {
     /// # Errors
     /// As [`matmul`](Self::matmul).
     pub fn matmul_with_activation(&self, other: &Self, activation: Activation) -> Result<Self> {
-        activation.apply(self.matmul(other)?)
+        self.matmul(other).and_then(|product| activation.apply(product)).within("matmul_with_activation")
     }
 
     /// A hand-written kernel applied to tensors of one device: also one of one's own.

@@ -1,7 +1,7 @@
 //! Where tensors come from.
 
 use super::autograd::Record;
-use super::check::{self, Name, invalid, mismatch};
+use super::check::{self, Name, Within, invalid, mismatch};
 use super::node::Storage;
 use super::{Tensor, run};
 use crate::{DType, Device, Result, Shape};
@@ -140,7 +140,7 @@ impl Tensor {
     /// # Errors
     /// `TooLarge`.
     pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
-        Self::full(shape, 0.0, dtype, device)
+        Self::full(shape, 0.0, dtype, device).within("zeros")
     }
 
     /// A tensor of ones.
@@ -156,7 +156,7 @@ impl Tensor {
     /// # Errors
     /// `TooLarge`.
     pub fn ones(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Self> {
-        Self::full(shape, 1.0, dtype, device)
+        Self::full(shape, 1.0, dtype, device).within("ones")
     }
 
     /// Returns zeros with the shape, dtype and device of this tensor.
@@ -180,7 +180,7 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` where an integer dtype cannot hold the number.
     pub fn full_like(&self, value: impl Into<f64>) -> Result<Self> {
-        self.like(value.into())
+        self.like(value.into()).within("full_like")
     }
 
     /// Creates `count` evenly spaced numbers from `start` to `end`, both included.
@@ -269,7 +269,7 @@ impl Tensor {
     /// # Errors
     /// `TooLarge`.
     pub fn eye(length: usize, dtype: DType, device: &Device) -> Result<Self> {
-        let (row, column) = Self::row_and_column(length, length, device)?;
+        let (row, column) = Self::row_and_column(length, length, device).within("eye")?;
         row.eq(&column)?.to_dtype(dtype)
     }
 
@@ -287,7 +287,7 @@ impl Tensor {
     /// # Errors
     /// `TooLarge`.
     pub fn tri(rows: usize, columns: usize, diagonal: i32, dtype: DType, device: &Device) -> Result<Self> {
-        let (row, column) = Self::row_and_column(rows, columns, device)?;
+        let (row, column) = Self::row_and_column(rows, columns, device).within("tri")?;
         let (row, column) = (row.to_dtype(DType::I32)?, column.to_dtype(DType::I32)?);
         // Diagonals beyond the corners are all the same, and the sum below has to fit.
         let diagonal = i64::from(diagonal).clamp(-(rows as i64), columns as i64);

@@ -1,5 +1,6 @@
 //! Operators, the forms with a number, and those in place.
 
+use super::check::Within;
 use super::{Operand, Tensor};
 use crate::Result;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -117,7 +118,7 @@ macro_rules! arithmetic {
                 /// # Errors
                 /// `InvalidArgument` where an integer dtype cannot hold the number.
                 pub fn $scalar(&self, value: impl Into<f64>) -> Result<Self> {
-                    self.$method(value.into())
+                    self.$method(value.into()).within(stringify!($scalar))
                 }
 
                 #[doc = concat!("`self ", $sign, "= other`. Other handles to the same tensor keep its elements.")]
@@ -174,7 +175,7 @@ arithmetic! {
 impl Tensor {
     /// Takes the result of an op in its place, if it has the same shape and dtype.
     fn assign(&mut self, name: &str, op: impl FnOnce(&Self) -> Result<Self>) -> Result<()> {
-        let result = op(self)?;
+        let result = op(self).within(name)?;
         if result.shape() != self.shape() {
             let (own, found) = (super::check::Name(self), result.shape());
             return Err(super::check::mismatch(format!(

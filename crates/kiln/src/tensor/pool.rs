@@ -1,7 +1,7 @@
 //! Pooling over images and sequences.
 
 use super::Tensor;
-use super::check::{self, Name, invalid, mismatch};
+use super::check::{self, Name, Within, invalid, mismatch};
 use crate::{DType, Result};
 use kiln_kernels::pool::{Pool, PoolOp};
 use kiln_kernels::window::Window;
@@ -130,8 +130,7 @@ impl Tensor {
     pub fn max_pool2d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         let options = options.into();
         self.images("max_pool2d")?;
-        Self::kernel(Arc::new(Pool { op: PoolOp::Max, window: options.window() }), &[self])
-            .map_err(|error| error.context("max_pool2d"))
+        Self::kernel(Arc::new(Pool { op: PoolOp::Max, window: options.window() }), &[self]).within("max_pool2d")
     }
 
     /// Returns the mean in each position of a window over `(batch, channels, height, width)`.
@@ -156,7 +155,7 @@ impl Tensor {
         let pool = Pool { op: PoolOp::Sum, window: options.window() };
         // Sums beyond the range of 16 bits have means inside of it.
         let sum = |x: &Self| -> Result<Self> {
-            Self::kernel(Arc::new(pool), &[&x.to_dtype(DType::F32)?]).map_err(|error| error.context("avg_pool2d"))
+            Self::kernel(Arc::new(pool), &[&x.to_dtype(DType::F32)?]).within("avg_pool2d")
         };
         let mean = if options.counts_padding || options.padding == [0, 0] {
             // Divided as PyTorch does: a product with the reciprocal is rounded twice.
@@ -183,7 +182,7 @@ impl Tensor {
     /// [`max_pool2d`](Self::max_pool2d).
     pub fn max_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         let window = options.into().in_one_row("max_pool1d")?;
-        let result = self.sequences("max_pool1d")?.max_pool2d(window).map_err(|error| error.context("max_pool1d"));
+        let result = self.sequences("max_pool1d")?.max_pool2d(window).within("max_pool1d");
         result?.squeeze(2)
     }
 
@@ -204,7 +203,7 @@ impl Tensor {
     pub fn avg_pool1d(&self, options: impl Into<PoolWindow>) -> Result<Self> {
         check::float("avg_pool1d", self)?;
         let window = options.into().in_one_row("avg_pool1d")?;
-        let result = self.sequences("avg_pool1d")?.avg_pool2d(window).map_err(|error| error.context("avg_pool1d"));
+        let result = self.sequences("avg_pool1d")?.avg_pool2d(window).within("avg_pool1d");
         result?.squeeze(2)
     }
 
@@ -237,7 +236,7 @@ impl Tensor {
             return self.mean_keepdim((2, 3));
         }
         if height % down == 0 && width % across == 0 {
-            return self.avg_pool2d((height / down, width / across));
+            return self.avg_pool2d((height / down, width / across)).within(NAME);
         }
         if down.max(across) > MAX_PARTS {
             let found = Name(self);

@@ -1,6 +1,6 @@
 //! Repeated, shifted, padded and selected elements, made of other ops.
 
-use super::check::{self, Axis, Name, mismatch};
+use super::check::{self, Axis, Name, Within, mismatch};
 use super::{Operand, Tensor};
 use crate::{DType, Element, Result, Shape};
 
@@ -30,8 +30,8 @@ impl Tensor {
         let apart: Shape = lengths().flat_map(|length| [1, length]).collect();
         let spread: Shape = pairs().flat_map(|(times, length)| [times, length]).collect();
         let joined = pairs().map(|(times, length)| times.saturating_mul(length)).collect::<Shape>();
-        let joined = joined.checked().map_err(|error| error.context("repeat"))?;
-        self.reshape(apart)?.broadcast_to(spread)?.reshape(joined)
+        let joined = joined.checked().within("repeat")?;
+        self.reshape(apart)?.broadcast_to(spread).within("repeat")?.reshape(joined)
     }
 
     /// Moves elements along an axis by `shift` places; those that leave at one end come back at the other.
@@ -82,12 +82,12 @@ impl Tensor {
         let mut padded = self.clone();
         for (axis, &(before, after)) in lengths.iter().enumerate().filter(|(_, pair)| **pair != (0, 0)) {
             let edge = |length| {
-                let shape = padded.shape().with(axis, length).checked().map_err(|error| error.context("pad"))?;
+                let shape = padded.shape().with(axis, length).checked().within("pad")?;
                 Self::splat("pad", shape, value, self.dtype(), self.device())
             };
             let parts = [edge(before)?, padded.clone(), edge(after)?];
             let parts: Vec<&Self> = parts.iter().filter(|part| part.shape()[axis] > 0).collect();
-            padded = if parts.is_empty() { padded } else { Self::cat(&parts, axis)? };
+            padded = if parts.is_empty() { padded } else { Self::cat(&parts, axis).within("pad")? };
         }
         Ok(padded)
     }
@@ -106,8 +106,8 @@ impl Tensor {
     /// # Errors
     /// As [`where_`](Self::where_), and `ShapeMismatch` where the mask is larger than the tensor.
     pub fn masked_fill(&self, mask: &Self, value: impl Into<f64>) -> Result<Self> {
-        let mask = mask.broadcast_to(self.shape()).map_err(|error| error.context("masked_fill"))?;
-        mask.where_(Operand::Scalar(value.into()), self)
+        let mask = mask.broadcast_to(self.shape()).within("masked_fill")?;
+        mask.where_(Operand::Scalar(value.into()), self).within("masked_fill")
     }
 
     /// Returns a new last axis of length `depth` with a one at the index that each element is, and zeros elsewhere.
@@ -125,8 +125,8 @@ impl Tensor {
     /// `Unsupported` unless the elements are `u32`, `i32` or `i64`; `TooLarge`. An index that is not below `depth` gives zeros.
     pub fn one_hot(&self, depth: usize, dtype: DType) -> Result<Self> {
         let index = check::index("one_hot", self)?;
-        let places = Self::arange(0.0, depth as f64, 1.0, index.dtype(), self.device())?;
-        index.unsqueeze(-1)?.eq(&places)?.to_dtype(dtype)
+        let places = Self::arange(0.0, depth as f64, 1.0, index.dtype(), self.device()).within("one_hot")?;
+        index.unsqueeze(-1)?.eq(&places).within("one_hot")?.to_dtype(dtype)
     }
 
     /// Returns the indices of the elements that are not 0, a row for each, as `u32` of the shape `(count, rank)`.

@@ -1,7 +1,7 @@
 //! Reductions along one axis, several, or all.
 
 use super::Tensor;
-use super::check::{self, Axes, Name, invalid};
+use super::check::{self, Axes, Name, Within, invalid};
 use crate::{DType, Result, Shape};
 use kiln_ir::graph::{self, Op, Reduce, TensorType};
 use kiln_kernels::wide::WideReduce;
@@ -48,7 +48,7 @@ macro_rules! reductions {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
-                    self.reduced(stringify!($name), Reduce::$op, &check::axes(stringify!($name), axes, self)?)
+                    self.reduced(stringify!($keepdim), Reduce::$op, &check::axes(stringify!($keepdim), axes, self)?)
                 }
 
                 #[doc = concat!("Returns the ", $what, " of all elements: [`", stringify!($name), "`](Self::", stringify!($name), ") along `..`.")]
@@ -65,7 +65,8 @@ macro_rules! reductions {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $all(&self) -> Result<Self> {
-                    self.$name(..)
+                    let axes = (0..self.rank()).collect();
+                    self.reduced(stringify!($all), Reduce::$op, &axes)?.without_axes(&axes)
                 }
             )*
         }
@@ -151,8 +152,9 @@ macro_rules! statistics {
                 /// `Unsupported` for integers; otherwise as [`mean`](Self::mean).
                 $(#[doc(alias = $alias)])*
                 pub fn $name(&self, axes: impl Into<Axes>) -> Result<Self> {
+                    check::float(stringify!($name), self)?;
                     let axes = check::axes(stringify!($name), axes, self)?;
-                    self.$keepdim(axes.to_vec())?.without_axes(&axes)
+                    self.$keepdim(axes.to_vec()).within(stringify!($name))?.without_axes(&axes)
                 }
 
                 #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), "), with the axes kept at length 1.")]
@@ -160,11 +162,12 @@ macro_rules! statistics {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
                 pub fn $keepdim(&self, axes: impl Into<Axes>) -> Result<Self> {
-                    check::float(stringify!($name), self)?;
+                    check::float(stringify!($keepdim), self)?;
+                    let $axes = check::axes(stringify!($keepdim), axes, self)?.to_vec();
                     // Means and squares of 16 bits would be rounded, or overflow, before they are used.
-                    let ($x, $axes) = (self.to_dtype(DType::F32)?, check::axes(stringify!($name), axes, self)?.to_vec());
-                    let result: Result<Self> = $value;
-                    result?.to_dtype(self.dtype())
+                    let $x = self.to_dtype(DType::F32)?;
+                    let compute = || -> Result<Self> { $value };
+                    compute().within(stringify!($keepdim))?.to_dtype(self.dtype())
                 }
             )*
         }

@@ -1,7 +1,7 @@
 //! Indexing on several axes at once.
 
 use super::Tensor;
-use super::check::{self, Name, invalid};
+use super::check::{self, Name, Within, invalid};
 use crate::Result;
 use smallvec::{SmallVec, smallvec};
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -231,7 +231,7 @@ impl Tensor {
             };
             (axis, own) = (axis + kept, own + taken);
         }
-        if indices.is_empty() { Ok(result) } else { result.index_together(&indices) }
+        if indices.is_empty() { Ok(result) } else { result.index_together(&indices).within("i") }
     }
 
     /// Resolves an index on an axis.

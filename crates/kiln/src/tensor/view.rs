@@ -1,6 +1,6 @@
 //! Other orders of the same elements, without copies where strides can say them.
 
-use super::check::{self, Axes, Axis, Name, invalid, mismatch};
+use super::check::{self, Axes, Axis, Name, Within, invalid, mismatch};
 use super::{Dims, Tensor};
 use crate::{Result, Shape};
 use kiln_ir::graph::{self, View};
@@ -45,7 +45,7 @@ impl Tensor {
     #[doc(alias = "T")]
     #[doc(alias = "mT")]
     pub fn t(&self) -> Result<Self> {
-        self.transpose(-2, -1)
+        self.transpose(-2, -1).within("t")
     }
 
     /// Axis `i` of the result is axis `axes[i]` of this one.
@@ -122,7 +122,7 @@ impl Tensor {
     #[doc(alias = "flatten_all")]
     #[doc(alias = "ravel")]
     pub fn flatten(&self) -> Result<Self> {
-        self.reshape(self.elem_count())
+        self.reshape(self.elem_count()).within("flatten")
     }
 
     /// Joins the axes from `start` on into one.
@@ -187,7 +187,7 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` where the axis or the range is not there.
     pub fn slice(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>) -> Result<Self> {
-        self.slice_step(axis, range, 1)
+        self.sliced("slice", axis, range, 1)
     }
 
     /// Returns `length` elements along an axis, from `start` on.
@@ -203,7 +203,7 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` where the axis or the range does not exist.
     pub fn narrow(&self, axis: impl Into<Axis>, start: usize, length: usize) -> Result<Self> {
-        self.slice(axis, start..start.saturating_add(length))
+        self.sliced("narrow", axis, start..start.saturating_add(length), 1)
     }
 
     /// Every `step`-th element of a range along an axis, from its start; from its end backwards where the step is negative.
@@ -221,7 +221,12 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` where the axis or the range is not there, or where the step is 0.
     pub fn slice_step(&self, axis: impl Into<Axis>, range: impl RangeBounds<usize>, step: isize) -> Result<Self> {
-        let axis = check::axis("slice", axis, self)?;
+        self.sliced("slice_step", axis, range, step)
+    }
+
+    /// A slice for the method of this name.
+    fn sliced(&self, name: &str, axis: impl Into<Axis>, range: impl RangeBounds<usize>, step: isize) -> Result<Self> {
+        let axis = check::axis(name, axis, self)?;
         let length = self.shape()[axis];
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -234,14 +239,12 @@ impl Tensor {
             Bound::Unbounded => length,
         };
         if start > end || end > length {
-            let name = Name(self);
-            let message =
-                format!("slice expected a range within 0..{length}, found {start}..{end} on axis {axis} of {name}");
-            return Err(invalid(message));
+            let found = format!("{start}..{end} on axis {axis} of {}", Name(self));
+            return Err(invalid(format!("{name} expected a range within 0..{length}, found {found}")));
         }
         if step == 0 {
             return Err(invalid(format!(
-                "slice expected a step other than 0, found 0 on axis {axis} of {}",
+                "{name} expected a step other than 0, found 0 on axis {axis} of {}",
                 Name(self)
             )));
         }

@@ -1,7 +1,7 @@
 //! Wrong calls: the call itself returns the error, which names the op, the shapes, the dtypes and the devices.
 
 use crate::devices;
-use kiln::nn::{Activation, AttentionOptions, PoolWindow};
+use kiln::nn::{self, Activation, AttentionOptions, PoolWindow};
 use kiln::{DType, Device, ErrorKind, Result, Tensor};
 
 fn of(shape: &[usize], dtype: DType) -> Tensor {
@@ -67,6 +67,63 @@ fn indices_and_lengths_that_do_not_fit_are_named() {
     ]);
     assert!(a.dims3().unwrap_err().to_string().contains("dims3 expected 3 axes, found f32 (2, 3) on cpu"));
     assert!(a.dim(2).unwrap_err().to_string().contains("dim expected an axis from -2 to 1, found 2"));
+}
+
+/// Errors begin with the method that was called, also where an op that it is made of found the fault.
+#[test]
+fn errors_begin_with_the_method_that_was_called() {
+    let (a, b) = (f32s(&[2, 3]), f32s(&[4, 5]));
+    let (bytes, none, row) = (of(&[2], DType::U8), f32s(&[0, 2]), f32s(&[3]));
+    let mut own = a.clone();
+    let rows: Vec<(&str, Result<Tensor>)> = vec![
+        ("std", a.std(5)),
+        ("std", bytes.std(0)),
+        ("std_keepdim", a.std_keepdim(5)),
+        ("var_keepdim", a.var_keepdim((0, 0))),
+        ("norm", a.norm(2)),
+        ("logsumexp", none.logsumexp(0)),
+        ("logsumexp_keepdim", none.logsumexp_keepdim(0)),
+        ("sum_keepdim", a.sum_keepdim(2)),
+        ("mean_keepdim", bytes.mean_keepdim(0)),
+        ("mean_all", bytes.mean_all()),
+        ("max_all", none.max_all()),
+        ("argmin_keepdim", none.argmin_keepdim(0)),
+        ("t", row.t()),
+        ("narrow", a.narrow(0, 1, 4)),
+        ("narrow", a.narrow(3, 1, 4)),
+        ("slice", a.slice(0, 1..4)),
+        ("slice_step", a.slice_step(0, .., 0)),
+        ("zeros", Tensor::zeros((1 << 20, 1 << 20), DType::F32, devices::cpu())),
+        ("ones", Tensor::ones((1 << 20, 1 << 20), DType::F32, devices::cpu())),
+        ("full_like", bytes.full_like(-1)),
+        ("eye", Tensor::eye(1 << 20, DType::F32, devices::cpu())),
+        ("tri", Tensor::tri(1 << 20, 1 << 20, 0, DType::F32, devices::cpu())),
+        ("masked_fill", a.masked_fill(&a, 0)),
+        ("masked_fill", a.masked_fill(&of(&[9], DType::U8), 0)),
+        ("masked_fill", bytes.masked_fill(&bytes, 300)),
+        ("repeat", a.repeat((1 << 20, 1 << 20))),
+        ("pad", a.pad(&[(0, 1 << 30), (0, 1 << 30)], 0)),
+        ("stack", Tensor::stack(&[&a, &b], 0)),
+        ("embedding", row.embedding(&of(&[2], DType::U32))),
+        ("add_scalar", bytes.add_scalar(0.5)),
+        ("add_assign", own.add_assign(&b).map(|()| a.clone())),
+        ("fused_add_relu", a.fused_add_relu(&b)),
+        ("fused_mul_relu", a.fused_mul_relu(&b)),
+        ("fused_affine", a.fused_affine(2.0, &b)),
+        ("fused_linear_residual_relu", a.fused_linear_residual_relu(&b, &a, &a)),
+        ("fused_gelu_linear", a.fused_gelu_linear(&b, &a)),
+        ("matmul_with_activation", a.matmul_with_activation(&b, Activation::Gelu)),
+        ("einsum", Tensor::einsum("i,i->", &[&bytes, &bytes])),
+        ("avg_pool1d", f32s(&[1, 1, 2]).avg_pool1d(3)),
+        ("i", a.i((&of(&[2], DType::U32), &of(&[3], DType::U32)))),
+        ("cross_entropy", nn::cross_entropy(&a, &f32s(&[2]))),
+    ];
+    for (method, result) in rows {
+        let text = result.expect_err(method).to_string();
+        let rest = text.strip_prefix(method).unwrap_or_else(|| panic!("expected `{method}` first, found: {text}"));
+        assert!(rest.starts_with([' ', ':']), "expected `{method}` first, found: {text}");
+        assert_eq!(text.matches(&format!("{method}: {method} ")).count(), 0, "{text}");
+    }
 }
 
 #[test]
