@@ -10,7 +10,10 @@ use kiln_device::{
     RuntimeChecks,
 };
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::{Bound, Compiled, Compiler, Finding, LANES, MAX_BOUND_BYTES, Options, Outcome, Refusal, Run, Scratch};
+use kiln_jit::{
+    BoundBuffer, CompileError, CompiledKernel, Compiler, ExecutableKernel, Finding, LANES, LaunchArgs,
+    MAX_BINDING_BYTES, Options, Outcome, Scratch,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,7 +33,7 @@ const MAX_PARTS: u64 = 1 << 14;
 /// What a [`RawKernel`] of the CPU device holds.
 #[derive(Debug)]
 pub(crate) struct CpuKernel {
-    pub(crate) code: kiln_jit::Code,
+    pub(crate) code: ExecutableKernel,
     invocations: u64,
     pub(crate) zero_workgroup: bool,
 }
@@ -70,7 +73,7 @@ impl Kernels {
                 if AUDIT { ", audited" } else { "" }
             ),
             subgroup_size: LANES as u32,
-            max_binding_bytes: MAX_BOUND_BYTES,
+            max_binding_bytes: MAX_BINDING_BYTES,
         })
     }
 
@@ -88,17 +91,18 @@ impl Kernels {
         let options = Options {
             optimise: options.optimisation == Optimisation::Full,
             // What is not proven stays checked: out of bounds is memory of this process.
-            trust_proofs: !checks.bounds,
-            audit: AUDIT,
+            elide_bounds_checks: !checks.bounds,
+            verify_elided_checks: AUDIT,
             fast_math: options.fast_math,
             bounded_loops: checks.loops,
             zero_workgroup: checks.zero_workgroup,
-            one_by_one: self.one_by_one,
+            single_lane: self.one_by_one,
             sanitize: self.watching.is_some(),
         };
         let compiled = compiler.compile(&program.module, &program.info, &options);
-        let compiled = compiled.map_err(|refusal| refused(program, &refusal))?;
-        let compiled = if options.sanitize { compiled.with_lines_of(program.key.to_source().text()) } else { compiled };
+        let compiled = compiled.map_err(|error| with_location(program, &error))?;
+        let compiled =
+            if options.sanitize { compiled.with_source_lines(program.key.to_source().text()) } else { compiled };
         Ok(Artifact {
             reflection: program.reflection.clone(),
             code: Code::Machine(compiled.to_bytes()),
@@ -113,10 +117,10 @@ impl Kernels {
             let message = format!("CPU device expected machine code, found {artifact:?}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        let compiled = Compiled::from_bytes(bytes).ok_or_else(|| {
+        let compiled = CompiledKernel::from_bytes(bytes).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, "CPU device expected compiled code, found bytes that are none")
         })?;
-        let code = kiln_jit::Code::new(compiled).map_err(|error| {
+        let code = ExecutableKernel::new(compiled).map_err(|error| {
             let message = "CPU device expected memory for machine code, found that the system gives none";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
@@ -144,21 +148,21 @@ impl Kernels {
                 BufferUse::Read => bytes_of(&access.region(place))?.as_ptr().cast_mut(),
                 BufferUse::Write | BufferUse::ReadWrite => bytes_of_mut(&mut access.region_mut(place))?.as_mut_ptr(),
             };
-            bound.push(Bound { data, bytes: buffer.buffer.bytes() });
+            bound.push(BoundBuffer { data, bytes: buffer.buffer.bytes() });
         }
         let values = dispatch.values().iter();
         bound.extend(
-            values.map(|value| Bound { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }),
+            values.map(|value| BoundBuffer { data: value.bytes.as_ptr().cast_mut(), bytes: value.bytes.len() as u64 }),
         );
         check_bound(dispatch, &bound)?;
 
         let workgroups = dispatch.workgroups();
         let groups = workgroups.iter().map(|count| u64::from(*count)).product::<u64>();
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let given = Run { bound: &bound, workgroups, deadline };
+        let args = LaunchArgs { bindings: &bound, workgroups, deadline };
         if let Some(watching) = &self.watching {
             // SAFETY: as below.
-            let outcome = unsafe { watching.run(dispatch, kernel, &given) }?;
+            let outcome = unsafe { watching.run(dispatch, kernel, &args) }?;
             return if outcome == Outcome::Fault { Err(fault(name)) } else { Ok(outcome == Outcome::Done) };
         }
         let (stopped, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -167,7 +171,7 @@ impl Kernels {
         } else {
             groups.min((threads.count() as u64).saturating_mul(PARTS_PER_THREAD)).min(MAX_PARTS)
         };
-        let shared = Shared(&given);
+        let shared = Shared(&args);
         // One for each thread at most, whatever the number of parts.
         let scratches: Mutex<Vec<Scratch>> = Mutex::default();
         threads.run(parts as usize, &|part| {
@@ -200,21 +204,21 @@ impl Kernels {
     }
 }
 
-/// The refusal with its place in the source.
-fn refused(program: &KernelModule, refusal: &Refusal) -> Error {
+/// Converts a compile error, prefixed with its location in the source.
+fn with_location(program: &KernelModule, error: &CompileError) -> Error {
     let source = program.key.to_source();
-    let place = match refusal.span.is_defined() {
+    let place = match error.span.is_defined() {
         true => {
-            let place = refusal.span.location(source.text());
+            let place = error.span.location(source.text());
             format!("{}:{}:{}", source.name(), place.line_number, place.line_position)
         }
         false => source.name().to_string(),
     };
-    Error::new(ErrorKind::Unsupported, format!("{place}: {refusal}"))
+    Error::new(ErrorKind::Unsupported, format!("{place}: {error}"))
 }
 
 /// Whether everything that is bound is what the code takes it for, in its order. The launch saw to that; code that trusts it wants to be sure.
-fn check_bound(dispatch: &Dispatch, bound: &[Bound]) -> Result<()> {
+fn check_bound(dispatch: &Dispatch, bound: &[BoundBuffer]) -> Result<()> {
     let bindings = &dispatch.kernel().reflection().bindings;
     let places = |wants_buffers: bool| {
         let places = bindings.iter().enumerate().filter(move |(_, binding)| binding.kind.is_buffer() == wants_buffers);
@@ -222,8 +226,8 @@ fn check_bound(dispatch: &Dispatch, bound: &[Bound]) -> Result<()> {
     };
     let wanted: Vec<(u32, u64)> = places(true).chain(places(false)).collect();
     let slots = dispatch.buffers().iter().map(|bound| bound.slot).chain(dispatch.values().iter().map(|it| it.slot));
-    let is_right = |((slot, min_bytes), bound): (&(u32, u64), &Bound), found: u32| {
-        let is_long = (*min_bytes..=MAX_BOUND_BYTES).contains(&bound.bytes);
+    let is_right = |((slot, min_bytes), bound): (&(u32, u64), &BoundBuffer), found: u32| {
+        let is_long = (*min_bytes..=MAX_BINDING_BYTES).contains(&bound.bytes);
         *slot == found && is_long && (bound.data as usize).is_multiple_of(4)
     };
     let all_right = wanted.iter().zip(bound).zip(slots).all(|(pair, slot)| is_right(pair, slot));
@@ -243,10 +247,10 @@ fn fault(name: &str) -> Error {
 }
 
 /// What all threads of a dispatch are given.
-struct Shared<'a>(&'a Run<'a>);
+struct Shared<'a>(&'a LaunchArgs<'a>);
 
 impl<'a> Shared<'a> {
-    fn get(&self) -> &'a Run<'a> {
+    fn get(&self) -> &'a LaunchArgs<'a> {
         self.0
     }
 }

@@ -4,7 +4,7 @@ use crate::kernel::CpuKernel;
 use crate::sync::Mutex;
 use kiln_device::{Dispatch, GridPart, LoadedKernel};
 use kiln_ir::{Error, ErrorKind, Result};
-use kiln_jit::{Finding, Outcome, Run, Sanitizer, Watched};
+use kiln_jit::{Finding, LaunchArgs, LaunchInfo, Outcome, Sanitizer};
 use std::sync::Arc;
 
 /// Bytes of buffers that a watched dispatch may write: to know who touched them takes eighteen times as many.
@@ -35,29 +35,29 @@ impl Watching {
     /// Runs a dispatch: a launch of its own, or the next part of one.
     ///
     /// # Safety
-    /// As [`kiln_jit::Code::run`].
-    pub(crate) unsafe fn run(&self, dispatch: &Dispatch, kernel: &CpuKernel, run: &Run<'_>) -> Result<Outcome> {
+    /// As [`kiln_jit::ExecutableKernel::run`].
+    pub(crate) unsafe fn run(&self, dispatch: &Dispatch, kernel: &CpuKernel, args: &LaunchArgs<'_>) -> Result<Outcome> {
         check(dispatch)?;
         let GridPart { first, workgroups, total } = dispatch.part();
         // The values are not memory that anybody writes, and each part has its own.
         let places: Vec<usize> =
-            run.bound[..dispatch.buffers().len()].iter().map(|bound| bound.data as usize).collect();
+            args.bindings[..dispatch.buffers().len()].iter().map(|bound| bound.data as usize).collect();
         let mut state = self.0.lock();
         let is_under_way = |launch: &Launch| {
             let is_same = Arc::ptr_eq(&launch.kernel, dispatch.kernel()) && launch.total == total;
             first != [0; 3] && is_same && launch.places == places
         };
         let mut launch = state.launch.take().filter(is_under_way).unwrap_or_else(|| {
-            let watched = Watched {
+            let info = LaunchInfo {
                 kernel: dispatch.kernel().name().to_string(),
                 workgroup_size: dispatch.kernel().reflection().workgroup_size,
                 workgroups: total,
                 zero_workgroup: kernel.zero_workgroup,
             };
-            Launch { kernel: Arc::clone(dispatch.kernel()), total, places, sanitizer: kernel.code.watch(watched) }
+            Launch { kernel: Arc::clone(dispatch.kernel()), total, places, sanitizer: kernel.code.sanitizer(info) }
         });
         // SAFETY: the caller's promise.
-        let outcome = unsafe { kernel.code.run_watched(run, first, &mut launch.sanitizer) };
+        let outcome = unsafe { kernel.code.run_sanitized(args, first, &mut launch.sanitizer) };
         launch.sanitizer.take_findings().into_iter().for_each(|finding| Finding::add(&mut state.findings, finding));
         let is_last = (0..3).all(|axis| first[axis] + workgroups[axis] == total[axis]);
         state.launch = Some(launch).filter(|_| !is_last);

@@ -1,64 +1,65 @@
-//! Machine code: as bytes that can be stored, and in memory that can be executed.
+//! Compiled kernels: as storable bytes, and mapped into executable memory.
 
-use crate::abi::{Bound, Call, DONE, Entry, MAX_BOUND_BYTES, STOPPED};
+use crate::abi::{BoundBuffer, CallContext, DONE, Entry, MAX_BINDING_BYTES, TIMED_OUT};
 use crate::emit::{Emitted, MAX_FRAMES_BYTES};
-use crate::functions::{self, Watch};
-use crate::sanitize::site::{self, Site};
-use crate::sanitize::{Sanitizer, Watched};
+use crate::libcalls::{self, Deadline};
+use crate::sanitizer::site::{self, Site};
+use crate::sanitizer::{LaunchInfo, Sanitizer};
 use memmap2::{Mmap, MmapMut};
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Machine code of a program. It has no addresses in it, so it runs wherever it is.
+/// Position-independent machine code of a kernel, with the sizes its caller needs.
 #[derive(Clone, PartialEq)]
-pub struct Compiled {
+pub struct CompiledKernel {
     code: Vec<u8>,
-    /// Bytes that the invocations of a work-group share.
+    /// Size of workgroup memory, including the slots of uniform conditions.
     group_bytes: u32,
-    /// Bytes of a vector of invocations, and how many of them have theirs at the same time.
+    /// Size of the frame of one gang, and the number of frames in use at the same time (1 without barriers).
     frame_bytes: u32,
     frames: u32,
-    /// The places that are checked; none without the sanitizer.
+    /// Instrumentation sites; empty without the sanitizer.
     sites: Arc<[Site]>,
 }
 
-/// What a stored form begins with.
+/// Prefix of the stored form. The digit is the version of the format.
 const MAGIC: &[u8; 8] = b"kilnjit3";
-/// More than any program that is compiled here.
+/// Upper bound for stored code, above what the compiler's limits allow. It rejects corrupt input early.
 const MAX_CODE_BYTES: usize = 256 << 20;
-/// More memory than work-groups share.
+/// Upper bound for stored workgroup memory, above the device's limit.
 const MAX_GROUP_BYTES: u32 = 1 << 20;
 
-impl Compiled {
+impl CompiledKernel {
     pub(crate) fn new(code: &[u8], emitted: Emitted) -> Self {
         let Emitted { group_bytes, frame_bytes, frames, sites } = emitted;
         Self { code: code.to_vec(), group_bytes, frame_bytes, frames, sites: sites.into() }
     }
 
-    /// Finds the lines of what the sanitizer tells in the source that was compiled.
+    /// Resolves the spans of instrumentation sites to lines and columns of the source that was compiled.
     #[must_use]
-    pub fn with_lines_of(mut self, source: &str) -> Self {
+    pub fn with_source_lines(mut self, source: &str) -> Self {
         let mut sites = self.sites.to_vec();
         site::locate(&mut sites, source);
         self.sites = sites.into();
         self
     }
 
-    /// The machine code alone.
+    /// Returns the machine code.
     pub fn code(&self) -> &[u8] {
         &self.code
     }
 
-    /// The stored form.
+    /// Serialises the kernel.
     pub fn to_bytes(&self) -> Vec<u8> {
         let sites = site::encode(&self.sites);
         let numbers = [self.group_bytes, self.frame_bytes, self.frames, sites.len() as u32].map(u32::to_le_bytes);
         [&MAGIC[..], numbers.as_flattened(), sites.as_bytes(), &self.code].concat()
     }
 
-    /// The code of a stored form; `None` where it is none.
+    /// Deserialises a kernel; `None` if the bytes are malformed. Checks the header, not the machine code:
+    /// callers must trust where the bytes come from.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (numbers, rest) = rest.split_at_checked(16)?;
@@ -68,19 +69,21 @@ impl Compiled {
         let (sites, code) = rest.split_at_checked(numbers.next()? as usize)?;
         let compiled =
             Self { code: code.to_vec(), group_bytes, frame_bytes, frames, sites: site::decode(sites)?.into() };
-        let is_sound = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.frames > 0;
+        let is_valid = !compiled.code.is_empty() && compiled.code.len() <= MAX_CODE_BYTES && compiled.frames > 0;
+        // The sizes decide how much scratch memory is allocated, so a corrupt header must not ask for
+        // gigabytes.
         let fits = compiled.group_bytes <= MAX_GROUP_BYTES
             && u64::from(compiled.frame_bytes) * u64::from(compiled.frames) <= MAX_FRAMES_BYTES;
-        (is_sound && fits).then_some(compiled)
+        (is_valid && fits).then_some(compiled)
     }
 
-    /// Bytes of memory that a running thread needs.
+    /// Scratch memory that each running thread needs.
     pub fn scratch_bytes(&self) -> u64 {
         u64::from(self.group_bytes) + u64::from(self.frame_bytes) * u64::from(self.frames)
     }
 }
 
-impl fmt::Debug for Compiled {
+impl fmt::Debug for CompiledKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Compiled")
             .field("bytes", &self.code.len())
@@ -89,135 +92,145 @@ impl fmt::Debug for Compiled {
     }
 }
 
-/// Code that can run.
-pub struct Code {
-    /// Readable and executable, never writable.
+/// A kernel mapped into executable memory.
+pub struct ExecutableKernel {
+    /// Mapped read-execute, never writable (W^X).
     map: Mmap,
-    compiled: Compiled,
-    helpers: Vec<crate::abi::Helper>,
+    compiled: CompiledKernel,
+    libcalls: Vec<crate::abi::LibCall>,
 }
 
-// SAFETY: the helpers are functions, which any thread may call.
-unsafe impl Send for Code {}
-// SAFETY: as above; the code is never written.
-unsafe impl Sync for Code {}
+// SAFETY: the libcalls are pointers to functions, which any thread may call.
+unsafe impl Send for ExecutableKernel {}
+// SAFETY: as above, and the mapping is never written after construction.
+unsafe impl Sync for ExecutableKernel {}
 
-/// What a run is given.
+/// Arguments of a launch.
 #[derive(Debug)]
-pub struct Run<'a> {
-    /// Buffers, then values, in the order of their numbers.
-    pub bound: &'a [Bound],
-    /// Work-groups along each axis.
+pub struct LaunchArgs<'a> {
+    /// Buffers, then uniform values, in the order of their binding numbers.
+    pub bindings: &'a [BoundBuffer],
+    /// Number of workgroups along each axis.
     pub workgroups: [u32; 3],
-    /// When loops have to end.
+    /// When loops have to stop, if the kernel was compiled with bounded loops.
     pub deadline: Option<Instant>,
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All work-groups ran.
+    /// All workgroups ran.
     Done,
-    /// The time was over while a loop ran.
-    Stopped,
-    /// The code came to where it never comes, which is a fault of this crate: to a way that nothing leads to, or, with
-    /// [`Options::audit`](crate::Options::audit), to an index outside that is proven to be inside. Nothing was accessed by it.
+    /// The deadline passed while a loop ran. Output is incomplete.
+    TimedOut,
+    /// A bug of this crate: the code reached a block that it proved unreachable, or, with
+    /// [`Options::verify_elided_checks`](crate::Options::verify_elided_checks), an index that it proved in
+    /// bounds is not. The access did not happen.
     Fault,
 }
 
-impl Code {
-    /// Puts code where it can run. The memory is written first and made executable then, never both.
+impl ExecutableKernel {
+    /// Maps the code. The mapping is writable while the code is copied and executable afterwards, never both.
     ///
     /// # Errors
-    /// That of the system, where it gives no such memory.
-    pub fn new(compiled: Compiled) -> std::io::Result<Self> {
+    /// The system refuses executable memory.
+    pub fn new(compiled: CompiledKernel) -> std::io::Result<Self> {
         let mut map = MmapMut::map_anon(compiled.code.len().max(1))?;
         map[..compiled.code.len()].copy_from_slice(&compiled.code);
         let map = map.make_exec()?;
-        // SAFETY: the range is that of the map.
+        // SAFETY: the range is exactly the mapping.
         let cleared = unsafe { wasmtime_internal_jit_icache_coherence::clear_cache(map.as_ptr().cast(), map.len()) };
-        // The error's type is not the same on every system.
+        // The error type differs between platforms.
         cleared.map_err(|error| std::io::Error::other(error.to_string()))?;
+        // On AArch64 other cores may have stale instructions in their pipelines; on x86-64 this does nothing.
         let flushed = wasmtime_internal_jit_icache_coherence::pipeline_flush_mt();
         flushed.map_err(|error| std::io::Error::other(error.to_string()))?;
-        Ok(Self { map, compiled, helpers: functions::table() })
+        Ok(Self { map, compiled, libcalls: libcalls::table() })
     }
 
-    /// The code as it was compiled.
-    pub fn compiled(&self) -> &Compiled {
+    /// Returns the kernel that was mapped.
+    pub fn compiled(&self) -> &CompiledKernel {
         &self.compiled
     }
 
-    /// Runs the work-groups of a range of their numbers, which count along x, then y, then z.
+    /// Runs a range of workgroups by linear index (x fastest, then y, then z).
     ///
     /// # Safety
-    /// What is bound is what the program wants, in its order: of at least the bytes that it declares, at addresses that are
-    /// multiples of four, and for buffers that it writes, nobody else touches them other than runs of this kind. The code is
-    /// what [`Compiler::compile`](crate::Compiler::compile) gave for this processor.
-    pub unsafe fn run(&self, run: &Run<'_>, range: std::ops::Range<u64>, scratch: &mut Scratch) -> Outcome {
-        // SAFETY: the caller's promise.
-        unsafe { self.enter(run, range, scratch, std::ptr::null_mut()) }
+    /// - The bindings match the program, in order: each has at least the declared size and an address that is a
+    ///   multiple of four.
+    /// - Buffers that the program writes are accessed by nothing but runs of the same launch.
+    /// - The code was generated by [`Compiler::compile`](crate::Compiler::compile) for this processor.
+    pub unsafe fn run(&self, args: &LaunchArgs<'_>, range: std::ops::Range<u64>, scratch: &mut Scratch) -> Outcome {
+        // SAFETY: same contract as this function; a null sanitizer is allowed.
+        unsafe { self.enter(args, range, scratch, std::ptr::null_mut()) }
     }
 
-    /// Runs all work-groups, watched by a sanitizer of [`watch`](Self::watch): all of the launch, or a part that begins with this one.
+    /// Runs all workgroups of `args` under a sanitizer from [`sanitizer`](Self::sanitizer). `args` may be a
+    /// part of the launch that starts at workgroup `first`.
     ///
     /// # Safety
-    /// As [`run`](Self::run).
-    pub unsafe fn run_watched(&self, run: &Run<'_>, first: [u32; 3], sanitizer: &mut Sanitizer) -> Outcome {
-        sanitizer.begin_part(first, run.workgroups);
-        let groups = run.workgroups.iter().map(|count| u64::from(*count)).product();
-        // SAFETY: the caller's promise.
-        unsafe { self.enter(run, 0..groups, &mut Scratch::default(), (&raw mut *sanitizer).cast()) }
+    /// Same as [`run`](Self::run).
+    pub unsafe fn run_sanitized(&self, args: &LaunchArgs<'_>, first: [u32; 3], sanitizer: &mut Sanitizer) -> Outcome {
+        sanitizer.begin_part(first, args.workgroups);
+        let groups = args.workgroups.iter().map(|count| u64::from(*count)).product();
+        // SAFETY: same contract as this function; the sanitizer is borrowed mutably, so nothing else uses it.
+        unsafe { self.enter(args, 0..groups, &mut Scratch::default(), (&raw mut *sanitizer).cast()) }
     }
 
-    /// A sanitizer for one launch. It sees nothing where the code was compiled without.
-    pub fn watch(&self, watched: Watched) -> Sanitizer {
-        Sanitizer::new(watched, &self.compiled.sites, self.compiled.frames == 1)
+    /// Creates a sanitizer for one launch. It reports nothing if the kernel was compiled without
+    /// [`Options::sanitize`](crate::Options::sanitize).
+    pub fn sanitizer(&self, launch: LaunchInfo) -> Sanitizer {
+        Sanitizer::new(launch, &self.compiled.sites, self.compiled.frames == 1)
     }
 
+    /// Calls the machine code.
+    ///
     /// # Safety
-    /// As [`run`](Self::run); the sanitizer is null, or points to one that nobody else uses.
+    /// Same as [`run`](Self::run); `sanitizer` is null or points to a [`Sanitizer`] that nothing else uses.
     unsafe fn enter(
         &self,
-        run: &Run<'_>,
+        args: &LaunchArgs<'_>,
         range: std::ops::Range<u64>,
         scratch: &mut Scratch,
         sanitizer: *mut c_void,
     ) -> Outcome {
-        debug_assert!(run.bound.iter().all(|bound| bound.bytes <= MAX_BOUND_BYTES));
+        debug_assert!(args.bindings.iter().all(|binding| binding.bytes <= MAX_BINDING_BYTES));
         scratch.reserve(self.compiled.scratch_bytes());
-        let mut watch = Watch { deadline: run.deadline };
-        let call = Call {
-            bound: run.bound.as_ptr(),
+        let mut deadline = Deadline(args.deadline);
+        let call = CallContext {
+            bindings: args.bindings.as_ptr(),
             scratch: scratch.start(),
-            helpers: self.helpers.as_ptr(),
-            watch: (&raw mut watch).cast(),
-            // Without a barrier, the next one may have the memory of the one before.
+            libcalls: self.libcalls.as_ptr(),
+            deadline: (&raw mut deadline).cast(),
+            // A stride of 0 lets all gangs share one frame: without barriers each runs to completion before the
+            // next.
             frame_bytes: if self.compiled.frames > 1 { self.compiled.frame_bytes.into() } else { 0 },
-            workgroups: run.workgroups,
+            workgroups: args.workgroups,
             sanitizer,
         };
-        // SAFETY: the map holds code with this signature.
+        // SAFETY: the mapping starts with a function of this signature, emitted with the C calling convention.
         let entry: Entry = unsafe { std::mem::transmute(self.map.as_ptr()) };
-        // SAFETY: the caller's promise; the scratch memory is as long as the code wants.
+        // SAFETY: the caller guarantees the bindings; the scratch memory has the size that the code asks for,
+        // and `call` outlives the call.
         let code = unsafe { entry(&raw const call, range.start, range.end) };
         match code {
             DONE => Outcome::Done,
-            STOPPED => Outcome::Stopped,
+            TIMED_OUT => Outcome::TimedOut,
             _ => Outcome::Fault,
         }
     }
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for ExecutableKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Code").field("compiled", &self.compiled).finish_non_exhaustive()
     }
 }
 
-/// Memory of a thread that runs code. It grows, and is used again.
+/// Scratch memory of a thread. It grows on demand and is reused by later runs.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    // `u128` aligns the memory to 16 bytes, the size of a vector.
     words: Vec<u128>,
 }
 
@@ -225,7 +238,8 @@ impl Scratch {
     fn reserve(&mut self, bytes: u64) {
         let words = bytes.div_ceil(16) as usize;
         if self.words.len() < words {
-            // Anew rather than longer: the system gives zeros, and only those that are touched take memory.
+            // Allocate instead of growing: `vec![0; n]` gets zero pages from the system that are committed on
+            // first touch, and the old contents are not needed.
             self.words = vec![0; words];
         }
     }

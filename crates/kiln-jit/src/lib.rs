@@ -1,26 +1,34 @@
-//! WGSL programs as machine code of this processor.
+//! Compiles WGSL compute kernels to machine code of the host processor with Cranelift.
 //!
-//! Owns the way from naga's IR to code that runs a range of work-groups: eight invocations at a time in two registers of four,
-//! or one at a time. A work-group runs on one thread, so a barrier is the end of a loop over its invocations. Refuses devices,
-//! threads and memory, which are `kiln-cpu`'s, and everything that is not compute.
+//! Owns the path from naga IR to executable code that runs a range of workgroups. Invocations run in gangs of
+//! eight lanes (two 128-bit vectors), or one at a time. A workgroup runs on one thread, so a barrier is the end
+//! of a loop over its gangs. Refuses devices, threads and memory, which belong to `kiln-cpu`, and everything
+//! that is not compute.
 //!
-//! Types to know: [`Compiler`] with its [`Options`], [`Compiled`] which can be stored, [`Code`] which runs, [`Sanitizer`] which watches it.
+//! The pipeline, in order: `validate` rejects modules that are too large, `uniformity` finds values and control
+//! flow that are the same for all lanes, `ranges` proves indices in bounds, `regions` splits the program at
+//! barriers, `emit` writes Cranelift IR, `code` maps the result. `abi` and `libcalls` are the interface between
+//! compiled code and its caller; `sanitizer` is the runtime of instrumented code.
+//!
+//! Types to know: [`Compiler`] with its [`Options`], [`CompiledKernel`] (storable bytes), [`ExecutableKernel`]
+//! (mapped and runnable), [`Sanitizer`] (checks a run).
 
 mod abi;
-mod analysis;
 mod code;
 mod emit;
-mod functions;
+mod libcalls;
+mod operands;
 mod ranges;
-mod refuse;
 mod regions;
-mod sanitize;
+mod sanitizer;
 mod types;
+mod uniformity;
+mod validate;
 
-pub use abi::{Bound, Call, MAX_BOUND_BYTES};
-pub use code::{Code, Compiled, Outcome, Run, Scratch};
+pub use abi::{BoundBuffer, MAX_BINDING_BYTES};
+pub use code::{CompiledKernel, ExecutableKernel, LaunchArgs, Outcome, Scratch};
 pub use emit::LANES;
-pub use sanitize::{Finding, FindingKind, Invocation, Sanitizer, Watched};
+pub use sanitizer::{Finding, FindingKind, Invocation, LaunchInfo, Sanitizer};
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -32,27 +40,28 @@ use naga::valid::ModuleInfo;
 use naga::{Module, Span};
 use std::fmt;
 
-/// How a program is compiled.
+/// Compilation options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Options {
-    /// Takes longer to compile what runs faster.
+    /// Optimises the generated code, at the cost of compile time.
     pub optimise: bool,
-    /// Leaves out checks of indices that are proven to be inside of their arrays. All others stay in any case. Off by default: a check
-    /// costs little, and then no proof stands between a kernel and memory of the process.
-    pub trust_proofs: bool,
-    /// Looks at those indices all the same, and ends the run where one is outside: [`Outcome::Fault`]. On in debug builds, so that
-    /// every test of a kernel is one of the proofs too.
-    pub audit: bool,
-    /// Joins a product and a sum into one rounding.
+    /// Omits bounds checks of indices that are proven in bounds. All other checks stay. Off by default: a check
+    /// is cheap, and without elision a bug in the prover cannot expose memory of the process.
+    pub elide_bounds_checks: bool,
+    /// Checks the elided indices anyway and ends the run with [`Outcome::Fault`] when one is out of bounds. On
+    /// in debug builds, so that every kernel test also tests the prover.
+    pub verify_elided_checks: bool,
+    /// Contracts `a * b + c` into a fused multiply-add (one rounding instead of two).
     pub fast_math: bool,
-    /// Lets loops end when their time is over.
+    /// Makes loops check the deadline of [`LaunchArgs`], so that endless loops end.
     pub bounded_loops: bool,
-    /// Clears the memory of a work-group before it runs.
+    /// Zeroes workgroup memory before each workgroup.
     pub zero_workgroup: bool,
-    /// Runs one invocation after the other instead of eight together.
-    pub one_by_one: bool,
-    /// Watches the run: see [`Code::run_watched`]. Then invocations run one by one, each operation rounds, and all indices are checked.
+    /// Runs one invocation at a time instead of gangs of [`LANES`].
+    pub single_lane: bool,
+    /// Instruments the code for [`ExecutableKernel::run_sanitized`]. Implies `single_lane`, and disables
+    /// `optimise`, `fast_math` and `elide_bounds_checks`.
     pub sanitize: bool,
 }
 
@@ -60,152 +69,170 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             optimise: true,
-            trust_proofs: false,
-            audit: cfg!(debug_assertions),
+            elide_bounds_checks: false,
+            verify_elided_checks: cfg!(debug_assertions),
             fast_math: true,
             bounded_loops: true,
             zero_workgroup: true,
-            one_by_one: false,
+            single_lane: false,
             sanitize: false,
         }
     }
 }
 
-/// Why a program cannot be compiled, and where in its source.
+/// An error of [`Compiler::compile`], with its location in the source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
-    /// The place in the source; undefined where it is the program as a whole.
+pub struct CompileError {
+    /// Location in the source; undefined when the error concerns the whole program.
     pub span: Span,
-    /// What was expected, and what was found.
+    /// What was expected and what was found.
     pub message: String,
 }
 
-impl Refusal {
+impl CompileError {
     fn new(span: Span, message: impl Into<String>) -> Self {
         Self { span, message: message.into() }
     }
 
-    /// With this place where it has none: not every expression knows where it is, its statement does.
-    fn or_at(self, span: Span) -> Self {
+    /// Sets the span if the error has none: naga does not give every expression a span, but its statement has
+    /// one.
+    fn with_default_span(self, span: Span) -> Self {
         if self.span.is_defined() { self } else { Self { span, ..self } }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for CompileError {}
 
-/// The version of Cranelift, which changes the code that it writes. A test compares it with the lock file.
+/// Version of Cranelift. It is part of [`Compiler::name`] because it changes the generated code. A test
+/// compares it with the lock file.
 const CRANELIFT_VERSION: &str = "0.135.8";
-/// Counts changes of this crate that change the code it writes, or what the code expects.
+/// Revision of this crate's code generation. Increment it with every change to the generated code or to the
+/// ABI, so that caches do not load stale code.
 const REVISION: u32 = 13;
 
-/// Instructions of Cranelift beyond which registers are given out in one pass: what finds better ones takes quadratic time where many
-/// values live long, some seconds at this number. Most kernels have a tenth of it.
-const MAX_OPTIMISED_INSTRUCTIONS: usize = 30_000;
-/// The most memory that a program has on the stack of the thread that runs it, which may be any thread of the user. Pages are touched in
-/// order, so that a stack which is too short all the same ends at the page that guards it.
+/// Number of Cranelift instructions above which the single-pass register allocator is used. The backtracking
+/// allocator takes quadratic time when many values have long live ranges: some seconds at this size. Most
+/// kernels have a tenth of it.
+const MAX_BACKTRACKING_INSTRUCTIONS: usize = 30_000;
+/// Largest stack frame of a kernel. It runs on any thread of the user, whose stack may be small. Stack probes
+/// touch each page in order, so an overflow still hits the guard page.
 const MAX_STACK_BYTES: u32 = 512 << 10;
 
-/// The compiler for this processor.
+/// A compiler for the host processor.
 pub struct Compiler {
-    /// With optimisation, and without.
-    optimising: OwnedTargetIsa,
-    plain: OwnedTargetIsa,
-    /// For large programs.
-    in_one_pass: OwnedTargetIsa,
+    /// Target with and without optimisation.
+    optimised: OwnedTargetIsa,
+    unoptimised: OwnedTargetIsa,
+    /// Target for large programs: single-pass register allocation.
+    single_pass: OwnedTargetIsa,
     name: String,
 }
 
 impl Compiler {
-    /// Looks at the processor.
+    /// Detects the host processor and its features.
     ///
     /// # Errors
-    /// Where Cranelift has no code for it.
-    pub fn new() -> Result<Self, Refusal> {
-        let (optimising, plain) = (processor("speed", "backtracking")?, processor("none", "backtracking")?);
-        let in_one_pass = processor("none", "single_pass")?;
-        let flags = optimising.isa_flags();
+    /// Cranelift has no backend for the processor.
+    pub fn new() -> Result<Self, CompileError> {
+        let (optimised, unoptimised) = (host_isa("speed", "backtracking")?, host_isa("none", "backtracking")?);
+        let single_pass = host_isa("none", "single_pass")?;
+        let flags = optimised.isa_flags();
         let features: Vec<&str> =
             flags.iter().filter(|flag| flag.as_bool() == Some(true)).map(|flag| flag.name).collect();
         let name = format!("cranelift {CRANELIFT_VERSION}, {}, revision {REVISION}", features.join(" "));
-        Ok(Self { optimising, plain, in_one_pass, name })
+        Ok(Self { optimised, unoptimised, single_pass, name })
     }
 
-    /// What the compiler is, with everything of it and of the processor that changes its code.
+    /// Identifies the compiler: version, revision and processor features. Two compilers with the same name
+    /// generate the same code, so the name is a cache key.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Compiles the only entry point of a program whose bindings are numbered: buffers in group 0, values in group 1.
+    /// Compiles the only entry point of a module. Bindings must be numbered from 0: buffers in group 0, uniform
+    /// values in group 1.
     ///
     /// # Errors
-    /// Where the program wants what a processor cannot do here, with the place in its source.
-    pub fn compile(&self, module: &Module, info: &ModuleInfo, options: &Options) -> Result<Compiled, Refusal> {
-        self.compile_by(module, info, options, ranges::proven)
-    }
-
-    /// As [`compile`](Self::compile), with what is to be proven as given: a test has wrong proofs.
-    fn compile_by(
+    /// The module uses a feature that is not supported, or exceeds a limit. The error has a location in the
+    /// source.
+    pub fn compile(
         &self,
         module: &Module,
         info: &ModuleInfo,
         options: &Options,
-        prove: ranges::Prove,
-    ) -> Result<Compiled, Refusal> {
+    ) -> Result<CompiledKernel, CompileError> {
+        self.compile_with_prover(module, info, options, ranges::proven)
+    }
+
+    /// [`compile`](Self::compile) with a given bounds prover, so that a test can inject wrong proofs.
+    fn compile_with_prover(
+        &self,
+        module: &Module,
+        info: &ModuleInfo,
+        options: &Options,
+        prove: ranges::BoundsProver,
+    ) -> Result<CompiledKernel, CompileError> {
         let mut options = options.clone();
         if options.sanitize {
-            options = Options { optimise: false, trust_proofs: false, fast_math: false, one_by_one: true, ..options };
+            options =
+                Options { optimise: false, elide_bounds_checks: false, fast_math: false, single_lane: true, ..options };
         }
-        refuse::check(module)?;
-        let isa = if options.optimise { &*self.optimising } else { &*self.plain };
+        validate::check(module)?;
+        let isa = if options.optimise { &*self.optimised } else { &*self.unoptimised };
         let signature = emit::signature(isa.default_call_conv(), isa.pointer_type());
         let mut context = Context::for_function(Function::with_name_signature(UserFuncName::user(0, 0), signature));
-        let mut builders = FunctionBuilderContext::new();
-        let builder = FunctionBuilder::new(&mut context.func, &mut builders);
+        let mut builder_context = FunctionBuilderContext::new();
+        let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
         let emitted = emit::emit(builder, (module, info), &options, prove, isa)?;
-        // What is wrong with the program as a whole is told where it begins.
+        // Errors of the whole program are reported at its first statement.
         let spans = module.entry_points[0].function.body.span_iter().map(|(_, span)| *span);
-        let begin = spans.into_iter().find(Span::is_defined).unwrap_or_default();
-        let is_large = context.func.dfg.num_insts() > MAX_OPTIMISED_INSTRUCTIONS;
-        let isa = if is_large { &*self.in_one_pass } else { isa };
-        let compiled = context
-            .compile(isa, &mut ControlPlane::default())
-            .map_err(|error| Refusal::new(begin, format!("expected code of Cranelift, found: {}", error.inner)))?;
+        let first_span = spans.into_iter().find(Span::is_defined).unwrap_or_default();
+        let is_large = context.func.dfg.num_insts() > MAX_BACKTRACKING_INSTRUCTIONS;
+        let isa = if is_large { &*self.single_pass } else { isa };
+        let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
+            CompileError::new(first_span, format!("expected code of Cranelift, found: {}", error.inner))
+        })?;
         let stack_bytes = compiled.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset);
         if stack_bytes > MAX_STACK_BYTES {
             let wanted = format!("expected values that fit into registers and {MAX_STACK_BYTES} bytes of stack");
-            return Err(Refusal::new(begin, format!("{wanted}, found {stack_bytes} bytes")));
+            return Err(CompileError::new(first_span, format!("{wanted}, found {stack_bytes} bytes")));
         }
+        // Libcalls go through a table in the call context. A relocation would be an address of this process,
+        // which is wrong when the code is loaded from disk.
         if !compiled.buffer.relocs().is_empty() {
-            return Err(Refusal::new(begin, "expected code without relocations, found some"));
+            return Err(CompileError::new(first_span, "expected code without relocations, found some"));
         }
-        Ok(Compiled::new(compiled.code_buffer(), emitted))
+        Ok(CompiledKernel::new(compiled.code_buffer(), emitted))
     }
 }
 
-/// This processor, as Cranelift writes code for it.
-fn processor(opt_level: &str, registers: &str) -> Result<OwnedTargetIsa, Refusal> {
-    let refuse = |error: &dyn fmt::Display| {
-        Refusal::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
+/// Builds the Cranelift target of the host processor.
+fn host_isa(opt_level: &str, registers: &str) -> Result<OwnedTargetIsa, CompileError> {
+    let unsupported = |error: &dyn fmt::Display| {
+        CompileError::new(Span::UNDEFINED, format!("expected a processor that Cranelift knows, found: {error}"))
     };
     let mut flags = settings::builder();
     for (name, value) in [
         ("opt_level", opt_level),
+        // The code is stored and mapped anywhere, so it must be position-independent.
         ("is_pic", "true"),
         ("regalloc_algorithm", registers),
+        // Off by default in Cranelift. Without probes a frame larger than the guard page could write past it
+        // into another mapping.
         ("enable_probestack", "true"),
         ("probestack_strategy", "inline"),
         ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
     ] {
-        flags.set(name, value).map_err(|error| refuse(&error))?;
+        flags.set(name, value).map_err(|error| unsupported(&error))?;
     }
-    let isa = cranelift_native::builder().map_err(|error| refuse(&error))?;
-    isa.finish(settings::Flags::new(flags)).map_err(|error| refuse(&error))
+    let isa = cranelift_native::builder().map_err(|error| unsupported(&error))?;
+    isa.finish(settings::Flags::new(flags)).map_err(|error| unsupported(&error))
 }
 
 impl fmt::Debug for Compiler {
@@ -218,9 +245,9 @@ impl fmt::Debug for Compiler {
 mod tests {
     use super::*;
 
-    /// The version in the key is the one that is built in.
+    /// The version in the cache key must be the version that is linked.
     #[test]
-    fn the_version_is_that_of_the_lock_file() {
+    fn the_cranelift_version_matches_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
         for name in ["cranelift-codegen", "cranelift-frontend", "cranelift-native"] {
             let entry = format!("name = \"{name}\"\nversion = \"{CRANELIFT_VERSION}\"\n");

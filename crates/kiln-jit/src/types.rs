@@ -1,8 +1,9 @@
-//! Types of WGSL as lists of scalars, in registers and in memory.
+//! WGSL types flattened into lists of scalars, with their layout in memory.
 
 use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
 
-/// What a scalar is. In registers a half is a single that has such a value.
+/// Type of a scalar. An `f16` is held in registers as the `f32` of the same value, because Cranelift has no
+/// `f16` arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     F32,
@@ -13,7 +14,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind of a scalar of naga; `None` where the processor does not get it here.
+    /// The kind of a naga scalar; `None` if it is not supported (64-bit and abstract types).
     pub(crate) fn of(scalar: Scalar) -> Option<Self> {
         match (scalar.kind, scalar.width) {
             (ScalarKind::Float, 4) => Some(Self::F32),
@@ -29,7 +30,7 @@ impl Kind {
         matches!(self, Self::F32 | Self::F16)
     }
 
-    /// Bytes in a buffer or in memory of a work-group.
+    /// Size in a buffer or in workgroup memory.
     pub(crate) fn bytes(self) -> u32 {
         match self {
             Self::F32 | Self::I32 | Self::U32 => 4,
@@ -39,119 +40,123 @@ impl Kind {
     }
 }
 
-/// A scalar inside of a type: what it is, and where it begins in memory.
+/// A scalar of a flattened type, with its byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Leaf {
+pub(crate) struct ScalarField {
     pub(crate) kind: Kind,
     pub(crate) offset: u32,
 }
 
-/// The most scalars that a value may have: more would be a program of that many instructions.
-pub(crate) const MAX_LEAVES: usize = 4096;
+/// Maximum number of scalars of a value in registers. Each scalar costs at least one instruction per use.
+pub(crate) const MAX_VALUE_SCALARS: usize = 4096;
 
-/// The scalars of a type in order; `None` where there is one that the processor does not get here, or too many.
-pub(crate) fn leaves(module: &Module, inner: &TypeInner) -> Option<Vec<Leaf>> {
-    let mut leaves = Vec::new();
-    collect(module, inner, 0, &mut leaves)?;
-    Some(leaves)
+/// Flattens a type into its scalars in memory order. `None` if the type has an unsupported scalar or more than
+/// [`MAX_VALUE_SCALARS`].
+pub(crate) fn flatten(module: &Module, inner: &TypeInner) -> Option<Vec<ScalarField>> {
+    let mut scalars = Vec::new();
+    collect(module, inner, 0, &mut scalars)?;
+    Some(scalars)
 }
 
-/// How many scalars a type has; `None` as [`leaves`], but for any length of an array.
-pub(crate) fn leaf_count(module: &Module, inner: &TypeInner) -> Option<u32> {
+/// Number of scalars of a type. `None` as for [`flatten`], but without its limit.
+pub(crate) fn scalar_count(module: &Module, inner: &TypeInner) -> Option<u32> {
     match inner {
         TypeInner::Array { base, size: ArraySize::Constant(length), .. } => {
-            leaf_count(module, &module.types[*base].inner)?.checked_mul(length.get())
+            scalar_count(module, &module.types[*base].inner)?.checked_mul(length.get())
         }
         TypeInner::Struct { members, .. } => members
             .iter()
-            .try_fold(0u32, |sum, member| sum.checked_add(leaf_count(module, &module.types[member.ty].inner)?)),
-        _ => u32::try_from(leaves(module, inner)?.len()).ok(),
+            .try_fold(0u32, |sum, member| sum.checked_add(scalar_count(module, &module.types[member.ty].inner)?)),
+        _ => u32::try_from(flatten(module, inner)?.len()).ok(),
     }
 }
 
-fn collect(module: &Module, inner: &TypeInner, at: u32, leaves: &mut Vec<Leaf>) -> Option<()> {
+/// Appends the scalars of a type that starts at byte `at`.
+fn collect(module: &Module, inner: &TypeInner, at: u32, scalars: &mut Vec<ScalarField>) -> Option<()> {
     match *inner {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
-            leaves.push(Leaf { kind: Kind::of(scalar)?, offset: at });
+            scalars.push(ScalarField { kind: Kind::of(scalar)?, offset: at });
         }
         TypeInner::Vector { size, scalar } => {
             let kind = Kind::of(scalar)?;
-            leaves.extend((0..size as u32).map(|index| Leaf { kind, offset: at + index * kind.bytes() }));
+            scalars.extend((0..size as u32).map(|index| ScalarField { kind, offset: at + index * kind.bytes() }));
         }
         TypeInner::Matrix { columns, rows, scalar } => {
             for column in 0..columns as u32 {
                 let inner = TypeInner::Vector { size: rows, scalar };
-                collect(module, &inner, at + column * column_stride(rows, scalar), leaves)?;
+                collect(module, &inner, at + column * column_stride(rows, scalar), scalars)?;
             }
         }
         TypeInner::Array { base, size: ArraySize::Constant(length), stride } => {
             for index in 0..length.get() {
-                collect(module, &module.types[base].inner, at + index * stride, leaves)?;
-                if leaves.len() > MAX_LEAVES {
+                collect(module, &module.types[base].inner, at + index * stride, scalars)?;
+                // Checked inside the loop: an array may have billions of elements.
+                if scalars.len() > MAX_VALUE_SCALARS {
                     return None;
                 }
             }
         }
         TypeInner::Struct { ref members, .. } => {
             for member in members {
-                collect(module, &module.types[member.ty].inner, at + member.offset, leaves)?;
+                collect(module, &module.types[member.ty].inner, at + member.offset, scalars)?;
             }
         }
         _ => return None,
     }
-    (leaves.len() <= MAX_LEAVES).then_some(())
+    (scalars.len() <= MAX_VALUE_SCALARS).then_some(())
 }
 
-/// Bytes from one column of a matrix to the next.
+/// Distance in bytes between two columns of a matrix.
 fn column_stride(rows: VectorSize, scalar: Scalar) -> u32 {
+    // WGSL aligns vec3 to 16 bytes, so columns of three rows are padded to four.
     let rows = if rows == VectorSize::Tri { 4 } else { rows as u32 };
     rows * u32::from(scalar.width)
 }
 
-/// An element of an array, vector or matrix: its type, and from one to the next the bytes and the scalars.
+/// The elements of an array, vector or matrix: their type and their distance in bytes and in scalars.
 pub(crate) struct Element {
     pub(crate) inner: TypeInner,
     pub(crate) bytes: u32,
-    pub(crate) leaves: u32,
-    /// How many there are; `None` where the buffer decides.
+    pub(crate) scalars: u32,
+    /// Number of elements; `None` for a runtime-sized array, whose buffer decides.
     pub(crate) length: Option<u32>,
 }
 
-/// What an index into a type selects.
+/// Returns the element type that an index into `inner` selects.
 pub(crate) fn element(module: &Module, inner: &TypeInner) -> Option<Element> {
     match *inner {
         TypeInner::Vector { size, scalar } => {
             let bytes = Kind::of(scalar)?.bytes();
-            Some(Element { inner: TypeInner::Scalar(scalar), bytes, leaves: 1, length: Some(size as u32) })
+            Some(Element { inner: TypeInner::Scalar(scalar), bytes, scalars: 1, length: Some(size as u32) })
         }
         TypeInner::Matrix { columns, rows, scalar } => Some(Element {
             inner: TypeInner::Vector { size: rows, scalar },
             bytes: column_stride(rows, scalar),
-            leaves: rows as u32,
+            scalars: rows as u32,
             length: Some(columns as u32),
         }),
         TypeInner::Array { base, size, stride } => {
             let inner = module.types[base].inner.clone();
             let length = if let ArraySize::Constant(length) = size { Some(length.get()) } else { None };
-            Some(Element { bytes: stride, leaves: leaf_count(module, &inner)?, length, inner })
+            Some(Element { bytes: stride, scalars: scalar_count(module, &inner)?, length, inner })
         }
         _ => None,
     }
 }
 
-/// A member of a struct, or an element with a known index: its type, and where it begins in bytes and in scalars.
+/// Returns the type, byte offset and scalar index of a struct member, or of an element with a constant index.
 pub(crate) fn member(module: &Module, inner: &TypeInner, index: u32) -> Option<(TypeInner, u32, u32)> {
     if let TypeInner::Struct { members, .. } = inner {
         let found = members.get(index as usize)?;
         let before = members[..index as usize].iter();
-        let leaves: Option<u32> = before.map(|member| leaf_count(module, &module.types[member.ty].inner)).sum();
-        return Some((module.types[found.ty].inner.clone(), found.offset, leaves?));
+        let scalars: Option<u32> = before.map(|member| scalar_count(module, &module.types[member.ty].inner)).sum();
+        return Some((module.types[found.ty].inner.clone(), found.offset, scalars?));
     }
     let element = element(module, inner)?;
-    Some((element.inner, index.checked_mul(element.bytes)?, index.checked_mul(element.leaves)?))
+    Some((element.inner, index.checked_mul(element.bytes)?, index.checked_mul(element.scalars)?))
 }
 
-/// What a pointer points to.
+/// Returns the type that a pointer points to.
 pub(crate) fn pointee(module: &Module, inner: &TypeInner) -> Option<TypeInner> {
     match *inner {
         TypeInner::Pointer { base, .. } => Some(module.types[base].inner.clone()),
@@ -161,7 +166,7 @@ pub(crate) fn pointee(module: &Module, inner: &TypeInner) -> Option<TypeInner> {
     }
 }
 
-/// Bytes of a type in memory.
+/// Size of a type in memory.
 pub(crate) fn bytes(module: &Module, ty: Handle<Type>) -> u32 {
     module.types[ty].inner.try_size(module.to_ctx()).unwrap_or(u32::MAX)
 }

@@ -11,7 +11,7 @@ mod launch;
 use kiln::Device;
 use kiln::kernel::{KernelKey, KernelSource};
 use kiln_device::{BindingKind, KernelModule};
-use kiln_jit::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
+use kiln_jit::{BoundBuffer, Compiler, ExecutableKernel, LaunchArgs, Options, Outcome, Scratch};
 use kiln_testkit::wgsl::{Case, Features, generate};
 use memmap2::MmapMut;
 use std::ffi::{c_int, c_void};
@@ -48,8 +48,8 @@ impl Guarded {
     }
 
     /// As machine code takes it, with a length that may not be its own.
-    fn bound(&mut self, bytes: usize) -> Bound {
-        Bound { data: self.map[self.start..].as_mut_ptr(), bytes: bytes as u64 }
+    fn bound(&mut self, bytes: usize) -> BoundBuffer {
+        BoundBuffer { data: self.map[self.start..].as_mut_ptr(), bytes: bytes as u64 }
     }
 
     fn contents(&self) -> &[u8] {
@@ -70,10 +70,11 @@ fn run(case: &Case, program: &KernelModule, options: &Options, at_end: bool, is_
         })
         .collect();
     let lie = if is_lie { PAGES } else { 0 };
-    let bound: Vec<Bound> = memory.iter_mut().map(|memory| memory.bound(memory.bytes + lie)).collect();
+    let bound: Vec<BoundBuffer> = memory.iter_mut().map(|memory| memory.bound(memory.bytes + lie)).collect();
     let groups = case.grid.iter().map(|count| u64::from(*count)).product();
     let deadline = Some(Instant::now() + Duration::from_secs(60));
-    let (code, given) = (Code::new(compiled).unwrap(), Run { bound: &bound, workgroups: case.grid, deadline });
+    let code = ExecutableKernel::new(compiled).unwrap();
+    let given = LaunchArgs { bindings: &bound, workgroups: case.grid, deadline };
     // SAFETY: what is bound is what the reflection says, in its order, or longer than it is where the test wants to see the process end.
     let outcome = unsafe { code.run(&given, 0..groups, &mut Scratch::default()) };
     assert_eq!(outcome, Outcome::Done, "{}", case.text);
@@ -99,13 +100,13 @@ fn random_programs_stay_inside() {
         // There already where the process ends.
         std::fs::write(&path, &case.text).unwrap();
         let program = program(&case, &device);
-        let exact = || Options { fast_math: false, audit: false, ..Options::default() };
+        let exact = || Options { fast_math: false, verify_elided_checks: false, ..Options::default() };
         let expected = run(&case, &program, &exact(), true, false);
         let ways = [
             (Options { optimise: false, ..exact() }, false),
-            (Options { one_by_one: true, ..exact() }, true),
-            (Options { trust_proofs: true, ..exact() }, true),
-            (Options { trust_proofs: true, ..exact() }, false),
+            (Options { single_lane: true, ..exact() }, true),
+            (Options { elide_bounds_checks: true, ..exact() }, true),
+            (Options { elide_bounds_checks: true, ..exact() }, false),
         ];
         for (options, at_end) in ways {
             assert!(run(&case, &program, &options, at_end, false) == expected, "{seed} {options:?}\n{}", case.text);

@@ -1,17 +1,17 @@
-//! Expressions: constants, composites, operators, conversions.
+//! Expressions: constants, accesses, composites, operators and conversions.
 
-use super::lanes::Number;
+use super::lanes::Scalar;
 use super::pointer::{Index, Length, Pointer, length_of};
 use super::statement::variant_name;
 use super::{Emitter, Operand, Result};
-use crate::Refusal;
-use crate::analysis::{ActivationId, Variable};
+use crate::CompileError;
 use crate::types::{Kind, element, member};
+use crate::uniformity::{ActivationId, Variable};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
 use naga::{Arena, BinaryOperator, Expression, Handle, Literal, RelationalFunction, Span, TypeInner, UnaryOperator};
 
-/// The type of a matrix, as its columns and rows.
+/// Returns the columns and rows of a matrix type.
 fn matrix(inner: &TypeInner) -> Option<(usize, usize)> {
     match *inner {
         TypeInner::Matrix { columns, rows, .. } => Some((columns as usize, rows as usize)),
@@ -19,28 +19,30 @@ fn matrix(inner: &TypeInner) -> Option<(usize, usize)> {
     }
 }
 
-/// The most scalars of a value in registers of which a computed index chooses one after the other.
+/// Maximum number of scalars of a value that a computed index selects from with a chain of selects. Larger
+/// values go to memory: the chain is quadratic for the compiler.
 const MAX_CHOICES: usize = 64;
-/// Values of more scalars count by these in the size of a program, not as one.
+/// Values with more scalars count once per scalar in the size limit.
 const MANY_SCALARS: usize = 16;
 
 impl<'m> Emitter<'m, '_> {
-    /// Computes an expression where the program says so.
+    /// Emits an expression at its `Emit` statement.
     pub(crate) fn compute(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<()> {
         let operand = self.evaluate(id, expression)?;
         let items = match &operand {
-            Operand::Numbers(numbers) if numbers.len() > MANY_SCALARS => numbers.len(),
+            Operand::Scalars(scalars) if scalars.len() > MANY_SCALARS => scalars.len(),
             _ => 1,
         };
         self.budget.spend(items, self.b.func, self.span(id, expression))?;
-        let operand = self.check_number(id, expression, operand)?;
-        self.trace(id, expression, &operand)?;
+        let operand = self.check_nan(id, expression, operand)?;
+        self.taint(id, expression, &operand)?;
         self.define(id, expression, operand)
     }
 
-    /// What an expression is: as it was computed, or now where it is never computed.
+    /// Returns the value of an expression. Constants and variables have no `Emit` statement and are evaluated
+    /// at each use; Cranelift merges the duplicates.
     pub(crate) fn operand(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Operand> {
-        let function = self.analysis.activations[id].function;
+        let function = self.uniformity.activations[id].function;
         if let Expression::FunctionArgument(index) = function.expressions[expression] {
             return self.argument(id, index);
         }
@@ -48,87 +50,95 @@ impl<'m> Emitter<'m, '_> {
             return self.evaluate(id, expression);
         }
         let found = self.activations[id].expressions.get(&expression).cloned();
-        found.ok_or_else(|| Refusal::new(self.span(id, expression), "expected a computed expression, found none yet"))
+        found.ok_or_else(|| {
+            CompileError::new(self.span(id, expression), "expected a computed expression, found none yet")
+        })
     }
 
-    pub(crate) fn numbers(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Vec<Number>> {
+    /// Returns the scalars of a value.
+    pub(crate) fn scalars(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Vec<Scalar>> {
         match self.operand(id, expression)? {
-            Operand::Numbers(numbers) => Ok(numbers),
-            Operand::Pointer(_) => Err(Refusal::new(self.span(id, expression), "expected a value, found a pointer")),
-            Operand::Stored(pointer) => Err(self.too_large("a value", &pointer.inner, self.span(id, expression))),
+            Operand::Scalars(scalars) => Ok(scalars),
+            Operand::Pointer(_) => {
+                Err(CompileError::new(self.span(id, expression), "expected a value, found a pointer"))
+            }
+            Operand::Memory(pointer) => Err(self.too_large("a value", &pointer.inner, self.span(id, expression))),
         }
     }
 
-    pub(crate) fn number(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Number> {
-        Ok(self.numbers(id, expression)?[0])
+    /// Returns the first scalar of a value.
+    pub(crate) fn scalar(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Scalar> {
+        Ok(self.scalars(id, expression)?[0])
     }
 
+    /// Returns a pointer.
     pub(crate) fn pointer(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Pointer> {
         match self.operand(id, expression)? {
             Operand::Pointer(pointer) => Ok(pointer),
-            _ => Err(Refusal::new(self.span(id, expression), "expected a pointer, found a value")),
+            _ => Err(CompileError::new(self.span(id, expression), "expected a pointer, found a value")),
         }
     }
 
+    /// Emits the instructions of an expression.
     fn evaluate(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Operand> {
-        let function = self.analysis.activations[id].function;
+        let function = self.uniformity.activations[id].function;
         let span = self.span(id, expression);
         let is_proven = self.proven.contains(&(id, expression));
-        let numbers = match &function.expressions[expression] {
+        let scalars = match &function.expressions[expression] {
             Expression::Literal(_) | Expression::Constant(_) | Expression::ZeroValue(_) => {
-                self.constant_numbers(&function.expressions, expression, span)?
+                self.constant_scalars(&function.expressions, expression, span)?
             }
             Expression::GlobalVariable(global) => return Ok(self.global(*global)),
             Expression::LocalVariable(local) => {
                 let inner = self.module.types[function.local_variables[*local].ty].inner.clone();
                 let base = super::pointer::Base::Variable(Variable::Local(id, *local));
-                return Ok(Operand::Pointer(Pointer { base, inner, offset: 0, moved: None, index: None }));
+                return Ok(Operand::Pointer(Pointer { base, inner, offset: 0, dynamic_offset: None, index: None }));
             }
             Expression::AccessIndex { base, index } => match self.operand(id, *base)? {
                 Operand::Pointer(pointer) => {
-                    return Ok(Operand::Pointer(self.point_to_member(&pointer, *index, is_proven, span)?));
+                    return Ok(Operand::Pointer(self.member_pointer(&pointer, *index, is_proven, span)?));
                 }
-                Operand::Stored(pointer) => {
-                    let part = self.point_to_member(&pointer, *index, is_proven, span)?;
-                    return self.part(part, span);
+                Operand::Memory(pointer) => {
+                    let part = self.member_pointer(&pointer, *index, is_proven, span)?;
+                    return self.load_part(part, span);
                 }
-                Operand::Numbers(numbers) => {
+                Operand::Scalars(scalars) => {
                     let inner = self.inner(id, *base);
                     let found = member(self.module, &inner, *index);
-                    let (inner, _, first) = found.ok_or_else(|| Refusal::new(span, "expected a member"))?;
-                    let count = self.scalars("a value", &inner, span)?.len();
-                    numbers[first as usize..][..count].to_vec()
+                    let (inner, _, first) = found.ok_or_else(|| CompileError::new(span, "expected a member"))?;
+                    let count = self.type_fields("a value", &inner, span)?.len();
+                    scalars[first as usize..][..count].to_vec()
                 }
             },
             Expression::Access { base, index } => {
-                let index = self.number(id, *index)?;
+                let index = self.scalar(id, *index)?;
                 match self.operand(id, *base)? {
                     Operand::Pointer(pointer) => {
-                        return Ok(Operand::Pointer(self.point_to_element(&pointer, index, is_proven, span)?));
+                        return Ok(Operand::Pointer(self.element_pointer(&pointer, index, is_proven, span)?));
                     }
-                    Operand::Stored(pointer) => {
-                        let part = self.point_to_element(&pointer, index, is_proven, span)?;
-                        return self.part(part, span);
+                    Operand::Memory(pointer) => {
+                        let part = self.element_pointer(&pointer, index, is_proven, span)?;
+                        return self.load_part(part, span);
                     }
-                    Operand::Numbers(numbers) => {
+                    Operand::Scalars(scalars) => {
                         let inner = self.inner(id, *base);
-                        if numbers.len() <= MAX_CHOICES {
-                            self.element_of(&inner, &numbers, index, span)?
+                        if scalars.len() <= MAX_CHOICES {
+                            self.element_of(&inner, &scalars, index, span)?
                         } else {
-                            let stored = self.put_into_memory(Variable::Value(id, *base), inner, &numbers, span)?;
-                            let part = self.point_to_element(&stored, index, is_proven, span)?;
-                            return self.part(part, span);
+                            let stored = self.spill_to_memory(Variable::Value(id, *base), inner, &scalars, span)?;
+                            let part = self.element_pointer(&stored, index, is_proven, span)?;
+                            return self.load_part(part, span);
                         }
                     }
                 }
             }
             Expression::Compose { components, .. } => {
-                let all = components.iter().map(|component| self.numbers(id, *component));
+                let all = components.iter().map(|component| self.scalars(id, *component));
                 all.collect::<Result<Vec<_>>>()?.concat()
             }
-            Expression::Splat { size, value } => vec![self.number(id, *value)?; *size as usize],
+            Expression::Splat { size, value } => vec![self.scalar(id, *value)?; *size as usize],
             Expression::Swizzle { size, vector, pattern } => {
-                let vector = self.numbers(id, *vector)?;
+                let vector = self.scalars(id, *vector)?;
                 pattern[..*size as usize].iter().map(|component| vector[*component as usize]).collect()
             }
             Expression::Load { pointer } => {
@@ -136,112 +146,114 @@ impl<'m> Emitter<'m, '_> {
                 return self.load_value(id, expression, &pointer, span);
             }
             Expression::Unary { op, expr } => {
-                let operands = self.numbers(id, *expr)?;
+                let operands = self.scalars(id, *expr)?;
                 operands.into_iter().map(|x| self.unary(*op, x)).collect()
             }
             Expression::Binary { op, left, right } => self.binary(id, *op, *left, *right)?,
             Expression::Select { condition, accept, reject } => {
-                let condition = self.numbers(id, *condition)?;
-                let (accept, reject) = (self.numbers(id, *accept)?, self.numbers(id, *reject)?);
+                let condition = self.scalars(id, *condition)?;
+                let (accept, reject) = (self.scalars(id, *accept)?, self.scalars(id, *reject)?);
                 let pairs = accept.into_iter().zip(reject).enumerate();
-                pairs
-                    .map(|(place, (yes, no))| self.select(condition[place.min(condition.len() - 1)], yes, no))
-                    .collect()
+                pairs.map(|(i, (yes, no))| self.select(condition[i.min(condition.len() - 1)], yes, no)).collect()
             }
             Expression::Relational { fun, argument } => {
-                let argument = self.numbers(id, *argument)?;
+                let argument = self.scalars(id, *argument)?;
                 vec![self.relational(*fun, &argument, span)?]
             }
             Expression::Math { fun, arg, arg1, arg2, arg3 } => {
-                let mut arguments = vec![self.numbers(id, *arg)?];
+                let mut arguments = vec![self.scalars(id, *arg)?];
                 for argument in [arg1, arg2, arg3].into_iter().flatten() {
-                    arguments.push(self.numbers(id, *argument)?);
+                    arguments.push(self.scalars(id, *argument)?);
                 }
                 let inner = self.inner(id, *arg);
                 self.math(*fun, &arguments, &inner, span)?
             }
             Expression::As { expr, kind, convert } => {
-                let operands = self.numbers(id, *expr)?.into_iter();
+                let operands = self.scalars(id, *expr)?.into_iter();
                 operands.map(|x| self.convert(x, *kind, *convert, span)).collect::<Result<_>>()?
             }
             Expression::ArrayLength(pointer) => {
                 let pointer = self.pointer(id, *pointer)?;
                 let found = element(self.module, &pointer.inner);
-                let found = found.ok_or_else(|| Refusal::new(span, "expected an array"))?;
+                let found = found.ok_or_else(|| CompileError::new(span, "expected an array"))?;
                 let length = length_of(&pointer, &found, span)?;
                 let length = self.length_value(length);
-                vec![Number::same(Kind::U32, length)]
+                vec![Scalar::uniform(Kind::U32, length)]
             }
             other => {
                 let name = variant_name(other);
-                return Err(Refusal::new(span, format!("expected what a processor can compute, found `{name}`")));
+                return Err(CompileError::new(span, format!("expected what a processor can compute, found `{name}`")));
             }
         };
-        Ok(Operand::Numbers(numbers))
+        Ok(Operand::Scalars(scalars))
     }
 
-    /// The scalars of an expression that is known before the program runs.
-    pub(crate) fn constant_numbers(
+    /// Returns the scalars of a constant expression.
+    pub(crate) fn constant_scalars(
         &mut self,
         arena: &'m Arena<Expression>,
         expression: Handle<Expression>,
         span: Span,
-    ) -> Result<Vec<Number>> {
+    ) -> Result<Vec<Scalar>> {
         let module = self.module;
         Ok(match &arena[expression] {
             Expression::Literal(literal) => vec![self.literal(*literal, span)?],
             Expression::Constant(constant) => {
-                self.constant_numbers(&module.global_expressions, module.constants[*constant].init, span)?
+                self.constant_scalars(&module.global_expressions, module.constants[*constant].init, span)?
             }
             Expression::ZeroValue(ty) => self.zeros(&module.types[*ty].inner, span)?,
             Expression::Compose { components, .. } => {
-                let all = components.iter().map(|component| self.constant_numbers(arena, *component, span));
+                let all = components.iter().map(|component| self.constant_scalars(arena, *component, span));
                 all.collect::<Result<Vec<_>>>()?.concat()
             }
             Expression::Splat { size, value } => {
-                let value = self.constant_numbers(arena, *value, span)?;
+                let value = self.constant_scalars(arena, *value, span)?;
                 vec![value[0]; *size as usize]
             }
-            other => return Err(Refusal::new(span, format!("expected a constant, found {other:?}"))),
+            other => return Err(CompileError::new(span, format!("expected a constant, found {other:?}"))),
         })
     }
 
-    fn literal(&mut self, literal: Literal, span: Span) -> Result<Number> {
+    /// Returns the scalar of a literal.
+    fn literal(&mut self, literal: Literal, span: Span) -> Result<Scalar> {
         Ok(match literal {
-            Literal::F32(value) => self.f32_same(value),
+            Literal::F32(value) => self.f32_uniform(value),
             Literal::F16(value) => {
                 let value = self.b.ins().f32const(f32::from(value));
-                Number::same(Kind::F16, value)
+                Scalar::uniform(Kind::F16, value)
             }
-            Literal::U32(value) => self.u32_same(value),
+            Literal::U32(value) => self.u32_uniform(value),
             Literal::I32(value) => {
-                let value = self.i32(value);
-                Number::same(Kind::I32, value)
+                let value = self.i32_const(value);
+                Scalar::uniform(Kind::I32, value)
             }
             Literal::Bool(value) => self.constant(Kind::Bool, f64::from(u8::from(value))),
-            other => return Err(Refusal::new(span, format!("expected a literal of 16 or 32 bits, found {other:?}"))),
+            other => {
+                return Err(CompileError::new(span, format!("expected a literal of 16 or 32 bits, found {other:?}")));
+            }
         })
     }
 
-    /// An element of a value by a computed index, kept in bounds.
-    fn element_of(&mut self, inner: &TypeInner, numbers: &[Number], index: Number, span: Span) -> Result<Vec<Number>> {
-        let found = element(self.module, inner).ok_or_else(|| Refusal::new(span, "expected elements"))?;
-        let length = Length::Known(numbers.len() as u32 / found.leaves.max(1));
-        self.check_index(None, Some(Index { number: index, length, stride: 1, is_proven: false }), span)?;
-        let (width, index) = (found.leaves as usize, index.with_kind(Kind::U32));
-        let mut picked = numbers[numbers.len() - width..].to_vec();
-        // From the last one down: an index beyond it gives the last.
-        for place in (0..numbers.len() / width - 1).rev() {
-            let place_number = self.u32_same(place as u32);
-            let is_here = self.compare_int(IntCC::Equal, index, place_number);
+    /// Selects an element of a value in registers by a computed index, clamped to the last element.
+    fn element_of(&mut self, inner: &TypeInner, scalars: &[Scalar], index: Scalar, span: Span) -> Result<Vec<Scalar>> {
+        let found = element(self.module, inner).ok_or_else(|| CompileError::new(span, "expected elements"))?;
+        let length = Length::Static(scalars.len() as u32 / found.scalars.max(1));
+        self.check_index(None, Some(Index { value: index, length, stride: 1, is_proven: false }), span)?;
+        let (width, index) = (found.scalars as usize, index.with_kind(Kind::U32));
+        let mut picked = scalars[scalars.len() - width..].to_vec();
+        // Start with the last element, so that an index beyond the end keeps it.
+        for i in (0..scalars.len() / width - 1).rev() {
+            let position = self.u32_uniform(i as u32);
+            let is_here = self.compare_int(IntCC::Equal, index, position);
             for (word, picked) in picked.iter_mut().enumerate() {
-                *picked = self.select(is_here, numbers[place * width + word], *picked);
+                *picked = self.select(is_here, scalars[i * width + word], *picked);
             }
         }
         Ok(picked)
     }
 
-    fn unary(&mut self, op: UnaryOperator, x: Number) -> Number {
+    /// Emits a unary operator.
+    fn unary(&mut self, op: UnaryOperator, x: Scalar) -> Scalar {
         match (op, x.kind) {
             (UnaryOperator::Negate, Kind::F32 | Kind::F16) => self.map(x.kind, x, |e, x| e.b.ins().fneg(x)),
             (UnaryOperator::Negate, _) => self.map(x.kind, x, |e, x| e.b.ins().ineg(x)),
@@ -250,54 +262,57 @@ impl<'m> Emitter<'m, '_> {
         }
     }
 
-    fn relational(&mut self, fun: RelationalFunction, argument: &[Number], span: Span) -> Result<Number> {
+    /// Emits `all` or `any`.
+    fn relational(&mut self, fun: RelationalFunction, argument: &[Scalar], span: Span) -> Result<Scalar> {
         let first = argument[0];
         Ok(match fun {
             RelationalFunction::All => argument[1..].iter().fold(first, |all, x| self.and(all, *x)),
             RelationalFunction::Any => argument[1..].iter().fold(first, |any, x| self.or(any, *x)),
-            other => return Err(Refusal::new(span, format!("expected `all` or `any`, found {other:?}"))),
+            other => return Err(CompileError::new(span, format!("expected `all` or `any`, found {other:?}"))),
         })
     }
 
+    /// Emits a binary operator, componentwise unless it is a matrix product.
     fn binary(
         &mut self,
         id: ActivationId,
         op: BinaryOperator,
         left: Handle<Expression>,
         right: Handle<Expression>,
-    ) -> Result<Vec<Number>> {
+    ) -> Result<Vec<Scalar>> {
         let (left_inner, right_inner) = (self.inner(id, left), self.inner(id, right));
         if op == BinaryOperator::Multiply {
             let (a, b) = (matrix(&left_inner), matrix(&right_inner));
             let is_vector = |inner: &TypeInner| matches!(inner, TypeInner::Vector { .. });
             if (a.is_some() && (b.is_some() || is_vector(&right_inner))) || (b.is_some() && is_vector(&left_inner)) {
-                let (x, y) = (self.numbers(id, left)?, self.numbers(id, right)?);
+                let (x, y) = (self.scalars(id, left)?, self.scalars(id, right)?);
                 return Ok(self.matrix_product(&x, &y, a, b));
             }
         }
         if let Some(fused) = self.fused(id, op, left, right)? {
             return Ok(fused);
         }
-        let (x, y) = (self.numbers(id, left)?, self.numbers(id, right)?);
-        let at = |numbers: &[Number], place: usize| numbers[place.min(numbers.len() - 1)];
-        Ok((0..x.len().max(y.len())).map(|place| self.operator(op, at(&x, place), at(&y, place))).collect())
+        let (x, y) = (self.scalars(id, left)?, self.scalars(id, right)?);
+        let at = |scalars: &[Scalar], i: usize| scalars[i.min(scalars.len() - 1)];
+        Ok((0..x.len().max(y.len())).map(|i| self.operator(op, at(&x, i), at(&y, i))).collect())
     }
 
-    /// A sum or difference whose one side is a product that nobody else needs, with one rounding, which WGSL allows.
+    /// Contracts a sum or difference with a product into a fused multiply-add, if nothing else uses the
+    /// product. WGSL permits it. Returns `None` if the expression has another form.
     fn fused(
         &mut self,
         id: ActivationId,
         op: BinaryOperator,
         left: Handle<Expression>,
         right: Handle<Expression>,
-    ) -> Result<Option<Vec<Number>>> {
+    ) -> Result<Option<Vec<Scalar>>> {
         if !self.options.fast_math
             || !self.runtime.has_fma
             || !matches!(op, BinaryOperator::Add | BinaryOperator::Subtract)
         {
             return Ok(None);
         }
-        let activation = &self.analysis.activations[id];
+        let activation = &self.uniformity.activations[id];
         let (function, info) = (activation.function, activation.info);
         let product = |expression: Handle<Expression>| match function.expressions[expression] {
             Expression::Binary { op: BinaryOperator::Multiply, left, right } if info[expression].ref_count == 1 => {
@@ -307,7 +322,7 @@ impl<'m> Emitter<'m, '_> {
             }
             _ => None,
         };
-        // Across a barrier the factors are gone.
+        // The factors of a product from another region were not reloaded, only the product was.
         let product = |expression| product(expression).filter(|_| !self.spills.is_live_in((id, expression)));
         let (factors, other, negates_product) = match (product(left), product(right)) {
             (_, Some(factors)) => (factors, left, op == BinaryOperator::Subtract),
@@ -315,15 +330,16 @@ impl<'m> Emitter<'m, '_> {
             _ => return Ok(None),
         };
         let negates_other = op == BinaryOperator::Subtract && !negates_product;
-        let (x, y, z) = (self.numbers(id, factors.0)?, self.numbers(id, factors.1)?, self.numbers(id, other)?);
+        let (x, y, z) = (self.scalars(id, factors.0)?, self.scalars(id, factors.1)?, self.scalars(id, other)?);
+        // An `f16` must be rounded after the product too, and integers have no such instruction.
         if z[0].kind != Kind::F32 {
             return Ok(None);
         }
         let count = z.len().max(x.len()).max(y.len());
-        let pick = |numbers: &[Number], place: usize| numbers[place.min(numbers.len() - 1)];
-        let fuse = |place| {
-            let numbers = [pick(&x, place), pick(&y, place), pick(&z, place)];
-            self.map_all(Kind::F32, numbers, |e, [x, y, z]| {
+        let pick = |scalars: &[Scalar], i: usize| scalars[i.min(scalars.len() - 1)];
+        let fuse = |i| {
+            let scalars = [pick(&x, i), pick(&y, i), pick(&z, i)];
+            self.map_all(Kind::F32, scalars, |e, [x, y, z]| {
                 let x = if negates_product { e.b.ins().fneg(x) } else { x };
                 let z = if negates_other { e.b.ins().fneg(z) } else { z };
                 e.b.ins().fma(x, y, z)
@@ -332,21 +348,21 @@ impl<'m> Emitter<'m, '_> {
         Ok(Some((0..count).map(fuse).collect()))
     }
 
-    /// Products with matrices, which are columns one after the other.
+    /// Multiplies matrices, or a matrix and a vector. Matrices are stored column by column.
     fn matrix_product(
         &mut self,
-        x: &[Number],
-        y: &[Number],
+        x: &[Scalar],
+        y: &[Scalar],
         a: Option<(usize, usize)>,
         b: Option<(usize, usize)>,
-    ) -> Vec<Number> {
-        // A vector on the left is a row, on the right a column.
+    ) -> Vec<Scalar> {
+        // A vector on the left is a row, a vector on the right a column.
         let (inner, rows) = a.unwrap_or((x.len(), 1));
         let columns = b.map_or(1, |(columns, _)| columns);
         let mut results = Vec::with_capacity(rows * columns);
         for column in 0..columns {
             for row in 0..rows {
-                let terms: Vec<(Number, Number)> =
+                let terms: Vec<(Scalar, Scalar)> =
                     (0..inner).map(|term| (x[term * rows + row], y[column * inner + term])).collect();
                 results.push(self.sum_of_products(&terms));
             }

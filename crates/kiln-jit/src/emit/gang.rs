@@ -1,52 +1,57 @@
-//! The running gang: a vector of invocations of a work-group that run together, or one invocation.
+//! The current gang: the invocations of a workgroup that run in lockstep, one per lane (the term is ISPC's).
 
-use super::lanes::{LANES, Lanes, Number};
+use super::lanes::{LANES, Lanes, Scalar};
 use super::runtime::Runtime;
 use crate::abi;
 use crate::types::Kind;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_frontend::FunctionBuilder;
 
-/// How work-groups are divided into gangs, and which one runs.
+/// Partition of a workgroup into gangs, and the gang whose code is being emitted.
 pub(crate) struct Gang {
-    /// Invocations of a gang.
+    /// Invocations per gang: [`LANES`] or 1.
     pub(super) lanes: usize,
     workgroup_size: [u32; 3],
-    /// The running work-group.
+    /// `workgroup_id` of the current workgroup.
     pub(super) workgroup: [Value; 3],
-    /// The number of the running gang in its work-group, and where its frame begins.
+    /// Index of the current gang in its workgroup, and the address of its frame.
     pub(super) index: Value,
     pub(super) frame: Value,
 }
 
 impl Gang {
-    /// Gangs of [`LANES`] invocations, or of one.
-    pub(crate) fn new(workgroup_size: [u32; 3], one_by_one: bool, none: Value) -> Self {
-        let lanes = if one_by_one || workgroup_size == [1; 3] { 1 } else { LANES };
+    /// Uses gangs of [`LANES`] invocations, or of one if asked to or if the workgroup has only one. `none` is a
+    /// placeholder until [`begin`](Self::begin).
+    pub(crate) fn new(workgroup_size: [u32; 3], single_lane: bool, none: Value) -> Self {
+        let lanes = if single_lane || workgroup_size == [1; 3] { 1 } else { LANES };
         Self { lanes, workgroup_size, workgroup: [none; 3], index: none, frame: none }
     }
 
+    /// Whether the gang has more than one lane.
     pub(crate) fn is_vector(&self) -> bool {
         self.lanes > 1
     }
 
+    /// Invocations per workgroup.
     pub(crate) fn invocations(&self) -> u32 {
         self.workgroup_size.iter().product()
     }
 
-    /// Gangs of a work-group.
+    /// Gangs per workgroup.
     pub(crate) fn count(&self) -> u32 {
         self.invocations().div_ceil(self.lanes as u32)
     }
 
-    /// Whether the last gang has lanes without an invocation.
-    pub(crate) fn is_ragged(&self) -> bool {
+    /// Whether the last gang has lanes without an invocation, which are masked off.
+    pub(crate) fn has_partial_gang(&self) -> bool {
         !self.invocations().is_multiple_of(self.lanes as u32)
     }
 
-    /// From here on, this gang runs, whose frame is among those behind the memory of the work-group.
+    /// Switches to a gang. Frames follow workgroup memory in the scratch area.
     pub(crate) fn begin(&mut self, b: &mut FunctionBuilder<'_>, runtime: &Runtime, group_bytes: u32, index: Value) {
         self.index = index;
+        // The stride comes from the call context because the frame size is known only after everything is
+        // emitted.
         let bytes = runtime.field(b, types::I64, abi::FRAME_BYTES);
         let index = b.ins().uextend(types::I64, index);
         let at = b.ins().imul(index, bytes);
@@ -56,22 +61,24 @@ impl Gang {
         self.frame = b.ins().iadd(runtime.scratch, at);
     }
 
-    /// From here on, the subgroup of an invocation runs, until it ends and an invocation begins.
+    /// Switches to a whole subgroup, for a subgroup operation with single-lane gangs. `index` is an invocation
+    /// of it.
     pub(crate) fn begin_subgroup(&mut self, b: &mut FunctionBuilder<'_>, index: Value) {
         (self.lanes, self.index) = (LANES, b.ins().ushr_imm_u(index, i64::from(LANES.ilog2())));
     }
 
+    /// Returns to single-lane gangs. The caller restores the gang with [`begin`](Self::begin).
     pub(crate) fn end_subgroup(&mut self) {
         self.lanes = 1;
     }
 
-    /// The number of the subgroup in its work-group.
+    /// Index of the subgroup in its workgroup.
     pub(crate) fn subgroup(&self, b: &mut FunctionBuilder<'_>) -> Value {
         if self.is_vector() { self.index } else { b.ins().ushr_imm_u(self.index, i64::from(LANES.ilog2())) }
     }
 
-    /// The lane of each invocation in its subgroup.
-    pub(crate) fn subgroup_lane(&self, b: &mut FunctionBuilder<'_>) -> Number {
+    /// Lane of each invocation in its subgroup.
+    pub(crate) fn subgroup_lane(&self, b: &mut FunctionBuilder<'_>) -> Scalar {
         let first = if self.is_vector() {
             b.ins().iconst(types::I32, 0)
         } else {
@@ -80,19 +87,19 @@ impl Gang {
         self.count_from(first)
     }
 
-    /// From `first` on, one more in each lane.
-    pub(crate) fn count_from(&self, first: Value) -> Number {
-        let lanes = if self.is_vector() { Lanes::Steps(first, 1) } else { Lanes::Same(first) };
-        Number { kind: Kind::U32, lanes }
+    /// `first` plus the lane index.
+    pub(crate) fn count_from(&self, first: Value) -> Scalar {
+        let lanes = if self.is_vector() { Lanes::Linear(first, 1) } else { Lanes::Uniform(first) };
+        Scalar { kind: Kind::U32, lanes }
     }
 
-    /// `local_invocation_index` of the first invocation.
+    /// `local_invocation_index` of lane 0.
     pub(crate) fn first_invocation(&self, b: &mut FunctionBuilder<'_>) -> Value {
         b.ins().imul_imm_s(self.index, self.lanes as i64)
     }
 
-    /// `local_invocation_index`.
-    pub(crate) fn local_index(&self, b: &mut FunctionBuilder<'_>) -> Number {
+    /// `local_invocation_index` of each lane.
+    pub(crate) fn local_index(&self, b: &mut FunctionBuilder<'_>) -> Scalar {
         let first = self.first_invocation(b);
         self.count_from(first)
     }
@@ -114,22 +121,22 @@ mod tests {
             ([4, 4, 4], false, (8, 8, false)),
             ([5, 5, 1], true, (1, 25, false)),
         ];
-        for (size, one_by_one, expected) in table {
-            let gang = Gang::new(size, one_by_one, none);
-            assert_eq!((gang.lanes, gang.count(), gang.is_ragged()), expected, "{size:?} {one_by_one}");
+        for (size, single_lane, expected) in table {
+            let gang = Gang::new(size, single_lane, none);
+            assert_eq!((gang.lanes, gang.count(), gang.has_partial_gang()), expected, "{size:?} {single_lane}");
         }
     }
 
     #[test]
-    fn an_invocation_alone_knows_its_subgroup_and_can_run_as_it() {
+    fn a_single_lane_gang_can_run_as_its_subgroup() {
         with_builder(|b| {
             let index = b.ins().iconst(types::I32, 19);
             let mut gang = Gang { index, ..Gang::new([32, 1, 1], true, index) };
-            assert!(gang.subgroup_lane(b).is_same() && gang.local_index(b).is_same());
+            assert!(gang.subgroup_lane(b).is_uniform() && gang.local_index(b).is_uniform());
             assert_ne!(gang.subgroup(b), index, "the invocation's number, divided");
             gang.begin_subgroup(b, index);
             assert!(gang.is_vector() && gang.subgroup(b) == gang.index);
-            assert!(matches!(gang.local_index(b).lanes, Lanes::Steps(_, 1)));
+            assert!(matches!(gang.local_index(b).lanes, Lanes::Linear(_, 1)));
             gang.end_subgroup();
             assert!(!gang.is_vector());
         });

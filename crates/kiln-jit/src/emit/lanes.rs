@@ -1,4 +1,4 @@
-//! Scalars of a vector of invocations, and the instructions on them.
+//! Scalar values across the lanes of a gang, and the instructions on them.
 
 use super::Emitter;
 use crate::types::Kind;
@@ -8,55 +8,61 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::FunctionBuilder;
 
-/// Lanes of a register.
-pub(crate) const PART: usize = 4;
-/// Registers of a vector of invocations.
-pub(crate) const PARTS: usize = 2;
-/// Invocations that run together, where they do not run one by one: a subgroup.
-pub const LANES: usize = PART * PARTS;
+/// Lanes of a vector: 32 bits each in Cranelift's 128-bit vectors.
+pub(crate) const VECTOR_LANES: usize = 4;
+/// Vectors per gang. Two independent vectors hide instruction latency.
+pub(crate) const VECTORS: usize = 2;
+/// Invocations of a gang, which is also a subgroup.
+pub const LANES: usize = VECTOR_LANES * VECTORS;
 
-/// What the invocations of a vector have in a scalar.
+/// How a scalar is represented across lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lanes {
-    /// All the same.
-    Same(Value),
-    /// An integer that grows by so much from one to the next, and wraps.
-    Steps(Value, i32),
-    /// Each its own.
-    Each([Value; PARTS]),
+    /// The same value in all lanes.
+    Uniform(Value),
+    /// An integer in lane 0, and the wrapping increment from lane to lane. Indices of this form become
+    /// contiguous or strided accesses.
+    Linear(Value, i32),
+    /// A value per lane.
+    Varying([Value; VECTORS]),
 }
 
-/// A scalar of a vector of invocations. A boolean is a byte of 0 or 1 where it is the same for all, a word of ones or zeros in each lane otherwise.
+/// A WGSL scalar in all lanes of a gang. A uniform `bool` is an `i8` of 0 or 1; a varying one is a mask, all
+/// ones or all zeros in each 32-bit lane, as vector comparisons produce it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Number {
+pub(crate) struct Scalar {
     pub(crate) kind: Kind,
     pub(crate) lanes: Lanes,
 }
 
-impl Number {
-    pub(crate) fn same(kind: Kind, value: Value) -> Self {
-        Self { kind, lanes: Lanes::Same(value) }
+impl Scalar {
+    /// A value that is the same in all lanes.
+    pub(crate) fn uniform(kind: Kind, value: Value) -> Self {
+        Self { kind, lanes: Lanes::Uniform(value) }
     }
 
-    pub(crate) fn each(kind: Kind, parts: [Value; PARTS]) -> Self {
-        Self { kind, lanes: Lanes::Each(parts) }
+    /// A value per lane.
+    pub(crate) fn varying(kind: Kind, parts: [Value; VECTORS]) -> Self {
+        Self { kind, lanes: Lanes::Varying(parts) }
     }
 
-    pub(crate) fn is_same(&self) -> bool {
-        matches!(self.lanes, Lanes::Same(_))
+    /// Whether the value is known to be the same in all lanes.
+    pub(crate) fn is_uniform(&self) -> bool {
+        matches!(self.lanes, Lanes::Uniform(_))
     }
 
+    /// Reinterprets the value as another kind of the same representation.
     pub(crate) fn with_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 }
 
-/// The type of a register that holds four of a kind.
+/// Cranelift type of a vector of a kind.
 pub(crate) fn vector_type(kind: Kind) -> Type {
     if kind.is_float() { types::F32X4 } else { types::I32X4 }
 }
 
-/// The type of one of a kind that is the same for all.
+/// Cranelift type of a uniform scalar of a kind.
 pub(crate) fn scalar_type(kind: Kind) -> Type {
     match kind {
         Kind::F32 | Kind::F16 => types::F32,
@@ -65,45 +71,50 @@ pub(crate) fn scalar_type(kind: Kind) -> Type {
     }
 }
 
+/// Flags of all loads and stores: they cannot trap, because every index is clamped or proven in bounds. Not
+/// `aligned`, because vector accesses start at any element.
 pub(crate) fn flags() -> MemFlagsData {
     MemFlagsData::new().with_notrap().with_endianness(Endianness::Little)
 }
 
-/// Four integers in a register.
-pub(crate) fn vector_constant(b: &mut FunctionBuilder<'_>, lanes: [i32; PART]) -> Value {
+/// Emits a constant vector.
+pub(crate) fn vector_constant(b: &mut FunctionBuilder<'_>, lanes: [i32; VECTOR_LANES]) -> Value {
     let bytes: Vec<u8> = lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect();
     let constant = b.func.dfg.constants.insert(bytes.into());
     b.ins().vconst(types::I32X4, constant)
 }
 
 impl Emitter<'_, '_> {
-    pub(crate) fn i32(&mut self, value: i32) -> Value {
+    /// Emits an `i32` constant.
+    pub(crate) fn i32_const(&mut self, value: i32) -> Value {
         self.b.ins().iconst(types::I32, i64::from(value))
     }
 
-    pub(crate) fn u32_same(&mut self, value: u32) -> Number {
-        let value = self.i32(value.cast_signed());
-        Number::same(Kind::U32, value)
+    /// Emits a uniform `u32` constant.
+    pub(crate) fn u32_uniform(&mut self, value: u32) -> Scalar {
+        let value = self.i32_const(value.cast_signed());
+        Scalar::uniform(Kind::U32, value)
     }
 
-    pub(crate) fn f32_same(&mut self, value: f32) -> Number {
+    /// Emits a uniform `f32` constant.
+    pub(crate) fn f32_uniform(&mut self, value: f32) -> Scalar {
         let value = self.b.ins().f32const(value);
-        Number::same(Kind::F32, value)
+        Scalar::uniform(Kind::F32, value)
     }
 
-    /// A number of a kind, from its value.
-    pub(crate) fn constant(&mut self, kind: Kind, value: f64) -> Number {
+    /// Emits a uniform constant of a kind. `f64` represents all of its values exactly.
+    pub(crate) fn constant(&mut self, kind: Kind, value: f64) -> Scalar {
         let value = match kind {
             Kind::F32 | Kind::F16 => self.b.ins().f32const(value as f32),
-            Kind::I32 => self.i32(value as i32),
-            Kind::U32 => self.i32((value as u32).cast_signed()),
+            Kind::I32 => self.i32_const(value as i32),
+            Kind::U32 => self.i32_const((value as u32).cast_signed()),
             Kind::Bool => self.b.ins().iconst(types::I8, i64::from(value != 0.0)),
         };
-        Number::same(kind, value)
+        Scalar::uniform(kind, value)
     }
 
-    /// The integer that a value is known to be.
-    pub(crate) fn known(&self, value: Value) -> Option<i64> {
+    /// Returns the integer if the value is an `iconst`.
+    pub(crate) fn as_iconst(&self, value: Value) -> Option<i64> {
         let ValueDef::Result(inst, _) = self.b.func.dfg.value_def(value) else { return None };
         match self.b.func.dfg.insts[inst] {
             InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
@@ -111,18 +122,18 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// The number in each lane.
-    pub(crate) fn parts(&mut self, number: Number) -> [Value; PARTS] {
-        match number.lanes {
-            Lanes::Each(parts) => parts,
-            Lanes::Same(value) => {
-                let value = if number.kind == Kind::Bool { self.b.ins().bmask(types::I32, value) } else { value };
-                [self.b.ins().splat(vector_type(number.kind), value); PARTS]
+    /// Expands the scalar to one value per lane.
+    pub(crate) fn vectors(&mut self, scalar: Scalar) -> [Value; VECTORS] {
+        match scalar.lanes {
+            Lanes::Varying(parts) => parts,
+            Lanes::Uniform(value) => {
+                let value = if scalar.kind == Kind::Bool { self.b.ins().bmask(types::I32, value) } else { value };
+                [self.b.ins().splat(vector_type(scalar.kind), value); VECTORS]
             }
-            Lanes::Steps(base, step) => {
+            Lanes::Linear(base, step) => {
                 let base = self.b.ins().splat(types::I32X4, base);
                 std::array::from_fn(|part| {
-                    let steps = std::array::from_fn(|lane| step.wrapping_mul((part * PART + lane) as i32));
+                    let steps = std::array::from_fn(|lane| step.wrapping_mul((part * VECTOR_LANES + lane) as i32));
                     let steps = vector_constant(&mut self.b, steps);
                     self.b.ins().iadd(base, steps)
                 })
@@ -130,118 +141,123 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// What one invocation has.
-    pub(crate) fn lane(&mut self, number: Number, lane: usize) -> Value {
-        match number.lanes {
-            Lanes::Same(value) => value,
-            Lanes::Steps(base, step) => {
-                let step = self.i32(step.wrapping_mul(lane as i32));
+    /// Returns the value in one lane.
+    pub(crate) fn lane(&mut self, scalar: Scalar, lane: usize) -> Value {
+        match scalar.lanes {
+            Lanes::Uniform(value) => value,
+            Lanes::Linear(base, step) => {
+                let step = self.i32_const(step.wrapping_mul(lane as i32));
                 self.b.ins().iadd(base, step)
             }
-            Lanes::Each(parts) => {
-                let value = self.b.ins().extractlane(parts[lane / PART], (lane % PART) as u8);
-                if number.kind == Kind::Bool { self.b.ins().icmp_imm_s(IntCC::NotEqual, value, 0) } else { value }
+            Lanes::Varying(parts) => {
+                let value = self.b.ins().extractlane(parts[lane / VECTOR_LANES], (lane % VECTOR_LANES) as u8);
+                if scalar.kind == Kind::Bool { self.b.ins().icmp_imm_s(IntCC::NotEqual, value, 0) } else { value }
             }
         }
     }
 
-    /// A number of what each invocation has.
-    pub(crate) fn of_lanes(&mut self, kind: Kind, lanes: &[Value]) -> Number {
+    /// Builds a scalar from the value of each lane; one value makes it uniform.
+    pub(crate) fn from_lanes(&mut self, kind: Kind, lanes: &[Value]) -> Scalar {
         if let [only] = lanes {
-            return Number::same(kind, *only);
+            return Scalar::uniform(kind, *only);
         }
         let parts = std::array::from_fn(|part| {
-            let mut lanes = lanes[part * PART..][..PART].to_vec();
+            let mut lanes = lanes[part * VECTOR_LANES..][..VECTOR_LANES].to_vec();
             if kind == Kind::Bool {
                 lanes.iter_mut().for_each(|lane| *lane = self.b.ins().bmask(types::I32, *lane));
             }
             let mut vector = self.b.ins().scalar_to_vector(vector_type(kind), lanes[0]);
-            for (place, lane) in lanes.iter().enumerate().skip(1) {
-                vector = self.b.ins().insertlane(vector, *lane, place as u8);
+            for (i, lane) in lanes.iter().enumerate().skip(1) {
+                vector = self.b.ins().insertlane(vector, *lane, i as u8);
             }
             vector
         });
-        Number::each(kind, parts)
+        Scalar::varying(kind, parts)
     }
 
-    /// Applies an instruction that exists for scalars and for vectors.
-    pub(crate) fn map(&mut self, kind: Kind, x: Number, apply: impl Fn(&mut Self, Value) -> Value) -> Number {
+    /// Applies an instruction that exists for scalars and vectors.
+    pub(crate) fn map(&mut self, kind: Kind, x: Scalar, apply: impl Fn(&mut Self, Value) -> Value) -> Scalar {
         self.map_all(kind, [x], |e, [x]| apply(e, x))
     }
 
+    /// [`map`](Self::map) with several operands. The result is uniform if all operands are.
     pub(crate) fn map_all<const N: usize>(
         &mut self,
         kind: Kind,
-        numbers: [Number; N],
+        scalars: [Scalar; N],
         apply: impl Fn(&mut Self, [Value; N]) -> Value,
-    ) -> Number {
-        if numbers.iter().all(Number::is_same) {
-            let values = numbers.map(|number| self.lane(number, 0));
-            return Number::same(kind, apply(self, values));
+    ) -> Scalar {
+        if scalars.iter().all(Scalar::is_uniform) {
+            let values = scalars.map(|scalar| self.lane(scalar, 0));
+            return Scalar::uniform(kind, apply(self, values));
         }
-        let parts = numbers.map(|number| self.parts(number));
-        Number::each(kind, std::array::from_fn(|part| apply(self, parts.map(|parts| parts[part]))))
+        let parts = scalars.map(|scalar| self.vectors(scalar));
+        Scalar::varying(kind, std::array::from_fn(|part| apply(self, parts.map(|parts| parts[part]))))
     }
 
-    /// Applies an instruction that exists for scalars only.
+    /// Applies an instruction that exists only for scalars, lane by lane.
     pub(crate) fn map_lanes(
         &mut self,
         kind: Kind,
-        numbers: &[Number],
+        scalars: &[Scalar],
         apply: impl Fn(&mut Self, &[Value]) -> Value,
-    ) -> Number {
-        let lanes = if numbers.iter().all(Number::is_same) { 1 } else { LANES };
+    ) -> Scalar {
+        let lanes = if scalars.iter().all(Scalar::is_uniform) { 1 } else { LANES };
         let results: Vec<Value> = (0..lanes)
             .map(|lane| {
-                let values: Vec<Value> = numbers.iter().map(|number| self.lane(*number, lane)).collect();
+                let values: Vec<Value> = scalars.iter().map(|scalar| self.lane(*scalar, lane)).collect();
                 apply(self, &values)
             })
             .collect();
-        self.of_lanes(kind, &results)
+        self.from_lanes(kind, &results)
     }
 
-    /// Shifts a word, or each lane, by a known number of bits.
+    /// Shifts left by a constant, in a scalar or in each lane.
     pub(crate) fn shift_left(&mut self, x: Value, bits: i32) -> Value {
-        let bits = self.i32(bits);
+        let bits = self.i32_const(bits);
         self.b.ins().ishl(x, bits)
     }
 
-    /// As [`shift_left`](Self::shift_left), with zeros from above.
+    /// Shifts right by a constant and fills with zeros.
     pub(crate) fn shift_right(&mut self, x: Value, bits: i32) -> Value {
-        let bits = self.i32(bits);
+        let bits = self.i32_const(bits);
         self.b.ins().ushr(x, bits)
     }
 
+    /// Whether a Cranelift value is a vector.
     pub(crate) fn is_vector(&self, value: Value) -> bool {
         self.b.func.dfg.value_type(value).is_vector()
     }
 
-    /// A constant word beside a value: as a scalar or in each lane.
-    pub(crate) fn word_like(&mut self, value: Value, word: u32) -> Value {
+    /// Emits a constant with the shape of `value`: a scalar or a vector.
+    pub(crate) fn const_like(&mut self, value: Value, word: u32) -> Value {
         if self.is_vector(value) {
-            vector_constant(&mut self.b, [word.cast_signed(); PART])
+            vector_constant(&mut self.b, [word.cast_signed(); VECTOR_LANES])
         } else {
-            self.i32(word.cast_signed())
+            self.i32_const(word.cast_signed())
         }
     }
 
-    pub(crate) fn float_like(&mut self, value: Value, float: f32) -> Value {
+    /// [`const_like`](Self::const_like) for floats.
+    pub(crate) fn f32_like(&mut self, value: Value, float: f32) -> Value {
         let constant = self.b.ins().f32const(float);
         if self.is_vector(value) { self.b.ins().splat(types::F32X4, constant) } else { constant }
     }
 
-    pub(crate) fn bits_of(&mut self, float: Value) -> Value {
+    /// Bit-casts floats to integers.
+    pub(crate) fn f32_to_bits(&mut self, float: Value) -> Value {
         let ty = if self.is_vector(float) { types::I32X4 } else { types::I32 };
         self.b.ins().bitcast(ty, MemFlagsData::new(), float)
     }
 
-    pub(crate) fn float_of(&mut self, bits: Value) -> Value {
+    /// Bit-casts integers to floats.
+    pub(crate) fn bits_to_f32(&mut self, bits: Value) -> Value {
         let ty = if self.is_vector(bits) { types::F32X4 } else { types::F32 };
         self.b.ins().bitcast(ty, MemFlagsData::new(), bits)
     }
 
-    /// One of two values by a condition of the same form, as comparisons give it.
-    pub(crate) fn choose(&mut self, condition: Value, yes: Value, no: Value) -> Value {
+    /// Selects between two values. The condition has their shape: an `i8`, or a mask per lane.
+    pub(crate) fn select_value(&mut self, condition: Value, yes: Value, no: Value) -> Value {
         if !self.is_vector(condition) {
             return self.b.ins().select(condition, yes, no);
         }
@@ -251,51 +267,57 @@ impl Emitter<'_, '_> {
         self.b.ins().bitselect(condition, yes, no)
     }
 
-    pub(crate) fn select(&mut self, condition: Number, yes: Number, no: Number) -> Number {
-        self.map_all(yes.kind, [condition, yes, no], |e, [condition, yes, no]| e.choose(condition, yes, no))
+    /// [`select_value`](Self::select_value) on scalars.
+    pub(crate) fn select(&mut self, condition: Scalar, yes: Scalar, no: Scalar) -> Scalar {
+        self.map_all(yes.kind, [condition, yes, no], |e, [condition, yes, no]| e.select_value(condition, yes, no))
     }
 
-    pub(crate) fn not(&mut self, x: Number) -> Number {
+    /// Logical negation.
+    pub(crate) fn not(&mut self, x: Scalar) -> Scalar {
         self.map(Kind::Bool, x, |e, x| if e.is_vector(x) { e.b.ins().bnot(x) } else { e.b.ins().bxor_imm_s(x, 1) })
     }
 
-    pub(crate) fn and(&mut self, x: Number, y: Number) -> Number {
+    /// Bitwise and logical conjunction.
+    pub(crate) fn and(&mut self, x: Scalar, y: Scalar) -> Scalar {
         self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().band(x, y))
     }
 
-    pub(crate) fn or(&mut self, x: Number, y: Number) -> Number {
+    /// Bitwise and logical disjunction.
+    pub(crate) fn or(&mut self, x: Scalar, y: Scalar) -> Scalar {
         self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().bor(x, y))
     }
 
-    pub(crate) fn compare_float(&mut self, how: FloatCC, x: Number, y: Number) -> Number {
+    /// Compares floats.
+    pub(crate) fn compare_float(&mut self, how: FloatCC, x: Scalar, y: Scalar) -> Scalar {
         self.map_all(Kind::Bool, [x, y], |e, [x, y]| e.b.ins().fcmp(how, x, y))
     }
 
-    pub(crate) fn compare_int(&mut self, how: IntCC, x: Number, y: Number) -> Number {
+    /// Compares integers.
+    pub(crate) fn compare_int(&mut self, how: IntCC, x: Scalar, y: Scalar) -> Scalar {
         self.map_all(Kind::Bool, [x, y], |e, [x, y]| e.b.ins().icmp(how, x, y))
     }
 
-    /// A byte that says whether the condition holds in any lane of the mask's registers.
-    pub(crate) fn any(&mut self, mask: [Value; PARTS]) -> Value {
+    /// Returns an `i8` that is nonzero if any lane is set.
+    pub(crate) fn any(&mut self, mask: [Value; VECTORS]) -> Value {
         let both = self.b.ins().bor(mask[0], mask[1]);
         self.b.ins().vany_true(both)
     }
 
-    /// A byte that says whether the condition holds in all lanes.
-    pub(crate) fn all(&mut self, mask: [Value; PARTS]) -> Value {
+    /// Returns an `i8` that is nonzero if all lanes are set.
+    pub(crate) fn all(&mut self, mask: [Value; VECTORS]) -> Value {
         let both = self.b.ins().band(mask[0], mask[1]);
         self.b.ins().vall_true(both)
     }
 
-    /// A bit for each lane of a mask, the first lane's lowest.
-    pub(crate) fn mask_bits(&mut self, mask: [Value; PARTS]) -> Value {
+    /// Packs a mask into bits, lane 0 in bit 0.
+    pub(crate) fn mask_bits(&mut self, mask: [Value; VECTORS]) -> Value {
         let [low, high] = mask.map(|part| self.b.ins().vhigh_bits(types::I32, part));
-        let high = self.shift_left(high, PART as i32);
+        let high = self.shift_left(high, VECTOR_LANES as i32);
         self.b.ins().bor(low, high)
     }
 
-    /// Emits `then` where a byte is not zero.
-    pub(crate) fn when(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
+    /// Emits `then` under a condition (an `i8`).
+    pub(crate) fn emit_if(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
         let (inside, after) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(condition, inside, &[], after, &[]);
         self.b.switch_to_block(inside);
@@ -304,27 +326,28 @@ impl Emitter<'_, '_> {
         self.b.switch_to_block(after);
     }
 
-    /// Emits both, each of which gives as many numbers of the same kinds, and returns those of the one that ran, in each lane.
-    pub(crate) fn either(
+    /// Emits an if-else whose branches return scalars of the same kinds, and merges them as varying scalars.
+    pub(crate) fn emit_if_else(
         &mut self,
         condition: Value,
-        yes: impl FnOnce(&mut Self) -> Vec<Number>,
-        no: impl FnOnce(&mut Self) -> Vec<Number>,
-    ) -> Vec<Number> {
+        yes: impl FnOnce(&mut Self) -> Vec<Scalar>,
+        no: impl FnOnce(&mut Self) -> Vec<Scalar>,
+    ) -> Vec<Scalar> {
         let (on_yes, on_no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.ins().brif(condition, on_yes, &[], on_no, &[]);
         self.b.switch_to_block(on_yes);
-        let numbers = yes(self);
-        let arguments: Vec<Value> = numbers.iter().flat_map(|number| self.parts(*number)).collect();
-        let result = |number: &Number| {
-            let ty = vector_type(number.kind);
-            Number::each(number.kind, std::array::from_fn(|_| self.b.append_block_param(after, ty)))
+        let scalars = yes(self);
+        let arguments: Vec<Value> = scalars.iter().flat_map(|scalar| self.vectors(*scalar)).collect();
+        // Block parameters are phi nodes.
+        let result = |scalar: &Scalar| {
+            let ty = vector_type(scalar.kind);
+            Scalar::varying(scalar.kind, std::array::from_fn(|_| self.b.append_block_param(after, ty)))
         };
-        let results = numbers.iter().map(result).collect();
+        let results = scalars.iter().map(result).collect();
         self.b.ins().jump(after, &arguments.into_iter().map(BlockArg::Value).collect::<Vec<_>>());
         self.b.switch_to_block(on_no);
-        let numbers = no(self);
-        let arguments: Vec<Value> = numbers.iter().flat_map(|number| self.parts(*number)).collect();
+        let scalars = no(self);
+        let arguments: Vec<Value> = scalars.iter().flat_map(|scalar| self.vectors(*scalar)).collect();
         self.b.ins().jump(after, &arguments.into_iter().map(BlockArg::Value).collect::<Vec<_>>());
         self.b.switch_to_block(after);
         results

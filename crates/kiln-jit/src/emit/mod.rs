@@ -1,101 +1,117 @@
-//! From a program to Cranelift's instructions.
+//! Code generation: naga IR to Cranelift IR.
 //!
-//! [`Emitter`] walks through the program. It is made of parts that own their state: `runtime` the links to the caller · `gang` the running
-//! invocations · `control` the active mask · `group` control flow of the work-group · `layout` and `variable` memory · `spill` values that
-//! outlive a region · `budget` limits · `hooks` and `trace` the sanitizer.
+//! [`Emitter`] walks the program. Its state is split into parts that each own one concern:
 //!
-//! The walk, in the order of a reading: `lanes` scalars of a gang · `half` · `expression`, `operator`, `math` and `op` arithmetic · `pointer`,
-//! `memory` and `large` loads and stores · `atomic` and `subgroup` · `statement` and `versions` control flow of a gang · `region` and
-//! `divergent` that of a work-group · `check` calls of the sanitizer.
+//! - `runtime`: the call context, libcalls, fuel and early exits
+//! - `gang`: the gang whose code is being emitted
+//! - `control`: the active mask and the jump targets of a gang
+//! - `group_flow`: control flow of a workgroup
+//! - `layout`, `variable`: memory and variables
+//! - `spill`: values that live across regions
+//! - `budget`: size limits and the cost of loops
+//! - `site_table`, `taint`: state of the sanitizer's instrumentation
+//!
+//! The walk, in reading order: `lanes` (values across lanes), `f16`, `expression`, `operator`, `math`, `op`
+//! (arithmetic), `pointer`, `memory`, `aggregate` (loads and stores), `atomic`, `subgroup`, `statement`, `switch`,
+//! `versioning` (control flow of a gang), `workgroup`, `divergent` (control flow of a workgroup), `instrument`
+//! (sanitizer calls).
+//!
+//! All functions are inlined into one Cranelift function. SSA construction is left to `FunctionBuilder`:
+//! mutable state such as the mask lives in its variables ("registers" here), and blocks are sealed at the end.
 
+mod aggregate;
 mod atomic;
 mod budget;
 mod builtin;
-mod check;
 mod control;
 mod divergent;
 mod expression;
+mod f16;
 mod gang;
-mod group;
-mod half;
-mod hooks;
+mod group_flow;
+mod instrument;
 mod lanes;
-mod large;
 mod layout;
 mod math;
 mod memory;
 mod op;
 mod operator;
 mod pointer;
-mod region;
 mod runtime;
+mod site_table;
 mod spill;
 mod statement;
 mod subgroup;
-mod trace;
+mod switch;
+mod taint;
 mod variable;
-mod versions;
+mod versioning;
+mod workgroup;
 
 pub(crate) use budget::MAX_EMITTED;
 pub use lanes::LANES;
 pub(crate) use layout::MAX_FRAMES_BYTES;
 pub(crate) use runtime::signature;
 
-use crate::analysis::{ActivationId, Analysis, Scope, Variable};
 use crate::ranges;
 use crate::regions::{Regions, SyncPoints, ValueId, has_return};
-use crate::sanitize::site::Site;
+use crate::sanitizer::site::Site;
 use crate::types::Kind;
-use crate::{Options, Refusal};
+use crate::uniformity::{ActivationId, Scope, Uniformity, Variable};
+use crate::{CompileError, Options};
 use budget::Budget;
 use control::ControlFlow;
 use cranelift_codegen::ir::{Block, InstBuilder, types};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, Variable as Register};
 use gang::Gang;
-use group::GroupFlow;
-use hooks::Hooks;
-use lanes::{Number, PARTS, scalar_type, vector_type};
+use group_flow::GroupFlow;
+use lanes::{Scalar, VECTORS, scalar_type, vector_type};
 use layout::Layout;
 use naga::valid::ModuleInfo;
 use naga::{AddressSpace, Expression, Handle, Module, Span, Statement, TypeInner};
 use pointer::Pointer;
 use runtime::Runtime;
+use site_table::SiteTable;
 use spill::Spills;
 use std::collections::{HashMap, HashSet};
-use trace::Traces;
+use taint::Taints;
 use variable::Variables;
 
-/// What an expression is.
+/// The value of an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
-    Numbers(Vec<Number>),
+    /// Its scalars, flattened in the order of [`crate::types::flatten`].
+    Scalars(Vec<Scalar>),
     Pointer(Pointer),
-    /// A value of too many scalars for registers, in memory that is not written any more.
-    Stored(Pointer),
+    /// A value with too many scalars for registers. The memory is not written again.
+    Memory(Pointer),
 }
 
-/// What is known in an activation while it is emitted.
+/// State of an activation while it is emitted.
 #[derive(Default)]
 struct ActivationState {
+    /// Values of the expressions that were emitted so far.
     expressions: HashMap<Handle<Expression>, Operand>,
     arguments: Vec<Operand>,
-    /// Where results go; for functions without barriers.
-    result: Vec<[Register; PARTS]>,
+    /// Where the result goes, if the function is not split at barriers.
+    result: Vec<[Register; VECTORS]>,
     result_kinds: Vec<Kind>,
+    /// The block that a return jumps to.
     returned: Option<Block>,
 }
 
-/// Walks through a program, and emits it.
+/// Emits a program into a Cranelift function.
 pub(crate) struct Emitter<'m, 'b> {
+    /// The builder; its current block is where instructions go.
     b: FunctionBuilder<'b>,
     module: &'m Module,
     options: &'m Options,
-    analysis: Analysis<'m>,
-    /// Pointers whose last index is in bounds for active invocations.
+    uniformity: Uniformity<'m>,
+    /// Pointers whose last index is proven in bounds. The proof holds for active invocations only.
     proven: HashSet<ValueId>,
-    /// Where in the source the running statement is, or the next one that is known.
-    here: Span,
+    /// Span of the current statement, or of the next one that has a span.
+    current_span: Span,
     runtime: Runtime,
     gang: Gang,
     control: ControlFlow,
@@ -105,72 +121,75 @@ pub(crate) struct Emitter<'m, 'b> {
     activations: Vec<ActivationState>,
     spills: Spills<'m>,
     budget: Budget,
-    hooks: Hooks,
-    traces: Traces,
+    site_table: SiteTable,
+    taints: Taints,
 }
 
-/// What was emitted, beside the instructions.
+/// What the caller needs besides the instructions.
 pub(crate) struct Emitted {
-    /// Bytes that the invocations of a work-group share.
+    /// Size of workgroup memory with the slots of uniform conditions.
     pub(crate) group_bytes: u32,
-    /// Bytes of the frame of a gang, and how many of them are in use at the same time.
+    /// Size of a gang's frame, and the number of frames in use at the same time.
     pub(crate) frame_bytes: u32,
     pub(crate) frames: u32,
     pub(crate) sites: Vec<Site>,
 }
 
-type Result<T> = std::result::Result<T, Refusal>;
+type Result<T> = std::result::Result<T, CompileError>;
 
 /// Emits the only entry point of a module.
 pub(crate) fn emit(
     mut b: FunctionBuilder<'_>,
     (module, info): (&Module, &ModuleInfo),
     options: &Options,
-    prove: ranges::Prove,
+    prove: ranges::BoundsProver,
     isa: &dyn TargetIsa,
 ) -> Result<Emitted> {
     let point = &module.entry_points[0];
     let (runtime, groups) = Runtime::new(&mut b, isa, options.bounded_loops);
-    let gang = Gang::new(point.workgroup_size, options.one_by_one, b.ins().iconst(types::I32, 0));
-    let analysis = Analysis::new(module, info, Scope::Vector(gang.lanes));
-    let proven = if options.trust_proofs {
-        prove(module, &analysis, &Analysis::new(module, info, Scope::WorkGroup))
+    let gang = Gang::new(point.workgroup_size, options.single_lane, b.ins().iconst(types::I32, 0));
+    let uniformity = Uniformity::new(module, info, Scope::Gang(gang.lanes));
+    // Proofs about loads need workgroup uniformity: another invocation may change memory between two loads.
+    let proven = if options.elide_bounds_checks {
+        prove(module, &uniformity, &Uniformity::new(module, info, Scope::WorkGroup))
     } else {
         HashSet::new()
     };
-    let sync_points = SyncPoints::of_lanes(module, gang.lanes);
-    let regions = sync_points.are_in(&point.function.body).then(|| Regions::new(sync_points, &analysis));
+    let sync_points = SyncPoints::for_lanes(module, gang.lanes);
+    let regions = sync_points.are_in(&point.function.body).then(|| Regions::new(sync_points, &uniformity));
     let mut emitter = Emitter {
         module,
         options,
         proven,
-        here: Span::UNDEFINED,
+        current_span: Span::UNDEFINED,
         runtime,
         control: ControlFlow::default(),
         group: GroupFlow::default(),
+        // With barriers, all gangs of a workgroup are in flight, so each needs its own frame.
         layout: Layout::new(gang.lanes, if regions.is_some() { gang.count() } else { 1 }),
         gang,
         variables: Variables::default(),
-        activations: analysis.activations.iter().map(|_| ActivationState::default()).collect(),
-        analysis,
+        activations: uniformity.activations.iter().map(|_| ActivationState::default()).collect(),
+        uniformity,
         spills: Spills::new(regions.as_ref()),
         budget: Budget::default(),
-        hooks: Hooks::default(),
-        traces: Traces::default(),
+        site_table: SiteTable::default(),
+        taints: Taints::default(),
         b,
     };
     emitter.place_globals(info)?;
     let emitted = emitter.workgroups(groups, regions.as_ref());
-    emitted.map_err(|refusal| refusal.or_at(emitter.here))?;
-    let Emitter { mut b, runtime, layout, hooks, .. } = emitter;
+    emitted.map_err(|error| error.with_default_span(emitter.current_span))?;
+    let Emitter { mut b, runtime, layout, site_table, .. } = emitter;
     runtime.finish(&mut b);
+    // Blocks of loops and early exits get predecessors late, so all are sealed here instead of one by one.
     b.seal_all_blocks();
     b.finalize(isa.frontend_config());
-    Ok(layout.finish(hooks.into_sites()))
+    Ok(layout.finish(site_table.into_sites()))
 }
 
 impl<'m> Emitter<'m, '_> {
-    /// Gives every global that the entry point uses its place.
+    /// Assigns a location to every global that the entry point uses.
     fn place_globals(&mut self, info: &ModuleInfo) -> Result<()> {
         let uses = info.get_entry_point(0);
         let mut bound = Vec::new();
@@ -181,67 +200,75 @@ impl<'m> Emitter<'m, '_> {
                     bound.push(((binding.group, binding.binding), handle));
                 }
                 (AddressSpace::WorkGroup, _) => {
-                    self.layout.add_shared(handle, crate::types::bytes(self.module, variable.ty));
+                    self.layout.add_workgroup_variable(handle, crate::types::bytes(self.module, variable.ty));
                 }
                 (AddressSpace::Private, _) => {
                     let inner = &self.module.types[variable.ty].inner;
                     self.declare(Variable::Private(handle), inner, span, false)?;
                 }
                 (space, _) => {
-                    return Err(Refusal::new(span, format!("expected a variable in memory, found one in {space:?}")));
+                    return Err(CompileError::new(
+                        span,
+                        format!("expected a variable in memory, found one in {space:?}"),
+                    ));
                 }
             }
         }
-        bound.sort_by_key(|(number, _)| *number);
+        // The order of the call context: by group, then by binding number. Unused bindings have no entry.
+        bound.sort_by_key(|(slot, _)| *slot);
         bound.into_iter().zip(0..).for_each(|((_, handle), binding)| self.layout.add_binding(handle, binding));
         Ok(())
     }
 
-    /// Registers for a scalar; one is enough where it is the same for all.
-    fn register(&mut self, kind: Kind, varies: bool) -> [Register; PARTS] {
-        self.budget.add_registers(if varies { PARTS } else { 1 });
+    /// Declares the Cranelift variables of a scalar: one if it is uniform, otherwise one per vector.
+    fn register(&mut self, kind: Kind, varies: bool) -> [Register; VECTORS] {
+        self.budget.add_registers(if varies { VECTORS } else { 1 });
         if varies {
             std::array::from_fn(|_| self.b.declare_var(vector_type(kind)))
         } else {
-            [self.b.declare_var(scalar_type(kind)); PARTS]
+            [self.b.declare_var(scalar_type(kind)); VECTORS]
         }
     }
 
-    fn set_register(&mut self, register: [Register; PARTS], varies: bool, number: Number) {
+    /// Assigns a value to the variables of a scalar.
+    fn set_register(&mut self, register: [Register; VECTORS], varies: bool, scalar: Scalar) {
         if varies {
-            let parts = self.parts(number);
+            let parts = self.vectors(scalar);
             register.iter().zip(parts).for_each(|(register, part)| self.b.def_var(*register, part));
         } else {
-            let value = self.lane(number, 0);
+            let value = self.lane(scalar, 0);
             self.b.def_var(register[0], value);
         }
     }
 
-    fn get_register(&mut self, register: [Register; PARTS], varies: bool, kind: Kind) -> Number {
+    /// Reads the variables of a scalar.
+    fn get_register(&mut self, register: [Register; VECTORS], varies: bool, kind: Kind) -> Scalar {
         if varies {
-            Number::each(kind, register.map(|register| self.b.use_var(register)))
+            Scalar::varying(kind, register.map(|register| self.b.use_var(register)))
         } else {
             let value = self.b.use_var(register[0]);
-            Number::same(kind, value)
+            Scalar::uniform(kind, value)
         }
     }
 
+    /// Returns the span of an expression, which may be undefined.
     fn span(&self, id: ActivationId, expression: Handle<Expression>) -> Span {
-        self.analysis.activations[id].function.expressions.get_span(expression)
+        self.uniformity.activations[id].function.expressions.get_span(expression)
     }
 
+    /// Returns the resolved type of an expression.
     fn inner(&self, id: ActivationId, expression: Handle<Expression>) -> TypeInner {
-        self.analysis.activations[id].info[expression].ty.inner_with(&self.module.types).clone()
+        self.uniformity.activations[id].info[expression].ty.inner_with(&self.module.types).clone()
     }
 
-    /// Takes a round of a loop that began at this cost from the fuel. Loops inside of it do so themselves.
-    fn spend_round(&mut self, before: u64) {
-        self.runtime.spend_fuel(&mut self.b, self.budget.round(before));
+    /// Charges one iteration of a loop that started at cost `before`. Inner loops charge their own iterations.
+    fn spend_iteration(&mut self, before: u64) {
+        self.runtime.spend_fuel(&mut self.b, self.budget.iteration_cost(before));
     }
 
-    /// Whether invocations in the statement may leave its function early, at different times.
+    /// Whether invocations may return from inside the statement while others stay active.
     fn may_return(&self, id: ActivationId, statement: &Statement) -> bool {
-        self.analysis.returns_divergently(id) && has_return(statement)
+        self.uniformity.returns_divergently(id) && has_return(statement)
     }
 }
 
@@ -251,7 +278,7 @@ mod tests {
     use cranelift_codegen::ir::Function;
     use cranelift_frontend::FunctionBuilderContext;
 
-    /// Runs a test with a builder that is in a block.
+    /// Runs a test with a builder that has a current block.
     pub(crate) fn with_builder(test: impl FnOnce(&mut FunctionBuilder<'_>)) {
         let (mut function, mut context) = (Function::new(), FunctionBuilderContext::new());
         let mut b = FunctionBuilder::new(&mut function, &mut context);
@@ -260,7 +287,7 @@ mod tests {
         test(&mut b);
     }
 
-    /// Three variables of these activations.
+    /// Returns three local variables, one in each of these activations.
     pub(crate) fn locals(ids: [ActivationId; 3]) -> [Variable; 3] {
         let module = naga::front::wgsl::parse_str("fn f() { var a: f32; var b: f32; var c: f32; }").unwrap();
         let (_, function) = module.functions.iter().next().unwrap();

@@ -1,6 +1,7 @@
-//! Functions of the table of ops, on all lanes at once: the steps that tensors are computed with, so that both have one accuracy.
+//! WGSL functions that are ops of `kiln-ir`'s table. They are emitted from the op's traced steps, the same that
+//! tensor kernels use, so both have the same accuracy.
 
-use super::lanes::Number;
+use super::lanes::Scalar;
 use super::{Emitter, Result};
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::FloatCC;
@@ -9,7 +10,7 @@ use kiln_ir::Class;
 use kiln_ir::op::{self, ElementOp, Expression, Function, Infix, Prefix, TraceStep, Type};
 use naga::{BinaryOperator, MathFunction as Math, Span};
 
-/// Functions of WGSL that are ops of the table.
+/// WGSL functions and their ops.
 static OPS: [(Math, &ElementOp); 9] = [
     (Math::Sin, &op::SIN),
     (Math::Cos, &op::COS),
@@ -22,27 +23,29 @@ static OPS: [(Math, &ElementOp); 9] = [
     (Math::Pow, &op::POW),
 ];
 
-/// The op that a function of WGSL is.
+/// Returns the op of a WGSL function.
 pub(crate) fn op_of(function: Math) -> Option<&'static ElementOp> {
     OPS.iter().find(|(known, _)| *known == function).map(|(_, op)| *op)
 }
 
 impl Emitter<'_, '_> {
-    /// What an op on floats gives, rounded to the kind of its operands.
-    pub(crate) fn element_op(&mut self, op: &ElementOp, numbers: &[Number], span: Span) -> Result<Number> {
-        let kind = numbers[0].kind;
+    /// Emits an op on floats. The result is rounded to the kind of the operands.
+    pub(crate) fn element_op(&mut self, op: &ElementOp, scalars: &[Scalar], span: Span) -> Result<Scalar> {
+        let kind = scalars[0].kind;
+        // Steps refer to earlier steps by index, so one pass in order suffices.
         let trace = op.trace(Class::Float).expect("ops that WGSL has are ops on floats");
-        let mut values: Vec<Number> = Vec::with_capacity(trace.steps.len());
+        let mut values: Vec<Scalar> = Vec::with_capacity(trace.steps.len());
         for step in &trace.steps {
             self.budget.spend(1, self.b.func, span)?;
-            let value = self.step(step, numbers, &values);
+            let value = self.step(step, scalars, &values);
             values.push(value);
         }
         let result = values.pop().expect("an op has steps");
         Ok(self.rounded(result.with_kind(kind)))
     }
 
-    fn step(&mut self, step: &TraceStep, arguments: &[Number], values: &[Number]) -> Number {
+    /// Emits one step of a trace.
+    fn step(&mut self, step: &TraceStep, arguments: &[Scalar], values: &[Scalar]) -> Scalar {
         let kind = match step.ty {
             Type::F32 => Kind::F32,
             Type::I32 => Kind::I32,
@@ -50,10 +53,10 @@ impl Emitter<'_, '_> {
             Type::Bool => Kind::Bool,
         };
         match step.expression {
-            Expression::Arg(place) => arguments[place].with_kind(kind),
+            Expression::Arg(i) => arguments[i].with_kind(kind),
             Expression::Literal(bits) => match kind {
-                Kind::F32 | Kind::F16 => self.f32_same(f32::from_bits(bits)),
-                Kind::I32 | Kind::U32 => self.u32_same(bits).with_kind(kind),
+                Kind::F32 | Kind::F16 => self.f32_uniform(f32::from_bits(bits)),
+                Kind::I32 | Kind::U32 => self.u32_uniform(bits).with_kind(kind),
                 Kind::Bool => self.constant(Kind::Bool, f64::from(bits)),
             },
             Expression::Prefix(Prefix::Not, x) => self.not(values[x]),
@@ -64,11 +67,11 @@ impl Emitter<'_, '_> {
             Expression::Prefix(Prefix::Neg, x) => self.map(kind, values[x], |e, x| e.b.ins().ineg(x)),
             Expression::Infix(infix, x, y) => self.operator(operator(infix), values[x], values[y]),
             Expression::Call(function, x) => self.call_function(function, values[x]),
-            Expression::MulAdd(places) => self.mul_add(places.map(|place| values[place])),
+            Expression::MulAdd(operands) => self.mul_add(operands.map(|i| values[i])),
             Expression::IsNan(x) => self.compare_float(FloatCC::Unordered, values[x], values[x]),
             Expression::Bitcast(x) => match (values[x].kind.is_float(), kind.is_float()) {
-                (true, false) => self.map(kind, values[x], Self::bits_of),
-                (false, true) => self.map(kind, values[x], Self::float_of),
+                (true, false) => self.map(kind, values[x], Self::f32_to_bits),
+                (false, true) => self.map(kind, values[x], Self::bits_to_f32),
                 _ => values[x].with_kind(kind),
             },
             Expression::Convert(x) => self.convert_number(values[x], kind),
@@ -76,7 +79,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn call_function(&mut self, function: Function, x: Number) -> Number {
+    /// Emits a unary function.
+    fn call_function(&mut self, function: Function, x: Scalar) -> Scalar {
         let result = self.map(Kind::F32, x, |e, x| match function {
             Function::Abs => e.b.ins().fabs(x),
             Function::Sqrt | Function::InverseSqrt => e.b.ins().sqrt(x),
@@ -87,14 +91,14 @@ impl Emitter<'_, '_> {
         if function != Function::InverseSqrt {
             return result;
         }
-        let one = self.f32_same(1.0);
+        let one = self.f32_uniform(1.0);
         self.divide(one, result)
     }
 
-    /// `x * y + z`, rounded once where there is an instruction for it.
-    pub(crate) fn mul_add(&mut self, numbers: [Number; 3]) -> Number {
+    /// `x * y + z`, with one rounding if the processor has FMA.
+    pub(crate) fn mul_add(&mut self, scalars: [Scalar; 3]) -> Scalar {
         let has_fma = self.runtime.has_fma;
-        self.map_all(Kind::F32, numbers, |e, [x, y, z]| {
+        self.map_all(Kind::F32, scalars, |e, [x, y, z]| {
             if has_fma {
                 return e.b.ins().fma(x, y, z);
             }
@@ -103,8 +107,9 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// A number in another kind. A float that is no integer of that kind gives any.
-    fn convert_number(&mut self, x: Number, kind: Kind) -> Number {
+    /// Converts between kinds. A float out of the integer's range gives an unspecified value; ops do not rely
+    /// on it.
+    fn convert_number(&mut self, x: Scalar, kind: Kind) -> Scalar {
         self.map(kind, x, |e, value| {
             let (floats, integers) =
                 if e.is_vector(value) { (types::F32X4, types::I32X4) } else { (types::F32, types::I32) };
@@ -117,7 +122,7 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// What WGSL calls it.
+/// Maps an operator of the op table to naga's.
 fn operator(infix: Infix) -> BinaryOperator {
     match infix {
         Infix::Add => BinaryOperator::Add,
@@ -139,9 +144,10 @@ fn operator(infix: Infix) -> BinaryOperator {
 mod tests {
     use super::*;
 
-    /// What changes the code changes the key. The table is of another crate, so its functions are known here by a sum.
+    /// The op table is in another crate, so a checksum detects changes to it. A change alters the generated
+    /// code, and so needs a new revision.
     #[test]
-    fn a_change_of_the_table_is_a_new_revision() {
+    fn a_change_of_the_op_table_requires_a_new_revision() {
         let steps = OPS.iter().flat_map(|(_, op)| op.trace(Class::Float).unwrap().steps);
         let text: String = steps.map(|step| format!("{step:?}\n")).collect();
         // FNV-1a.

@@ -1,15 +1,16 @@
-//! Operators and conversions of numbers.
+//! Operators and conversions.
 
-use super::lanes::{Lanes, Number};
+use super::lanes::{Lanes, Scalar};
 use super::{Emitter, Result};
-use crate::Refusal;
+use crate::CompileError;
 use crate::types::Kind;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use naga::{BinaryOperator, ScalarKind, Span};
 
 impl Emitter<'_, '_> {
-    pub(crate) fn sum_of_products(&mut self, terms: &[(Number, Number)]) -> Number {
+    /// Emits a dot product of pairs.
+    pub(crate) fn sum_of_products(&mut self, terms: &[(Scalar, Scalar)]) -> Scalar {
         let mut sum = self.multiply(terms[0].0, terms[0].1);
         for (x, y) in &terms[1..] {
             let product = self.multiply(*x, *y);
@@ -18,7 +19,8 @@ impl Emitter<'_, '_> {
         sum
     }
 
-    pub(crate) fn add(&mut self, x: Number, y: Number) -> Number {
+    /// Emits `x + y`.
+    pub(crate) fn add(&mut self, x: Scalar, y: Scalar) -> Scalar {
         if !x.kind.is_float() {
             return self.add_int(x, y);
         }
@@ -26,15 +28,17 @@ impl Emitter<'_, '_> {
         self.rounded(sum)
     }
 
-    pub(crate) fn subtract(&mut self, x: Number, y: Number) -> Number {
+    /// Emits `x - y`.
+    pub(crate) fn subtract(&mut self, x: Scalar, y: Scalar) -> Scalar {
         if x.kind.is_float() {
             let difference = self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().fsub(x, y));
             return self.rounded(difference);
         }
-        self.linear(x, y, i32::wrapping_sub, |e, [x, y]| e.b.ins().isub(x, y))
+        self.map_linear(x, y, i32::wrapping_sub, |e, [x, y]| e.b.ins().isub(x, y))
     }
 
-    pub(crate) fn multiply(&mut self, x: Number, y: Number) -> Number {
+    /// Emits `x * y`.
+    pub(crate) fn multiply(&mut self, x: Scalar, y: Scalar) -> Scalar {
         if !x.kind.is_float() {
             return self.multiply_int(x, y);
         }
@@ -42,51 +46,55 @@ impl Emitter<'_, '_> {
         self.rounded(product)
     }
 
-    pub(crate) fn divide(&mut self, x: Number, y: Number) -> Number {
+    /// Emits `x / y` for floats.
+    pub(crate) fn divide(&mut self, x: Scalar, y: Scalar) -> Scalar {
         let quotient = self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().fdiv(x, y));
         self.rounded(quotient)
     }
 
-    /// A result of arithmetic as its kind holds it.
-    pub(crate) fn rounded(&mut self, x: Number) -> Number {
-        if x.kind == Kind::F16 { self.map(Kind::F16, x, Self::round_to_half) } else { x }
+    /// Rounds a result of `f32` arithmetic to its kind.
+    pub(crate) fn rounded(&mut self, x: Scalar) -> Scalar {
+        if x.kind == Kind::F16 { self.map(Kind::F16, x, Self::round_to_f16) } else { x }
     }
 
-    pub(crate) fn add_int(&mut self, x: Number, y: Number) -> Number {
-        self.linear(x, y, i32::wrapping_add, |e, [x, y]| e.b.ins().iadd(x, y))
+    /// Emits `x + y` for integers, wrapping.
+    pub(crate) fn add_int(&mut self, x: Scalar, y: Scalar) -> Scalar {
+        self.map_linear(x, y, i32::wrapping_add, |e, [x, y]| e.b.ins().iadd(x, y))
     }
 
-    /// Applies a linear operator, which takes steps between lanes to steps.
-    fn linear(
+    /// Applies an operator that maps linear operands to a linear result: `step` computes its increment.
+    fn map_linear(
         &mut self,
-        x: Number,
-        y: Number,
+        x: Scalar,
+        y: Scalar,
         step: fn(i32, i32) -> i32,
         apply: impl Fn(&mut Self, [Value; 2]) -> Value,
-    ) -> Number {
-        let steps = |number: Number| match number.lanes {
-            Lanes::Same(base) => Some((base, 0)),
-            Lanes::Steps(base, step) => Some((base, step)),
-            Lanes::Each(_) => None,
+    ) -> Scalar {
+        let steps = |scalar: Scalar| match scalar.lanes {
+            Lanes::Uniform(base) => Some((base, 0)),
+            Lanes::Linear(base, step) => Some((base, step)),
+            Lanes::Varying(_) => None,
         };
         match (steps(x), steps(y)) {
-            (Some((a, left)), Some((b, right))) => stepped(x.kind, apply(self, [a, b]), step(left, right)),
+            (Some((a, left)), Some((b, right))) => linear_or_uniform(x.kind, apply(self, [a, b]), step(left, right)),
             _ => self.map_all(x.kind, [x, y], apply),
         }
     }
 
-    pub(crate) fn multiply_int(&mut self, x: Number, y: Number) -> Number {
-        let (x, y) = if x.is_same() { (y, x) } else { (x, y) };
-        if let (Lanes::Steps(a, step), Lanes::Same(b)) = (x.lanes, y.lanes)
-            && let Some(factor) = self.known(b)
+    /// Emits `x * y` for integers, wrapping. A linear scalar times a constant stays linear.
+    pub(crate) fn multiply_int(&mut self, x: Scalar, y: Scalar) -> Scalar {
+        let (x, y) = if x.is_uniform() { (y, x) } else { (x, y) };
+        if let (Lanes::Linear(a, step), Lanes::Uniform(b)) = (x.lanes, y.lanes)
+            && let Some(factor) = self.as_iconst(b)
         {
             let base = self.b.ins().imul(a, b);
-            return stepped(x.kind, base, step.wrapping_mul(factor as i32));
+            return linear_or_uniform(x.kind, base, step.wrapping_mul(factor as i32));
         }
         self.map_all(x.kind, [x, y], |e, [x, y]| e.b.ins().imul(x, y))
     }
 
-    pub(crate) fn operator(&mut self, op: BinaryOperator, x: Number, y: Number) -> Number {
+    /// Emits a binary operator on scalars.
+    pub(crate) fn operator(&mut self, op: BinaryOperator, x: Scalar, y: Scalar) -> Scalar {
         use BinaryOperator as Op;
         match (op, x.kind) {
             (Op::Add, _) => self.add(x, y),
@@ -95,6 +103,7 @@ impl Emitter<'_, '_> {
             (Op::Divide, Kind::F32 | Kind::F16) => self.divide(x, y),
             (Op::Modulo, Kind::F32 | Kind::F16) => self.remainder(x, y),
             (Op::Divide | Op::Modulo, _) => self.divide_int(op == Op::Modulo, x, y),
+            // `bxor` and `not` are right for both forms of booleans, 0/1 and masks.
             (Op::Equal, Kind::Bool) => {
                 let differ = self.map_all(Kind::Bool, [x, y], |e, [x, y]| e.b.ins().bxor(x, y));
                 self.not(differ)
@@ -131,8 +140,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// What is left of a quotient that is rounded towards zero.
-    fn remainder(&mut self, x: Number, y: Number) -> Number {
+    /// `x - y * trunc(x / y)`, as WGSL defines it.
+    fn remainder(&mut self, x: Scalar, y: Scalar) -> Scalar {
         let remainder = self.map_all(x.kind, [x, y], |e, [x, y]| {
             let quotient = e.b.ins().fdiv(x, y);
             let whole = e.b.ins().trunc(quotient);
@@ -142,32 +151,37 @@ impl Emitter<'_, '_> {
         self.rounded(remainder)
     }
 
-    /// Quotient or remainder of integers; a division by zero or beyond the range is one by 1.
-    fn divide_int(&mut self, wants_rest: bool, x: Number, y: Number) -> Number {
+    /// Integer quotient or remainder, lane by lane. Where WGSL leaves the result to the implementation (a zero
+    /// divisor, or `i32::MIN / -1`), the divisor is replaced by 1, because the processor would trap.
+    fn divide_int(&mut self, wants_remainder: bool, x: Scalar, y: Scalar) -> Scalar {
         let is_signed = x.kind == Kind::I32;
-        if let Lanes::Same(divisor) = y.lanes
-            && self.known(divisor).is_some_and(|divisor| !matches!(divisor as i32, 0 | -1))
+        if let Lanes::Uniform(divisor) = y.lanes
+            // A constant divisor other than 0 and -1 cannot trap, and Cranelift replaces the division by a
+            // multiplication.
+            && self.as_iconst(divisor).is_some_and(|divisor| !matches!(divisor as i32, 0 | -1))
         {
-            let quotient = |e: &mut Self, values: &[Value]| e.quotient(is_signed, wants_rest, values[0], values[1]);
+            let quotient =
+                |e: &mut Self, values: &[Value]| e.quotient(is_signed, wants_remainder, values[0], values[1]);
             return self.map_lanes(x.kind, &[x, y], quotient);
         }
         let divisor = self.map_all(y.kind, [x, y], |e, [x, y]| {
-            let (zero, one) = (e.word_like(y, 0), e.word_like(y, 1));
+            let (zero, one) = (e.const_like(y, 0), e.const_like(y, 1));
             let mut is_bad = e.b.ins().icmp(IntCC::Equal, y, zero);
             if is_signed {
-                let (least, minus_one) = (e.word_like(y, 1 << 31), e.word_like(y, u32::MAX));
+                let (least, minus_one) = (e.const_like(y, 1 << 31), e.const_like(y, u32::MAX));
                 let (is_least, is_minus_one) =
                     (e.b.ins().icmp(IntCC::Equal, x, least), e.b.ins().icmp(IntCC::Equal, y, minus_one));
                 let overflows = e.b.ins().band(is_least, is_minus_one);
                 is_bad = e.b.ins().bor(is_bad, overflows);
             }
-            e.choose(is_bad, one, y)
+            e.select_value(is_bad, one, y)
         });
-        self.map_lanes(x.kind, &[x, divisor], |e, values| e.quotient(is_signed, wants_rest, values[0], values[1]))
+        self.map_lanes(x.kind, &[x, divisor], |e, values| e.quotient(is_signed, wants_remainder, values[0], values[1]))
     }
 
-    fn quotient(&mut self, is_signed: bool, wants_rest: bool, x: Value, y: Value) -> Value {
-        match (is_signed, wants_rest) {
+    /// Emits the instruction of a division.
+    fn quotient(&mut self, is_signed: bool, wants_remainder: bool, x: Value, y: Value) -> Value {
+        match (is_signed, wants_remainder) {
             (true, false) => self.b.ins().sdiv(x, y),
             (true, true) => self.b.ins().srem(x, y),
             (false, false) => self.b.ins().udiv(x, y),
@@ -175,27 +189,28 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// A shift by the lowest five bits of `y`.
-    pub(crate) fn shift(&mut self, is_left: bool, x: Number, y: Number) -> Number {
+    /// Shifts by the low five bits of `y`, which is what Cranelift's shifts do.
+    pub(crate) fn shift(&mut self, is_left: bool, x: Scalar, y: Scalar) -> Scalar {
         let is_signed = x.kind == Kind::I32;
         let apply = move |e: &mut Self, x, bits| match (is_left, is_signed) {
             (true, _) => e.b.ins().ishl(x, bits),
             (false, true) => e.b.ins().sshr(x, bits),
             (false, false) => e.b.ins().ushr(x, bits),
         };
-        if let (true, Lanes::Steps(base, step), Lanes::Same(bits)) = (is_left, x.lanes, y.lanes)
-            && let Some(known) = self.known(bits)
+        if let (true, Lanes::Linear(base, step), Lanes::Uniform(bits)) = (is_left, x.lanes, y.lanes)
+            && let Some(known) = self.as_iconst(bits)
         {
             let base = self.b.ins().ishl(base, bits);
-            return stepped(x.kind, base, step.wrapping_shl(known as u32));
+            return linear_or_uniform(x.kind, base, step.wrapping_shl(known as u32));
         }
-        if let Lanes::Same(bits) = y.lanes {
+        if let Lanes::Uniform(bits) = y.lanes {
             return self.map(x.kind, x, |e, x| apply(e, x, bits));
         }
         self.map_lanes(x.kind, &[x, y], |e, values| apply(e, values[0], values[1]))
     }
 
-    pub(crate) fn convert(&mut self, x: Number, kind: ScalarKind, convert: Option<u8>, span: Span) -> Result<Number> {
+    /// Emits a conversion, or a bit-cast if `convert` is `None`.
+    pub(crate) fn convert(&mut self, x: Scalar, kind: ScalarKind, convert: Option<u8>, span: Span) -> Result<Scalar> {
         let target = match (kind, convert) {
             (ScalarKind::Float, Some(2)) => Kind::F16,
             (ScalarKind::Float, Some(4) | None) => Kind::F32,
@@ -204,24 +219,24 @@ impl Emitter<'_, '_> {
             (ScalarKind::Bool, _) => Kind::Bool,
             _ => {
                 let message = format!("expected a conversion to 16 or 32 bits, found {kind:?} of {convert:?}");
-                return Err(Refusal::new(span, message));
+                return Err(CompileError::new(span, message));
             }
         };
         if convert.is_none() {
-            // It keeps the width, and there is no other type of theirs.
+            // A bit-cast keeps the width, and these types have no other type of their width.
             if matches!(x.kind, Kind::F16 | Kind::Bool) {
                 return Ok(x);
             }
             return Ok(match (x.kind.is_float(), target.is_float()) {
-                (true, false) => self.map(target, x, Self::bits_of),
-                (false, true) => self.map(target, x, Self::float_of),
+                (true, false) => self.map(target, x, Self::f32_to_bits),
+                (false, true) => self.map(target, x, Self::bits_to_f32),
                 _ => x.with_kind(target),
             });
         }
         Ok(match (x.kind, target) {
             (from, to) if from == to => x,
             (Kind::F16, Kind::F32) | (Kind::I32, Kind::U32) | (Kind::U32, Kind::I32) => x.with_kind(target),
-            (Kind::F32, Kind::F16) => self.map(Kind::F16, x, Self::round_to_half),
+            (Kind::F32, Kind::F16) => self.map(Kind::F16, x, Self::round_to_f16),
             (Kind::Bool, _) => {
                 let (one, zero) = (self.constant(target, 1.0), self.constant(target, 0.0));
                 self.select(x, one, zero)
@@ -242,28 +257,32 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// Towards zero, and to the nearest number that both types have where it is beyond the range.
-    fn float_to_int(&mut self, x: Number, from: Kind, target: Kind) -> Number {
+    /// Converts towards zero. Values out of range become the nearest value that both types represent, NaN
+    /// becomes 0.
+    fn float_to_int(&mut self, x: Scalar, from: Kind, target: Kind) -> Scalar {
         let is_signed = target == Kind::I32;
         let (least, most) = match (from, is_signed) {
+            // WGSL clamps to values that both types represent, so the limits of `f16` apply first.
             (Kind::F16, true) => (-65504.0, 65504.0),
             (Kind::F16, false) => (0.0, 65504.0),
+            // The largest `f32`s below 2^31 and 2^32.
             (_, true) => (-2_147_483_648.0, 2_147_483_520.0),
             (_, false) => (0.0, 4_294_967_040.0),
         };
         self.map(target, x, |e, x| {
-            let (least, most) = (e.float_like(x, least), e.float_like(x, most));
+            let (least, most) = (e.f32_like(x, least), e.f32_like(x, most));
             let is_small = e.b.ins().fcmp(FloatCC::LessThan, x, least);
-            let x = e.choose(is_small, least, x);
+            let x = e.select_value(is_small, least, x);
             let is_large = e.b.ins().fcmp(FloatCC::GreaterThan, x, most);
-            let x = e.choose(is_large, most, x);
+            let x = e.select_value(is_large, most, x);
             let ty = if e.is_vector(x) { types::I32X4 } else { types::I32 };
             if is_signed { e.b.ins().fcvt_to_sint_sat(ty, x) } else { e.b.ins().fcvt_to_uint_sat(ty, x) }
         })
     }
 }
 
-fn stepped(kind: Kind, base: Value, step: i32) -> Number {
-    let lanes = if step == 0 { Lanes::Same(base) } else { Lanes::Steps(base, step) };
-    Number { kind, lanes }
+/// Builds a linear scalar, or a uniform one if the increment is 0.
+fn linear_or_uniform(kind: Kind, base: Value, step: i32) -> Scalar {
+    let lanes = if step == 0 { Lanes::Uniform(base) } else { Lanes::Linear(base, step) };
+    Scalar { kind, lanes }
 }

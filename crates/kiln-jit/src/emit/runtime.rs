@@ -1,9 +1,10 @@
-//! The links of compiled code to its caller: the fields of [`Call`](crate::Call), the table of functions, the clock, the ways to end.
+//! Access of compiled code to its caller: fields of [`CallContext`](crate::abi::CallContext), libcalls, fuel
+//! and early exits.
 
 use super::lanes::{LANES, flags};
 use crate::abi;
-use crate::functions::{self, FUEL};
-use crate::sanitize::Event;
+use crate::libcalls::{self, FUEL};
+use crate::sanitizer::Event;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AbiParam, Block, InstBuilder, SigRef, Signature, StackSlot, StackSlotData, StackSlotKind, Type, Value, types,
@@ -11,7 +12,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, Variable as Register};
 
-/// The signature of compiled code.
+/// The signature of [`Entry`](crate::abi::Entry).
 pub(crate) fn signature(call_conv: CallConv, pointer: Type) -> Signature {
     let mut signature = Signature::new(call_conv);
     signature.params.extend([pointer, types::I64, types::I64].map(AbiParam::new));
@@ -19,114 +20,122 @@ pub(crate) fn signature(call_conv: CallConv, pointer: Type) -> Signature {
     signature
 }
 
-/// What code uses of its caller and of the processor.
+/// Values and blocks that connect the code to its caller.
 pub(crate) struct Runtime {
-    call: Value,
-    /// The memory of the thread.
+    /// Address of the call context.
+    context: Value,
+    /// Address of the scratch memory.
     pub(super) scratch: Value,
-    helpers: Value,
-    /// The type of addresses.
+    libcalls: Value,
+    /// Type of addresses.
     pub(super) pointer: Type,
-    on_floats: SigRef,
-    on_watch: SigRef,
-    on_event: SigRef,
-    /// Arguments and results of functions on floats.
-    slot: StackSlot,
-    /// What may run before the next look at the clock, where loops are bounded.
+    float_function_sig: SigRef,
+    refuel_sig: SigRef,
+    event_sig: SigRef,
+    /// Arguments and result of a float function.
+    float_args_slot: StackSlot,
+    /// Cost that may still run before the next check of the clock, if loops are bounded.
     fuel: Register,
     is_bounded: bool,
-    stopped: Block,
-    /// Where code goes that came to where it never comes.
+    /// Exit taken when the deadline has passed.
+    timed_out: Block,
+    /// Exit taken by unreachable code and by failed bounds verification.
     pub(super) fault: Block,
+    /// Whether `fma` is one instruction. On x86-64 without FMA, Cranelift would call a function.
     pub(super) has_fma: bool,
 }
 
 impl Runtime {
-    /// Begins a function, and returns the first work-group and the one after the last with it.
+    /// Emits the prologue. Returns the range of workgroups to run.
     pub(crate) fn new(b: &mut FunctionBuilder<'_>, isa: &dyn TargetIsa, is_bounded: bool) -> (Self, [Value; 2]) {
         let pointer = isa.pointer_type();
         let start = b.create_block();
         b.append_block_params_for_function_params(start);
         b.switch_to_block(start);
         let params = b.block_params(start);
-        let (call, groups) = (params[0], [params[1], params[2]]);
+        let (context, groups) = (params[0], [params[1], params[2]]);
+        // Libcalls are `extern "C"`; the default convention of the native target is the C one.
         let mut import = |params: &[Type], returns: &[Type]| {
             let mut signature = Signature::new(isa.default_call_conv());
             signature.params.extend(params.iter().copied().map(AbiParam::new));
             signature.returns.extend(returns.iter().copied().map(AbiParam::new));
             b.import_signature(signature)
         };
-        let on_floats = import(&[pointer, types::I64], &[]);
-        let on_watch = import(&[pointer], &[types::I64]);
-        let on_event = import(&[pointer, types::I32, types::I32, types::I64, types::I64], &[]);
+        let float_function_sig = import(&[pointer, types::I64], &[]);
+        let refuel_sig = import(&[pointer], &[types::I64]);
+        let event_sig = import(&[pointer, types::I32, types::I32, types::I64, types::I64], &[]);
+        // Room for the two arguments of `atan2`.
         let bytes = (2 * LANES * size_of::<f32>()) as u32;
-        let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4));
+        let float_args_slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4));
         let readonly = flags().with_readonly().with_can_move();
-        let scratch = b.ins().load(pointer, readonly, call, abi::SCRATCH);
-        let helpers = b.ins().load(pointer, readonly, call, abi::HELPERS);
+        let scratch = b.ins().load(pointer, readonly, context, abi::SCRATCH);
+        let libcalls = b.ins().load(pointer, readonly, context, abi::LIBCALLS);
         let fuel = b.declare_var(types::I64);
         let full = b.ins().iconst(types::I64, FUEL);
         b.def_var(fuel, full);
-        let (stopped, fault) = (b.create_block(), b.create_block());
+        let (timed_out, fault) = (b.create_block(), b.create_block());
         let has_flag = |name| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
+        // Other targets always have it.
         let has_fma = isa.name() != "x64" || has_flag("has_fma");
         let runtime = Self {
-            call,
+            context,
             scratch,
-            helpers,
+            libcalls,
             pointer,
-            on_floats,
-            on_watch,
-            on_event,
-            slot,
+            float_function_sig,
+            refuel_sig,
+            event_sig,
+            float_args_slot,
             fuel,
             is_bounded,
-            stopped,
+            timed_out,
             fault,
             has_fma,
         };
         (runtime, groups)
     }
 
-    /// Emits the ways to end before all work-groups ran.
+    /// Emits the early exits.
     pub(crate) fn finish(self, b: &mut FunctionBuilder<'_>) {
-        for (end, code) in [(self.stopped, abi::STOPPED), (self.fault, abi::FAULT)] {
+        for (end, code) in [(self.timed_out, abi::TIMED_OUT), (self.fault, abi::FAULT)] {
             b.switch_to_block(end);
             let code = b.ins().iconst(types::I32, i64::from(code));
             b.ins().return_(&[code]);
         }
     }
 
-    /// A field of [`Call`](crate::Call), which does not change while code runs.
+    /// Loads a field of the call context, which is constant during a call.
     pub(crate) fn field(&self, b: &mut FunctionBuilder<'_>, ty: Type, offset: i32) -> Value {
-        b.ins().load(ty, flags().with_readonly().with_can_move(), self.call, offset)
+        // `readonly` and `can_move` let Cranelift merge these loads and hoist them out of loops.
+        b.ins().load(ty, flags().with_readonly().with_can_move(), self.context, offset)
     }
 
-    /// Address and length in bytes of a buffer or value, by its binding.
-    pub(crate) fn bound(&self, b: &mut FunctionBuilder<'_>, binding: u32) -> (Value, Value) {
+    /// Loads the address and the size in bytes of a binding.
+    pub(crate) fn binding(&self, b: &mut FunctionBuilder<'_>, binding: u32) -> (Value, Value) {
         let readonly = flags().with_readonly().with_can_move();
-        let table = self.field(b, self.pointer, abi::BOUND);
-        let at = binding.cast_signed() * abi::BOUND_STRIDE;
+        let table = self.field(b, self.pointer, abi::BINDINGS);
+        let at = binding.cast_signed() * abi::BINDING_STRIDE;
         let data = b.ins().load(self.pointer, readonly, table, at);
-        let bytes = b.ins().load(types::I64, readonly, table, at + abi::BOUND_BYTES);
+        let bytes = b.ins().load(types::I64, readonly, table, at + abi::BINDING_BYTES);
         (data, bytes)
     }
 
-    fn helper(&self, b: &mut FunctionBuilder<'_>, place: i32) -> Value {
-        let offset = place * self.pointer.bytes().cast_signed();
-        b.ins().load(self.pointer, flags().with_readonly().with_can_move(), self.helpers, offset)
+    /// Loads the address of a libcall.
+    fn libcall(&self, b: &mut FunctionBuilder<'_>, index: i32) -> Value {
+        let offset = index * self.pointer.bytes().cast_signed();
+        b.ins().load(self.pointer, flags().with_readonly().with_can_move(), self.libcalls, offset)
     }
 
-    /// The address of arguments of a function on floats.
-    pub(crate) fn floats(&self, b: &mut FunctionBuilder<'_>) -> Value {
-        b.ins().stack_addr(self.pointer, self.slot, 0)
+    /// Returns the address of the arguments of a float function.
+    pub(crate) fn float_args(&self, b: &mut FunctionBuilder<'_>) -> Value {
+        b.ins().stack_addr(self.pointer, self.float_args_slot, 0)
     }
 
-    /// Calls the function on floats at a place of the table. The floats are at their address, `count` for each argument.
-    pub(crate) fn call_on_floats(&self, b: &mut FunctionBuilder<'_>, place: i32, data: Value, count: usize) {
+    /// Calls a float function by its index. `data` points to `count` floats per argument.
+    pub(crate) fn call_float_function(&self, b: &mut FunctionBuilder<'_>, index: i32, data: Value, count: usize) {
         let count = b.ins().iconst(types::I64, count as i64);
-        let helper = self.helper(b, place);
-        b.ins().call_indirect(self.on_floats, helper, &[data, count]);
+        let libcall = self.libcall(b, index);
+        b.ins().call_indirect(self.float_function_sig, libcall, &[data, count]);
     }
 
     /// Calls the sanitizer.
@@ -136,15 +145,17 @@ impl Runtime {
         event: Event,
         site: u32,
         local: Value,
-        numbers: [Value; 2],
+        arguments: [Value; 2],
     ) {
         let state = self.field(b, self.pointer, abi::SANITIZER);
-        let helper = self.helper(b, functions::event_place(event));
+        let libcall = self.libcall(b, libcalls::event_index(event));
+        // `iconst` of an `i32` takes a sign-extended immediate.
         let site = b.ins().iconst(types::I32, i64::from(site.cast_signed()));
-        b.ins().call_indirect(self.on_event, helper, &[state, site, local, numbers[0], numbers[1]]);
+        b.ins().call_indirect(self.event_sig, libcall, &[state, site, local, arguments[0], arguments[1]]);
     }
 
-    /// Takes the cost of a round of a loop from the fuel, and ends the run where that is gone and the time is over.
+    /// Subtracts the cost of a loop iteration from the fuel. When it is used up, checks the clock and ends the
+    /// run if the deadline has passed.
     pub(crate) fn spend_fuel(&self, b: &mut FunctionBuilder<'_>, cost: i64) {
         if !self.is_bounded {
             return;
@@ -154,16 +165,17 @@ impl Runtime {
         b.def_var(self.fuel, left);
         let is_empty = b.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
         let (look, after) = (b.create_block(), b.create_block());
+        // Taken once per `FUEL` units; keep it out of the loop's code.
         b.set_cold_block(look);
         b.ins().brif(is_empty, look, &[], after, &[]);
         b.switch_to_block(look);
-        let watch = b.ins().load(self.pointer, flags(), self.call, abi::WATCH);
-        let helper = self.helper(b, functions::REFUEL);
-        let inst = b.ins().call_indirect(self.on_watch, helper, &[watch]);
+        let deadline = b.ins().load(self.pointer, flags(), self.context, abi::DEADLINE);
+        let libcall = self.libcall(b, libcalls::REFUEL);
+        let inst = b.ins().call_indirect(self.refuel_sig, libcall, &[deadline]);
         let fuel = b.inst_results(inst)[0];
         b.def_var(self.fuel, fuel);
         let is_over = b.ins().icmp_imm_s(IntCC::SignedLessThan, fuel, 0);
-        b.ins().brif(is_over, self.stopped, &[], after, &[]);
+        b.ins().brif(is_over, self.timed_out, &[], after, &[]);
         b.switch_to_block(after);
     }
 }
@@ -177,7 +189,7 @@ mod tests {
     use naga::MathFunction;
 
     #[test]
-    fn a_function_of_nothing_but_its_runtime_is_valid() {
+    fn emitted_runtime_calls_pass_the_verifier() {
         let isa = cranelift_native::builder().unwrap().finish(Flags::new(settings::builder())).unwrap();
         let signature = signature(isa.default_call_conv(), isa.pointer_type());
         let mut function = Function::with_name_signature(UserFuncName::user(0, 0), signature);
@@ -186,9 +198,9 @@ mod tests {
         let (runtime, [first, end]) = Runtime::new(&mut b, &*isa, true);
         let number = b.ins().iconst(types::I32, 0);
         runtime.spend_fuel(&mut b, 7);
-        let (_, bytes) = runtime.bound(&mut b, 2);
-        let data = runtime.floats(&mut b);
-        runtime.call_on_floats(&mut b, functions::place_of(MathFunction::Atan2).unwrap(), data, 4);
+        let (_, bytes) = runtime.binding(&mut b, 2);
+        let data = runtime.float_args(&mut b);
+        runtime.call_float_function(&mut b, libcalls::index_of(MathFunction::Atan2).unwrap(), data, 4);
         runtime.event(&mut b, Event::Access, 3, number, [bytes, first]);
         runtime.event(&mut b, Event::Barrier, 3, number, [end, end]);
         b.ins().return_(&[number]);

@@ -1,62 +1,67 @@
-//! Values and variables that outlive a region: they are spilled to the frame, and reloaded in the regions that use them.
+//! Spilling: values and variables that live across regions are stored to the frame and reloaded in the regions
+//! that use them.
 
-use super::lanes::{Lanes, Number};
+use super::lanes::{Lanes, Scalar};
 use super::pointer::{Base, Index, Length, Pointer};
 use super::{Emitter, Operand, Result};
-use crate::Refusal;
-use crate::analysis::ActivationId;
+use crate::CompileError;
 use crate::regions::{Regions, ValueId};
-use crate::types::{Kind, leaf_count};
+use crate::types::{Kind, scalar_count};
+use crate::uniformity::ActivationId;
 use cranelift_codegen::ir::{InstBuilder, types};
 use naga::{Expression, Handle, Span};
 use std::collections::{BTreeSet, HashMap};
 
-/// The lanes of a spilled number.
+/// How the lanes of a spilled scalar are stored. Uniform values and bases of linear ones take one word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Form {
-    Same,
-    Steps(i32),
-    Each,
+pub(crate) enum SpilledForm {
+    Uniform,
+    Linear(i32),
+    Varying,
 }
 
 /// Where an operand is spilled.
 #[derive(Clone, Debug)]
 pub(crate) struct Spilled {
-    pub(crate) numbers: Vec<(Kind, Form, u32)>,
+    /// Kind, form and frame word of each scalar.
+    pub(crate) scalars: Vec<(Kind, SpilledForm, u32)>,
+    /// For pointers, everything that is known at compile time. The scalars are its offset and index.
     pub(crate) pointer: Option<Pointer>,
-    /// Whether the operand is what the pointer leads to.
-    pub(crate) is_stored: bool,
+    /// Whether the operand is the value that the pointer points to.
+    pub(crate) is_memory_value: bool,
 }
 
-/// The values that are spilled.
+/// Spill slots and the sets that decide what is spilled.
 #[derive(Default)]
 pub(crate) struct Spills<'m> {
-    /// The program, where it is split at barriers.
+    /// The split program; `None` if it has no barriers.
     regions: Option<&'m Regions<'m>>,
     pub(super) slots: HashMap<ValueId, Spilled>,
-    /// Where conditions of uniform control flow of the work-group are in its memory.
-    decisions: HashMap<ValueId, u32>,
-    /// The live-ins of the running region.
+    /// Byte offsets in workgroup memory of conditions of uniform control flow.
+    uniform_conditions: HashMap<ValueId, u32>,
+    /// Live-ins of the current region.
     live_ins: BTreeSet<ValueId>,
-    /// Whether nothing is spilled, since an invocation runs as its whole subgroup.
+    /// Set while a single-lane gang emits an operation for its whole subgroup: those values are temporary.
     pub(super) is_suspended: bool,
 }
 
 impl<'m> Spills<'m> {
+    /// Creates the spills of a program.
     pub(crate) fn new(regions: Option<&'m Regions<'m>>) -> Self {
         Self { regions, ..Self::default() }
     }
 
-    /// The values that a region of the program takes from others.
+    /// Returns the values that a region takes from other regions.
     pub(crate) fn live_ins_of(&self, region: usize) -> &'m BTreeSet<ValueId> {
         &self.regions.expect("the program is split").live_ins[region]
     }
 
-    /// Begins a region with these live-ins, or ends it with none.
+    /// Enters a region, or leaves it with an empty set.
     pub(crate) fn set_live_ins(&mut self, live_ins: &BTreeSet<ValueId>) {
         self.live_ins.clone_from(live_ins);
     }
 
+    /// Whether the value comes from another region.
     pub(crate) fn is_live_in(&self, value: ValueId) -> bool {
         self.live_ins.contains(&value)
     }
@@ -66,35 +71,35 @@ impl<'m> Spills<'m> {
         !self.is_suspended && self.regions.is_some_and(|regions| regions.spilled.contains(&value))
     }
 
-    /// Whether the value is a condition of divergent control flow with subgroup operations in it.
-    pub(crate) fn is_condition(&self, value: ValueId) -> bool {
-        self.regions.is_some_and(|regions| regions.conditions.contains(&value))
+    /// Whether the value is a condition of divergent control flow that contains subgroup operations.
+    pub(crate) fn is_divergent_condition(&self, value: ValueId) -> bool {
+        self.regions.is_some_and(|regions| regions.divergent_conditions.contains(&value))
     }
 
-    /// Gives each decision of the work-group a word, from this byte of its memory on.
-    pub(crate) fn place_decisions(&mut self, first: u32) {
-        let decisions = self.regions.iter().flat_map(|regions| &regions.decisions);
-        self.decisions = decisions.copied().zip((first..).step_by(4)).collect();
+    /// Assigns a word of workgroup memory to each uniform condition, from byte `first` on.
+    pub(crate) fn place_uniform_conditions(&mut self, first: u32) {
+        let uniform_conditions = self.regions.iter().flat_map(|regions| &regions.uniform_conditions);
+        self.uniform_conditions = uniform_conditions.copied().zip((first..).step_by(4)).collect();
     }
 
-    /// The byte of a decision of the work-group; `None` where the value is none.
-    pub(crate) fn decision(&self, value: ValueId) -> Option<u32> {
-        self.decisions.get(&value).copied().filter(|_| !self.is_suspended)
+    /// Returns the byte offset of a uniform condition; `None` if the value is none.
+    pub(crate) fn uniform_condition(&self, value: ValueId) -> Option<u32> {
+        self.uniform_conditions.get(&value).copied().filter(|_| !self.is_suspended)
     }
 }
 
 impl Emitter<'_, '_> {
-    /// Reloads what earlier regions left: variables, and live-ins.
+    /// Reloads the variables and live-ins that earlier regions left.
     pub(crate) fn reload(&mut self, live_ins: &BTreeSet<ValueId>) -> Result<()> {
-        self.forget_traces();
+        self.clear_taints();
         for variable in self.variables.in_scope(|id| self.group.is_running(id)) {
-            let home = self.variables.home(variable).clone();
-            let Some(word) = home.word else { continue };
-            // Each region does so: many variables and many barriers are more than either.
-            self.budget.spend(home.registers.len(), self.b.func, self.here)?;
-            for (place, register) in home.registers.iter().enumerate() {
-                let number = self.load_word(word + place as u32, home.kinds[place], home.varies);
-                self.set_register(*register, home.varies, number);
+            let storage = self.variables.storage(variable).clone();
+            let Some(word) = storage.word else { continue };
+            // Every region reloads every variable, so variables times barriers must count against the limit.
+            self.budget.spend(storage.registers.len(), self.b.func, self.current_span)?;
+            for (i, register) in storage.registers.iter().enumerate() {
+                let scalar = self.load_word(word + i as u32, storage.kinds[i], storage.varies);
+                self.set_register(*register, storage.varies, scalar);
             }
         }
         self.reload_values(live_ins)
@@ -105,28 +110,31 @@ impl Emitter<'_, '_> {
         for (id, expression) in live_ins.iter().copied() {
             let spilled = self.spills.slots.get(&(id, expression)).cloned();
             let spilled = spilled
-                .ok_or_else(|| Refusal::new(self.span(id, expression), "expected a spilled value, found none"))?;
-            let load = |e: &mut Self, (kind, form, word): &(Kind, Form, u32)| match form {
-                Form::Same => e.load_word(*word, *kind, false),
-                Form::Each => e.load_word(*word, *kind, true),
-                Form::Steps(step) => {
+                .ok_or_else(|| CompileError::new(self.span(id, expression), "expected a spilled value, found none"))?;
+            let load = |e: &mut Self, (kind, form, word): &(Kind, SpilledForm, u32)| match form {
+                SpilledForm::Uniform => e.load_word(*word, *kind, false),
+                SpilledForm::Varying => e.load_word(*word, *kind, true),
+                SpilledForm::Linear(step) => {
                     let base = e.load_word(*word, *kind, false);
                     let base = e.lane(base, 0);
-                    Number { kind: *kind, lanes: Lanes::Steps(base, *step) }
+                    Scalar { kind: *kind, lanes: Lanes::Linear(base, *step) }
                 }
             };
-            let mut numbers: Vec<Number> = spilled.numbers.iter().map(|number| load(self, number)).collect();
+            let mut scalars: Vec<Scalar> = spilled.scalars.iter().map(|scalar| load(self, scalar)).collect();
             let operand = match spilled.pointer {
-                None => Operand::Numbers(numbers),
+                None => Operand::Scalars(scalars),
                 Some(mut pointer) => {
-                    if pointer.moved.is_some() {
-                        let moved = numbers.remove(0);
-                        pointer.moved = Some(self.within(&pointer, moved, self.span(id, expression))?);
+                    if pointer.dynamic_offset.is_some() {
+                        let dynamic_offset = scalars.remove(0);
+                        pointer.dynamic_offset =
+                            Some(self.clamp_reloaded_offset(&pointer, dynamic_offset, self.span(id, expression))?);
                     }
                     if let Some(index) = &mut pointer.index {
-                        *index = Index { number: numbers.remove(0), is_proven: false, ..*index };
+                        // The proof was about a value in a register. The frame is memory that a compiler bug
+                        // elsewhere could have overwritten, so a reloaded index is checked again.
+                        *index = Index { value: scalars.remove(0), is_proven: false, ..*index };
                     }
-                    if spilled.is_stored { Operand::Stored(pointer) } else { Operand::Pointer(pointer) }
+                    if spilled.is_memory_value { Operand::Memory(pointer) } else { Operand::Pointer(pointer) }
                 }
             };
             self.activations[id].expressions.insert(expression, operand);
@@ -134,51 +142,56 @@ impl Emitter<'_, '_> {
         Ok(())
     }
 
-    /// An offset that comes out of memory, as far as it leads at most: what keeps accesses inside is never a number that somebody wrote.
-    fn within(&mut self, pointer: &Pointer, moved: Number, span: Span) -> Result<Number> {
+    /// Clamps an offset that was reloaded from the frame to the object that it points into. No access may rely
+    /// on a number in memory to stay in bounds.
+    fn clamp_reloaded_offset(&mut self, pointer: &Pointer, dynamic_offset: Scalar, span: Span) -> Result<Scalar> {
         let size = match pointer.base {
-            Base::Variable(_) => leaf_count(self.module, &pointer.inner),
+            Base::Variable(_) => scalar_count(self.module, &pointer.inner),
             _ => pointer.inner.try_size(self.module.to_ctx()),
         };
-        // Of the last element, where an index follows; the offset is that of a member in it, too.
+        // The index that follows adds at most the offset of the last element; the member's offset comes on top.
         let last = match pointer.index.map(|index| (index.length, index.stride)) {
-            Some((Length::Known(length), stride)) => length.saturating_sub(1).checked_mul(stride),
-            Some((Length::Bound { .. }, _)) => None,
+            Some((Length::Static(length), stride)) => length.saturating_sub(1).checked_mul(stride),
+            Some((Length::Binding { .. }, _)) => None,
             None => Some(0),
         };
         let end = size.zip(last).and_then(|(size, last)| size.checked_add(last)?.checked_add(pointer.offset));
-        let end = end.ok_or_else(|| Refusal::new(span, "expected a pointer into what has a known size"))?;
+        let end = end.ok_or_else(|| CompileError::new(span, "expected a pointer into what has a known size"))?;
+        // The clamped offset plus everything that follows it must end inside the object.
         let all = match pointer.base {
-            Base::Variable(variable) => self.i32(self.variables.home(variable).kinds.len() as i32),
-            Base::Shared => self.i32(self.layout.shared_bytes.cast_signed()),
-            Base::Bound(place) => {
-                let (_, bytes) = self.runtime.bound(&mut self.b, place);
+            Base::Variable(variable) => self.i32_const(self.variables.storage(variable).kinds.len() as i32),
+            Base::Workgroup => self.i32_const(self.layout.workgroup_bytes.cast_signed()),
+            Base::Binding(binding) => {
+                let (_, bytes) = self.runtime.binding(&mut self.b, binding);
                 self.b.ins().ireduce(types::I32, bytes)
             }
         };
-        let end = self.i32(end.cast_signed());
+        let end = self.i32_const(end.cast_signed());
+        // Keeps the subtraction from wrapping, even if the binding is smaller than the type.
         let all = self.b.ins().umax(all, end);
         let most = self.b.ins().isub(all, end);
-        Ok(self.map_all(Kind::U32, [moved, Number::same(Kind::U32, most)], |e, [x, y]| e.b.ins().umin(x, y)))
+        Ok(self
+            .map_all(Kind::U32, [dynamic_offset, Scalar::uniform(Kind::U32, most)], |e, [x, y]| e.b.ins().umin(x, y)))
     }
 
-    /// Writes variables that changed to the frame, where the next region finds them.
+    /// Stores the written variables to the frame, where the next region reloads them.
     pub(crate) fn write_back(&mut self) {
-        for variable in self.variables.take_written() {
-            let home = self.variables.home(variable).clone();
-            let Some(word) = home.word else { continue };
-            self.budget.cost += home.registers.len() as u64;
-            for (place, register) in home.registers.iter().enumerate() {
-                let number = self.get_register(*register, home.varies, home.kinds[place]);
-                self.store_word(word + place as u32, number, home.varies);
+        for variable in self.variables.take_dirty() {
+            let storage = self.variables.storage(variable).clone();
+            let Some(word) = storage.word else { continue };
+            self.budget.cost += storage.registers.len() as u64;
+            for (i, register) in storage.registers.iter().enumerate() {
+                let scalar = self.get_register(*register, storage.varies, storage.kinds[i]);
+                self.store_word(word + i as u32, scalar, storage.varies);
             }
         }
     }
 
-    /// Makes an operand known, and spills it where another region uses it or control flow of the work-group depends on it.
+    /// Records the value of an expression. Spills it if another region uses it, and stores it if control flow
+    /// of the workgroup depends on it.
     pub(crate) fn define(&mut self, id: ActivationId, expression: Handle<Expression>, operand: Operand) -> Result<()> {
-        if let Operand::Numbers(numbers) = &operand {
-            self.note_decision(id, expression, numbers[0]);
+        if let Operand::Scalars(scalars) = &operand {
+            self.record_condition(id, expression, scalars[0]);
         }
         if self.spills.is_spilled((id, expression)) {
             self.spill((id, expression), &operand)?;
@@ -187,52 +200,56 @@ impl Emitter<'_, '_> {
         Ok(())
     }
 
-    /// Writes a value to the memory of the work-group where its control flow depends on it.
-    pub(crate) fn note_decision(&mut self, id: ActivationId, expression: Handle<Expression>, number: Number) {
-        if let Some(at) = self.spills.decision((id, expression)) {
-            self.check_decision(number, self.span(id, expression));
-            self.check_way(id, expression);
-            self.decide(at, number);
+    /// Stores a value to workgroup memory if it is a condition of uniform control flow.
+    pub(crate) fn record_condition(&mut self, id: ActivationId, expression: Handle<Expression>, scalar: Scalar) {
+        if let Some(at) = self.spills.uniform_condition((id, expression)) {
+            self.check_uniform_condition(scalar, self.span(id, expression));
+            self.check_branch_taint(id, expression);
+            self.store_uniform_condition(at, scalar);
         }
-        if self.spills.is_condition((id, expression)) {
-            self.check_way(id, expression);
+        if self.spills.is_divergent_condition((id, expression)) {
+            self.check_branch_taint(id, expression);
         }
     }
 
+    /// Stores an operand to new words of the frame.
     fn spill(&mut self, value: ValueId, operand: &Operand) -> Result<()> {
-        let (numbers, pointer) = match operand {
-            Operand::Numbers(numbers) => (numbers.clone(), None),
-            Operand::Pointer(pointer) | Operand::Stored(pointer) => {
-                let numbers = pointer.moved.into_iter().chain(pointer.index.map(|index| index.number)).collect();
-                (numbers, Some(pointer.clone()))
+        let (scalars, pointer) = match operand {
+            Operand::Scalars(scalars) => (scalars.clone(), None),
+            Operand::Pointer(pointer) | Operand::Memory(pointer) => {
+                let scalars =
+                    pointer.dynamic_offset.into_iter().chain(pointer.index.map(|index| index.value)).collect();
+                (scalars, Some(pointer.clone()))
             }
         };
-        let first = self.layout.reserve(numbers.len(), self.span(value.0, value.1))?;
-        let mut spilled = Vec::with_capacity(numbers.len());
-        for (number, word) in numbers.into_iter().zip(first..) {
-            let form = match number.lanes {
-                Lanes::Same(_) => Form::Same,
-                Lanes::Steps(_, step) => Form::Steps(step),
-                Lanes::Each(_) => Form::Each,
+        let first = self.layout.reserve(scalars.len(), self.span(value.0, value.1))?;
+        let mut spilled = Vec::with_capacity(scalars.len());
+        for (scalar, word) in scalars.into_iter().zip(first..) {
+            // Keep the form: a reloaded linear index still gives a contiguous access.
+            let form = match scalar.lanes {
+                Lanes::Uniform(_) => SpilledForm::Uniform,
+                Lanes::Linear(_, step) => SpilledForm::Linear(step),
+                Lanes::Varying(_) => SpilledForm::Varying,
             };
-            let number = match number.lanes {
-                Lanes::Steps(base, _) => Number::same(number.kind, base),
-                _ => number,
+            let scalar = match scalar.lanes {
+                Lanes::Linear(base, _) => Scalar::uniform(scalar.kind, base),
+                _ => scalar,
             };
-            self.store_word(word, number, matches!(form, Form::Each));
-            spilled.push((number.kind, form, word));
+            self.store_word(word, scalar, matches!(form, SpilledForm::Varying));
+            spilled.push((scalar.kind, form, word));
         }
-        let is_stored = matches!(operand, Operand::Stored(_));
-        self.spills.slots.insert(value, Spilled { numbers: spilled, pointer, is_stored });
+        let is_memory_value = matches!(operand, Operand::Memory(_));
+        self.spills.slots.insert(value, Spilled { scalars: spilled, pointer, is_memory_value });
         Ok(())
     }
 
-    /// Spills the result of a function that is split at barriers; false where it is not.
-    pub(crate) fn spill_result(&mut self, id: ActivationId, numbers: &[Number]) -> bool {
-        for ((kind, varies, word), number) in self.group.result(id).to_vec().into_iter().zip(numbers) {
+    /// Spills the result of a function; false if the function is not split at barriers.
+    pub(crate) fn spill_result(&mut self, id: ActivationId, scalars: &[Scalar]) -> bool {
+        for ((kind, varies, word), scalar) in self.group.result(id).to_vec().into_iter().zip(scalars) {
+            // Lanes that returned earlier have their result in the word already.
             let old = |e: &mut Self| e.load_word(word, kind, true);
-            let number = if varies { self.where_active(*number, old) } else { *number };
-            self.store_word(word, number, varies);
+            let scalar = if varies { self.where_active(*scalar, old) } else { *scalar };
+            self.store_word(word, scalar, varies);
         }
         self.group.is_split(id)
     }
@@ -241,12 +258,12 @@ impl Emitter<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{Analysis, Scope};
     use crate::regions::SyncPoints;
+    use crate::uniformity::{Scope, Uniformity};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
 
     #[test]
-    fn live_ins_are_spilled_unless_an_invocation_runs_as_its_subgroup() {
+    fn live_ins_are_spilled_unless_suspended_for_a_subgroup_op() {
         let source = "var<workgroup> n: u32;
             @compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
                 let x = i * 3u;
@@ -256,19 +273,22 @@ mod tests {
             }";
         let module = naga::front::wgsl::parse_str(source).unwrap();
         let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).unwrap();
-        let analysis = Analysis::new(&module, &info, Scope::Vector(8));
-        let regions = Regions::new(SyncPoints::barriers(&module), &analysis);
+        let uniformity = Uniformity::new(&module, &info, Scope::Gang(8));
+        let regions = Regions::new(SyncPoints::barriers(&module), &uniformity);
         let mut spills = Spills::new(Some(&regions));
-        let (x, c) = (*regions.spilled.first().unwrap(), *regions.decisions.first().unwrap());
-        assert!(spills.is_spilled(x) && !spills.is_spilled(c) && !spills.is_condition(c));
-        assert_eq!(spills.decision(c), None, "it has no place yet");
-        spills.place_decisions(32);
-        assert_eq!((spills.decision(c), spills.decision(x)), (Some(32), None));
+        let (x, c) = (*regions.spilled.first().unwrap(), *regions.uniform_conditions.first().unwrap());
+        assert!(spills.is_spilled(x) && !spills.is_spilled(c) && !spills.is_divergent_condition(c));
+        assert_eq!(spills.uniform_condition(c), None, "it has no place yet");
+        spills.place_uniform_conditions(32);
+        assert_eq!((spills.uniform_condition(c), spills.uniform_condition(x)), (Some(32), None));
         spills.is_suspended = true;
-        assert!(!spills.is_spilled(x) && spills.decision(c).is_none());
+        assert!(!spills.is_spilled(x) && spills.uniform_condition(c).is_none());
         spills.is_suspended = false;
         assert!(spills.is_spilled(x) && !spills.slots.contains_key(&x));
-        spills.slots.insert(x, Spilled { numbers: vec![(Kind::U32, Form::Each, 5)], pointer: None, is_stored: false });
+        spills.slots.insert(
+            x,
+            Spilled { scalars: vec![(Kind::U32, SpilledForm::Varying, 5)], pointer: None, is_memory_value: false },
+        );
         assert!(spills.slots.contains_key(&x));
         let last = regions.live_ins.len() - 1;
         spills.set_live_ins(spills.live_ins_of(last));

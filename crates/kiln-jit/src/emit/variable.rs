@@ -1,65 +1,70 @@
-//! Variables of an invocation: where they live, and their first values.
+//! Variables of an invocation: their storage and initial values.
 
-use super::lanes::{PARTS, flags, vector_constant};
+use super::lanes::{VECTORS, flags, vector_constant};
 use super::{Emitter, Result};
-use crate::Refusal;
-use crate::analysis::{ActivationId, Variable};
-use crate::types::{Kind, leaf_count};
+use crate::CompileError;
+use crate::types::{Kind, scalar_count};
+use crate::uniformity::{ActivationId, Variable};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_frontend::Variable as Register;
 use naga::{Arena, Expression, Handle, Span, TypeInner};
 use std::collections::HashMap;
 
-/// The most scalars of a variable in registers: more of them are spilled in any case, and moved in and out of them at each barrier.
+/// Maximum number of scalars of a variable in registers. Larger ones would be spilled anyway, and would be
+/// moved to and from the frame at each barrier.
 const MAX_REGISTER_SCALARS: u32 = 64;
-/// The most scalars of a variable of an invocation.
+/// Maximum number of scalars of a variable.
 const MAX_VARIABLE_SCALARS: u32 = 1 << 16;
 
-/// How many bytes take about as long to clear as an expression to compute.
+/// Bytes that take about as long to zero as an expression takes to compute.
 const BYTES_PER_COST: u32 = 32;
 
-/// Where a variable of an invocation lives.
+/// Storage of a variable.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct VariableStorage {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) varies: bool,
-    /// A register or two for each scalar; none where it lives in memory alone.
-    pub(crate) registers: Vec<[Register; PARTS]>,
-    /// The first word in the frame, where it has one.
+    /// Cranelift variables of each scalar; empty if the variable is in memory only.
+    pub(crate) registers: Vec<[Register; VECTORS]>,
+    /// First word in the frame, if the variable is in memory or lives across regions.
     pub(crate) word: Option<u32>,
 }
 
-/// The variables that were declared so far.
+/// All variables declared so far.
 #[derive(Default)]
 pub(crate) struct Variables {
-    homes: HashMap<Variable, Home>,
-    /// Those in registers that changed since the region began, and live in memory after it.
+    storages: HashMap<Variable, VariableStorage>,
+    /// Variables in registers that were written in the current region and must be stored to the frame at its
+    /// end.
     written: Vec<Variable>,
 }
 
 impl Variables {
-    pub(crate) fn insert(&mut self, variable: Variable, home: Home) {
-        self.homes.insert(variable, home);
+    /// Adds a variable.
+    pub(crate) fn insert(&mut self, variable: Variable, storage: VariableStorage) {
+        self.storages.insert(variable, storage);
     }
 
+    /// Whether a variable was declared.
     pub(crate) fn contains(&self, variable: Variable) -> bool {
-        self.homes.contains_key(&variable)
+        self.storages.contains_key(&variable)
     }
 
-    /// The home of a variable that was declared.
-    pub(crate) fn home(&self, variable: Variable) -> &Home {
-        &self.homes[&variable]
+    /// Returns the storage of a declared variable.
+    pub(crate) fn storage(&self, variable: Variable) -> &VariableStorage {
+        &self.storages[&variable]
     }
 
-    /// The home of a variable that lives in registers alone.
-    pub(crate) fn in_registers(&mut self, variable: Variable) -> Option<&mut Home> {
-        self.homes.get_mut(&variable).filter(|home| home.word.is_none())
+    /// Returns the storage of a variable that is in registers only.
+    pub(crate) fn in_registers(&mut self, variable: Variable) -> Option<&mut VariableStorage> {
+        self.storages.get_mut(&variable).filter(|storage| storage.word.is_none())
     }
 
-    /// Those of the running functions and of the module, in order.
+    /// Returns the variables of the running functions and of the module, sorted so that the emitted code is
+    /// deterministic.
     pub(crate) fn in_scope(&self, is_running: impl Fn(ActivationId) -> bool) -> Vec<Variable> {
-        let mut variables: Vec<Variable> = (self.homes.keys().copied())
+        let mut variables: Vec<Variable> = (self.storages.keys().copied())
             .filter(|variable| match variable {
                 Variable::Private(_) => true,
                 Variable::Local(id, _) | Variable::Value(id, _) => is_running(*id),
@@ -69,46 +74,49 @@ impl Variables {
         variables
     }
 
-    /// Notes that the registers of a variable changed.
-    pub(crate) fn mark_written(&mut self, variable: Variable) {
-        if self.homes[&variable].word.is_some() && !self.written.contains(&variable) {
+    /// Marks a variable in registers as written.
+    pub(crate) fn mark_dirty(&mut self, variable: Variable) {
+        if self.storages[&variable].word.is_some() && !self.written.contains(&variable) {
             self.written.push(variable);
         }
     }
 
-    /// Those that changed since the last call.
-    pub(crate) fn take_written(&mut self) -> Vec<Variable> {
+    /// Returns the variables written since the last call, and clears the list.
+    pub(crate) fn take_dirty(&mut self) -> Vec<Variable> {
         std::mem::take(&mut self.written)
     }
 }
 
 impl<'m> Emitter<'m, '_> {
-    /// Gives a variable of an invocation its home, in memory as well where it outlives a region.
+    /// Allocates storage for a variable. `outlives`: it lives across regions and also needs a word in the
+    /// frame.
     pub(crate) fn declare(&mut self, variable: Variable, inner: &TypeInner, span: Span, outlives: bool) -> Result<()> {
-        let is_wide = leaf_count(self.module, inner).is_some_and(|count| count > MAX_REGISTER_SCALARS);
-        let in_memory = is_wide || self.analysis.indexed.contains(&variable);
-        let varies = self.analysis.is_varying(variable);
+        let is_wide = scalar_count(self.module, inner).is_some_and(|count| count > MAX_REGISTER_SCALARS);
+        // Registers cannot be indexed at run time.
+        let in_memory = is_wide || self.uniformity.dynamically_indexed.contains(&variable);
+        let varies = self.uniformity.is_varying(variable);
         let kinds: Vec<Kind> = if in_memory {
-            let count = leaf_count(self.module, inner).unwrap_or(u32::MAX);
+            let count = scalar_count(self.module, inner).unwrap_or(u32::MAX);
             if count > MAX_VARIABLE_SCALARS {
                 let message = format!("expected a variable of at most {MAX_VARIABLE_SCALARS} scalars, found {count}");
-                return Err(Refusal::new(span, message));
+                return Err(CompileError::new(span, message));
             }
-            // An array's elements have the same kinds; they are found where it is loaded.
+            // The scalar kinds of a variable in memory come from the type of each access; only their number
+            // matters here.
             vec![Kind::U32; count as usize]
         } else {
-            self.scalars("a variable", inner, span)?.iter().map(|leaf| leaf.kind).collect()
+            self.type_fields("a variable", inner, span)?.iter().map(|field| field.kind).collect()
         };
         let word = if in_memory || outlives { Some(self.layout.reserve(kinds.len(), span)?) } else { None };
         let registers =
             if in_memory { Vec::new() } else { kinds.iter().map(|kind| self.register(*kind, varies)).collect() };
-        self.variables.insert(variable, Home { kinds, varies, registers, word });
+        self.variables.insert(variable, VariableStorage { kinds, varies, registers, word });
         Ok(())
     }
 
-    /// Gives the variables of an activation their homes.
+    /// Allocates storage for the variables of an activation.
     pub(crate) fn declare_locals(&mut self, id: ActivationId, outlive: bool) -> Result<()> {
-        let function = self.analysis.activations[id].function;
+        let function = self.uniformity.activations[id].function;
         for (handle, local) in function.local_variables.iter() {
             let inner = &self.module.types[local.ty].inner;
             let span = function.local_variables.get_span(handle);
@@ -117,70 +125,72 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
-    /// Gives the variables of an activation their first values.
-    pub(crate) fn start_locals(&mut self, id: ActivationId) -> Result<()> {
-        let function = self.analysis.activations[id].function;
+    /// Initialises the variables of an activation.
+    pub(crate) fn init_locals(&mut self, id: ActivationId) -> Result<()> {
+        let function = self.uniformity.activations[id].function;
         for (handle, local) in function.local_variables.iter() {
             let span = function.local_variables.get_span(handle);
-            self.start_variable(Variable::Local(id, handle), &function.expressions, local.init, span)?;
+            self.init_variable(Variable::Local(id, handle), &function.expressions, local.init, span)?;
         }
         Ok(())
     }
 
-    /// Gives the private variables of the module their first values.
-    pub(crate) fn start_privates(&mut self) -> Result<()> {
+    /// Initialises the private variables of the module.
+    pub(crate) fn init_privates(&mut self) -> Result<()> {
         let module = self.module;
         for (handle, variable) in module.global_variables.iter() {
             if self.variables.contains(Variable::Private(handle)) {
                 let span = module.global_variables.get_span(handle);
-                self.start_variable(Variable::Private(handle), &module.global_expressions, variable.init, span)?;
+                self.init_variable(Variable::Private(handle), &module.global_expressions, variable.init, span)?;
             }
         }
         Ok(())
     }
 
-    /// Zeros, unless there are other numbers.
-    fn start_variable(
+    /// Stores the initial value, or zeros if there is none.
+    fn init_variable(
         &mut self,
         variable: Variable,
         arena: &'m Arena<Expression>,
         init: Option<Handle<Expression>>,
         span: Span,
     ) -> Result<()> {
-        let home = self.variables.home(variable).clone();
-        self.start_traces(variable);
+        let storage = self.variables.storage(variable).clone();
+        // The sanitizer forgets what a previous iteration or call left in the variable.
+        self.init_variable_taint(variable);
         if init.is_none() {
-            self.forget(variable, home.kinds.len());
+            self.mark_uninitialised(variable, storage.kinds.len());
         }
-        let numbers = match init {
-            Some(init) if !self.is_zero(arena, init) => Some(self.constant_numbers(arena, init, span)?),
+        let scalars = match init {
+            Some(init) if !self.is_zero(arena, init) => Some(self.constant_scalars(arena, init, span)?),
             _ => None,
         };
-        let Some(word) = home.word.filter(|_| home.registers.is_empty()) else {
-            for (place, register) in home.registers.iter().enumerate() {
-                let number = match &numbers {
-                    Some(numbers) => numbers[place],
-                    None => self.constant(home.kinds[place], 0.0),
+        let Some(word) = storage.word.filter(|_| storage.registers.is_empty()) else {
+            for (i, register) in storage.registers.iter().enumerate() {
+                let scalar = match &scalars {
+                    Some(scalars) => scalars[i],
+                    None => self.constant(storage.kinds[i], 0.0),
                 };
-                self.set_register(*register, home.varies, number);
+                self.set_register(*register, storage.varies, scalar);
             }
-            self.variables.mark_written(variable);
+            self.variables.mark_dirty(variable);
             return Ok(());
         };
-        match numbers {
-            Some(numbers) => {
-                for (place, number) in numbers.iter().enumerate() {
-                    self.store_word(word + place as u32, *number, home.varies);
+        match scalars {
+            Some(scalars) => {
+                for (i, scalar) in scalars.iter().enumerate() {
+                    self.store_word(word + i as u32, *scalar, storage.varies);
                 }
             }
             None => {
                 let address = self.word_address(word);
-                self.clear(address, home.kinds.len() as u32 * self.layout.word_bytes());
+                self.clear(address, storage.kinds.len() as u32 * self.layout.word_bytes());
             }
         }
         Ok(())
     }
 
+    /// Whether an expression is a zero value.
     pub(crate) fn is_zero(&self, arena: &Arena<Expression>, expression: Handle<Expression>) -> bool {
         match arena[expression] {
             Expression::ZeroValue(_) => true,
@@ -191,11 +201,12 @@ impl<'m> Emitter<'m, '_> {
         }
     }
 
-    /// Zeros from an address on; whole registers where there are some.
+    /// Zeroes memory, with vector stores if the size allows it.
     pub(crate) fn clear(&mut self, address: Value, bytes: u32) {
         self.budget.cost += u64::from(bytes / BYTES_PER_COST);
         let step = if bytes.is_multiple_of(16) { 16 } else { 4 };
-        let zero = |e: &mut Self| if step == 16 { vector_constant(&mut e.b, [0; 4]) } else { e.i32(0) };
+        let zero = |e: &mut Self| if step == 16 { vector_constant(&mut e.b, [0; 4]) } else { e.i32_const(0) };
+        // Up to eight stores are unrolled.
         if bytes <= 8 * step {
             let zero = zero(self);
             for at in (0..bytes).step_by(step as usize) {
@@ -211,13 +222,13 @@ impl<'m> Emitter<'m, '_> {
         self.b.switch_to_block(header);
         let offset = self.b.use_var(at);
         let wide = if self.runtime.pointer == types::I64 { offset } else { self.b.ins().ireduce(types::I32, offset) };
-        let place = self.b.ins().iadd(address, wide);
+        let slot = self.b.ins().iadd(address, wide);
         let zero = zero(self);
-        self.b.ins().store(flags(), zero, place, 0);
+        self.b.ins().store(flags(), zero, slot, 0);
         let next = self.b.ins().iadd_imm_s(offset, i64::from(step));
         self.b.def_var(at, next);
-        let goes_on = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, next, i64::from(bytes));
-        self.b.ins().brif(goes_on, header, &[], after, &[]);
+        let continues = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, next, i64::from(bytes));
+        self.b.ins().brif(continues, header, &[], after, &[]);
         self.b.switch_to_block(after);
     }
 }
@@ -228,16 +239,16 @@ mod tests {
     use crate::emit::tests::locals;
 
     #[test]
-    fn written_variables_that_live_in_memory_are_known_once() {
+    fn dirty_variables_with_a_frame_slot_are_listed_once() {
         let [x, y, z] = locals([1, 0, 2]);
         let mut variables = Variables::default();
         for (variable, word) in [(x, Some(4)), (y, Some(0)), (z, None)] {
-            let home = Home { kinds: vec![Kind::F32], varies: false, registers: Vec::new(), word };
-            variables.insert(variable, home);
+            let storage = VariableStorage { kinds: vec![Kind::F32], varies: false, registers: Vec::new(), word };
+            variables.insert(variable, storage);
         }
-        [x, z, y, x].into_iter().for_each(|variable| variables.mark_written(variable));
-        assert_eq!(variables.take_written(), [x, y], "in the order of their first writes");
-        assert_eq!(variables.take_written(), []);
+        [x, z, y, x].into_iter().for_each(|variable| variables.mark_dirty(variable));
+        assert_eq!(variables.take_dirty(), [x, y], "in the order of their first writes");
+        assert_eq!(variables.take_dirty(), []);
         assert_eq!(variables.in_scope(|_| true), [y, x, z], "in the order of activations");
         assert_eq!(variables.in_scope(|id| id == 1), [x]);
     }

@@ -1,90 +1,95 @@
-//! What is known about values: each has a name that equal values share, an interval, and lengths that it is below.
+//! Facts about values: value numbers, intervals, and comparisons with other values.
 //!
-//! A value never changes, so what is known about it stays known. Variables change: each has the value that was stored last.
+//! Equal values share a value number (as in global value numbering). A value never changes, so facts about it
+//! stay true on every path that they dominate. A variable maps to the value that was stored last.
 
 use super::interval::Interval;
-use crate::analysis::Variable;
 use crate::types::Kind;
+use crate::uniformity::Variable;
 use naga::{BinaryOperator, BuiltIn, GlobalVariable, Handle};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// How far values are followed that are made of others: each may be made of two, and of the same one twice.
+/// Depth to which values made of other values are followed. Without a limit the work is exponential, because
+/// operands may be shared.
 const MAX_DEPTH: u32 = 8;
 
-/// The name of a value.
+/// A value number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Term(usize);
+pub(crate) struct ValueNumber(usize);
 
-/// What a value is made of. An integer is the number, whatever its kind, so that a conversion which keeps it changes nothing.
+/// How a value is computed. Values of the same origin are equal. Integers are mathematical integers regardless
+/// of their kind, so that a conversion which keeps the integer keeps the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     Constant(i64),
     Builtin(BuiltIn, u32),
-    /// How many elements the array of a buffer has.
+    /// Length of a buffer's runtime-sized array.
     Length(Handle<GlobalVariable>),
-    /// An operator on integers, which may be signed.
-    Binary(BinaryOperator, bool, Term, Term),
-    Minimum(Term, Term),
-    /// Something else: equal only to itself.
+    /// An operator on integers; the flag says whether they are signed.
+    Binary(BinaryOperator, bool, ValueNumber, ValueNumber),
+    Minimum(ValueNumber, ValueNumber),
+    /// Anything else: equal only to itself.
     Unknown,
 }
 
-/// A scalar.
+/// A scalar value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value {
     pub(crate) kind: Kind,
-    pub(crate) term: Term,
-    /// Where it is, as far as was known where it was computed.
+    pub(crate) number: ValueNumber,
+    /// Its range where it was computed. [`Facts`] may narrow it later.
     pub(crate) range: Interval,
 }
 
-/// What a boolean says when it is true or false.
+/// What is implied by a boolean.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     Compare(BinaryOperator, Value, Value),
-    Not(Term),
-    Both(Term, Term),
-    Either(Term, Term),
-    /// Of two ways that met: what holds on the only one that gives false, and on the only one that gives true.
-    Met([Option<Rc<Facts>>; 2]),
+    Not(ValueNumber),
+    And(ValueNumber, ValueNumber),
+    Or(ValueNumber, ValueNumber),
+    /// A boolean merged from two paths. If only one path can give false (true), the first (second) entry holds
+    /// the facts of that path.
+    Phi([Option<Rc<Facts>>; 2]),
 }
 
 /// What holds at a point of the program, for active invocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    ranges: HashMap<Term, Interval>,
-    /// The first is less than the second, or at most as much.
-    below: HashSet<(Term, Term)>,
-    at_most: HashSet<(Term, Term)>,
+    ranges: HashMap<ValueNumber, Interval>,
+    /// Pairs whose first value is less than, or at most, the second.
+    below: HashSet<(ValueNumber, ValueNumber)>,
+    at_most: HashSet<(ValueNumber, ValueNumber)>,
 }
 
 impl Facts {
-    /// Where a value is here.
+    /// Returns the range of a value at this point.
     pub(crate) fn range(&self, value: Value) -> Interval {
-        self.ranges.get(&value.term).and_then(|range| range.meet(value.range)).unwrap_or(value.range)
+        self.ranges.get(&value.number).and_then(|range| range.meet(value.range)).unwrap_or(value.range)
     }
 
-    /// Notes where a value is. What contradicts the rest is never reached, and changes nothing.
+    /// Narrows the range of a value. A contradiction means that the point is unreachable; it is ignored, so
+    /// that ranges are never empty.
     fn narrow(&mut self, value: Value, to: Interval) {
         if let Some(range) = self.range(value).meet(to) {
-            self.ranges.insert(value.term, range);
+            self.ranges.insert(value.number, range);
         }
     }
 
-    /// Where a difference of natural numbers is, which wraps only where the first is less.
+    /// Returns the range of `x - y`. Unsigned subtraction wraps only if `x < y`.
     pub(crate) fn difference(&self, x: Value, y: Value) -> Interval {
         let (left, right) = (self.range(x), self.range(y));
-        if x.kind == Kind::U32 && self.at_most.contains(&(y.term, x.term)) {
-            // Where that cannot be, nothing runs, and an interval is one all the same.
+        if x.kind == Kind::U32 && self.at_most.contains(&(y.number, x.number)) {
+            // Contradictory facts on an unreachable path must not give an empty interval.
             return Interval::new(0, (left.high - right.low).max(0));
         }
         Interval::binary(BinaryOperator::Subtract, x.kind, left, right)
     }
 
-    /// What holds whichever of two ways was taken.
+    /// Facts that hold on both of two paths.
     pub(crate) fn join(&self, other: &Self) -> Self {
-        let both = |(term, range): (&Term, &Interval)| Some((*term, range.join(*other.ranges.get(term)?)));
+        let both = |(number, range): (&ValueNumber, &Interval)| Some((*number, range.join(*other.ranges.get(number)?)));
         Self {
             ranges: self.ranges.iter().filter_map(both).collect(),
             below: self.below.intersection(&other.below).copied().collect(),
@@ -92,10 +97,10 @@ impl Facts {
         }
     }
 
-    /// Adds what holds as well.
+    /// Adds facts that hold as well.
     fn meet(&mut self, other: &Self) {
-        for (term, range) in &other.ranges {
-            let known = self.ranges.entry(*term).or_insert(*range);
+        for (number, range) in &other.ranges {
+            let known = self.ranges.entry(*number).or_insert(*range);
             *known = known.meet(*range).unwrap_or(*known);
         }
         self.below.extend(&other.below);
@@ -103,7 +108,7 @@ impl Facts {
     }
 }
 
-/// What is known at a place of the program.
+/// Facts and variables at a point of the program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) facts: Facts,
@@ -111,69 +116,74 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// How much is known.
+    /// Number of entries, which is what a clone costs.
     pub(crate) fn len(&self) -> usize {
         let Facts { ranges, below, at_most } = &self.facts;
         self.variables.len() + ranges.len() + below.len() + at_most.len()
     }
 }
 
-/// All values so far.
+/// All value numbers, with what booleans imply.
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct ValueTable {
     origins: Vec<Origin>,
-    known: HashMap<Origin, Term>,
-    conditions: HashMap<Term, Condition>,
+    known: HashMap<Origin, ValueNumber>,
+    conditions: HashMap<ValueNumber, Condition>,
 }
 
-impl Terms {
-    /// The value that is made in this way: the same each time, unless it is unknown.
+impl ValueTable {
+    /// Returns the value of an origin. Equal origins have the same value number, except unknown ones.
     pub(crate) fn value(&mut self, kind: Kind, origin: Origin, range: Interval) -> Value {
-        if let Some(term) = self.known.get(&origin) {
-            return Value { kind, term: *term, range };
+        if let Some(number) = self.known.get(&origin) {
+            return Value { kind, number: *number, range };
         }
-        let term = Term(self.origins.len());
+        let number = ValueNumber(self.origins.len());
         self.origins.push(origin);
         if origin != Origin::Unknown {
-            self.known.insert(origin, term);
+            self.known.insert(origin, number);
         }
-        Value { kind, term, range }
+        Value { kind, number, range }
     }
 
+    /// Returns a new value that nothing is known about.
     pub(crate) fn unknown(&mut self, kind: Kind) -> Value {
         self.value(kind, Origin::Unknown, Interval::full(kind))
     }
 
+    /// Returns the value of a constant.
     pub(crate) fn constant(&mut self, kind: Kind, value: i64) -> Value {
-        self.value(kind, Origin::Constant(value), Interval::exactly(value))
+        self.value(kind, Origin::Constant(value), Interval::exact(value))
     }
 
+    /// Returns a new boolean with what it implies.
     pub(crate) fn condition(&mut self, condition: Condition) -> Value {
         let value = self.unknown(Kind::Bool);
-        self.conditions.insert(value.term, condition);
+        self.conditions.insert(value.number, condition);
         value
     }
 
-    /// Adds what a condition says.
-    pub(crate) fn assume(&self, facts: &mut Facts, condition: Term, is_true: bool) {
+    /// Adds the facts that follow from a condition being true or false.
+    pub(crate) fn assume(&self, facts: &mut Facts, condition: ValueNumber, is_true: bool) {
         self.assume_to(MAX_DEPTH, facts, condition, is_true);
     }
 
-    fn assume_to(&self, depth: u32, facts: &mut Facts, condition: Term, is_true: bool) {
+    /// [`assume`](Self::assume) up to a depth.
+    fn assume_to(&self, depth: u32, facts: &mut Facts, condition: ValueNumber, is_true: bool) {
         let Some(depth) = depth.checked_sub(1) else { return };
-        let mut both = |x: &Term, y: &Term, is_true| {
+        let mut both = |x: &ValueNumber, y: &ValueNumber, is_true| {
             [x, y].iter().for_each(|x| self.assume_to(depth, facts, **x, is_true));
         };
         match self.conditions.get(&condition) {
             Some(Condition::Compare(op, x, y)) => self.assume_compared(facts, *op, is_true, *x, *y),
             Some(Condition::Not(other)) => self.assume_to(depth, facts, *other, !is_true),
-            Some(Condition::Both(x, y)) if is_true => both(x, y, true),
-            Some(Condition::Either(x, y)) if !is_true => both(x, y, false),
-            Some(Condition::Met(ways)) => ways[usize::from(is_true)].iter().for_each(|way| facts.meet(way)),
+            Some(Condition::And(x, y)) if is_true => both(x, y, true),
+            Some(Condition::Or(x, y)) if !is_true => both(x, y, false),
+            Some(Condition::Phi(ways)) => ways[usize::from(is_true)].iter().for_each(|facts_if| facts.meet(facts_if)),
             _ => {}
         }
     }
 
+    /// Adds the facts that follow from a comparison.
     fn assume_compared(&self, facts: &mut Facts, op: BinaryOperator, is_true: bool, x: Value, y: Value) {
         use BinaryOperator as Op;
         match (op, is_true) {
@@ -185,6 +195,7 @@ impl Terms {
                 facts.narrow(x, facts.range(y));
                 facts.narrow(y, facts.range(x));
             }
+            // Inequality with a constant at the edge of a range moves that edge.
             (Op::NotEqual, true) | (Op::Equal, false) => {
                 for (x, y) in [(x, y), (y, x)] {
                     let (range, other) = (facts.range(x), facts.range(y));
@@ -199,18 +210,19 @@ impl Terms {
         }
     }
 
-    /// That `x` and `by` are at most `y`.
+    /// Adds that `x + by <= y`, where `by` is 0 or 1.
     fn assume_less(&self, facts: &mut Facts, x: Value, y: Value, by: i64) {
         let (left, right) = (facts.range(x), facts.range(y));
         facts.narrow(x, Interval::new(left.low, right.high - by));
         facts.narrow(y, Interval::new(left.low + by, right.high));
-        facts.at_most.insert((x.term, y.term));
+        facts.at_most.insert((x.number, y.number));
         if by == 1 {
-            self.assume_below(MAX_DEPTH, facts, x.term, y.term);
+            self.assume_below(MAX_DEPTH, facts, x.number, y.number);
         }
     }
 
-    fn assume_below(&self, depth: u32, facts: &mut Facts, x: Term, bound: Term) {
+    /// Adds that `x < bound`. A value below a minimum is below both operands.
+    fn assume_below(&self, depth: u32, facts: &mut Facts, x: ValueNumber, bound: ValueNumber) {
         facts.below.insert((x, bound));
         if let (Origin::Minimum(a, b), Some(depth)) = (self.origins[bound.0], depth.checked_sub(1)) {
             self.assume_below(depth, facts, x, a);
@@ -218,20 +230,24 @@ impl Terms {
         }
     }
 
-    /// Whether an index is inside of an array of this length, which has at least one element.
-    pub(crate) fn is_inside(&self, facts: &Facts, index: Value, length: Value) -> bool {
+    /// Whether an index is in bounds of an array of this length, which has at least one element.
+    pub(crate) fn is_in_bounds(&self, facts: &Facts, index: Value, length: Value) -> bool {
         let (range, lengths) = (facts.range(index), facts.range(length));
         range.low >= 0
-            && (range.high < lengths.low || self.is_below(MAX_DEPTH, facts, index.term, length.term, lengths.low))
+            && (range.high < lengths.low || self.is_below(MAX_DEPTH, facts, index.number, length.number, lengths.low))
     }
 
-    fn is_below(&self, depth: u32, facts: &Facts, x: Term, length: Term, least: i64) -> bool {
+    /// Whether `x < length` follows from a fact or from how `x` is computed. `least` is a lower bound of the
+    /// length.
+    fn is_below(&self, depth: u32, facts: &Facts, x: ValueNumber, length: ValueNumber, least: i64) -> bool {
         use BinaryOperator as Op;
         let Some(depth) = depth.checked_sub(1) else { return false };
         facts.below.contains(&(x, length))
             || match self.origins[x.0] {
                 Origin::Minimum(a, b) => [a, b].iter().any(|x| self.is_below(depth, facts, *x, length, least)),
+                // An unsigned remainder is below its divisor, if that is not zero.
                 Origin::Binary(Op::Modulo, false, _, by) => by == length && least > 0,
+                // `length - c` does not wrap if the length is at least `c`.
                 Origin::Binary(Op::Subtract, false, from, by) => {
                     let is_less = matches!(self.origins[by.0], Origin::Constant(by) if (1..=least).contains(&by));
                     from == length && is_less
@@ -240,45 +256,46 @@ impl Terms {
             }
     }
 
-    /// What a value is that two ways, which met, give.
-    fn met(&mut self, [x, y]: [(&Facts, Value); 2]) -> Value {
+    /// Merges the values of two paths (a phi node).
+    fn phi(&mut self, [x, y]: [(&Facts, Value); 2]) -> Value {
         let (left, right) = (x.0.range(x.1), y.0.range(y.1));
-        if x.1.term == y.1.term {
+        if x.1.number == y.1.number {
             return Value { range: left.join(right), ..x.1 };
         }
         if x.1.kind != Kind::Bool {
             return Value { range: left.join(right), ..self.unknown(x.1.kind) };
         }
-        let way = |is_true: bool| {
+        // If one path always gives the opposite, the other one was taken.
+        let facts_if = |is_true: bool| {
             let (facts, value) = match i64::from(!is_true) {
-                other if left == Interval::exactly(other) => y,
-                other if right == Interval::exactly(other) => x,
+                other if left == Interval::exact(other) => y,
+                other if right == Interval::exact(other) => x,
                 _ => return None,
             };
             let mut facts = facts.clone();
-            self.assume(&mut facts, value.term, is_true);
+            self.assume(&mut facts, value.number, is_true);
             Some(Rc::new(facts))
         };
-        let ways = [way(false), way(true)];
-        Value { range: left.join(right), ..self.condition(Condition::Met(ways)) }
+        let ways = [facts_if(false), facts_if(true)];
+        Value { range: left.join(right), ..self.condition(Condition::Phi(ways)) }
     }
 
-    /// What is known where two ways meet.
+    /// Merges the states of two paths.
     pub(crate) fn join(&mut self, x: &State, y: &State) -> State {
         let mut variables = HashMap::new();
-        // In the order of one map, which is not that of the other: names differ from run to run, what is proven does not.
+        // The iteration order of the map changes value numbers from run to run, but not what can be proven.
         for (variable, values) in &x.variables {
             if let Some(others) = y.variables.get(variable) {
                 let pairs = values.iter().zip(others);
-                let met = pairs.map(|(a, b)| self.met([(&x.facts, *a), (&y.facts, *b)])).collect();
-                variables.insert(*variable, met);
+                let phi = pairs.map(|(a, b)| self.phi([(&x.facts, *a), (&y.facts, *b)])).collect();
+                variables.insert(*variable, phi);
             }
         }
         State { facts: x.facts.join(&y.facts), variables }
     }
 
-    /// The values that two ways give.
+    /// Merges lists of values of two paths.
     pub(crate) fn join_values(&mut self, x: (&Facts, &[Value]), y: (&Facts, &[Value])) -> Vec<Value> {
-        x.1.iter().zip(y.1).map(|(a, b)| self.met([(x.0, *a), (y.0, *b)])).collect()
+        x.1.iter().zip(y.1).map(|(a, b)| self.phi([(x.0, *a), (y.0, *b)])).collect()
     }
 }

@@ -1,9 +1,9 @@
-//! Intervals of integers, and what operators make of them. What may wrap around may be anything.
+//! Interval arithmetic on integers. An operation that may wrap gives the full range of its type.
 
 use crate::types::Kind;
 use naga::{BinaryOperator, MathFunction};
 
-/// The integers from `low` to `high`, both included: as they are, not as their bits.
+/// The integers from `low` to `high`, inclusive. Mathematical integers, not bit patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) low: i64,
@@ -15,11 +15,12 @@ impl Interval {
         Self { low, high }
     }
 
-    pub(crate) fn exactly(value: i64) -> Self {
+    /// The interval of one integer.
+    pub(crate) fn exact(value: i64) -> Self {
         Self::new(value, value)
     }
 
-    /// Everything that a kind holds; for what is no integer of 32 bits, everything.
+    /// All values of a kind; unbounded if it is not an integer or boolean.
     pub(crate) fn full(kind: Kind) -> Self {
         match kind {
             Kind::I32 => Self::new(i32::MIN.into(), i32::MAX.into()),
@@ -29,22 +30,24 @@ impl Interval {
         }
     }
 
-    /// What both hold; `None` where that is nothing.
+    /// Intersection; `None` if it is empty.
     pub(crate) fn meet(self, other: Self) -> Option<Self> {
         let met = Self::new(self.low.max(other.low), self.high.min(other.high));
         (met.low <= met.high).then_some(met)
     }
 
-    /// From the least to the greatest of both.
+    /// Smallest interval that contains both.
     pub(crate) fn join(self, other: Self) -> Self {
         Self::new(self.low.min(other.low), self.high.max(other.high))
     }
 
+    /// Whether `other` is a subset.
     pub(crate) fn contains(self, other: Self) -> bool {
         self.low <= other.low && other.high <= self.high
     }
 
-    /// This one with each side that `next` is beyond moved as far as the kind goes, so that it moves at most once.
+    /// Widening: each bound that `next` exceeds moves to the bound of the kind, so that a loop reaches a fixed
+    /// point after few iterations.
     pub(crate) fn widened(self, next: Self, kind: Kind) -> Self {
         let full = Self::full(kind);
         let low = if next.low < self.low { full.low } else { self.low };
@@ -52,52 +55,63 @@ impl Interval {
         Self::new(low, high)
     }
 
-    /// The same numbers as another kind, or all of that kind where not all of them are in it.
+    /// The range after a conversion: unchanged if the other kind represents all of it, otherwise the full
+    /// range.
     pub(crate) fn converted(self, from: Kind, to: Kind) -> Self {
         let full = Self::full(to);
         let is_exact = matches!(from, Kind::I32 | Kind::U32 | Kind::Bool) && matches!(to, Kind::I32 | Kind::U32);
         if is_exact && full.contains(self) { self } else { full }
     }
 
-    fn fitted(kind: Kind, bounds: [i128; 4]) -> Self {
+    /// The hull of possible extreme results; the full range if one of them does not fit the kind.
+    fn from_bounds(kind: Kind, bounds: [i128; 4]) -> Self {
         let full = Self::full(kind);
         let (low, high) = bounds.iter().fold((i128::MAX, i128::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
         if low < full.low.into() || high > full.high.into() { full } else { Self::new(low as i64, high as i64) }
     }
 
-    /// The results of an operator on operands of a kind, as compiled code computes them.
+    /// Range of a binary operator as compiled code computes it (a zero divisor counts as 1, shifts use five
+    /// bits).
     pub(crate) fn binary(op: BinaryOperator, kind: Kind, x: Self, y: Self) -> Self {
         use BinaryOperator as Op;
         if !matches!(kind, Kind::I32 | Kind::U32) {
             return Self::full(kind);
         }
+        // The operators used with this are monotonic in each operand, so extremes are at the corners. `i128`
+        // cannot overflow for 32-bit operands.
         let corners = |apply: fn(i128, i128) -> i128| {
             let (low, high) = ((x.low.into(), x.high.into()), (y.low.into(), y.high.into()));
-            Self::fitted(kind, [apply(low.0, high.0), apply(low.0, high.1), apply(low.1, high.0), apply(low.1, high.1)])
+            Self::from_bounds(
+                kind,
+                [apply(low.0, high.0), apply(low.0, high.1), apply(low.1, high.0), apply(low.1, high.1)],
+            )
         };
-        let is_natural = x.low >= 0 && y.low >= 0;
+        let is_non_negative = x.low >= 0 && y.low >= 0;
         match op {
             Op::Add => corners(|x, y| x + y),
             Op::Subtract => corners(|x, y| x - y),
             Op::Multiply => corners(|x, y| x * y),
+            // Signed and zero divisors have special cases in the generated code, so only positive ones are
+            // followed.
             Op::Divide if x.low >= 0 && y.low > 0 => Self::new(x.low / y.high, x.high / y.low),
             Op::Modulo if x.low >= 0 && y.low > x.high => x,
             Op::Modulo if x.low >= 0 && y.low > 0 => Self::new(0, x.high.min(y.high - 1)),
-            Op::And if is_natural => Self::new(0, x.high.min(y.high)),
+            Op::And if is_non_negative => Self::new(0, x.high.min(y.high)),
             Op::And if x.low >= 0 => Self::new(0, x.high),
             Op::And if y.low >= 0 => Self::new(0, y.high),
-            Op::InclusiveOr | Op::ExclusiveOr if is_natural => {
+            Op::InclusiveOr | Op::ExclusiveOr if is_non_negative => {
+                // The result has no bit above the highest of both operands.
                 let bits = 64 - x.high.max(y.high).leading_zeros();
                 let low = if op == Op::InclusiveOr { x.low.max(y.low) } else { 0 };
                 Self::new(low, (1 << bits) - 1)
             }
-            Op::ShiftLeft if is_natural && y.high < 32 => corners(|x, y| x << y),
-            Op::ShiftRight if is_natural && y.high < 32 => Self::new(x.low >> y.high, x.high >> y.low),
+            Op::ShiftLeft if is_non_negative && y.high < 32 => corners(|x, y| x << y),
+            Op::ShiftRight if is_non_negative && y.high < 32 => Self::new(x.low >> y.high, x.high >> y.low),
             _ => Self::full(kind),
         }
     }
 
-    /// The results of a function on operands of a kind.
+    /// Range of a function.
     pub(crate) fn math(fun: MathFunction, kind: Kind, operands: &[Self]) -> Self {
         let minimum = |x: Self, y: Self| Self::new(x.low.min(y.low), x.high.min(y.high));
         let maximum = |x: Self, y: Self| Self::new(x.low.max(y.low), x.high.max(y.high));
@@ -117,7 +131,7 @@ mod tests {
     use super::*;
     use BinaryOperator as Op;
 
-    /// What compiled code computes for two numbers of a kind, as the number that its bits are.
+    /// Reference: what compiled code computes for two values of a kind.
     fn computed(op: Op, kind: Kind, x: i64, y: i64) -> i64 {
         let (x, y) = (x as u32, y as u32);
         let bits = match (op, kind) {
@@ -138,9 +152,9 @@ mod tests {
         if kind == Kind::I32 { bits.cast_signed().into() } else { bits.into() }
     }
 
-    /// Every result of two numbers is in the interval of the results, also where it wraps.
+    /// The interval of a result contains the result for all pairs of sample points, including wrapping ones.
     #[test]
-    fn results_are_inside() {
+    fn intervals_contain_every_result() {
         let ops = [
             Op::Add,
             Op::Subtract,
@@ -159,20 +173,20 @@ mod tests {
             let points: Vec<i64> = [0, 6, 16, 31, 1 << 16, i32::MAX.into(), full.low, full.high]
                 .into_iter()
                 .flat_map(near)
-                .filter(|point| full.contains(Interval::exactly(*point)))
+                .filter(|point| full.contains(Interval::exact(*point)))
                 .collect();
-            for (place, low) in points.iter().enumerate() {
-                for x in points[place..].iter().map(|high| Interval::new(*low, *high.max(low))) {
+            for (i, low) in points.iter().enumerate() {
+                for x in points[i..].iter().map(|high| Interval::new(*low, *high.max(low))) {
                     for y in [x, Interval::new(0, 7), Interval::new(1, 40), Interval::new(16, 16), full] {
                         for op in ops {
                             let results = Interval::binary(op, kind, x, y);
                             let inside = |side: Interval| {
-                                points.iter().copied().filter(move |point| side.contains(Interval::exactly(*point)))
+                                points.iter().copied().filter(move |point| side.contains(Interval::exact(*point)))
                             };
                             for (a, b) in inside(x).flat_map(|a| inside(y).map(move |b| (a, b))) {
                                 let found = computed(op, kind, a, b);
                                 assert!(
-                                    results.contains(Interval::exactly(found)),
+                                    results.contains(Interval::exact(found)),
                                     "{kind:?} {a} {op:?} {b} is {found}, of {x:?} and {y:?}: {results:?}"
                                 );
                             }
@@ -184,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_close() {
+    fn intervals_are_tight() {
         let of = |low, high| Interval::new(low, high);
         let cases = [
             (Op::Add, of(0, 15), of(0, 240), of(0, 255)),

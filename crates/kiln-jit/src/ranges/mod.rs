@@ -1,85 +1,98 @@
-//! Which indices are inside of their arrays for certain, so that nothing checks them again.
+//! Range analysis: proves that indices are in bounds, so that their checks can be elided.
 //!
-//! The program is run once over intervals instead of numbers (`interval`), as one invocation sees it, with what conditions say
-//! about values (`facts`, `value`). Proven is an index
-//! - whose interval is below a known length: of constants, builtins of the work-group, arithmetic that cannot wrap, masks,
-//!   remainders, `min` and `clamp`, variables and counters of loops, and what `if`, loops and returns say about them;
-//! - that was compared with `arrayLength` of the same buffer, as the same value, or is made smaller than it by `min` or `%`.
+//! The program is interpreted once over intervals (`interval`), as one invocation sees it, with facts that
+//! follow from conditions (`facts`). `expression` evaluates expressions. An index is proven if
 //!
-//! Not proven is what two facts about different values say together (`i + 1u < n` about `i`), what was loaded from a buffer,
-//! what the length of one buffer says about another, and variables that grow in a loop whose condition is not about them.
-//! Variables that are indexed by computed numbers are not looked into.
+//! - its interval is below a constant length. Intervals come from constants, builtins of the workgroup,
+//!   arithmetic that cannot wrap, masks, remainders, `min` and `clamp`, variables and loop counters, narrowed
+//!   by `if`, loops and returns;
+//! - or it was compared with `arrayLength` of the same buffer, as the same value, or is made smaller than it by
+//!   `min` or `%`.
 //!
-//! All this holds for active invocations. Inactive ones run through the same instructions with numbers of their own, so the emitter
-//! leaves out a check only where the mask is full.
+//! Not proven are combinations of facts about different values (`i + 1u < n` for `i`), values loaded from
+//! buffers, lengths of one buffer applied to another, and variables that grow in a loop whose condition is not
+//! about them. Dynamically indexed variables are not tracked.
+//!
+//! All proofs hold for active invocations only. Inactive lanes run through the same instructions with arbitrary
+//! values, so the emitter elides a check only if the mask is full.
 
+mod expression;
 mod facts;
 mod interval;
-mod value;
 
-use crate::analysis::{ActivationId, Analysis, Root, Variable, blocks_of, results_of};
+use crate::operands::{blocks_of, results_of};
 use crate::regions::{SyncPoints, ValueId};
 use crate::types::{member, pointee};
-use facts::{State, Terms, Value};
+use crate::uniformity::{ActivationId, Root, Uniformity, Variable};
+use facts::{State, Value, ValueTable};
 use naga::{Block, Expression, Handle, Module, Statement, SwitchCase, TypeInner};
 use std::collections::{HashMap, HashSet};
 
-/// Expressions and statements that are looked at before everything stays checked: loops inside of loops take many rounds.
+/// Maximum number of expressions and statements visited. Nested loops multiply the iterations. Beyond it,
+/// nothing is proven.
 const MAX_VISITED: usize = 100_000;
-/// How many values that are known take as long to copy as an expression to look at.
+/// Facts that take as long to copy as one expression takes to visit.
 const STATE_PER_VISIT: usize = 16;
-/// Rounds of a loop after which its variables may be anything.
+/// Iterations of a loop after which its variables are no longer tracked.
 const MAX_ROUNDS: usize = 4;
 
-/// What [`proven`] is to its user.
-pub(crate) type Prove = fn(&Module, &Analysis<'_>, &Analysis<'_>) -> HashSet<ValueId>;
+/// The signature of [`proven`]. Arguments: the module, uniformity in a gang, uniformity in the workgroup.
+pub(crate) type BoundsProver = fn(&Module, &Uniformity<'_>, &Uniformity<'_>) -> HashSet<ValueId>;
 
-/// The pointers whose last index is inside of its array.
-pub(crate) fn proven(module: &Module, analysis: &Analysis<'_>, whole: &Analysis<'_>) -> HashSet<ValueId> {
+/// Returns the pointers whose last index is proven in bounds.
+pub(crate) fn proven(
+    module: &Module,
+    uniformity: &Uniformity<'_>,
+    workgroup_uniformity: &Uniformity<'_>,
+) -> HashSet<ValueId> {
     let mut ranges = Ranges {
         module,
-        analysis,
-        whole,
-        terms: Terms::default(),
-        values: vec![HashMap::new(); analysis.activations.len()],
+        uniformity,
+        workgroup_uniformity,
+        table: ValueTable::default(),
+        values: vec![HashMap::new(); uniformity.activations.len()],
         targets: Vec::new(),
         returns: Vec::new(),
         proven: HashSet::new(),
-        left: MAX_VISITED,
+        budget: MAX_VISITED,
     };
-    let body = &analysis.activations[0].function.body;
+    let body = &uniformity.activations[0].function.body;
     ranges.returns.push(None);
-    let state = ranges.start(0, State::default());
+    let state = ranges.init_locals(0, State::default());
     ranges.block(0, body, state, SyncPoints::barriers(module).are_in(body));
-    if ranges.left == 0 { HashSet::new() } else { ranges.proven }
+    // An unfinished analysis may still hold proofs of early loop iterations that later ones would retract.
+    if ranges.budget == 0 { HashSet::new() } else { ranges.proven }
 }
 
-/// What is known where a `break` or `continue` leads.
+/// States that reach the target of a `break` or `continue`.
 #[derive(Default)]
 struct Target {
     is_loop: bool,
-    broke: Option<State>,
-    continued: Option<State>,
+    break_state: Option<State>,
+    continue_state: Option<State>,
 }
 
+/// The abstract interpreter.
 struct Ranges<'a, 'm> {
     module: &'m Module,
-    analysis: &'a Analysis<'m>,
-    /// What is the same for all invocations of a work-group.
-    whole: &'a Analysis<'m>,
-    terms: Terms,
+    uniformity: &'a Uniformity<'m>,
+    /// Uniformity in the workgroup.
+    workgroup_uniformity: &'a Uniformity<'m>,
+    table: ValueTable,
+    /// Values of the expressions of each activation.
     values: Vec<HashMap<Handle<Expression>, Vec<Value>>>,
     targets: Vec<Target>,
-    /// What is known where the running functions end, and what they give back.
+    /// For each function being visited, the merged state and result of its returns so far.
     returns: Vec<Option<(State, Vec<Value>)>>,
     proven: HashSet<ValueId>,
-    left: usize,
+    /// Visits left.
+    budget: usize,
 }
 
 impl<'m> Ranges<'_, 'm> {
-    /// The first values of the variables of an activation.
-    fn start(&mut self, id: ActivationId, mut state: State) -> State {
-        let function = self.analysis.activations[id].function;
+    /// Assigns the initial values of an activation's variables.
+    fn init_locals(&mut self, id: ActivationId, mut state: State) -> State {
+        let function = self.uniformity.activations[id].function;
         for (handle, local) in function.local_variables.iter() {
             let values = match local.init {
                 Some(init) => self.constants(&function.expressions, init),
@@ -91,7 +104,9 @@ impl<'m> Ranges<'_, 'm> {
         state
     }
 
-    /// What is known behind a block; `None` where nothing leads there. In a function that is split at barriers, the whole work-group decides about its operations.
+    /// Visits a block and returns the state after it; `None` if its end is unreachable. `is_split`: the
+    /// function is split at barriers, so conditions of operations of the workgroup are taken once for all
+    /// invocations.
     fn block(&mut self, id: ActivationId, block: &'m Block, mut state: State, is_split: bool) -> Option<State> {
         for statement in block {
             self.spend()?;
@@ -100,18 +115,19 @@ impl<'m> Ranges<'_, 'm> {
         Some(state)
     }
 
-    /// Counts what is looked at; `None` where it is too much.
+    /// Counts a visit; `None` if the budget is used up.
     fn spend(&mut self) -> Option<()> {
-        self.left = self.left.saturating_sub(1);
-        (self.left > 0).then_some(())
+        self.budget = self.budget.saturating_sub(1);
+        (self.budget > 0).then_some(())
     }
 
-    /// What is known, once more. It counts by what it has: many variables times many branches are more than either.
-    fn copied(&mut self, state: &State) -> State {
-        self.left = self.left.saturating_sub(state.len() / STATE_PER_VISIT);
+    /// Clones a state. It costs by size: the product of variables and branches must stay bounded.
+    fn clone_state(&mut self, state: &State) -> State {
+        self.budget = self.budget.saturating_sub(state.len() / STATE_PER_VISIT);
         state.clone()
     }
 
+    /// Visits a statement and returns the state after it.
     fn statement(
         &mut self,
         id: ActivationId,
@@ -119,6 +135,7 @@ impl<'m> Ranges<'_, 'm> {
         mut state: State,
         is_split: bool,
     ) -> Option<State> {
+        // Only operations of the workgroup are decided once; other statements are decided per invocation.
         let is_split = is_split && SyncPoints::barriers(self.module).is_group_op(statement);
         match statement {
             Statement::Emit(range) => {
@@ -130,33 +147,35 @@ impl<'m> Ranges<'_, 'm> {
             }
             Statement::Block(block) => return self.block(id, block, state, is_split),
             Statement::If { condition, accept, reject } => {
-                let [yes, no] = self.ways(id, *condition, &state, is_split);
+                let [yes, no] = self.branch_states(id, *condition, &state, is_split);
                 let (yes, no) = (self.block(id, accept, yes, is_split), self.block(id, reject, no, is_split));
                 return self.join(yes, no);
             }
+            // Case values are not turned into facts; switches on indices are rare.
             Statement::Switch { cases, .. } => return self.switch(id, cases, &state, is_split),
-            Statement::Loop { .. } => return self.repeat(id, statement, &state, is_split),
+            Statement::Loop { .. } => return self.loop_statement(id, statement, &state, is_split),
             Statement::Break => {
-                let before = self.targets.last_mut()?.broke.take();
+                let before = self.targets.last_mut()?.break_state.take();
                 let joined = self.join(before, Some(state));
-                self.targets.last_mut()?.broke = joined;
+                self.targets.last_mut()?.break_state = joined;
                 return None;
             }
             Statement::Continue => {
-                let place = self.targets.iter().rposition(|target| target.is_loop)?;
-                let before = self.targets[place].continued.take();
-                self.targets[place].continued = self.join(before, Some(state));
+                let target = self.targets.iter().rposition(|target| target.is_loop)?;
+                let before = self.targets[target].continue_state.take();
+                self.targets[target].continue_state = self.join(before, Some(state));
                 return None;
             }
             Statement::Return { value } => {
                 let values = value.map(|value| self.values(id, value)).unwrap_or_default();
-                self.give_back(state, values);
+                self.record_return(state, values);
                 return None;
             }
             Statement::Store { pointer, value } => {
                 let values = self.values(id, *value);
-                match (self.place(id, *pointer), self.analysis.root(id, *pointer)) {
+                match (self.resolve_pointer(id, *pointer), self.uniformity.root(id, *pointer)) {
                     (Some((variable, inner, at)), _) => self.set(&mut state, variable, &inner, at, &values),
+                    // A store through a computed index may change any scalar of the variable.
                     (None, Some(Root::Variable(variable))) => drop(state.variables.remove(&variable)),
                     _ => {}
                 }
@@ -173,65 +192,85 @@ impl<'m> Ranges<'_, 'm> {
         Some(state)
     }
 
-    /// What is known where a condition holds, and where it does not. What one invocation decides for all says nothing about the others'.
-    fn ways(&mut self, id: ActivationId, condition: Handle<Expression>, state: &State, is_split: bool) -> [State; 2] {
-        let mut ways = [self.copied(state), self.copied(state)];
-        if let (Some(value), false) = (self.values(id, condition).first(), is_split && self.whole.varies(id, condition))
+    /// Returns the states where a condition is true and where it is false. If one invocation decides for the
+    /// workgroup, the condition says nothing about the values of the others.
+    fn branch_states(
+        &mut self,
+        id: ActivationId,
+        condition: Handle<Expression>,
+        state: &State,
+        is_split: bool,
+    ) -> [State; 2] {
+        let mut branch_states = [self.clone_state(state), self.clone_state(state)];
+        if let (Some(value), false) =
+            (self.values(id, condition).first(), is_split && self.workgroup_uniformity.varies(id, condition))
         {
-            for (way, is_true) in ways.iter_mut().zip([true, false]) {
-                self.terms.assume(&mut way.facts, value.term, is_true);
+            for (way, is_true) in branch_states.iter_mut().zip([true, false]) {
+                self.table.assume(&mut way.facts, value.number, is_true);
             }
         }
-        ways
+        branch_states
     }
 
+    /// Merges two states; `None` is an unreachable one.
     fn join(&mut self, x: Option<State>, y: Option<State>) -> Option<State> {
         match (x, y) {
-            (Some(x), Some(y)) => Some(self.terms.join(&x, &y)),
+            (Some(x), Some(y)) => Some(self.table.join(&x, &y)),
             (x, y) => x.or(y),
         }
     }
 
+    /// Visits a switch. Nothing is assumed about the selector.
     fn switch(&mut self, id: ActivationId, cases: &'m [SwitchCase], state: &State, is_split: bool) -> Option<State> {
         self.targets.push(Target::default());
-        let (mut end, mut fallen) = (None, None);
+        let (mut end, mut fallthrough_state) = (None, None);
         for case in cases {
-            let start = self.copied(state);
-            let start = self.join(fallen.take(), Some(start))?;
+            let start = self.clone_state(state);
+            let start = self.join(fallthrough_state.take(), Some(start))?;
             let after = self.block(id, &case.body, start, is_split);
             if case.fall_through {
-                fallen = after;
+                fallthrough_state = after;
             } else {
                 end = self.join(end, after);
             }
         }
-        let broke = self.targets.pop().and_then(|target| target.broke);
-        let end = self.join(end, broke);
+        let break_state = self.targets.pop().and_then(|target| target.break_state);
+        let end = self.join(end, break_state);
+        // Without a default case the switch may do nothing. Assuming that also with one is safe.
         self.join(end, Some(state.clone()))
     }
 
-    /// A loop: its variables are where they begin; where a round leaves them elsewhere, that side may be anything.
-    fn repeat(&mut self, id: ActivationId, statement: &'m Statement, state: &State, is_split: bool) -> Option<State> {
+    /// Visits a loop until its variables reach a fixed point. Variables start with their values before the
+    /// loop; a bound that an iteration exceeds is widened to that of the type.
+    fn loop_statement(
+        &mut self,
+        id: ActivationId,
+        statement: &'m Statement,
+        state: &State,
+        is_split: bool,
+    ) -> Option<State> {
         let mut assigned = HashSet::new();
         blocks_of(statement).into_iter().for_each(|block| self.assigned(id, block, &mut assigned));
-        // What is not known before the loop is not followed in it.
+        // A variable without a known value before the loop is not tracked in it.
         let mut header = state.variables.clone();
         header.retain(|variable, _| assigned.contains(variable));
         for value in header.values_mut().flatten() {
             value.range = state.facts.range(*value);
         }
         for round in 1.. {
-            let mut start = self.copied(state);
+            let mut start = self.clone_state(state);
             start.variables.retain(|variable, _| !assigned.contains(variable));
             for (variable, values) in &header {
-                let fresh = |value: &Value| Value { range: value.range, ..self.terms.unknown(value.kind) };
+                // A new value number: facts about the value before the loop do not hold in later iterations.
+                let fresh = |value: &Value| Value { range: value.range, ..self.table.unknown(value.kind) };
                 start.variables.insert(*variable, values.iter().map(fresh).collect());
             }
-            let (again, exit) = self.round(id, statement, start, is_split);
-            if again.is_none_or(|again| !widen(&mut header, &again)) {
+            let (back_edge, exit) = self.iteration(id, statement, start, is_split);
+            if back_edge.is_none_or(|back_edge| !widen(&mut header, &back_edge)) {
                 return exit;
             }
             self.spend()?;
+            // Drop all tracked variables. The next iteration has nothing to widen and ends the loop.
             if round == MAX_ROUNDS {
                 header.clear();
             }
@@ -239,8 +278,8 @@ impl<'m> Ranges<'_, 'm> {
         None
     }
 
-    /// One round of a loop: what is known where the next one begins, and behind the loop.
-    fn round(
+    /// Visits one iteration. Returns the state at the back edge and the state after the loop.
+    fn iteration(
         &mut self,
         id: ActivationId,
         statement: &'m Statement,
@@ -252,31 +291,31 @@ impl<'m> Ranges<'_, 'm> {
         };
         self.targets.push(Target { is_loop: true, ..Target::default() });
         let end = self.block(id, body, start, is_split);
-        let continued = self.targets.last_mut().and_then(|target| target.continued.take());
-        let end = self.join(end, continued);
-        let again = end.and_then(|end| self.block(id, continuing, end, is_split));
-        let broke = self.targets.pop().and_then(|target| target.broke);
-        match (again, break_if) {
-            (Some(again), Some(condition)) => {
-                let [exit, again] = self.ways(id, *condition, &again, is_split);
-                (Some(again), self.join(broke, Some(exit)))
+        let continue_state = self.targets.last_mut().and_then(|target| target.continue_state.take());
+        let end = self.join(end, continue_state);
+        let back_edge = end.and_then(|end| self.block(id, continuing, end, is_split));
+        let break_state = self.targets.pop().and_then(|target| target.break_state);
+        match (back_edge, break_if) {
+            (Some(back_edge), Some(condition)) => {
+                let [exit, back_edge] = self.branch_states(id, *condition, &back_edge, is_split);
+                (Some(back_edge), self.join(break_state, Some(exit)))
             }
-            (again, _) => (again, broke),
+            (back_edge, _) => (back_edge, break_state),
         }
     }
 
-    /// The variables that a block writes.
+    /// Collects the variables that a block writes.
     fn assigned(&self, id: ActivationId, block: &'m Block, found: &mut HashSet<Variable>) {
         for statement in block {
             match statement {
                 Statement::Store { pointer, .. } => {
-                    if let Some(Root::Variable(variable)) = self.analysis.root(id, *pointer) {
+                    if let Some(Root::Variable(variable)) = self.uniformity.root(id, *pointer) {
                         found.insert(variable);
                     }
                 }
                 Statement::Call { .. } => {
-                    if let Some(callee) = self.analysis.callee(id, statement) {
-                        let function = self.analysis.activations[callee].function;
+                    if let Some(callee) = self.uniformity.callee(id, statement) {
+                        let function = self.uniformity.activations[callee].function;
                         found.extend(function.local_variables.iter().map(|(local, _)| Variable::Local(callee, local)));
                         self.assigned(callee, &function.body, found);
                     }
@@ -286,6 +325,7 @@ impl<'m> Ranges<'_, 'm> {
         }
     }
 
+    /// Visits a called function.
     fn call(
         &mut self,
         id: ActivationId,
@@ -294,13 +334,14 @@ impl<'m> Ranges<'_, 'm> {
         state: State,
         is_split: bool,
     ) -> Option<State> {
-        let callee = self.analysis.callee(id, statement)?;
-        let function = self.analysis.activations[callee].function;
-        let state = self.start(callee, state);
+        let callee = self.uniformity.callee(id, statement)?;
+        let function = self.uniformity.activations[callee].function;
+        let state = self.init_locals(callee, state);
+        // Jumps in the callee cannot reach loops of the caller.
         let targets = std::mem::take(&mut self.targets);
         self.returns.push(None);
         if let Some(end) = self.block(callee, &function.body, state, is_split) {
-            self.give_back(end, Vec::new());
+            self.record_return(end, Vec::new());
         }
         self.targets = targets;
         let (state, values) = self.returns.pop().flatten()?;
@@ -310,38 +351,39 @@ impl<'m> Ranges<'_, 'm> {
         Some(state)
     }
 
-    /// Notes one more way out of the running function.
-    fn give_back(&mut self, state: State, values: Vec<Value>) {
+    /// Merges the state at a return into those of the function's other returns.
+    fn record_return(&mut self, state: State, values: Vec<Value>) {
         let before = self.returns.pop().flatten();
         let joined = match before {
             None => (state, values),
             Some((other, others)) => {
-                let values = self.terms.join_values((&other.facts, &others), (&state.facts, &values));
-                (self.terms.join(&other, &state), values)
+                let values = self.table.join_values((&other.facts, &others), (&state.facts, &values));
+                (self.table.join(&other, &state), values)
             }
         };
         self.returns.push(Some(joined));
     }
 
-    /// The variable that a pointer leads into, its type, and the number of the scalar in it; `None` where an index decides.
-    fn place(&self, id: ActivationId, pointer: Handle<Expression>) -> Option<(Variable, TypeInner, usize)> {
-        let activation = &self.analysis.activations[id];
+    /// Resolves a pointer to a variable, its type and the index of a scalar in it; `None` if it has a computed
+    /// index.
+    fn resolve_pointer(&self, id: ActivationId, pointer: Handle<Expression>) -> Option<(Variable, TypeInner, usize)> {
+        let activation = &self.uniformity.activations[id];
         match activation.function.expressions[pointer] {
             Expression::AccessIndex { base, index } => {
-                let (variable, inner, at) = self.place(id, base)?;
+                let (variable, inner, at) = self.resolve_pointer(id, base)?;
                 let base = pointee(self.module, self.inner(id, base))?;
                 let (_, _, first) = member(self.module, &base, index)?;
                 Some((variable, inner, at + first as usize))
             }
             Expression::FunctionArgument(index) => {
                 let (caller, arguments) = activation.caller?;
-                self.place(caller, arguments[index as usize])
+                self.resolve_pointer(caller, arguments[index as usize])
             }
             Expression::LocalVariable(local) => {
                 let inner = self.module.types[activation.function.local_variables[local].ty].inner.clone();
                 Some((Variable::Local(id, local), inner, 0))
             }
-            Expression::GlobalVariable(global) => match self.analysis.root(id, pointer)? {
+            Expression::GlobalVariable(global) => match self.uniformity.root(id, pointer)? {
                 Root::Variable(variable) => {
                     let inner = self.module.types[self.module.global_variables[global].ty].inner.clone();
                     Some((variable, inner, 0))
@@ -352,7 +394,8 @@ impl<'m> Ranges<'_, 'm> {
         }
     }
 
-    /// Stores values into a variable from a scalar on; what does not fit is not known.
+    /// Stores values into a variable from scalar `at` on. If they do not fit, the variable is no longer
+    /// tracked.
     fn set(&mut self, state: &mut State, variable: Variable, inner: &TypeInner, at: usize, values: &[Value]) {
         let Some(mut all) = self.variable(state, variable, inner) else { return };
         match all.get_mut(at..at + values.len()) {
@@ -364,9 +407,9 @@ impl<'m> Ranges<'_, 'm> {
         }
     }
 
-    /// The scalars of a variable; `None` where it is not followed.
+    /// Returns the scalars of a variable; `None` if it is not tracked.
     fn variable(&mut self, state: &mut State, variable: Variable, inner: &TypeInner) -> Option<Vec<Value>> {
-        if self.analysis.indexed.contains(&variable) {
+        if self.uniformity.dynamically_indexed.contains(&variable) {
             return None;
         }
         if let Some(values) = state.variables.get(&variable) {
@@ -381,14 +424,15 @@ impl<'m> Ranges<'_, 'm> {
     }
 }
 
-/// Makes room for where a round leaves the variables of a loop; false where there is enough.
-fn widen(header: &mut HashMap<Variable, Vec<Value>>, again: &State) -> bool {
+/// Widens the variables of a loop header to include their values at the back edge. False if they were included,
+/// so a fixed point is reached.
+fn widen(header: &mut HashMap<Variable, Vec<Value>>, back_edge: &State) -> bool {
     let before = header.len();
-    header.retain(|variable, _| again.variables.contains_key(variable));
+    header.retain(|variable, _| back_edge.variables.contains_key(variable));
     let mut is_wider = header.len() < before;
     for (variable, values) in header {
-        for (value, next) in values.iter_mut().zip(&again.variables[variable]) {
-            let next = again.facts.range(*next);
+        for (value, next) in values.iter_mut().zip(&back_edge.variables[variable]) {
+            let next = back_edge.facts.range(*next);
             if !value.range.contains(next) {
                 value.range = value.range.widened(next, value.kind);
                 is_wider = true;

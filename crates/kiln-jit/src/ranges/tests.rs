@@ -1,12 +1,12 @@
-//! Programs, and which of their accesses stay checked.
+//! Kernels, and which of their accesses keep a bounds check.
 
 use super::*;
-use crate::analysis::Scope;
-use crate::{Bound, Code, Compiler, Options, Outcome, Run, Scratch};
+use crate::uniformity::Scope;
+use crate::{BoundBuffer, Compiler, ExecutableKernel, LaunchArgs, Options, Outcome, Scratch};
 use naga::ArraySize;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
-/// A kernel of 256 invocations with a body.
+/// A kernel of 256 invocations with this body.
 fn kernel(body: &str) -> String {
     format!(
         "struct Tail {{ count: u32, items: array<u32> }}
@@ -36,15 +36,15 @@ fn parse(text: &str) -> (Module, ModuleInfo) {
     (module, info)
 }
 
-/// The accesses by computed indices that are not proven to be inside, as they are written.
+/// Returns the source text of accesses with computed indices that are not proven in bounds.
 fn checked(body: &str) -> Vec<String> {
     let text = kernel(body);
     let (module, info) = parse(&text);
-    let [analysis, whole] =
-        [Scope::Vector(8), Scope::WorkGroup].map(|together| Analysis::new(&module, &info, together));
-    let proven = proven(&module, &analysis, &whole);
+    let [uniformity, workgroup_uniformity] =
+        [Scope::Gang(8), Scope::WorkGroup].map(|together| Uniformity::new(&module, &info, together));
+    let proven = proven(&module, &uniformity, &workgroup_uniformity);
     let mut checked = Vec::new();
-    for (id, activation) in analysis.activations.iter().enumerate() {
+    for (id, activation) in uniformity.activations.iter().enumerate() {
         for (handle, expression) in activation.function.expressions.iter() {
             let (base, is_constant) = match expression {
                 Expression::Access { base, .. } => (base, false),
@@ -89,7 +89,7 @@ fn builtins_constants_and_arithmetic() {
         ("tile[id.x] = tile[g.x];", &["tile[id.x]", "tile[g.x]"]),
         ("let v = vec4(1u); tile[v[l.x]] = 1u;", &["tile[v[l.x]]"]),
         ("tile[u32(f32(i))] = 1u;", &["tile[u32(f32(i))]"]),
-        // Wraps around.
+        // Arithmetic that wraps.
         ("tile[i * 4294967295u] = tile[i - 1u];", &["tile[i * 4294967295u]", "tile[i - 1u]"]),
         ("tile[(i << 28u) >> 28u] = tile[(i << 24u) >> 24u];", &[]),
         ("tile[(i << 28u) >> 23u] = 1u;", &["tile[(i << 28u) >> 23u]"]),
@@ -114,10 +114,10 @@ fn guards() {
         ("if (any(id.xy < vec2(16u))) { grid[id.y][l.x] = 1u; }", &["grid[id.y]"]),
         ("if (id.x == 9u) { tile[id.x] = 1u; }", &[]),
         ("if (id.x != 9u) { tile[id.x] = 1u; }", &["tile[id.x]"]),
-        // Signed numbers may be below zero.
+        // Signed values may be negative.
         ("let k = i32(id.x); if (k < 256) { tile[k] = 1u; }", &["tile[k]"]),
         ("let k = i32(id.x); if (k >= 0 && k < 256) { tile[k] = tile[u32(k)]; }", &[]),
-        // A join of ways, and variables.
+        // Merged paths and variables.
         ("var k = id.x; if (k > 255u) { k = 255u; } tile[k] = 1u;", &[]),
         ("var k = id.x; if (k > 255u) { k = 256u; } tile[k] = 1u;", &["tile[k]"]),
         ("var k = id.x; if (k < 256u) { k += 1u; tile[k] = 1u; }", &["tile[k]"]),
@@ -189,13 +189,13 @@ fn loops() {
         ("var k = 0u; while (k < 256u) { tile[k] = 1u; k += 7u; }", &[]),
         ("var k = 0u; loop { tile[k] = 1u; if (k == 255u) { break; } k++; }", &["tile[k]"]),
         ("var k = 0u; loop { if (k > 255u) { break; } tile[k] = 1u; k++; } tile[k] = 2u;", &["tile[k]"]),
-        // The counter changes in the body, behind a `continue`, or in a function.
+        // The counter changes in the body, before a `continue`, or in a function.
         ("for (var k = 0u; k < 16u; k++) { k += id.x; tile[k] = 1u; }", &["tile[k]"]),
         ("for (var k = 0u; k < 256u; k++) { if (x[0] == k) { k = n; continue; } tile[k] = 1u; }", &[]),
         ("for (var k = 0u; k < 256u; k++) { if (x[0] == k) { k = n; } tile[k] = 1u; }", &["tile[k]"]),
         ("for (var k = 0u; k < 16u; k++) { advance(&k); tile[k] = 1u; }", &[]),
         ("for (var k = 0u; k < 99u; k++) { advance(&k); tile[k] = 1u; }", &["tile[k]"]),
-        // A step beyond the end, which the condition sees only in the next round.
+        // The counter steps beyond the end, which only the next iteration's condition sees.
         ("for (var k = 0u; k < 250u; k += 300u) { tile[k] = 1u; } ", &[]),
         ("var j = 0u; for (var k = 0u; k < 16u; k++) { tile[j] = 1u; j += 16u; }", &["tile[j]"]),
         ("var j = 0u; for (var k = 0u; k < 16u; k++) { tile[j] = 1u; j = (j + 16u) & 255u; }", &["tile[j]"]),
@@ -207,9 +207,9 @@ fn loops() {
     ]);
 }
 
-/// What the first of a work-group decides for all says nothing about the index of another.
+/// A condition that one invocation evaluates for the workgroup says nothing about the index of another one.
 #[test]
-fn decisions_of_the_work_group() {
+fn uniform_conditions_of_the_workgroup() {
     check(&[
         ("for (var k = 0u; k < 256u; k++) { tile[k] = 1u; workgroupBarrier(); }", &[]),
         ("for (var k = 0u; k < n; k++) { workgroupBarrier(); if (k < 256u) { tile[k] = 1u; } }", &[]),
@@ -220,9 +220,10 @@ fn decisions_of_the_work_group() {
     ]);
 }
 
-/// Many variables and many branches, each of which the other is few for, are looked at until it takes too long; then everything stays checked.
+/// Many variables or many branches alone are analysed. Their product exceeds the budget, and everything stays
+/// checked.
 #[test]
-fn variables_times_branches_are_counted() {
+fn variables_times_branches_are_bounded() {
     let body = |variables: usize, branches: usize| {
         let declared: String = (0..variables).map(|v| format!("var v{v} = {v}u; v{v} += 1u; ")).collect();
         format!("{declared} {} tile[i & 15u] = 1u;", "if (n == 3u) { own = 2u; } ".repeat(branches))
@@ -232,19 +233,19 @@ fn variables_times_branches_are_counted() {
     assert_eq!(checked(&body(1000, 1000)), ["tile[i & 15u]"]);
 }
 
-/// Proofs make less code where the mask is full, and changes nothing in a work-group of which a vector is not full. Nothing is left out
-/// unless it is asked for.
+/// Elision shrinks the code if the mask is full, changes nothing in a workgroup with a partial gang, and is off
+/// by default.
 #[test]
-fn checks_are_left_out_where_the_mask_is_full() {
+fn checks_are_elided_only_with_a_full_mask() {
     let compiler = Compiler::new().unwrap();
     let codes = |size: &str, body: &str| {
         let (module, info) = parse(&kernel(body).replace("@workgroup_size(16, 16)", size));
-        [false, true].map(|trust_proofs| {
-            let options = Options { trust_proofs, audit: false, ..Options::default() };
+        [false, true].map(|elide_bounds_checks| {
+            let options = Options { elide_bounds_checks, verify_elided_checks: false, ..Options::default() };
             compiler.compile(&module, &info, &options).unwrap().code().to_vec()
         })
     };
-    assert!(!Options::default().trust_proofs);
+    assert!(!Options::default().elide_bounds_checks);
     let bodies = [
         "tile[i] = tile[i ^ 1u];",
         "for (var k = 0u; k < 16u; k++) { tile[l.y * 16u + l.x] += grid[k][l.x]; }",
@@ -259,12 +260,12 @@ fn checks_are_left_out_where_the_mask_is_full() {
     }
 }
 
-/// A proof that is wrong ends the run before anything outside is touched; one that is right does not.
+/// A wrong proof ends the run before anything out of bounds is accessed; a correct one does not.
 #[test]
-fn what_is_proven_is_looked_at_in_an_audit() {
-    fn everything(module: &Module, analysis: &Analysis<'_>, _: &Analysis<'_>) -> HashSet<ValueId> {
+fn wrong_proofs_fault_when_verified() {
+    fn prove_everything(module: &Module, uniformity: &Uniformity<'_>, _: &Uniformity<'_>) -> HashSet<ValueId> {
         let mut all = HashSet::new();
-        for (id, activation) in analysis.activations.iter().enumerate() {
+        for (id, activation) in uniformity.activations.iter().enumerate() {
             let pointers =
                 activation.function.expressions.iter().filter(|(handle, _)| {
                     pointee(module, activation.info[*handle].ty.inner_with(&module.types)).is_some()
@@ -275,15 +276,16 @@ fn what_is_proven_is_looked_at_in_an_audit() {
     }
     const CANARY: u32 = 0xdead_beef;
     let compiler = Compiler::new().unwrap();
-    let ends = |body: &str, prove: Prove| {
+    let ends = |body: &str, prove: BoundsProver| {
         let (module, info) = parse(&kernel(body));
-        let options = Options { trust_proofs: true, audit: true, ..Options::default() };
-        let code = Code::new(compiler.compile_by(&module, &info, &options, prove).unwrap()).unwrap();
+        let options = Options { elide_bounds_checks: true, verify_elided_checks: true, ..Options::default() };
+        let code =
+            ExecutableKernel::new(compiler.compile_with_prover(&module, &info, &options, prove).unwrap()).unwrap();
         let mut memory = vec![CANARY; 3 * 256];
         memory[256..512].fill(0);
-        let bound = Bound { data: memory[256..].as_mut_ptr().cast(), bytes: 4 * 256 };
-        let run = Run { bound: &[bound], workgroups: [1, 1, 1], deadline: None };
-        // SAFETY: the kernel has one buffer, which nobody else has.
+        let buffer = BoundBuffer { data: memory[256..].as_mut_ptr().cast(), bytes: 4 * 256 };
+        let run = LaunchArgs { bindings: &[buffer], workgroups: [1, 1, 1], deadline: None };
+        // SAFETY: the kernel has one buffer, which nothing else accesses.
         let outcome = unsafe { code.run(&run, 0..1, &mut Scratch::default()) };
         assert!(memory[..256].iter().chain(&memory[512..]).all(|word| *word == CANARY), "{body}");
         outcome
@@ -299,9 +301,9 @@ fn what_is_proven_is_looked_at_in_an_audit() {
         "var v: array<u32, 4>; v[i & 7u] = 1u; y[i] = v[1];",
     ];
     for body in wrong {
-        assert_eq!(ends(body, everything), Outcome::Fault, "{body}");
-        // Without a proof it is kept inside.
+        assert_eq!(ends(body, prove_everything), Outcome::Fault, "{body}");
+        // Without a proof the index is clamped.
         assert_eq!(ends(body, proven), Outcome::Done, "{body}");
     }
-    assert_eq!(ends("y[i] = tile[i ^ 1u];", everything), Outcome::Done);
+    assert_eq!(ends("y[i] = tile[i ^ 1u];", prove_everything), Outcome::Done);
 }

@@ -1,28 +1,29 @@
-//! What the sanitizer tells.
+//! Findings of the sanitizer.
 
 use std::fmt;
 
-/// Findings of a list; faults beyond these are not told.
+/// Maximum number of distinct findings in a list. Further ones are dropped.
 const MAX_FINDINGS: usize = 256;
 
-/// What is wrong with a kernel.
+/// Kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// An index beyond the end of an array or buffer.
+    /// An index is beyond the end of an array or buffer.
     OutOfBounds,
-    /// Two invocations touch the same memory, one of them writes, and no barrier is in between.
+    /// Two invocations access the same memory, one of them writes, and no barrier orders them.
     Race,
-    /// A read of memory that nothing was written to: WGSL says zeros, which is seldom what was meant. What is read whole, a vector or a
-    /// struct, counts as written when a part of it is.
+    /// A read of memory that was never written. WGSL defines it as zeros, which is rarely intended. A vector or
+    /// struct that is read as a whole counts as written once any part of it is.
     Uninitialised,
-    /// Invocations of a work-group go different ways around a barrier.
+    /// Invocations of a workgroup diverge around a barrier.
     DivergentBarrier,
-    /// Arithmetic that made NaN of numbers, and the NaN reached memory, or decided a branch, an index or what was written.
+    /// Arithmetic created NaN from numbers, and the NaN was stored or influenced a branch, an index or a stored
+    /// value.
     NotANumber,
 }
 
 impl FindingKind {
-    /// A short name, as reports have it.
+    /// Returns the short name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::OutOfBounds => "out-of-bounds",
@@ -40,7 +41,7 @@ impl fmt::Display for FindingKind {
     }
 }
 
-/// An invocation of a dispatch.
+/// Identifies an invocation of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Invocation {
     /// `global_invocation_id`.
@@ -58,48 +59,48 @@ impl fmt::Display for Invocation {
     }
 }
 
-/// Something that is wrong with a kernel, as it was seen the first time.
+/// A fault of a kernel, as it was first seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is.
+    /// Kind of fault.
     pub kind: FindingKind,
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The line in its source, from 1; 0 where that is not known.
+    /// Line in the source, from 1; 0 if unknown.
     pub line: u32,
-    /// The column, in bytes from 1.
+    /// Column in bytes, from 1.
     pub column: u32,
-    /// The variable, where there is one.
+    /// The variable, if there is one.
     pub variable: Option<String>,
-    /// The element of it, where it is an array.
+    /// The element of the variable, if it is an array.
     pub index: Option<u64>,
-    /// How many elements there are, where the index is beyond them.
+    /// Number of elements, if the index is out of bounds.
     pub length: Option<u64>,
-    /// The invocation that did it; of two, the one that came second.
+    /// The invocation at fault; of two, the second to access.
     pub invocation: Invocation,
-    /// The other one, where it takes two.
+    /// The other invocation, if two are involved.
     pub other: Option<Invocation>,
-    /// The line of what the other one did, where it is known.
+    /// The line of the other access, if known.
     pub other_line: Option<u32>,
-    /// One sentence about all this.
+    /// A sentence that describes the finding.
     pub message: String,
     /// How often it was seen.
     pub count: u64,
 }
 
 impl Finding {
-    /// Adds a finding to a list, or counts it there. A list ends at some hundred.
+    /// Adds a finding to a list, or increments the count of a known one. A list has at most 256 entries.
     pub fn add(findings: &mut Vec<Self>, finding: Self) {
         match findings.iter().position(|known| known.is_same_fault(&finding)) {
-            Some(place) => findings[place].count += finding.count,
+            Some(i) => findings[i].count += finding.count,
             None if findings.len() < MAX_FINDINGS => findings.push(finding),
             None => {}
         }
     }
 
-    /// Whether both are about the same kind of fault in the same place. A race is one fault whichever of its lines came first.
+    /// Whether both are the same fault. The two lines of a race may be in either order.
     fn is_same_fault(&self, other: &Self) -> bool {
-        let place = |finding: &Self| {
+        let location = |finding: &Self| {
             let other = finding.other_line.unwrap_or(finding.line);
             match finding.kind {
                 FindingKind::Race => (finding.line.min(other), finding.line.max(other), 0),
@@ -107,7 +108,7 @@ impl Finding {
             }
         };
         (self.kind, &self.kernel, &self.variable) == (other.kind, &other.kernel, &other.variable)
-            && place(self) == place(other)
+            && location(self) == location(other)
     }
 }
 

@@ -1,46 +1,49 @@
-//! Work-groups: one after the other on the thread that runs the code, each as gangs between barriers.
+//! The loop over workgroups, and the operations of a workgroup: regions, barriers and the uniform control flow
+//! between them.
 
 use super::control::Active;
-use super::group::{GroupTarget, ResultWord};
-use super::lanes::{Lanes, Number, flags};
-use super::spill::{Form, Spilled};
+use super::group_flow::{GroupTarget, ResultWord};
+use super::lanes::{Lanes, Scalar, flags};
+use super::spill::{Spilled, SpilledForm};
 use super::statement::Flow;
 use super::{Emitter, Operand, Result};
 use crate::abi;
-use crate::analysis::{ActivationId, Variable};
 use crate::regions::{GroupOp, Regions, ValueId, has_return};
-use crate::sanitize::Event;
-use crate::sanitize::site::Use;
+use crate::sanitizer::Event;
+use crate::sanitizer::site::SiteKind;
 use crate::types::Kind;
+use crate::uniformity::{ActivationId, Variable};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
 use naga::{Barrier, Expression, Handle, Span, Statement, SwitchValue};
 use std::collections::BTreeSet;
 
 impl<'m> Emitter<'m, '_> {
-    /// The loop over work-groups, from the first to before the end.
+    /// Emits the loop over a half-open range of workgroups.
     pub(crate) fn workgroups(&mut self, [first, end]: [Value; 2], regions: Option<&'m Regions<'m>>) -> Result<()> {
         let group = self.b.declare_var(types::I64);
         self.b.def_var(group, first);
         let (header, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(header);
-        let number = self.b.use_var(group);
-        let goes_on = self.b.ins().icmp(IntCC::UnsignedLessThan, number, end);
-        self.b.ins().brif(goes_on, body, &[], done, &[]);
+        let group_index = self.b.use_var(group);
+        let continues = self.b.ins().icmp(IntCC::UnsignedLessThan, group_index, end);
+        self.b.ins().brif(continues, body, &[], done, &[]);
         self.b.switch_to_block(body);
         let [x_groups, y_groups, _] = self.workgroup_counts();
         let (x_groups, y_groups) =
             (self.b.ins().uextend(types::I64, x_groups), self.b.ins().uextend(types::I64, y_groups));
-        let (rows, x) = (self.b.ins().udiv(number, x_groups), self.b.ins().urem(number, x_groups));
+        // x is the fastest axis.
+        let (rows, x) = (self.b.ins().udiv(group_index, x_groups), self.b.ins().urem(group_index, x_groups));
         let (z, y) = (self.b.ins().udiv(rows, y_groups), self.b.ins().urem(rows, y_groups));
-        self.gang.workgroup = [x, y, z].map(|number| self.b.ins().ireduce(types::I32, number));
+        self.gang.workgroup = [x, y, z].map(|axis| self.b.ins().ireduce(types::I32, axis));
         if self.options.sanitize {
-            let (nobody, zero) = (self.i32(0), self.wide(0));
-            self.runtime.event(&mut self.b, Event::Group, 0, nobody, [number, zero]);
+            let (no_invocation, zero) = (self.i32_const(0), self.i64_const(0));
+            self.runtime.event(&mut self.b, Event::BeginWorkgroup, 0, no_invocation, [group_index, zero]);
         }
-        if self.options.zero_workgroup && self.layout.shared_bytes > 0 {
-            self.clear(self.runtime.scratch, self.layout.shared_bytes);
+        // The scratch memory is reused, so it holds data of the previous workgroup.
+        if self.options.zero_workgroup && self.layout.workgroup_bytes > 0 {
+            self.clear(self.runtime.scratch, self.layout.workgroup_bytes);
         }
         let entry = &self.module.entry_points[0].function;
         if let Some(regions) = regions {
@@ -50,19 +53,20 @@ impl<'m> Emitter<'m, '_> {
             self.for_gangs(|e| {
                 let after = e.b.create_block();
                 e.activations[0].returned = Some(after);
-                e.start_privates()?;
-                e.start_locals(0)?;
-                if e.block(0, &entry.body)? != Flow::Gone {
+                e.init_privates()?;
+                e.init_locals(0)?;
+                if e.block(0, &entry.body)? != Flow::Terminated {
                     e.b.ins().jump(after, &[]);
                 }
                 e.b.switch_to_block(after);
                 Ok(())
             })?;
         }
-        let number = self.b.use_var(group);
-        let next = self.b.ins().iadd_imm_s(number, 1);
+        let group_index = self.b.use_var(group);
+        let next = self.b.ins().iadd_imm_s(group_index, 1);
         self.b.def_var(group, next);
-        self.spend_round(0);
+        // Every workgroup is charged, so that kernels without loops can time out too.
+        self.spend_iteration(0);
         self.b.ins().jump(header, &[]);
         self.b.switch_to_block(done);
         let code = self.b.ins().iconst(types::I32, i64::from(abi::DONE));
@@ -70,9 +74,9 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
-    /// Emits something for every gang of a work-group.
+    /// Emits code for every gang of a workgroup, in a loop.
     pub(crate) fn for_gangs(&mut self, emit: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        self.times(self.gang.count(), |e, index| {
+        self.counted_loop(self.gang.count(), |e, index| {
             e.begin_gang(index);
             emit(e)?;
             e.control.active = Active::All;
@@ -80,65 +84,75 @@ impl<'m> Emitter<'m, '_> {
         })
     }
 
-    /// From here on, this gang runs.
+    /// Switches to a gang and sets its mask.
     pub(crate) fn begin_gang(&mut self, index: Value) {
         self.gang.begin(&mut self.b, &self.runtime, self.layout.group_bytes, index);
         self.control.active = Active::All;
-        if self.gang.is_ragged() {
-            let (index, limit) = (self.gang.local_index(&mut self.b), self.u32_same(self.gang.invocations()));
+        // Known per workgroup size, so kernels whose size is a multiple of the gang never need this mask.
+        if self.gang.has_partial_gang() {
+            let (index, limit) = (self.gang.local_index(&mut self.b), self.u32_uniform(self.gang.invocations()));
             let inside = self.compare_int(IntCC::UnsignedLessThan, index, limit);
-            let lanes = self.parts(inside);
+            let lanes = self.vectors(inside);
             self.control.activate(&mut self.b, lanes);
         }
     }
 
+    /// Emits a program that is split at barriers.
     fn run_regions(&mut self, regions: &'m Regions<'m>) -> Result<()> {
-        let first = self.layout.add_decisions(regions.decisions.len());
-        self.spills.place_decisions(first);
+        let first = self.layout.add_uniform_conditions(regions.uniform_conditions.len());
+        self.spills.place_uniform_conditions(first);
         for (handle, _) in self.module.global_variables.iter() {
             let span = self.module.global_variables.get_span(handle);
-            if let Some(home) = self.variables.in_registers(Variable::Private(handle)) {
-                home.word = Some(self.layout.reserve(home.kinds.len(), span)?);
+            // Private variables were declared before it was known that they live across regions.
+            if let Some(storage) = self.variables.in_registers(Variable::Private(handle)) {
+                storage.word = Some(self.layout.reserve(storage.kinds.len(), span)?);
             }
         }
         let end = self.b.create_block();
-        self.begin_split(0, None)?;
+        self.begin_activation(0, None)?;
         self.group_ops(0, &regions.ops, end)?;
         self.b.ins().jump(end, &[]);
         self.b.switch_to_block(end);
         Ok(())
     }
 
-    /// Starts an activation that is split at barriers: its variables, and the invocations that are active in it.
-    fn begin_split(&mut self, id: ActivationId, caller: Option<ActivationId>) -> Result<()> {
+    /// Starts an activation that is split at barriers: declares and initialises its variables and active words.
+    fn begin_activation(&mut self, id: ActivationId, caller: Option<ActivationId>) -> Result<()> {
         self.declare_locals(id, true)?;
-        let body = &self.analysis.activations[id].function.body;
+        let body = &self.uniformity.activations[id].function.body;
+        // A `return` as the last statement deactivates no invocation, so it needs no active word.
         let returns_early = (body.iter().enumerate())
-            .any(|(place, statement)| has_return(statement) && !(place + 1 == body.len() && is_return(statement)));
-        let caller_live = caller.and_then(|caller| self.group.live(caller));
-        let live = if returns_early || caller_live.is_some() { Some(self.layout.reserve(1, self.here)?) } else { None };
-        self.group.enter(id, live);
+            .any(|(i, statement)| has_return(statement) && !(i + 1 == body.len() && is_return(statement)));
+        // An invocation that is inactive in the caller starts inactive in the callee.
+        let caller_active_word = caller.and_then(|caller| self.group.active_word(caller));
+        let active_word = if returns_early || caller_active_word.is_some() {
+            Some(self.layout.reserve(1, self.current_span)?)
+        } else {
+            None
+        };
+        self.group.enter(id, active_word);
         self.for_gangs(|e| {
-            e.variables.take_written();
+            // Marks of earlier code; its stores were written back already.
+            e.variables.take_dirty();
             if id == 0 {
-                e.start_privates()?;
+                e.init_privates()?;
             }
-            e.start_locals(id)?;
+            e.init_locals(id)?;
             e.write_back();
-            if let Some(live) = live {
+            if let Some(active_word) = active_word {
                 let varies = e.gang.is_vector();
-                let number = match caller_live {
+                let scalar = match caller_active_word {
                     Some(word) => e.load_word(word, Kind::Bool, varies),
-                    None if varies => Number::each(Kind::Bool, e.control.lanes(&mut e.b)),
+                    None if varies => Scalar::varying(Kind::Bool, e.control.lanes(&mut e.b)),
                     None => e.constant(Kind::Bool, 1.0),
                 };
-                e.store_word(live, number, varies);
+                e.store_word(active_word, scalar, varies);
             }
             Ok(())
         })
     }
 
-    /// Emits operations of the work-group; `end` is where it goes when no invocation is active any more.
+    /// Emits operations of the workgroup. Control jumps to `end` when no invocation is active any more.
     pub(crate) fn group_ops(&mut self, id: ActivationId, ops: &'m [GroupOp<'m>], end: Block) -> Result<()> {
         for op in ops {
             match op {
@@ -152,23 +166,23 @@ impl<'m> Emitter<'m, '_> {
                     result,
                     span,
                 } => {
-                    self.here = *span;
+                    self.current_span = *span;
                     self.check_barrier(id, Barrier::WORK_GROUP, *span)?;
                     self.region(id, self.spills.live_ins_of(*region), end, |e| {
                         let from = e.pointer(id, *pointer)?;
                         let value = e.load_value(id, *result, &from, e.span(id, *pointer))?;
                         e.define(id, *result, value)?;
-                        Ok(Flow::On)
+                        Ok(Flow::Next)
                     })?;
                     self.check_barrier(id, Barrier::WORK_GROUP, *span)?;
                 }
                 GroupOp::Collective { region, statement, result, span } => {
-                    self.here = *span;
+                    self.current_span = *span;
                     let live_ins = self.spills.live_ins_of(*region);
                     self.region(id, live_ins, end, |e| {
-                        let numbers = e.subgroup_op(id, statement, *result, *span, live_ins)?;
-                        e.define(id, *result, Operand::Numbers(numbers))?;
-                        Ok(Flow::On)
+                        let scalars = e.subgroup_op(id, statement, *result, *span, live_ins)?;
+                        e.define(id, *result, Operand::Scalars(scalars))?;
+                        Ok(Flow::Next)
                     })?;
                 }
                 GroupOp::Barrier { barrier, span } => self.check_barrier(id, *barrier, *span)?,
@@ -176,7 +190,7 @@ impl<'m> Emitter<'m, '_> {
                     let live_ins = self.spills.live_ins_of(*region);
                     for (ops, goes) in [(accept, true), (reject, false)] {
                         self.push_level(id, live_ins, |e| {
-                            let is_active = e.number(id, *condition)?;
+                            let is_active = e.scalar(id, *condition)?;
                             Ok(if goes { is_active } else { e.not(is_active) })
                         })?;
                         self.divergent_ops(id, ops)?;
@@ -189,7 +203,7 @@ impl<'m> Emitter<'m, '_> {
                     self.divergent_loop(id, body, continuing, *break_if, *region)?;
                 }
                 GroupOp::If { condition, accept, reject, divergence: None } => {
-                    let condition = self.decision(id, *condition)?;
+                    let condition = self.uniform_condition(id, *condition)?;
                     let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
                     self.b.ins().brif(condition, yes, &[], no, &[]);
                     for (start, ops) in [(yes, accept), (no, reject)] {
@@ -214,11 +228,11 @@ impl<'m> Emitter<'m, '_> {
                     self.group_ops(id, continuing, end)?;
                     self.group.pop_target();
                     if let Some(condition) = break_if {
-                        let (condition, again) = (self.decision(id, *condition)?, self.b.create_block());
+                        let (condition, again) = (self.uniform_condition(id, *condition)?, self.b.create_block());
                         self.b.ins().brif(condition, exit, &[], again, &[]);
                         self.b.switch_to_block(again);
                     }
-                    self.spend_round(cost);
+                    self.spend_iteration(cost);
                     self.b.ins().jump(header, &[]);
                     self.b.switch_to_block(exit);
                 }
@@ -229,37 +243,38 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
-    /// Tells the sanitizer which invocations are at a barrier, and that later accesses come after it.
+    /// Reports to the sanitizer which invocations reach a barrier, and starts a new epoch.
     fn check_barrier(&mut self, id: ActivationId, barrier: Barrier, span: Span) -> Result<()> {
         if !self.options.sanitize {
             return Ok(());
         }
-        let (site, live) = (self.plain_site(Use::Control, span), self.group.live(id));
-        let (orders, zero) = (self.wide(i64::from(barrier.bits())), self.wide(0));
+        let (site, active_word) = (self.plain_site(SiteKind::Control, span), self.group.active_word(id));
+        let (orders, zero) = (self.i64_const(i64::from(barrier.bits())), self.i64_const(0));
         if barrier == Barrier::SUB_GROUP {
-            // One event for each invocation: those of another subgroup need not come.
+            // One event per invocation: other subgroups need not reach the barrier.
             return self.for_gangs(|e| {
-                let here = match live {
-                    Some(live) => e.load_flag(live),
+                let here = match active_word {
+                    Some(active_word) => e.load_flag(active_word),
                     None => e.b.ins().iconst(types::I8, 1),
                 };
-                e.when(here, |e| e.event(Event::Barrier, site, [orders, zero]));
+                e.emit_if(here, |e| e.event(Event::Barrier, site, [orders, zero]));
                 Ok(())
             });
         }
-        if let Some(live) = live {
+        if let Some(active_word) = active_word {
             self.for_gangs(|e| {
-                let here = e.load_flag(live);
-                let numbers = [e.b.ins().uextend(types::I64, here), e.wide(0)];
-                e.event(Event::Arrive, site, numbers);
+                let here = e.load_flag(active_word);
+                let arguments = [e.b.ins().uextend(types::I64, here), e.i64_const(0)];
+                e.event(Event::Arrive, site, arguments);
                 Ok(())
             })?;
         }
-        let nobody = self.i32(0);
-        self.runtime.event(&mut self.b, Event::Barrier, site, nobody, [orders, zero]);
+        let no_invocation = self.i32_const(0);
+        self.runtime.event(&mut self.b, Event::Barrier, site, no_invocation, [orders, zero]);
         Ok(())
     }
 
+    /// Emits a switch that is uniform in the workgroup.
     fn group_switch(
         &mut self,
         id: ActivationId,
@@ -267,7 +282,7 @@ impl<'m> Emitter<'m, '_> {
         cases: &'m [(Vec<SwitchValue>, Vec<GroupOp<'m>>)],
         end: Block,
     ) -> Result<()> {
-        let selector = self.decision(id, selector)?;
+        let selector = self.uniform_condition(id, selector)?;
         let (blocks, after) = self.dispatch(selector, cases);
         self.group.push_target(GroupTarget::Uniform { exit: after, next: None });
         for ((_, ops), block) in cases.iter().zip(blocks) {
@@ -280,6 +295,7 @@ impl<'m> Emitter<'m, '_> {
         Ok(())
     }
 
+    /// Emits a call of a function that is split at barriers.
     fn group_call(
         &mut self,
         id: ActivationId,
@@ -288,37 +304,38 @@ impl<'m> Emitter<'m, '_> {
         result: Option<Handle<Expression>>,
         end: Block,
     ) -> Result<()> {
-        let function = self.analysis.activations[callee].function;
+        let function = self.uniformity.activations[callee].function;
         if let (Some(result), Some(declared)) = (result, &function.result) {
             let span = self.span(id, result);
-            let found = self.scalars("a result", &self.module.types[declared.ty].inner, span)?;
-            let varies = self.analysis.returns_varying(callee);
+            let found = self.type_fields("a result", &self.module.types[declared.ty].inner, span)?;
+            let varies = self.uniformity.returns_varying(callee);
             let first = self.layout.reserve(found.len(), span)?;
             let words: Vec<ResultWord> =
-                found.iter().zip(first..).map(|(leaf, word)| (leaf.kind, varies, word)).collect();
-            let form = if varies { Form::Each } else { Form::Same };
-            let numbers = words.iter().map(|(kind, _, word)| (*kind, form, *word)).collect();
-            self.spills.slots.insert((id, result), Spilled { numbers, pointer: None, is_stored: false });
+                found.iter().zip(first..).map(|(field, word)| (field.kind, varies, word)).collect();
+            let form = if varies { SpilledForm::Varying } else { SpilledForm::Uniform };
+            let scalars = words.iter().map(|(kind, _, word)| (*kind, form, *word)).collect();
+            self.spills.slots.insert((id, result), Spilled { scalars, pointer: None, is_memory_value: false });
             self.group.set_result(callee, words);
         }
-        self.begin_split(callee, Some(id))?;
+        self.begin_activation(callee, Some(id))?;
         let after = self.b.create_block();
         self.group_ops(callee, ops, after)?;
         self.group.leave();
         self.b.ins().jump(after, &[]);
         self.b.switch_to_block(after);
-        // Regions of the callee spilled the result, and none of the caller defines it, whose control flow may depend on it.
-        match result.filter(|result| self.spills.decision((id, *result)).is_some()) {
+        // Regions of the callee spilled the result, so no region of the caller defines it. If control flow
+        // depends on it, it is recorded here.
+        match result.filter(|result| self.spills.uniform_condition((id, *result)).is_some()) {
             Some(result) => self.region(id, &[(id, result)].into(), end, |e| {
-                let number = e.number(id, result)?;
-                e.note_decision(id, result, number);
-                Ok(Flow::On)
+                let scalar = e.scalar(id, result)?;
+                e.record_condition(id, result, scalar);
+                Ok(Flow::Next)
             }),
             None => Ok(()),
         }
     }
 
-    /// Emits statements between two barriers, for every gang.
+    /// Emits statements between two sync points, for every gang.
     fn region(
         &mut self,
         id: ActivationId,
@@ -326,21 +343,24 @@ impl<'m> Emitter<'m, '_> {
         end: Block,
         emit: impl FnOnce(&mut Self) -> Result<Flow>,
     ) -> Result<()> {
-        let alive = self.group.live(id).map(|live| {
-            let alive = self.b.declare_var(types::I8);
+        // Tracks at run time whether any invocation is still active after the region.
+        let any_active = self.group.active_word(id).map(|active_word| {
+            let any_active = self.b.declare_var(types::I8);
             let none = self.b.ins().iconst(types::I8, 0);
-            self.b.def_var(alive, none);
-            (live, alive)
+            self.b.def_var(any_active, none);
+            (active_word, any_active)
         });
         self.spills.set_live_ins(live_ins);
         self.for_gangs(|e| {
             let (inside, after) = (e.b.create_block(), e.b.create_block());
-            if let Some((live, _)) = alive {
-                let number = e.load_word(live, Kind::Bool, e.gang.is_vector());
-                let any = match number.lanes {
-                    Lanes::Same(value) => value,
+            if let Some((active_word, _)) = any_active {
+                let scalar = e.load_word(active_word, Kind::Bool, e.gang.is_vector());
+                let any = match scalar.lanes {
+                    Lanes::Uniform(value) => value,
                     _ => {
-                        let lanes = e.parts(number);
+                        let lanes = e.vectors(scalar);
+                        // The mask of a gang does not survive a barrier in registers; it is restored from the
+                        // frame.
                         e.control.activate(&mut e.b, lanes);
                         e.any(lanes)
                     }
@@ -350,79 +370,87 @@ impl<'m> Emitter<'m, '_> {
                 e.b.ins().jump(inside, &[]);
             }
             e.b.switch_to_block(inside);
+            // Reload first: the registers hold values of the gang that ran before in this loop.
             e.reload(live_ins)?;
-            e.variables.take_written();
+            e.variables.take_dirty();
             let returned = e.b.create_block();
+            // A return in this region must still write back, so it jumps to the end of the region.
             e.activations[id].returned = Some(returned);
-            if emit(e)? != Flow::Gone {
+            if emit(e)? != Flow::Terminated {
                 e.b.ins().jump(returned, &[]);
             }
             e.b.switch_to_block(returned);
             e.write_back();
-            if let Some((live, alive)) = alive {
+            if let Some((active_word, any_active)) = any_active {
+                // A gang stores its remaining mask. A single lane has stored its flag in `mark_returned`
+                // already.
                 let here = if e.gang.is_vector() {
                     let lanes = e.control.lanes(&mut e.b);
-                    e.store_word(live, Number::each(Kind::Bool, lanes), true);
+                    e.store_word(active_word, Scalar::varying(Kind::Bool, lanes), true);
                     e.any(lanes)
                 } else {
-                    e.load_flag(live)
+                    e.load_flag(active_word)
                 };
-                let known = e.b.use_var(alive);
+                let known = e.b.use_var(any_active);
                 let known = e.b.ins().bor(known, here);
-                e.b.def_var(alive, known);
+                e.b.def_var(any_active, known);
             }
             e.b.ins().jump(after, &[]);
             e.b.switch_to_block(after);
             Ok(())
         })?;
         self.spills.set_live_ins(&BTreeSet::new());
-        if let Some((_, alive)) = alive {
-            let (any, rest) = (self.b.use_var(alive), self.b.create_block());
+        // All invocations returned: nothing is left to do up to `end`.
+        if let Some((_, any_active)) = any_active {
+            let (any, rest) = (self.b.use_var(any_active), self.b.create_block());
             self.b.ins().brif(any, rest, &[], end, &[]);
             self.b.switch_to_block(rest);
         }
         Ok(())
     }
 
-    /// Writes a condition of uniform control flow to the memory of the work-group, as any active invocation has it.
-    pub(crate) fn decide(&mut self, at: u32, number: Number) {
+    /// Stores a condition of uniform control flow to workgroup memory. Any active invocation may write it,
+    /// because WGSL requires that all agree.
+    pub(crate) fn store_uniform_condition(&mut self, at: u32, scalar: Scalar) {
         let at = self.b.ins().iadd_imm_s(self.runtime.scratch, i64::from(at));
         let mut write = |e: &mut Self, lane: usize| {
-            let value = e.lane(number, lane);
-            let value = if number.kind == Kind::Bool { e.b.ins().uextend(types::I32, value) } else { value };
+            let value = e.lane(scalar, lane);
+            let value = if scalar.kind == Kind::Bool { e.b.ins().uextend(types::I32, value) } else { value };
             e.b.ins().store(flags(), value, at, 0);
         };
-        if number.is_same() {
+        if scalar.is_uniform() {
             self.when_any_active(|e| write(e, 0));
         } else {
+            // Lane by lane: the last active lane wins, and all agree in a valid program.
             self.for_each_active(&mut write);
         }
     }
 
-    /// A condition of uniform control flow of the work-group.
-    fn decision(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Value> {
-        let activation = &self.analysis.activations[id];
+    /// Loads a condition of uniform control flow.
+    fn uniform_condition(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Value> {
+        let activation = &self.uniformity.activations[id];
         if let (Expression::FunctionArgument(index), Some((caller, arguments))) =
             (&activation.function.expressions[expression], activation.caller)
         {
-            return self.decision(caller, arguments[*index as usize]);
+            return self.uniform_condition(caller, arguments[*index as usize]);
         }
-        if let Some(at) = self.spills.decision((id, expression)) {
+        if let Some(at) = self.spills.uniform_condition((id, expression)) {
             return Ok(self.b.ins().load(types::I32, flags(), self.runtime.scratch, at.cast_signed()));
         }
+        // No slot: a constant or a builtin, which no `Emit` covers. It is evaluated here.
         if self.options.sanitize {
             let span = self.span(id, expression);
             self.for_gangs(|e| {
-                let number = e.number(id, expression)?;
-                e.check_decision(number, span);
+                let scalar = e.scalar(id, expression)?;
+                e.check_uniform_condition(scalar, span);
                 Ok(())
             })?;
         }
-        let number = self.number(id, expression)?;
-        Ok(self.lane(number, 0))
+        let scalar = self.scalar(id, expression)?;
+        Ok(self.lane(scalar, 0))
     }
 
-    /// Notes that the running invocation has returned; for gangs of one.
+    /// Marks the current invocation of a single-lane gang as returned.
     pub(crate) fn mark_returned(&mut self, id: ActivationId) {
         let levels = self.group.levels(id).to_vec();
         self.leave_levels(&levels);

@@ -1,19 +1,20 @@
-//! What is wrong with a program before anything is made of it: how large it becomes with functions put in their place, and uses of what was
-//! never computed.
+//! Limits and rules that are checked before any code is emitted: the size of the program after inlining, its
+//! nesting depth, and `continuing` blocks that use values a `continue` skipped.
 
-use crate::Refusal;
-use crate::analysis::{blocks_of, results_of, uses_of};
+use crate::CompileError;
 use crate::emit::MAX_EMITTED;
-use crate::regions::leaves;
+use crate::operands::{blocks_of, results_of, uses_of};
+use crate::regions::has_outer_jump;
 use naga::{Block, Expression, Function, Handle, Module, Span, Statement};
 use std::collections::{HashMap, HashSet};
 
-/// Calls of functions that a program may become: where one calls another twice, and so on, they double each time.
+/// Maximum number of calls after inlining. Functions that call others twice grow exponentially with the depth
+/// of the call graph.
 const MAX_CALLS: u64 = 10_000;
-/// Blocks and calls that may be inside of each other. The compiler is as deep in itself, and a thread's stack is short.
+/// Maximum nesting of blocks and calls. The compiler recurses as deeply, on a stack of unknown size.
 const MAX_DEPTH: u32 = 200;
 
-/// What a block becomes.
+/// Size of a block after inlining.
 #[derive(Clone, Copy, Default)]
 struct Size {
     calls: u64,
@@ -22,33 +23,35 @@ struct Size {
     depth: u32,
 }
 
-/// Refuses a program that would become too large or too deep, or that uses what it may not have computed, at the statement that makes it so.
-pub(crate) fn check(module: &Module) -> Result<(), Refusal> {
-    let mut known: HashMap<Handle<Function>, Size> = HashMap::new();
-    // Callees come before their callers.
+/// Rejects a program that is too large or too deep after inlining, or that uses a value which may not have been
+/// computed. The error points at the offending statement.
+pub(crate) fn check(module: &Module) -> Result<(), CompileError> {
+    let mut callee_sizes: HashMap<Handle<Function>, Size> = HashMap::new();
+    // naga orders functions so that callees come before their callers, so one pass suffices.
     for (handle, function) in module.functions.iter() {
-        let size = Checker { function, known: &known }.size_of(&function.body, 0)?;
-        known.insert(handle, size);
+        let size = Checker { function, callee_sizes: &callee_sizes }.size_of(&function.body, 0)?;
+        callee_sizes.insert(handle, size);
     }
     for point in &module.entry_points {
-        Checker { function: &point.function, known: &known }.size_of(&point.function.body, 0)?;
+        Checker { function: &point.function, callee_sizes: &callee_sizes }.size_of(&point.function.body, 0)?;
     }
     Ok(())
 }
 
 struct Checker<'a> {
     function: &'a Function,
-    /// What the functions before this one become.
-    known: &'a HashMap<Handle<Function>, Size>,
+    /// Sizes of the functions before this one.
+    callee_sizes: &'a HashMap<Handle<Function>, Size>,
 }
 
 impl Checker<'_> {
-    fn size_of(&self, block: &Block, depth: u32) -> Result<Size, Refusal> {
+    fn size_of(&self, block: &Block, depth: u32) -> Result<Size, CompileError> {
         let mut size = Size { depth: 1, ..Size::default() };
         for (statement, span) in block.span_iter() {
             if depth >= MAX_DEPTH {
-                return Err(refusal("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
+                return Err(limit_error("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
             }
+            // Saturating: 60 nested doublings exceed `u64`.
             let mut add = |inner: Size| {
                 size.calls = size.calls.saturating_add(inner.calls);
                 size.items = size.items.saturating_add(inner.items).saturating_add(1);
@@ -57,7 +60,7 @@ impl Checker<'_> {
             match statement {
                 Statement::Emit(range) => add(Size { items: range.clone().count() as u64, ..Size::default() }),
                 Statement::Call { function, .. } => {
-                    let callee = self.known.get(function).copied().unwrap_or_default();
+                    let callee = self.callee_sizes.get(function).copied().unwrap_or_default();
                     add(Size { calls: callee.calls.saturating_add(1), ..callee });
                 }
                 _ if blocks_of(statement).is_empty() => add(Size::default()),
@@ -69,34 +72,36 @@ impl Checker<'_> {
             }
             self.check_continuing(statement, *span)?;
             if depth.saturating_add(size.depth) > MAX_DEPTH {
-                return Err(refusal("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
+                return Err(limit_error("blocks and calls inside of each other", MAX_DEPTH.into(), *span));
             }
             if size.calls > MAX_CALLS {
-                return Err(refusal("calls with functions put in their place", MAX_CALLS, *span));
+                return Err(limit_error("calls with functions put in their place", MAX_CALLS, *span));
             }
             if size.items > MAX_EMITTED as u64 {
                 let what = "statements and expressions with functions put in their place";
-                return Err(refusal(what, MAX_EMITTED as u64, *span));
+                return Err(limit_error(what, MAX_EMITTED as u64, *span));
             }
         }
         Ok(size)
     }
 
-    /// WGSL has no `continue` past a declaration that the `continuing` block uses; naga lets it through. The value would be that of no
-    /// round, and what is known about it in the body would not hold.
-    fn check_continuing(&self, statement: &Statement, span: Span) -> Result<(), Refusal> {
+    /// Rejects a `continuing` block that uses a value declared after a `continue` in the body. WGSL forbids it
+    /// but naga accepts it. The emitted code would read a value of no iteration, and proofs about it would not
+    /// hold.
+    fn check_continuing(&self, statement: &Statement, span: Span) -> Result<(), CompileError> {
         let Statement::Loop { body, continuing, break_if } = statement else { return Ok(()) };
-        let is_continue = |statement: &Statement| leaves(statement, false, true);
+        // `in_switch` is true because a `break` does not reach the `continuing` block.
+        let is_continue = |statement: &Statement| has_outer_jump(statement, false, true);
         let Some(first) = body.iter().position(is_continue) else { return Ok(()) };
         let skipped: HashSet<_> = body.iter().skip(first + 1).flat_map(results_of).collect();
         if self.uses(continuing, &skipped) || break_if.is_some_and(|condition| skipped.contains(&condition)) {
             let message = "expected a `continuing` block that uses nothing behind a `continue`, found that it does";
-            return Err(Refusal::new(span, message));
+            return Err(CompileError::new(span, message));
         }
         Ok(())
     }
 
-    /// Whether a block uses any of these.
+    /// Whether a block uses any of the skipped values.
     fn uses(&self, block: &Block, skipped: &HashSet<Handle<Expression>>) -> bool {
         block.iter().any(|statement| {
             uses_of(self.function, statement).iter().any(|used| skipped.contains(used))
@@ -105,26 +110,26 @@ impl Checker<'_> {
     }
 }
 
-fn refusal(what: &str, most: u64, span: Span) -> Refusal {
-    Refusal::new(span, format!("expected at most {most} {what}, found more"))
+fn limit_error(what: &str, most: u64, span: Span) -> CompileError {
+    CompileError::new(span, format!("expected at most {most} {what}, found more"))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{Compiled, Compiler, Options, Refusal};
+    use crate::{CompileError, CompiledKernel, Compiler, Options};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-    fn compile(text: &str) -> Result<Compiled, Refusal> {
+    fn compile(text: &str) -> Result<CompiledKernel, CompileError> {
         let module = naga::front::wgsl::parse_str(text).unwrap();
         let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).unwrap();
         Compiler::new().unwrap().compile(&module, &info, &Options::default())
     }
 
-    fn line(text: &str, refusal: &Refusal) -> u32 {
-        refusal.span.location(text).line_number
+    fn line(text: &str, error: &CompileError) -> u32 {
+        error.span.location(text).line_number
     }
 
-    /// Functions of which each calls the next one so often.
+    /// A chain of functions that each call the previous one `calls` times.
     fn chain(functions: usize, calls: usize) -> String {
         let calls = |callee: usize| format!("f{callee}();").repeat(calls);
         let bodies = (1..functions).map(|number| format!("fn f{number}() {{\n{}\n}}\n", calls(number - 1)));
@@ -133,25 +138,25 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_double_are_refused_before_they_are_followed() {
+    fn exponential_calls_are_rejected_before_inlining() {
         compile(&chain(10, 2)).unwrap();
         let text = chain(60, 2);
-        let refusal = compile(&text).unwrap_err();
-        assert_eq!(refusal.message, "expected at most 10000 calls with functions put in their place, found more");
-        // Of three lines each, f13 is the first that makes more: 2^14 - 2.
-        assert_eq!(line(&text, &refusal), 13 * 3);
+        let error = compile(&text).unwrap_err();
+        assert_eq!(error.message, "expected at most 10000 calls with functions put in their place, found more");
+        // A function takes three lines. f13 is the first to exceed the limit, with 2^14 - 2 calls.
+        assert_eq!(line(&text, &error), 13 * 3);
     }
 
     #[test]
-    fn calls_inside_of_calls_are_refused_before_the_stack_ends() {
+    fn deep_calls_are_rejected() {
         compile(&chain(150, 1)).unwrap();
-        let refusal = compile(&chain(2_000, 1)).unwrap_err();
-        assert_eq!(refusal.message, "expected at most 200 blocks and calls inside of each other, found more");
+        let error = compile(&chain(2_000, 1)).unwrap_err();
+        assert_eq!(error.message, "expected at most 200 blocks and calls inside of each other, found more");
     }
 
-    /// The deepest that is taken fits on the stack of a thread, also where all ways part.
+    /// The deepest accepted program compiles on the stack of a test thread, with every branch divergent.
     #[test]
-    fn conditions_inside_of_conditions_are_compiled_or_refused() {
+    fn deep_conditions_are_compiled_or_rejected() {
         let chain = |length: usize| {
             let conditions = (0..length).map(|level| format!("if (y[id.x] > {level}.0) {{ y[id.x] = 0.0; }} else "));
             format!(
@@ -164,28 +169,29 @@ mod tests {
         };
         compile(&chain(190)).unwrap();
         let text = chain(400);
-        let refusal = compile(&text).unwrap_err();
-        assert_eq!(refusal.message, "expected at most 200 blocks and calls inside of each other, found more");
-        assert_eq!(line(&text, &refusal), 3);
+        let error = compile(&text).unwrap_err();
+        assert_eq!(error.message, "expected at most 200 blocks and calls inside of each other, found more");
+        assert_eq!(line(&text, &error), 3);
     }
 
     #[test]
-    fn calls_of_long_functions_are_refused_before_they_are_followed() {
+    fn calls_of_long_functions_are_rejected_before_inlining() {
         let text = format!(
             "fn f(x: f32) -> f32 {{ var a = x; {} return a; }}
             @compute @workgroup_size(8) fn main() {{ var a = 1.0; {} }}",
             "a += 1.0;".repeat(5_000),
             "a = f(a);".repeat(5_000)
         );
-        let refusal = compile(&text).unwrap_err();
+        let error = compile(&text).unwrap_err();
         let what = "statements and expressions with functions put in their place";
-        assert_eq!(refusal.message, format!("expected at most 200000 {what}, found more"));
-        assert_eq!(line(&text, &refusal), 2);
+        assert_eq!(error.message, format!("expected at most 200000 {what}, found more"));
+        assert_eq!(line(&text, &error), 2);
     }
 
-    /// Values that are made of the same one twice, again and again, are not followed twice.
+    /// `v = f(v, v)` repeated 60 times has 2^60 paths; each analysis must visit a value once or stop at a
+    /// depth.
     #[test]
-    fn values_of_values_take_no_time() {
+    fn shared_subexpressions_are_not_visited_exponentially_often() {
         let chain = |first: &str, next: &str, last: &str| {
             let steps = (1..60).map(|step| format!("let v{step} = {};", next.replace('_', &format!("v{}", step - 1))));
             format!(
@@ -208,9 +214,9 @@ mod tests {
         compile(&chain("true", "!_", &format!("var c = v59; {long} if (c) {{ y[0] = 1u; }}"))).unwrap();
     }
 
-    /// An interval of what cannot be is one all the same.
+    /// Facts on an unreachable path can contradict each other; intervals must stay valid (`low <= high`).
     #[test]
-    fn what_contradicts_itself_is_compiled() {
+    fn contradictory_conditions_are_compiled() {
         let kernel = |place: &str| {
             format!(
                 "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_continue_leaves_out_is_not_used_behind_it() {
+    fn continuing_must_not_use_values_after_a_continue() {
         let kernel = |before: &str, behind: &str, used: &str| {
             format!(
                 "@group(0) @binding(0) var<storage, read> x: array<u32>;
@@ -249,9 +255,9 @@ mod tests {
             ("let j = i & 15u;", "if (k == 3u) { part[j] = 1u; }"),
         ] {
             let text = kernel("", behind, used);
-            let refusal = compile(&text).unwrap_err();
-            assert!(refusal.message.starts_with("expected a `continuing` block"), "{refusal}");
-            assert_eq!(line(&text, &refusal), 5);
+            let error = compile(&text).unwrap_err();
+            assert!(error.message.starts_with("expected a `continuing` block"), "{error}");
+            assert_eq!(line(&text, &error), 5);
             compile(&kernel(behind, "", used)).unwrap();
         }
         compile(&kernel("", "part[i] = 2u;", "part[k % 16u] = 1u;")).unwrap();

@@ -1,40 +1,43 @@
-//! Expressions: what is known about their scalars, and whether indices are inside.
+//! Abstract evaluation of expressions, and the bounds proofs of accesses.
 
 use super::Ranges;
 use super::facts::{Condition, Facts, Origin, State, Value};
 use super::interval::Interval;
 use crate::LANES;
-use crate::analysis::{ActivationId, Root, operands_of};
-use crate::types::{Kind, element, leaf_count, leaves, member, pointee};
+use crate::operands::operands_of;
+use crate::types::{Kind, element, flatten, member, pointee, scalar_count};
+use crate::uniformity::{ActivationId, Root};
 use naga::{
     Arena, ArraySize, Binding, BuiltIn, Expression, Handle, Literal, MathFunction, RelationalFunction, ScalarKind,
     TypeInner, UnaryOperator,
 };
 
-/// Scalars of values that are followed.
+/// Maximum number of scalars of a value that is tracked.
 const MAX_SCALARS: usize = 16;
 
 impl<'m> Ranges<'_, 'm> {
+    /// Returns the resolved type of an expression.
     pub(super) fn inner(&self, id: ActivationId, expression: Handle<Expression>) -> &TypeInner {
-        self.analysis.activations[id].info[expression].ty.inner_with(&self.module.types)
+        self.uniformity.activations[id].info[expression].ty.inner_with(&self.module.types)
     }
 
-    /// Values of a type of which nothing is known; none where it has too many.
+    /// Returns unknown values of a type; empty if it has too many scalars.
     pub(super) fn unknown(&mut self, inner: &TypeInner) -> Vec<Value> {
-        let is_small = leaf_count(self.module, inner).is_some_and(|count| count as usize <= MAX_SCALARS);
-        let found = if is_small { leaves(self.module, inner) } else { None };
-        found.unwrap_or_default().iter().map(|leaf| self.terms.unknown(leaf.kind)).collect()
+        let is_small = scalar_count(self.module, inner).is_some_and(|count| count as usize <= MAX_SCALARS);
+        let found = if is_small { flatten(self.module, inner) } else { None };
+        found.unwrap_or_default().iter().map(|field| self.table.unknown(field.kind)).collect()
     }
 
+    /// Returns the values of a zero value.
     pub(super) fn zeros(&mut self, inner: &TypeInner) -> Vec<Value> {
         let mut values = self.unknown(inner);
-        for value in values.iter_mut().filter(|value| is_followed(value.kind)) {
-            *value = self.terms.constant(value.kind, 0);
+        for value in values.iter_mut().filter(|value| is_tracked(value.kind)) {
+            *value = self.table.constant(value.kind, 0);
         }
         values
     }
 
-    /// The scalars of an expression that is known before the program runs.
+    /// Returns the values of a constant expression.
     pub(super) fn constants(
         &mut self,
         arena: &'m Arena<Expression>,
@@ -43,10 +46,10 @@ impl<'m> Ranges<'_, 'm> {
         let module = self.module;
         Some(match &arena[expression] {
             Expression::Literal(literal) => vec![match *literal {
-                Literal::U32(value) => self.terms.constant(Kind::U32, value.into()),
-                Literal::I32(value) => self.terms.constant(Kind::I32, value.into()),
-                Literal::Bool(value) => self.terms.constant(Kind::Bool, value.into()),
-                other => self.terms.unknown(Kind::of(other.scalar())?),
+                Literal::U32(value) => self.table.constant(Kind::U32, value.into()),
+                Literal::I32(value) => self.table.constant(Kind::I32, value.into()),
+                Literal::Bool(value) => self.table.constant(Kind::Bool, value.into()),
+                other => self.table.unknown(Kind::of(other.scalar())?),
             }],
             Expression::Constant(constant) => {
                 self.constants(&module.global_expressions, module.constants[*constant].init)?
@@ -61,24 +64,30 @@ impl<'m> Ranges<'_, 'm> {
         })
     }
 
-    /// The values of an expression: as it was computed, or now where it is never computed.
+    /// Returns the values of an expression. Constants and arguments have no `Emit` statement and are evaluated
+    /// here.
     pub(super) fn values(&mut self, id: ActivationId, expression: Handle<Expression>) -> Vec<Value> {
-        let function = self.analysis.activations[id].function;
+        let function = self.uniformity.activations[id].function;
         let found = match function.expressions[expression] {
-            Expression::FunctionArgument(index) => match self.analysis.activations[id].caller {
+            Expression::FunctionArgument(index) => match self.uniformity.activations[id].caller {
                 Some((caller, arguments)) => Some(self.values(caller, arguments[index as usize])),
                 None => self.builtins(index),
             },
             ref given if given.needs_pre_emit() => self.constants(&function.expressions, expression),
             _ => self.values[id].get(&expression).cloned(),
         };
-        self.shaped(id, expression, found)
+        self.fit_to_type(id, expression, found)
     }
 
-    /// As many values as the type has scalars, whatever was found.
-    fn shaped(&mut self, id: ActivationId, expression: Handle<Expression>, found: Option<Vec<Value>>) -> Vec<Value> {
+    /// Makes the number of values match the type: anything else becomes unknown.
+    fn fit_to_type(
+        &mut self,
+        id: ActivationId,
+        expression: Handle<Expression>,
+        found: Option<Vec<Value>>,
+    ) -> Vec<Value> {
         let inner = self.inner(id, expression).clone();
-        match leaf_count(self.module, &inner) {
+        match scalar_count(self.module, &inner) {
             Some(count) => match found {
                 Some(found) if found.len() == count as usize => found,
                 _ => self.unknown(&inner),
@@ -87,31 +96,32 @@ impl<'m> Ranges<'_, 'm> {
         }
     }
 
-    /// The scalars of an argument of the entry point.
+    /// Returns the values of an argument of the entry point.
     fn builtins(&mut self, index: u32) -> Option<Vec<Value>> {
-        let argument = &self.analysis.activations[0].function.arguments[index as usize];
+        let argument = &self.uniformity.activations[0].function.arguments[index as usize];
         let inner = &self.module.types[argument.ty].inner;
         let mut all = Vec::new();
         let mut add = |e: &mut Self, binding: &Option<Binding>, count: u32| {
             let Some(Binding::BuiltIn(builtin)) = binding else { return None };
             all.extend((0..count).map(|axis| {
                 let range = e.builtin_range(*builtin, axis as usize);
-                e.terms.value(Kind::U32, Origin::Builtin(*builtin, axis), range)
+                e.table.value(Kind::U32, Origin::Builtin(*builtin, axis), range)
             }));
             Some(())
         };
         match inner {
             TypeInner::Struct { members, .. } => {
                 for member in members {
-                    let count = leaf_count(self.module, &self.module.types[member.ty].inner)?;
+                    let count = scalar_count(self.module, &self.module.types[member.ty].inner)?;
                     add(self, &member.binding, count)?;
                 }
             }
-            inner => add(self, &argument.binding, leaf_count(self.module, inner)?)?,
+            inner => add(self, &argument.binding, scalar_count(self.module, inner)?)?,
         }
         Some(all)
     }
 
+    /// Returns the range of a builtin.
     fn builtin_range(&self, builtin: BuiltIn, axis: usize) -> Interval {
         let size = self.module.entry_points[0].workgroup_size;
         let invocations = size.iter().product::<u32>();
@@ -119,48 +129,54 @@ impl<'m> Ranges<'_, 'm> {
         match builtin {
             BuiltIn::LocalInvocationId => below(size[axis]),
             BuiltIn::LocalInvocationIndex => below(invocations),
-            BuiltIn::WorkGroupSize => Interval::exactly(size[axis].into()),
+            BuiltIn::WorkGroupSize => Interval::exact(size[axis].into()),
             BuiltIn::SubgroupInvocationId => below(LANES as u32),
-            BuiltIn::SubgroupSize => Interval::exactly(LANES as i64),
+            BuiltIn::SubgroupSize => Interval::exact(LANES as i64),
             BuiltIn::SubgroupId => below(invocations.div_ceil(LANES as u32)),
-            BuiltIn::NumSubgroups => Interval::exactly(invocations.div_ceil(LANES as u32).into()),
+            BuiltIn::NumSubgroups => Interval::exact(invocations.div_ceil(LANES as u32).into()),
             _ => Interval::full(Kind::U32),
         }
     }
 
+    /// Evaluates an expression at its `Emit` statement.
     pub(super) fn evaluate(
         &mut self,
         id: ActivationId,
         expression: Handle<Expression>,
         state: &mut State,
     ) -> Vec<Value> {
-        let found = self.find(id, expression, state);
-        self.shaped(id, expression, found)
+        let found = self.evaluate_known(id, expression, state);
+        self.fit_to_type(id, expression, found)
     }
 
-    /// The values of an expression, as far as something is known about them.
-    fn find(&mut self, id: ActivationId, expression: Handle<Expression>, state: &mut State) -> Option<Vec<Value>> {
-        let given = &self.analysis.activations[id].function.expressions[expression];
+    /// Returns the values of an expression; `None` if nothing is known about them.
+    fn evaluate_known(
+        &mut self,
+        id: ActivationId,
+        expression: Handle<Expression>,
+        state: &mut State,
+    ) -> Option<Vec<Value>> {
+        let given = &self.uniformity.activations[id].function.expressions[expression];
         Some(match given {
             Expression::AccessIndex { base, index } => match pointee(self.module, self.inner(id, *base)) {
                 Some(inner) => {
-                    // Others are inside in any case.
+                    // Constant indices into other types were checked by naga.
                     if let TypeInner::Array { size: ArraySize::Dynamic, .. } = inner {
-                        let index = self.terms.constant(Kind::U32, (*index).into());
-                        self.judge(id, expression, (*base, &inner), index, &state.facts);
+                        let index = self.table.constant(Kind::U32, (*index).into());
+                        self.check_bounds(id, expression, (*base, &inner), index, &state.facts);
                     }
                     return None;
                 }
                 None => {
                     let (inner, _, first) = member(self.module, self.inner(id, *base), *index)?;
-                    let count = leaf_count(self.module, &inner)? as usize;
+                    let count = scalar_count(self.module, &inner)? as usize;
                     self.values(id, *base).get(first as usize..first as usize + count)?.to_vec()
                 }
             },
             Expression::Access { base, index } => {
                 let inner = pointee(self.module, self.inner(id, *base))?;
                 let index = *self.values(id, *index).first()?;
-                self.judge(id, expression, (*base, &inner), index, &state.facts);
+                self.check_bounds(id, expression, (*base, &inner), index, &state.facts);
                 return None;
             }
             Expression::Compose { components, .. } => {
@@ -175,25 +191,25 @@ impl<'m> Ranges<'_, 'm> {
                     .collect::<Option<_>>()?
             }
             Expression::Load { pointer } => {
-                let (variable, inner, at) = self.place(id, *pointer)?;
-                let count = leaf_count(self.module, self.inner(id, expression))? as usize;
+                let (variable, inner, at) = self.resolve_pointer(id, *pointer)?;
+                let count = scalar_count(self.module, self.inner(id, expression))? as usize;
                 self.variable(state, variable, &inner)?.get(at..at + count)?.to_vec()
             }
             Expression::ArrayLength(pointer) => vec![self.length(id, *pointer)?],
-            _ => self.computed(id, given, &state.facts)?,
+            _ => self.evaluate_operator(id, given, &state.facts)?,
         })
     }
 
-    /// How many elements the array of a buffer has.
+    /// Returns the length of a buffer's runtime-sized array.
     fn length(&mut self, id: ActivationId, pointer: Handle<Expression>) -> Option<Value> {
-        let Some(Root::Global(global)) = self.analysis.root(id, pointer) else { return None };
-        // Buffers are at least as long as one element, and shorter than this.
-        let range = Interval::new(1, crate::abi::MAX_BOUND_BYTES as i64 - 1);
-        Some(self.terms.value(Kind::U32, Origin::Length(global), range))
+        let Some(Root::Global(global)) = self.uniformity.root(id, pointer) else { return None };
+        // The launch guarantees at least one element, and less than `MAX_BINDING_BYTES` elements.
+        let range = Interval::new(1, crate::abi::MAX_BINDING_BYTES as i64 - 1);
+        Some(self.table.value(Kind::U32, Origin::Length(global), range))
     }
 
-    /// Finds out whether an index is inside of what a pointer leads to.
-    fn judge(
+    /// Proves or disproves that an index is in bounds of the pointee.
+    fn check_bounds(
         &mut self,
         id: ActivationId,
         expression: Handle<Expression>,
@@ -202,35 +218,36 @@ impl<'m> Ranges<'_, 'm> {
         facts: &Facts,
     ) {
         let length = match element(self.module, inner).map(|element| element.length) {
-            Some(Some(length)) => Some(self.terms.constant(Kind::U32, length.into())),
+            Some(Some(length)) => Some(self.table.constant(Kind::U32, length.into())),
             Some(None) => self.length(id, base),
             None => None,
         };
-        if length.is_some_and(|length| self.terms.is_inside(facts, index, length)) {
+        if length.is_some_and(|length| self.table.is_in_bounds(facts, index, length)) {
             self.proven.insert((id, expression));
         } else {
-            // An earlier round of a loop around knew too much.
+            // An earlier iteration of an enclosing loop assumed narrower ranges.
             self.proven.remove(&(id, expression));
         }
     }
 
-    /// What operators and functions make of scalars, each by itself.
-    fn computed(&mut self, id: ActivationId, given: &Expression, facts: &Facts) -> Option<Vec<Value>> {
+    /// Evaluates an operator or function componentwise.
+    fn evaluate_operator(&mut self, id: ActivationId, given: &Expression, facts: &Facts) -> Option<Vec<Value>> {
         let operands: Vec<Vec<Value>> =
             operands_of(given).into_iter().map(|operand| self.values(id, operand)).collect();
         if let Expression::Relational { fun: RelationalFunction::All, .. } = given {
             let (first, rest) = operands[0].split_first()?;
-            let both = |all: Value, x: &Value| self.terms.condition(Condition::Both(all.term, x.term));
+            let both = |all: Value, x: &Value| self.table.condition(Condition::And(all.number, x.number));
             return Some(vec![rest.iter().fold(*first, both)]);
         }
         let count = operands.iter().map(Vec::len).max()?;
-        let at = |place: usize| {
-            let pick = |values: &Vec<Value>| values.get(place).or(values.last()).copied();
+        let at = |i: usize| {
+            let pick = |values: &Vec<Value>| values.get(i).or(values.last()).copied();
             self.scalar(given, &operands.iter().map(pick).collect::<Option<Vec<_>>>()?, facts)
         };
         (0..count).map(at).collect()
     }
 
+    /// Evaluates an operator or function on one component.
     fn scalar(&mut self, given: &Expression, operands: &[Value], facts: &Facts) -> Option<Value> {
         use naga::BinaryOperator as Op;
         let ranges: Vec<Interval> = operands.iter().map(|operand| facts.range(*operand)).collect();
@@ -238,34 +255,36 @@ impl<'m> Ranges<'_, 'm> {
         let with_range = |value: Value, range: Interval| Value { range, ..value };
         Some(match (given, operands) {
             (Expression::Unary { op: UnaryOperator::LogicalNot, .. }, [x]) => {
-                self.terms.condition(Condition::Not(x.term))
+                self.table.condition(Condition::Not(x.number))
             }
             (Expression::Binary { op, .. }, [x, y]) => match (op, kind) {
-                (Op::LogicalAnd | Op::And, Kind::Bool) => self.terms.condition(Condition::Both(x.term, y.term)),
+                (Op::LogicalAnd | Op::And, Kind::Bool) => self.table.condition(Condition::And(x.number, y.number)),
                 (Op::LogicalOr | Op::InclusiveOr, Kind::Bool) => {
-                    self.terms.condition(Condition::Either(x.term, y.term))
+                    self.table.condition(Condition::Or(x.number, y.number))
                 }
+                // Floats are not tracked.
                 (_, kind) if !matches!(kind, Kind::I32 | Kind::U32) => return None,
                 (Op::Equal | Op::NotEqual | Op::Less | Op::LessEqual | Op::Greater | Op::GreaterEqual, _) => {
-                    self.terms.condition(Condition::Compare(*op, *x, *y))
+                    self.table.condition(Condition::Compare(*op, *x, *y))
                 }
                 _ => {
                     let range = match op {
                         Op::Subtract => facts.difference(*x, *y),
                         _ => Interval::binary(*op, kind, ranges[0], ranges[1]),
                     };
-                    self.terms.value(kind, Origin::Binary(*op, kind == Kind::I32, x.term, y.term), range)
+                    self.table.value(kind, Origin::Binary(*op, kind == Kind::I32, x.number, y.number), range)
                 }
             },
+            // The result is one of both operands, so its range is their hull.
             (Expression::Select { .. }, [_, yes, _]) => {
-                with_range(self.terms.unknown(yes.kind), ranges[1].join(ranges[2]))
+                with_range(self.table.unknown(yes.kind), ranges[1].join(ranges[2]))
             }
             (Expression::Math { fun, .. }, _) if matches!(kind, Kind::I32 | Kind::U32) => {
                 let range = Interval::math(*fun, kind, &ranges);
                 match (fun, operands) {
-                    (MathFunction::Min, [x, y]) => self.terms.value(kind, Origin::Minimum(x.term, y.term), range),
+                    (MathFunction::Min, [x, y]) => self.table.value(kind, Origin::Minimum(x.number, y.number), range),
                     (MathFunction::Max | MathFunction::Clamp | MathFunction::Abs, _) => {
-                        with_range(self.terms.unknown(kind), range)
+                        with_range(self.table.unknown(kind), range)
                     }
                     _ => return None,
                 }
@@ -278,10 +297,12 @@ impl<'m> Ranges<'_, 'm> {
                     (ScalarKind::Uint, None) if kind == Kind::I32 => Kind::U32,
                     _ => return None,
                 };
+                // The value number survives a conversion that keeps the integer, so that facts about it still
+                // apply.
                 let range = ranges[0].converted(kind, to);
-                let is_kept = range == ranges[0] && is_followed(kind);
+                let is_kept = range == ranges[0] && is_tracked(kind);
                 let value =
-                    if is_kept && kind != Kind::Bool { Value { kind: to, ..*x } } else { self.terms.unknown(to) };
+                    if is_kept && kind != Kind::Bool { Value { kind: to, ..*x } } else { self.table.unknown(to) };
                 with_range(value, range)
             }
             _ => return None,
@@ -289,7 +310,7 @@ impl<'m> Ranges<'_, 'm> {
     }
 }
 
-/// Whether numbers of the kind are looked at.
-fn is_followed(kind: Kind) -> bool {
+/// Whether values of this kind are tracked.
+fn is_tracked(kind: Kind) -> bool {
     matches!(kind, Kind::I32 | Kind::U32 | Kind::Bool)
 }
