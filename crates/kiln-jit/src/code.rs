@@ -32,6 +32,7 @@ const MAX_CODE_BYTES: usize = 256 << 20;
 const MAX_GROUP_BYTES: u32 = 1 << 20;
 
 impl CompiledKernel {
+    /// Combines machine code with the sizes from code generation.
     pub(crate) fn new(code: &[u8], emitted: Emitted) -> Self {
         let Emitted { group_bytes, frame_bytes, frames, sites } = emitted;
         Self { code: code.to_vec(), group_bytes, frame_bytes, frames, sites: sites.into() }
@@ -235,6 +236,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
+    /// Makes room for at least this many bytes.
     fn reserve(&mut self, bytes: u64) {
         let words = bytes.div_ceil(16) as usize;
         if self.words.len() < words {
@@ -244,6 +246,7 @@ impl Scratch {
         }
     }
 
+    /// Returns the address of the memory, aligned to 16 bytes.
     fn start(&mut self) -> *mut u8 {
         self.words.as_mut_ptr().cast()
     }

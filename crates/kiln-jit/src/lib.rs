@@ -12,6 +12,27 @@
 //!
 //! Types to know: [`Compiler`] with its [`Options`], [`CompiledKernel`] (storable bytes), [`ExecutableKernel`]
 //! (mapped and runnable), [`Sanitizer`] (checks a run).
+//!
+//! ```
+//! use kiln_jit::{BoundBuffer, Compiler, ExecutableKernel, LaunchArgs, Options, Outcome, Scratch};
+//! use naga::valid::{Capabilities, ValidationFlags, Validator};
+//!
+//! let source = "
+//!     @group(0) @binding(0) var<storage, read_write> x: array<u32>;
+//!     @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) { x[id.x] += id.x; }";
+//! let module = naga::front::wgsl::parse_str(source)?;
+//! let info = Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module)?;
+//! let compiled = Compiler::new()?.compile(&module, &info, &Options::default())?;
+//! let kernel = ExecutableKernel::new(compiled)?;
+//!
+//! let mut x = [10u32; 8];
+//! let buffer = BoundBuffer { data: x.as_mut_ptr().cast(), bytes: 32 };
+//! let args = LaunchArgs { bindings: &[buffer], workgroups: [1, 1, 1], deadline: None };
+//! // SAFETY: the kernel has one buffer, which nothing else accesses.
+//! let outcome = unsafe { kernel.run(&args, 0..1, &mut Scratch::default()) };
+//! assert_eq!((outcome, x[3]), (Outcome::Done, 13));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod abi;
 mod code;
@@ -179,6 +200,7 @@ impl Compiler {
         prove: ranges::BoundsProver,
     ) -> Result<CompiledKernel, CompileError> {
         let mut options = options.clone();
+        // Instrumentation is per invocation, and findings must not depend on contraction or elided checks.
         if options.sanitize {
             options =
                 Options { optimise: false, elide_bounds_checks: false, fast_math: false, single_lane: true, ..options };
@@ -193,11 +215,14 @@ impl Compiler {
         // Errors of the whole program are reported at its first statement.
         let spans = module.entry_points[0].function.body.span_iter().map(|(_, span)| *span);
         let first_span = spans.into_iter().find(Span::is_defined).unwrap_or_default();
+        // Known only after emission. The targets differ in compiler settings, not in features, so the emitted
+        // IR is valid for all of them.
         let is_large = context.func.dfg.num_insts() > MAX_BACKTRACKING_INSTRUCTIONS;
         let isa = if is_large { &*self.single_pass } else { isa };
         let compiled = context.compile(isa, &mut ControlPlane::default()).map_err(|error| {
             CompileError::new(first_span, format!("expected code of Cranelift, found: {}", error.inner))
         })?;
+        // Spilled registers are on the stack of the calling thread.
         let stack_bytes = compiled.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset);
         if stack_bytes > MAX_STACK_BYTES {
             let wanted = format!("expected values that fit into registers and {MAX_STACK_BYTES} bytes of stack");

@@ -1,4 +1,4 @@
-//! Runtime functions that compiled code calls because the processor has no instruction for them.
+//! Runtime functions that compiled code calls: math without an instruction, the clock, and the sanitizer.
 //!
 //! Compiled code loads their addresses from a table by index. The indices are part of stored code: a change of
 //! their order needs a new [`REVISION`](crate::REVISION).

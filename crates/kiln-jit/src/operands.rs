@@ -5,6 +5,7 @@ use naga::{AtomicFunction, Block, Expression, Function, GatherMode, Handle, Stat
 /// Returns the operands of an expression.
 pub(crate) fn operands_of(expression: &Expression) -> Vec<Handle<Expression>> {
     match *expression {
+        // Exhaustive for compute shaders. Images, derivatives and ray queries are rejected by `emit`.
         Expression::Compose { ref components, .. } => components.clone(),
         Expression::Access { base, index } => vec![base, index],
         Expression::Binary { left, right, .. } => vec![left, right],
@@ -42,6 +43,7 @@ pub(crate) fn uses_of(function: &Function, statement: &Statement) -> Vec<Handle<
             range.clone().flat_map(|expression| operands_of(&function.expressions[expression])).collect()
         }
         Statement::Store { pointer, value } => vec![pointer, value],
+        // The comparand of a compare-exchange is a field of the function.
         Statement::Atomic { pointer, fun: AtomicFunction::Exchange { compare: Some(compare) }, value, .. } => {
             vec![pointer, value, compare]
         }

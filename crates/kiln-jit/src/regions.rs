@@ -191,6 +191,7 @@ struct Builder<'a, 'm> {
 }
 
 impl<'m> Builder<'_, 'm> {
+    /// Splits a block into operations of the workgroup.
     fn ops(&mut self, id: ActivationId, block: &'m Block) -> Vec<GroupOp<'m>> {
         let (mut ops, mut statements) = (Vec::new(), Vec::new());
         for (statement, span) in block.span_iter() {
@@ -210,7 +211,6 @@ impl<'m> Builder<'_, 'm> {
                     ops.push(GroupOp::If { condition: *condition, accept, reject, divergence });
                 }
                 Statement::Switch { selector, cases } => {
-                    // The condition's live-ins are registered before the nested regions are numbered.
                     let divergence = self.add_condition(id, statement, Some(*selector));
                     let cases = self.cases(id, cases, divergence);
                     ops.push(GroupOp::Switch { selector: *selector, cases, divergence });
@@ -292,15 +292,18 @@ impl<'m> Builder<'_, 'm> {
     /// the whole workgroup.
     fn is_divergent(&self, statement: &Statement) -> bool {
         let has_barrier = SyncPoints::barriers(self.sync_points.module).are_nested_in(statement);
+        // A jump out of this statement is only per invocation if its target is divergent too.
         let is_divergent_around = self.targets.last().is_some_and(|is_divergent| *is_divergent);
         self.sync_points.subgroups && !has_barrier && (is_divergent_around || !has_outer_jump(statement, false, false))
     }
 
+    /// Adds a region and returns its index.
     fn new_region(&mut self) -> usize {
         self.regions.live_ins.push(BTreeSet::new());
         self.regions.live_ins.len() - 1
     }
 
+    /// Turns the collected statements into a region.
     fn finish_region(
         &mut self,
         id: ActivationId,
@@ -323,6 +326,7 @@ impl<'m> Builder<'_, 'm> {
         blocks_of(statement).into_iter().flatten().for_each(|inner| self.visit(id, inner, region));
     }
 
+    /// Records that a region uses an expression.
     fn add_use(&mut self, id: ActivationId, expression: Handle<Expression>, region: usize) {
         if let Some(value) = self.value(id, expression) {
             self.regions.live_ins[region].insert(value);

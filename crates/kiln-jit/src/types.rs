@@ -26,6 +26,7 @@ impl Kind {
         }
     }
 
+    /// Whether registers hold it as a float.
     pub(crate) fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16)
     }
@@ -61,6 +62,7 @@ pub(crate) fn flatten(module: &Module, inner: &TypeInner) -> Option<Vec<ScalarFi
 /// Number of scalars of a type. `None` as for [`flatten`], but without its limit.
 pub(crate) fn scalar_count(module: &Module, inner: &TypeInner) -> Option<u32> {
     match inner {
+        // By multiplication, not by flattening: arrays may be long.
         TypeInner::Array { base, size: ArraySize::Constant(length), .. } => {
             scalar_count(module, &module.types[*base].inner)?.checked_mul(length.get())
         }

@@ -4,7 +4,7 @@
 //! invocations may hold different values, otherwise *uniform*. Control flow is *divergent* if invocations may
 //! take different paths. Both depend on each other and are computed together as a least fixed point: everything
 //! starts uniform, and a pass over the program marks more until nothing changes. If that takes more than
-//! `MAX_ROUNDS` passes, everything counts as varying and divergent, which is always correct, only slower.
+//! `MAX_PASSES` passes, everything counts as varying and divergent, which is always correct, only slower.
 
 use crate::operands::operands_of;
 use crate::types::pointee;
@@ -79,7 +79,7 @@ pub(crate) struct Uniformity<'m> {
 
 /// Maximum number of passes. A pass propagates along a chain of variables by at least one; real programs need a
 /// few passes. A chain of 4000 variables took 5 s without the limit.
-const MAX_ROUNDS: usize = 64;
+const MAX_PASSES: usize = 64;
 
 /// Divergence of the control flow that reaches a statement.
 #[derive(Clone, Copy, Default)]
@@ -94,6 +94,7 @@ struct FlowState {
 }
 
 impl FlowState {
+    /// The state inside a divergent branch.
     fn diverged(self) -> Self {
         Self { divergent: true, diverged_since_break: true, diverged_since_continue: true, diverged_since_entry: true }
     }
@@ -110,6 +111,7 @@ pub(crate) fn flow_key(statement: &Statement) -> *const Block {
 }
 
 impl<'m> Uniformity<'m> {
+    /// Analyses the entry point and everything it calls.
     pub(crate) fn new(module: &'m Module, info: &'m ModuleInfo, scope: Scope) -> Self {
         let entry_point = &module.entry_points[0];
         let mut uniformity = Self {
@@ -129,15 +131,16 @@ impl<'m> Uniformity<'m> {
         };
         uniformity.activate(&entry_point.function, info.get_entry_point(0), None);
         // The lattice is finite and values only move from uniform to varying, so this terminates.
-        let mut rounds = 0;
+        let mut passes = 0;
         while std::mem::take(&mut uniformity.changed) && !uniformity.assumes_varying {
             uniformity.visit(0, &entry_point.function.body, FlowState::default(), &mut Vec::new());
-            rounds += 1;
-            uniformity.assumes_varying = uniformity.is_multi_lane && uniformity.changed && rounds == MAX_ROUNDS;
+            passes += 1;
+            uniformity.assumes_varying = uniformity.is_multi_lane && uniformity.changed && passes == MAX_PASSES;
         }
         uniformity
     }
 
+    /// Adds an activation.
     fn activate(
         &mut self,
         function: &'m Function,
@@ -202,10 +205,12 @@ impl<'m> Uniformity<'m> {
         }
     }
 
+    /// Whether the value of an expression may differ between invocations.
     pub(crate) fn varies(&self, id: ActivationId, expression: Handle<Expression>) -> bool {
         self.assumes_varying || self.activations[id].varying[expression.index()]
     }
 
+    /// Marks an expression as varying. Uniform is never set: values only move up the lattice.
     fn set_varying(&mut self, id: ActivationId, expression: Handle<Expression>, varies: bool) {
         let known = &mut self.activations[id].varying[expression.index()];
         if varies && self.is_multi_lane && !*known {
@@ -214,20 +219,24 @@ impl<'m> Uniformity<'m> {
         }
     }
 
+    /// Marks a variable as varying.
     fn set_variable_varying(&mut self, variable: Variable) {
         self.changed |= self.is_multi_lane && self.varying_variables.insert(variable);
     }
 
+    /// Marks a loop or switch as divergent.
     fn set_divergent(&mut self, id: ActivationId, block: *const Block) {
         self.changed |= self.is_multi_lane && self.activations[id].divergent.insert(block);
     }
 
+    /// Visits a block. `targets` are the enclosing loops and switches, with whether each is a loop.
     fn visit(&mut self, id: ActivationId, block: &'m Block, flow: FlowState, targets: &mut Vec<(*const Block, bool)>) {
         for statement in block {
             self.visit_statement(id, statement, flow, targets);
         }
     }
 
+    /// Visits a statement.
     fn visit_statement(
         &mut self,
         id: ActivationId,
@@ -337,6 +346,7 @@ impl<'m> Uniformity<'m> {
         }
     }
 
+    /// Visits the body of a called function, in its own activation.
     fn visit_call(
         &mut self,
         id: ActivationId,
@@ -419,6 +429,7 @@ impl<'m> Uniformity<'m> {
         }
     }
 
+    /// Returns the resolved type of an expression.
     fn inner(&self, id: ActivationId, expression: Handle<Expression>) -> &TypeInner {
         self.activations[id].info[expression].ty.inner_with(&self.module.types)
     }
@@ -428,6 +439,7 @@ impl<'m> Uniformity<'m> {
         let activation = &self.activations[id];
         let binding = match activation.function.expressions[expression] {
             Expression::FunctionArgument(index) => match activation.caller {
+                // A builtin passed to a function keeps its precision.
                 Some((caller, arguments)) => return self.builtin(caller, arguments[index as usize]),
                 None => activation.function.arguments[index as usize].binding.as_ref(),
             },
@@ -450,6 +462,7 @@ impl<'m> Uniformity<'m> {
         }
     }
 
+    /// Whether a component of a builtin varies in the scope.
     fn builtin_varies(&self, builtin: BuiltIn, component: u32) -> bool {
         match builtin {
             // Lanes are consecutive along x.

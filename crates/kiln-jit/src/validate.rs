@@ -45,6 +45,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
+    /// Returns the size of a block, or the error of the first statement that exceeds a limit.
     fn size_of(&self, block: &Block, depth: u32) -> Result<Size, CompileError> {
         let mut size = Size { depth: 1, ..Size::default() };
         for (statement, span) in block.span_iter() {
@@ -60,6 +61,7 @@ impl Checker<'_> {
             match statement {
                 Statement::Emit(range) => add(Size { items: range.clone().count() as u64, ..Size::default() }),
                 Statement::Call { function, .. } => {
+                    // A call costs what its body costs: functions are inlined.
                     let callee = self.callee_sizes.get(function).copied().unwrap_or_default();
                     add(Size { calls: callee.calls.saturating_add(1), ..callee });
                 }
@@ -110,6 +112,7 @@ impl Checker<'_> {
     }
 }
 
+/// The error for an exceeded limit.
 fn limit_error(what: &str, most: u64, span: Span) -> CompileError {
     CompileError::new(span, format!("expected at most {most} {what}, found more"))
 }

@@ -44,6 +44,7 @@ impl Emitter<'_, '_> {
         }
         let variable = Variable::Value(id, expression);
         self.declare(variable, &from.inner, span, false)?;
+        // A variable that no statement names: the copy belongs to the expression.
         let base = Base::Variable(variable);
         let to = Pointer { base, inner: from.inner.clone(), offset: 0, dynamic_offset: None, index: None };
         self.store_parts(&to, Some(from), span)?;
@@ -96,6 +97,7 @@ impl Emitter<'_, '_> {
     /// Stores the pointee of `from`, or zeros.
     fn store_parts(&mut self, to: &Pointer, from: Option<&Pointer>, span: Span) -> Result<()> {
         let module = self.module;
+        // Small enough to go through registers.
         if scalar_count(module, &to.inner).is_some_and(|count| count <= PART_SCALARS) {
             let scalars = match from {
                 Some(from) => self.load(from, span)?,
@@ -105,6 +107,7 @@ impl Emitter<'_, '_> {
         }
         match &to.inner {
             TypeInner::Struct { members, .. } => {
+                // Members have different types, so they are unrolled.
                 for (index, _) in (0..).zip(members) {
                     let part = self.member_pointer(to, index, false, span)?;
                     let from = from.map(|from| self.member_pointer(from, index, false, span)).transpose()?;
@@ -112,6 +115,7 @@ impl Emitter<'_, '_> {
                 }
                 Ok(())
             }
+            // Elements are alike, so one loop copies them. Unrolling would make the code as long as the value.
             TypeInner::Array { size: ArraySize::Constant(length), .. } => {
                 self.counted_loop(length.get(), |e, index| {
                     let index = Scalar::uniform(Kind::U32, index);

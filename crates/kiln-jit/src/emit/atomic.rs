@@ -91,6 +91,7 @@ impl Emitter<'_, '_> {
         value: Value,
         is_workgroup: bool,
     ) -> Value {
+        // naga has one `Min` and `Max`; the kind decides the signedness.
         let op = match (fun, kind) {
             (AtomicFunction::Add, _) => AtomicRmwOp::Add,
             (AtomicFunction::Subtract, _) => AtomicRmwOp::Sub,
@@ -117,6 +118,7 @@ impl Emitter<'_, '_> {
             AtomicRmwOp::Umin => self.b.ins().umin(old, value),
             AtomicRmwOp::Smax => self.b.ins().smax(old, value),
             AtomicRmwOp::Umax => self.b.ins().umax(old, value),
+            // `Nand` does not occur: WGSL has no such function.
             AtomicRmwOp::Nand | AtomicRmwOp::Xchg => value,
         };
         self.b.ins().store(flags(), new, address, 0);

@@ -45,6 +45,8 @@ impl Emitter<'_, '_> {
             BuiltIn::LocalInvocationId => self.local_id().to_vec(),
             BuiltIn::GlobalInvocationId => {
                 let local = self.local_id();
+                // `workgroup_id * workgroup_size + local_invocation_id`. It stays linear along x, so that
+                // `x[id.x]` is a contiguous access.
                 let component = |axis: usize| {
                     let first = self.b.ins().imul_imm_s(self.gang.workgroup[axis], i64::from(size[axis]));
                     self.add_int(same(first), local[axis])

@@ -19,10 +19,12 @@ impl Mask {
         mask
     }
 
+    /// Replaces the lanes.
     pub(crate) fn set(self, b: &mut FunctionBuilder<'_>, lanes: [Value; VECTORS]) {
         self.0.iter().zip(lanes).for_each(|(register, part)| b.def_var(*register, part));
     }
 
+    /// Returns the lanes.
     pub(crate) fn get(self, b: &mut FunctionBuilder<'_>) -> [Value; VECTORS] {
         self.0.map(|register| b.use_var(register))
     }

@@ -77,6 +77,7 @@ impl<'m> Emitter<'m, '_> {
             self.push_level(id, self.spills.live_ins_of(region), |e| {
                 let selector = e.scalar(id, selector)?;
                 let selector = e.lane(selector, 0);
+                // The selector is a reloaded live-in, so earlier cases cannot have changed it.
                 let mut is_here = e.is_any_of(selector, values);
                 if values.contains(&SwitchValue::Default) {
                     let is_elsewhere = e.is_any_of(selector, &all);

@@ -83,6 +83,7 @@ impl<'m> Emitter<'m, '_> {
     fn evaluate(&mut self, id: ActivationId, expression: Handle<Expression>) -> Result<Operand> {
         let function = self.uniformity.activations[id].function;
         let span = self.span(id, expression);
+        // Proofs are keyed by the access expression and attached to its index.
         let is_proven = self.proven.contains(&(id, expression));
         let scalars = match &function.expressions[expression] {
             Expression::Literal(_) | Expression::Constant(_) | Expression::ZeroValue(_) => {
@@ -98,6 +99,7 @@ impl<'m> Emitter<'m, '_> {
                 Operand::Pointer(pointer) => {
                     return Ok(Operand::Pointer(self.member_pointer(&pointer, *index, is_proven, span)?));
                 }
+                // The pointee is a value: it is loaded at once, not kept as a pointer.
                 Operand::Memory(pointer) => {
                     let part = self.member_pointer(&pointer, *index, is_proven, span)?;
                     return self.load_part(part, span);
@@ -122,6 +124,7 @@ impl<'m> Emitter<'m, '_> {
                     }
                     Operand::Scalars(scalars) => {
                         let inner = self.inner(id, *base);
+                        // Registers cannot be indexed: use selects, or a copy in memory for long values.
                         if scalars.len() <= MAX_CHOICES {
                             self.element_of(&inner, &scalars, index, span)?
                         } else {
@@ -137,6 +140,7 @@ impl<'m> Emitter<'m, '_> {
                 all.collect::<Result<Vec<_>>>()?.concat()
             }
             Expression::Splat { size, value } => vec![self.scalar(id, *value)?; *size as usize],
+            // No instruction: scalars are separate values, so composing and swizzling only reorder them.
             Expression::Swizzle { size, vector, pattern } => {
                 let vector = self.scalars(id, *vector)?;
                 pattern[..*size as usize].iter().map(|component| vector[*component as usize]).collect()
@@ -153,6 +157,7 @@ impl<'m> Emitter<'m, '_> {
             Expression::Select { condition, accept, reject } => {
                 let condition = self.scalars(id, *condition)?;
                 let (accept, reject) = (self.scalars(id, *accept)?, self.scalars(id, *reject)?);
+                // A scalar condition applies to all components.
                 let pairs = accept.into_iter().zip(reject).enumerate();
                 pairs.map(|(i, (yes, no))| self.select(condition[i.min(condition.len() - 1)], yes, no)).collect()
             }

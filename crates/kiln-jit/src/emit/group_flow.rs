@@ -102,6 +102,7 @@ impl GroupFlow {
     /// Returns the target of a `break` or `continue`.
     pub(crate) fn target(&self, is_break: bool) -> Option<GroupTarget> {
         let (_, targets) = self.running.last()?;
+        // A `continue` passes through switches.
         let is_loop = |target: &&GroupTarget| {
             !matches!(target, GroupTarget::Uniform { next: None, .. } | GroupTarget::Divergent { next: None, .. })
         };

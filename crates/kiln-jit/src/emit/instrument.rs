@@ -26,6 +26,7 @@ impl Emitter<'_, '_> {
 
     /// Adds a site for an access through a pointer.
     pub(crate) fn pointer_site(&mut self, pointer: &Pointer, kind: SiteKind, span: Span) -> Result<u32> {
+        // Variables of an invocation are tracked by scalar index, so their size in bytes is not needed.
         let (mut bytes, mut granularity) = (0, 4);
         if !matches!(pointer.base, Base::Variable(_)) {
             let found = self.pointee_fields(pointer, span)?;
@@ -62,6 +63,7 @@ impl Emitter<'_, '_> {
                 (name, variable.map(|variable| variable.ty), object, found.map_or(0, |(_, start)| start))
             }
         };
+        // Findings name the element of the variable, computed from these and the offset of the access.
         let (first, stride) = match (ty, pointer.base) {
             (Some(ty), Base::Variable(_)) => (0, scalars_of_an_element(self.module, ty)),
             (Some(ty), _) => elements(self.module, ty),
@@ -82,8 +84,9 @@ impl Emitter<'_, '_> {
     }
 
     /// Compares an index with the length: the condition and the index. `None` if it is known to be in bounds.
-    fn is_out_of_bounds(&mut self, index: Index) -> Option<(Value, Value)> {
+    fn out_of_bounds_condition(&mut self, index: Index) -> Option<(Value, Value)> {
         let index_value = self.lane(index.value, 0);
+        // No check for constants that are in bounds, which keeps instrumented code smaller.
         if let (Some(index_value), Length::Static(length)) = (self.as_iconst(index_value), index.length)
             && (index_value as u32) < length
         {
@@ -107,7 +110,7 @@ impl Emitter<'_, '_> {
             return Ok(());
         }
         let Some((index, (is_out_of_bounds, index_value))) =
-            index.and_then(|index| Some((index, self.is_out_of_bounds(index)?)))
+            index.and_then(|index| Some((index, self.out_of_bounds_condition(index)?)))
         else {
             return Ok(());
         };
@@ -125,6 +128,7 @@ impl Emitter<'_, '_> {
         if !self.options.sanitize {
             return Ok(());
         }
+        // Accesses to atomics never race with each other, so they have kinds of their own.
         let kind = match (&pointer.inner, kind) {
             (TypeInner::Atomic(_), SiteKind::Write) => SiteKind::AtomicWrite,
             (TypeInner::Atomic(_), _) => SiteKind::Atomic,
@@ -132,7 +136,8 @@ impl Emitter<'_, '_> {
         };
         let site = self.pointer_site(pointer, kind, span)?;
         let count = self.pointee_fields(pointer, span)?.len();
-        let is_out_of_bounds = pointer.index.and_then(|index| Some((index, self.is_out_of_bounds(index)?)));
+        // Earlier indices of the pointer were checked when it was derived.
+        let is_out_of_bounds = pointer.index.and_then(|index| Some((index, self.out_of_bounds_condition(index)?)));
         let Some((index, (is_out_of_bounds, index_value))) = is_out_of_bounds else {
             self.emit_access(pointer, site, count);
             return Ok(());

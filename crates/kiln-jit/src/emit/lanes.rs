@@ -127,12 +127,14 @@ impl Emitter<'_, '_> {
         match scalar.lanes {
             Lanes::Varying(parts) => parts,
             Lanes::Uniform(value) => {
+                // A uniform 0 or 1 becomes a lane mask.
                 let value = if scalar.kind == Kind::Bool { self.b.ins().bmask(types::I32, value) } else { value };
                 [self.b.ins().splat(vector_type(scalar.kind), value); VECTORS]
             }
             Lanes::Linear(base, step) => {
                 let base = self.b.ins().splat(types::I32X4, base);
                 std::array::from_fn(|part| {
+                    // The multiples of the step are constants.
                     let steps = std::array::from_fn(|lane| step.wrapping_mul((part * VECTOR_LANES + lane) as i32));
                     let steps = vector_constant(&mut self.b, steps);
                     self.b.ins().iadd(base, steps)
@@ -187,6 +189,7 @@ impl Emitter<'_, '_> {
         scalars: [Scalar; N],
         apply: impl Fn(&mut Self, [Value; N]) -> Value,
     ) -> Scalar {
+        // Keep uniform values scalar: one instruction instead of two, and branches need a scalar condition.
         if scalars.iter().all(Scalar::is_uniform) {
             let values = scalars.map(|scalar| self.lane(scalar, 0));
             return Scalar::uniform(kind, apply(self, values));
@@ -262,6 +265,7 @@ impl Emitter<'_, '_> {
             return self.b.ins().select(condition, yes, no);
         }
         let ty = self.b.func.dfg.value_type(yes);
+        // `bitselect` needs a mask of the type of its operands.
         let condition =
             if ty == types::I32X4 { condition } else { self.b.ins().bitcast(ty, MemFlagsData::new(), condition) };
         self.b.ins().bitselect(condition, yes, no)

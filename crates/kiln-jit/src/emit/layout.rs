@@ -61,6 +61,7 @@ impl Layout {
     pub(crate) fn reserve(&mut self, count: usize, span: Span) -> Result<u32> {
         let first = self.words;
         let words = u64::from(first) + count as u64;
+        // In 64 bits: each factor is bounded, their product is not.
         let bytes = words * u64::from(self.word_bytes()) * u64::from(self.frames);
         if bytes > MAX_FRAMES_BYTES {
             let message = format!(
@@ -79,6 +80,7 @@ impl Layout {
 
     /// Returns the global that contains an offset, and the offset where it starts.
     pub(crate) fn global_at(&self, base: Base, offset: u32) -> Option<(Handle<GlobalVariable>, u32)> {
+        // Globals do not overlap, so the last one that starts at or before the offset contains it.
         let before = self.globals.iter().filter(|(_, (other, start))| *other == base && *start <= offset);
         before.max_by_key(|(_, (_, start))| *start).map(|(handle, (_, start))| (*handle, *start))
     }

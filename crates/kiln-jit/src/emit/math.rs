@@ -19,6 +19,7 @@ impl Emitter<'_, '_> {
         inner: &TypeInner,
         span: Span,
     ) -> Result<Vec<Scalar>> {
+        // Functions of whole vectors and matrices first; everything else is componentwise below.
         let x = &arguments[0];
         let second = arguments.get(1).map_or(&[][..], Vec::as_slice);
         Ok(match fun {
@@ -59,6 +60,7 @@ impl Emitter<'_, '_> {
                 (0..rows).flat_map(|row| (0..columns).map(move |column| x[column * rows + row])).collect()
             }
             Math::Determinant => vec![self.determinant(x)],
+            // WGSL returns a struct: the fractions of all components, then the whole parts.
             Math::Modf => {
                 let whole: Vec<Scalar> = x.iter().map(|x| self.map(x.kind, *x, |e, x| e.b.ins().trunc(x))).collect();
                 let rest = self.zip(x, &whole, Self::subtract);
@@ -119,6 +121,7 @@ impl Emitter<'_, '_> {
         let second = || scalars.get(1).copied().unwrap_or(x);
         let third = || scalars.get(2).copied().unwrap_or(x);
         if let Some(op) = op_of(fun) {
+            // Functions of the op table have the accuracy that tensor ops have.
             let result = self.element_op(op, scalars, span)?;
             // WGSL leaves `pow` of a negative base open, and it is NaN on most GPUs. The sanitizer reports it.
             let is_nan_on_gpus = fun == Math::Pow && self.options.sanitize;
@@ -135,6 +138,7 @@ impl Emitter<'_, '_> {
             },
             Math::Min => self.minimum(x, second()),
             Math::Max => self.maximum(x, second()),
+            // WGSL allows this or the median, which differ if `low > high`.
             Math::Clamp => {
                 let raised = self.maximum(x, second());
                 self.minimum(raised, third())
@@ -165,6 +169,7 @@ impl Emitter<'_, '_> {
             }
             Math::Mix => {
                 let one = self.constant(kind, 1.0);
+                // `x * (1 - t) + y * t` is exact at both ends, which `x + t * (y - x)` is not.
                 let rest = self.subtract(one, third());
                 let (a, b) = (self.multiply(x, rest), self.multiply(second(), third()));
                 self.add(a, b)
@@ -194,6 +199,7 @@ impl Emitter<'_, '_> {
                 self.divide(one, root)
             }
             Math::QuantizeToF16 => self.map(Kind::F32, x, Self::round_to_f16),
+            // Cranelift has these only for scalars, or for other lane widths.
             Math::CountOneBits => self.map_lanes(kind, &[x], |e, x| e.b.ins().popcnt(x[0])),
             Math::ReverseBits => self.map_lanes(kind, &[x], |e, x| e.b.ins().bitrev(x[0])),
             Math::CountLeadingZeros => self.map_lanes(kind, &[x], |e, x| e.b.ins().clz(x[0])),
@@ -522,6 +528,7 @@ impl Emitter<'_, '_> {
         let kind = scalars[0].kind;
         let is_uniform = scalars.iter().all(Scalar::is_uniform);
         let count = if is_uniform { 1 } else { LANES };
+        // The function overwrites its arguments, so they go through a stack slot.
         let data = self.runtime.float_args(&mut self.b);
         for (argument, scalar) in scalars.iter().enumerate() {
             let offset = (argument * count * 4) as i32;

@@ -29,26 +29,30 @@ impl Emitter<'_, '_> {
     pub(crate) fn load(&mut self, pointer: &Pointer, span: Span) -> Result<Vec<Scalar>> {
         self.check_access(pointer, SiteKind::Read, span)?;
         if let Base::Variable(variable) = pointer.base
-            && let Some(fields) = self.load_registers(variable, pointer, span)?
+            && let Some(scalars) = self.load_registers(variable, pointer, span)?
         {
-            return Ok(fields);
+            return Ok(scalars);
         }
         let fields = self.pointee_fields(pointer, span)?;
+        // Frames store every scalar as a word; buffers have the layout of WGSL.
         let words = matches!(pointer.base, Base::Variable(_));
         let in_lanes = match pointer.base {
             Base::Variable(variable) => self.variables.storage(variable).varies,
             _ => false,
         };
         Ok(match self.access_pattern(pointer) {
+            // A uniform index into a varying variable: the words of all lanes are adjacent.
             AccessPattern::Uniform(address) if in_lanes => {
                 fields.iter().map(|field| self.load_contiguous(address, *field, 4, true)).collect()
             }
+            // One scalar load serves all lanes.
             AccessPattern::Uniform(address) => {
                 let load = |field: &ScalarField| Scalar::uniform(field.kind, self.load_scalar(address, *field, words));
                 fields.iter().map(load).collect()
             }
             AccessPattern::Scattered { base, offsets } => self.gather(base, offsets, &fields, words),
             AccessPattern::Strided { address, stride, fallback: None } => self.load_strided(address, &fields, stride),
+            // One comparison at run time chooses between vector loads and a clamped gather.
             AccessPattern::Strided { address, stride, fallback: Some(Fallback { in_bounds, base, offsets }) } => self
                 .emit_if_else(
                     in_bounds,
@@ -99,14 +103,14 @@ impl Emitter<'_, '_> {
         let mut scalars = Vec::with_capacity(fields.len());
         for field in fields {
             // Load the bits of all lanes first, so that they are converted as a vector.
-            let is_half = field.kind == Kind::F16 && !in_word;
-            let load = |address: &Value| match is_half {
+            let is_f16 = field.kind == Kind::F16 && !in_word;
+            let load = |address: &Value| match is_f16 {
                 true => self.b.ins().uload16(types::I32, flags(), *address, field.offset.cast_signed()),
                 false => self.load_scalar(*address, *field, in_word),
             };
             let values: Vec<Value> = addresses.iter().map(load).collect();
-            let scalar = self.from_lanes(if is_half { Kind::U32 } else { field.kind }, &values);
-            scalars.push(if is_half { self.map(Kind::F16, scalar, Self::f16_bits_to_f32) } else { scalar });
+            let scalar = self.from_lanes(if is_f16 { Kind::U32 } else { field.kind }, &values);
+            scalars.push(if is_f16 { self.map(Kind::F16, scalar, Self::f16_bits_to_f32) } else { scalar });
         }
         scalars
     }
@@ -217,7 +221,7 @@ impl Emitter<'_, '_> {
             AccessPattern::Strided { address, stride, fallback: None } => {
                 self.store_strided(address, &fields, values, stride)
             }
-            // One comparison at run time chooses between vector loads and a clamped gather.
+            // One comparison at run time chooses between vector stores and a clamped scatter.
             AccessPattern::Strided { address, stride, fallback: Some(Fallback { in_bounds, base, offsets }) } => {
                 // A vector store writes all lanes, so it needs a full mask as well. A load does not: reading
                 // for an inactive lane is harmless.

@@ -54,6 +54,7 @@ impl Emitter<'_, '_> {
         };
         match step.expression {
             Expression::Arg(i) => arguments[i].with_kind(kind),
+            // Literals are bits, so that NaN payloads and signed zeros survive.
             Expression::Literal(bits) => match kind {
                 Kind::F32 | Kind::F16 => self.f32_uniform(f32::from_bits(bits)),
                 Kind::I32 | Kind::U32 => self.u32_uniform(bits).with_kind(kind),
@@ -69,6 +70,7 @@ impl Emitter<'_, '_> {
             Expression::Call(function, x) => self.call_function(function, values[x]),
             Expression::MulAdd(operands) => self.mul_add(operands.map(|i| values[i])),
             Expression::IsNan(x) => self.compare_float(FloatCC::Unordered, values[x], values[x]),
+            // Between integers a bit-cast only changes the kind.
             Expression::Bitcast(x) => match (values[x].kind.is_float(), kind.is_float()) {
                 (true, false) => self.map(kind, values[x], Self::f32_to_bits),
                 (false, true) => self.map(kind, values[x], Self::bits_to_f32),
@@ -91,6 +93,8 @@ impl Emitter<'_, '_> {
         if function != Function::InverseSqrt {
             return result;
         }
+        // A division by the root: Cranelift has no reciprocal square root, and an estimate would be less
+        // accurate.
         let one = self.f32_uniform(1.0);
         self.divide(one, result)
     }

@@ -164,11 +164,11 @@ impl Runtime {
         let left = b.ins().iadd_imm_s(left, -cost);
         b.def_var(self.fuel, left);
         let is_empty = b.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
-        let (look, after) = (b.create_block(), b.create_block());
+        let (check_clock, after) = (b.create_block(), b.create_block());
         // Taken once per `FUEL` units; keep it out of the loop's code.
-        b.set_cold_block(look);
-        b.ins().brif(is_empty, look, &[], after, &[]);
-        b.switch_to_block(look);
+        b.set_cold_block(check_clock);
+        b.ins().brif(is_empty, check_clock, &[], after, &[]);
+        b.switch_to_block(check_clock);
         let deadline = b.ins().load(self.pointer, flags(), self.context, abi::DEADLINE);
         let libcall = self.libcall(b, libcalls::REFUEL);
         let inst = b.ins().call_indirect(self.refuel_sig, libcall, &[deadline]);

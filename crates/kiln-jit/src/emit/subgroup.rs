@@ -58,6 +58,7 @@ impl<'m> Emitter<'m, '_> {
 
     /// Returns the source lane of each lane.
     fn source_lanes(&mut self, id: ActivationId, mode: &GatherMode) -> Result<Scalar> {
+        // Shuffles are relative to the own lane. Sources outside the subgroup wrap in `shuffle_lanes`.
         let lanes = self.lane_indices();
         let own = Scalar::varying(Kind::U32, lanes);
         Ok(match mode {
@@ -82,6 +83,7 @@ impl<'m> Emitter<'m, '_> {
                 self.or(first, index)
             }
             GatherMode::QuadSwap(direction) => {
+                // naga numbers the directions x, y, diagonal; within a quad they are xor with 1, 2 and 3.
                 let with = self.u32_uniform(*direction as u32 + 1);
                 self.map_all(Kind::U32, [own, with], |e, [x, y]| e.b.ins().bxor(x, y))
             }
@@ -208,7 +210,7 @@ impl<'m> Emitter<'m, '_> {
         let (own_index, active_word) = (self.gang.index, self.group.active_word(id));
         let lane = self.gang.subgroup_lane(&mut self.b);
         let first = self.b.ins().band_imm_u(own_index, !(LANES as i64 - 1) & 0xffff_ffff);
-        let (mut is_here, mut lane_values) = (Vec::new(), Vec::new());
+        let (mut active_lanes, mut lane_values) = (Vec::new(), Vec::new());
         let count = self.gang.count().cast_signed();
         for lane in 0..LANES {
             let invocation = self.b.ins().iadd_imm_s(first, lane as i64);
@@ -219,10 +221,10 @@ impl<'m> Emitter<'m, '_> {
             let invocation = self.b.ins().umin(invocation, last);
             self.begin_gang(invocation);
             if let Some(active_word) = active_word {
-                let is_live = self.load_flag(active_word);
-                is_active = self.b.ins().band(is_active, is_live);
+                let is_set = self.load_flag(active_word);
+                is_active = self.b.ins().band(is_active, is_set);
             }
-            is_here.push(is_active);
+            active_lanes.push(is_active);
             self.reload_values(live_ins)?;
             lane_values.push(
                 live_ins.iter().map(|(id, expression)| self.scalars(*id, *expression)).collect::<Result<Vec<_>>>()?,
@@ -236,7 +238,7 @@ impl<'m> Emitter<'m, '_> {
             }
             self.activations[*id].expressions.insert(*expression, Operand::Scalars(scalars));
         }
-        let mask = self.from_lanes(Kind::Bool, &is_here);
+        let mask = self.from_lanes(Kind::Bool, &active_lanes);
         let mask = self.vectors(mask);
         // Emit as a gang. The results are temporary, so nothing is spilled.
         self.control.activate(&mut self.b, mask);
@@ -274,6 +276,7 @@ impl<'m> Emitter<'m, '_> {
         if !self.options.sanitize || !scalars.iter().any(|scalar| scalar.kind.is_float()) {
             return Ok(None);
         }
+        // Lanes that are inactive count as free of NaN.
         let mut nan_free = [vector_constant(&mut self.b, [-1; VECTOR_LANES]); VECTORS];
         for scalar in scalars {
             let parts = self.vectors(scalar);

@@ -112,6 +112,7 @@ impl<'m> Emitter<'m, '_> {
         for (values, _) in groups {
             let mut mask = none;
             for value in values.iter().filter(|value| **value != SwitchValue::Default) {
+                // `U32` cases above `i32::MAX` are compared by their bits.
                 let case = vector_constant(&mut self.b, [case_value(*value) as i32; 4]);
                 mask = std::array::from_fn(|part| {
                     let is_here = self.b.ins().icmp(IntCC::Equal, selector[part], case);

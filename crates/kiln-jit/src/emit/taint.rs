@@ -356,6 +356,7 @@ fn is_same_expression(
     y: Handle<Expression>,
 ) -> bool {
     use Expression as E;
+    // At the limit a deliberate test for NaN may be reported, which is harmless.
     let Some(depth) = depth.checked_sub(1) else { return false };
     let same = |x: &Handle<Expression>, y: &Handle<Expression>| is_same_expression(depth, expressions, *x, *y);
     x == y

@@ -107,6 +107,7 @@ impl<'m> Emitter<'m, '_> {
         } else {
             self.type_fields("a variable", inner, span)?.iter().map(|field| field.kind).collect()
         };
+        // A variable in registers needs a word too if a later region reads it.
         let word = if in_memory || outlives { Some(self.layout.reserve(kinds.len(), span)?) } else { None };
         let registers =
             if in_memory { Vec::new() } else { kinds.iter().map(|kind| self.register(*kind, varies)).collect() };

@@ -93,6 +93,7 @@ impl<'m> Emitter<'m, '_> {
         mut statements: impl Iterator<Item = &'m Statement>,
     ) -> bool {
         let mut cost = VersionCost::default();
+        // A masked version would have no use for a nested one: its mask is not full.
         !self.control.is_masked_version
             && statements.all(|statement| self.measure(id, statement, &mut cost))
             && cost.has_proven

@@ -156,6 +156,7 @@ impl<'m> Emitter<'m, '_> {
     pub(crate) fn group_ops(&mut self, id: ActivationId, ops: &'m [GroupOp<'m>], end: Block) -> Result<()> {
         for op in ops {
             match op {
+                // The common case: a loop over gangs that reloads, runs the statements and writes back.
                 GroupOp::Region { region, statements } => {
                     let live_ins = self.spills.live_ins_of(*region);
                     self.region(id, live_ins, end, |e| e.statements(id, statements.iter().copied()))?;
@@ -167,6 +168,8 @@ impl<'m> Emitter<'m, '_> {
                     span,
                 } => {
                     self.current_span = *span;
+                    // The load has a barrier before and after it. Here both only matter to the sanitizer:
+                    // regions are ordered anyway.
                     self.check_barrier(id, Barrier::WORK_GROUP, *span)?;
                     self.region(id, self.spills.live_ins_of(*region), end, |e| {
                         let from = e.pointer(id, *pointer)?;
@@ -185,13 +188,16 @@ impl<'m> Emitter<'m, '_> {
                         Ok(Flow::Next)
                     })?;
                 }
+                // No code: the barrier is where one region's loop over gangs ends and the next one starts.
                 GroupOp::Barrier { barrier, span } => self.check_barrier(id, *barrier, *span)?,
                 GroupOp::If { condition, accept, reject, divergence: Some(region) } => {
                     let live_ins = self.spills.live_ins_of(*region);
-                    for (ops, goes) in [(accept, true), (reject, false)] {
+                    // Both paths run, each in a level of the invocations that take it. The condition is
+                    // evaluated again for `reject` from its spilled value, so `accept` cannot change it.
+                    for (ops, is_accept) in [(accept, true), (reject, false)] {
                         self.push_level(id, live_ins, |e| {
                             let is_active = e.scalar(id, *condition)?;
-                            Ok(if goes { is_active } else { e.not(is_active) })
+                            Ok(if is_accept { is_active } else { e.not(is_active) })
                         })?;
                         self.divergent_ops(id, ops)?;
                     }
@@ -203,6 +209,7 @@ impl<'m> Emitter<'m, '_> {
                     self.divergent_loop(id, body, continuing, *break_if, *region)?;
                 }
                 GroupOp::If { condition, accept, reject, divergence: None } => {
+                    // All invocations agree, so the workgroup branches once.
                     let condition = self.uniform_condition(id, *condition)?;
                     let (yes, no, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
                     self.b.ins().brif(condition, yes, &[], no, &[]);
@@ -217,6 +224,7 @@ impl<'m> Emitter<'m, '_> {
                     self.group_switch(id, *selector, cases, end)?;
                 }
                 GroupOp::Loop { body, continuing, break_if, divergence: None } => {
+                    // The loop itself runs once for the workgroup; regions in it loop over gangs.
                     let (header, next, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
                     let cost = self.budget.cost;
                     self.b.ins().jump(header, &[]);
@@ -249,6 +257,7 @@ impl<'m> Emitter<'m, '_> {
             return Ok(());
         }
         let (site, active_word) = (self.plain_site(SiteKind::Control, span), self.group.active_word(id));
+        // naga's bits say which memory the barrier orders.
         let (orders, zero) = (self.i64_const(i64::from(barrier.bits())), self.i64_const(0));
         if barrier == Barrier::SUB_GROUP {
             // One event per invocation: other subgroups need not reach the barrier.
@@ -307,6 +316,7 @@ impl<'m> Emitter<'m, '_> {
         let function = self.uniformity.activations[callee].function;
         if let (Some(result), Some(declared)) = (result, &function.result) {
             let span = self.span(id, result);
+            // Reserve frame words for the result: returns in different regions of the callee store to them.
             let found = self.type_fields("a result", &self.module.types[declared.ty].inner, span)?;
             let varies = self.uniformity.returns_varying(callee);
             let first = self.layout.reserve(found.len(), span)?;
@@ -384,7 +394,7 @@ impl<'m> Emitter<'m, '_> {
             if let Some((active_word, any_active)) = any_active {
                 // A gang stores its remaining mask. A single lane has stored its flag in `mark_returned`
                 // already.
-                let here = if e.gang.is_vector() {
+                let is_active = if e.gang.is_vector() {
                     let lanes = e.control.lanes(&mut e.b);
                     e.store_word(active_word, Scalar::varying(Kind::Bool, lanes), true);
                     e.any(lanes)
@@ -392,7 +402,7 @@ impl<'m> Emitter<'m, '_> {
                     e.load_flag(active_word)
                 };
                 let known = e.b.use_var(any_active);
-                let known = e.b.ins().bor(known, here);
+                let known = e.b.ins().bor(known, is_active);
                 e.b.def_var(any_active, known);
             }
             e.b.ins().jump(after, &[]);

@@ -46,6 +46,7 @@ impl<'m> Ranges<'_, 'm> {
         let module = self.module;
         Some(match &arena[expression] {
             Expression::Literal(literal) => vec![match *literal {
+                // Integers and booleans have exact values; floats are only placeholders.
                 Literal::U32(value) => self.table.constant(Kind::U32, value.into()),
                 Literal::I32(value) => self.table.constant(Kind::I32, value.into()),
                 Literal::Bool(value) => self.table.constant(Kind::Bool, value.into()),
@@ -175,6 +176,7 @@ impl<'m> Ranges<'_, 'm> {
             },
             Expression::Access { base, index } => {
                 let inner = pointee(self.module, self.inner(id, *base))?;
+                // The result is a pointer, which has no values. Only the proof about its index matters.
                 let index = *self.values(id, *index).first()?;
                 self.check_bounds(id, expression, (*base, &inner), index, &state.facts);
                 return None;

@@ -127,20 +127,20 @@ impl State {
 #[derive(Debug, Default)]
 pub(crate) struct ValueTable {
     origins: Vec<Origin>,
-    known: HashMap<Origin, ValueNumber>,
+    numbers: HashMap<Origin, ValueNumber>,
     conditions: HashMap<ValueNumber, Condition>,
 }
 
 impl ValueTable {
     /// Returns the value of an origin. Equal origins have the same value number, except unknown ones.
     pub(crate) fn value(&mut self, kind: Kind, origin: Origin, range: Interval) -> Value {
-        if let Some(number) = self.known.get(&origin) {
+        if let Some(number) = self.numbers.get(&origin) {
             return Value { kind, number: *number, range };
         }
         let number = ValueNumber(self.origins.len());
         self.origins.push(origin);
         if origin != Origin::Unknown {
-            self.known.insert(origin, number);
+            self.numbers.insert(origin, number);
         }
         Value { kind, number, range }
     }

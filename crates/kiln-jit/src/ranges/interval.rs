@@ -11,6 +11,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
+    /// The interval from `low` to `high`. `low` must not be greater.
     pub(crate) fn new(low: i64, high: i64) -> Self {
         Self { low, high }
     }

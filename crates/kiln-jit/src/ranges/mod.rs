@@ -34,7 +34,7 @@ const MAX_VISITED: usize = 100_000;
 /// Facts that take as long to copy as one expression takes to visit.
 const STATE_PER_VISIT: usize = 16;
 /// Iterations of a loop after which its variables are no longer tracked.
-const MAX_ROUNDS: usize = 4;
+const MAX_ITERATIONS: usize = 4;
 
 /// The signature of [`proven`]. Arguments: the module, uniformity in a gang, uniformity in the workgroup.
 pub(crate) type BoundsProver = fn(&Module, &Uniformity<'_>, &Uniformity<'_>) -> HashSet<ValueId>;
@@ -205,8 +205,8 @@ impl<'m> Ranges<'_, 'm> {
         if let (Some(value), false) =
             (self.values(id, condition).first(), is_split && self.workgroup_uniformity.varies(id, condition))
         {
-            for (way, is_true) in branch_states.iter_mut().zip([true, false]) {
-                self.table.assume(&mut way.facts, value.number, is_true);
+            for (branch, is_true) in branch_states.iter_mut().zip([true, false]) {
+                self.table.assume(&mut branch.facts, value.number, is_true);
             }
         }
         branch_states
@@ -257,7 +257,7 @@ impl<'m> Ranges<'_, 'm> {
         for value in header.values_mut().flatten() {
             value.range = state.facts.range(*value);
         }
-        for round in 1.. {
+        for iteration in 1.. {
             let mut start = self.clone_state(state);
             start.variables.retain(|variable, _| !assigned.contains(variable));
             for (variable, values) in &header {
@@ -271,7 +271,7 @@ impl<'m> Ranges<'_, 'm> {
             }
             self.spend()?;
             // Drop all tracked variables. The next iteration has nothing to widen and ends the loop.
-            if round == MAX_ROUNDS {
+            if iteration == MAX_ITERATIONS {
                 header.clear();
             }
         }
@@ -287,15 +287,17 @@ impl<'m> Ranges<'_, 'm> {
         is_split: bool,
     ) -> (Option<State>, Option<State>) {
         let Statement::Loop { body, continuing, break_if } = statement else {
-            unreachable!("rounds are of loops");
+            unreachable!("only loops have iterations");
         };
         self.targets.push(Target { is_loop: true, ..Target::default() });
         let end = self.block(id, body, start, is_split);
+        // Paths that continue skip the rest of the body and join before the `continuing` block.
         let continue_state = self.targets.last_mut().and_then(|target| target.continue_state.take());
         let end = self.join(end, continue_state);
         let back_edge = end.and_then(|end| self.block(id, continuing, end, is_split));
         let break_state = self.targets.pop().and_then(|target| target.break_state);
         match (back_edge, break_if) {
+            // `break if` leaves where the condition is true.
             (Some(back_edge), Some(condition)) => {
                 let [exit, back_edge] = self.branch_states(id, *condition, &back_edge, is_split);
                 (Some(back_edge), self.join(break_state, Some(exit)))

@@ -75,11 +75,11 @@ impl Sanitizer {
         let granularity = |object: Object| {
             sites.iter().filter(|site| site.object == object).map(|site| site.granularity).min().unwrap_or(4)
         };
-        let places = sites.iter().filter_map(|site| match site.object {
+        let counts = sites.iter().filter_map(|site| match site.object {
             Object::Binding(binding) => Some(binding + 1),
             _ => None,
         });
-        let count = places.max().unwrap_or(0);
+        let count = counts.max().unwrap_or(0);
         Self {
             buffer_shadows: (0..count)
                 .map(|binding| Shadow::new(granularity(Object::Binding(binding)), false))
@@ -161,6 +161,8 @@ impl Sanitizer {
     fn begin_workgroup(&mut self, index: u64) {
         let ([first, workgroups], [x, y, _]) = (self.grid_part, self.launch.workgroups);
         let inside = unflatten(index, workgroups);
+        // The part's index to the index in the whole grid: shadow memory compares workgroups of different
+        // parts.
         let id: [u64; 3] = std::array::from_fn(|axis| u64::from(first[axis]) + u64::from(inside[axis]));
         self.group = (id[2] * u64::from(y) + id[1]) * u64::from(x) + id[0];
         self.is_divergent = false;
@@ -372,6 +374,7 @@ impl Sanitizer {
         let Site { name, line, .. } = seen;
         let target = byte.checked_sub(1).map(|byte| Self::element(seen, byte));
         let (index, target) = target.unwrap_or_else(|| (None, format!("`{name}`")));
+        // The NaN itself, or only a decision that it influenced.
         let what = match seen.kind {
             _ if is_stored_nan => format!("line {line} writes to {target}"),
             SiteKind::Control => format!("decides the way that line {line} goes"),

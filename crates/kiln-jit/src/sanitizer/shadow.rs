@@ -1,7 +1,8 @@
 //! Shadow memory: the last accesses to each cell of a memory, for race detection.
 //!
-//! Two accesses race if different invocations make them, at least one writes, neither is atomic, and no barrier
-//! orders them. Invocations run one at a time, but races are detected from barrier epochs, not from timing.
+//! Two accesses race if different invocations make them, at least one writes, at least one is not atomic, and no
+//! barrier orders them. An atomic access is only compared with later plain ones. Invocations run one at a time,
+//! but races are detected from barrier epochs, not from timing.
 
 use crate::LANES;
 
@@ -119,8 +120,8 @@ fn conflicts(earlier: Access, later: Access, is_workgroup: bool) -> bool {
     let is_same_group = earlier.invocation >> 16 == later.invocation >> 16;
     // Local indices are the low bits, and a subgroup is `LANES` consecutive ones.
     let is_same_subgroup = earlier.invocation / LANES as u64 == later.invocation / LANES as u64;
-    let is_between = earlier.epoch != later.epoch || is_same_subgroup && earlier.subgroup_epoch != later.subgroup_epoch;
-    is_other && if is_same_group { !is_between } else { !is_workgroup }
+    let is_ordered = earlier.epoch != later.epoch || is_same_subgroup && earlier.subgroup_epoch != later.subgroup_epoch;
+    is_other && if is_same_group { !is_ordered } else { !is_workgroup }
 }
 
 /// Whether an earlier reader can be replaced: the later one is the same invocation, or is ordered after it.

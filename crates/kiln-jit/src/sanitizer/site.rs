@@ -99,7 +99,9 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<Site>> {
     std::str::from_utf8(text).ok()?.lines().map(decode_line).collect()
 }
 
+/// Decodes one site.
 fn decode_line(line: &str) -> Option<Site> {
+    // Names are WGSL identifiers, which have no spaces.
     let mut words = line.split(' ');
     let letter = words.next()?;
     let (kind, _) = *SITE_KINDS.iter().find(|(_, other)| *other == letter)?;
