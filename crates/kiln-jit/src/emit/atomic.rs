@@ -60,7 +60,7 @@ impl Emitter<'_, '_> {
         });
         let Some(result) = result else { return Ok(()) };
         let lanes: Vec<Value> = old_values.iter().map(|old_values| self.b.use_var(*old_values)).collect();
-        let old = self.from_lanes(kind, &lanes);
+        let old = self.scalar_of_lanes(kind, &lanes);
         let scalars = match compare {
             None => vec![old],
             Some(compare) => vec![old, self.compare_int(IntCC::Equal, old, compare)],

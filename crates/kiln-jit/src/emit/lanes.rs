@@ -159,7 +159,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Builds a scalar from the value of each lane; one value makes it uniform.
-    pub(crate) fn from_lanes(&mut self, kind: Kind, lanes: &[Value]) -> Scalar {
+    pub(crate) fn scalar_of_lanes(&mut self, kind: Kind, lanes: &[Value]) -> Scalar {
         if let [only] = lanes {
             return Scalar::uniform(kind, *only);
         }
@@ -212,7 +212,7 @@ impl Emitter<'_, '_> {
                 apply(self, &values)
             })
             .collect();
-        self.from_lanes(kind, &results)
+        self.scalar_of_lanes(kind, &results)
     }
 
     /// Shifts left by a constant, in a scalar or in each lane.

@@ -109,7 +109,7 @@ impl Emitter<'_, '_> {
                 false => self.load_scalar(*address, *field, in_word),
             };
             let values: Vec<Value> = addresses.iter().map(load).collect();
-            let scalar = self.from_lanes(if is_f16 { Kind::U32 } else { field.kind }, &values);
+            let scalar = self.scalar_of_lanes(if is_f16 { Kind::U32 } else { field.kind }, &values);
             scalars.push(if is_f16 { self.map(Kind::F16, scalar, Self::f16_bits_to_f32) } else { scalar });
         }
         scalars
@@ -219,7 +219,7 @@ impl Emitter<'_, '_> {
                 self.scatter(&|e, lane| e.address(base, offsets, lane), &fields, values, in_word);
             }
             AccessPattern::Strided { address, stride, fallback: None } => {
-                self.store_strided(address, &fields, values, stride)
+                self.store_strided(address, &fields, values, stride);
             }
             // One comparison at run time chooses between vector stores and a clamped scatter.
             AccessPattern::Strided { address, stride, fallback: Some(Fallback { in_bounds, base, offsets }) } => {

@@ -114,7 +114,7 @@ impl<'m> Emitter<'m, '_> {
             Statement::Call { arguments, result, .. } => self.call(id, statement, arguments, *result, span)?,
             Statement::SubgroupBallot { result, predicate } => self.ballot(id, *result, *predicate)?,
             Statement::SubgroupGather { mode, argument, result } => {
-                self.subgroup_gather(id, mode, *argument, *result)?
+                self.subgroup_gather(id, mode, *argument, *result)?;
             }
             Statement::SubgroupCollectiveOperation { op, collective_op, argument, result } => {
                 self.subgroup_collective(id, *op, *collective_op, *argument, *result, span)?;

@@ -181,7 +181,7 @@ impl<'m> Emitter<'m, '_> {
         if how == CollectiveOperation::Reduce {
             return Ok(sum);
         }
-        Ok(self.from_lanes(scalar.kind, &prefixes))
+        Ok(self.scalar_of_lanes(scalar.kind, &prefixes))
     }
 
     /// Emits one step of a reduction.
@@ -234,11 +234,11 @@ impl<'m> Emitter<'m, '_> {
             let mut scalars = Vec::new();
             for component in 0..lane_values[0][i].len() {
                 let lanes: Vec<Value> = lane_values.iter().map(|scalars| self.lane(scalars[i][component], 0)).collect();
-                scalars.push(self.from_lanes(lane_values[0][i][component].kind, &lanes));
+                scalars.push(self.scalar_of_lanes(lane_values[0][i][component].kind, &lanes));
             }
             self.activations[*id].expressions.insert(*expression, Operand::Scalars(scalars));
         }
-        let mask = self.from_lanes(Kind::Bool, &active_lanes);
+        let mask = self.scalar_of_lanes(Kind::Bool, &active_lanes);
         let mask = self.vectors(mask);
         // Emit as a gang. The results are temporary, so nothing is spilled.
         self.control.activate(&mut self.b, mask);
