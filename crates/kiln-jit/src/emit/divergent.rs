@@ -138,8 +138,8 @@ impl<'m> Emitter<'m, '_> {
         }
         // The loop ends when no invocation of the workgroup is left in it.
         let any = self.b.declare_var(types::I8);
-        let no_invocation = self.b.ins().iconst(types::I8, 0);
-        self.b.def_var(any, no_invocation);
+        let zero = self.b.ins().iconst(types::I8, 0);
+        self.b.def_var(any, zero);
         self.for_gangs(|e| {
             let is_active = e.load_flag(active_word);
             let known = e.b.use_var(any);

@@ -262,18 +262,18 @@ impl<'m> Emitter<'m, '_> {
         if barrier == Barrier::SUB_GROUP {
             // One event per invocation: other subgroups need not reach the barrier.
             return self.for_gangs(|e| {
-                let here = match active_word {
+                let is_active = match active_word {
                     Some(active_word) => e.load_flag(active_word),
                     None => e.b.ins().iconst(types::I8, 1),
                 };
-                e.emit_if(here, |e| e.event(Event::Barrier, site, [orders, zero]));
+                e.emit_if(is_active, |e| e.event(Event::Barrier, site, [orders, zero]));
                 Ok(())
             });
         }
         if let Some(active_word) = active_word {
             self.for_gangs(|e| {
-                let here = e.load_flag(active_word);
-                let arguments = [e.b.ins().uextend(types::I64, here), e.i64_const(0)];
+                let is_active = e.load_flag(active_word);
+                let arguments = [e.b.ins().uextend(types::I64, is_active), e.i64_const(0)];
                 e.event(Event::Arrive, site, arguments);
                 Ok(())
             })?;
