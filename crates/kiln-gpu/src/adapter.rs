@@ -1,4 +1,4 @@
-//! The adapters of this machine: found, put in order, described.
+//! Enumerates the GPU adapters of the machine, orders them and describes them.
 
 use crate::capacity::Capacity;
 use crate::info::{self, describe};
@@ -8,30 +8,32 @@ use crate::translate::Target;
 use kiln_device::{DeviceInfo, DeviceKind, Usage};
 use kiln_ir::{Error, ErrorKind, Result};
 
-/// GLES and WebGPU lack what kernels need.
+/// The backends that are enumerated. GLES and WebGPU lack features that kernels need.
 const BACKENDS: wgpu::Backends = wgpu::Backends::METAL.union(wgpu::Backends::VULKAN).union(wgpu::Backends::DX12);
 
-/// All usable GPUs: [`probe`] for callers to whom it is no error that there is none.
+/// Returns all usable GPUs, or an empty list if there is none. See [`probe`] for the reason.
 pub fn list() -> Vec<DeviceInfo> {
     probe().unwrap_or_default()
 }
 
-/// All usable GPUs, without opening one: `gpu:0`, `gpu:1` and so on, discrete before integrated before virtual ones,
-/// software drivers last. A GPU that several interfaces reach is listed once. The order is the same in every process.
+/// Returns all usable GPUs without opening one.
+///
+/// Their ids are `gpu:0`, `gpu:1` and so on: discrete GPUs first, then integrated and virtual ones, software drivers
+/// last. A GPU that is reachable through several backends is listed once. The order is the same in every process.
 ///
 /// # Errors
-/// `Unsupported` where there is none; the message says where it was looked for and what to install.
+/// Returns `Unsupported` if there is no GPU; the message names the backends that were searched and what to install.
 pub fn probe() -> Result<Vec<DeviceInfo>> {
     let options = GpuOptions::new();
     Ok(find()?
         .iter()
         .enumerate()
-        .map(|(index, adapter)| Opening::new(index, adapter, &options).info(adapter))
+        .map(|(index, adapter)| AdapterConfig::new(index, adapter, &options).info(adapter))
         .collect())
 }
 
-/// Everything that is settled about a device before it is opened.
-pub(crate) struct Opening {
+/// The configuration of a device, decided before it is opened.
+pub(crate) struct AdapterConfig {
     index: usize,
     pub(crate) features: wgpu::Features,
     pub(crate) limits: wgpu::Limits,
@@ -39,10 +41,11 @@ pub(crate) struct Opening {
     pub(crate) target: Target,
 }
 
-impl Opening {
+impl AdapterConfig {
     pub(crate) fn new(index: usize, adapter: &wgpu::Adapter, options: &GpuOptions) -> Self {
         let features = options.wgpu_features(adapter.features());
         let mut limits = adapter.limits();
+        // The limit belongs to the feature.
         if !features.contains(wgpu::Features::IMMEDIATES) {
             limits.max_immediate_size = 0;
         }
@@ -59,7 +62,7 @@ impl Opening {
     }
 }
 
-/// The adapters that [`probe`] lists, in its order.
+/// Returns the adapters that [`probe`] lists, in the same order.
 pub(crate) fn find() -> Result<Vec<wgpu::Adapter>> {
     let instance = instance();
     let mut adapters = ready(instance.enumerate_adapters(BACKENDS)).unwrap_or_default();
@@ -72,9 +75,9 @@ pub(crate) fn find() -> Result<Vec<wgpu::Adapter>> {
     Ok(order(&infos).into_iter().map(|index| adapters[index].clone()).collect())
 }
 
-/// Creates an instance for one caller. It is not kept, because a library holds no state outside its values.
+/// Creates a wgpu instance. It is not kept, because the crate has no process-wide state.
 fn instance() -> wgpu::Instance {
-    // Without the drivers' validation layers: they are for finding bugs in wgpu, and cost a multiple of the work.
+    // The validation layers of the drivers are off: they find bugs in wgpu, and cost a multiple of the work itself.
     let flags = wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL | wgpu::InstanceFlags::DISCARD_HAL_LABELS;
     // Where there is no loader, an instance without backends says so when it is asked for an adapter.
     without_displays(flags).unwrap_or_else(|| {
@@ -129,7 +132,7 @@ fn none_found(instance: &wgpu::Instance) -> Error {
     let found = if vulkan_loads(instance) { "a Vulkan driver without a GPU" } else { "no driver that loads" };
     let message = format!("expected a GPU, found {found} (searched: {searched}); {remedy}");
     let error = Error::new(ErrorKind::Unsupported, message);
-    // Asking for one adapter makes wgpu say, for each interface, what is missing.
+    // The error of a request for one adapter lists, for each backend, what is missing.
     match ready(instance.request_adapter(&wgpu::RequestAdapterOptions::default())) {
         Some(Err(reason)) => error.with_source(reason),
         _ => error,
@@ -138,7 +141,7 @@ fn none_found(instance: &wgpu::Instance) -> Error {
 
 #[cfg(not(target_vendor = "apple"))]
 fn vulkan_loads(instance: &wgpu::Instance) -> bool {
-    // SAFETY: the handle is not used; that there is one says that loader and driver made an instance.
+    // SAFETY: the handle is not used. Its presence shows that the loader and a driver created an instance.
     unsafe { instance.as_hal::<wgpu::hal::api::Vulkan>() }.is_some()
 }
 
@@ -147,20 +150,21 @@ fn vulkan_loads(_: &wgpu::Instance) -> bool {
     false
 }
 
-/// The indices of the adapters to list, best first, with one entry for each physical GPU.
+/// Returns the indices of the adapters to list, best first, with one entry for each physical GPU.
 fn order(infos: &[wgpu::AdapterInfo]) -> Vec<usize> {
     let mut by_backend: Vec<usize> = (0..infos.len()).collect();
     by_backend.sort_by_key(|index| backend_rank(infos[*index].backend));
-    // Two equal cards stay two: each adapter of a later backend is the twin of at most one of an earlier one.
+    // Each adapter of a later backend is matched with at most one of an earlier backend, so that two identical cards
+    // stay two entries.
     let mut kept: Vec<usize> = Vec::new();
-    let mut has_twin = vec![false; infos.len()];
+    let mut is_matched = vec![false; infos.len()];
     for index in by_backend {
-        let twin = kept.iter().copied().find(|other| {
+        let matching = kept.iter().copied().find(|other| {
             let (a, b) = (&infos[*other], &infos[index]);
-            a.backend != b.backend && !has_twin[*other] && is_same_gpu(a, b)
+            a.backend != b.backend && !is_matched[*other] && is_same_gpu(a, b)
         });
-        match twin {
-            Some(other) => has_twin[other] = true,
+        match matching {
+            Some(other) => is_matched[other] = true,
             None => kept.push(index),
         }
     }
@@ -201,9 +205,9 @@ mod tests {
         adapter
     }
 
-    /// Real GPUs first, software last, each GPU once.
+    /// Hardware GPUs come first, software drivers last, and each GPU is listed once.
     #[test]
-    fn order_of_invented_machines() {
+    fn adapters_are_ordered_and_deduplicated() {
         let soft = adapter("llvmpipe", Cpu, Vulkan, (0x10005, 0));
         let warp = adapter("Microsoft Basic Render Driver", Cpu, Dx12, (0x1414, 0x8c));
         let discrete = |backend| adapter("card", DiscreteGpu, backend, (0x10de, 7));
@@ -213,12 +217,12 @@ mod tests {
             (vec![soft.clone()], &[0]),
             (vec![soft.clone(), integrated(Vulkan), discrete(Vulkan)], &[2, 1, 0]),
             (vec![adapter("a", Other, Vulkan, (1, 1)), adapter("b", VirtualGpu, Vulkan, (1, 2))], &[1, 0]),
-            // One laptop, two interfaces.
+            // One laptop, two backends.
             (vec![discrete(Dx12), integrated(Dx12), warp.clone(), integrated(Vulkan), discrete(Vulkan)], &[4, 3, 2]),
-            // Two equal cards stay two, however many interfaces reach them.
+            // Two identical cards stay two entries, however many backends reach them.
             (vec![discrete(Vulkan), discrete(Vulkan)], &[0, 1]),
             (vec![discrete(Vulkan), discrete(Vulkan), discrete(Dx12), discrete(Dx12)], &[0, 1]),
-            // The name decides where the interfaces count vendors differently; a third GPU that only DX12 sees stays.
+            // The name decides if the backends report different vendor ids; a third GPU that only DX12 sees stays.
             (
                 vec![
                     adapter("q", IntegratedGpu, Vulkan, (1, 2)),

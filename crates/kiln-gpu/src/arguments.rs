@@ -1,10 +1,12 @@
-//! Arguments of calls that naga does not write.
+//! Rejects call arguments that naga cannot translate.
 
 use kiln_device::KernelModule;
 use kiln_ir::{Error, ErrorKind, Result};
 use naga::{Block, Expression, Function, Module, Span, Statement, TypeInner};
 
-/// Refuses a pointer to a part of a variable as an argument: naga validates it, and panics where it writes SPIR-V.
+/// Returns `Unsupported` if a call passes a pointer to a part of a variable.
+///
+/// naga's validator accepts such a pointer, but its SPIR-V writer panics on it.
 pub(crate) fn check(program: &KernelModule) -> Result<()> {
     let module = &program.module;
     let functions = module.functions.iter().map(|(_, function)| function);
@@ -21,7 +23,7 @@ pub(crate) fn check(program: &KernelModule) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
-/// The first call in a block, or inside of it, that has such an argument.
+/// Returns the location of the first call with such an argument in a block or its nested blocks.
 fn find(module: &Module, function: &Function, block: &Block) -> Option<Span> {
     let find = |block| find(module, function, block);
     block.span_iter().find_map(|(statement, span)| match statement {

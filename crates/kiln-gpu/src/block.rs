@@ -1,4 +1,4 @@
-//! Raw blocks: one wgpu buffer each.
+//! Memory blocks of a GPU: one wgpu buffer each.
 
 use crate::scope::{buffer, check};
 use crate::timeline::Timeline;
@@ -11,20 +11,21 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a [`RawBlock`] of a GPU holds. Clones are the same buffer.
+/// The content of a [`RawBlock`] of a GPU. Clones refer to the same buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Block(Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// Never that of another block, not even of one that is gone.
+    /// Unique among all blocks of the device, including freed ones, because bind groups are cached by it.
     id: u64,
     pub(crate) buffer: wgpu::Buffer,
     pub(crate) usage: Usage,
     /// The newest submission that uses the buffer.
     last_submission: AtomicU64,
-    /// Held while the buffer is mapped, and while commands that use it are handed to the queue: wgpu refuses to map a
-    /// buffer twice, and to submit one that is mapped. True while this thread has it mapped.
+    /// Locked while the buffer is mapped, and while commands that use it are submitted: wgpu refuses to map a buffer
+    /// twice, and to submit a mapped one. The value is true while the locking thread has it mapped. Reentrant, so that
+    /// [`Block::lock`] can return an error instead of a deadlock.
     host: ReentrantMutex<Cell<bool>>,
 }
 
@@ -32,39 +33,43 @@ impl Block {
     /// Creates a buffer of at least `bytes` bytes.
     pub(crate) fn create(timeline: &Timeline, bytes: u64, usage: Usage) -> Result<Self> {
         timeline.fault.check()?;
-        // A map or copy of the last bytes needs whole words.
+        // Mapping or copying the last bytes needs whole words.
         let size = bytes.max(1).next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
         let what = format_args!("give {bytes} bytes for {usage}");
         let buffer = check(&timeline.device, what, || buffer(&timeline.device, size, buffer_usages(usage)))?;
-        // A device that is gone hands out a dead buffer without an error; polling makes it say so.
+        // A lost device returns an invalid buffer without an error. Polling reports the loss.
         timeline.poll(wgpu::PollType::Poll)?;
         let (last_submission, host) = (AtomicU64::new(0), ReentrantMutex::default());
         let id = timeline.next_block_id();
         Ok(Self(Arc::new(Inner { id, buffer, usage, last_submission, host })))
     }
 
+    /// Returns the id of the block, which no other block of the device ever has.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The block behind a raw block of a GPU.
+    /// Returns the block in a raw block of a GPU.
     pub(crate) fn of(raw: &RawBlock) -> Result<&Self> {
         raw.downcast_ref()
             .ok_or_else(|| error!(InvalidArgument, "expected a block of a GPU, found one of another memory"))
     }
 
+    /// Returns the newest submission that uses the buffer.
     pub(crate) fn last_submission(&self) -> u64 {
+        // Acquire pairs with the release in `mark_used`, which runs after the submission.
         self.last_submission.load(Ordering::Acquire)
     }
 
+    /// Records that a submission uses the buffer.
     pub(crate) fn mark_used(&self, submission: u64) {
         self.last_submission.fetch_max(submission, Ordering::AcqRel);
     }
 
-    /// Keeps others from mapping and submitting the buffer until the lock goes.
+    /// Locks the buffer against mapping and submission by other threads.
     ///
     /// # Errors
-    /// `InvalidArgument` where this thread has the buffer mapped: it would wait for itself.
+    /// Returns `InvalidArgument` if this thread has the buffer mapped, where waiting would be a deadlock.
     pub(crate) fn lock(&self) -> Result<HostLock<'_>> {
         let guard = self.host.lock();
         if guard.get() {
@@ -74,14 +79,14 @@ impl Block {
         Ok(HostLock(guard))
     }
 
-    /// A total order over blocks, for locking several without a deadlock.
+    /// Returns the position of the block in the lock order. Code that locks several blocks locks them in this order.
     pub(crate) fn lock_rank(&self) -> *const () {
         Arc::as_ptr(&self.0).cast()
     }
 }
 
 impl Drop for Inner {
-    /// Frees the memory even where a bind group that is kept for reuse still names the buffer.
+    /// Frees the memory, even if a cached bind group still refers to the buffer.
     fn drop(&mut self) {
         self.buffer.destroy();
     }
@@ -95,7 +100,7 @@ impl Deref for Block {
     }
 }
 
-/// See [`Block::lock`].
+/// The guard of [`Block::lock`].
 pub(crate) struct HostLock<'a>(ReentrantMutexGuard<'a, Cell<bool>>);
 
 impl HostLock<'_> {
@@ -111,7 +116,7 @@ fn buffer_usages(usage: Usage) -> wgpu::BufferUsages {
         Usage::Shared => storage | B::MAP_READ | B::MAP_WRITE,
         Usage::Upload => B::MAP_WRITE | B::COPY_SRC,
         Usage::Download => B::MAP_READ | B::COPY_DST,
-        // What a later usage may be, the device alone reaches it.
+        // Usages that are added later are device-only until they are handled here.
         _ => storage,
     }
 }

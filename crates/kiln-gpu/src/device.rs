@@ -1,6 +1,6 @@
-//! The device itself: a wgpu device behind the trait of the runtime.
+//! [`GpuDevice`]: implements [`DeviceApi`] for a wgpu device.
 
-use crate::adapter::{self, Opening};
+use crate::adapter::{self, AdapterConfig};
 use crate::block::Block;
 use crate::encode;
 use crate::fault::{Fault, one_line};
@@ -26,8 +26,8 @@ use std::task::Waker;
 /// Opens GPU number `index` of [`list`](crate::list).
 ///
 /// # Errors
-/// `Unsupported` where there is no such GPU, where its driver refuses to open it, or where it lacks what the options
-/// demand; `InvalidArgument` where the settings of the pool contradict each other.
+/// Returns `Unsupported` if there is no such GPU, if its driver refuses to open it, or if it lacks a feature that the
+/// options require; `InvalidArgument` if the pool options contradict each other.
 pub fn open(index: usize, options: GpuOptions) -> Result<Device> {
     let device = GpuDevice::open(index, &options)?;
     Device::with_kernels(Arc::new(device), options.pool, options.kernels)
@@ -35,12 +35,12 @@ pub fn open(index: usize, options: GpuOptions) -> Result<Device> {
 
 /// A GPU, opened through wgpu.
 ///
-/// [`open`] puts a pool on it; [`GpuDevice::of`] finds it again behind a [`Device`], for code that uses wgpu itself.
+/// [`open`] wraps it into a [`Device`] with a pool; [`GpuDevice::of`] returns it, for code that uses wgpu directly.
 #[derive(Debug)]
 pub struct GpuDevice {
     info: DeviceInfo,
     properties: MemoryProperties,
-    // Before the timeline: its thread ends first.
+    // Declared before the timeline, because fields drop in order and the poller's thread uses the timeline.
     poller: Poller,
     timeline: Arc<Timeline>,
     target: Target,
@@ -55,70 +55,74 @@ impl GpuDevice {
         let Some(adapter) = adapters.get(index) else {
             bail!(Unsupported, "expected the index of a GPU below {}, found {index}", adapters.len());
         };
-        let opening = Opening::new(index, adapter, options);
-        let info = opening.info(adapter);
+        let config = AdapterConfig::new(index, adapter, options);
+        let info = config.info(adapter);
         let in_context = |error: Error| error.context(format!("device `{}` ({})", info.id, info.name));
         let properties = MemoryProperties {
-            default_usage: opening.default_usage.clone().map_err(in_context)?,
+            default_usage: config.default_usage.clone().map_err(in_context)?,
             default_budget_bytes: info.memory.default_budget_bytes,
-            max_block_bytes: max_block_bytes(&opening.limits),
+            max_block_bytes: max_block_bytes(&config.limits),
             copy_alignment: wgpu::COPY_BUFFER_ALIGNMENT,
             divisible: false,
         };
-        let (target, value_alignment) = (opening.target, opening.limits.min_uniform_buffer_offset_alignment);
-        let (device, queue) = request(adapter, opening.features, opening.limits).map_err(in_context)?;
+        let (target, value_alignment) = (config.target, config.limits.min_uniform_buffer_offset_alignment);
+        let (device, queue) = request(adapter, config.features, config.limits).map_err(in_context)?;
         let timeline = Arc::new(Timeline::new(device, queue, Arc::new(Fault::new(&info.name))));
-        watch(&timeline);
+        install_callbacks(&timeline);
         let kernels = Kernels::new(Arc::clone(&timeline), &info.features);
         let (poller, pages) = (Poller::new(Arc::clone(&timeline)), Pages::default());
         Ok(Self { info, properties, poller, timeline, target, kernels, pages, value_alignment })
     }
 
+    /// Returns the queue of the device and its submissions.
     pub(crate) fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
+    /// Returns the kernel loader and its bind groups.
     pub(crate) fn kernels(&self) -> &Kernels {
         &self.kernels
     }
 
+    /// Returns the uniform buffers that hold the values of dispatches.
     pub(crate) fn pages(&self) -> &Pages {
         &self.pages
     }
 
-    /// What the offsets of values are multiples of.
+    /// Returns the alignment of value offsets in a uniform buffer, in bytes.
     pub(crate) fn value_alignment(&self) -> u32 {
         self.value_alignment
     }
 
-    /// The GPU behind a device; `None` where it is no GPU.
+    /// Returns the GPU of a device, or `None` if the device is not a GPU.
     pub fn of(device: &Device) -> Option<&Self> {
         let api: &dyn Any = &**device.api();
         api.downcast_ref()
     }
 
-    /// The wgpu device.
+    /// Returns the wgpu device.
     ///
-    /// An error of wgpu that no error scope catches ends the Kiln device, as a lost device does.
+    /// A wgpu error that no error scope catches ends the Kiln device, as a lost device does.
     pub fn wgpu_device(&self) -> &wgpu::Device {
         &self.timeline.device
     }
 
-    /// The wgpu queue.
+    /// Returns the wgpu queue.
     ///
-    /// Submissions here are ordered with those of Kiln but have no number: hold every buffer that they touch until they are done.
-    ///
-    /// A callback of wgpu must not use the Kiln device: it may run inside of a submission, and would wait for itself.
+    /// Submissions made here are ordered with those of Kiln but have no submission number: keep every buffer that they
+    /// use alive until they are done.
+    /// A wgpu callback must not use the Kiln device: it may run during a submission, and would deadlock.
     pub fn wgpu_queue(&self) -> &wgpu::Queue {
         &self.timeline.queue
     }
 
-    /// The wgpu buffer that a buffer lives in, and the offset of its first byte there.
+    /// Returns the wgpu buffer that contains a buffer, and the offset of its first byte.
     ///
-    /// The wgpu buffer is longer than the buffer, serves others once the buffer is dropped, and must not be left mapped.
+    /// The wgpu buffer is longer than the buffer, is reused for other buffers once the buffer is dropped, and must not
+    /// be left mapped.
     ///
     /// # Errors
-    /// `InvalidArgument` where the buffer is not of a GPU.
+    /// Returns `InvalidArgument` if the buffer does not belong to a GPU.
     pub fn wgpu_buffer(buffer: &Buffer) -> Result<(wgpu::Buffer, u64)> {
         let (block, offset) = encode::find(buffer)?;
         Ok((block.buffer.clone(), offset))
@@ -166,7 +170,7 @@ impl RawMemory for GpuDevice {
     }
 
     fn recorder(&self) -> Option<&Recorder> {
-        Some(self.timeline.stamps.recorder())
+        Some(self.timeline.timestamps.recorder())
     }
 }
 
@@ -210,7 +214,8 @@ fn request(
         required_features: features,
         required_limits: limits,
         experimental_features: wgpu::ExperimentalFeatures::disabled(),
-        // Small blocks inside wgpu: Kiln's pool already keeps what is worth keeping, and memory is to go back when idle.
+        // wgpu's own allocator uses small blocks: Kiln's pool already caches memory, and idle memory should be
+        // returned.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
         trace: wgpu::Trace::Off,
     };
@@ -225,16 +230,16 @@ fn request(
     }
 }
 
-/// Makes everything that ends the wgpu device the fault of the Kiln device.
-fn watch(timeline: &Timeline) {
+/// Installs the callbacks that turn a lost wgpu device or an uncaptured error into the fault of the Kiln device.
+fn install_callbacks(timeline: &Timeline) {
     let fault = Arc::clone(&timeline.fault);
     timeline.device.set_device_lost_callback(move |reason, message| {
         let separator = if message.is_empty() { "" } else { ": " };
-        fault.lose(&format!("the driver says {reason:?}{separator}{}", one_line(&message)));
+        fault.set_lost(&format!("the driver says {reason:?}{separator}{}", one_line(&message)));
     });
     let fault = Arc::clone(&timeline.fault);
     timeline.device.on_uncaptured_error(Arc::new(move |error| {
-        fault.lose(&format!("uncaptured error: {}", one_line(&error.to_string())));
+        fault.set_lost(&format!("uncaptured error: {}", one_line(&error.to_string())));
     }));
 }
 
@@ -242,9 +247,9 @@ fn watch(timeline: &Timeline) {
 mod tests {
     use super::*;
 
-    /// An adapter that refuses is an error with its reason. Asking for what it lacks makes it refuse.
+    /// A refused request returns an error with its reason. Requesting a missing feature makes the adapter refuse.
     #[test]
-    fn a_refused_adapter_is_a_clear_error() {
+    fn a_refused_request_returns_the_reason() {
         let adapters = match adapter::find() {
             Ok(adapters) => adapters,
             Err(error) => {

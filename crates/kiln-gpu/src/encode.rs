@@ -1,24 +1,24 @@
-//! Command lists as wgpu commands.
+//! Encodes command lists as wgpu commands and submits them.
 
 use crate::block::Block;
 use crate::device::GpuDevice;
 use crate::kernel::{Bound, GpuKernel};
 use crate::scope::check;
-use crate::stamps::Watched;
 use crate::timeline::{Submission, Timeline};
+use crate::timestamps::ProfiledLaunches;
 use crate::values::{Page, Values};
 use kiln_device::{Buffer, Command, Dispatch, KernelRun};
 use kiln_ir::{Result, error};
 
-/// One command, with its buffers found.
+/// A command with its buffers resolved to blocks.
 pub(crate) enum ResolvedCommand<'a> {
     Copy { from: (Block, u64), to: (Block, u64), bytes: u64 },
     Zero { block: Block, offset: u64, bytes: u64 },
-    Dispatch(Run<'a>),
+    Dispatch(ResolvedDispatch<'a>),
 }
 
-/// A dispatch with everything that it binds.
-pub(crate) struct Run<'a> {
+/// A dispatch with its bind groups.
+pub(crate) struct ResolvedDispatch<'a> {
     kernel: &'a GpuKernel,
     bound: &'a Bound,
     values: Option<wgpu::BindGroup>,
@@ -39,12 +39,13 @@ impl<'a> ResolvedCommand<'a> {
                 let (kernel, workgroups) = (GpuKernel::of(dispatch)?, dispatch.workgroups());
                 let offsets = values.add(dispatch, gpu.value_alignment());
                 let bound = bind(gpu, kernel, dispatch)?;
-                Ok(Self::Dispatch(Run { kernel, bound, values: None, offsets, workgroups, dispatch }))
+                Ok(Self::Dispatch(ResolvedDispatch { kernel, bound, values: None, offsets, workgroups, dispatch }))
             }
             other => Err(error!(Unsupported, "expected a command that is known, found {other:?}")),
         }
     }
 
+    /// Returns the blocks that the command uses.
     fn blocks(&self) -> impl Iterator<Item = &Block> {
         let (first, second, bound) = match self {
             Self::Copy { from: (from, _), to: (to, _), .. } => (Some(from), Some(to), &[][..]),
@@ -55,14 +56,17 @@ impl<'a> ResolvedCommand<'a> {
     }
 }
 
-/// The block of a buffer and the offset in it. The lock on its place is not kept: a GPU's blocks never move, and a list
-/// that names a buffer twice would lock it twice.
+/// Returns the block of a buffer and the offset in it.
+///
+/// The lock on the buffer's location is released at once: blocks of a GPU never move, and a list that uses a buffer
+/// twice would otherwise lock it twice.
 pub(crate) fn find(buffer: &Buffer) -> Result<(Block, u64)> {
     let access = buffer.access();
     let region = access.region();
     Ok((Block::of(region.raw())?.clone(), region.offset()))
 }
 
+/// Returns the bound buffers of a dispatch, which are created once and stored in it for replays.
 fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Result<&'a Bound> {
     let prepared = dispatch.prepared(|| Ok(Box::new(gpu.kernels().bind(kernel, dispatch)?)))?;
     prepared
@@ -70,7 +74,7 @@ fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Resu
         .ok_or_else(|| error!(InvalidArgument, "expected a dispatch for a GPU, found one that another device prepared"))
 }
 
-/// Encodes the commands and hands them to the queue as one submission.
+/// Encodes the commands and submits them.
 pub(crate) fn encode_and_enqueue(gpu: &GpuDevice, commands: &[Command]) -> Result<u64> {
     let timeline = gpu.timeline();
     timeline.fault.check()?;
@@ -80,11 +84,12 @@ pub(crate) fn encode_and_enqueue(gpu: &GpuDevice, commands: &[Command]) -> Resul
     let (commands, page) = check(&timeline.device, "prepare a command list", || prepare(gpu, commands))??;
     let number = run(timeline, &commands)?;
     if let Some(page) = page {
-        gpu.pages().put_back(page, number);
+        gpu.pages().recycle(page, number);
     }
     Ok(number)
 }
 
+/// Resolves commands and writes the values of all dispatches to one uniform buffer.
 fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<ResolvedCommand<'a>>, Option<Page>)> {
     let mut values = Values::default();
     let commands = commands.iter().map(|command| ResolvedCommand::new(gpu, command, &mut values));
@@ -100,14 +105,16 @@ fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Resolved
     Ok((commands, page))
 }
 
-/// Encodes commands and hands them to the queue as one submission.
+/// Encodes resolved commands and submits them.
 pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Result<u64> {
     let submission = check(&timeline.device, "encode a command list", || encode(timeline, commands))?;
     let mut blocks: Vec<&Block> = commands.iter().flat_map(ResolvedCommand::blocks).collect();
+    // Locked in the order of their rank, each once: two threads that submit overlapping lists would otherwise deadlock.
     blocks.sort_by_key(|block| block.lock_rank());
     blocks.dedup_by_key(|block| block.lock_rank());
     let locks = blocks.iter().map(|block| block.lock()).collect::<Result<Vec<_>>>()?;
     let number = timeline.enqueue(Some(submission))?;
+    // Marked before the locks are released, so that a thread that maps a block next waits for this submission.
     for block in blocks {
         block.mark_used(number);
     }
@@ -117,10 +124,12 @@ pub(crate) fn run(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Resu
 
 fn encode(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Submission {
     let mut encoder = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    let watched = timeline.stamps.recorder().is_on().then(|| timeline.stamps.watch(&timeline.device, runs(commands)));
-    let (is_timed, mut dispatches) = (watched.as_ref().is_some_and(Watched::is_timed), 0);
+    let profiled =
+        timeline.timestamps.recorder().is_on().then(|| timeline.timestamps.profile(&timeline.device, runs(commands)));
+    let (is_timed, mut dispatches) = (profiled.as_ref().is_some_and(ProfiledLaunches::is_timed), 0);
     let is_dispatch = |command: &ResolvedCommand<'_>| matches!(command, ResolvedCommand::Dispatch(_));
-    // All dispatches in a row are one pass, unless each is timed; wgpu orders those that touch the same buffers.
+    // Consecutive dispatches share a compute pass unless each is timed. wgpu inserts barriers between dispatches that
+    // use the same buffers.
     for commands in commands.chunk_by(|one, other| !is_timed && is_dispatch(one) && is_dispatch(other)) {
         match &commands[0] {
             ResolvedCommand::Copy { from: (from, from_offset), to: (to, to_offset), bytes } => {
@@ -130,21 +139,21 @@ fn encode(timeline: &Timeline, commands: &[ResolvedCommand<'_>]) -> Submission {
                 encoder.clear_buffer(&block.buffer, *offset, Some(*bytes));
             }
             ResolvedCommand::Dispatch(_) => {
-                let stamps = watched.as_ref().and_then(|watched| watched.writes(dispatches));
+                let timestamps = profiled.as_ref().and_then(|profiled| profiled.writes(dispatches));
                 dispatches += commands.len();
-                encode_pass(&mut encoder, commands, stamps);
+                encode_pass(&mut encoder, commands, timestamps);
             }
         }
     }
-    if let Some(watched) = &watched {
-        watched.resolve(&mut encoder);
+    if let Some(profiled) = &profiled {
+        profiled.resolve(&mut encoder);
     }
     let sentinel = timeline.sentinels.take(&timeline.device);
     sentinel.encode(&timeline.queue, &mut encoder);
-    Submission { commands: encoder.finish(), sentinel, watched }
+    Submission { commands: encoder.finish(), sentinel, profiled }
 }
 
-/// What the dispatches among the commands run.
+/// Returns the launches in a command list, without times.
 fn runs(commands: &[ResolvedCommand<'_>]) -> Vec<KernelRun> {
     let run = |command: &ResolvedCommand<'_>| match command {
         ResolvedCommand::Dispatch(run) => Some(KernelRun::untimed(run.dispatch)),
@@ -160,7 +169,9 @@ fn encode_pass(
 ) {
     let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
     for command in commands {
-        let ResolvedCommand::Dispatch(Run { kernel, bound, values, offsets, workgroups: [x, y, z], .. }) = command
+        let ResolvedCommand::Dispatch(ResolvedDispatch {
+            kernel, bound, values, offsets, workgroups: [x, y, z], ..
+        }) = command
         else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! The fault that ends a device: set once, told to everyone who uses the device afterwards.
+//! The fault that ends a device: set once, and returned by every later use of the device.
 
 use kiln_ir::{Error, Result, error};
 use std::sync::OnceLock;
@@ -14,8 +14,9 @@ impl Fault {
         Self { adapter: adapter.to_string(), error: OnceLock::new() }
     }
 
-    /// Ends the device. The first reason stays; later ones follow from it. Returns the error to report.
-    pub(crate) fn lose(&self, reason: &str) -> Error {
+    /// Marks the device as lost and returns the error to report. The first reason is kept, because later ones follow
+    /// from it.
+    pub(crate) fn set_lost(&self, reason: &str) -> Error {
         let error = self.error.get_or_init(|| {
             tracing::error!(adapter = self.adapter, reason, "device lost");
             error!(DeviceLost, "expected the device `{}` to work, found it lost: {reason}", self.adapter)
@@ -32,7 +33,7 @@ impl Fault {
     }
 }
 
-/// The lines of a wgpu message as one: its trees of causes span several.
+/// Joins the lines of a wgpu message, whose list of causes spans several lines.
 pub(crate) fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(": ").replace(":: ", ": ")
 }
@@ -46,8 +47,8 @@ mod tests {
     fn the_first_reason_stays() {
         let fault = Fault::new("toy");
         assert!(fault.check().is_ok());
-        fault.lose("unplugged");
-        let later = fault.lose("something that follows from it");
+        fault.set_lost("unplugged");
+        let later = fault.set_lost("something that follows from it");
         assert_eq!(later.kind(), ErrorKind::DeviceLost);
         assert_eq!(later.to_string(), "expected the device `toy` to work, found it lost: unplugged");
         assert_eq!(fault.get().map(|error| error.to_string()), Some(later.to_string()));
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_causes_becomes_one_line() {
+    fn a_list_of_causes_becomes_one_line() {
         assert_eq!(one_line("Validation Error\n\nCaused by:\n  In a\n    b\n"), "Validation Error: Caused by: In a: b");
     }
 }

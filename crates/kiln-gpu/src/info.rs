@@ -1,10 +1,10 @@
-//! What an adapter is, in Kiln's terms, with a fingerprint that is the same in every process.
+//! Describes an adapter as [`DeviceInfo`], with a fingerprint that is stable across processes.
 
 use crate::capacity::Capacity;
 use crate::options::kiln_features;
 use kiln_device::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 
-/// Describes adapter number `index` as it is when opened with `features` and `limits`.
+/// Describes adapter `index`, opened with `features` and `limits`.
 pub(crate) fn describe(
     index: usize,
     adapter: &wgpu::AdapterInfo,
@@ -58,12 +58,13 @@ pub(crate) fn kind(device_type: wgpu::DeviceType) -> DeviceKind {
     }
 }
 
-/// The largest buffer: what the adapter says, less the odd bytes that no copy or map could reach.
+/// Returns the size of the largest buffer: the adapter's limit, rounded down to whole words, because no copy or map
+/// reaches a partial word.
 pub(crate) fn max_block_bytes(limits: &wgpu::Limits) -> u64 {
     limits.max_buffer_size / wgpu::COPY_BUFFER_ALIGNMENT * wgpu::COPY_BUFFER_ALIGNMENT
 }
 
-/// Returns what the driver reports. Metal's driver is a part of the system and has the version of the system.
+/// Returns the version that the driver reports, or the version of the system for Metal, whose driver is part of it.
 fn driver_version(adapter: &wgpu::AdapterInfo) -> String {
     if !adapter.driver_info.is_empty() {
         return adapter.driver_info.clone();
@@ -75,7 +76,7 @@ fn driver_version(adapter: &wgpu::AdapterInfo) -> String {
     format!("{} {}", std::env::consts::OS, version.as_deref().unwrap_or("unknown"))
 }
 
-/// Everything about the adapter that can change the code that is compiled for it.
+/// Returns the fingerprint: a hash of all adapter properties that can change the code compiled for it.
 fn identify(adapter: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu::Limits) -> String {
     let ids = format!("{:04x} {:04x}", adapter.vendor, adapter.device);
     let features = kiln_features(features).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -111,7 +112,7 @@ fn identify(adapter: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu
 mod tests {
     use super::*;
 
-    fn toy() -> wgpu::AdapterInfo {
+    fn test_adapter() -> wgpu::AdapterInfo {
         let mut adapter = wgpu::AdapterInfo::new(wgpu::DeviceType::DiscreteGpu, wgpu::Backend::Vulkan);
         adapter.name = "toy".to_string();
         adapter.driver = "toyvk".to_string();
@@ -119,13 +120,13 @@ mod tests {
         adapter
     }
 
-    /// Everything that can change the code changes the fingerprint.
+    /// Every property that can change the code changes the fingerprint.
     #[test]
-    fn every_field_counts_in_the_fingerprint() {
+    fn every_property_changes_the_fingerprint() {
         let features = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
         let limits = wgpu::Limits::default();
-        let base = identify(&toy(), features, &limits);
-        assert_eq!(base, identify(&toy(), features, &limits));
+        let base = identify(&test_adapter(), features, &limits);
+        assert_eq!(base, identify(&test_adapter(), features, &limits));
         let adapters: [fn(&mut wgpu::AdapterInfo); 8] = [
             |a| a.name.push('2'),
             |a| a.driver.push('2'),
@@ -137,20 +138,20 @@ mod tests {
             |a| a.subgroup_max_size += 1,
         ];
         for (number, change) in adapters.iter().enumerate() {
-            let mut other = toy();
+            let mut other = test_adapter();
             change(&mut other);
             assert_ne!(identify(&other, features, &limits), base, "change {number}");
         }
-        assert_ne!(identify(&toy(), wgpu::Features::SHADER_F16, &limits), base);
+        assert_ne!(identify(&test_adapter(), wgpu::Features::SHADER_F16, &limits), base);
         let small = wgpu::Limits { max_compute_workgroup_storage_size: 1, ..limits };
-        assert_ne!(identify(&toy(), features, &small), base);
+        assert_ne!(identify(&test_adapter(), features, &small), base);
     }
 
     #[test]
-    fn an_adapter_in_the_terms_of_kiln() {
+    fn describe_converts_adapter_properties() {
         let capacity = Capacity { total_bytes: Some(10), budget_bytes: 8 };
         let limits = wgpu::Limits { max_buffer_size: 1023, ..wgpu::Limits::default() };
-        let info = describe(3, &toy(), wgpu::Features::SHADER_F16, &limits, capacity, Usage::Storage);
+        let info = describe(3, &test_adapter(), wgpu::Features::SHADER_F16, &limits, capacity, Usage::Storage);
         assert_eq!((info.id.as_str(), info.name.as_str(), info.kind), ("gpu:3", "toy", DeviceKind::DiscreteGpu));
         assert_eq!((info.driver.as_str(), info.driver_version.as_str()), ("vulkan toyvk", "1.2"));
         assert_eq!(info.features.into_iter().collect::<Vec<_>>(), [Feature::ShaderF16]);
@@ -158,10 +159,10 @@ mod tests {
         assert_eq!((info.memory.default_budget_bytes, info.memory.shared_with_host), (8, false));
     }
 
-    /// Metal names no driver and no version: the version of the system stands for it.
+    /// Metal reports neither driver nor version; the version of the system is used.
     #[test]
-    fn a_driver_without_a_version_has_that_of_the_system() {
-        let mut adapter = toy();
+    fn a_missing_driver_version_is_the_system_version() {
+        let mut adapter = test_adapter();
         (adapter.driver, adapter.driver_info) = (String::new(), String::new());
         let limits = wgpu::Limits::default();
         let capacity = Capacity { total_bytes: None, budget_bytes: 1 };

@@ -1,4 +1,4 @@
-//! Kernels as wgpu pipelines, and what their dispatches bind.
+//! Creates wgpu compute pipelines from translated kernels, and the bind groups of their dispatches.
 
 use crate::block::Block;
 use crate::encode;
@@ -14,52 +14,52 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The most bind groups that are kept for launches with the same buffers.
+/// The maximum number of cached bind groups.
 const MAX_BIND_GROUPS: usize = 512;
-/// Bytes of a bind group, and of each buffer in it: what `malloc` got back per group when 512 groups of 1, 2, 4 and 8 buffers were
-/// dropped on lavapipe with wgpu 30 (710, 788, 902 and 1193 bytes). A driver may keep more out of sight.
+/// Estimated bytes of a bind group, and of each buffer in it: heap memory freed per group when 512 groups of 1, 2, 4
+/// and 8 buffers were dropped on lavapipe with wgpu 30 (710, 788, 902 and 1193 bytes). A driver may use more.
 const BIND_GROUP_BYTES: u64 = 640;
 const BINDING_BYTES: u64 = 70;
-/// The most pages of values that a kernel keeps bind groups for.
+/// The maximum number of value pages that a kernel keeps bind groups for.
 const MAX_PAGES: usize = 8;
 
-/// What makes kernels and keeps their bind groups, one for each device.
+/// Loads the kernels of a device and caches their bind groups.
 pub(crate) struct Kernels {
     timeline: Arc<Timeline>,
     uses_pipeline_cache: bool,
-    /// How long the driver's blob is while nothing is in it.
+    /// Length of the driver's pipeline cache data when it is empty.
     empty_blob: OnceLock<usize>,
     next_id: AtomicU64,
-    /// A cache of the device's registry; set before the first dispatch.
+    /// A cache of the device's registry, set before the first dispatch.
     bind_groups: OnceLock<Arc<BindGroups>>,
 }
 
-/// Bind groups by what they depend on.
+/// Cached bind groups.
 type BindGroups = Cache<BindKey, wgpu::BindGroup>;
 
-/// What a [`RawKernel`] of a GPU holds.
+/// The content of a [`RawKernel`] of a GPU.
 #[derive(Debug)]
 pub(crate) struct GpuKernel {
     id: u64,
     pub(crate) pipeline: wgpu::ComputePipeline,
     buffers: wgpu::BindGroupLayout,
     values: Option<wgpu::BindGroupLayout>,
-    /// The bytes of each value, in order.
+    /// The size of each value in bytes, in binding order.
     value_bytes: Vec<NonZeroU64>,
     value_groups: Mutex<Vec<(u64, wgpu::BindGroup)>>,
 }
 
-/// The buffers of a dispatch, found and bound. Kept with the dispatch.
+/// The bound buffers of a dispatch, stored in it for replays.
 pub(crate) struct Bound {
     pub(crate) group: wgpu::BindGroup,
     pub(crate) blocks: Vec<Block>,
 }
 
-/// Everything that a bind group of buffers depends on.
+/// The properties that identify a bind group of buffers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BindKey {
     kernel: u64,
-    /// Block, offset and length of each buffer.
+    /// Block id, offset and length of each buffer.
     buffers: Vec<(u64, u64, u64)>,
 }
 
@@ -70,7 +70,7 @@ impl Kernels {
         Self { timeline, uses_pipeline_cache, empty_blob, next_id, bind_groups }
     }
 
-    /// Keeps bind groups in a cache of the device's registry.
+    /// Registers the cache of bind groups in the device's registry.
     pub(crate) fn register_caches(&self, caches: &CacheRegistry<Device>) -> Result<()> {
         let builder = Cache::builder("bind_groups")
             .policy(EvictionPolicy::size_limited_lru(MAX_BIND_GROUPS))
@@ -78,19 +78,19 @@ impl Kernels {
         let bind_groups = caches
             .register(builder)
             .map_err(|error| error!(Internal, "expected a cache of bind groups, found none").with_source(error))?;
-        // Two devices over one GPU share the first one's.
+        // Two `Device`s over one GPU share the cache of the first.
         let _ = self.bind_groups.set(bind_groups);
         Ok(())
     }
 
-    /// Makes a pipeline of translated code.
+    /// Creates a pipeline from translated code.
     pub(crate) fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         self.timeline.fault.check()?;
         let device = &self.timeline.device;
         let cache = self.pipeline_cache(artifact.driver_blob.as_deref());
         let (kernel, error) = catch(device, || self.create(artifact, cache.as_ref()));
         if let Some(error) = error {
-            // The driver's words say more than the loss of the device that may follow, which the next call tells.
+            // The driver's message says more than a device loss that may follow; the next call returns the loss.
             let _ = self.timeline.poll(wgpu::PollType::Poll);
             let description = match &error {
                 wgpu::Error::OutOfMemory { .. } => {
@@ -102,7 +102,7 @@ impl Kernels {
             let message = format!("expected a kernel that the driver takes, found: {}", one_line(description));
             return Err(Error::new(ErrorKind::CompileFailed, message).with_source(error));
         }
-        // A pipeline that the driver refuses can lose the device.
+        // A pipeline that the driver rejects can lose the device.
         self.timeline.poll(wgpu::PollType::Poll)?;
         let kernel = kernel?;
         let blob = || cache.and_then(|cache| self.blob_of(&cache));
@@ -110,7 +110,8 @@ impl Kernels {
         Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob })
     }
 
-    /// What the driver tells to keep; `None` where that is only a header, as on drivers that keep their own store.
+    /// Returns the driver's pipeline cache data to store, or `None` if it is only a header, as on drivers with a disk
+    /// cache of their own.
     fn blob_of(&self, cache: &wgpu::PipelineCache) -> Option<Vec<u8>> {
         let empty = *self
             .empty_blob
@@ -118,7 +119,8 @@ impl Kernels {
         cache.get_data().filter(|data| data.len() > empty)
     }
 
-    /// The driver's store, with what it gave for the kernel where it still takes that; `None` where it has none.
+    /// Creates a pipeline cache with stored data, or an empty one if the driver rejects the data. Returns `None` if the
+    /// driver has no pipeline caches.
     fn pipeline_cache(&self, blob: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
         if !self.uses_pipeline_cache {
             return None;
@@ -126,8 +128,8 @@ impl Kernels {
         let device = &self.timeline.device;
         let create = |data| {
             let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
-            // SAFETY: the data is what this driver gave for this kernel, stored as the code of the kernel is, under a key
-            // that names the driver's version.
+            // SAFETY: this driver produced the data for this kernel. It is stored together with the kernel's code,
+            // under a key that contains the driver version.
             catch(device, || unsafe { device.create_pipeline_cache(&descriptor) })
         };
         match create(blob) {
@@ -145,7 +147,7 @@ impl Kernels {
         let module = shader_module(device, artifact)?;
         let reflection = &artifact.reflection;
         let buffers = layout(device, reflection.bindings.iter().filter(|binding| binding.kind.is_buffer()));
-        // Whole vectors: some drivers read a smaller range as zeros.
+        // Rounded up to 16 bytes: some drivers read zeros from a smaller range.
         let bytes = |binding: &Binding| NonZeroU64::new(binding.min_bytes.next_multiple_of(16));
         let value_bytes: Vec<NonZeroU64> = values(reflection).filter_map(bytes).collect();
         let values = (!value_bytes.is_empty()).then(|| layout(device, values(reflection)));
@@ -159,7 +161,7 @@ impl Kernels {
             label: None,
             layout: Some(&layout),
             module: &module,
-            // The only one, whatever the translation calls it.
+            // The module has one entry point, whose name the translation may change.
             entry_point: None,
             compilation_options: wgpu::PipelineCompilationOptions {
                 zero_initialize_workgroup_memory: artifact.checks.zero_workgroup,
@@ -171,7 +173,7 @@ impl Kernels {
         Ok(GpuKernel { id, pipeline, buffers, values, value_bytes, value_groups: Mutex::default() })
     }
 
-    /// The buffers of a dispatch, found and bound: by the bind group of an earlier dispatch with the same, or a new one.
+    /// Binds the buffers of a dispatch, with a cached bind group if the same buffers were bound before.
     pub(crate) fn bind(&self, kernel: &GpuKernel, dispatch: &Dispatch) -> Result<Bound> {
         let found = dispatch.buffers().iter().map(|bound| {
             let (block, offset) = encode::find(&bound.buffer)?;
@@ -189,7 +191,7 @@ impl Kernels {
         }
         let entries: Vec<_> = (found.iter().enumerate())
             .map(|(binding, (block, offset, bytes))| {
-                // Blocks end at a word, and so does what is bound of them.
+                // Blocks are whole words long, so rounding up stays within the block.
                 let words = bytes.next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT);
                 entry(binding, &block.buffer, *offset, NonZeroU64::new(words))
             })
@@ -201,7 +203,7 @@ impl Kernels {
         Ok(Bound { group, blocks: blocks() })
     }
 
-    /// The bind group for the values of a kernel in a page of values; `None` where it takes none.
+    /// Returns the bind group of a kernel's values in a page, or `None` if the kernel takes no values.
     pub(crate) fn bind_values(
         &self,
         kernel: &GpuKernel,
@@ -223,7 +225,7 @@ impl Kernels {
         Ok(Some(group))
     }
 
-    /// A bind group that is good: a bad one must not be kept for later launches.
+    /// Creates a bind group. Checked for errors, because an invalid group must not be cached for later launches.
     fn bind_group(
         &self,
         layout: &wgpu::BindGroupLayout,
@@ -292,9 +294,9 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::Sha
                 spirv: Some(words.into()),
                 ..wgpu::ShaderModuleDescriptorPassthrough::default()
             };
-            // SAFETY: the words are what naga wrote for a validated program on this device: fresh, or from a store that
-            // only this user can write, with a checksum over them and over the key that names compiler and driver. Who
-            // imports an archive into the store vouches for it, as for any code.
+            // SAFETY: naga wrote the words for a validated program on this device. They are either fresh, or from a
+            // store that only this user can write, with a checksum over them and over the key, which names compiler and
+            // driver. Whoever imports an archive into the store vouches for its content, as for any code.
             unsafe { device.create_shader_module_passthrough(descriptor) }
         }
         Code::Machine(_) => {
@@ -305,7 +307,7 @@ fn shader_module(device: &wgpu::Device, artifact: &Artifact) -> Result<wgpu::Sha
             let mut checks = wgpu::ShaderRuntimeChecks::checked();
             checks.bounds_checks = artifact.checks.bounds;
             checks.force_loop_bounding = artifact.checks.loops;
-            // SAFETY: only what the author of the kernel asked for in its options is left out.
+            // SAFETY: only the checks that the kernel's author disabled in its options are omitted.
             unsafe { device.create_shader_module_trusted(wgpu::ShaderModuleDescriptor { label: None, source }, checks) }
         }
     })
@@ -316,11 +318,11 @@ mod tests {
     use crate::GpuOptions;
     use kiln_device::{Artifact, Code, KernelKey, KernelModule, KernelSource};
 
-    /// Machine code of the CPU device is not for this one.
+    /// Machine code of the CPU device is rejected.
     #[test]
     fn machine_code_is_refused() {
         if crate::probe().is_err() {
-            // Said by the test below.
+            // `bind_groups_are_reused` reports the missing adapter.
             return;
         }
         let device = crate::open(0, GpuOptions::new()).unwrap();
@@ -333,7 +335,7 @@ mod tests {
         device.synchronize().unwrap();
     }
 
-    /// Launches with the same buffers share a bind group, others do not.
+    /// Launches with the same buffers share a bind group; other launches do not.
     #[test]
     fn bind_groups_are_reused() {
         const SOURCE: &str = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;

@@ -1,17 +1,17 @@
 //! The GPU device of Kiln: Metal, Vulkan and DX12 through wgpu.
 //!
-//! This crate owns the adapters of a machine, their order and identity, and everything between the runtime's
-//! [`DeviceApi`](kiln_device::DeviceApi) and a wgpu device: buffers, host access, kernels, submissions by number, the fault
-//! of a lost device. It refuses tensor ideas and pool policy: blocks come and go as the pool of `kiln-device` says.
+//! This crate enumerates GPU adapters and implements the runtime's [`DeviceApi`](kiln_device::DeviceApi) on a wgpu
+//! device: buffers, host access, kernels, numbered submissions, and the fault of a lost device. It knows nothing of
+//! tensors and contains no pool policy: the pool of `kiln-device` decides when blocks are allocated and freed.
 //!
-//! The types to know: [`GpuOptions`] (how a GPU is opened), [`HostAccess`] (in place or through staging), [`GpuDevice`]
-//! (what is behind the [`Device`](kiln_device::Device), for code that uses wgpu itself).
+//! The types to know are [`GpuOptions`] (how to open a GPU), [`HostAccess`] (mapped memory or staging buffers) and
+//! [`GpuDevice`] (the device below a [`Device`](kiln_device::Device), for code that uses wgpu directly).
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
 //! use kiln_gpu::GpuOptions;
 //!
-//! // Nothing to open on a machine without a GPU driver; `probe` says what to install.
+//! // Without a GPU driver the list is empty; the error of `probe` says what to install.
 //! if let Some(info) = kiln_gpu::list().first() {
 //!     let device = kiln_gpu::open(0, GpuOptions::new())?;
 //!     assert_eq!(device.info().fingerprint, info.fingerprint);
@@ -24,23 +24,25 @@
 //!
 //! # Memory
 //!
-//! A GPU that works in the system's memory (integrated GPUs, software drivers) has as much as the system, or as the
-//! container that the process is in. Any other has what its driver says: the largest device-local heap on Vulkan, the
-//! dedicated memory on DX12; Metal does not say. A pool may reserve half of memory that is shared with the host, four
-//! fifths of memory of the device alone, and 1 GiB where nobody says how much there is, unless its settings differ.
+//! A GPU that works in system memory (integrated GPUs, software drivers) has as much memory as the system or the
+//! container of the process. For other GPUs the driver reports the size: the largest device-local heap on Vulkan, the
+//! dedicated memory on DX12; Metal does not report it. By default a pool may reserve half of the memory if it is shared
+//! with the host, four fifths of dedicated memory, and 1 GiB if the size is unknown.
 //!
 //! # Module map
 //!
-//! In the order of the flow: `adapter` finds adapters, `options` and `capacity` say how they are used, `info` describes
-//! them, `device` opens one. Below it `block` creates buffers, `map` lets the host reach them. `translate` and `precise`
-//! turn programs into code, `kernel` makes pipelines of it and binds buffers, `values` brings small values to dispatches,
-//! `encode` encodes command lists, `stamps` times them, `sentinel` proves that they ran, `timeline` numbers and awaits submissions, `poller`
-//! wakes futures, `fault` keeps what ended the device, `scope` turns wgpu's error scopes into results.
+//! In the order of data flow: `adapter` enumerates adapters, `options` and `capacity` decide how they are used, `info`
+//! describes them, `device` opens one. `block` creates buffers, `map` gives the host access to them. `arguments`,
+//! `translate` and `contraction` turn programs into code, `kernel` creates pipelines and bind groups, `values` uploads
+//! small values of dispatches, `encode` encodes command lists, `timestamps` measures device time, `sentinel` verifies
+//! that a submission ran, `timeline` numbers submissions and waits for them, `poller` wakes futures, `fault` stores the
+//! error of a lost device, `scope` converts wgpu's error scopes into results.
 
 mod adapter;
 mod arguments;
 mod block;
 mod capacity;
+mod contraction;
 mod device;
 mod encode;
 mod fault;
@@ -49,11 +51,10 @@ mod kernel;
 mod map;
 mod options;
 mod poller;
-mod precise;
 mod scope;
 mod sentinel;
-mod stamps;
 mod timeline;
+mod timestamps;
 mod translate;
 mod values;
 

@@ -1,4 +1,4 @@
-//! Host access to blocks: in place where wgpu can map the buffer, through temporary staging elsewhere.
+//! Host access to blocks: mapped if wgpu can map the buffer, otherwise through a temporary staging buffer.
 
 use crate::block::{Block, HostLock};
 use crate::encode::{self, ResolvedCommand};
@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// How long to wait for a callback that another thread is about to run before polling again.
-const CALLBACK_SLICE: Duration = Duration::from_millis(1);
+/// The time to wait for a callback that another thread may be running, before polling again.
+const CALLBACK_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Calls `read` with the bytes of `range`.
 pub(crate) fn read(timeline: &Timeline, block: &Block, range: Range<u64>, read: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -24,13 +24,13 @@ pub(crate) fn read(timeline: &Timeline, block: &Block, range: Range<u64>, read: 
         Usage::Shared | Usage::Download => map_read(timeline, block, range, read),
         Usage::Upload => map_write(timeline, block, range, &mut |bytes| read(bytes)),
         _ => {
-            let (copy, inside) = download(timeline, block, &range)?;
-            map_read(timeline, &copy, inside, read)
+            let (copy, range) = download(timeline, block, &range)?;
+            map_read(timeline, &copy, range, read)
         }
     }
 }
 
-/// Calls `write` with the bytes of `range`, which keep what is not overwritten.
+/// Calls `write` with the bytes of `range`. Bytes that `write` leaves alone keep their value.
 pub(crate) fn write(
     timeline: &Timeline,
     block: &Block,
@@ -44,12 +44,12 @@ pub(crate) fn write(
     }
     match block.usage {
         Usage::Shared | Usage::Upload => map_write(timeline, block, range, write),
-        // wgpu maps a download buffer for reading only, a storage buffer not at all.
+        // wgpu maps a download buffer for reading only, and a storage buffer not at all.
         _ => {
             let words = whole_words(&range, wgpu::COPY_BUFFER_ALIGNMENT);
             let mut bytes = Vec::new();
             self::read(timeline, block, words.clone(), &mut |old| bytes.extend_from_slice(old))?;
-            write(&mut bytes[inside(&range, &words)]);
+            write(&mut bytes[offsets_within(&range, &words)]);
             upload(timeline, &bytes, block, words.start)
         }
     }
@@ -57,30 +57,31 @@ pub(crate) fn write(
 
 fn map_read(timeline: &Timeline, block: &Block, range: Range<u64>, read: &mut dyn FnMut(&[u8])) -> Result<()> {
     let mapping = Mapping::new(timeline, block, &range, wgpu::MapMode::Read)?;
-    let view = block.buffer.get_mapped_range(mapping.words.clone()).map_err(|error| refused(error, &range))?;
-    read(&view[inside(&range, &mapping.words)]);
+    let view = block.buffer.get_mapped_range(mapping.words.clone()).map_err(|error| map_range_error(error, &range))?;
+    read(&view[offsets_within(&range, &mapping.words)]);
     drop(view);
     mapping.finish()
 }
 
 fn map_write(timeline: &Timeline, block: &Block, range: Range<u64>, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
     let mapping = Mapping::new(timeline, block, &range, wgpu::MapMode::Write)?;
-    let mut view = block.buffer.get_mapped_range_mut(mapping.words.clone()).map_err(|error| refused(error, &range))?;
-    let mut bytes = view.slice(inside(&range, &mapping.words));
-    // SAFETY: the pointer is valid for the view, which outlives the call and allows nobody else. wgpu hands it out for
-    // writing only because a browser may; on Vulkan, Metal and DX12 it points to host-visible memory, which can be read,
-    // and wgpu has written zeros where nobody wrote before. Kiln builds with no other backend.
+    let mut view =
+        block.buffer.get_mapped_range_mut(mapping.words.clone()).map_err(|error| map_range_error(error, &range))?;
+    let mut bytes = view.slice(offsets_within(&range, &mapping.words));
+    // SAFETY: the pointer is valid for the lifetime of the view, which outlives the call and is exclusive. wgpu calls
+    // the memory write-only because of browsers; on Vulkan, Metal and DX12 it is host-visible memory, which can be
+    // read, and wgpu has zeroed the bytes that were never written. Kiln builds with no other backend.
     write(unsafe { bytes.as_raw_ptr().as_mut() });
     drop(view);
     mapping.finish()
 }
 
-/// A buffer that is mapped; unmapped on drop, also where the user's closure panics.
+/// A mapped buffer. It is unmapped on drop, so also if the user's closure panics.
 struct Mapping<'a> {
     timeline: &'a Timeline,
     block: &'a Block,
     lock: HostLock<'a>,
-    /// What is mapped: the words around the range that was asked for.
+    /// The mapped range: the requested range, rounded outwards to whole words.
     words: Range<u64>,
     finished: bool,
 }
@@ -94,7 +95,7 @@ impl<'a> Mapping<'a> {
         let (done, receiver) = mpsc::sync_channel(1);
         let ((), error) = catch(&timeline.device, || {
             block.buffer.map_async(mode, mapping.words.clone(), move |result| {
-                // The receiver is gone where the device was lost first.
+                // The receiver is gone if the device was lost first.
                 let _ = done.send(result);
             });
         });
@@ -105,27 +106,27 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Waits until wgpu has mapped the buffer. Its callback runs on whichever thread polls first.
+    /// Waits until wgpu has mapped the buffer. The callback runs on whichever thread polls first.
     fn wait(&self, receiver: &Receiver<Result<(), wgpu::BufferAsyncError>>) -> Result<()> {
         loop {
             self.timeline.poll(wgpu::PollType::Poll)?;
-            match receiver.recv_timeout(CALLBACK_SLICE) {
+            match receiver.recv_timeout(CALLBACK_TIMEOUT) {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => {
                     self.timeline.drain()?;
                     let message = format!("expected to map {} bytes, found the driver to refuse", self.len_bytes());
                     return Err(Error::new(ErrorKind::Internal, message).with_source(error));
                 }
-                // Work that was submitted through wgpu itself is still using the buffer.
+                // Work that was submitted directly through wgpu still uses the buffer.
                 Err(RecvTimeoutError::Timeout) => self.timeline.fault.check()?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(self.timeline.fault.lose("the driver dropped a request to map a buffer"));
+                    return Err(self.timeline.fault.set_lost("the driver dropped a request to map a buffer"));
                 }
             }
         }
     }
 
-    /// Unmaps, and says whether what was written has arrived.
+    /// Unmaps the buffer and returns an error if the written bytes did not arrive.
     fn finish(mut self) -> Result<()> {
         self.finished = true;
         let error = self.unmap();
@@ -146,13 +147,13 @@ impl<'a> Mapping<'a> {
 impl Drop for Mapping<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // After a failed map wgpu reports that nothing is mapped; the failure itself is already told.
+            // After a failed map, wgpu reports here that nothing is mapped; the failure itself was already returned.
             self.unmap();
         }
     }
 }
 
-/// Copies the words around `range` to a buffer that can be mapped. Returns it, and where the range lies in it.
+/// Copies the words around `range` into a mappable buffer. Returns the buffer and the position of the range in it.
 fn download(timeline: &Timeline, block: &Block, range: &Range<u64>) -> Result<(Block, Range<u64>)> {
     let words = whole_words(range, wgpu::COPY_BUFFER_ALIGNMENT);
     let bytes = words.end - words.start;
@@ -163,7 +164,7 @@ fn download(timeline: &Timeline, block: &Block, range: &Range<u64>) -> Result<(B
     Ok((copy, range.start - words.start..range.end - words.start))
 }
 
-/// Copies whole words into a block at `offset`, and waits until they are there.
+/// Copies whole words into a block at `offset` and waits for the copy.
 fn upload(timeline: &Timeline, bytes: &[u8], block: &Block, offset: u64) -> Result<()> {
     let len_bytes = bytes.len() as u64;
     let staging = Block::create(timeline, len_bytes, Usage::Upload)?;
@@ -173,18 +174,18 @@ fn upload(timeline: &Timeline, bytes: &[u8], block: &Block, offset: u64) -> Resu
     timeline.wait(submission)
 }
 
-/// The range with its start at a multiple of `start_alignment` and its end at that of a word. Blocks end at a word.
+/// Rounds a range outwards: its start to `start_alignment`, its end to a whole word. Blocks are whole words long.
 fn whole_words(range: &Range<u64>, start_alignment: u64) -> Range<u64> {
     range.start / start_alignment * start_alignment..range.end.next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT)
 }
 
-/// Where `range` lies in the bytes of `outer`.
-fn inside(range: &Range<u64>, outer: &Range<u64>) -> Range<usize> {
+/// Returns the position of `range` within `outer`.
+fn offsets_within(range: &Range<u64>, outer: &Range<u64>) -> Range<usize> {
     let index = |offset: u64| usize::try_from(offset - outer.start).expect("a mapped range fits the address space");
     index(range.start)..index(range.end)
 }
 
-fn refused(error: wgpu::MapRangeError, range: &Range<u64>) -> Error {
+fn map_range_error(error: wgpu::MapRangeError, range: &Range<u64>) -> Error {
     error!(Internal, "expected to see the mapped bytes {range:?}, found the driver to refuse").with_source(error)
 }
 
@@ -193,13 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_range_lies_in_whole_words() {
+    fn ranges_are_rounded_to_whole_words() {
         for start in 0..20 {
             for end in start + 1..40 {
                 let words = whole_words(&(start..end), wgpu::MAP_ALIGNMENT);
                 assert!(words.start <= start && end <= words.end && start - words.start < 8 && words.end - end < 4);
                 assert_eq!((words.start % 8, words.end % 4), (0, 0));
-                let place = inside(&(start..end), &words);
+                let place = offsets_within(&(start..end), &words);
                 assert_eq!((place.start as u64 + words.start, place.end as u64 + words.start), (start, end));
             }
         }

@@ -1,10 +1,10 @@
-//! How a device is opened, and what the features of Kiln are called in wgpu.
+//! Options of a GPU device, and the mapping from Kiln features to wgpu features.
 
 use kiln_device::{DeviceKind, DiskTier, Feature, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// How a GPU is opened. The default uses everything the adapter has.
+/// Options for opening a GPU. By default every supported feature of the adapter is used.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct GpuOptions {
@@ -15,42 +15,42 @@ pub struct GpuOptions {
 }
 
 impl GpuOptions {
-    /// The defaults.
+    /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Leaves `feature` unused even where the adapter has it.
+    /// Disables `feature`, even if the adapter has it.
     pub fn without(mut self, feature: Feature) -> Self {
         self.without.insert(feature);
         self
     }
 
-    /// How the host reaches buffers. Default: [`HostAccess::Auto`].
+    /// Sets how the host accesses buffers. Default: [`HostAccess::Auto`].
     pub fn host_access(mut self, host_access: HostAccess) -> Self {
         self.host_access = host_access;
         self
     }
 
-    /// How the pool of the device is made.
+    /// Sets the options of the device's buffer pool.
     pub fn pool(mut self, pool: PoolOptions) -> Self {
         self.pool = pool;
         self
     }
 
-    /// How the kernel cache of the device is made. Default: in memory only.
+    /// Sets the options of the device's kernel cache. Default: in memory only.
     pub fn kernels(mut self, kernels: KernelCacheOptions) -> Self {
         self.kernels = kernels;
         self
     }
 
-    /// Keeps translated kernels in this directory, unless the options of the kernel cache say otherwise.
+    /// Sets the disk tier of the kernel cache, unless its options already contain one.
     pub fn or_disk(mut self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
         self.kernels = self.kernels.or_disk(disk);
         self
     }
 
-    /// The wgpu features to ask an adapter for that has `available`.
+    /// Returns the wgpu features to request from an adapter that supports `available`.
     pub(crate) fn wgpu_features(&self, available: wgpu::Features) -> wgpu::Features {
         let wanted = FEATURES
             .iter()
@@ -58,7 +58,7 @@ impl GpuOptions {
         wanted.fold(NONE, |all, (_, needed, extra)| all | *needed | (*extra & available))
     }
 
-    /// The usage of a buffer that asks for none, on a device of `kind` that is opened with `features`.
+    /// Returns the usage of a buffer that requests none, on a device of `kind` opened with `features`.
     pub(crate) fn default_usage(&self, kind: DeviceKind, features: wgpu::Features) -> Result<Usage> {
         let mappable = features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
         match self.host_access {
@@ -74,21 +74,21 @@ impl GpuOptions {
     }
 }
 
-/// Whether a device of this kind works in the system's memory.
+/// Returns whether a device of this kind works in system memory.
 pub(crate) fn shares_memory(kind: DeviceKind) -> bool {
     matches!(kind, DeviceKind::IntegratedGpu | DeviceKind::SoftwareGpu)
 }
 
-/// The features of Kiln that are among these features of wgpu.
+/// Returns the Kiln features whose wgpu features are in `features`.
 pub(crate) fn kiln_features(features: wgpu::Features) -> BTreeSet<Feature> {
     FEATURES.iter().filter(|(_, needed, _)| features.contains(*needed)).map(|(feature, ..)| *feature).collect()
 }
 
 const NONE: wgpu::Features = wgpu::Features::empty();
-const STAMPS_ANYWHERE: wgpu::Features =
+const TIMESTAMP_EXTRAS: wgpu::Features =
     wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES);
 
-/// Each feature with what it needs of wgpu, and what makes it more useful and is taken along where the adapter has it.
+/// Each Kiln feature, the wgpu features that it requires, and optional ones that are requested with it if available.
 const FEATURES: [(Feature, wgpu::Features, wgpu::Features); 7] = [
     (Feature::Immediates, wgpu::Features::IMMEDIATES, NONE),
     (Feature::MappableStorage, wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, NONE),
@@ -96,7 +96,7 @@ const FEATURES: [(Feature, wgpu::Features, wgpu::Features); 7] = [
     (Feature::PipelineCache, wgpu::Features::PIPELINE_CACHE, NONE),
     (Feature::ShaderF16, wgpu::Features::SHADER_F16, NONE),
     (Feature::Subgroups, wgpu::Features::SUBGROUP, wgpu::Features::SUBGROUP_BARRIER),
-    (Feature::Timestamps, wgpu::Features::TIMESTAMP_QUERY, STAMPS_ANYWHERE),
+    (Feature::Timestamps, wgpu::Features::TIMESTAMP_QUERY, TIMESTAMP_EXTRAS),
 ];
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_feature_left_out_takes_its_extras_along_and_nothing_else() {
+    fn disabling_a_feature_disables_only_its_wgpu_features() {
         let all = wgpu::Features::all();
         let everything = GpuOptions::new().wgpu_features(all);
         assert_eq!(kiln_features(everything).len(), FEATURES.len());

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 
-/// What is waited for: a [`Timeline`], or a toy in the tests.
+/// A source of completed submissions: a [`Timeline`], or a fake in the tests.
 pub(crate) trait Progress: Send + Sync + 'static {
-    /// Blocks until `submission` is done or never will be.
+    /// Blocks until `submission` is done or can no longer complete.
     fn wait(&self, submission: u64) -> Result<()>;
 
-    /// The newest submission that is known to be done.
+    /// Returns the newest submission that is known to be done.
     fn completed(&self) -> u64;
 
-    /// Whether nothing will be done any more.
+    /// Returns whether the device is lost, so that no submission completes any more.
     fn is_lost(&self) -> bool;
 }
 
@@ -34,8 +34,10 @@ impl Progress for Timeline {
     }
 }
 
-/// Wakes wakers when their submission is done. Its thread starts with the first waker that has to wait, sleeps while
-/// there is none, and is joined on drop: after the submission that it waits for, as wgpu's own queue waits on drop.
+/// Wakes wakers when their submission is done.
+///
+/// The thread starts with the first waker that has to wait, and sleeps while there is none. Dropping the poller joins
+/// the thread, after the submission that it waits for; wgpu's queue waits on drop as well.
 #[derive(Debug)]
 pub(crate) struct Poller<P: Progress = Timeline> {
     shared: Arc<Shared<P>>,
@@ -60,7 +62,7 @@ impl<P: Progress> Poller<P> {
         Self { shared: Arc::new(Shared { timeline, state: Mutex::default(), changed: Condvar::new() }) }
     }
 
-    /// Wakes `waker` once `submission` is done or never will be.
+    /// Wakes `waker` once `submission` is done or can no longer complete.
     pub(crate) fn notify(&self, submission: u64, waker: Waker) {
         if self.shared.timeline.is_lost() || self.shared.timeline.completed() >= submission {
             return waker.wake();
@@ -71,7 +73,8 @@ impl<P: Progress> Poller<P> {
             match thread::Builder::new().name("kiln-gpu-poller".to_string()).spawn(move || shared.run()) {
                 Ok(thread) => state.thread = Some(thread),
                 Err(error) => {
-                    // Out of threads: the caller's own waits. A fault wakes too, and is found by whoever is woken.
+                    // No thread is available, so the caller's thread waits. An error wakes too; the woken task finds
+                    // it.
                     drop(state);
                     tracing::warn!(%error, "no thread to wait for submissions; waiting in place");
                     let _ = self.shared.timeline.wait(submission);
@@ -92,7 +95,7 @@ impl<P: Progress> Drop for Poller<P> {
             self.shared.changed.notify_one();
             state.thread.take()
         };
-        // A waker may drop the last handle of the device on the thread itself, which then ends right after.
+        // A waker may drop the last handle of the device on the poller's own thread, which then ends without a join.
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
             && thread.join().is_err()
@@ -106,10 +109,10 @@ impl<P: Progress> Drop for Poller<P> {
 impl<P: Progress> Shared<P> {
     fn run(&self) {
         while let Some(next) = self.next_submission() {
-            let Some(waited) = keep_going(|| self.timeline.wait(next)) else { continue };
+            let Some(waited) = catch_panic(|| self.timeline.wait(next)) else { continue };
             let done = match waited {
                 Ok(()) => self.timeline.completed().max(next),
-                // Lost, or a number that was never submitted: it never will be done.
+                // The device is lost, or the number was never submitted: neither completes later.
                 Err(_) if self.timeline.is_lost() => u64::MAX,
                 Err(_) => next,
             };
@@ -118,7 +121,7 @@ impl<P: Progress> Shared<P> {
         }
     }
 
-    /// The oldest submission that someone waits for. Sleeps until there is one; `None` at the end.
+    /// Returns the oldest submission that a waker waits for. Sleeps until there is one; returns `None` on shutdown.
     fn next_submission(&self) -> Option<u64> {
         let mut state = self.state.lock();
         loop {
@@ -133,15 +136,15 @@ impl<P: Progress> Shared<P> {
     }
 }
 
-/// Without the lock: a waker may run anything, `notify` included.
+/// Wakes wakers. Called without the lock held, because a waker may run any code, including `notify`.
 fn wake(wakers: Vec<(u64, Waker)>) {
     for (_, waker) in wakers {
-        keep_going(|| waker.wake());
+        catch_panic(|| waker.wake());
     }
 }
 
-/// `None` where foreign code (a waker, a callback of a wgpu user) panicked: the other wakers must not starve for it.
-fn keep_going<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Runs foreign code: a waker, or a callback of a wgpu user. A panic is logged, so that the other wakers still run.
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(work));
     if result.is_err() {
         tracing::error!("a waker or callback panicked on the thread that waits for submissions");
@@ -157,16 +160,16 @@ mod tests {
     use std::task::Wake;
     use std::time::{Duration, Instant};
 
-    /// Submissions end when the test says so.
+    /// A timeline whose submissions end when the test says so.
     #[derive(Debug, Default)]
-    struct Toy {
+    struct FakeTimeline {
         done: AtomicU64,
         waits: AtomicU32,
     }
 
     const LOST: u64 = u64::MAX;
 
-    impl Progress for Toy {
+    impl Progress for FakeTimeline {
         fn wait(&self, submission: u64) -> Result<()> {
             self.waits.fetch_add(1, Ordering::SeqCst);
             while self.completed() < submission {
@@ -201,16 +204,16 @@ mod tests {
         }
     }
 
-    /// A poller with a waker for each of three submissions, which its thread waits for.
-    fn waiting() -> (Arc<Toy>, Poller<Toy>, [Arc<Count>; 3]) {
-        let toy = Arc::<Toy>::default();
-        let poller = Poller::new(Arc::clone(&toy));
+    /// Returns a poller whose thread waits for three submissions, with a waker for each.
+    fn waiting() -> (Arc<FakeTimeline>, Poller<FakeTimeline>, [Arc<Count>; 3]) {
+        let timeline = Arc::<FakeTimeline>::default();
+        let poller = Poller::new(Arc::clone(&timeline));
         let counts: [Arc<Count>; 3] = Default::default();
         for (submission, count) in (1..).zip(&counts) {
             poller.notify(submission, Waker::from(Arc::clone(count)));
         }
-        eventually("the thread waits", || toy.waits.load(Ordering::SeqCst) > 0);
-        (toy, poller, counts)
+        eventually("the thread waits", || timeline.waits.load(Ordering::SeqCst) > 0);
+        (timeline, poller, counts)
     }
 
     fn woken(counts: &[Arc<Count>; 3]) -> [u32; 3] {
@@ -218,58 +221,58 @@ mod tests {
     }
 
     #[test]
-    fn wakers_are_woken_as_their_submissions_end() {
-        let (toy, poller, counts) = waiting();
+    fn wakers_are_woken_in_submission_order() {
+        let (timeline, poller, counts) = waiting();
         assert_eq!(woken(&counts), [0, 0, 0]);
-        toy.done.store(1, Ordering::SeqCst);
+        timeline.done.store(1, Ordering::SeqCst);
         eventually("the first is woken", || woken(&counts) == [1, 0, 0]);
-        toy.done.store(3, Ordering::SeqCst);
+        timeline.done.store(3, Ordering::SeqCst);
         eventually("the others are woken", || woken(&counts) == [1, 1, 1]);
         poller.notify(3, Waker::from(Arc::clone(&counts[0])));
         assert_eq!(woken(&counts), [2, 1, 1], "at once where the submission is done");
     }
 
     #[test]
-    fn a_loss_wakes_all() {
-        let (toy, poller, counts) = waiting();
-        toy.done.store(LOST, Ordering::SeqCst);
+    fn device_loss_wakes_all_wakers() {
+        let (timeline, poller, counts) = waiting();
+        timeline.done.store(LOST, Ordering::SeqCst);
         eventually("all are woken", || woken(&counts) == [1, 1, 1]);
         poller.notify(4, Waker::from(Arc::clone(&counts[0])));
         assert_eq!(woken(&counts), [2, 1, 1], "at once where the device is lost");
     }
 
-    /// The thread ends after the submission that it waits for, and those who wait for later ones are not forgotten.
+    /// The thread ends after the submission that it waits for, and wakers of later submissions are woken as well.
     #[test]
-    fn a_drop_wakes_who_still_waits() {
-        let (toy, poller, counts) = waiting();
+    fn drop_wakes_remaining_wakers() {
+        let (timeline, poller, counts) = waiting();
         let shared = Arc::clone(&poller.shared);
         let dropped = thread::spawn(move || drop(poller));
         eventually("the drop begins", || shared.state.lock().stop);
         drop(shared);
         assert!(!dropped.is_finished(), "the thread is joined");
-        toy.done.store(1, Ordering::SeqCst);
+        timeline.done.store(1, Ordering::SeqCst);
         dropped.join().unwrap();
         assert_eq!(woken(&counts), [1, 1, 1]);
-        assert_eq!(Arc::strong_count(&toy), 1, "the thread is gone");
+        assert_eq!(Arc::strong_count(&timeline), 1, "the thread is gone");
     }
 
-    /// The last handle of a device may go inside a waker, on the thread that the drop would join.
+    /// The last handle of a device may be dropped by a waker, on the thread that the drop would join.
     #[test]
     fn a_waker_may_drop_the_poller() {
-        struct Dropping(Mutex<Option<Poller<Toy>>>);
+        struct Dropping(Mutex<Option<Poller<FakeTimeline>>>);
         impl Wake for Dropping {
             fn wake(self: Arc<Self>) {
                 drop(self.0.lock().take());
             }
         }
-        let toy = Arc::<Toy>::default();
-        let holder = Arc::new(Dropping(Mutex::new(Some(Poller::new(Arc::clone(&toy))))));
+        let timeline = Arc::<FakeTimeline>::default();
+        let holder = Arc::new(Dropping(Mutex::new(Some(Poller::new(Arc::clone(&timeline))))));
         let waker = Waker::from(Arc::clone(&holder));
         if let Some(poller) = &*holder.0.lock() {
             poller.notify(1, waker);
         }
-        toy.done.store(1, Ordering::SeqCst);
-        eventually("the thread is gone", || Arc::strong_count(&toy) == 1);
+        timeline.done.store(1, Ordering::SeqCst);
+        eventually("the thread is gone", || Arc::strong_count(&timeline) == 1);
         assert!(holder.0.lock().is_none());
     }
 }

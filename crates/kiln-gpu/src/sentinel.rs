@@ -1,7 +1,8 @@
-//! Proof that a submission ran.
+//! Verifies that a submission ran.
 //!
-//! Some drivers report a submission that ran out of memory as done, and leave zeros behind. So every submission ends with a
-//! copy of a token, and counts as done when the token has arrived: one that has not is the fault of the device.
+//! Some drivers report a submission that ran out of memory as done, and leave zeros in its buffers. Every submission
+//! therefore ends with a copy of a token. It counts as done when the token has arrived; a missing token is a device
+//! fault.
 
 use crate::scope::buffer;
 use crate::timeline::{Completion, Timeline};
@@ -10,17 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const TOKEN_BYTES: u64 = size_of::<u64>() as u64;
-/// The most sentinels that are kept while no submission uses them.
+/// The maximum number of unused sentinels that are kept.
 const MAX_SPARE: usize = 16;
 
-/// The sentinels of a device that no submission uses.
+/// The unused sentinels of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Sentinels {
     spare: Mutex<Vec<Sentinel>>,
     next_token: AtomicU64,
 }
 
-/// A pair of buffers: the token is written to the first, and has to arrive in the second.
+/// A pair of buffers: the token is written to `source` and must arrive in `target`.
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     token: u64,
@@ -29,7 +30,7 @@ pub(crate) struct Sentinel {
 }
 
 impl Sentinels {
-    /// A sentinel with a token that no submission has had.
+    /// Returns a sentinel with a token that no earlier submission had.
     pub(crate) fn take(&self, device: &wgpu::Device) -> Sentinel {
         let spare = self.spare.lock().pop();
         let mut sentinel = spare.unwrap_or_else(|| Sentinel {
@@ -43,35 +44,35 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    /// Lets the token travel at the end of a submission.
+    /// Encodes the copy of the token at the end of a submission.
     pub(crate) fn encode(&self, queue: &wgpu::Queue, encoder: &mut wgpu::CommandEncoder) {
         queue.write_buffer(&self.source, 0, &self.token.to_le_bytes());
         encoder.copy_buffer_to_buffer(&self.source, 0, &self.target, 0, TOKEN_BYTES);
     }
 
-    /// Tells the completion once the submission is over, after its token was checked.
-    pub(crate) fn watch(self, timeline: &Timeline, completion: Completion) {
+    /// Verifies the token once the submission is over, then marks the submission as completed.
+    pub(crate) fn verify(self, timeline: &Timeline, completion: Completion) {
         let sentinels = Arc::clone(&timeline.sentinels);
         let target = self.target.clone();
         target.map_async(wgpu::MapMode::Read, .., move |mapped| {
             let (fault, number) = (&completion.fault, completion.number);
-            match mapped.map(|()| self.arrived()) {
+            match mapped.map(|()| self.read_token()) {
                 Ok(token) if token == self.token => {
                     let mut spare = sentinels.spare.lock();
                     if spare.len() < MAX_SPARE {
                         spare.push(self);
                     }
                 }
-                Ok(_) => drop(fault.lose(&format!("submission {number} ended without having run"))),
-                // The device is gone, which others tell better.
-                Err(error) => drop(fault.lose(&format!("submission {number} left no proof that it ran ({error})"))),
+                Ok(_) => drop(fault.set_lost(&format!("submission {number} ended without having run"))),
+                // The device is lost; a reason that was recorded before this one is kept.
+                Err(error) => drop(fault.set_lost(&format!("submission {number} left no proof that it ran ({error})"))),
             }
             completion.done();
         });
     }
 
-    /// The token in the second buffer, which is mapped.
-    fn arrived(&self) -> u64 {
+    /// Returns the token in `target`, which is mapped, and unmaps it.
+    fn read_token(&self) -> u64 {
         let mut bytes = [0; TOKEN_BYTES as usize];
         if let Ok(mapped) = self.target.get_mapped_range(..) {
             bytes.copy_from_slice(&mapped);
@@ -87,9 +88,9 @@ mod tests {
     use crate::{GpuDevice, GpuOptions};
     use kiln_ir::ErrorKind;
 
-    /// A submission that silently did nothing, which is one whose token does not travel.
+    /// A submission whose token is not copied stands for one that silently did nothing.
     #[test]
-    fn a_submission_that_does_nothing_ends_the_device() {
+    fn a_missing_token_is_a_device_loss() {
         if let Err(error) = crate::probe() {
             assert!(std::env::var_os("CI").is_none(), "no adapter although `CI` is set: {error}");
             println!("skipped: {error}");
@@ -102,7 +103,7 @@ mod tests {
         let timeline = GpuDevice::of(&device).unwrap().timeline();
         let sentinel = timeline.sentinels.take(&timeline.device);
         let commands = timeline.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()).finish();
-        let submitted = timeline.enqueue(Some(Submission { commands, sentinel, watched: None }));
+        let submitted = timeline.enqueue(Some(Submission { commands, sentinel, profiled: None }));
         let error = submitted.and_then(|number| timeline.wait(number)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         assert!(error.to_string().ends_with("ended without having run"), "{error}");

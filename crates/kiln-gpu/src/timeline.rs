@@ -1,9 +1,9 @@
-//! Submissions: numbered in the order of the queue, awaited by number.
+//! The submission queue: submissions are numbered in queue order and awaited by number.
 
 use crate::fault::{Fault, one_line};
 use crate::scope::check;
 use crate::sentinel::{Sentinel, Sentinels};
-use crate::stamps::{Stamps, Watched};
+use crate::timestamps::{ProfiledLaunches, Timestamps};
 use kiln_ir::{Error, ErrorKind, Result, bail};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -13,52 +13,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// The queue of a device with everything that is in flight on it.
+/// The queue of a device and its submissions in flight.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) fault: Arc<Fault>,
     pub(crate) sentinels: Arc<Sentinels>,
-    pub(crate) stamps: Arc<Stamps>,
+    pub(crate) timestamps: Arc<Timestamps>,
     next_block: AtomicU64,
-    /// Number of the newest submission; written under the lock of `in_flight`.
+    /// Number of the newest submission; written while `in_flight` is locked.
     submitted: AtomicU64,
-    /// What is known to be done. Behind an `Arc` for wgpu's callbacks.
-    progress: Arc<Progress>,
+    /// Completed submissions. Shared with wgpu's callbacks.
+    progress: Arc<CompletionCounter>,
     /// wgpu's indices of submissions that may be in flight: oldest first, without gaps, up to `submitted`.
     in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
 }
 
-/// Which submissions are known to be done: all up to a number. Callbacks come in any order where several threads poll.
+/// Counts completed submissions in order. Callbacks run in any order if several threads poll.
 #[derive(Debug, Default)]
-struct Progress {
+struct CompletionCounter {
     completed: AtomicU64,
-    /// Those that are done while one before them is not known to be.
-    early: Mutex<BTreeSet<u64>>,
+    /// Submissions that completed while an earlier one is not known to be complete.
+    out_of_order: Mutex<BTreeSet<u64>>,
 }
 
-impl Progress {
+impl CompletionCounter {
     fn completed(&self) -> u64 {
         self.completed.load(Ordering::Acquire)
     }
 
     fn done(&self, number: u64) {
-        let mut early = self.early.lock();
-        early.insert(number);
+        let mut out_of_order = self.out_of_order.lock();
+        out_of_order.insert(number);
         let mut completed = self.completed();
-        while early.remove(&(completed + 1)) {
+        while out_of_order.remove(&(completed + 1)) {
             completed += 1;
         }
         self.completed.store(completed, Ordering::Release);
     }
 }
 
-/// What a callback of wgpu tells when a submission is over. Dropped untold, as by a panic in another callback, it ends the
-/// device: nobody would ever learn whether the submission ran.
+/// Reports the end of a submission from a wgpu callback.
+///
+/// If it is dropped without a report, as after a panic in another callback, it ends the device, because the outcome of
+/// the submission would stay unknown.
 #[derive(Debug)]
 pub(crate) struct Completion {
-    progress: Arc<Progress>,
+    progress: Arc<CompletionCounter>,
     pub(crate) fault: Arc<Fault>,
     pub(crate) number: u64,
 }
@@ -71,52 +73,64 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        // Under the lock, because a number moves from one to the other.
-        let early = self.progress.early.lock();
-        if self.progress.completed() < self.number && !early.contains(&self.number) {
-            self.fault.lose(&format!("the end of submission {} was never told", self.number));
+        // Checked under the lock, because `done` moves a number from the set to the counter.
+        let out_of_order = self.progress.out_of_order.lock();
+        if self.progress.completed() < self.number && !out_of_order.contains(&self.number) {
+            self.fault.set_lost(&format!("the end of submission {} was never told", self.number));
         }
     }
 }
 
-/// Encoded commands, with the proof that they ran.
+/// Encoded commands with their sentinel.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) commands: wgpu::CommandBuffer,
     pub(crate) sentinel: Sentinel,
-    /// The dispatches in it, while somebody watches.
-    pub(crate) watched: Option<Watched>,
+    /// The launches in it, while profiling is on.
+    pub(crate) profiled: Option<ProfiledLaunches>,
 }
 
 impl Timeline {
     pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, fault: Arc<Fault>) -> Self {
         let (submitted, progress, sentinels) = (AtomicU64::new(0), Arc::default(), Arc::default());
-        let (next_block, stamps) = (AtomicU64::new(0), Arc::new(Stamps::new(&device, &queue)));
-        Self { device, queue, fault, sentinels, stamps, next_block, submitted, progress, in_flight: Mutex::default() }
+        let (next_block, timestamps) = (AtomicU64::new(0), Arc::new(Timestamps::new(&device, &queue)));
+        Self {
+            device,
+            queue,
+            fault,
+            sentinels,
+            timestamps,
+            next_block,
+            submitted,
+            progress,
+            in_flight: Mutex::default(),
+        }
     }
 
-    /// A number that no block of this device has had.
+    /// Returns a block id that was never used on this device.
     pub(crate) fn next_block_id(&self) -> u64 {
         self.next_block.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Hands commands to the queue and returns the number of the submission. None at all is a submission too.
+    /// Submits commands and returns the number of the submission. `None` is an empty submission, which has a number
+    /// too.
     pub(crate) fn enqueue(&self, submission: Option<Submission>) -> Result<u64> {
         self.fault.check()?;
-        let (commands, proof) = submission.map(|s| (s.commands, (s.sentinel, s.watched))).unzip();
+        let (commands, proof) = submission.map(|s| (s.commands, (s.sentinel, s.profiled))).unzip();
         let submitted = Instant::now();
-        // The lock makes the order of the numbers that of the queue. Callbacks that wgpu runs meanwhile must not take it.
+        // The lock makes the order of numbers that of the queue. Callbacks that wgpu runs during `submit` must not take
+        // it.
         let mut in_flight = self.in_flight.lock();
         let index = check(&self.device, "run a submission", || self.queue.submit(commands))?;
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         let completion = Completion { progress: Arc::clone(&self.progress), fault: Arc::clone(&self.fault), number };
         match proof {
-            Some((sentinel, watched)) => {
-                // Before the sentinel: who has waited for the submission finds its kernels told.
-                if let Some(watched) = watched {
-                    self.stamps.deliver(watched, submitted, number);
+            Some((sentinel, profiled)) => {
+                // Before the sentinel, so that a thread that has waited for the submission finds its launches recorded.
+                if let Some(profiled) = profiled {
+                    self.timestamps.deliver(profiled, submitted, number);
                 }
-                sentinel.watch(self, completion);
+                sentinel.verify(self, completion);
             }
             None => self.queue.on_submitted_work_done(move || completion.done()),
         }
@@ -125,29 +139,30 @@ impl Timeline {
         let pending = number - self.progress.completed().min(number);
         let done = in_flight.len().saturating_sub(usize::try_from(pending).unwrap_or(usize::MAX));
         in_flight.drain(..done);
-        // A poll runs callbacks, which may wait for the lock.
+        // Released before polling, because a poll runs callbacks that may take the lock.
         drop(in_flight);
-        // wgpu tells a loss only when polled. A device that its user destroyed while it works says so only at the end
-        // of that work, so what is submitted in between gets the loss when it is awaited.
+        // wgpu reports a device loss only when polled. A device that its user destroyed while it was busy reports the
+        // loss only after that work; submissions in between return the loss when they are awaited.
         self.poll(wgpu::PollType::Poll)?;
         Ok(number)
     }
 
-    /// The newest submission that is known to be done. Asks the driver only while something is in flight.
+    /// Returns the newest submission that is known to be done. Polls the driver only while something is in flight.
     pub(crate) fn completed(&self) -> u64 {
         if self.fault.get().is_some() {
+            // Lets waiters and the pool proceed: nothing runs on a lost device, and the next call returns the fault.
             return u64::MAX;
         }
         let completed = self.progress.completed();
         if completed == self.submitted.load(Ordering::Acquire) {
             return completed;
         }
-        // A fault is kept, and told by everything that can return an error.
+        // The fault is stored, and returned by the next method that can fail.
         let _ = self.poll(wgpu::PollType::Poll);
         self.progress.completed()
     }
 
-    /// Blocks until `submission` is done, or the device is lost: every driver ends its waits then.
+    /// Blocks until `submission` is done or the device is lost; drivers end their waits on a loss.
     pub(crate) fn wait(&self, submission: u64) -> Result<()> {
         self.fault.check()?;
         if self.progress.completed() >= submission {
@@ -155,7 +170,7 @@ impl Timeline {
         }
         let Some(index) = self.index_of(submission)? else { return Ok(()) };
         self.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
-        // The callback that checks the sentinel may still be on its way, on another thread that polls.
+        // Another polling thread may still be running the callback that checks the sentinel.
         while self.progress.completed() < submission {
             self.fault.check()?;
             std::thread::yield_now();
@@ -163,38 +178,38 @@ impl Timeline {
         self.fault.check()
     }
 
-    /// Blocks until the queue is empty, so that a loss that nobody has told yet comes out.
+    /// Blocks until the queue is empty, so that a pending device loss is reported.
     pub(crate) fn drain(&self) -> Result<()> {
         self.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    /// Runs callbacks that are due.
+    /// Runs the callbacks that are due.
     ///
-    /// Never with a timeout: in wgpu 30.0 a wait that runs out of time panics where another thread polls meanwhile
+    /// Never uses a timeout: in wgpu 30.0 a wait that times out panics if another thread polls at the same time
     /// (gfx-rs/wgpu#9958).
     ///
     /// # Errors
-    /// The device's fault, which this may be the first to see.
+    /// Returns the fault of the device, which this poll may be the first to detect.
     pub(crate) fn poll(&self, poll_type: wgpu::PollType) -> Result<()> {
-        // A lost device fails every poll anew, with a panic each time.
+        // wgpu panics on every poll of a lost device.
         self.fault.check()?;
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(poll_type))) {
             Ok(Ok(_)) => self.fault.check(),
             Ok(Err(error @ wgpu::PollError::WrongSubmissionIndex(..))) => {
-                Err(self.fault.lose(&format!("the driver did not take a submission ({error})")))
+                Err(self.fault.set_lost(&format!("the driver did not take a submission ({error})")))
             }
             Ok(Err(error @ wgpu::PollError::Timeout)) => {
                 let message = "expected a wait without a timeout to end with the work, found it timed out";
                 Err(Error::new(ErrorKind::Internal, message).with_source(error))
             }
             Err(panic) => match fatal_message(&*panic) {
-                Some(message) => Err(self.fault.lose(&message)),
+                Some(message) => Err(self.fault.set_lost(&message)),
                 None => resume_unwind(panic),
             },
         }
     }
 
-    /// What wgpu calls a submission; `None` where it is known to be done.
+    /// Returns wgpu's index of a submission, or `None` if it is known to be done.
     fn index_of(&self, submission: u64) -> Result<Option<wgpu::SubmissionIndex>> {
         let in_flight = self.in_flight.lock();
         let submitted = self.submitted.load(Ordering::Relaxed);
@@ -207,7 +222,7 @@ impl Timeline {
     }
 }
 
-/// The text of the panic with which wgpu reports that waiting failed in the driver; `None` for any other panic.
+/// Returns the message if a panic is the one by which wgpu reports a failed wait in the driver.
 fn fatal_message(panic: &(dyn Any + Send)) -> Option<String> {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())?;
     text.starts_with("Error in Device::poll").then(|| one_line(text))
@@ -217,10 +232,11 @@ fn fatal_message(panic: &(dyn Any + Send)) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Callbacks come in any order, on any thread: a submission is done when all before it are, and none is forgotten.
+    /// Callbacks run in any order and on any thread. A submission counts as done when all earlier ones are, and none is
+    /// lost.
     #[test]
-    fn completions_count_in_order_whatever_thread_tells_them() {
-        let (progress, fault) = (Arc::<Progress>::default(), Arc::new(Fault::new("toy")));
+    fn completions_count_in_order_across_threads() {
+        let (progress, fault) = (Arc::<CompletionCounter>::default(), Arc::new(Fault::new("toy")));
         let completion = |number| Completion { progress: Arc::clone(&progress), fault: Arc::clone(&fault), number };
         for (number, completed) in [(2, 0), (3, 0), (1, 3), (5, 3), (4, 5)] {
             completion(number).done();
@@ -239,9 +255,9 @@ mod tests {
         assert!(error.ends_with("the end of submission 40006 was never told"), "{error}");
     }
 
-    /// wgpu panics where a wait fails in the driver; that must not reach the user, and no other panic may be hidden.
+    /// wgpu panics if a wait fails in the driver. That panic becomes a device fault; any other panic is passed on.
     #[test]
-    fn only_the_panic_of_a_failed_wait_is_a_fault() {
+    fn only_a_failed_wait_panic_is_a_fault() {
         let caught = |work: fn()| catch_unwind(work).map_err(|panic| fatal_message(&*panic));
         let lost =
             caught(|| panic!("Error in {}: Validation Error\n\nCaused by:\n  Parent device is lost\n", "Device::poll"));

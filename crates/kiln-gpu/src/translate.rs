@@ -1,35 +1,36 @@
-//! Programs as code that the driver takes: SPIR-V where it takes that as it is, WGSL elsewhere.
+//! Translates kernel programs into the code that the driver takes: SPIR-V if it accepts that directly, otherwise WGSL.
 
-use crate::{arguments, precise};
+use crate::{arguments, contraction};
 use kiln_device::{Artifact, Code, Feature, KernelFlag, KernelModule, RuntimeChecks};
 use kiln_ir::{Error, ErrorKind, Result, error};
 use naga::back::{spv, wgsl};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
-/// The version of naga, which changes the code that it writes. A test compares it with the lock file.
+/// The version of naga, part of the kernel key because it changes the generated code. A test compares it with the lock
+/// file.
 const NAGA_VERSION: &str = "30.0.1";
-/// The version of wgpu, which translates the rest of the way where the code is WGSL.
+/// The version of wgpu, which performs the rest of the translation if the code is WGSL.
 const WGPU_VERSION: &str = "30.0.1";
-/// Counts changes of this file that change the code it writes.
+/// Incremented when a change of this file changes the generated code.
 const REVISION: u32 = 1;
-/// What every Vulkan 1.1 driver takes.
+/// Supported by every Vulkan 1.1 driver.
 const SPIRV_VERSION: (u8, u8) = (1, 3);
 
 /// The language that an adapter takes kernels in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Target {
-    /// SPIR-V, handed to the driver as it is.
+    /// SPIR-V, passed to the driver unchanged.
     Spirv {
-        /// Whether the driver itself clears workgroup memory, which is much faster to compile than stores that do.
+        /// Whether the driver clears workgroup memory, which compiles much faster than explicit stores.
         clears_workgroup: bool,
     },
-    /// WGSL with everything resolved; wgpu translates it.
+    /// WGSL with overrides resolved; wgpu translates it further.
     Wgsl,
 }
 
 impl Target {
-    /// What an adapter takes that is opened with these features.
+    /// Returns the target of an adapter that is opened with these features.
     pub(crate) fn of(adapter: &wgpu::Adapter, features: wgpu::Features) -> Self {
         let is_vulkan = adapter.get_info().backend == wgpu::Backend::Vulkan;
         if is_vulkan && features.contains(wgpu::Features::PASSTHROUGH_SHADERS) {
@@ -39,7 +40,7 @@ impl Target {
         }
     }
 
-    /// What translates kernels, for their keys.
+    /// Describes the compiler, as a part of kernel keys.
     pub(crate) fn compiler(self) -> String {
         match self {
             Self::Spirv { clears_workgroup } => {
@@ -67,11 +68,11 @@ impl Target {
     }
 }
 
-/// Drivers of Vulkan 1.3 have to clear workgroup memory where a kernel asks for it, and wgpu turns that on.
+/// Returns whether the driver clears workgroup memory: Vulkan 1.3 requires that it can, and wgpu enables it.
 #[cfg(not(target_vendor = "apple"))]
 fn clears_workgroup(adapter: &wgpu::Adapter) -> bool {
     const VULKAN_1_3: u32 = (1 << 22) | (3 << 12);
-    // SAFETY: the handle is only asked for what it knows.
+    // SAFETY: the handle is used for a query only.
     let adapter = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() };
     adapter.is_some_and(|adapter| adapter.physical_device_capabilities().properties().api_version >= VULKAN_1_3)
 }
@@ -112,7 +113,7 @@ fn to_spirv(program: &KernelModule, checks: RuntimeChecks, clears_workgroup: boo
         let message = format!("{}: expected a kernel that translates to SPIR-V, found: {error}", source.name());
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })?;
-    if key_options.fast_math { Ok(words) } else { precise::forbid_contraction(&words) }
+    if key_options.fast_math { Ok(words) } else { contraction::forbid_contraction(&words) }
 }
 
 fn to_wgsl(program: &KernelModule) -> Result<String> {
@@ -134,9 +135,9 @@ fn to_wgsl(program: &KernelModule) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// The versions in the key are those that are built in.
+    /// The versions in the key are those of the dependencies.
     #[test]
-    fn the_versions_are_those_of_the_lock_file() {
+    fn versions_match_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
         for (name, version) in [("naga", NAGA_VERSION), ("wgpu", WGPU_VERSION)] {
             assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name} {version}");
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_code_changes_the_compiler() {
+    fn each_target_has_its_own_compiler_name() {
         let targets =
             [Target::Spirv { clears_workgroup: true }, Target::Spirv { clears_workgroup: false }, Target::Wgsl];
         let names = targets.map(Target::compiler);

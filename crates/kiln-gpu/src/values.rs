@@ -1,4 +1,6 @@
-//! Values of dispatches: all of a submission in one page, each dispatch with its offsets into it.
+//! Uniform buffers for the values of dispatches.
+//!
+//! All values of a submission are written to one page; each dispatch binds its own offsets.
 
 use crate::scope::buffer;
 use crate::timeline::Timeline;
@@ -7,40 +9,40 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MIN_PAGE_BYTES: u64 = 16 << 10;
-/// The most pages that are kept while no submission uses them.
+/// The maximum number of unused pages that are kept.
 const MAX_SPARE_PAGES: usize = 8;
-/// The largest page that is kept.
+/// The size of the largest page that is kept, in bytes.
 const MAX_SPARE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    /// Those that are not being filled. The most recently used last.
+    /// Pages that are not being filled, the most recently used last.
     spare: Mutex<Vec<Page>>,
     next_id: AtomicU64,
 }
 
-/// A uniform buffer that holds the values of one submission.
+/// A uniform buffer with the values of one submission.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) id: u64,
     pub(crate) buffer: wgpu::Buffer,
-    /// The newest submission that reads it.
+    /// The newest submission that reads the page.
     submission: u64,
 }
 
-/// The values of a submission's dispatches, one after the other.
+/// The concatenated values of a submission's dispatches.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     bytes: Vec<u8>,
 }
 
 impl Values {
-    /// Adds the values of a dispatch and returns their offsets.
+    /// Appends the values of a dispatch and returns their offsets.
     pub(crate) fn add(&mut self, dispatch: &Dispatch, alignment: u32) -> Vec<u32> {
         let mut offsets = Vec::with_capacity(dispatch.values().len());
         for value in dispatch.values() {
             self.bytes.resize(self.bytes.len().next_multiple_of(alignment as usize), 0);
-            // A submission brings at most 64 MiB from the host, or one dispatch.
+            // A submission carries at most 64 MiB of host data, or one dispatch, so the offset fits.
             offsets.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
             self.bytes.extend_from_slice(&value.bytes);
         }
@@ -49,25 +51,25 @@ impl Values {
 }
 
 impl Pages {
-    /// A page that holds the values; `None` where there are none.
+    /// Returns a page that contains the values, or `None` if there are no values.
     pub(crate) fn fill(&self, timeline: &Timeline, values: &Values) -> Option<Page> {
         if values.bytes.is_empty() {
             return None;
         }
-        // Room behind the last value: a binding may be longer than what is bound there.
+        // Padding after the last value, because a binding may extend beyond it.
         let needed = values.bytes.len() as u64 + 256;
         let page = self.take(timeline, needed).unwrap_or_else(|| self.create(timeline, needed));
         let mut bytes = std::borrow::Cow::Borrowed(&values.bytes);
         if !bytes.len().is_multiple_of(4) {
             bytes.to_mut().resize(values.bytes.len().next_multiple_of(4), 0);
         }
-        // Lands before everything in the next submission. No submission that is under way reads the page.
+        // wgpu performs the write before the commands of the next submission. No submission in flight reads the page.
         timeline.queue.write_buffer(&page.buffer, 0, &bytes);
         Some(page)
     }
 
-    /// Gives a page back that a submission reads.
-    pub(crate) fn put_back(&self, mut page: Page, submission: u64) {
+    /// Returns a page for reuse after `submission`.
+    pub(crate) fn recycle(&self, mut page: Page, submission: u64) {
         if page.buffer.size() > MAX_SPARE_BYTES {
             return;
         }

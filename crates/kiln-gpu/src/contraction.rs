@@ -1,4 +1,7 @@
-//! SPIR-V in which no product and sum are joined into one rounding.
+//! Forbids floating-point contraction in SPIR-V.
+//!
+//! Without the `NoContraction` decoration a driver may fuse a multiplication and an addition into one operation with a
+//! single rounding. Kernels that are not compiled with `fast_math` must round each result.
 
 use kiln_ir::{Result, bail};
 use std::ops::RangeInclusive;
@@ -6,16 +9,16 @@ use std::ops::RangeInclusive;
 const HEADER_WORDS: usize = 5;
 const OP_DECORATE: u32 = 71;
 const NO_CONTRACTION: u32 = 42;
-/// `OpTypeVoid` to `OpTypeForwardPointer`: the section that follows the decorations begins with one of them.
+/// `OpTypeVoid` to `OpTypeForwardPointer`. The section after the decorations begins with one of them.
 const TYPES: RangeInclusive<u32> = 19..=39;
 
-/// Operations whose result depends on whether the driver rounds between them.
+/// Returns whether the result of an instruction can depend on contraction.
 fn is_arithmetic(op: u32) -> bool {
-    // FNegate; FAdd, FSub, FMul, FDiv, FRem, FMod; products of vectors and matrices; Dot.
+    // FNegate; FAdd, FSub, FMul, FDiv, FRem, FMod; vector and matrix products; Dot.
     matches!(op, 127 | 129 | 131 | 133 | 136 | 140 | 141 | 142..=148)
 }
 
-/// Decorates every arithmetic operation of a module so that the driver rounds its result.
+/// Adds `NoContraction` to every arithmetic instruction of a module.
 pub(crate) fn forbid_contraction(words: &[u32]) -> Result<Vec<u32>> {
     let (mut results, mut types_begin) = (Vec::new(), None);
     let mut at = HEADER_WORDS;
