@@ -1,24 +1,24 @@
-//! Advice: what to change about a cache that does not serve its workload.
+//! Advice on caches whose settings do not fit their workload.
 
 use crate::metrics::CacheMetrics;
 use crate::policy::EvictionPolicy;
 use std::fmt;
 
-/// Lookups before a hit rate means anything.
+/// The minimum number of lookups for a meaningful hit rate.
 const MIN_LOOKUPS: u64 = 100;
 const GOOD_HIT_RATE: f64 = 0.8;
-/// Share of misses on entries that had just been evicted, from which a cache thrashes.
+/// A cache thrashes if at least this share of its misses is on recently evicted entries.
 const THRASH_SHARE: f64 = 0.25;
 
-/// One piece of advice about one cache.
+/// A recommendation about one cache.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Advice {
-    /// The cache it is about.
+    /// The name of the cache.
     pub cache: String,
-    /// What it is.
+    /// The kind of advice.
     pub kind: AdviceKind,
-    /// What was seen and what to try.
+    /// The observation and the recommended change.
     pub message: String,
 }
 
@@ -27,11 +27,11 @@ pub struct Advice {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AdviceKind {
-    /// Fewer than 80 % of the lookups hit.
+    /// Fewer than 80 % of the lookups are hits.
     LowHitRate,
-    /// Entries are evicted and soon created again: the limits are too tight for the workload.
+    /// Entries are created again soon after their eviction: the limits are too tight for the workload.
     Thrashing,
-    /// Resources are too large to be kept at all, and are created again at every lookup.
+    /// Resources are too large to be cached, and are created again at every lookup.
     Oversize,
 }
 
@@ -41,6 +41,7 @@ impl fmt::Display for Advice {
     }
 }
 
+/// Returns advice for a cache with these metrics.
 pub(crate) fn about(cache: &str, policy: &EvictionPolicy, metrics: &CacheMetrics) -> Vec<Advice> {
     let advice = |kind, message| Advice { cache: cache.to_owned(), kind, message };
     let mut all = Vec::new();

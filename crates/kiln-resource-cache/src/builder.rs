@@ -1,4 +1,4 @@
-//! What a cache and a registry are built from alike: clock, sinks, summary interval.
+//! [`Builder`]: the settings that caches and registries have in common (clock, sinks, summary interval).
 
 use crate::clock::{Clock, TimeSource};
 use crate::error::{CacheError, CacheErrorKind};
@@ -6,11 +6,11 @@ use crate::events::{DEFAULT_SUMMARY_INTERVAL, EventHub, EventSink};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-/// Settings of a [`Cache`](crate::Cache) or a [`CacheRegistry`](crate::CacheRegistry) to be; see
+/// Builds a [`Cache`](crate::Cache) or a [`CacheRegistry`](crate::CacheRegistry); see
 /// [`CacheBuilder`](crate::CacheBuilder) and [`CacheRegistryBuilder`](crate::CacheRegistryBuilder).
 #[must_use]
 pub struct Builder<S> {
-    /// The settings that only one of them has.
+    /// The settings that are specific to caches or registries.
     pub(crate) settings: S,
     clock: Option<Arc<dyn Clock>>,
     sinks: Vec<Box<dyn EventSink>>,
@@ -22,33 +22,33 @@ impl<S> Builder<S> {
         Self { settings, clock: None, sinks: Vec::new(), summary_interval: None }
     }
 
-    /// Sets the clock; the system's monotonic clock unless set.
+    /// Sets the clock. Default: the system's monotonic clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// Adds a listener for events.
+    /// Adds an event sink.
     pub fn sink(mut self, sink: impl EventSink) -> Self {
         self.sinks.push(Box::new(sink));
         self
     }
 
-    /// Emits a summary event of a cache every so many operations on it; 100 unless set.
+    /// Sets the number of operations on a cache between two summary events. Default: 100.
     pub fn summary_interval(mut self, operations: u64) -> Self {
         self.summary_interval = Some(operations);
         self
     }
 
-    /// The settings of one kind, the clock and the sinks.
+    /// Returns the specific settings, the clock and the event sinks.
     pub(crate) fn split(self) -> Result<(S, TimeSource, Option<Arc<EventHub>>), CacheError> {
         let time = self.clock.map_or_else(TimeSource::system, TimeSource::Custom);
         let hub = EventHub::new(self.sinks, self.summary_interval.unwrap_or(DEFAULT_SUMMARY_INTERVAL))?;
         Ok((self.settings, time, hub.map(Arc::new)))
     }
 
-    /// The settings of one kind, for a cache that takes clock and sinks from its registry.
-    pub(crate) fn without_own_events(self, cache: &str) -> Result<S, CacheError> {
+    /// Returns the specific settings of a cache that uses the clock and sinks of its registry.
+    pub(crate) fn into_member_settings(self, cache: &str) -> Result<S, CacheError> {
         if self.clock.is_some() || !self.sinks.is_empty() || self.summary_interval.is_some() {
             return Err(CacheError::new(
                 CacheErrorKind::InvalidArgument,

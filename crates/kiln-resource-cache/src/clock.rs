@@ -1,13 +1,13 @@
-//! Time as the caches see it, passed in so that tests own it.
+//! Clocks, which are passed in so that tests can control the time.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A monotonic clock. Implement it to drive a cache from a clock of your own; tests use [`MockClock`].
+/// A monotonic clock. Implement it to use another time source; tests use [`MockClock`].
 pub trait Clock: Send + Sync + 'static {
-    /// Time since a fixed origin; never goes backwards.
+    /// Returns the time since a fixed origin. Never goes backwards.
     fn now(&self) -> Duration;
 }
 
@@ -23,7 +23,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock that stands still until it is told to move. Clones share one time.
+/// A clock that only moves when it is advanced. Clones share one time.
 ///
 /// ```
 /// use kiln_resource_cache::{Cache, EvictionPolicy, MockClock};
@@ -43,12 +43,12 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 pub struct MockClock(Arc<AtomicU64>);
 
 impl MockClock {
-    /// A clock at time zero.
+    /// Creates a clock at time zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves the time forward for every clone of this clock.
+    /// Advances the time of all clones of this clock.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(nanos(by), Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Clock for MockClock {
     }
 }
 
-/// What a cache reads the time from. An enum, because a virtual call would show on the hit path.
+/// The time source of a cache. An enum, because a virtual call would be measurable on the hit path.
 #[derive(Clone, Debug)]
 pub(crate) enum TimeSource {
     System(SystemClock),
@@ -72,7 +72,7 @@ impl TimeSource {
         Self::System(SystemClock::new())
     }
 
-    /// Precise nanoseconds, about 40 ns to read on a virtual machine.
+    /// Returns precise nanoseconds. Takes about 40 ns on a virtual machine.
     pub(crate) fn now(&self) -> u64 {
         match self {
             Self::System(clock) => nanos(clock.origin.elapsed()),
@@ -97,8 +97,10 @@ impl SystemClock {
         }
     }
 
-    /// Nanoseconds within a scheduler tick (1 to 10 ms) of the precise ones, several times cheaper to read. Elsewhere
-    /// than on Linux the precise clock serves: the coarse ones there go on while the machine sleeps, and drift away.
+    /// Returns nanoseconds that are at most one scheduler tick (1 to 10 ms) old, several times cheaper to read.
+    ///
+    /// Only on Linux: the coarse clocks of other systems advance while the machine sleeps, and drift from the precise
+    /// clock, which is used there instead.
     fn coarse_now(&self) -> u64 {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         return coarsetime::Instant::now_without_cache_update().duration_since(self.coarse_origin).as_nanos();
@@ -107,30 +109,31 @@ impl SystemClock {
     }
 }
 
-/// A tick: 2^22 ns, about 4 ms.
+/// A tick is 2^22 ns, about 4 ms.
 const TICK_BITS: u32 = 22;
-/// Readings in one tick from which a run of hits counts as dense.
+/// A run of hits is dense if a tick has at least this many clock readings.
 const DENSE_READINGS: u32 = 64;
-/// Hits of a dense run that share one reading at least; 64 on average.
+/// The minimum number of hits of a dense run that share a clock reading. The average is 64.
 const SHARED_BY_MIN: u32 = 32;
 
-/// The time for hits that need it only to say later how long an entry has been idle, never to decide that it expired.
+/// A clock for hits that record the time of use but never decide on expiry.
 ///
-/// Even the coarse clock costs a third of a hit, so in a dense run hits share a reading: [`share`](Self::share) says
-/// that this hit need not read. When the run ends, what is left of the last reading is still shared by later hits.
+/// Even the coarse clock costs a third of a hit, so the hits of a dense run share a reading: [`share`](Self::share)
+/// returns true if this hit need not read the clock. When the run ends, later hits still use up the remaining shares of
+/// the last reading.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct UseClock {
+pub(crate) struct SampledClock {
     shares_left: u32,
     shares_granted: u32,
     readings_in_tick: u32,
-    /// State of the dice; see [`Self::shares`].
-    dice: u32,
+    /// State of the random number generator; see [`Self::shares`].
+    random: u32,
     read_at: u64,
 }
 
-impl UseClock {
-    /// Takes part in the last reading, if it may still be shared.
+impl SampledClock {
+    /// Returns whether this hit may share the last reading, and counts it.
     #[inline]
     pub(crate) fn share(&mut self) -> bool {
         if self.shares_left == 0 {
@@ -140,19 +143,19 @@ impl UseClock {
         true
     }
 
-    /// How many have shared the last reading.
+    /// Returns how many hits shared the last reading.
     pub(crate) fn shared(&self) -> u64 {
         u64::from(self.shares_granted - self.shares_left)
     }
 
-    /// How many have shared the last reading, which is not shared any more.
+    /// Returns how many hits shared the last reading, and ends its sharing.
     pub(crate) fn take_shared(&mut self) -> u64 {
         let shared = self.shared();
         (self.shares_left, self.shares_granted) = (0, 0);
         shared
     }
 
-    /// Reads the clock. In a dense run the reading may be shared by the hits that follow.
+    /// Reads the clock. In a dense run, the following hits may share the reading.
     pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> u64 {
         let TimeSource::System(clock) = source else {
             return source.now();
@@ -168,15 +171,15 @@ impl UseClock {
         now
     }
 
-    /// How many more hits may share a reading. Thrown, not fixed: a loop over the entries in steps that divide a fixed
-    /// number would always note the same few of them.
+    /// Returns how many hits may share a reading. Random, because a loop over the entries with a stride that divides a
+    /// fixed number would always record the same few entries.
     fn shares(&mut self) -> u32 {
-        self.dice = self.dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        SHARED_BY_MIN - 1 + (self.dice >> 26)
+        self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        SHARED_BY_MIN - 1 + (self.random >> 26)
     }
 }
 
-/// Saturates after 584 years.
+/// Converts a duration to nanoseconds, saturating after 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -189,13 +192,13 @@ mod tests {
     fn coarse_time_keeps_up_with_precise_time() {
         let source = TimeSource::system();
         std::thread::sleep(Duration::from_millis(40));
-        let (coarse, precise) = (UseClock::default().read(&source, true), source.now());
+        let (coarse, precise) = (SampledClock::default().read(&source, true), source.now());
         assert!(coarse.abs_diff(precise) < nanos(Duration::from_millis(30)), "{coarse} vs {precise}");
     }
 
-    /// Readings that 10,000 hits in a row take, and the number of hits that they stand for.
+    /// Returns the number of clock readings for 10,000 consecutive hits, and the number of hits that they stand for.
     fn readings(source: &TimeSource, may_be_shared: bool) -> (u64, u64) {
-        let mut clock = UseClock::default();
+        let mut clock = SampledClock::default();
         let (mut readings, mut shared) = (0, 0);
         for _ in 0..10_000 {
             if !clock.share() {
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_dense_runs_share_readings_and_each_hit_is_stood_for_once() {
+    fn only_dense_runs_share_readings_and_each_hit_is_counted_once() {
         let (few, hits) = readings(&TimeSource::system(), true);
         assert!(few < 5_000, "{few} readings");
         assert_eq!(hits, 10_000);

@@ -1,4 +1,4 @@
-//! The errors of this crate: a kind named for what the caller can do about it, and a message.
+//! The error type of this crate: a kind named for the caller's remedy, and a message.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ pub struct ErrorOf<K> {
     message: Arc<str>,
 }
 
-/// What went wrong in a cache, as opposed to inside a creation function.
+/// An error of a cache, as opposed to an error of a creation function.
 ///
-/// Cheap to clone, because every waiter of one failed creation gets it.
+/// Cheap to clone, because every thread that waits for a failed creation receives it.
 ///
 /// ```
 /// use kiln_resource_cache::{Cache, CacheErrorKind, EvictionPolicy};
@@ -28,15 +28,15 @@ pub type CacheError = ErrorOf<CacheErrorKind>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheErrorKind {
-    /// A setting contradicts itself or is zero: fix the call. Nothing was changed.
+    /// A setting is zero or contradicts another: fix the call. Nothing was changed.
     InvalidArgument,
-    /// Two kernel types claim one `CACHE_NAME`: rename one of them.
+    /// Two kernel types have the same `CACHE_NAME`: rename one of them.
     DuplicateName,
-    /// A creation asked, on its own or through another thread, for the resource it is creating: break the cycle.
+    /// A creation requested the resource that it is creating, directly or through another thread: break the cycle.
     Reentrant,
-    /// The creation that this caller waited for panicked in another thread: call again to try anew.
+    /// The creation that this caller waited for panicked in another thread: call again.
     CreationPanicked,
-    /// The creation that this caller waited for failed with an error of another type: call again to try anew.
+    /// The creation that this caller waited for failed with an error of another type: call again.
     CreationFailed,
 }
 
@@ -45,7 +45,7 @@ impl<K: Copy> ErrorOf<K> {
         Self { kind, message: message.into().into() }
     }
 
-    /// The kind of the error, for code that reacts to it.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> K {
         self.kind
     }

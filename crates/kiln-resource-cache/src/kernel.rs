@@ -1,22 +1,22 @@
-//! The contract between a kind of resource and the registry that caches it.
+//! [`CacheableKernel`]: how a registry creates and identifies a kind of resource.
 
 use crate::error::CacheError;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// Keys of a cache. Implemented for all types with these bounds.
+/// The bounds of cache keys. Implemented for all types that meet them.
 pub trait CacheKey: Clone + Debug + Eq + Hash + Send + Sync + 'static {}
 
 impl<T: Clone + Debug + Eq + Hash + Send + Sync + 'static> CacheKey for T {}
 
-/// Errors of a creation. Implemented for all types with these bounds.
+/// The bounds of creation errors. Implemented for all types that meet them.
 pub trait CreationError: From<CacheError> + Clone + Send + Sync + 'static {}
 
 impl<T: From<CacheError> + Clone + Send + Sync + 'static> CreationError for T {}
 
 /// A kind of resource that is expensive to create: a compiled kernel, a pipeline, a plan.
 ///
-/// The type that implements this is a name only; it is never built. The registry keeps one cache for each such type.
+/// The implementing type is only a name and is never constructed. A registry has one cache for each such type.
 ///
 /// ```
 /// use kiln_resource_cache::{CacheError, CacheRegistry, CacheableKernel};
@@ -50,32 +50,32 @@ impl<T: From<CacheError> + Clone + Send + Sync + 'static> CreationError for T {}
 /// # Ok::<(), CacheError>(())
 /// ```
 pub trait CacheableKernel: 'static {
-    /// What tells two resources apart. Everything that changes the resource belongs in it.
+    /// Identifies a resource. It must contain everything that changes the resource.
     type Key: CacheKey;
-    /// What is cached; handed out as `Arc<CachedResource>`.
+    /// The cached resource, returned as `Arc<CachedResource>`.
     type CachedResource: Send + Sync + 'static;
-    /// What a caller passes in.
+    /// The parameters of a lookup.
     type Params;
-    /// What creation may need besides the key.
+    /// Additional input of the creation, which is not part of the key.
     type Device: Send + Sync + 'static;
-    /// The error of creation. All who wait for one failed creation get a clone of it.
+    /// The error of the creation. All threads that wait for a failed creation receive a clone.
     type Error: CreationError;
 
-    /// The name of the cache in metrics and events; unique among the types of a registry.
+    /// The name of the cache in metrics and events. Unique among the types of a registry.
     const CACHE_NAME: &'static str;
 
-    /// The key of a call. Runs on every lookup: cheap, and without allocation.
+    /// Returns the key for the parameters. Runs on every lookup, so it should be cheap and not allocate.
     fn create_cache_key(params: &Self::Params) -> Self::Key;
 
-    /// Creates the resource. Runs only on a miss, with no lock held; may look up other resources.
+    /// Creates the resource. Runs only on a miss, with no lock held. May look up other resources.
     fn create_cached_resource(
         key: &Self::Key,
         device: Option<&Self::Device>,
     ) -> Result<Self::CachedResource, Self::Error>;
 
-    /// Bytes that a resource stands for in limits, budgets and metrics.
+    /// Returns the bytes of a resource, for limits, budgets and metrics.
     ///
-    /// The default is the size of the type itself. Override it for anything that owns memory elsewhere.
+    /// The default is the size of the type itself. Override it for a type that owns other memory.
     fn resource_bytes(resource: &Self::CachedResource) -> u64 {
         size_of_val(resource) as u64
     }

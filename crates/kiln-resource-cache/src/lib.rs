@@ -1,17 +1,18 @@
-//! Typed, bounded, observable caches for what is expensive to create: compiled kernels, pipelines, plans, lookup tables.
+//! Typed, bounded, observable caches for resources that are expensive to create: compiled kernels, pipelines, plans,
+//! lookup tables.
 //!
-//! The crate owns caches and everything that keeps them honest: eviction policies, byte budgets, metrics, events and
-//! advice; and a crash-safe [`store`] of bytes on disk. It knows nothing of GPUs, starts no threads, reads no
-//! environment and prints nothing.
+//! The crate contains caches with eviction policies, byte budgets, metrics, events and advice, and a crash-safe
+//! [`store`] of bytes on disk. It knows nothing of GPUs, starts no threads, reads no environment variables and prints
+//! nothing.
 //!
-//! The three types to know:
+//! The types to know:
 //!
-//! - [`Cache<K, V>`](Cache): one cache, for a program that needs one;
-//! - [`CacheRegistry`]: one cache for each kind of resource, under one byte budget; a kind is a type ([`CacheableKernel`]) or a
-//!   cache that was [registered](CacheRegistry::register);
-//! - [`EvictionPolicy`]: when a cache lets go of what.
+//! - [`Cache<K, V>`](Cache): a standalone cache.
+//! - [`CacheRegistry`]: one cache for each kind of resource, under a common byte budget. A kind is a type
+//!   ([`CacheableKernel`]) or a cache that was [registered](CacheRegistry::register).
+//! - [`EvictionPolicy`]: the limits of a cache and its eviction order.
 //!
-//! # From a key to a production cache
+//! # Example
 //!
 //! ```
 //! use kiln_resource_cache::events::ChannelSink;
@@ -19,8 +20,8 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! // 1. Say what is cached. The key holds everything that changes the resource, and nothing else: a field too few
-//! //    returns the wrong resource, a field too many misses for no reason.
+//! // 1. Define the resource. The key contains everything that changes the resource, and nothing else: a missing
+//! //    field returns the wrong resource, a superfluous one causes misses.
 //! #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 //! struct FftKey {
 //!     len: usize,
@@ -31,7 +32,7 @@
 //!     twiddles: Vec<(f64, f64)>,
 //! }
 //!
-//! struct Fft; // the name of the kind of resource; never built
+//! struct Fft; // identifies the kind of resource; never constructed
 //!
 //! impl CacheableKernel for Fft {
 //!     type Key = FftKey;
@@ -46,7 +47,7 @@
 //!         FftKey { len, inverse }
 //!     }
 //!
-//!     // Runs on a miss, once however many threads ask.
+//!     // Runs on a miss, once for all threads.
 //!     fn create_cached_resource(key: &FftKey, _device: Option<&()>) -> Result<FftPlan, CacheError> {
 //!         let turn = if key.inverse { 1.0 } else { -1.0 } * std::f64::consts::TAU / key.len as f64;
 //!         let twiddles = (0..key.len).map(|i| ((turn * i as f64).cos(), (turn * i as f64).sin())).collect();
@@ -59,11 +60,11 @@
 //!     }
 //! }
 //!
-//! // 2. Make a registry, with a budget for all of its caches together and someone who listens.
+//! // 2. Create a registry with a byte budget for all of its caches and an event sink.
 //! let (sink, events) = ChannelSink::new(1024);
 //! let registry = CacheRegistry::<()>::builder().byte_budget(64 << 20).sink(sink).build()?;
 //!
-//! // 3. Bound this cache: at most 100 plans, none unused for two hours, and never fewer than 4.
+//! // 3. Set the limits of this cache: at most 100 plans, none idle for two hours, and at least 4.
 //! let policy = EvictionPolicy::hybrid(100, Duration::from_secs(2 * 3600)).with_min_entries(4);
 //! registry.set_eviction_policy::<Fft>(policy)?;
 //!
@@ -75,7 +76,7 @@
 //! assert!(Arc::ptr_eq(&plan, &again));
 //! assert_eq!(plan.twiddles.len(), 256);
 //!
-//! // 5. Watch it. Every number is live.
+//! // 5. Monitor it. All numbers are current.
 //! let metrics = registry.metrics::<Fft>().expect("the cache is in use");
 //! assert_eq!((metrics.size, metrics.hits, metrics.bytes), (2, 2, 2 * 256 * 16));
 //! println!("fft_plans: {metrics}");
@@ -85,7 +86,7 @@
 //! }
 //! assert_eq!(events.try_iter().count(), 2);
 //!
-//! // 6. Give memory back when the machine needs it. This reaches every cache and every slot, down to the floors.
+//! // 6. Release memory when the machine needs it. A trim reaches every cache and slot, down to `min_entries`.
 //! registry.set_eviction_policy::<Fft>(policy.with_min_entries(1))?;
 //! registry.set_byte_budget(32 << 20)?;
 //! let trimmed = registry.trim(0);
@@ -93,33 +94,34 @@
 //! # Ok::<(), CacheError>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - **Threads.** Everything takes `&self`. Concurrent misses on one key run one creation. A creation that fails or
-//!   panics wakes all who wait with an error, leaves nothing behind, and the next call tries again. A creation may look
-//!   up anything, except what would wait for itself: that is an error, also across threads and caches, never a hang.
-//!   The user's code (creation, weights, `Clone`, `Drop`, sinks) runs with no lock held, except a slot's own; only `Eq`
-//!   and `Hash` of keys, and rankings, run under one.
-//! - **Limits** of a policy hold strictly, at every moment; the byte budget after every creation and every use of a
-//!   slot. The floor `min_entries` wins over both. A stale entry is never returned.
-//! - **Order.** The least recently used entry goes, or the first inserted, or the one of least worth in a
-//!   [ranking](EvictionPolicy::ranked) of the user's, exactly; with two grains of salt, so that a
-//!   hit stays cheap. Uses by different threads between two insertions may be ordered either way. And in a cache of more
-//!   than 256 entries and no idle limit, in a run of hits so dense that one of its 32 shards sees more than 64 in 4 ms,
-//!   uses of an entry that was already used since the last insertion are noted for about one hit in 64: their order,
-//!   their time and [`CacheMetrics::max_entry_reuse_count`] are then those of the sample, also for up to 94 hits of the
-//!   shard after the run. Hits and misses are always counted.
-//! - **Cost.** A hit takes one uncontended lock and allocates nothing; `cargo bench -p kiln-resource-cache` shows it beside
-//!   `quick_cache` and `moka`. With no sink attached nothing is formatted. Order is brought up to date by evictions, not
-//!   by hits: after a hit on each of a million entries, the next eviction takes a third of a second, once.
-//! - **Memory.** An evicted resource leaves the books at once and memory when its last holder drops it.
+//! - **Threads.** All methods take `&self`. Concurrent misses on one key run one creation. If a creation fails or
+//!   panics, all waiting threads receive an error, nothing is cached, and the next call runs the creation again. A
+//!   creation may look up other resources. A cycle of creations, also across threads and caches, is an error and not a
+//!   deadlock. User code (creation, weigher, `Clone`, `Drop`, sinks) runs with no lock held except that of a slot; only
+//!   `Eq` and `Hash` of keys, and rankings, run under a lock.
+//! - **Limits.** The limits of a policy hold at every moment; the byte budget holds after every creation and every use
+//!   of a slot. `min_entries` takes precedence over both. A stale entry is never returned.
+//! - **Order.** The evicted entry is exactly the least recently used one, the first inserted one, or the one with the
+//!   lowest worth in a [ranking](EvictionPolicy::ranked), with two exceptions that keep hits cheap. Uses by different
+//!   threads between two insertions may be ordered either way. And in a cache with more than 256 entries and no idle
+//!   limit, if one of its 32 shards has more than 64 hits in 4 ms, uses of an entry that was already used since the
+//!   last insertion are sampled, about one hit in 64: their order, their time and
+//!   [`CacheMetrics::max_entry_reuse_count`] are then those of the sample, also for up to 94 hits of the shard after
+//!   the run. Hits and misses are always counted exactly.
+//! - **Cost.** A hit takes one uncontended lock and does not allocate; `cargo bench -p kiln-resource-cache` compares it
+//!   with `quick_cache` and `moka`. Without a sink nothing is formatted. The order is updated by evictions and not by
+//!   hits: after a hit on each of a million entries, the next eviction takes a third of a second, once.
+//! - **Memory.** An evicted resource no longer counts at once; its memory is freed when its last holder drops it.
 //!
 //! # Disk store
 //!
-//! [`store::DiskStore`] keeps bytes by key in a directory that several processes share, for what is to be there at the
-//! next start. It returns what was put or a miss: each entry is one file with its whole key and a checksum, put in place
-//! by a rename. It is bounded in bytes and entries, and refuses a directory that somebody else could change. It is not a
-//! level below [`Cache`]: who wants two levels looks into the store in the creation of the cache.
+//! [`store::DiskStore`] stores bytes by key in a directory that several processes share, so that they are available at
+//! the next start. A lookup returns the stored bytes or a miss: each entry is a file that contains its whole key and a
+//! checksum, and is put in place by a rename. The store is bounded in bytes and entries, and refuses a directory that
+//! other users can change. It is not connected to [`Cache`]: for two tiers, look up the store in the creation function
+//! of the cache.
 //!
 //! ```
 //! use kiln_resource_cache::Cache;
@@ -132,7 +134,7 @@
 //! let translated = cache.get_or_insert_with(&"saxpy".to_owned(), || {
 //!     store.get(b"saxpy").into_payload().unwrap_or_else(|| {
 //!         let bytes = b"the result of long work".to_vec();
-//!         // A store that cannot be written has said so; the work is done all the same.
+//!         // The store reports and counts a failed write; the result is valid anyway.
 //!         let _ = store.put(b"saxpy", &bytes);
 //!         bytes
 //!     })
@@ -141,13 +143,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where things are
+//! # Module map
 //!
-//! `policy` when to evict · `builder` the settings that caches and registries share · `cache` one cache: lookup (`shard`), creation (`create`, `flight`), eviction (`evict`,
-//! `queue`, `stamp`) · `kernel` the trait · `registry` many caches, slots, budget, reports · [`events`] and their sinks ·
-//! `metrics`, `advice` · [`store`]: one file per entry (`entry`, `file`), the directory and its lock (`directory`,
-//! `lock`), writing and limits (`write`, `evict`), use counts (`usage`), whole stores (`listing`, `verify`, `archive`) ·
-//! `clock` time, also for tests · `sync` locks, switched for the model checker.
+//! `policy`: eviction policies. `builder`: settings that caches and registries share. `cache`: one cache, with lookup
+//! (`shard`), creation (`create`, `flight`) and eviction (`evict`, `queue`, `stamp`, `ghost`). `kernel`: the trait of
+//! resources. `registry`: many caches, slots, budget, reports. [`events`]: events and sinks. `metrics`, `advice`.
+//! [`store`]: entry files (`entry`, `file`), the directory and its lock (`directory`, `lock`), writing and limits
+//! (`write`, `evict`), use counts (`usage`), whole stores (`listing`, `verify`, `archive`). [`new_file`]: atomic
+//! replacement of files. `clock`: time sources, also for tests. `sync`: locks and atomics, replaced by loom's under the
+//! model checker.
 #![forbid(unsafe_code)]
 
 mod advice;

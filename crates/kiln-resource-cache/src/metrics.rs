@@ -1,34 +1,37 @@
-//! What a cache says about itself.
+//! Metrics of a cache.
 
 use crate::clock::nanos;
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt;
 use std::time::Duration;
 
-/// A snapshot of one cache's counters and ages.
+/// A snapshot of the counters and ages of a cache.
 ///
-/// Counters run since the cache was built; `clear` does not reset them. Ages are `None` for an empty cache, means
-/// are `None` until there is something to average.
+/// Counters start when the cache is built; `clear` does not reset them. Ages are `None` for an empty cache, means are
+/// `None` without samples.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CacheMetrics {
-    /// Entries now.
+    /// The number of entries.
     pub size: usize,
-    /// Bytes of the entries now, as told by the weigher.
+    /// Bytes of the entries, as reported by the weigher.
     pub bytes: u64,
-    /// Lookups that returned a resource without creating it, those that waited for another thread's creation included.
+    /// Lookups that returned a resource without creating it, including those that waited for another thread's creation.
     pub hits: u64,
-    /// Lookups that found nothing usable: each began a creation, returned `None`, or waited for a creation that failed.
+    /// Lookups without a usable entry: they started a creation, returned `None`, or waited for a creation that failed.
     pub misses: u64,
-    /// Entries removed by a limit, a budget or a trim, or too large to be kept; not by `clear`, `remove` or replacement.
+    /// Entries removed by a limit, a budget or a trim, and values too large to be cached. Excludes `clear`, `remove`
+    /// and replacement.
     pub evictions: u64,
-    /// Resources that were by themselves larger than `max_bytes` or the registry's budget, and were not kept.
+    /// Resources that were larger than `max_bytes` or the registry's budget, and were not cached.
     pub oversize: u64,
-    /// Misses on entries that had been evicted shortly before: high when a limit is too tight for the workload.
+    /// Misses on entries that were evicted shortly before. A high number means that a limit is too tight for the
+    /// workload.
     ///
-    /// Each shard remembers about as many evictions as it has entries, by fingerprint: an estimate, slightly low.
+    /// Each shard remembers about as many evictions as it has entries, by fingerprint, so this is a slightly low
+    /// estimate.
     pub refaults: u64,
-    /// What happened last.
+    /// The last event.
     pub last_event: Option<LastEvent>,
     /// Time since the oldest entry was inserted.
     pub oldest_entry_age: Option<Duration>,
@@ -38,15 +41,15 @@ pub struct CacheMetrics {
     pub longest_idle_age: Option<Duration>,
     /// Time since the most recently used entry was used.
     pub shortest_idle_age: Option<Duration>,
-    /// The most hits that any one entry has had since it was inserted, entries that are gone included.
+    /// The highest number of hits of an entry since its insertion, including removed entries.
     pub max_entry_reuse_count: u64,
-    /// Mean time of the creations, failed ones included.
+    /// Mean duration of creations, including failed ones.
     pub mean_create_time: Option<Duration>,
-    /// Mean time of a hit, measured on a sample of them so that a hit stays cheap.
+    /// Mean duration of a hit, from a sample.
     pub mean_lookup_time: Option<Duration>,
 }
 
-/// What happened last to a cache.
+/// The last event of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -55,7 +58,7 @@ pub enum LastEvent {
     Hit,
     /// A lookup was served by a creation that another thread was running.
     Joined,
-    /// A lookup found nothing.
+    /// A lookup found no entry.
     Miss,
     /// An entry was inserted.
     Insert,
@@ -63,19 +66,19 @@ pub enum LastEvent {
     Eviction,
     /// An entry was removed by its key.
     Remove,
-    /// Everything was cleared.
+    /// All entries were removed.
     Clear,
 }
 
 impl CacheMetrics {
-    /// Hits among all lookups, 0 to 1; `None` before the first lookup.
+    /// Returns the share of hits among all lookups, 0 to 1, or `None` before the first lookup.
     pub fn hit_rate(&self) -> Option<f64> {
         let lookups = self.hits + self.misses;
         (lookups > 0).then(|| self.hits as f64 / lookups as f64)
     }
 }
 
-/// One line for logs.
+/// Formats the metrics as one line for logs.
 impl fmt::Display for CacheMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} entries, {} bytes, {} hits, {} misses", self.size, self.bytes, self.hits, self.misses)?;
@@ -93,7 +96,7 @@ impl fmt::Display for CacheMetrics {
     }
 }
 
-/// A running mean of durations that threads share.
+/// A running mean of durations, shared by threads.
 #[derive(Debug, Default)]
 pub struct MeanTime {
     nanos: AtomicU64,

@@ -1,16 +1,17 @@
-//! Atomic replacement of files: written under a temporary name, then renamed.
+//! Atomic replacement of files: writes to a temporary file, then renames it.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Symbolic links that are followed before they count as a loop.
+/// The maximum number of symbolic links that are followed.
 const MAX_LINKS: u32 = 40;
 
-/// A file that replaces another one when it is complete. Dropping it without [`commit`](Self::commit) removes it.
+/// A file that replaces another one when it is committed. Dropping it without [`commit`](Self::commit) removes it.
 ///
-/// A link is followed, the permissions of a replaced file are kept, and a read-only file is not replaced. Errors name the path.
+/// Symbolic links are followed, the permissions of a replaced file are kept, and a read-only file is not replaced.
+/// Errors contain the path.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -20,7 +21,7 @@ const MAX_LINKS: u32 = 40;
 /// # let path = folder.path().join("report");
 /// let mut file = kiln_resource_cache::new_file::NewFile::create(&path)?;
 /// file.write_all(b"all of it")?;
-/// file.sync_all()?; // only where it must survive a power loss
+/// file.sync_all()?; // only if it must survive a power loss
 /// file.commit()?;
 /// assert_eq!(std::fs::read(&path)?, b"all of it");
 /// # Ok(())
@@ -33,73 +34,74 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Creates a temporary file beside `path`, at which there is a file to replace or nothing.
+    /// Creates a temporary file in the directory of `path`.
     ///
     /// # Errors
-    /// `PermissionDenied` where a read-only file is there, `Other` where something else than a file is, and those of the system.
+    /// Returns `PermissionDenied` if `path` is a read-only file, `Other` if it exists and is not a file, and the errors
+    /// of the system.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let named = |error: io::Error| named(path, &error);
+        let with_path = |error: io::Error| with_path(path, &error);
         let old = match fs::metadata(path) {
             // A rename ignores the permissions of the file that it replaces.
             Ok(metadata) if metadata.is_file() && metadata.permissions().readonly() => {
-                return Err(named(io::Error::new(io::ErrorKind::PermissionDenied, "the file there is read-only")));
+                return Err(with_path(io::Error::new(io::ErrorKind::PermissionDenied, "the file there is read-only")));
             }
             Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
-            // A rename would put a file in the place of a device or a pipe.
-            Ok(_) => return Err(named(io::Error::other("expected a file or nothing there, found something else"))),
+            // A rename would replace a device or a pipe by a file.
+            Ok(_) => return Err(with_path(io::Error::other("expected a file or nothing there, found something else"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(named(error)),
+            Err(error) => return Err(with_path(error)),
         };
         // The target of a link is replaced, not the link.
-        let place = resolve(path).map_err(named)?;
+        let place = resolve(path).map_err(with_path)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".kiln-").suffix(".tmp");
-        let temporary = begin(&mut builder, folder_of(&place), old.as_ref()).map_err(named)?;
+        let temporary = create_temporary(&mut builder, parent_of(&place), old.as_ref()).map_err(with_path)?;
         Ok(Self { temporary, place })
     }
 
-    /// Waits until the content is on the disk, so that it survives a power loss after [`commit`](Self::commit).
+    /// Waits until the content is on disk, so that it survives a power loss after [`commit`](Self::commit).
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the errors of the system.
     pub fn sync_all(&self) -> io::Result<()> {
-        self.temporary.as_file().sync_all().map_err(|error| named(&self.place, &error))
+        self.temporary.as_file().sync_all().map_err(|error| with_path(&self.place, &error))
     }
 
     /// Renames the file to its path.
     ///
     /// # Errors
-    /// Those of the system. Then the file that was there stays.
+    /// Returns the errors of the system. The existing file is then unchanged.
     pub fn commit(self) -> io::Result<()> {
-        self.temporary.persist(&self.place).map(drop).map_err(|fault| named(&self.place, &fault.error))
+        self.temporary.persist(&self.place).map(drop).map_err(|fault| with_path(&self.place, &fault.error))
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
 /// Creates the temporary file, with the permissions of the file that it replaces.
 #[cfg(unix)]
-fn begin(
+fn create_temporary(
     builder: &mut tempfile::Builder<'_, '_>,
     folder: &Path,
     old: Option<&fs::Permissions>,
 ) -> io::Result<NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
     let Some(old) = old else {
-        // As for any new file, the umask applies.
+        // The umask applies, as for any new file.
         return builder.permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
     };
     let same = fs::Permissions::from_mode(old.mode() & 0o777);
-    // At creation, so that nobody else opens it before; and again, because the umask applies at creation.
+    // Set at creation, so that no other user can open it before; and again, because the umask applies at creation.
     let temporary = builder.permissions(same.clone()).tempfile_in(folder)?;
     temporary.as_file().set_permissions(same)?;
     Ok(temporary)
 }
 
 #[cfg(not(unix))]
-fn begin(
+fn create_temporary(
     builder: &mut tempfile::Builder<'_, '_>,
     folder: &Path,
     _old: Option<&fs::Permissions>,
@@ -107,15 +109,15 @@ fn begin(
     builder.tempfile_in(folder)
 }
 
-/// Resolves links in a path. The file need not exist, but its directory must.
+/// Resolves the symbolic links in a path. The file need not exist, but its directory must.
 ///
 /// # Errors
-/// Those of the system, and `Other` for links that form a loop.
+/// Returns the errors of the system, and `Other` for a cycle of links.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut place = path.to_path_buf();
     for _ in 0..MAX_LINKS {
         let Some(name) = place.file_name() else { return fs::canonicalize(&place) };
-        let folder = fs::canonicalize(folder_of(&place))?;
+        let folder = fs::canonicalize(parent_of(&place))?;
         place = folder.join(name);
         match fs::read_link(&place) {
             Ok(target) => place = folder.join(target),
@@ -125,13 +127,13 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("expected links that lead somewhere, found a ring of them"))
 }
 
-fn folder_of(place: &Path) -> &Path {
+fn parent_of(place: &Path) -> &Path {
     place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.temporary.as_file_mut().write(bytes).map_err(|error| named(&self.place, &error))
+        self.temporary.as_file_mut().write(bytes).map_err(|error| with_path(&self.place, &error))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! When a cache lets go of entries: an order to evict in, and limits that trigger it.
+//! Eviction policies: an eviction order, and limits that trigger evictions.
 
 use crate::cache::QueueOrder;
 use crate::clock::nanos;
@@ -6,16 +6,17 @@ use crate::error::{CacheError, CacheErrorKind};
 use std::fmt;
 use std::time::Duration;
 
-/// When and in which order a cache evicts.
+/// The limits of a cache and its eviction order.
 ///
-/// A policy is an order (least recently used first, first in first out, or a [ranking](Self::ranked) of the user's own) and up
-/// to three limits: entries, bytes and idle time. [`none`](Self::none) has no limit; the other constructors are the common combinations, and the
-/// `with_*` methods refine any of them. A limit added to `none` evicts in least-recently-used order.
+/// A policy has an order (least recently used first, first in first out, or a [ranking](Self::ranked)) and up to three
+/// limits: entries, bytes and idle time. [`none`](Self::none) has no limit; the other constructors are common
+/// combinations, and the `with_*` methods refine any of them. A limit added to `none` evicts in least-recently-used
+/// order.
 ///
-/// `min_entries` is a floor under every limit and under every trim, and it wins: a cache at its floor keeps its
-/// entries even when they exceed `max_bytes` or are idle for longer than `max_idle_duration`, and such an entry is
-/// then a valid hit. With a floor of zero (the default) every limit holds strictly, and an entry that is larger than
-/// `max_bytes` by itself is handed to its caller without being kept.
+/// `min_entries` takes precedence over every limit and every trim: a cache with `min_entries` entries keeps them even
+/// if they exceed `max_bytes` or `max_idle_duration`, and such an entry is then a valid hit. With a `min_entries` of
+/// zero (the default) every limit holds strictly, and a value larger than `max_bytes` is returned to its caller without
+/// being cached.
 ///
 /// ```
 /// use kiln_resource_cache::EvictionPolicy;
@@ -37,35 +38,35 @@ pub struct EvictionPolicy {
     batch: usize,
 }
 
-/// Which entry goes first.
+/// Which entry is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionOrder {
-    /// The least recently used.
+    /// The least recently used entry.
     Lru,
-    /// The first inserted, whether used since or not.
+    /// The first inserted entry, whether used since or not.
     Fifo,
 }
 
-/// What a cache knows of an entry, for a [ranking](EvictionPolicy::ranked).
+/// The properties of an entry, for a [ranking](EvictionPolicy::ranked).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EntryMetrics {
-    /// Time since it was inserted.
+    /// Time since the insertion.
     pub age: Duration,
-    /// Time since it was last used.
+    /// Time since the last use.
     pub idle: Duration,
-    /// Hits since it was inserted. In large caches a sample, as the crate's documentation says of order.
+    /// Hits since the insertion. Sampled in large caches; see the crate documentation on order.
     pub hits: u64,
-    /// Its bytes, as the weigher told.
+    /// Bytes, as reported by the weigher.
     pub bytes: u64,
-    /// How long its creation took; zero for one that was inserted ready-made.
+    /// Duration of the creation; zero for a value that was inserted directly.
     pub create_time: Duration,
 }
 
-/// A function that says how much an entry is worth keeping.
+/// A function that returns how much an entry is worth keeping.
 type Worth = dyn Fn(&EntryMetrics) -> f64 + Send + Sync;
 
-/// An order of the user's own.
+/// A user-defined order.
 #[derive(Clone, Copy)]
 struct Ranking {
     name: &'static str,
@@ -87,7 +88,7 @@ impl fmt::Debug for Ranking {
 }
 
 impl EvictionPolicy {
-    /// No limit: entries stay until `clear`, `remove`, a `trim` or the registry's byte budget.
+    /// Creates a policy without limits: entries stay until `clear`, `remove`, a `trim` or the registry's byte budget.
     pub const fn none() -> Self {
         Self {
             order: EvictionOrder::Lru,
@@ -100,43 +101,45 @@ impl EvictionPolicy {
         }
     }
 
-    /// Least recently used first; add limits with the `with_*` methods.
+    /// Creates a policy that evicts the least recently used entry first; add limits with the `with_*` methods.
     pub const fn lru() -> Self {
         Self::none()
     }
 
-    /// First in, first out; add limits with the `with_*` methods.
+    /// Creates a policy that evicts in first-in, first-out order; add limits with the `with_*` methods.
     pub const fn fifo() -> Self {
         Self { order: EvictionOrder::Fifo, ..Self::none() }
     }
 
-    /// Entries that were not used for longer than `max_idle` go.
+    /// Creates a policy that evicts entries that were not used for longer than `max_idle`.
     pub const fn idle_timeout(max_idle: Duration) -> Self {
         Self::none().with_max_idle_duration(max_idle)
     }
 
-    /// At most `max_entries`, least recently used first.
+    /// Creates a policy with at most `max_entries` entries, least recently used first.
     pub const fn size_limited_lru(max_entries: usize) -> Self {
         Self::none().with_max_entries(max_entries)
     }
 
-    /// At most `max_entries`, and none that was not used for longer than `max_idle`.
+    /// Creates a policy with at most `max_entries` entries, none of them unused for longer than `max_idle`.
     pub const fn hybrid(max_entries: usize, max_idle: Duration) -> Self {
         Self::size_limited_lru(max_entries).with_max_idle_duration(max_idle)
     }
 
-    /// The entry with the lowest `worth` goes first, and of equal ones the first inserted; add limits with the `with_*` methods.
-    /// `NaN` is worth least. Events call the strategy `name`.
+    /// Creates a policy that evicts the entry with the lowest `worth` first; add limits with the `with_*` methods.
     ///
-    /// All entries are ranked anew whenever something has to go, so a large cache should evict in
-    /// [batches](Self::with_eviction_batch). `worth` runs while the cache's evictions are locked: it must not use the cache.
-    /// Idle entries, and what a registry evicts for its byte budget or a trim, leave in order of use as under any policy. A
-    /// function that captures something is made `'static` by `Box::leak`.
+    /// Entries of equal worth are evicted in the order of insertion. `NaN` is the lowest worth. Events report the
+    /// strategy as `name`.
+    ///
+    /// All entries are ranked again for each eviction, so a large cache should evict in
+    /// [batches](Self::with_eviction_batch). `worth` runs with the eviction lock held: it must not use the cache. Idle
+    /// entries, and entries that a registry evicts for its byte budget or a trim, are evicted in order of use as under
+    /// any policy. A function that captures variables can be made `'static` with `Box::leak`.
     ///
     /// ```
     /// use kiln_resource_cache::{Cache, EvictionPolicy};
     ///
-    /// // Keeps what saves the most creation time per byte.
+    /// // Keeps the entries that save the most creation time per byte.
     /// let policy = EvictionPolicy::ranked("cost_per_byte", &|entry| {
     ///     (entry.hits + 1) as f64 * entry.create_time.as_secs_f64() / entry.bytes.max(1) as f64
     /// });
@@ -146,7 +149,7 @@ impl EvictionPolicy {
     ///     .build()?;
     /// # let _ = cache;
     ///
-    /// // The largest entry goes first.
+    /// // Evicts the largest entry first.
     /// let policy = EvictionPolicy::ranked("largest_first", &|entry| -(entry.bytes as f64)).with_max_entries(2);
     /// let cache = Cache::builder("tables").policy(policy).weigher(|_, bytes: &u64| *bytes).build()?;
     /// for key in [10, 30, 20] {
@@ -159,36 +162,36 @@ impl EvictionPolicy {
         Self { ranking: Some(Ranking { name, worth }), ..Self::none() }
     }
 
-    /// Keeps at most this many entries.
+    /// Limits the number of entries.
     #[must_use]
     pub const fn with_max_entries(mut self, max_entries: usize) -> Self {
         self.max_entries = Some(max_entries);
         self
     }
 
-    /// Keeps entries of at most this many bytes together.
+    /// Limits the total bytes of the entries.
     #[must_use]
     pub const fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = Some(max_bytes);
         self
     }
 
-    /// Lets go of entries that were not used for longer than this.
+    /// Evicts entries that were not used for longer than this.
     #[must_use]
     pub const fn with_max_idle_duration(mut self, max_idle: Duration) -> Self {
         self.max_idle = Some(max_idle);
         self
     }
 
-    /// Never evicts below this many entries, whatever the reason.
+    /// Sets the number of entries below which nothing is evicted, for any reason.
     #[must_use]
     pub const fn with_min_entries(mut self, min_entries: usize) -> Self {
         self.min_entries = min_entries;
         self
     }
 
-    /// Evicts this many entries at once when `max_entries` is reached, so that the next misses find room; 1 if not set.
-    /// Fewer if `min_entries` stands against it.
+    /// Sets the number of entries that are evicted at once when `max_entries` is reached, so that the next misses find
+    /// room. Default: 1. Fewer are evicted if `min_entries` requires it.
     ///
     /// ```
     /// use kiln_resource_cache::{Cache, EvictionPolicy};
@@ -207,37 +210,37 @@ impl EvictionPolicy {
         self
     }
 
-    /// The order of eviction; under a [ranking](Self::ranked) that of idle entries only.
+    /// Returns the eviction order. Under a [ranking](Self::ranked) it only applies to idle entries.
     pub const fn order(&self) -> EvictionOrder {
         self.order
     }
 
-    /// The limit on entries.
+    /// Returns the limit on entries.
     pub const fn max_entries(&self) -> Option<usize> {
         self.max_entries
     }
 
-    /// The limit on bytes.
+    /// Returns the limit on bytes.
     pub const fn max_bytes(&self) -> Option<u64> {
         self.max_bytes
     }
 
-    /// The limit on idle time.
+    /// Returns the limit on idle time.
     pub const fn max_idle_duration(&self) -> Option<Duration> {
         self.max_idle
     }
 
-    /// The floor that eviction respects.
+    /// Returns the number of entries below which nothing is evicted.
     pub const fn min_entries(&self) -> usize {
         self.min_entries
     }
 
-    /// How many entries go at once when `max_entries` is reached.
+    /// Returns the number of entries that are evicted at once when `max_entries` is reached.
     pub const fn eviction_batch(&self) -> usize {
         self.batch
     }
 
-    /// What entries leave in order of when a limit of the policy is exceeded.
+    /// Returns the queue order in which the limits of the policy evict.
     pub(crate) fn queue_order(&self) -> QueueOrder {
         match (self.ranking, self.order) {
             (Some(_), _) => QueueOrder::Worth,
@@ -246,10 +249,11 @@ impl EvictionPolicy {
         }
     }
 
-    /// The worth of an entry as a number in the same order.
+    /// Converts the worth of an entry to an integer with the same order.
     pub(crate) fn rank(&self, entry: &EntryMetrics) -> u64 {
         let worth = self.ranking.map_or(f64::NAN, |ranking| (ranking.worth)(entry));
-        // The bits of positive numbers are in order, those of negative ones in reverse. Zero has one rank whatever its sign.
+        // The bit patterns of positive floats are ordered, those of negative ones are in reverse order. Adding 0.0
+        // turns -0.0 into 0.0.
         match (worth + 0.0).to_bits() {
             _ if worth.is_nan() => 0,
             bits if bits >> 63 == 0 => bits | 1 << 63,
@@ -257,7 +261,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// How many entries may stay when one more is to come in: all that fit, or if none does, a batch less.
+    /// Returns how many entries may stay before an insertion: all that fit, or a batch less if none fits.
     pub(crate) fn entries_before_insertion(&self, len: usize) -> usize {
         match self.max_entries {
             Some(max) if len >= max => max.saturating_sub(self.batch).max(self.min_entries).min(max - 1),
@@ -266,7 +270,8 @@ impl EvictionPolicy {
         }
     }
 
-    /// The name of the strategy in events: `none`, `lru`, `fifo`, `idle_timeout`, `hybrid`, or that of the ranking.
+    /// Returns the name of the strategy in events: `none`, `lru`, `fifo`, `idle_timeout`, `hybrid`, or that of the
+    /// ranking.
     pub const fn name(&self) -> &'static str {
         if let Some(ranking) = self.ranking {
             return ranking.name;
@@ -281,7 +286,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// Refuses limits of zero and a floor above the ceiling.
+    /// Returns `InvalidArgument` if a limit is zero or `min_entries` is above `max_entries`.
     pub(crate) fn validate(&self, cache: &str) -> Result<(), CacheError> {
         let fault = if self.max_entries == Some(0) {
             "max_entries is 0, expected at least 1; to keep nothing, do not use a cache".to_owned()
@@ -303,7 +308,7 @@ impl EvictionPolicy {
         Err(CacheError::new(CacheErrorKind::InvalidArgument, format!("eviction policy of cache `{cache}`: {fault}")))
     }
 
-    /// The idle limit in nanoseconds; `u64::MAX` where there is none.
+    /// Returns the idle limit in nanoseconds, or `u64::MAX` if there is none.
     pub(crate) fn max_idle_nanos(&self) -> u64 {
         self.max_idle.map_or(u64::MAX, nanos)
     }
@@ -315,22 +320,22 @@ impl Default for EvictionPolicy {
     }
 }
 
-/// Why entries were evicted, as told in [`CacheEvent::CacheEviction`](crate::events::CacheEvent).
+/// The reason of an eviction, as reported in [`CacheEvent::CacheEviction`](crate::events::CacheEvent).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EvictionReason {
-    /// The cache held more than `max_entries`.
+    /// The cache exceeded `max_entries`.
     MaxEntries,
-    /// The cache held more than `max_bytes`.
+    /// The cache exceeded `max_bytes`.
     MaxBytes,
-    /// The entries were idle for longer than `max_idle_duration`.
+    /// The entries exceeded `max_idle_duration`.
     Idle,
-    /// A new entry was by itself larger than `max_bytes` or the registry's budget, and was not kept.
+    /// A new entry was larger than `max_bytes` or the registry's budget, and was not cached.
     Oversize,
     /// The registry's byte budget was exceeded.
     Budget,
-    /// Someone called `trim`.
+    /// `trim` was called.
     Trim,
 }
 

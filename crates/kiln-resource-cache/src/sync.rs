@@ -1,6 +1,6 @@
-//! Locks, atomics and threads, switched to loom's under `--cfg loom`, so that the model checker sees them.
+//! Locks, atomics and threads; replaced by loom's under `--cfg loom`, so that the model checker sees them.
 //!
-//! For everything concurrent in this crate and the thread pool of `kiln-cpu`. Not part of the public interface.
+//! Used by this crate and by the thread pool of `kiln-cpu`. Not part of the public interface.
 
 #[cfg(loom)]
 pub use self::model::*;
@@ -14,7 +14,7 @@ mod native {
     pub use std::thread::{self, ThreadId};
 }
 
-/// loom's primitives behind the shape of parking_lot's (no poisoning, `wait(&mut guard)`).
+/// loom's primitives with the interface of parking_lot (no poisoning, `wait(&mut guard)`).
 #[cfg(loom)]
 mod model {
     pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

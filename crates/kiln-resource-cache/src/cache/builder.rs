@@ -1,7 +1,7 @@
-//! Building a cache: what only a cache has, name, policy, weights and shards.
+//! The builder of a cache: name, policy, weigher and shards.
 
 use super::shard::Shard;
-use super::{Cache, Gate, KeyHasher, Weigher};
+use super::{Cache, EvictionState, KeyHasher, Weigher};
 use crate::builder::Builder;
 use crate::clock::TimeSource;
 use crate::error::{CacheError, CacheErrorKind};
@@ -14,13 +14,13 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-/// Enough that two threads rarely meet in one, few enough that looking at all of them stays cheap.
+/// Enough shards that threads rarely contend, few enough that visiting all of them is cheap.
 const DEFAULT_SHARDS: usize = 32;
 
-/// Settings of a [`Cache`] to be; made by [`Cache::builder`].
+/// Builds a [`Cache`]; see [`Cache::builder`].
 pub type CacheBuilder<K, V> = Builder<CacheSettings<K, V>>;
 
-/// The settings that a cache has and a registry has not.
+/// The settings that only a cache has.
 pub struct CacheSettings<K, V> {
     pub(crate) name: &'static str,
     policy: EvictionPolicy,
@@ -40,7 +40,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
         Self { name, policy: EvictionPolicy::none(), weigher, shards: DEFAULT_SHARDS }
     }
 
-    /// Builds a cache that counts its bytes in `budget`.
+    /// Builds a cache whose bytes count in `budget`.
     pub(crate) fn build(
         self,
         time: TimeSource,
@@ -62,7 +62,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             weigher,
             time,
-            gate: Mutex::new(Gate::new(policy)),
+            eviction: Mutex::new(EvictionState::new(policy)),
             max_idle: AtomicU64::new(policy.max_idle_nanos()),
             len: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
@@ -70,7 +70,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
             lookup_times: MeanTime::default(),
             create_times: MeanTime::default(),
             events,
-            needs_care: AtomicBool::new(policy.max_idle_duration().is_some()),
+            can_expire: AtomicBool::new(policy.max_idle_duration().is_some()),
             sample_next: AtomicBool::new(true),
             operations: AtomicU64::new(0),
             budget,
@@ -79,30 +79,34 @@ impl<K: CacheKey, V: Send + Sync + 'static> CacheSettings<K, V> {
 }
 
 impl<K: CacheKey, V: Send + Sync + 'static> CacheBuilder<K, V> {
-    /// When to evict; [`EvictionPolicy::none`] unless set.
+    /// Sets the eviction policy. Default: [`EvictionPolicy::none`].
     pub fn policy(mut self, policy: EvictionPolicy) -> Self {
         self.settings.policy = policy;
         self
     }
 
-    /// How many bytes an entry stands for; the size of `V` itself unless set, which leaves out what `V` points to.
-    /// Called once per entry, when it is inserted. More than 2^48 bytes count as 2^48.
+    /// Sets the function that returns the bytes of an entry.
+    ///
+    /// The default is the size of `V` itself, without the memory that `V` points to. Called once per entry, when it is
+    /// inserted. Values above 2^48 bytes count as 2^48.
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
         self.settings.weigher = Box::new(weigher);
         self
     }
 
-    /// How many locks the entries are spread over, a power of two; 32 unless set. More suit dozens of threads.
+    /// Sets the number of shards, each with its own lock: a power of two. Default: 32. Use more for dozens of threads.
     pub fn shards(mut self, shards: usize) -> Self {
         self.settings.shards = shards;
         self
     }
 
-    /// Builds a cache on its own. [`CacheRegistry::register`](crate::CacheRegistry::register) builds one that shares the
-    /// byte budget, the clock and the sinks of a registry.
+    /// Builds a standalone cache.
+    ///
+    /// [`CacheRegistry::register`](crate::CacheRegistry::register) builds a cache that shares the byte budget, the
+    /// clock and the sinks of a registry.
     ///
     /// # Errors
-    /// `InvalidArgument` where a setting contradicts another or is zero.
+    /// Returns `InvalidArgument` if a setting is zero or contradicts another.
     pub fn build(self) -> Result<Cache<K, V>, CacheError> {
         let (settings, time, hub) = self.split()?;
         settings.build(time, hub, Budget::unlimited())

@@ -1,4 +1,4 @@
-//! The miss path: run the creation once, keep its result, wake those who wait.
+//! The miss path: runs the creation once, stores its result and wakes the waiting threads.
 
 use super::evict::Incoming;
 use super::flight::{self, Flight, Outcome};
@@ -9,16 +9,16 @@ use crate::kernel::{CacheKey, CreationError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How `get_or_create` came by its value.
+/// How a lookup that may create obtained its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Hit,
-    /// Another thread was creating it; this one waited.
+    /// Another thread was creating the value, and this thread waited for it.
     Joined,
     Created,
 }
 
-/// Where a lookup that may create starts from.
+/// The first step of a lookup that may create.
 enum Start<V> {
     Hit { value: Arc<V>, bytes: u64 },
     Join(Arc<Flight<V>>),
@@ -26,21 +26,23 @@ enum Start<V> {
 }
 
 impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
-    /// The value of a key; created on a miss, once for all threads that ask.
+    /// Returns the value of a key, creating it on a miss, once for all threads that request it.
     ///
-    /// Fails only if the creation asks for its own key, or if it ran in another thread and failed or panicked there. A panic in
-    /// this thread's own creation passes through to the caller; the cache stays usable and the next call tries again.
+    /// # Errors
+    /// Returns `Reentrant` if the creation requests its own key, and `CreationFailed` or `CreationPanicked` if the
+    /// creation ran in another thread and failed there. A panic of this thread's own creation propagates to the caller;
+    /// the cache stays usable, and the next call runs the creation again.
     pub fn get_or_insert_with(&self, key: &K, create: impl FnOnce() -> V) -> Result<Arc<V>, CacheError> {
         self.get_or_try_insert_with(key, || Ok(create()))
     }
 
-    /// The value of a key; created on a miss, once for all threads that ask. An error of the creation reaches all of
-    /// them, is not kept, and the next call tries again.
+    /// Returns the value of a key, creating it on a miss, once for all threads that request it.
     ///
-    /// `create` may look up other keys and other caches. If it comes back to its own key, directly or through
-    /// creations in other threads, the lookup that closes the circle fails with
-    /// [`Reentrant`](CacheErrorKind::Reentrant) instead of waiting for ever. (A creation that blocks on work which it
-    /// handed to another thread is invisible here.)
+    /// An error of the creation is returned to all of them and is not cached; the next call runs the creation again.
+    ///
+    /// `create` may look up other keys and other caches. If it requests its own key, directly or through creations in
+    /// other threads, the lookup that closes the cycle fails with [`Reentrant`](CacheErrorKind::Reentrant) instead of a
+    /// deadlock. Cycles through work that a creation hands to another thread and waits for are not detected.
     ///
     /// ```
     /// use kiln_resource_cache::{Cache, CacheError};
@@ -69,7 +71,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         self.find_or_create(key, true, create).map(|(value, _)| value)
     }
 
-    /// As above, and tells how the value came about. A warm-up is not `counted`: nobody asked for the value yet.
+    /// Does the same and also returns how the value was obtained. If `counted` is false, as in a warm-up, neither a hit
+    /// nor a miss is counted.
     #[inline]
     pub(crate) fn find_or_create<E: CreationError>(
         &self,
@@ -78,29 +81,29 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         create: impl FnOnce() -> Result<V, E>,
     ) -> Result<(Arc<V>, Found), E> {
         let hash = self.hash(key);
-        if counted && let Some(value) = self.quick_hit(hash, key) {
+        if counted && let Some(value) = self.fast_hit(hash, key) {
             return Ok((value, Found::Hit));
         }
-        self.find_or_create_with_care(hash, key, counted, create)
+        self.find_or_create_slow(hash, key, counted, create)
     }
 
-    /// The rest of `find_or_create`.
+    /// The slow path of `find_or_create`: events, expiry, sampling and creation.
     #[inline(never)]
-    fn find_or_create_with_care<E: CreationError>(
+    fn find_or_create_slow<E: CreationError>(
         &self,
         hash: u64,
         key: &K,
         counted: bool,
         create: impl FnOnce() -> Result<V, E>,
     ) -> Result<(Arc<V>, Found), E> {
-        let began = self.sampled_start();
+        let began = self.start_if_sampled();
         match self.start(hash, key, counted) {
             Start::Hit { value, bytes } => {
                 if let Some(began) = began {
-                    self.measured_hit(began);
+                    self.record_hit_time(began);
                 }
-                if self.is_heard() && counted {
-                    self.tell_access(key, true, bytes);
+                if self.is_observed() && counted {
+                    self.emit_access(key, true, bytes);
                 }
                 Ok((value, Found::Hit))
             }
@@ -133,7 +136,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                         return Start::Join(Arc::clone(flight));
                     }
                     let Some(own_key) = own_key.take() else {
-                        // To clone is the user's code: not under the lock.
+                        // `Clone` is user code and must not run under the lock. Look up again after it.
                         drop(shard);
                         own_key = Some(key.clone());
                         continue;
@@ -173,9 +176,9 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 Err(_) => shard.count_miss(hash),
             }
             drop(shard);
-            if self.is_heard() {
+            if self.is_observed() {
                 let bytes = outcome.as_ref().map_or(0, |(_, bytes)| *bytes);
-                self.tell_access(key, outcome.is_ok(), bytes);
+                self.emit_access(key, outcome.is_ok(), bytes);
             }
         }
         outcome.map(|(value, _)| (value, Found::Joined))
@@ -190,7 +193,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         flight: &Arc<Flight<V>>,
         create: impl FnOnce() -> Result<V, E>,
     ) -> Result<(Arc<V>, Found), E> {
-        let mut landing = Landing { cache: self, hash, key, counted, flight, landed: false };
+        let mut guard = FlightGuard { cache: self, hash, key, counted, flight, is_done: false };
         self.make_room();
         let began = self.time.now();
         let result = create();
@@ -202,30 +205,32 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 let value = Arc::new(value);
                 let key = key.clone();
                 let incoming = Incoming { hash, key, value: &value, bytes, create_nanos };
-                let mut gone = Evicted::default();
-                // The flight and its entry change places under one lock, so that no other thread sees neither of them.
-                let mut gate = self.gate.lock();
-                let replaced = self.put(&mut gate, incoming, Some(flight), &mut gone);
-                drop(gate);
+                let mut evicted = Evicted::default();
+                // The flight is replaced by its entry under one shard lock, so that no other thread finds neither of
+                // them and starts a second creation.
+                let mut state = self.eviction.lock();
+                let replaced = self.put(&mut state, incoming, Some(flight), &mut evicted);
+                drop(state);
                 drop(replaced);
-                landing.land(Outcome::Created(Arc::clone(&value), bytes));
-                // After the landing: the drop of what made way may panic, and that is not this creation's fault.
-                self.finish(gone);
+                guard.complete(Outcome::Created(Arc::clone(&value), bytes));
+                // After `complete`: the `Drop` of an evicted value may panic, which must not fail this creation.
+                self.finish(evicted);
                 (Ok((value, Found::Created)), bytes)
             }
             Err(error) => {
-                self.forget(hash, flight);
-                landing.land(Outcome::Failed(Arc::new(error.clone())));
+                self.remove_flight(hash, flight);
+                guard.complete(Outcome::Failed(Arc::new(error.clone())));
                 (Err(error), 0)
             }
         };
-        if self.is_heard() && counted {
-            self.tell_access(key, false, bytes);
+        if self.is_observed() && counted {
+            self.emit_access(key, false, bytes);
         }
         result
     }
 
-    fn forget(&self, hash: u64, flight: &Arc<Flight<V>>) {
+    /// Removes a flight from its shard. Its key is dropped outside of the lock, because `Drop` is user code.
+    fn remove_flight(&self, hash: u64, flight: &Arc<Flight<V>>) {
         let key = self.shard(hash).lock().take_flight(flight);
         drop(key);
     }
@@ -235,30 +240,30 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
     }
 }
 
-/// Lands a flight whatever happens to the creation: if it unwinds, those who wait learn that it panicked.
-struct Landing<'a, K: CacheKey, V: Send + Sync + 'static> {
+/// Completes a flight on every path: if the creation unwinds, the waiting threads receive `Panicked`.
+struct FlightGuard<'a, K: CacheKey, V: Send + Sync + 'static> {
     cache: &'a Cache<K, V>,
     hash: u64,
     key: &'a K,
     counted: bool,
     flight: &'a Arc<Flight<V>>,
-    landed: bool,
+    is_done: bool,
 }
 
-impl<K: CacheKey, V: Send + Sync + 'static> Landing<'_, K, V> {
-    fn land(&mut self, outcome: Outcome<V>) {
-        self.landed = true;
-        self.flight.land(outcome);
+impl<K: CacheKey, V: Send + Sync + 'static> FlightGuard<'_, K, V> {
+    fn complete(&mut self, outcome: Outcome<V>) {
+        self.is_done = true;
+        self.flight.complete(outcome);
     }
 }
 
-impl<K: CacheKey, V: Send + Sync + 'static> Drop for Landing<'_, K, V> {
+impl<K: CacheKey, V: Send + Sync + 'static> Drop for FlightGuard<'_, K, V> {
     fn drop(&mut self) {
-        if !self.landed {
-            self.cache.forget(self.hash, self.flight);
-            self.flight.land(Outcome::Panicked);
+        if !self.is_done {
+            self.cache.remove_flight(self.hash, self.flight);
+            self.flight.complete(Outcome::Panicked);
             if self.counted {
-                self.cache.tell_access(self.key, false, 0);
+                self.cache.emit_access(self.key, false, 0);
             }
         }
     }

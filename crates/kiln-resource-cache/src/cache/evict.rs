@@ -1,36 +1,40 @@
-//! Making room: the policy's limits, applied oldest first over all shards.
+//! Eviction: applies the limits of the policy, oldest entry first, over all shards.
 //!
-//! Evicted entries leave through [`Evicted`], so that neither the user's `Drop` nor a sink runs while a lock is held.
+//! Evicted entries are collected in [`Evicted`], so that neither the user's `Drop` nor a sink runs while a lock is
+//! held.
 
 use super::Cache;
 use super::flight::Flight;
-use super::queue::{Mark, Queue, QueueOrder};
-use super::shard::{Detail, Eviction, NewEntry, Removed, Standing};
+use super::queue::{Queue, QueueItem, QueueOrder};
+use super::shard::{Detail, Eviction, ItemState, NewEntry, Removed};
 use crate::events::{CacheEvent, EventHub};
 use crate::kernel::CacheKey;
 use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
-/// Marks of entries that are gone may pile up to this many more than there are entries, before they are swept.
-const SPARE_MARKS: usize = 64;
-/// Entries that a trim evicts before it also gives back the memory of the tables.
-const LARGE_TRIM: usize = 1024;
+/// The number of stale queue items beyond twice the number of entries, at which a queue is rebuilt.
+const MAX_STALE_ITEMS: usize = 64;
+/// The number of entries evicted by a trim from which it also shrinks the hash tables.
+const LARGE_TRIM_ENTRIES: usize = 1024;
 
-/// What serialises everything that adds or evicts entries, so that limits hold strictly: the policy and the order in
-/// which entries leave. Hits never take its lock. Locked before a shard, never after.
-pub(super) struct Gate {
+/// The policy and the eviction queues.
+///
+/// Its lock serialises all insertions and evictions, so that limits hold strictly. Hits never take it. Lock order: this
+/// lock before a shard's lock, never the reverse.
+pub(super) struct EvictionState {
     pub(super) policy: EvictionPolicy,
-    /// By [`QueueOrder`]. That of worth is kept only during an eviction: a ranking may change from one moment to the next.
+    /// Indexed by [`QueueOrder`]. The queue by worth only exists during an eviction, because a ranking may change at
+    /// any time.
     queues: [LazyQueue; QueueOrder::ALL.len()],
-    /// The entry that is being replaced: not to be evicted to make room for its successor.
+    /// The entry that is being replaced. It is not evicted to make room for its replacement.
     exempt_id: Option<u64>,
 }
 
-/// A queue while something needs it: the policy all the time, a trim for a while.
+/// A queue that exists while it is needed: always for the order of the policy, temporarily for a trim.
 type LazyQueue = Option<Queue>;
 
-/// An entry on its way in.
+/// An entry to be inserted.
 pub(super) struct Incoming<'a, K, V> {
     pub(super) hash: u64,
     pub(super) key: K,
@@ -39,35 +43,35 @@ pub(super) struct Incoming<'a, K, V> {
     pub(super) create_nanos: u64,
 }
 
-/// Entries on their way out.
-pub(super) struct Evicted<K, V>(Vec<Departure<K, V>>);
+/// Entries that were evicted but not yet reported and dropped.
+pub(super) struct Evicted<K, V>(Vec<EvictedEntry<K, V>>);
 
-struct Departure<K, V> {
+struct EvictedEntry<K, V> {
     reason: EvictionReason,
     size_after: usize,
-    /// `None` for a value that was too large to get in.
+    /// `None` for a value that was too large to be inserted.
     _entry: Option<Removed<K, V>>,
 }
 
 impl<K, V> Evicted<K, V> {
     fn push(&mut self, reason: EvictionReason, size_after: usize, entry: Option<Removed<K, V>>) {
-        self.0.push(Departure { reason, size_after, _entry: entry });
+        self.0.push(EvictedEntry { reason, size_after, _entry: entry });
     }
 }
 
-impl Gate {
+impl EvictionState {
     pub(super) fn new(policy: EvictionPolicy) -> Self {
         let queues = QueueOrder::ALL.map(|order| needs(&policy, order).then(Queue::default));
         Self { policy, queues, exempt_id: None }
     }
 
-    /// Forgets all marks, when all entries are gone.
+    /// Resets the queues after all entries were removed.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.policy);
     }
 
     #[cfg(test)]
-    pub(super) fn marks(&self) -> usize {
+    pub(super) fn queue_items(&self) -> usize {
         self.queues.iter().flatten().map(Queue::len).sum()
     }
 
@@ -75,8 +79,8 @@ impl Gate {
         &mut self.queues[order as usize]
     }
 
-    /// Lets go of the queues that the policy does not keep.
-    fn drop_spare_queues(&mut self) {
+    /// Drops the queues that the policy does not need.
+    fn drop_unused_queues(&mut self) {
         for order in QueueOrder::ALL {
             if !needs(&self.policy, order) {
                 *self.queue(order) = None;
@@ -85,7 +89,8 @@ impl Gate {
     }
 }
 
-/// Whether a policy keeps a queue in this order. Idle entries leave in order of use; a ranking is made anew each time.
+/// Returns whether a policy keeps a queue in this order. Idle entries are evicted in order of use; a ranking is
+/// computed for each eviction.
 fn needs(policy: &EvictionPolicy, order: QueueOrder) -> bool {
     match order {
         QueueOrder::Use => policy.queue_order() == order || policy.max_idle_duration().is_some(),
@@ -94,11 +99,11 @@ fn needs(policy: &EvictionPolicy, order: QueueOrder) -> bool {
     }
 }
 
-/// What a `put` took out; dropped by the caller once no lock is held.
+/// The values removed by `put`. The caller drops them when no lock is held.
 pub(super) struct Replaced<K, V> {
     _entry: Option<Removed<K, V>>,
     _flight_key: Option<K>,
-    /// What came in and was not kept.
+    /// The new entry, if it was not kept.
     _unused: Option<NewEntry<K, V>>,
 }
 
@@ -109,31 +114,33 @@ impl<K, V> Default for Evicted<K, V> {
 }
 
 impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
-    /// Lets go of stale entries, then does `work`, with the gate held; tells the sinks what was evicted.
-    pub(super) fn with_gate<R>(&self, work: impl FnOnce(&mut Gate, &mut Evicted<K, V>) -> R) -> R {
+    /// Evicts stale entries, runs `work` with the eviction lock held, and reports evictions after releasing it.
+    pub(super) fn with_eviction_lock<R>(&self, work: impl FnOnce(&mut EvictionState, &mut Evicted<K, V>) -> R) -> R {
         let mut evicted = Evicted::default();
-        let mut gate = self.gate.lock();
-        self.sweep(&mut gate, &mut evicted);
-        let result = work(&mut gate, &mut evicted);
-        drop(gate);
+        let mut state = self.eviction.lock();
+        self.sweep(&mut state, &mut evicted);
+        let result = work(&mut state, &mut evicted);
+        drop(state);
         self.finish(evicted);
         result
     }
 
-    /// Lets go of stale entries; returns how many. Costs one relaxed load for a policy without an idle limit.
+    /// Evicts stale entries and returns their number. Costs one relaxed load if the policy has no idle limit.
     pub(crate) fn expire(&self) -> usize {
         match self.max_idle.load(Ordering::Relaxed) {
             u64::MAX => 0,
-            _ => self.with_gate(|_, evicted| evicted.0.len()),
+            _ => self.with_eviction_lock(|_, evicted| evicted.0.len()),
         }
     }
 
-    /// Lets go of stale entries after a lookup met one, and of that one whatever its place in the order: uses by several
-    /// threads between two insertions need not be in line by time. What is still there then is protected by the floor.
+    /// Evicts stale entries after a lookup found one, including that one.
+    ///
+    /// The found entry is evicted whatever its position in the queue: uses by several threads between two insertions
+    /// need not be ordered by time. If it is still present afterwards, `min_entries` protects it.
     pub(super) fn expire_key(&self, hash: u64, key: &K) {
-        self.with_gate(|gate, evicted| {
-            if self.len.load(Ordering::Relaxed) > gate.policy.min_entries() {
-                let (now, max_idle) = (self.time.now(), gate.policy.max_idle_nanos());
+        self.with_eviction_lock(|state, evicted| {
+            if self.len.load(Ordering::Relaxed) > state.policy.min_entries() {
+                let (now, max_idle) = (self.time.now(), state.policy.max_idle_nanos());
                 let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
                 let entry = self.shard(hash).lock().evict_key(hash, key, stale);
                 if let Some(entry) = entry {
@@ -144,18 +151,26 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         });
     }
 
-    /// The part of a miss that comes before the creation: a place for one more entry, as far as the floor allows.
+    /// Makes room for one more entry before its creation, down to `min_entries`.
     pub(super) fn make_room(&self) {
-        self.with_gate(|gate, evicted| {
-            let max_entries = gate.policy.entries_before_insertion(self.len.load(Ordering::Relaxed));
-            self.shrink(gate, max_entries, evicted);
+        self.with_eviction_lock(|state, evicted| {
+            let max_entries = state.policy.entries_before_insertion(self.len.load(Ordering::Relaxed));
+            self.shrink(state, max_entries, evicted);
         });
     }
 
-    /// Makes room for an entry of this size, the new one counted as part of the floor. The entry that it replaces, of
-    /// `old` bytes, counts as gone, and is exempt from eviction. False if the new one cannot be kept.
-    fn make_room_for(&self, gate: &mut Gate, bytes: u64, old: Option<u64>, evicted: &mut Evicted<K, V>) -> bool {
-        let policy = gate.policy;
+    /// Makes room for an entry of `bytes` bytes, which counts towards `min_entries`. Returns false if it cannot be
+    /// kept.
+    ///
+    /// The entry that it replaces, of `old` bytes, counts as removed and is exempt from eviction.
+    fn make_room_for(
+        &self,
+        state: &mut EvictionState,
+        bytes: u64,
+        old: Option<u64>,
+        evicted: &mut Evicted<K, V>,
+    ) -> bool {
+        let policy = state.policy;
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         let len = || self.len.load(Ordering::Relaxed) - usize::from(old.is_some());
         if bytes > max_bytes.min(self.budget.limit()) && len() >= policy.min_entries() {
@@ -164,33 +179,35 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             return false;
         }
         let (order, max_entries) = (policy.queue_order(), policy.entries_before_insertion(len()));
-        while len() > max_entries && self.evict_one(gate, order, EvictionReason::MaxEntries, evicted) {}
+        while len() > max_entries && self.evict_one(state, order, EvictionReason::MaxEntries, evicted) {}
         let over = || self.bytes.load(Ordering::Relaxed) - old.unwrap_or(0) + bytes > max_bytes;
         while over()
             && len() >= policy.min_entries().max(1)
-            && self.evict_one(gate, order, EvictionReason::MaxBytes, evicted)
+            && self.evict_one(state, order, EvictionReason::MaxBytes, evicted)
         {}
-        *gate.queue(QueueOrder::Worth) = None;
+        *state.queue(QueueOrder::Worth) = None;
         true
     }
 
-    /// Puts a policy in force and brings the cache under its limits. The caller has swept under the old policy (`with_gate`): a longer idle
-    /// limit would otherwise bring stale entries back.
-    pub(super) fn adopt(&self, gate: &mut Gate, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
-        gate.policy = policy;
-        gate.drop_spare_queues();
+    /// Sets the policy and enforces its limits.
+    ///
+    /// The caller has evicted stale entries under the old policy (`with_eviction_lock`): under a longer idle limit they
+    /// would become valid again.
+    pub(super) fn apply_policy(&self, state: &mut EvictionState, policy: EvictionPolicy, evicted: &mut Evicted<K, V>) {
+        state.policy = policy;
+        state.drop_unused_queues();
         for order in QueueOrder::ALL {
-            if needs(&policy, order) && gate.queue(order).is_none() {
-                *gate.queue(order) = Some(self.queue_of_entries(order, &policy));
+            if needs(&policy, order) && state.queue(order).is_none() {
+                *state.queue(order) = Some(self.build_queue(order, &policy));
             }
         }
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
-        self.needs_care.store(policy.max_idle_duration().is_some(), Ordering::Relaxed);
-        self.sweep(gate, evicted);
-        self.shrink(gate, policy.max_entries().unwrap_or(usize::MAX), evicted);
+        self.can_expire.store(policy.max_idle_duration().is_some(), Ordering::Relaxed);
+        self.sweep(state, evicted);
+        self.shrink(state, policy.max_entries().unwrap_or(usize::MAX), evicted);
     }
 
-    /// Evicts entries up to a stamp, oldest first, while the caller wants more and the floor allows it.
+    /// Evicts entries up to a stamp, oldest first, while `wanted` returns true and `min_entries` allows it.
     pub(crate) fn evict_while(
         &self,
         order: QueueOrder,
@@ -198,53 +215,54 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         up_to_stamp: u64,
         mut wanted: impl FnMut() -> bool,
     ) -> usize {
-        self.with_gate(|gate, evicted| {
+        self.with_eviction_lock(|state, evicted| {
             let swept = evicted.0.len();
             while wanted()
-                && self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
-                && self.oldest_stamp(gate, order).is_some_and(|stamp| stamp <= up_to_stamp)
-                && self.evict_one(gate, order, reason, evicted)
+                && self.len.load(Ordering::Relaxed) > state.policy.min_entries()
+                && self.oldest_stamp(state, order).is_some_and(|stamp| stamp <= up_to_stamp)
+                && self.evict_one(state, order, reason, evicted)
             {}
-            *gate.queue(QueueOrder::Worth) = None;
+            *state.queue(QueueOrder::Worth) = None;
             let count = evicted.0.len() - swept;
-            if count >= LARGE_TRIM {
-                self.shrink_memory(gate);
+            if count >= LARGE_TRIM_ENTRIES {
+                self.shrink_memory(state);
             }
             count
         })
     }
 
-    /// Lets go of a queue that only a trim needed.
+    /// Drops the queues that only a trim needed.
     pub(crate) fn end_trim(&self) {
-        self.gate.lock().drop_spare_queues();
+        self.eviction.lock().drop_unused_queues();
     }
 
-    /// Gives back what tables and queues no longer need.
-    fn shrink_memory(&self, gate: &mut Gate) {
+    /// Shrinks hash tables and queues to their content.
+    fn shrink_memory(&self, state: &mut EvictionState) {
         for shard in &self.shards {
             shard.lock().shrink_memory(|key| self.hash(key));
         }
         for order in QueueOrder::ALL {
-            if gate.queue(order).is_some() {
-                *gate.queue(order) = Some(self.queue_of_entries(order, &gate.policy));
+            if state.queue(order).is_some() {
+                *state.queue(order) = Some(self.build_queue(order, &state.policy));
             }
         }
     }
 
-    /// Stamp of the least recently used entry that a trim may take; `None` if the floor protects all of them.
+    /// Returns the stamp of the least recently used entry, or `None` if `min_entries` protects all entries.
     pub(crate) fn oldest_evictable(&self) -> Option<u64> {
-        let mut gate = self.gate.lock();
-        if self.len.load(Ordering::Relaxed) <= gate.policy.min_entries() {
+        let mut state = self.eviction.lock();
+        if self.len.load(Ordering::Relaxed) <= state.policy.min_entries() {
             return None;
         }
-        self.oldest_stamp(&mut gate, QueueOrder::Use)
+        self.oldest_stamp(&mut state, QueueOrder::Use)
     }
 
-    /// Puts a value in, replacing the one that the key has: readers see the old one or the new one. Keeps nothing if the
-    /// value is too large or, for a creation, if a `clear` came in between.
+    /// Inserts a value, replacing the one of the same key. Readers see either the old or the new value.
+    ///
+    /// Nothing is stored if the value is too large or, for a creation, if the cache was cleared in the meantime.
     pub(super) fn put(
         &self,
-        gate: &mut Gate,
+        state: &mut EvictionState,
         incoming: Incoming<'_, K, V>,
         flight: Option<&Arc<Flight<V>>>,
         evicted: &mut Evicted<K, V>,
@@ -252,58 +270,60 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         let Incoming { hash, key, value, bytes, create_nanos } = incoming;
         let new = NewEntry { key, value: Arc::clone(value), bytes, create_nanos, now: self.time.now() };
         let mut shard = self.shard(hash).lock();
+        // The flight is gone if `clear` ran during the creation: its value is returned to the callers but not cached.
         if flight.is_some_and(|flight| !shard.has_flight(flight)) {
             return Replaced { _entry: None, _flight_key: None, _unused: Some(new) };
         }
         let old = shard.renew(hash, &new.key);
         drop(shard);
-        if let Some((mark, _)) = old {
-            self.enqueue(gate, mark);
+        if let Some((item, _)) = old {
+            self.enqueue(state, item);
         }
-        gate.exempt_id = old.map(|(mark, _)| mark.id);
-        let fits = self.make_room_for(gate, bytes, old.map(|(_, bytes)| bytes), evicted);
-        gate.exempt_id = None;
+        state.exempt_id = old.map(|(item, _)| item.id);
+        let fits = self.make_room_for(state, bytes, old.map(|(_, bytes)| bytes), evicted);
+        state.exempt_id = None;
         let mut shard = self.shard(hash).lock();
         let flight_key = flight.and_then(|flight| shard.take_flight(flight));
         let entry = shard.remove(hash, &new.key);
-        let (mark, unused) =
+        let (item, unused) =
             if fits { (Some(shard.insert(hash, new, |key| self.hash(key))), None) } else { (None, Some(new)) };
         drop(shard);
         if let Some(entry) = &entry {
             self.account_removal(1, entry.bytes);
         }
-        if let Some(mark) = mark {
+        if let Some(item) = item {
             self.account_insert(bytes);
-            self.enqueue(gate, mark);
+            self.enqueue(state, item);
         }
         Replaced { _entry: entry, _flight_key: flight_key, _unused: unused }
     }
 
-    /// Lists a new entry, and sweeps the marks of entries that left otherwise than by eviction once they pile up.
-    fn enqueue(&self, gate: &mut Gate, mark: Mark) {
-        let limit = 2 * self.len.load(Ordering::Relaxed) + SPARE_MARKS;
+    /// Adds a new entry to the queues. A queue with too many items of removed entries is rebuilt.
+    fn enqueue(&self, state: &mut EvictionState, item: QueueItem) {
+        let limit = 2 * self.len.load(Ordering::Relaxed) + MAX_STALE_ITEMS;
         for order in [QueueOrder::Use, QueueOrder::Insertion] {
-            if let Some(queue) = gate.queue(order) {
-                queue.push(mark);
+            if let Some(queue) = state.queue(order) {
+                queue.push(item);
                 if queue.len() > limit {
-                    *gate.queue(order) = Some(self.queue_of_entries(order, &gate.policy));
+                    *state.queue(order) = Some(self.build_queue(order, &state.policy));
                 }
             }
         }
     }
 
-    /// Tells the sinks what went and why, then drops it. Called with no lock held.
+    /// Reports evictions to the sinks, then drops the entries. Called with no lock held.
     pub(super) fn finish(&self, evicted: Evicted<K, V>) {
         if let Some(hub) = self.events.as_ref().filter(|hub| hub.is_on()) {
-            self.tell_evictions(hub, &evicted);
+            self.emit_evictions(hub, &evicted);
         }
         drop(evicted);
     }
 
-    fn tell_evictions(&self, hub: &EventHub, evicted: &Evicted<K, V>) {
+    /// Emits one event for each run of evictions with the same reason.
+    fn emit_evictions(&self, hub: &EventHub, evicted: &Evicted<K, V>) {
         let mut rest = evicted.0.as_slice();
-        while let Some(&Departure { reason, .. }) = rest.first() {
-            let count = rest.iter().take_while(|departure| departure.reason == reason).count();
+        while let Some(&EvictedEntry { reason, .. }) = rest.first() {
+            let count = rest.iter().take_while(|entry| entry.reason == reason).count();
             hub.emit(&CacheEvent::CacheEviction {
                 cache: self.name.into(),
                 strategy: self.policy().name().into(),
@@ -315,122 +335,124 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         }
     }
 
-    /// Evicts what is idle for too long, but not below the floor.
-    pub(super) fn sweep(&self, gate: &mut Gate, evicted: &mut Evicted<K, V>) {
-        let max_idle = gate.policy.max_idle_nanos();
+    /// Evicts entries that exceed the idle limit, down to `min_entries`.
+    pub(super) fn sweep(&self, state: &mut EvictionState, evicted: &mut Evicted<K, V>) {
+        let max_idle = state.policy.max_idle_nanos();
         if max_idle == u64::MAX {
             return;
         }
         let now = self.time.now();
         let stale = |detail: &Detail| now.saturating_sub(detail.used_at) > max_idle;
-        while self.len.load(Ordering::Relaxed) > gate.policy.min_entries()
-            && self.evict_if(gate, QueueOrder::Use, EvictionReason::Idle, evicted, stale)
+        while self.len.load(Ordering::Relaxed) > state.policy.min_entries()
+            && self.evict_if(state, QueueOrder::Use, EvictionReason::Idle, evicted, stale)
         {}
     }
 
-    /// Evicts down to `max_entries` and the policy's bytes, but not below the floor.
-    fn shrink(&self, gate: &mut Gate, max_entries: usize, evicted: &mut Evicted<K, V>) {
-        let policy = gate.policy;
+    /// Evicts entries down to `max_entries` and the byte limit of the policy, but not below `min_entries`.
+    fn shrink(&self, state: &mut EvictionState, max_entries: usize, evicted: &mut Evicted<K, V>) {
+        let policy = state.policy;
         let len = || self.len.load(Ordering::Relaxed);
         let max_entries = max_entries.max(policy.min_entries());
         let order = policy.queue_order();
-        while len() > max_entries && self.evict_one(gate, order, EvictionReason::MaxEntries, evicted) {}
+        while len() > max_entries && self.evict_one(state, order, EvictionReason::MaxEntries, evicted) {}
         let max_bytes = policy.max_bytes().unwrap_or(u64::MAX);
         while self.bytes.load(Ordering::Relaxed) > max_bytes
             && len() > policy.min_entries()
-            && self.evict_one(gate, order, EvictionReason::MaxBytes, evicted)
+            && self.evict_one(state, order, EvictionReason::MaxBytes, evicted)
         {}
-        *gate.queue(QueueOrder::Worth) = None;
+        *state.queue(QueueOrder::Worth) = None;
     }
 
-    /// Evicts the oldest entry. False if there is none.
+    /// Evicts the oldest entry. Returns false if there is none.
     fn evict_one(
         &self,
-        gate: &mut Gate,
+        state: &mut EvictionState,
         order: QueueOrder,
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
     ) -> bool {
-        self.evict_if(gate, order, reason, evicted, |_| true)
+        self.evict_if(state, order, reason, evicted, |_| true)
     }
 
-    /// Evicts the oldest entry if it passes the test. False if nothing went.
+    /// Evicts the oldest entry if it passes `test`. Returns whether an entry was evicted.
     ///
-    /// Marks that are behind their entries are put back on the way. Other threads may go on using entries meanwhile;
-    /// once every mark has been looked at, the entry at the front goes as it stands.
+    /// Items that are older than their entry are reinserted with the entry's current stamp. Other threads may keep
+    /// using entries meanwhile; after as many steps as there are items, the entry at the front is evicted even if it
+    /// was used since.
     fn evict_if(
         &self,
-        gate: &mut Gate,
+        state: &mut EvictionState,
         order: QueueOrder,
         reason: EvictionReason,
         evicted: &mut Evicted<K, V>,
         test: impl Fn(&Detail) -> bool,
     ) -> bool {
-        let (exempt_id, policy) = (gate.exempt_id, gate.policy);
-        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order, &policy));
-        let mut patience = queue.len();
-        let mut set_aside = None;
-        let mut went = false;
-        while let Some(mark) = queue.oldest() {
-            if Some(mark.id) == exempt_id {
+        let (exempt_id, policy) = (state.exempt_id, state.policy);
+        let queue = state.queue(order).get_or_insert_with(|| self.build_queue(order, &policy));
+        let mut attempts_left = queue.len();
+        let mut exempt_item = None;
+        let mut is_evicted = false;
+        while let Some(item) = queue.oldest() {
+            if Some(item.id) == exempt_id {
                 queue.pop();
-                set_aside = Some(mark);
+                exempt_item = Some(item);
                 continue;
             }
-            match self.shard(mark.hash).lock().evict(mark, order, patience == 0, &test) {
+            match self.shard(item.hash).lock().evict(item, order, attempts_left == 0, &test) {
                 Eviction::Evicted(entry) => {
                     queue.pop();
                     self.account_removal(1, entry.bytes);
                     evicted.push(reason, self.len.load(Ordering::Relaxed), Some(entry));
-                    went = true;
+                    is_evicted = true;
                     break;
                 }
                 Eviction::Kept => break,
-                Eviction::NotCurrent(standing) => queue.correct(mark, &standing),
+                Eviction::NotCurrent(state) => queue.correct(item, &state),
             }
-            patience = patience.saturating_sub(1);
+            attempts_left = attempts_left.saturating_sub(1);
         }
-        if let Some(mark) = set_aside {
-            queue.push(mark);
+        if let Some(item) = exempt_item {
+            queue.push(item);
         }
-        went
+        is_evicted
     }
 
-    /// The stamp of the oldest entry, as good as other threads let it be.
-    fn oldest_stamp(&self, gate: &mut Gate, order: QueueOrder) -> Option<u64> {
-        let policy = gate.policy;
-        let queue = gate.queue(order).get_or_insert_with(|| self.queue_of_entries(order, &policy));
+    /// Returns the stamp of the oldest entry; an approximation if other threads use entries meanwhile.
+    fn oldest_stamp(&self, state: &mut EvictionState, order: QueueOrder) -> Option<u64> {
+        let policy = state.policy;
+        let queue = state.queue(order).get_or_insert_with(|| self.build_queue(order, &policy));
         for _ in 0..=queue.len() {
-            let mark = queue.oldest()?;
-            match self.shard(mark.hash).lock().standing(mark, order) {
-                Standing::Current => return Some(mark.stamp),
-                standing => queue.correct(mark, &standing),
+            let item = queue.oldest()?;
+            match self.shard(item.hash).lock().item_state(item, order) {
+                ItemState::Current => return Some(item.stamp),
+                state => queue.correct(item, &state),
             }
         }
-        queue.oldest().map(|mark| mark.stamp)
+        queue.oldest().map(|item| item.stamp)
     }
 
-    fn queue_of_entries(&self, order: QueueOrder, policy: &EvictionPolicy) -> Queue {
+    /// Builds a queue from all entries.
+    fn build_queue(&self, order: QueueOrder, policy: &EvictionPolicy) -> Queue {
         if order == QueueOrder::Worth {
-            return self.queue_by_worth(policy);
+            return self.build_queue_by_worth(policy);
         }
-        let mut marks = Vec::with_capacity(self.len.load(Ordering::Relaxed));
+        let mut items = Vec::with_capacity(self.len.load(Ordering::Relaxed));
         for shard in &self.shards {
-            marks.extend(shard.lock().marks(order, |key| self.hash(key)).map(|(mark, _)| mark));
+            items.extend(shard.lock().queue_items(order, |key| self.hash(key)).map(|(item, _)| item));
         }
-        Queue::of(marks)
+        Queue::from_items(items)
     }
 
-    /// The ranking is the user's code: no shard is locked while it runs, so hits go on.
-    fn queue_by_worth(&self, policy: &EvictionPolicy) -> Queue {
+    /// Builds the queue by worth. The ranking is user code: no shard is locked while it runs, so hits proceed.
+    fn build_queue_by_worth(&self, policy: &EvictionPolicy) -> Queue {
         let now = self.time.now();
         let mut entries = Vec::with_capacity(self.len.load(Ordering::Relaxed));
         for shard in &self.shards {
             let shard = shard.lock();
-            let marks = shard.marks(QueueOrder::Worth, |key| self.hash(key));
-            entries.extend(marks.map(|(mark, detail)| (mark, detail.metrics(now))));
+            let items = shard.queue_items(QueueOrder::Worth, |key| self.hash(key));
+            entries.extend(items.map(|(item, detail)| (item, detail.metrics(now))));
         }
-        let ranked = |(mark, metrics)| Mark { stamp: policy.rank(&metrics), ..mark };
-        Queue::of(entries.into_iter().map(ranked).collect())
+        let ranked = |(item, metrics)| QueueItem { stamp: policy.rank(&metrics), ..item };
+        Queue::from_items(entries.into_iter().map(ranked).collect())
     }
 }

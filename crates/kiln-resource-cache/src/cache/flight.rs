@@ -1,4 +1,4 @@
-//! Single flight: one thread creates, the others that want the same key wait for it.
+//! Single flight: one thread creates a value, the other threads that request the same key wait for it.
 
 use crate::error::{CacheError, CacheErrorKind};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, ThreadId, thread};
@@ -6,17 +6,17 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A creation under way.
+/// A creation in progress.
 pub(crate) struct Flight<V> {
     owner: ThreadId,
-    landed: AtomicBool,
+    is_done: AtomicBool,
     outcome: Mutex<Option<Outcome<V>>>,
-    landing: Condvar,
+    done: Condvar,
 }
 
-/// How a creation ended. The error is type-erased, because a cache does not fix the error type of its callers.
+/// The result of a creation. The error is type-erased, because each caller of a cache chooses its own error type.
 pub(crate) enum Outcome<V> {
-    /// The value and its bytes.
+    /// The value and its size in bytes.
     Created(Arc<V>, u64),
     Failed(Arc<dyn Any + Send + Sync>),
     Panicked,
@@ -33,23 +33,24 @@ impl<V> Clone for Outcome<V> {
 }
 
 impl<V> Flight<V> {
-    /// A creation that the calling thread is about to run.
+    /// Creates a flight owned by the calling thread, which is about to run the creation.
     pub(crate) fn new() -> Self {
         Self {
             owner: thread::current().id(),
-            landed: AtomicBool::new(false),
+            is_done: AtomicBool::new(false),
             outcome: Mutex::new(None),
-            landing: Condvar::new(),
+            done: Condvar::new(),
         }
     }
 
-    /// Ends the creation and wakes everyone who waits for it.
-    pub(crate) fn land(&self, outcome: Outcome<V>) {
+    /// Stores the outcome and wakes all waiting threads.
+    pub(crate) fn complete(&self, outcome: Outcome<V>) {
         let mut guard = self.outcome.lock();
         *guard = Some(outcome);
-        self.landed.store(true, Ordering::Release);
+        // Release pairs with the acquire in `is_complete`, which is read without the mutex.
+        self.is_done.store(true, Ordering::Release);
         drop(guard);
-        self.landing.notify_all();
+        self.done.notify_all();
     }
 
     fn wait(&self) -> Outcome<V> {
@@ -58,15 +59,15 @@ impl<V> Flight<V> {
             if let Some(outcome) = guard.as_ref() {
                 return outcome.clone();
             }
-            self.landing.wait(&mut guard);
+            self.done.wait(&mut guard);
         }
     }
 }
 
-/// The side of a flight that the wait graph needs.
+/// The type-independent part of a flight, for the wait graph.
 trait Pending: Send + Sync {
     fn owner(&self) -> ThreadId;
-    fn has_landed(&self) -> bool;
+    fn is_complete(&self) -> bool;
 }
 
 impl<V: Send + Sync> Pending for Flight<V> {
@@ -74,16 +75,16 @@ impl<V: Send + Sync> Pending for Flight<V> {
         self.owner
     }
 
-    fn has_landed(&self) -> bool {
-        self.landed.load(Ordering::Acquire)
+    fn is_complete(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
     }
 }
 
-/// Which thread waits for which creation.
+/// The wait graph: which thread waits for which creation.
 type Waiting = Vec<(ThreadId, Arc<dyn Pending>)>;
 
-// Threads are process-wide, and a creation may look up any cache of any registry: only a process-wide list sees every
-// circle. It holds nothing of a cache beyond the time of a wait.
+// Process-wide, because a creation may look up any cache of any registry, and a cycle is only visible if all waits are
+// in one list. An entry lives only as long as its wait.
 #[cfg(not(loom))]
 static WAITING: Mutex<Waiting> = Mutex::new(Vec::new());
 #[cfg(loom)]
@@ -91,10 +92,10 @@ loom::lazy_static! {
     static ref WAITING: Mutex<Waiting> = Mutex::new(Vec::new());
 }
 
-/// Waits for a flight of another thread; an error, if that could never end.
+/// Waits for a flight of another thread. Returns `Reentrant` if the wait would close a cycle.
 ///
-/// A creation may look up other resources. When those look-ups come back to a creation that waits for this one, every
-/// thread on the way would wait for ever; the last of them sees the circle here.
+/// A creation may look up other resources. If those lookups lead back to a creation that waits for this one, all
+/// threads on the cycle would wait forever; the last one to wait detects it here.
 pub(crate) fn wait<V: Send + Sync + 'static>(
     flight: &Arc<Flight<V>>,
     cache: &str,
@@ -102,13 +103,13 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
 ) -> Result<Outcome<V>, CacheError> {
     let me = thread::current().id();
     let mut waiting = WAITING.lock();
-    let is_circle = closes_cycle(&waiting, flight.as_ref(), me);
-    if !is_circle {
+    let is_cycle = closes_cycle(&waiting, flight.as_ref(), me);
+    if !is_cycle {
         waiting.push((me, Arc::clone(flight) as Arc<dyn Pending>));
     }
-    // Before the key is formatted, which is the user's code.
+    // Released before the key is formatted, because `Debug` is user code.
     drop(waiting);
-    if is_circle {
+    if is_cycle {
         return Err(CacheError::new(
             CacheErrorKind::Reentrant,
             format!("cache `{cache}`: the creation of {key:?} asks for itself"),
@@ -119,13 +120,13 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
     Ok(outcome)
 }
 
-/// Follows "waits for a creation by" from `flight`; true if that leads back to `me`.
+/// Follows the edges "waits for a creation by" from `flight`. Returns true if they lead back to `me`.
 ///
-/// A landed flight ends the walk: whoever waited for it is on its way out, though still in the list.
+/// A completed flight ends the walk: threads still listed as waiting for it are about to return.
 fn closes_cycle(waiting: &[(ThreadId, Arc<dyn Pending>)], flight: &dyn Pending, me: ThreadId) -> bool {
     let mut at = flight;
     loop {
-        if at.has_landed() {
+        if at.is_complete() {
             return false;
         }
         let owner = at.owner();
@@ -147,23 +148,23 @@ mod tests {
         Arc::new(Flight { owner, ..Flight::new() })
     }
 
-    /// What a thread that is about to wait for `flight` sees.
-    fn is_circle(waiting: &[(ThreadId, &Arc<Flight<u32>>)], flight: &Arc<Flight<u32>>) -> bool {
+    /// Returns whether waiting for `flight` would close a cycle.
+    fn is_cycle(waiting: &[(ThreadId, &Arc<Flight<u32>>)], flight: &Arc<Flight<u32>>) -> bool {
         let waiting: Vec<_> =
             waiting.iter().map(|&(thread, flight)| (thread, Arc::clone(flight) as Arc<dyn Pending>)).collect();
         closes_cycle(&waiting, flight.as_ref(), thread::current().id())
     }
 
     #[test]
-    fn circles_are_seen_over_any_number_of_threads_and_end_at_landed_flights() {
+    fn cycles_are_detected_across_threads_and_end_at_completed_flights() {
         let me = thread::current().id();
         let [a, b] = [(); 2].map(|()| thread::spawn(|| thread::current().id()).join().unwrap());
         let (mine, of_a, of_b) = (flight_of(me), flight_of(a), flight_of(b));
-        assert!(is_circle(&[], &mine), "my own flight");
-        assert!(!is_circle(&[], &of_a), "a waits for nobody");
-        assert!(!is_circle(&[(a, &of_b)], &of_a), "b waits for nobody");
-        assert!(is_circle(&[(a, &of_b), (b, &mine)], &of_a), "a waits for b, b for me");
-        mine.land(Outcome::Created(Arc::new(1), 4));
-        assert!(!is_circle(&[(a, &of_b), (b, &mine)], &of_a), "b is on its way out");
+        assert!(is_cycle(&[], &mine), "my own flight");
+        assert!(!is_cycle(&[], &of_a), "a waits for nobody");
+        assert!(!is_cycle(&[(a, &of_b)], &of_a), "b waits for nobody");
+        assert!(is_cycle(&[(a, &of_b), (b, &mine)], &of_a), "a waits for b, b for me");
+        mine.complete(Outcome::Created(Arc::new(1), 4));
+        assert!(!is_cycle(&[(a, &of_b), (b, &mine)], &of_a), "b is on its way out");
     }
 }

@@ -1,15 +1,17 @@
-//! A small memory of what was evicted lately, to tell a limit that is too tight from a workload that never repeats.
+//! A ghost list: remembers recently evicted keys, to distinguish a limit that is too tight from keys that never repeat.
 
-/// Evictions remembered by a shard at least; a larger shard remembers twice as many as it has entries.
+/// The minimum number of evictions that a shard remembers. A larger shard remembers twice its number of entries.
 const MIN_GHOSTS: usize = 256;
 
-/// Fingerprints of recently evicted keys, one per position; a later eviction overwrites an earlier one.
+/// Fingerprints of recently evicted keys, indexed by hash. A later eviction overwrites an earlier one.
 #[derive(Debug, Default)]
 pub(crate) struct Ghosts(Vec<u32>);
 
 impl Ghosts {
-    /// Remembers a key evicted from a shard of this size. The table is allocated by the first eviction: most caches
-    /// never evict. One that is outgrown is made anew, and forgets.
+    /// Remembers a key evicted from a shard with `shard_entries` entries.
+    ///
+    /// The table is allocated by the first eviction, because most caches never evict. A table that is too small is
+    /// replaced by an empty one.
     pub(crate) fn remember(&mut self, hash: u64, shard_entries: usize) {
         if self.0.len() < shard_entries.max(MIN_GHOSTS) {
             self.0 = vec![0; (2 * shard_entries).max(MIN_GHOSTS).next_power_of_two()];
@@ -18,7 +20,7 @@ impl Ghosts {
         self.0[position] = print;
     }
 
-    /// Whether the key was evicted lately; forgets it.
+    /// Returns whether the key was evicted recently, and forgets it.
     pub(crate) fn recall(&mut self, hash: u64) -> bool {
         if self.0.is_empty() {
             return false;
@@ -31,7 +33,8 @@ impl Ghosts {
         recalled
     }
 
-    /// Position from the low bits, fingerprint from the high ones. Never zero, which means "nobody".
+    /// Returns the index (low bits) and the fingerprint (high bits) of a hash. A fingerprint is never zero, which marks
+    /// an empty position.
     fn locate(&self, hash: u64) -> (usize, u32) {
         (hash as usize & (self.0.len() - 1), ((hash >> 32) as u32) | 1)
     }

@@ -1,7 +1,8 @@
-//! `Cache<K, V>`: one bounded, shared, observable cache.
+//! [`Cache`]: a bounded, concurrent, observable cache.
 //!
-//! The parts, in the order a lookup meets them: [`shard`] finds and uses an entry; [`create`] runs a creation once for
-//! all who wait ([`flight`]); [`evict`] makes room by the policy. [`queue`] and [`stamp`] give eviction its order.
+//! In the order of a lookup: [`shard`] finds and uses an entry; [`create`] runs a creation once for all waiting threads
+//! ([`flight`]); [`evict`] makes room as the policy says. [`queue`] and [`stamp`] define the order of eviction,
+//! [`ghost`] detects limits that are too tight.
 
 mod builder;
 mod create;
@@ -26,23 +27,23 @@ use crate::metrics::{CacheMetrics, LastEvent, MeanTime};
 use crate::policy::{EvictionPolicy, EvictionReason};
 use crate::registry::Budget;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
-use evict::{Evicted, Gate, Incoming};
+use evict::{Evicted, EvictionState, Incoming};
 use shard::{HitContext, Lookup, LookupTime, Shard};
 use std::fmt::Debug;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most that one entry can weigh: 256 TiB, so that sums do not overflow.
+/// The maximum weight of an entry, 256 TiB, so that sums do not overflow.
 const MAX_WEIGHT: u64 = 1 << 48;
 
-/// Up to this many entries, every hit is written into its entry.
+/// Caches with up to this many entries record every hit in its entry; larger ones sample.
 const EXACT_ENTRIES: usize = 256;
 
-/// A bounded cache that many threads share, of values that are expensive to create.
+/// A bounded, thread-safe cache of values that are expensive to create.
 ///
-/// Values are handed out as `Arc<V>`: evicting an entry never takes it away from those who hold it. All methods take
-/// `&self`. Creation runs without any lock held, once per key however many threads ask.
+/// Values are returned as `Arc<V>`, so an eviction never invalidates a value in use. All methods take `&self`. A
+/// creation runs without any lock held, once per key however many threads request it.
 ///
 /// ```
 /// use kiln_resource_cache::{Cache, EvictionPolicy};
@@ -62,28 +63,28 @@ pub struct Cache<K, V> {
     shards: Box<[Shard<K, V>]>,
     weigher: Weigher<K, V>,
     time: TimeSource,
-    gate: Mutex<Gate>,
-    /// The policy's idle limit, where a hit can read it.
+    eviction: Mutex<EvictionState>,
+    /// The idle limit of the policy in nanoseconds, readable without the eviction lock.
     max_idle: AtomicU64,
-    /// Written with the gate held.
+    /// Written with the eviction lock held.
     len: AtomicUsize,
-    /// Written with the gate held.
+    /// Written with the eviction lock held.
     bytes: AtomicU64,
-    /// Values that were too large to be kept.
+    /// The number of values that were too large to be cached.
     oversize: AtomicU64,
     lookup_times: MeanTime,
     create_times: MeanTime,
     events: Option<Arc<EventHub>>,
-    /// Whether hits must go the long way because entries can expire. Written with the gate held.
-    needs_care: AtomicBool,
-    /// The next lookup goes the long way, to be measured.
+    /// Whether entries can expire, so that hits must take the slow path. Written with the eviction lock held.
+    can_expire: AtomicBool,
+    /// Whether the next lookup takes the slow path, to be timed.
     sample_next: AtomicBool,
-    /// Operations since the cache was built; counted only while someone listens to events.
+    /// The number of operations, counted only while a sink is on.
     operations: AtomicU64,
     budget: Arc<Budget>,
 }
 
-/// Seeded anew for each cache, except under the model checker, which needs every run to be the same.
+/// Randomly seeded for each cache, except under loom, which needs deterministic runs.
 #[cfg(not(loom))]
 type KeyHasher = foldhash::fast::RandomState;
 #[cfg(loom)]
@@ -92,37 +93,38 @@ type KeyHasher = foldhash::fast::FixedState;
 type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u64 + Send + Sync>;
 
 impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
-    /// Begins a cache. The name appears in events, advice and errors.
+    /// Starts building a cache. The name appears in events, advice and errors.
     pub fn builder(name: &'static str) -> CacheBuilder<K, V> {
         Builder::new(CacheSettings::new(name))
     }
 
-    /// The name given at the start.
+    /// Returns the name of the cache.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The value of a key, if it is there and not stale. Counts as a hit or a miss.
+    /// Returns the value of a key, if it is cached and not stale. Counts as a hit or a miss.
     #[inline]
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
         let hash = self.hash(key);
-        if let Some(value) = self.quick_hit(hash, key) {
+        if let Some(value) = self.fast_hit(hash, key) {
             return Some(value);
         }
-        self.get_with_care(hash, key)
+        self.get_slow(hash, key)
     }
 
-    /// Whether a key has an entry that is not stale. Not a use: it counts as neither hit nor miss.
+    /// Returns whether a key has an entry that is not stale. Not a use: counts as neither hit nor miss.
     pub fn contains(&self, key: &K) -> bool {
         self.expire();
         let hash = self.hash(key);
         matches!(self.shard(hash).lock().peek(hash, key), Lookup::Hit { .. })
     }
 
-    /// A hit without events, expiry or measurement. `None` says nothing about the key.
+    /// The fast path of a hit: without events, expiry or timing. `None` means that the slow path must decide.
     #[inline]
-    fn quick_hit(&self, hash: u64, key: &K) -> Option<Arc<V>> {
-        if self.needs_care.load(Ordering::Relaxed) || self.sample_next.load(Ordering::Relaxed) || self.is_heard() {
+    fn fast_hit(&self, hash: u64, key: &K) -> Option<Arc<V>> {
+        // Relaxed is enough: these flags only choose between two correct paths.
+        if self.can_expire.load(Ordering::Relaxed) || self.sample_next.load(Ordering::Relaxed) || self.is_observed() {
             return None;
         }
         let context = HitContext {
@@ -134,10 +136,10 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         self.shard(hash).lock().touch_untimed(hash, key, &context).map(Arc::clone)
     }
 
-    /// The rest of `get`.
+    /// The slow path of `get`.
     #[inline(never)]
-    fn get_with_care(&self, hash: u64, key: &K) -> Option<Arc<V>> {
-        let began = self.sampled_start();
+    fn get_slow(&self, hash: u64, key: &K) -> Option<Arc<V>> {
+        let began = self.start_if_sampled();
         let mut time = self.lookup_time();
         let found = loop {
             let mut shard = self.shard(hash).lock();
@@ -154,92 +156,94 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             }
         };
         if let (Some(began), Some(_)) = (began, &found) {
-            self.measured_hit(began);
+            self.record_hit_time(began);
         }
-        if self.is_heard() {
-            self.tell_access(key, found.is_some(), found.as_ref().map_or(0, |(_, bytes)| *bytes));
+        if self.is_observed() {
+            self.emit_access(key, found.is_some(), found.as_ref().map_or(0, |(_, bytes)| *bytes));
         }
         found.map(|(value, _)| value)
     }
 
-    /// Puts a value in, replacing the one that the key has, and returns its shared handle.
+    /// Inserts a value, replacing the one of the same key, and returns it.
     ///
-    /// A value larger than the policy's `max_bytes` is returned without being kept.
+    /// A value larger than the policy's `max_bytes` is returned without being cached.
     pub fn insert(&self, key: K, value: V) -> Arc<V> {
         let hash = self.hash(&key);
         let bytes = self.weigh(&key, &value);
         let value = Arc::new(value);
         let incoming = Incoming { hash, key, value: &value, bytes, create_nanos: 0 };
-        let replaced = self.with_gate(|gate, evicted| self.put(gate, incoming, None, evicted));
+        let replaced = self.with_eviction_lock(|state, evicted| self.put(state, incoming, None, evicted));
         drop(replaced);
         self.budget.enforce();
         value
     }
 
-    /// Takes the entry of a key out and returns its value. Not an eviction.
+    /// Removes the entry of a key and returns its value. Not counted as an eviction.
     pub fn remove(&self, key: &K) -> Option<Arc<V>> {
         let hash = self.hash(key);
         self.expire();
-        let gate = self.gate.lock();
+        let state = self.eviction.lock();
         let removed = self.shard(hash).lock().remove(hash, key);
         if let Some(entry) = &removed {
             self.account_removal(1, entry.bytes);
         }
-        drop(gate);
+        drop(state);
         removed.map(|entry| entry.value)
     }
 
-    /// Takes all entries out. Creations under way finish for those who wait for them, and are not kept.
+    /// Removes all entries. Creations in progress return their value to the waiting threads, but are not cached.
     pub fn clear(&self) {
         self.expire();
-        let mut gate = self.gate.lock();
+        let mut state = self.eviction.lock();
         let cleared: Vec<_> = self.shards.iter().map(|shard| shard.lock().clear()).collect();
         for shard in &cleared {
             self.account_removal(shard.entries, shard.bytes);
         }
-        gate.clear();
-        drop(gate);
+        state.clear();
+        drop(state);
     }
 
-    /// Entries now, without those that are stale; but one that threads used in another order than time tells, between
-    /// two insertions, may still count until it is looked up or its turn comes.
+    /// Returns the number of entries that are not stale.
+    ///
+    /// A stale entry may still be counted if several threads used entries between two insertions, until it is looked up
+    /// or reaches the front of the queue.
     pub fn len(&self) -> usize {
         self.expire();
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the cache has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of all entries now, as the weigher told at their insertion.
+    /// Returns the bytes of all entries, as the weigher reported them at insertion.
     pub fn bytes(&self) -> u64 {
         self.expire();
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The policy in force.
+    /// Returns the eviction policy.
     pub fn policy(&self) -> EvictionPolicy {
-        self.gate.lock().policy
+        self.eviction.lock().policy
     }
 
-    /// Changes the policy, at once: when this returns, the new limits hold.
+    /// Changes the eviction policy. The new limits hold when this returns.
     pub fn set_policy(&self, policy: EvictionPolicy) -> Result<(), CacheError> {
         policy.validate(self.name)?;
-        self.with_gate(|gate, evicted| self.adopt(gate, policy, evicted));
+        self.with_eviction_lock(|state, evicted| self.apply_policy(state, policy, evicted));
         Ok(())
     }
 
-    /// Evicts in the policy's order until at most `target_bytes` are left or the policy's floor is reached.
+    /// Evicts entries in the order of the policy until at most `target_bytes` are left or `min_entries` is reached.
     /// Returns the number of evicted entries.
     pub fn trim(&self, target_bytes: u64) -> usize {
         let order = self.policy().queue_order();
         self.evict_while(order, EvictionReason::Trim, u64::MAX, || self.bytes.load(Ordering::Relaxed) > target_bytes)
     }
 
-    /// Counters and ages. Lets go of stale entries first, so that the numbers speak of what can be returned. Looks at
-    /// every entry: about 15 µs for a thousand of them.
+    /// Returns counters and ages. Evicts stale entries first, so that they are not counted. Visits every entry: about
+    /// 15 µs per thousand.
     pub fn metrics(&self) -> CacheMetrics {
         let now = self.time.now();
         self.expire();
@@ -262,29 +266,29 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         metrics
     }
 
-    /// What to change, if the hit rate is low or the limits are too tight for the workload.
+    /// Returns recommendations if the hit rate is low or the limits are too tight for the workload.
     pub fn advice(&self) -> Vec<Advice> {
         advice::about(self.name, &self.policy(), &self.metrics())
     }
 
-    /// Events that an attached sink failed to take. A failing sink never fails a lookup.
+    /// Returns the number of events that a sink failed to record. A failing sink never fails a lookup.
     pub fn sink_failures(&self) -> u64 {
         self.events.as_ref().map_or(0, |hub| hub.failures())
     }
 
-    /// The time, if this lookup is one whose duration is measured.
-    fn sampled_start(&self) -> Option<u64> {
+    /// Returns the current time if the duration of this lookup is to be measured.
+    fn start_if_sampled(&self) -> Option<u64> {
         self.sample_next.load(Ordering::Relaxed).then(|| self.time.now())
     }
 
-    fn measured_hit(&self, began: u64) {
+    fn record_hit_time(&self, began: u64) {
         self.lookup_times.record(Duration::from_nanos(self.time.now().saturating_sub(began)));
         self.sample_next.store(false, Ordering::Relaxed);
     }
 
-    /// Whether somebody listens to events now.
+    /// Returns whether a sink is on.
     #[inline]
-    fn is_heard(&self) -> bool {
+    fn is_observed(&self) -> bool {
         self.events.as_ref().is_some_and(|hub| hub.is_on())
     }
 
@@ -295,11 +299,11 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
 
     #[inline]
     fn shard(&self, hash: u64) -> &Shard<K, V> {
-        // Bits that the table inside the shard does not start from.
+        // Uses other bits than the hash table in the shard, which starts from the low and the top bits.
         &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]
     }
 
-    /// The time of a lookup: precise where something can expire, cheap elsewhere.
+    /// Returns the time of a lookup: precise if entries can expire, otherwise coarse and read on demand.
     #[inline]
     fn lookup_time(&self) -> LookupTime<'_> {
         match self.max_idle.load(Ordering::Relaxed) {
@@ -308,7 +312,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         }
     }
 
-    /// What a lookup goes on with after it met a stale entry: without a limit, because what is still there is protected.
+    /// Evicts after a lookup found a stale entry. The lookup continues without an idle limit: an entry that is still
+    /// present is protected by `min_entries`.
     #[cold]
     fn expire_for<'a>(&'a self, hash: u64, key: &K, time: LookupTime<'a>) -> LookupTime<'a> {
         let LookupTime::Limited { now, .. } = time else {
@@ -334,9 +339,9 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         self.budget.adjust(bytes, 0);
     }
 
-    /// Tells the sinks about one access and, every so often, where the cache stands. Called with no lock held.
+    /// Emits an access event and, at every summary interval, a summary. Called with no lock held.
     #[cold]
-    fn tell_access(&self, key: &K, hit: bool, bytes: u64) {
+    fn emit_access(&self, key: &K, hit: bool, bytes: u64) {
         let Some(hub) = &self.events else { return };
         hub.emit(&CacheEvent::ResourceCacheAccess { cache_key: format!("{}:{key:?}", self.name), hit, bytes });
         let operations = self.operations.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,23 +1,23 @@
-//! The order in which entries leave, kept lazily.
+//! The eviction order, maintained lazily.
 //!
-//! Moving an entry to the front of a list on every hit would cost as much as the rest of the hit. Here a hit only
-//! writes a new stamp into its entry, and the queue learns of it when the entry's old mark comes to the front: it is
-//! put back under the new stamp, and the next mark is looked at. A mark is never newer than its entry, so the first
-//! mark that agrees with its entry is the oldest of all, exactly. An eviction may thus have to put back entries that
-//! were used since, each at most once per use.
+//! Moving an entry to the front of a list on every hit would cost as much as the rest of the hit. Instead, a hit only
+//! writes a new stamp into its entry. The queue notices when the entry's old item reaches the front: the item is
+//! reinserted with the new stamp, and the next one is examined. An item is never newer than its entry, so the first
+//! item that agrees with its entry is exactly the oldest. An eviction may therefore have to reinsert entries that were
+//! used since, each at most once per use.
 
-use super::shard::Standing;
+use super::shard::ItemState;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What entries leave in order of.
+/// The order in which entries are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueOrder {
-    /// The last use: least recently used first.
+    /// By last use: least recently used first.
     Use,
-    /// The insertion: first in, first out.
+    /// By insertion: first in, first out.
     Insertion,
-    /// The policy's ranking: least worth first, then first in, first out.
+    /// By the ranking of the policy: lowest worth first, then first in, first out.
     Worth,
 }
 
@@ -25,52 +25,52 @@ impl QueueOrder {
     pub(crate) const ALL: [Self; 3] = [Self::Use, Self::Insertion, Self::Worth];
 }
 
-/// Where an entry stood when the queue last looked at it. Ordered by stamp first.
+/// The stamp of an entry when the queue last examined it. Ordered by stamp first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark {
+pub(crate) struct QueueItem {
     pub(crate) stamp: u64,
-    /// The stamp of the entry's insertion, which tells it from a later entry of the same key.
+    /// The stamp of the entry's insertion, which distinguishes it from a later entry of the same key.
     pub(crate) id: u64,
     pub(crate) hash: u64,
 }
 
-/// Marks, oldest first.
+/// Queue items, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Marks that came in order, as those of new entries do: no search, no scattered memory.
-    in_order: VecDeque<Mark>,
-    /// Marks that were put back.
-    put_back: BinaryHeap<Reverse<Mark>>,
+    /// Items that arrived in order, as those of new entries do. Appending and popping is cheap and local in memory.
+    in_order: VecDeque<QueueItem>,
+    /// Items that were reinserted with a newer stamp.
+    reinserted: BinaryHeap<Reverse<QueueItem>>,
 }
 
 impl Queue {
-    /// A queue of these marks, in any order.
-    pub(crate) fn of(mut marks: Vec<Mark>) -> Self {
-        marks.sort_unstable();
-        Self { in_order: marks.into(), put_back: BinaryHeap::new() }
+    /// Creates a queue of items in any order.
+    pub(crate) fn from_items(mut items: Vec<QueueItem>) -> Self {
+        items.sort_unstable();
+        Self { in_order: items.into(), reinserted: BinaryHeap::new() }
     }
 
-    pub(crate) fn push(&mut self, mark: Mark) {
-        if self.in_order.back().is_none_or(|newest| *newest <= mark) {
-            self.in_order.push_back(mark);
+    pub(crate) fn push(&mut self, item: QueueItem) {
+        if self.in_order.back().is_none_or(|newest| *newest <= item) {
+            self.in_order.push_back(item);
         } else {
-            self.put_back.push(Reverse(mark));
+            self.reinserted.push(Reverse(item));
         }
     }
 
-    /// Brings the oldest mark, which is behind its entry, up to date: drops it or puts it back under the newer stamp.
-    pub(crate) fn correct(&mut self, oldest: Mark, standing: &Standing) {
+    /// Updates the oldest item, which is older than its entry: removes it, or reinserts it with the entry's stamp.
+    pub(crate) fn correct(&mut self, oldest: QueueItem, state: &ItemState) {
         self.pop();
-        if let Standing::Used(stamp) = *standing {
-            // Not at the end of the ordered part: new entries come there.
-            self.put_back.push(Reverse(Mark { stamp, ..oldest }));
+        if let ItemState::Used(stamp) = *state {
+            // Not appended to the ordered part: the items of new entries go there.
+            self.reinserted.push(Reverse(QueueItem { stamp, ..oldest }));
         }
     }
 
-    pub(crate) fn oldest(&self) -> Option<Mark> {
-        match (self.in_order.front(), self.put_back.peek()) {
+    pub(crate) fn oldest(&self) -> Option<QueueItem> {
+        match (self.in_order.front(), self.reinserted.peek()) {
             (Some(a), Some(Reverse(b))) => Some(*a.min(b)),
-            (a, b) => a.copied().or(b.map(|Reverse(mark)| *mark)),
+            (a, b) => a.copied().or(b.map(|Reverse(item)| *item)),
         }
     }
 
@@ -79,13 +79,13 @@ impl Queue {
         if self.in_order.front() == oldest.as_ref() {
             self.in_order.pop_front();
         } else {
-            self.put_back.pop();
+            self.reinserted.pop();
         }
     }
 
-    /// Marks, those of entries that are gone included.
+    /// Returns the number of items, including those of removed entries.
     pub(crate) fn len(&self) -> usize {
-        self.in_order.len() + self.put_back.len()
+        self.in_order.len() + self.reinserted.len()
     }
 }
 
@@ -93,19 +93,19 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn mark(stamp: u64) -> Mark {
-        Mark { stamp, id: stamp, hash: 0 }
+    fn item(stamp: u64) -> QueueItem {
+        QueueItem { stamp, id: stamp, hash: 0 }
     }
 
     #[test]
-    fn marks_come_out_oldest_first_however_they_went_in() {
-        let mut queue = Queue::of(vec![mark(5), mark(1), mark(3)]);
+    fn items_are_popped_oldest_first() {
+        let mut queue = Queue::from_items(vec![item(5), item(1), item(3)]);
         for stamp in [9, 7, 2, 10] {
-            queue.push(mark(stamp));
+            queue.push(item(stamp));
         }
-        assert_eq!(queue.oldest(), Some(mark(1)));
-        queue.correct(mark(1), &Standing::Used(4));
-        queue.correct(mark(2), &Standing::Gone);
+        assert_eq!(queue.oldest(), Some(item(1)));
+        queue.correct(item(1), &ItemState::Used(4));
+        queue.correct(item(2), &ItemState::Gone);
         assert_eq!(queue.len(), 6);
         let drained: Vec<u64> = std::iter::from_fn(|| {
             let oldest = queue.oldest()?;

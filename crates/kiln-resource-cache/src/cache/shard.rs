@@ -1,10 +1,10 @@
-//! One shard: a hash table of entries and the creations under way, under one lock.
+//! A shard: a hash table of entries and the creations in progress, under one lock.
 
 use super::flight::Flight;
 use super::ghost::Ghosts;
-use super::queue::{Mark, QueueOrder};
+use super::queue::{QueueItem, QueueOrder};
 use super::stamp;
-use crate::clock::{TimeSource, UseClock};
+use crate::clock::{SampledClock, TimeSource};
 use crate::metrics::{CacheMetrics, LastEvent};
 use crate::policy::EntryMetrics;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
@@ -12,67 +12,67 @@ use hashbrown::HashTable;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hits of a shard between two whose time is measured.
+/// The number of hits of a shard between two that are timed.
 const SAMPLE_PERIOD: u64 = 512;
 
-/// A part of the cache with a lock of its own. Aligned so that two shards never share a cache line.
+/// A part of the cache with its own lock. Aligned so that two shards never share a cache line.
 #[repr(align(128))]
 pub(crate) struct Shard<K, V>(Mutex<ShardState<K, V>>);
 
-/// What a lookup in a shard comes to.
+/// The result of a lookup in a shard.
 pub(crate) enum Lookup<V> {
     Hit {
         value: Arc<V>,
         bytes: u64,
     },
     Miss,
-    /// The entry is there and idle for too long. Whether the floor of the policy protects it, the shard cannot know.
+    /// The entry exceeds the idle limit. The shard cannot know whether `min_entries` protects it.
     Stale,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum LookupTime<'a> {
-    /// Nothing can expire; the time is only noted.
+    /// Entries cannot expire; the time is only recorded.
     Untimed(&'a TimeSource),
     /// Entries idle for longer than `max_idle` are stale.
     Limited { now: u64, max_idle: u64 },
 }
 
-/// What a shard needs to know of its cache to use an entry.
+/// The properties of the cache that a hit needs.
 pub(crate) struct HitContext<'a> {
     pub(crate) time: &'a TimeSource,
     /// See [`stamp::last_insertion`].
     pub(crate) last_insertion: u64,
-    /// The cache is large enough for hits to share an accounting.
+    /// Whether the cache is large enough for hits to be sampled.
     pub(crate) may_share: bool,
-    /// Set when the time of a lookup should be measured again.
+    /// Set when a lookup should be timed again.
     pub(crate) sample_next: &'a AtomicBool,
 }
 
-/// What a hit reads of an entry, and the stamp that it writes: 32 bytes with a small key, so that a thousand entries
-/// stay near the processor, and aligned so that none straddles two cache lines.
+/// The part of an entry that a hit reads, and the stamp that it writes. 32 bytes with a small key, so that a thousand
+/// entries fit into the CPU cache, and aligned so that none straddles two cache lines.
 #[repr(align(32))]
 struct Entry<K, V> {
     value: Arc<V>,
     used_stamp: u64,
     key: K,
-    /// Where the rest is, in `details`.
+    /// Index of the rest of the entry in `details`.
     detail: u32,
 }
 
-/// The rest of an entry.
+/// The rest of an entry, which a sampled hit does not touch.
 #[derive(Clone, Copy)]
 pub(crate) struct Detail {
     pub(crate) used_at: u64,
     created_at: u64,
     bytes: u64,
-    /// The stamp of the insertion.
+    /// The stamp of the insertion, which identifies the entry.
     id: u64,
     reuse_count: u64,
     create_nanos: u64,
 }
 
-/// An entry on its way in.
+/// An entry to be inserted.
 pub(crate) struct NewEntry<K, V> {
     pub(crate) key: K,
     pub(crate) value: Arc<V>,
@@ -81,59 +81,59 @@ pub(crate) struct NewEntry<K, V> {
     pub(crate) now: u64,
 }
 
-/// An entry on its way out; dropped by the caller once no lock is held.
+/// A removed entry. The caller drops it when no lock is held.
 pub(crate) struct Removed<K, V> {
     _key: K,
     pub(crate) value: Arc<V>,
     pub(crate) bytes: u64,
 }
 
-/// What a hit needs comes first and fills, with the lock, one cache line.
+/// The fields that a hit needs come first and share one cache line with the lock; `repr(C)` keeps that order.
 #[repr(C)]
 pub(crate) struct ShardState<K, V> {
     table: HashTable<Entry<K, V>>,
-    use_clock: UseClock,
-    /// Without those that share the last reading of the clock; see [`Self::hits`].
+    sampled_clock: SampledClock,
+    /// Without the hits that share the last clock reading; see [`Self::hits`].
     hits: u64,
-    /// The highest stamp seen here; see [`stamp`].
+    /// The highest stamp seen in this shard; see [`stamp`].
     clock: u64,
     details: Vec<Detail>,
     free_details: Vec<u32>,
     misses: u64,
     evictions: u64,
     refaults: u64,
-    /// The highest reuse count among the entries that are gone.
-    past_reuse: u64,
-    /// The last event that was not a hit: its stamp, and the hits so far.
+    /// The highest reuse count among removed entries.
+    max_removed_reuse: u64,
+    /// The last event that was not a hit: its stamp, and the number of hits before it.
     last_event: Option<(u64, LastEvent, u64)>,
     ghosts: Ghosts,
-    /// Creations under way. A handful at most, so a list.
+    /// Creations in progress. A list, because there are few.
     flights: Vec<(u64, K, Arc<Flight<V>>)>,
-    /// Every step in the order it took effect, for tests that replay it on a model.
+    /// All events in the order in which they took effect, for tests that replay them on a model.
     #[cfg(test)]
     pub(crate) journal: Vec<(LastEvent, u64)>,
 }
 
-/// How an entry stands to a mark of the queue.
-pub(crate) enum Standing {
-    /// There is no such entry any more.
+/// The state of an entry compared with its queue item.
+pub(crate) enum ItemState {
+    /// The entry was removed.
     Gone,
-    /// It was used since; its stamp now.
+    /// The entry was used since and has this stamp now.
     Used(u64),
-    /// As the mark says.
+    /// The entry has the stamp of the item.
     Current,
 }
 
-/// What an attempt to evict the entry of a mark comes to.
+/// The result of an attempt to evict the entry of a queue item.
 pub(crate) enum Eviction<K, V> {
     Evicted(Removed<K, V>),
-    /// It does not pass the test.
+    /// The entry does not pass the test.
     Kept,
-    /// The mark is behind its entry.
-    NotCurrent(Standing),
+    /// The item is older than its entry, or the entry is gone.
+    NotCurrent(ItemState),
 }
 
-/// What a `clear` took out; dropped by the caller once no lock is held.
+/// The content removed by `clear`. The caller drops it when no lock is held.
 pub(crate) struct Cleared<K, V> {
     pub(crate) entries: usize,
     pub(crate) bytes: u64,
@@ -145,7 +145,7 @@ impl<K: Eq, V> Shard<K, V> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(ShardState {
             table: HashTable::new(),
-            use_clock: UseClock::default(),
+            sampled_clock: SampledClock::default(),
             hits: 0,
             clock: 0,
             details: Vec::new(),
@@ -153,7 +153,7 @@ impl<K: Eq, V> Shard<K, V> {
             misses: 0,
             evictions: 0,
             refaults: 0,
-            past_reuse: 0,
+            max_removed_reuse: 0,
             last_event: None,
             ghosts: Ghosts::default(),
             flights: Vec::new(),
@@ -169,49 +169,51 @@ impl<K: Eq, V> Shard<K, V> {
 }
 
 impl<K: Eq, V> ShardState<K, V> {
-    /// Looks the key up and uses its entry, where nothing can expire. Counts the hit; the caller counts a miss.
+    /// Looks up a key and uses its entry, in a cache where entries cannot expire. Counts a hit; the caller counts a
+    /// miss.
     ///
-    /// Where hits `may_share`, only about one in 64 of a dense run is written into its entry, and stands for the others; but
-    /// the first use of an entry after an insertion always is, or the entry would look unused.
+    /// If hits `may_share` a clock reading, only about one in 64 hits of a dense run is written into its entry and
+    /// stands for the others. The first use of an entry after an insertion is always written, otherwise the entry would
+    /// look unused.
     #[inline]
     pub(crate) fn touch_untimed(&mut self, hash: u64, key: &K, context: &HitContext<'_>) -> Option<&Arc<V>> {
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
-        if context.may_share && entry.used_stamp > context.last_insertion && self.use_clock.share() {
+        if context.may_share && entry.used_stamp > context.last_insertion && self.sampled_clock.share() {
             return Some(&entry.value);
         }
-        let weight = 1 + self.use_clock.take_shared();
-        let now = self.use_clock.read(context.time, context.may_share);
-        entry.used_stamp = stamp::of_use(&mut self.clock);
-        self.details[entry.detail as usize].note_use(now, weight);
+        let weight = 1 + self.sampled_clock.take_shared();
+        let now = self.sampled_clock.read(context.time, context.may_share);
+        entry.used_stamp = stamp::next_use(&mut self.clock);
+        self.details[entry.detail as usize].record_use(now, weight);
         count_hits(&mut self.hits, weight, context.sample_next);
         Some(&entry.value)
     }
 
-    /// Looks the key up and, if its entry is fresh, uses it. Counts the hit; the caller counts a miss.
+    /// Looks up a key and uses its entry unless it is stale. Counts a hit; the caller counts a miss.
     pub(crate) fn touch(&mut self, hash: u64, key: &K, time: LookupTime<'_>, sample_next: &AtomicBool) -> Lookup<V> {
         let Some(entry) = self.table.find_mut(hash, |entry| entry.key == *key) else {
             return Lookup::Miss;
         };
         let detail = &mut self.details[entry.detail as usize];
         let now = match time {
-            LookupTime::Untimed(source) => self.use_clock.read(source, false),
+            LookupTime::Untimed(source) => self.sampled_clock.read(source, false),
             LookupTime::Limited { now, max_idle } if now.saturating_sub(detail.used_at) > max_idle => {
                 return Lookup::Stale;
             }
             LookupTime::Limited { now, .. } => now,
         };
-        let weight = 1 + self.use_clock.take_shared();
-        detail.note_use(now, weight);
-        entry.used_stamp = stamp::of_use(&mut self.clock);
+        let weight = 1 + self.sampled_clock.take_shared();
+        detail.record_use(now, weight);
+        entry.used_stamp = stamp::next_use(&mut self.clock);
         count_hits(&mut self.hits, weight, sample_next);
         #[cfg(test)]
         self.journal.push((LastEvent::Hit, hash));
         Lookup::Hit { value: Arc::clone(&entry.value), bytes: detail.bytes }
     }
 
-    /// The entry of a key, without using it.
+    /// Returns the entry of a key without using it.
     pub(crate) fn peek(&self, hash: u64, key: &K) -> Lookup<V> {
         self.table.find(hash, |entry| entry.key == *key).map_or(Lookup::Miss, |entry| Lookup::Hit {
             value: Arc::clone(&entry.value),
@@ -219,18 +221,19 @@ impl<K: Eq, V> ShardState<K, V> {
         })
     }
 
-    /// Makes an entry the newest in both orders, so that its replacement does not evict it. Returns its mark and its bytes.
-    pub(crate) fn renew(&mut self, hash: u64, key: &K) -> Option<(Mark, u64)> {
+    /// Makes an entry the newest in both orders, so that its replacement does not evict it. Returns its queue item and
+    /// its bytes.
+    pub(crate) fn renew(&mut self, hash: u64, key: &K) -> Option<(QueueItem, u64)> {
         let entry = self.table.find_mut(hash, |entry| entry.key == *key)?;
-        let stamp = stamp::insertion(&mut self.clock);
+        let stamp = stamp::next_insertion(&mut self.clock);
         let detail = &mut self.details[entry.detail as usize];
         (entry.used_stamp, detail.id) = (stamp, stamp);
-        Some((Mark { stamp, id: stamp, hash }, detail.bytes))
+        Some((QueueItem { stamp, id: stamp, hash }, detail.bytes))
     }
 
-    /// Inserts an entry for a key that has none. Returns its mark, the same in both orders.
-    pub(crate) fn insert(&mut self, hash: u64, new: NewEntry<K, V>, rehash: impl Fn(&K) -> u64) -> Mark {
-        let stamp = stamp::insertion(&mut self.clock);
+    /// Inserts an entry for a key that has none. Returns its queue item, which is the same in both orders.
+    pub(crate) fn insert(&mut self, hash: u64, new: NewEntry<K, V>, rehash: impl Fn(&K) -> u64) -> QueueItem {
+        let stamp = stamp::next_insertion(&mut self.clock);
         let NewEntry { bytes, create_nanos, now, .. } = new;
         let detail = Detail { used_at: now, created_at: now, bytes, id: stamp, reuse_count: 0, create_nanos };
         let at = if let Some(at) = self.free_details.pop() {
@@ -242,50 +245,51 @@ impl<K: Eq, V> ShardState<K, V> {
         };
         let entry = Entry { value: new.value, used_stamp: stamp, key: new.key, detail: at };
         self.table.insert_unique(hash, entry, |entry| rehash(&entry.key));
-        self.note(LastEvent::Insert, hash);
-        Mark { stamp, id: stamp, hash }
+        self.record_event(LastEvent::Insert, hash);
+        QueueItem { stamp, id: stamp, hash }
     }
 
     pub(crate) fn remove(&mut self, hash: u64, key: &K) -> Option<Removed<K, V>> {
         let (entry, _) = self.table.find_entry(hash, |entry| entry.key == *key).ok()?.remove();
-        self.note(LastEvent::Remove, hash);
+        self.record_event(LastEvent::Remove, hash);
         Some(self.release(entry))
     }
 
-    pub(crate) fn standing(&self, mark: Mark, order: QueueOrder) -> Standing {
-        match self.table.find(mark.hash, |entry| self.details[entry.detail as usize].id == mark.id) {
-            None => Standing::Gone,
-            // A ranking stands as it was made.
-            Some(_) if order == QueueOrder::Worth => Standing::Current,
+    /// Compares a queue item with its entry.
+    pub(crate) fn item_state(&self, item: QueueItem, order: QueueOrder) -> ItemState {
+        match self.table.find(item.hash, |entry| self.details[entry.detail as usize].id == item.id) {
+            None => ItemState::Gone,
+            // A ranking is not updated while it is used.
+            Some(_) if order == QueueOrder::Worth => ItemState::Current,
             Some(entry) => match entry.stamp(&self.details[entry.detail as usize], order) {
-                stamp if stamp == mark.stamp => Standing::Current,
-                stamp => Standing::Used(stamp),
+                stamp if stamp == item.stamp => ItemState::Current,
+                stamp => ItemState::Used(stamp),
             },
         }
     }
 
-    /// Evicts the entry of a mark if the mark is current, or if it is `forced`, and the entry passes the test.
+    /// Evicts the entry of a queue item if the item is current or `forced` is set, and the entry passes the test.
     pub(crate) fn evict(
         &mut self,
-        mark: Mark,
+        item: QueueItem,
         order: QueueOrder,
         forced: bool,
         test: impl FnOnce(&Detail) -> bool,
     ) -> Eviction<K, V> {
-        match self.standing(mark, order) {
-            Standing::Current => {}
-            Standing::Used(_) if forced => {}
-            standing => return Eviction::NotCurrent(standing),
+        match self.item_state(item, order) {
+            ItemState::Current => {}
+            ItemState::Used(_) if forced => {}
+            state => return Eviction::NotCurrent(state),
         }
         let details = &self.details;
-        let Ok(found) = self.table.find_entry(mark.hash, |entry| details[entry.detail as usize].id == mark.id) else {
-            return Eviction::NotCurrent(Standing::Gone);
+        let Ok(found) = self.table.find_entry(item.hash, |entry| details[entry.detail as usize].id == item.id) else {
+            return Eviction::NotCurrent(ItemState::Gone);
         };
         if !test(&details[found.get().detail as usize]) {
             return Eviction::Kept;
         }
         let (entry, _) = found.remove();
-        self.count_eviction(mark.hash);
+        self.count_eviction(item.hash);
         Eviction::Evicted(self.release(entry))
     }
 
@@ -305,15 +309,16 @@ impl<K: Eq, V> ShardState<K, V> {
         Some(self.release(entry))
     }
 
-    /// Takes out everything. Creations under way are forgotten too: they finish for those who wait, and keep nothing.
+    /// Removes everything, including the creations in progress: they return their value to the waiting threads, but are
+    /// not cached.
     pub(crate) fn clear(&mut self) -> Cleared<K, V> {
-        let (mut max_reuse, mut bytes) = (self.past_reuse, 0);
+        let (mut max_reuse, mut bytes) = (self.max_removed_reuse, 0);
         for detail in self.live_details() {
             max_reuse = max_reuse.max(detail.reuse_count);
             bytes += detail.bytes;
         }
-        self.past_reuse = max_reuse;
-        self.note(LastEvent::Clear, 0);
+        self.max_removed_reuse = max_reuse;
+        self.record_event(LastEvent::Clear, 0);
         self.details = Vec::new();
         self.free_details = Vec::new();
         let table = std::mem::take(&mut self.table);
@@ -321,22 +326,26 @@ impl<K: Eq, V> ShardState<K, V> {
         Cleared { entries: table.len(), bytes, _table: table, _flights: flights }
     }
 
-    /// The mark of each entry, with what a ranking may know of it.
-    pub(crate) fn marks(&self, order: QueueOrder, hash: impl Fn(&K) -> u64) -> impl Iterator<Item = (Mark, &Detail)> {
+    /// Returns the queue item and the details of each entry.
+    pub(crate) fn queue_items(
+        &self,
+        order: QueueOrder,
+        hash: impl Fn(&K) -> u64,
+    ) -> impl Iterator<Item = (QueueItem, &Detail)> {
         self.table.iter().map(move |entry| {
             let detail = &self.details[entry.detail as usize];
-            (Mark { stamp: entry.stamp(detail, order), id: detail.id, hash: hash(&entry.key) }, detail)
+            (QueueItem { stamp: entry.stamp(detail, order), id: detail.id, hash: hash(&entry.key) }, detail)
         })
     }
 
-    /// Adds counters and ages to the metrics of the cache; looks at every entry.
+    /// Adds counters and ages to the metrics of the cache. Visits every entry.
     pub(crate) fn add_to(&self, metrics: &mut CacheMetrics, now: u64) {
         metrics.hits += self.hits();
         metrics.misses += self.misses;
         metrics.evictions += self.evictions;
         metrics.refaults += self.refaults;
-        metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(self.past_reuse);
-        // Hits wait for the lock meanwhile: the loop is integers only.
+        metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(self.max_removed_reuse);
+        // Hits wait for the lock during this loop, so it only compares integers.
         let (mut created, mut used) = ((u64::MAX, 0), (u64::MAX, 0));
         for detail in self.live_details() {
             metrics.max_entry_reuse_count = metrics.max_entry_reuse_count.max(detail.reuse_count);
@@ -345,10 +354,10 @@ impl<K: Eq, V> ShardState<K, V> {
         }
         if created.0 <= created.1 {
             let since = |at: u64| Duration::from_nanos(now.saturating_sub(at));
-            widen(&mut metrics.oldest_entry_age, since(created.0), Duration::max);
-            widen(&mut metrics.newest_entry_age, since(created.1), Duration::min);
-            widen(&mut metrics.longest_idle_age, since(used.0), Duration::max);
-            widen(&mut metrics.shortest_idle_age, since(used.1), Duration::min);
+            merge_age(&mut metrics.oldest_entry_age, since(created.0), Duration::max);
+            merge_age(&mut metrics.newest_entry_age, since(created.1), Duration::min);
+            merge_age(&mut metrics.longest_idle_age, since(used.0), Duration::max);
+            merge_age(&mut metrics.shortest_idle_age, since(used.1), Duration::min);
         }
     }
 
@@ -364,10 +373,10 @@ impl<K: Eq, V> ShardState<K, V> {
     }
 
     fn hits(&self) -> u64 {
-        self.hits + self.use_clock.shared()
+        self.hits + self.sampled_clock.shared()
     }
 
-    /// Gives memory back once most of it is unused.
+    /// Shrinks the tables if most of their capacity is unused.
     pub(crate) fn shrink_memory(&mut self, hash: impl Fn(&K) -> u64) {
         if self.table.capacity() <= 4 * self.table.len() + 64 {
             return;
@@ -391,39 +400,39 @@ impl<K: Eq, V> ShardState<K, V> {
         self.flights.iter().find(same).map(|(_, _, flight)| flight)
     }
 
-    /// Lists a creation that begins.
+    /// Registers a creation.
     pub(crate) fn add_flight(&mut self, hash: u64, key: K, flight: Arc<Flight<V>>) {
         self.flights.push((hash, key, flight));
     }
 
-    /// Takes a creation off the list and returns its key; `None` if a `clear` did that already.
+    /// Unregisters a creation and returns its key, or `None` if `clear` already removed it.
     pub(crate) fn take_flight(&mut self, flight: &Arc<Flight<V>>) -> Option<K> {
         let at = self.flights.iter().position(|(_, _, other)| Arc::ptr_eq(other, flight))?;
         Some(self.flights.swap_remove(at).1)
     }
 
-    /// Counts a lookup that was served by another thread's creation.
+    /// Counts a lookup that was served by a creation of another thread.
     pub(crate) fn count_joined(&mut self, hash: u64) {
         self.hits += 1;
-        self.note(LastEvent::Joined, hash);
+        self.record_event(LastEvent::Joined, hash);
     }
 
     pub(crate) fn count_miss(&mut self, hash: u64) {
         self.misses += 1;
         self.refaults += u64::from(self.ghosts.recall(hash));
-        self.note(LastEvent::Miss, hash);
+        self.record_event(LastEvent::Miss, hash);
     }
 
     fn count_eviction(&mut self, hash: u64) {
         self.evictions += 1;
         self.ghosts.remember(hash, self.table.len());
-        self.note(LastEvent::Eviction, hash);
+        self.record_event(LastEvent::Eviction, hash);
     }
 
-    /// Remembers what happened last, to the entry of which hash.
+    /// Records the last event. The hash is only used by the journal of the tests.
     #[cfg_attr(not(test), expect(unused_variables, reason = "only the journal of tests needs the hash"))]
-    pub(crate) fn note(&mut self, event: LastEvent, hash: u64) {
-        self.last_event = Some((stamp::of_use(&mut self.clock), event, self.hits()));
+    pub(crate) fn record_event(&mut self, event: LastEvent, hash: u64) {
+        self.last_event = Some((stamp::next_use(&mut self.clock), event, self.hits()));
         #[cfg(test)]
         self.journal.push((event, hash));
     }
@@ -431,7 +440,7 @@ impl<K: Eq, V> ShardState<K, V> {
     fn release(&mut self, entry: Entry<K, V>) -> Removed<K, V> {
         let detail = self.details[entry.detail as usize];
         self.free_details.push(entry.detail);
-        self.past_reuse = self.past_reuse.max(detail.reuse_count);
+        self.max_removed_reuse = self.max_removed_reuse.max(detail.reuse_count);
         Removed { _key: entry.key, value: entry.value, bytes: detail.bytes }
     }
 
@@ -440,7 +449,7 @@ impl<K: Eq, V> ShardState<K, V> {
     }
 }
 
-/// Counts hits, and asks for a lookup to be measured once in a while.
+/// Counts hits, and requests that a lookup is timed every `SAMPLE_PERIOD` hits.
 fn count_hits(hits: &mut u64, weight: u64, sample_next: &AtomicBool) {
     if *hits / SAMPLE_PERIOD != (*hits + weight) / SAMPLE_PERIOD {
         sample_next.store(true, Ordering::Relaxed);
@@ -458,8 +467,8 @@ impl<K, V> Entry<K, V> {
 }
 
 impl Detail {
-    fn note_use(&mut self, now: u64, weight: u64) {
-        // Threads may read the clock in one order and get the lock in the other.
+    fn record_use(&mut self, now: u64, weight: u64) {
+        // Threads may read the clock in one order and acquire the lock in the other.
         self.used_at = self.used_at.max(now);
         self.reuse_count += weight;
     }
@@ -476,6 +485,6 @@ impl Detail {
     }
 }
 
-fn widen(slot: &mut Option<Duration>, value: Duration, choose: fn(Duration, Duration) -> Duration) {
+fn merge_age(slot: &mut Option<Duration>, value: Duration, choose: fn(Duration, Duration) -> Duration) {
     *slot = Some(slot.map_or(value, |old| choose(old, value)));
 }

@@ -1,11 +1,11 @@
-//! A stress test against a model: every step that threads take on a cache is recorded in the order it took effect and
-//! replayed on a single-threaded reference.
+//! Stress test against a model: all events of a multi-threaded run are recorded in the order in which they took effect,
+//! and replayed on a single-threaded reference.
 
 use super::Cache;
 use crate::metrics::LastEvent;
 use crate::policy::EvictionPolicy;
 
-/// Least recently used order as a plain list, oldest first.
+/// A plain list in LRU order, oldest first.
 struct Model {
     oldest_first: Vec<u64>,
     max_entries: usize,
@@ -39,9 +39,9 @@ impl Model {
     }
 }
 
-/// One shard, so that its lock gives all steps one order.
+/// Uses one shard, whose lock gives all events one order.
 #[test]
-fn what_threads_did_replays_on_a_single_threaded_model() {
+fn concurrent_events_replay_on_a_single_threaded_model() {
     const MAX_ENTRIES: usize = 24;
     let policy = EvictionPolicy::size_limited_lru(MAX_ENTRIES);
     let cache: Cache<u64, u64> = Cache::builder("model").policy(policy).shards(1).build().unwrap();
@@ -80,16 +80,16 @@ fn what_threads_did_replays_on_a_single_threaded_model() {
 }
 
 #[test]
-fn marks_of_removed_entries_do_not_pile_up() {
+fn queue_items_of_removed_entries_do_not_accumulate() {
     for policy in [EvictionPolicy::lru(), EvictionPolicy::fifo()] {
-        let cache: Cache<u32, u32> = Cache::builder("marks").policy(policy).build().unwrap();
+        let cache: Cache<u32, u32> = Cache::builder("items").policy(policy).build().unwrap();
         cache.insert(100, 100);
         for round in 0..10_000 {
             cache.insert(round % 7, round);
             cache.remove(&(round % 7));
         }
-        let marks = cache.gate.lock().marks();
-        assert!(marks < 200, "{marks} marks for one entry");
+        let items = cache.eviction.lock().queue_items();
+        assert!(items < 200, "{items} items for one entry");
         assert_eq!(cache.trim(0), 1, "the entry that stayed is still in line");
     }
 }

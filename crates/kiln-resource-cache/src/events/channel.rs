@@ -1,13 +1,13 @@
-//! Events through a channel.
+//! A sink that sends events through a channel.
 
 use super::{CacheEvent, EventSink};
 use std::io;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
-/// Hands events to a receiver in the same process.
+/// Sends events to a receiver in the same process.
 ///
-/// The channel is bounded and never blocks a lookup: an event that finds it full is dropped and counted as a failure
-/// of the sink, as is one that finds the receiver gone.
+/// The channel is bounded and never blocks a lookup: if it is full, or the receiver is gone, the event is dropped and
+/// counted as a failure of the sink.
 ///
 /// ```
 /// use kiln_resource_cache::{Cache, events::ChannelSink};
@@ -22,8 +22,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 pub struct ChannelSink(SyncSender<CacheEvent>);
 
 impl ChannelSink {
-    /// A sink and its receiver, which can fall behind by at most `capacity` events. With a capacity of 0 an event is taken
-    /// only while the receiver is waiting for one.
+    /// Creates a sink and its receiver, with room for `capacity` unread events. With a capacity of 0, an event is only
+    /// sent while the receiver is waiting for one.
     pub fn new(capacity: usize) -> (Self, Receiver<CacheEvent>) {
         let (sender, receiver) = mpsc::sync_channel(capacity);
         (Self(sender), receiver)

@@ -1,15 +1,15 @@
-//! Events as lines of JSON.
+//! A sink that writes events as lines of JSON.
 
 use super::{CacheEvent, EventSink};
 use crate::sync::Mutex;
 use std::io::{self, Write};
 
-/// Writes events to any [`Write`], one line of JSON each.
+/// Writes events to a [`Write`], one line of JSON each.
 ///
-/// Each line is written and flushed before the operation that caused it goes on: with a file, nothing is lost however the process ends.
-/// Files grow without bound unless the writer rotates them.
+/// Each line is written and flushed before the operation that caused it continues, so that a file contains all events
+/// however the process ends. Files grow without bound unless the writer rotates them.
 ///
-/// For several caches or registries, share the sink in an `Arc`.
+/// To use one sink for several caches or registries, share it in an `Arc`.
 ///
 /// ```
 /// use kiln_resource_cache::{Cache, events::{CacheEvent, JsonlSink}};
@@ -27,7 +27,7 @@ use std::io::{self, Write};
 pub struct JsonlSink<W>(Mutex<LineOutput<W>>);
 
 impl<W: Write> JsonlSink<W> {
-    /// Writes events to `writer`. A file is best opened without a buffer around it: every line is flushed.
+    /// Creates a sink that writes to `writer`. Pass an unbuffered file: every line is flushed anyway.
     pub fn new(writer: W) -> Self {
         Self(Mutex::new(LineOutput::new(writer)))
     }
@@ -40,25 +40,27 @@ impl<W: Write + Send + 'static> EventSink for JsonlSink<W> {
     }
 }
 
-/// Writes whole lines: if a write fails half way, the next one begins on a new line, so that one line is damaged at most. [`JsonlSink`] and
-/// the event streams of devices are made of it.
+/// Writes whole lines. If a write fails midway, the next one begins on a new line, so that at most one line is damaged.
+///
+/// [`JsonlSink`] and the event streams of devices use it.
 #[derive(Debug)]
 pub struct LineOutput<W> {
     writer: W,
-    /// The output ends in the middle of a line.
+    /// Whether the output ends in the middle of a line.
     is_torn: bool,
 }
 
 impl<W: Write> LineOutput<W> {
-    /// Writes lines to `writer`.
+    /// Creates an output that writes to `writer`.
     pub fn new(writer: W) -> Self {
         Self { writer, is_torn: false }
     }
 
-    /// Writes lines, which end in line breaks, with one call of [`Write::write`] where the writer takes them, and flushes.
+    /// Writes lines, each ending in a line break, with one call of [`Write::write`] if the writer accepts them at once,
+    /// and flushes.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Returns the errors of the writer.
     pub fn write_lines(&mut self, lines: &str) -> io::Result<()> {
         if self.is_torn {
             self.writer.write_all(b"\n")?;

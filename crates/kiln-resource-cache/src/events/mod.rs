@@ -1,12 +1,12 @@
-//! What happens in caches, as events for whoever listens.
+//! Events of caches, and the sinks that receive them.
 //!
 //! An event is one line of JSON, `{"type": …, "data": {…}}`. Sinks are attached when a cache or a registry is built:
-//! [`JsonlSink`] writes lines to a file or any other writer, [`ChannelSink`] hands events to a receiver, [`TracingSink`] forwards them to `tracing`,
-//! and anything else can implement [`EventSink`]. With no sink attached, or none that [is on](EventSink::is_on), nothing is formatted
-//! or counted.
+//! [`JsonlSink`] writes lines to a file or another writer, [`ChannelSink`] sends events to a receiver, [`TracingSink`]
+//! forwards them to `tracing`, and other types can implement [`EventSink`]. If no sink is attached, or none [is
+//! on](EventSink::is_on), nothing is formatted or counted.
 //!
-//! A sink that fails, a full disk for example, never fails a lookup: the failure is counted
-//! ([`Cache::sink_failures`](crate::Cache::sink_failures)) and reported once through `tracing`.
+//! A failing sink, on a full disk for example, never fails a lookup: the failure is counted
+//! ([`Cache::sink_failures`](crate::Cache::sink_failures)), and the first one is logged through `tracing`.
 
 mod channel;
 mod jsonl;
@@ -25,10 +25,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Operations between two summaries, unless set otherwise.
+/// The default number of operations between two summaries.
 pub(crate) const DEFAULT_SUMMARY_INTERVAL: u64 = 100;
 
-/// Something that happened in a cache.
+/// An event of a cache.
 ///
 /// ```
 /// use kiln_resource_cache::events::CacheEvent;
@@ -44,65 +44,67 @@ pub(crate) const DEFAULT_SUMMARY_INTERVAL: u64 = 100;
 #[serde(tag = "type", content = "data")]
 #[non_exhaustive]
 pub enum CacheEvent {
-    /// One lookup.
+    /// A lookup.
     ResourceCacheAccess {
-        /// The cache's name and the key, `name:key`.
+        /// The name of the cache and the key, as `name:key`.
         cache_key: String,
-        /// Whether the resource was there. One that another thread was creating counts as there.
+        /// Whether the resource was cached. A resource that another thread was creating counts as cached.
         hit: bool,
-        /// Bytes of the resource; 0 if there is none, after a failed creation for example.
+        /// Bytes of the resource; 0 if there is none, as after a failed creation.
         bytes: u64,
     },
-    /// Where a cache stands; sent every so many operations.
+    /// The state of a cache, emitted at every summary interval.
     ResourceCacheSummary {
-        /// The cache's name.
+        /// The name of the cache.
         cache: Cow<'static, str>,
         /// Hits since the cache was built.
         hits: u64,
         /// Misses since the cache was built.
         misses: u64,
-        /// Hits among all lookups, 0 to 1.
+        /// The share of hits among all lookups, 0 to 1.
         hit_rate: f64,
-        /// Entries now.
+        /// The number of entries.
         size: usize,
     },
     /// Entries were evicted.
     CacheEviction {
-        /// The cache's name.
+        /// The name of the cache.
         cache: Cow<'static, str>,
-        /// The name of its policy.
+        /// The name of the policy.
         strategy: Cow<'static, str>,
-        /// How many went.
+        /// The number of evicted entries.
         count: usize,
-        /// Why they went.
+        /// The reason of the eviction.
         reason: EvictionReason,
-        /// Entries afterwards.
+        /// The number of entries after the eviction.
         size_after: usize,
     },
 }
 
 impl CacheEvent {
-    /// The event as one line of JSON, without the line break.
+    /// Formats the event as one line of JSON, without the line break.
     pub fn to_json_line(&self) -> io::Result<String> {
         serde_json::to_string(self).map_err(io::Error::other)
     }
 }
 
-/// A listener for events.
+/// Receives events.
 ///
-/// Called by the thread whose operation caused the event, with no lock of the cache held; it should return quickly. It
-/// may use the cache, but every event that it causes comes back to it.
+/// Called on the thread whose operation caused the event, with no lock of the cache held; it should return quickly. It
+/// may use the cache, but receives the events that this causes as well.
 pub trait EventSink: Send + Sync + 'static {
-    /// Takes one event. An error is counted and reported once; the operation that caused the event goes on.
+    /// Records an event. An error is counted, and the first one is logged; the operation that caused the event
+    /// continues.
     fn record(&self, event: &CacheEvent) -> io::Result<()>;
 
-    /// Whether events are wanted now. Asked in every lookup: while no sink wants any, a hit formats and counts nothing.
+    /// Returns whether events are wanted. Called on every lookup: while no sink is on, a hit formats and counts
+    /// nothing.
     fn is_on(&self) -> bool {
         true
     }
 }
 
-/// One sink for several caches or registries.
+/// Shares one sink between several caches or registries.
 impl<S: EventSink + ?Sized> EventSink for Arc<S> {
     fn record(&self, event: &CacheEvent) -> io::Result<()> {
         (**self).record(event)
@@ -124,7 +126,7 @@ struct AttachedSink {
 }
 
 impl EventHub {
-    /// `None` without sinks, so that a cache need only test for that.
+    /// Creates a hub, or returns `None` if there are no sinks, so that a cache only needs to test for that.
     pub(crate) fn new(sinks: Vec<Box<dyn EventSink>>, summary_interval: u64) -> Result<Option<Self>, CacheError> {
         if summary_interval == 0 {
             return Err(CacheError::new(
@@ -141,7 +143,7 @@ impl EventHub {
         self.summary_interval
     }
 
-    /// Whether a sink wants events now.
+    /// Returns whether a sink is on.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.sinks.iter().any(|attached| attached.sink.is_on())
@@ -149,7 +151,7 @@ impl EventHub {
 
     pub(crate) fn emit(&self, event: &CacheEvent) {
         for attached in self.sinks.iter().filter(|attached| attached.sink.is_on()) {
-            // A sink is the user's code: its panic is a failure like any other, and must not unwind through a lookup.
+            // A sink is user code: a panic counts as a failure, and must not unwind through a lookup.
             let result = catch_unwind(AssertUnwindSafe(|| attached.sink.record(event)))
                 .unwrap_or_else(|_| Err(io::Error::other("the sink panicked")));
             if let Err(error) = result
@@ -160,7 +162,7 @@ impl EventHub {
         }
     }
 
-    /// Events that a sink failed to take.
+    /// Returns the number of events that a sink failed to record.
     pub(crate) fn failures(&self) -> u64 {
         self.sinks.iter().map(|attached| attached.failures.load(Ordering::Relaxed)).sum()
     }

@@ -1,10 +1,11 @@
-//! Events as `tracing` events.
+//! A sink that forwards events to `tracing`.
 
 use super::{CacheEvent, EventSink};
 use std::io;
 use tracing::{Level, event};
 
-/// Forwards events to `tracing`, target `kiln_resource_cache`: evictions at debug level, summaries too, accesses at trace level.
+/// Forwards events to `tracing` with the target `kiln_resource_cache`: accesses at trace level, evictions and summaries
+/// at debug level.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TracingSink;
 

@@ -1,4 +1,4 @@
-//! The byte budget that the caches and slots of a registry share, and the caches that can make room in it.
+//! The byte budget that the caches and slots of a registry share, and its enforcement.
 
 use super::slot::ErasedSlot;
 use super::type_map::TypeMap;
@@ -11,12 +11,12 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::any::{Any, TypeId};
 use std::sync::{Arc, Weak};
 
-/// Bytes that are counted together, and their limit. A cache on its own has one to itself, without a limit.
+/// A byte counter with a limit. A standalone cache has its own, without a limit.
 pub(crate) struct Budget {
     used: AtomicU64,
-    /// `u64::MAX` where there is none.
+    /// `u64::MAX` if there is no limit.
     limit: AtomicU64,
-    /// Those who count here. Weak: they hold the budget.
+    /// The caches and slots that count here. Weak, because they hold the budget.
     members: Weak<Members>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Members {
 
 #[derive(Clone)]
 pub(super) struct Member {
-    /// The kernel type, or that of the cache where it has none.
+    /// The kernel type, or the type of the cache if it has no kernel type.
     pub(super) id: TypeId,
     pub(super) type_name: &'static str,
     pub(super) name: &'static str,
@@ -36,7 +36,7 @@ pub(super) struct Member {
 }
 
 impl Budget {
-    /// The budget of a cache on its own.
+    /// Creates the budget of a standalone cache.
     pub(crate) fn unlimited() -> Arc<Self> {
         Arc::new(Self::new(u64::MAX, Weak::new()))
     }
@@ -53,7 +53,7 @@ impl Budget {
         self.limit.load(Ordering::SeqCst)
     }
 
-    /// Counts bytes that became more or fewer.
+    /// Adjusts the used bytes by the difference between `before` and `now`.
     pub(crate) fn adjust(&self, before: u64, now: u64) {
         self.used.fetch_add(now.wrapping_sub(before), Ordering::SeqCst);
     }
@@ -63,7 +63,8 @@ impl Budget {
         self.enforce();
     }
 
-    /// Evicts what exceeds the limit, after an entry came in, a slot grew or the limit fell. Called with no lock held.
+    /// Evicts entries if the limit is exceeded: after an insertion, a slot's growth or a lower limit. Called with no
+    /// lock held.
     pub(crate) fn enforce(&self) {
         let limit = self.limit();
         if self.bytes() > limit
@@ -83,15 +84,15 @@ impl Members {
         })
     }
 
-    /// The caches, by name. A copy: nothing is locked while the user's code runs.
+    /// Returns a copy of the caches, by name, so that no lock is held while user code runs.
     pub(super) fn caches(&self) -> Vec<Member> {
         self.caches.lock().clone()
     }
 
-    /// The cache of this name: the one that is there, made by the same type, or the one that `build` makes.
+    /// Returns the cache of this name if it has the same type, or adds the one that `build` creates.
     ///
     /// # Errors
-    /// The member that has the name, where it is of another type; that of `build`.
+    /// Returns the error of `taken` if a cache of another type has the name, or that of `build`.
     pub(super) fn find_or_add<E>(
         &self,
         (id, name, type_name): (TypeId, &'static str, &'static str),
@@ -110,16 +111,17 @@ impl Members {
         }
     }
 
-    /// Evicts the least recently used entries of all caches until `target_bytes` are left or every floor is reached.
-    /// Stale entries go first. Returns how many went.
+    /// Evicts the least recently used entries of all caches until `target_bytes` are left or every cache is at its
+    /// `min_entries`. Stale entries are evicted first. Returns the number of evicted entries.
     ///
-    /// A merge: the cache with the oldest entry gives entries until its oldest is newer than that of the next cache.
-    /// If other threads keep using what is about to go, the ranking is made anew a few times, then ignored.
+    /// This is a merge: the cache with the oldest entry evicts entries until its oldest is newer than that of the next
+    /// cache. If other threads keep using the entries that are about to be evicted, the order is computed again up to
+    /// eight times, then ignored.
     pub(super) fn evict_to(&self, target_bytes: u64, reason: EvictionReason) -> usize {
         let caches = self.caches();
         let is_over = || self.budget.bytes() > target_bytes;
         let mut evicted = caches.iter().map(|member| member.cache.expire()).sum();
-        let mut patience = 8;
+        let mut attempts_left = 8;
         while is_over() {
             let oldest = |member: &'_ Member| member.cache.oldest_evictable();
             let mut ranked: Vec<_> = caches.iter().filter_map(|member| Some((oldest(member)?, member))).collect();
@@ -128,13 +130,13 @@ impl Members {
                 break;
             };
             let next = ranked.get(1).map_or(u64::MAX, |(stamp, _)| *stamp);
-            let up_to = if patience > 0 { next } else { u64::MAX };
+            let up_to = if attempts_left > 0 { next } else { u64::MAX };
             let count = first.cache.evict_lru(reason, up_to, &is_over);
             evicted += count;
-            if count == 0 && patience == 0 {
+            if count == 0 && attempts_left == 0 {
                 break;
             }
-            patience = if count == 0 { patience - 1 } else { 8 };
+            attempts_left = if count == 0 { attempts_left - 1 } else { 8 };
         }
         for member in &caches {
             member.cache.end_trim();
@@ -143,9 +145,9 @@ impl Members {
     }
 }
 
-/// A cache without its types.
+/// A cache without its key and value types.
 pub(super) trait ErasedCache: Any + Send + Sync {
-    /// Entries and bytes.
+    /// Returns the number of entries and their bytes.
     fn usage(&self) -> (usize, u64);
     fn metrics(&self) -> CacheMetrics;
     fn advice(&self) -> Vec<Advice>;

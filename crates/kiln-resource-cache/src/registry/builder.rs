@@ -1,13 +1,13 @@
-//! Building a registry: what only a registry has, device and byte budget.
+//! The builder of a registry: device and byte budget.
 
 use super::CacheRegistry;
 use crate::builder::Builder;
 use crate::error::{CacheError, CacheErrorKind};
 
-/// Settings of a [`CacheRegistry`] to be; made by [`CacheRegistry::builder`].
+/// Builds a [`CacheRegistry`]; see [`CacheRegistry::builder`].
 pub type CacheRegistryBuilder<D> = Builder<RegistrySettings<D>>;
 
-/// The settings that a registry has and a cache has not.
+/// The settings that only a registry has.
 #[derive(Debug)]
 pub struct RegistrySettings<D> {
     pub(super) device: Option<D>,
@@ -15,13 +15,13 @@ pub struct RegistrySettings<D> {
 }
 
 impl<D: Send + Sync + 'static> CacheRegistryBuilder<D> {
-    /// The device that creations get when the caller passes none.
+    /// Sets the device that creations receive if the caller passes none.
     pub fn device(mut self, device: D) -> Self {
         self.settings.device = Some(device);
         self
     }
 
-    /// Keeps all caches and slots together under this many bytes; see [`CacheRegistry::set_byte_budget`].
+    /// Limits the total bytes of all caches and slots; see [`CacheRegistry::set_byte_budget`].
     pub fn byte_budget(mut self, bytes: u64) -> Self {
         self.settings.byte_budget = Some(bytes);
         self
@@ -30,7 +30,7 @@ impl<D: Send + Sync + 'static> CacheRegistryBuilder<D> {
     /// Builds the registry.
     ///
     /// # Errors
-    /// `InvalidArgument` where a setting is zero.
+    /// Returns `InvalidArgument` if a setting is zero.
     pub fn build(self) -> Result<CacheRegistry<D>, CacheError> {
         let (settings, time, hub) = self.split()?;
         settings.byte_budget.map_or(Ok(()), validate_byte_budget)?;

@@ -1,9 +1,9 @@
-//! `resource_cache!`: a struct with one named method per kernel type.
+//! `resource_cache!`: declares a struct with one method per kernel type.
 
-/// Declares a facade over a [`CacheRegistry`](crate::CacheRegistry) with one named method per kernel type, for code
-/// that would rather call `caches.twiddles(&1024)` than `registry.get_or_create::<Twiddles>(&1024, None)`.
+/// Declares a wrapper around a [`CacheRegistry`](crate::CacheRegistry) with one method per kernel type, so that code
+/// can call `caches.twiddles(&1024)` instead of `registry.get_or_create::<Twiddles>(&1024, None)`.
 ///
-/// The facade uses the registry's own device. Everything else is reached through `registry()`.
+/// The wrapper uses the device of the registry. `registry()` gives access to everything else.
 ///
 /// ```
 /// # use kiln_resource_cache::{CacheError, CacheRegistry, CacheableKernel, resource_cache};
@@ -45,12 +45,12 @@ macro_rules! resource_cache {
         }
 
         impl $name {
-            /// A facade over this registry.
+            /// Creates a wrapper around a registry.
             $vis fn new(registry: $crate::CacheRegistry<$device>) -> Self {
                 Self { registry }
             }
 
-            /// The registry behind the facade.
+            /// Returns the registry.
             $vis fn registry(&self) -> &$crate::CacheRegistry<$device> {
                 &self.registry
             }

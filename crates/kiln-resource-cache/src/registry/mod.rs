@@ -1,4 +1,4 @@
-//! `CacheRegistry`: one cache per kind of resource, one byte budget, one report.
+//! [`CacheRegistry`]: one cache per kind of resource, under a common byte budget.
 
 mod budget;
 mod builder;
@@ -33,10 +33,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use type_map::TypeMap;
 
-/// The caches of a program or of a device, under one byte budget: one for each [`CacheableKernel`] type, made when it is first
-/// used, and those that were [registered](Self::register).
+/// The caches of a program or of a device, under one byte budget.
 ///
-/// Finding the cache of a type takes no lock. Caches share a byte budget, event sinks and a clock; registries share nothing.
+/// A registry contains one cache for each [`CacheableKernel`] type, created at its first use, and the caches that were
+/// [registered](Self::register). Finding the cache of a type takes no lock. Caches of a registry share a byte budget,
+/// event sinks and a clock; registries share nothing.
 pub struct CacheRegistry<D = ()> {
     device: Option<D>,
     kernels: TypeMap<Arc<dyn ErasedCache>>,
@@ -49,17 +50,17 @@ pub struct CacheRegistry<D = ()> {
 type KernelCache<K> = Cache<<K as CacheableKernel>::Key, <K as CacheableKernel>::CachedResource>;
 
 impl<D: Send + Sync + 'static> CacheRegistry<D> {
-    /// A registry without device, budget or sinks.
+    /// Creates a registry without device, budget or sinks.
     pub fn new() -> Self {
         Self::assemble(RegistrySettings { device: None, byte_budget: None }, TimeSource::system(), None)
     }
 
-    /// A registry whose creations get `device`, unless the caller passes another.
+    /// Creates a registry whose creations receive `device` unless the caller passes another.
     pub fn with_device(device: D) -> Self {
         Self::assemble(RegistrySettings { device: Some(device), byte_budget: None }, TimeSource::system(), None)
     }
 
-    /// Begins a registry with a clock, event sinks, a byte budget or another summary interval.
+    /// Starts building a registry with a clock, event sinks, a byte budget or a summary interval.
     pub fn builder() -> CacheRegistryBuilder<D> {
         Builder::new(RegistrySettings { device: None, byte_budget: None })
     }
@@ -75,15 +76,15 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         }
     }
 
-    /// The device given at the start.
+    /// Returns the device of the registry.
     pub fn device(&self) -> Option<&D> {
         self.device.as_ref()
     }
 
-    /// The resource for these parameters; created on a miss, once for all threads that ask.
+    /// Returns the resource for these parameters, creating it on a miss, once for all threads that request it.
     ///
-    /// Creation gets `device`, or else the registry's own. See
-    /// [`Cache::get_or_try_insert_with`] for what happens when creation fails, panics or asks for its own key.
+    /// The creation receives `device`, or the device of the registry if it is `None`. See
+    /// [`Cache::get_or_try_insert_with`] for creations that fail, panic or request their own key.
     #[inline]
     pub fn get_or_create<K: CacheableKernel<Device = D>>(
         &self,
@@ -93,14 +94,14 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         self.find_or_create::<K>(&K::create_cache_key(params), device, true).map(|(resource, _)| resource)
     }
 
-    /// The resource for these parameters if it is there. Counts as a hit or a miss.
+    /// Returns the resource for these parameters if it is cached. Counts as a hit or a miss.
     #[inline]
     pub fn get<K: CacheableKernel<Device = D>>(&self, params: &K::Params) -> Option<Arc<K::CachedResource>> {
         self.find_or_register::<K>().ok()?.get(&K::create_cache_key(params))
     }
 
-    /// Creates what is missing of a list of parameters, so that later lookups hit. Goes on after a failure. Counts
-    /// neither hits nor misses: nobody asked for the resources yet.
+    /// Creates the missing resources of a list of parameters, so that later lookups hit. Continues after a failure.
+    /// Counts neither hits nor misses.
     pub fn warm<K: CacheableKernel<Device = D>>(
         &self,
         params: impl IntoIterator<Item: Borrow<K::Params>>,
@@ -117,7 +118,8 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         report
     }
 
-    /// Changes the policy of a cache, at once. May come before the cache's first use.
+    /// Changes the eviction policy of a cache, which need not have been used yet. The new limits hold when this
+    /// returns.
     pub fn set_eviction_policy<K: CacheableKernel<Device = D>>(
         &self,
         policy: EvictionPolicy,
@@ -125,22 +127,22 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         self.find_or_register::<K>()?.set_policy(policy)
     }
 
-    /// Counters and ages of a cache; `None` before its first use.
+    /// Returns counters and ages of a cache, or `None` before its first use.
     pub fn metrics<K: CacheableKernel<Device = D>>(&self) -> Option<CacheMetrics> {
         self.existing::<K>().map(Cache::metrics)
     }
 
-    /// Counters and ages of all caches, by name.
+    /// Returns counters and ages of all caches, by name.
     pub fn metrics_by_name(&self) -> Vec<(&'static str, CacheMetrics)> {
         self.members.caches().into_iter().map(|member| (member.name, member.cache.metrics())).collect()
     }
 
-    /// What to change about caches whose hit rate is low or whose limits are too tight, by name.
+    /// Returns advice on caches with a low hit rate or limits that are too tight, by name.
     pub fn advice(&self) -> Vec<Advice> {
         self.members.caches().iter().flat_map(|member| member.cache.advice()).collect()
     }
 
-    /// Empties every cache and every slot. A slot that is in use is cleared when its user lets go of it.
+    /// Clears all caches and slots. A slot in use is cleared when its user releases it.
     pub fn clear(&self) {
         for member in self.members.caches() {
             member.cache.clear();
@@ -150,19 +152,19 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         }
     }
 
-    /// Empties the cache of a kernel type.
+    /// Clears the cache of a kernel type.
     pub fn clear_cache<K: CacheableKernel<Device = D>>(&self) {
         if let Some(cache) = self.existing::<K>() {
             cache.clear();
         }
     }
 
-    /// The slot of a type, filled by `init` on first use. Waits while another thread has it.
+    /// Locks the slot of a type, which `init` fills on first use. Waits while another thread uses it.
     ///
-    /// A slot is a lock: a thread that holds one must not wait for a creation that wants the same slot.
+    /// A slot is a lock: a thread that holds one must not wait for a creation that locks the same slot.
     ///
     /// # Panics
-    /// If this thread holds the same slot already: waiting for itself would never end.
+    /// Panics if this thread already holds the slot, where waiting would be a deadlock.
     ///
     /// ```
     /// use kiln_resource_cache::{CacheRegistry, CacheRegistrySlot};
@@ -196,49 +198,51 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         cell.lock(init)
     }
 
-    /// Clears the slot of a type; now or, if it is in use, when its user lets go of it. False if there is no such slot.
+    /// Clears the slot of a type, at once or when its current user releases it. Returns false if there is no such slot.
     pub fn clear_slot<T: CacheRegistrySlot>(&self) -> bool {
         self.members.slots.get(TypeId::of::<T>()).map(|slot| slot.clear()).is_some()
     }
 
-    /// Bytes of all caches and slots.
+    /// Returns the bytes of all caches and slots.
     pub fn bytes(&self) -> u64 {
         self.members.budget.bytes()
     }
 
-    /// Keeps all caches and slots together under this many bytes, from now on; `u64::MAX` is no budget.
+    /// Limits the total bytes of all caches and slots; `u64::MAX` means no limit.
     ///
-    /// When a new entry or a growing slot exceeds it, the least recently used entries of all caches go, whatever the policies of
-    /// their caches, down to their floors (`min_entries`). Slots count, but only [`trim`](Self::trim) clears them: they hold
-    /// state that nobody can create again. Threads that insert at the same time may exceed it together until they return.
+    /// If an insertion or a growing slot exceeds the budget, the least recently used entries of all caches are evicted,
+    /// whatever their policies, down to `min_entries`. Slots count, but only [`trim`](Self::trim) clears them, because
+    /// their state cannot be created again. Threads that insert at the same time may exceed the budget together until
+    /// they return.
     ///
     /// # Errors
-    /// `InvalidArgument` for a budget of 0.
+    /// Returns `InvalidArgument` if `bytes` is 0.
     pub fn set_byte_budget(&self, bytes: u64) -> Result<(), CacheError> {
         builder::validate_byte_budget(bytes)?;
         self.members.budget.set_limit(bytes);
         Ok(())
     }
 
-    /// Adds memory that a [`trim`](Self::trim) reaches beside caches and slots.
+    /// Adds memory outside of the registry that a [`trim`](Self::trim) releases as well.
     pub fn add_reserve(&self, name: &'static str, reserve: impl CacheReserve) {
         self.reserves.lock().push((name, Arc::new(reserve)));
     }
 
-    /// Gives memory back until at most `target_bytes` are left in caches, slots and reserves.
+    /// Releases memory until at most `target_bytes` are left in caches, slots and reserves.
     ///
-    /// [Reserves](CacheReserve) go first, then the least recently used entries of all caches, whatever their policies, down to
-    /// their floors (`min_entries`). If that is not enough, slots are cleared, largest first; `trim(0)` clears all of them. A
-    /// resource that someone still holds leaves the cache, and its memory goes when the last holder drops it.
+    /// [Reserves](CacheReserve) are released first, then the least recently used entries of all caches, whatever their
+    /// policies, down to `min_entries`. If that is not enough, slots are cleared, largest first; `trim(0)` clears all
+    /// of them. A resource that is still in use leaves the cache, and its memory is freed when the last holder drops
+    /// it.
     pub fn trim(&self, target_bytes: u64) -> TrimReport {
         let bytes_before = self.bytes() + self.reserve_bytes();
         let mut reserved = self.shrink_reserves(target_bytes);
         let entries_evicted = self.members.evict_to(target_bytes.saturating_sub(reserved), EvictionReason::Trim);
-        // Entries and slots may have returned memory to a reserve.
+        // Evicted entries may have returned memory to a reserve.
         reserved = self.shrink_reserves(target_bytes);
         let (mut slots_cleared, mut slots_deferred) = (0, 0);
         for slot in self.slots_by_size() {
-            // To nothing at all: then also slots that tell no bytes, or are in use and have not told them yet.
+            // A target of 0 also clears slots that report no bytes, or that are in use and have not reported them yet.
             if self.bytes() + reserved <= target_bytes && target_bytes > 0 {
                 break;
             }
@@ -250,7 +254,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         TrimReport { target_bytes, bytes_before, bytes_after, entries_evicted, slots_cleared, slots_deferred }
     }
 
-    /// Who holds how many bytes.
+    /// Returns the bytes of each cache, slot and reserve.
     pub fn report(&self) -> RegistryReport {
         let usage = |member: &Member| {
             let (entries, bytes) = member.cache.usage();
@@ -270,22 +274,23 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         }
     }
 
-    /// The cache of a kernel type, made if it is not there yet: a handle for code that looks up often.
+    /// Returns the cache of a kernel type, creating it if needed. Keep the handle in code that looks up often.
     ///
     /// # Errors
-    /// `DuplicateName` where another cache has the name.
+    /// Returns `DuplicateName` if another cache has the name.
     pub fn cache<K: CacheableKernel<Device = D>>(&self) -> Result<Arc<KernelCache<K>>, CacheError> {
         let cache = self.kernels.get(TypeId::of::<K>()).map_or_else(|| self.register_kernel::<K>(), Ok)?;
         Ok(downcast(Arc::clone(cache)))
     }
 
-    /// Adds a cache whose resources are created by closures, for what a key alone cannot create; see
-    /// [`Cache::get_or_try_insert_with`]. It has clock, sinks and byte budget of the registry.
+    /// Adds a cache whose resources are created by closures, for resources that a key alone cannot create; see
+    /// [`Cache::get_or_try_insert_with`].
     ///
-    /// A cache of the same name, key and value that is there already is returned as it is.
+    /// The cache uses the clock, sinks and byte budget of the registry. If a cache with the same name, key and value
+    /// types exists, it is returned unchanged.
     ///
     /// # Errors
-    /// `DuplicateName` where a cache of other types has the name; `InvalidArgument` where a setting is wrong.
+    /// Returns `DuplicateName` if a cache of other types has the name; `InvalidArgument` if a setting is invalid.
     ///
     /// ```
     /// use kiln_resource_cache::{Cache, CacheError, CacheRegistry, EvictionPolicy};
@@ -296,7 +301,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     ///         .policy(EvictionPolicy::size_limited_lru(100))
     ///         .weigher(|_, text: &String| text.capacity() as u64),
     /// )?;
-    /// let text = "first\nsecond"; // borrowed: no part of the key
+    /// let text = "first\nsecond"; // borrowed, and not part of the key
     /// let line = lines.get_or_insert_with(&1, || text.lines().nth(1).unwrap_or_default().to_owned())?;
     /// assert_eq!(*line, "second");
     /// assert_eq!(registry.metrics_by_name()[0].0, "lines");
@@ -345,7 +350,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
             CacheError::new(CacheErrorKind::DuplicateName, message)
         };
         let build = || -> Result<Arc<dyn ErasedCache>, CacheError> {
-            let settings = builder.without_own_events(name)?;
+            let settings = builder.into_member_settings(name)?;
             Ok(Arc::new(settings.build(self.time.clone(), self.hub.clone(), Arc::clone(&self.members.budget))?))
         };
         self.members.find_or_add((id, name, type_name), taken, build)
@@ -371,7 +376,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
         self.reserves().iter().map(|(_, reserve)| reserve.bytes()).sum()
     }
 
-    /// Lets reserves give back what exceeds the target; returns the bytes that they still have.
+    /// Releases reserves while the target is exceeded. Returns the bytes that they still have.
     fn shrink_reserves(&self, target_bytes: u64) -> u64 {
         for (_, reserve) in self.reserves() {
             let excess = (self.bytes() + self.reserve_bytes()).saturating_sub(target_bytes);

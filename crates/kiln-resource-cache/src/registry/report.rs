@@ -1,10 +1,10 @@
-//! What a registry reports: who holds how much, what a trim did, how a warm-up went.
+//! Reports of a registry: memory usage, trims and warm-ups.
 
 use crate::error::CacheError;
 use std::any::Any;
 use std::fmt;
 
-/// Who holds how many bytes in a registry; made by [`CacheRegistry::report`](crate::CacheRegistry::report).
+/// The memory usage of a registry; see [`CacheRegistry::report`](crate::CacheRegistry::report).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct RegistryReport {
@@ -16,9 +16,9 @@ pub struct RegistryReport {
     pub caches: Vec<CacheUsage>,
     /// The slots, largest first.
     pub slots: Vec<SlotUsage>,
-    /// The reserves, in the order in which they were added. Their bytes are not among `bytes`.
+    /// The reserves, in the order in which they were added. Their bytes are not included in `bytes`.
     pub reserves: Vec<ReserveUsage>,
-    /// Events that a sink failed to take.
+    /// The number of events that a sink failed to record.
     pub sink_failures: u64,
 }
 
@@ -26,11 +26,11 @@ pub struct RegistryReport {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CacheUsage {
-    /// Its `CACHE_NAME`.
+    /// The `CACHE_NAME`.
     pub cache: &'static str,
-    /// Its bytes.
+    /// Bytes of the entries.
     pub bytes: u64,
-    /// Its entries.
+    /// The number of entries.
     pub entries: usize,
 }
 
@@ -38,9 +38,9 @@ pub struct CacheUsage {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct SlotUsage {
-    /// The slot's type.
+    /// The type of the slot.
     pub slot: &'static str,
-    /// Its bytes, as of the end of its last use.
+    /// Bytes at the end of its last use.
     pub bytes: u64,
 }
 
@@ -48,13 +48,13 @@ pub struct SlotUsage {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct ReserveUsage {
-    /// Its name.
+    /// The name of the reserve.
     pub reserve: &'static str,
-    /// Bytes that it could give back now.
+    /// Bytes that it can release now.
     pub bytes: u64,
 }
 
-/// A table for people.
+/// Formats the report as a table.
 impl fmt::Display for RegistryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.byte_budget {
@@ -77,37 +77,37 @@ impl fmt::Display for RegistryReport {
     }
 }
 
-/// What [`CacheRegistry::trim`](crate::CacheRegistry::trim) did.
+/// The result of [`CacheRegistry::trim`](crate::CacheRegistry::trim).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct TrimReport {
-    /// The bytes asked for.
+    /// The requested bytes.
     pub target_bytes: u64,
-    /// Bytes of all caches, slots and reserves before.
+    /// Bytes of all caches, slots and reserves before the trim.
     pub bytes_before: u64,
-    /// Bytes afterwards. Above the target only if floors (`min_entries`), slots in use or a reserve hold the rest.
+    /// Bytes after the trim. Above the target only because of `min_entries`, slots in use or a reserve.
     pub bytes_after: u64,
-    /// Entries evicted, stale ones included.
+    /// Evicted entries, including stale ones.
     pub entries_evicted: usize,
-    /// Slots cleared.
+    /// Cleared slots.
     pub slots_cleared: usize,
-    /// Slots that were in use; each is cleared when its user lets go of it.
+    /// Slots that were in use. Each is cleared when its user releases it.
     pub slots_deferred: usize,
 }
 
 impl TrimReport {
-    /// Bytes that the trim gave back.
+    /// Returns the bytes that the trim released.
     pub fn bytes_freed(&self) -> u64 {
         self.bytes_before.saturating_sub(self.bytes_after)
     }
 
-    /// Whether the target was reached.
+    /// Returns whether the target was reached.
     pub fn reached_target(&self) -> bool {
         self.bytes_after <= self.target_bytes
     }
 }
 
-/// One line for logs.
+/// Formats the report as one line for logs.
 impl fmt::Display for TrimReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -123,27 +123,27 @@ impl fmt::Display for TrimReport {
     }
 }
 
-/// How a warm-up went; see [`CacheRegistry::warm`](crate::CacheRegistry::warm).
+/// The result of [`CacheRegistry::warm`](crate::CacheRegistry::warm).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct WarmReport {
     /// Resources that were created.
     pub created: usize,
-    /// Resources that were there already.
+    /// Resources that were already cached.
     pub already_cached: usize,
-    /// Resources whose creation failed. The others were warmed all the same.
+    /// Resources whose creation failed.
     pub failed: Vec<WarmFailure>,
 }
 
-/// One failed creation of a warm-up.
+/// A failed creation of a warm-up.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct WarmFailure {
     /// Position in the list of parameters.
     pub index: usize,
-    /// The key, as its `Debug` form.
+    /// The key in its `Debug` form.
     pub key: String,
-    /// What went wrong, where the error is the cache's own; an error type of the kernel need not be printable.
+    /// The message of a `CacheError`; `None` for other error types, which need not be printable.
     pub cache_error: Option<String>,
 }
 
@@ -155,7 +155,7 @@ impl WarmFailure {
     }
 }
 
-/// One line for logs.
+/// Formats the report as one line for logs.
 impl fmt::Display for WarmReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} created, {} already cached, {} failed", self.created, self.already_cached, self.failed.len())

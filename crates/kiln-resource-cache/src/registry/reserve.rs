@@ -1,13 +1,13 @@
-//! Reserves: memory that is kept at hand for the next use, and that a trim gives back first.
+//! Reserves: unused memory outside of a registry that a trim releases first.
 
-/// Memory that a registry does not own and that nobody uses at the moment, such as the free blocks of a memory pool.
+/// Unused memory that a registry does not own, such as the free blocks of a memory pool.
 ///
-/// A [trim](crate::CacheRegistry::trim) counts it and gives it back before any entry goes, and again after entries and slots
-/// have returned their memory to it. The byte budget leaves it out: a reserve has a limit of its own.
+/// A [trim](crate::CacheRegistry::trim) counts it and releases it before it evicts entries, and again after entries and
+/// slots returned memory to it. It does not count towards the byte budget, because a reserve has its own limit.
 pub trait CacheReserve: Send + Sync + 'static {
-    /// Bytes that could be given back now.
+    /// Returns the bytes that can be released now.
     fn bytes(&self) -> u64;
 
-    /// Gives back at least this many bytes, or all there are. Does not wait for memory that is still in use.
+    /// Releases at least this many bytes, or all there are. Does not wait for memory that is in use.
     fn release(&self, bytes: u64);
 }

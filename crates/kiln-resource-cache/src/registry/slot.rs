@@ -1,4 +1,4 @@
-//! Slots: state that lives in a registry beside its caches, one value per type.
+//! Slots: state in a registry that is not a cached resource, one value per type.
 
 use super::budget::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, ThreadId, thread};
@@ -7,14 +7,14 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// State that is not a keyed resource, yet belongs to a registry: the key/value cache of a model, prepared tensors.
+/// State that is not a keyed resource but belongs to a registry, such as the key/value cache of a model.
 ///
-/// The registry reaches it when everything is cleared or trimmed, and counts its bytes in the budget.
+/// The registry clears it when it is cleared or trimmed, and counts its bytes in the budget.
 pub trait CacheRegistrySlot: Send + 'static {
-    /// Empties the slot: gives its memory back, stays usable.
+    /// Releases the memory of the slot, which stays usable.
     fn clear_slot(&mut self);
 
-    /// Bytes that the slot holds now.
+    /// Returns the bytes that the slot holds.
     fn bytes(&self) -> u64 {
         0
     }
@@ -23,7 +23,7 @@ pub trait CacheRegistrySlot: Send + 'static {
 /// Exclusive access to a slot; see [`CacheRegistry::slot_mut`](crate::CacheRegistry::slot_mut).
 pub struct SlotMut<'a, T: CacheRegistrySlot> {
     cell: &'a SlotCell<T>,
-    /// In the order of the drop: the ownership ends before the lock is released.
+    /// Dropped in order: the ownership ends before the lock is released.
     held: Option<(Ownership<'a>, MutexGuard<'a, Option<T>>)>,
 }
 
@@ -31,32 +31,32 @@ pub struct SlotMut<'a, T: CacheRegistrySlot> {
 pub(super) trait ErasedSlot: Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     fn bytes(&self) -> u64;
-    /// Clears the slot now or, if someone is using it, as soon as they are done. True if it was now.
+    /// Clears the slot at once, or when its current user releases it. Returns true if it was cleared at once.
     fn clear(&self) -> bool;
 }
 
 pub(super) struct SlotCell<T> {
     /// `None` until the first use.
     value: Mutex<Option<T>>,
-    /// Locked after `value` or alone, never before it.
+    /// Lock order: `value` before `claims`.
     claims: Mutex<Claims>,
-    /// As of the end of the last use, so that reports need not wait for the slot.
+    /// The bytes at the end of the last use, so that reports need not wait for the slot.
     bytes: AtomicU64,
     budget: Arc<Budget>,
 }
 
-/// Who has a slot, and what it is wanted for.
+/// The owner of a slot and pending requests.
 #[derive(Default)]
 struct Claims {
-    /// The thread that uses the slot, to refuse a second use by it instead of hanging.
+    /// The thread that holds the slot, to panic instead of a deadlock if it locks the slot again.
     owner: Option<ThreadId>,
-    /// Someone wanted to clear the slot while it was in use; whoever lets go of it does so.
+    /// Whether a clear was requested while the slot was in use; the owner clears it on release.
     clear_wanted: bool,
-    /// The owner is clearing it.
+    /// Whether the owner is clearing the slot.
     clearing: bool,
 }
 
-/// Makes this thread the owner of a slot whose lock it holds, for as long as this lives, also through a panic.
+/// Makes this thread the owner of a slot whose lock it holds, until it is dropped, also during a panic.
 struct Ownership<'a>(&'a Mutex<Claims>);
 
 impl<'a> Ownership<'a> {
@@ -82,7 +82,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     /// Waits for the slot and fills it on first use.
     ///
     /// # Panics
-    /// If this thread holds the slot already, because waiting for itself would never end.
+    /// Panics if this thread already holds the slot, where waiting would be a deadlock.
     pub(super) fn lock(&self, init: impl FnOnce() -> T) -> SlotMut<'_, T> {
         let me = thread::current().id();
         assert!(
@@ -92,7 +92,7 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
         );
         let value = self.value.lock();
         let ownership = Ownership::new(&self.claims);
-        // From here on the slot's drop ends the ownership, also if `clear_slot` or `init` panics.
+        // From here on, dropping `slot` ends the ownership, also if `clear_slot` or `init` panics.
         let mut slot = SlotMut { cell: self, held: Some((ownership, value)) };
         if let Some((_, guard)) = slot.held.as_mut() {
             self.clear_if_wanted(guard);
@@ -101,7 +101,8 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
         slot
     }
 
-    /// Clears the slot as long as someone wants it and nobody uses it. False if someone does, who will see the wish.
+    /// Clears the slot while a clear is requested and the slot is free. Returns false if it is in use; its owner then
+    /// clears it.
     fn clear_if_free(&self) -> bool {
         while self.claims.lock().clear_wanted {
             let Some(mut guard) = self.value.try_lock() else {
@@ -137,12 +138,12 @@ impl<T: CacheRegistrySlot> ErasedSlot for SlotCell<T> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The wish is written down before the lock is tried, and looked for after the lock is released: whichever of two
-    /// threads comes second sees what the first one left.
+    /// Sets the request before trying the lock. The owner checks for it after releasing the lock, so that one of the
+    /// two threads always sees it.
     fn clear(&self) -> bool {
         let mut claims = self.claims.lock();
         if claims.clearing && claims.owner == Some(thread::current().id()) {
-            // Asked for by `clear_slot` itself: it is under way.
+            // Called by `clear_slot` itself, which is already clearing.
             return true;
         }
         claims.clear_wanted = true;
@@ -174,12 +175,12 @@ impl<T: CacheRegistrySlot + fmt::Debug> fmt::Debug for SlotMut<'_, T> {
 impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
     fn drop(&mut self) {
         if let Some((ownership, mut guard)) = self.held.take() {
-            // Declared after the guard, hence dropped before it, also if the user's code panics.
+            // Declared after the guard and hence dropped before it, also if user code panics.
             let _ownership = ownership;
             self.cell.clear_if_wanted(&mut guard);
             self.cell.account(guard.as_ref().map_or(0, CacheRegistrySlot::bytes));
         }
-        // Someone may have wanted it between the last look and the release.
+        // A clear may have been requested between the last check and the release of the lock.
         self.cell.clear_if_free();
         self.cell.budget.enforce();
     }

@@ -1,13 +1,14 @@
-//! An append-only map from types to values, read without a lock.
+//! An append-only map from types to values with lock-free reads.
 //!
-//! Every lookup in a registry goes through it, from many threads at once, while types are added a few dozen times in a
-//! process's life. Nothing is ever removed, so readers need one acquire load per step and writers only fill empty ends.
+//! Every lookup in a registry reads it, from many threads at once, while types are added a few dozen times per process.
+//! Nothing is ever removed, so a read needs one acquire load per link, and a writer only fills the empty end of a
+//! chain.
 
 use std::any::TypeId;
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
-/// More than the kernel types of a large program, so that chains stay short.
+/// More than the kernel types of a large program, so that chains are short.
 const BUCKETS: usize = 64;
 
 pub(crate) struct TypeMap<T> {
@@ -39,7 +40,7 @@ impl<T> TypeMap<T> {
         None
     }
 
-    /// The value of a type; `value` becomes it, unless the type has one already.
+    /// Returns the value of a type, inserting `value` if there is none.
     pub(crate) fn get_or_insert(&self, id: TypeId, value: T) -> &T {
         let mut chain = self.bucket(id);
         let mut value = Some(value);
@@ -55,7 +56,7 @@ impl<T> TypeMap<T> {
         }
     }
 
-    /// All values, in no order that means anything: sort before showing them.
+    /// Returns all values in unspecified order; sort them before showing them.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.buckets
             .iter()
@@ -70,7 +71,7 @@ impl<T> TypeMap<T> {
     }
 }
 
-/// A `TypeId` is a hash already; this takes it as it comes.
+/// Uses a `TypeId`, which is already a hash, without hashing it again.
 struct TypeIdBits(u64);
 
 impl Hasher for TypeIdBits {

@@ -1,8 +1,8 @@
-//! Many entries as one stream of bytes, to carry a warm store to another machine.
+//! Archives: many entries in one byte stream, to copy a warm store to another machine.
 //!
-//! An archive is `KILNARCH` and a version, then for each entry a frame and the bytes of its file, then a last frame. A
-//! frame is eight bytes that say which of the two it is, a number (the length of the entry, or of how many there were),
-//! and the first eight bytes of BLAKE3 over these.
+//! An archive is `KILNARCH` and a version, then for each entry a frame and the bytes of its file, then an end frame. A
+//! frame is an eight-byte tag (entry or end), a number (the length of the entry, or the number of entries), and the
+//! first eight bytes of BLAKE3 over both.
 
 use super::entry::{EntryId, Fault, Head, OpenEntry, Reject, bytes_at, u64_at};
 use super::error::{StoreError, StoreErrorKind};
@@ -16,29 +16,30 @@ const ITEM: [u8; 8] = *b"KILNITEM";
 const END: [u8; 8] = *b"KILNLAST";
 const FRAME_BYTES: usize = 24;
 
-/// What [`DiskStore::export`] wrote.
+/// The result of [`DiskStore::export`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ExportReport {
-    /// Entries written.
+    /// The number of exported entries.
     pub entries: u64,
-    /// The sum of the lengths of their files.
+    /// The total length of their files.
     pub bytes: u64,
-    /// Entries that were chosen but bad, or gone by then.
+    /// Selected entries that were damaged, or removed meanwhile.
     pub skipped: u64,
 }
 
-/// What [`DiskStore::import`] did.
+/// The result of [`DiskStore::import`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ImportReport {
-    /// Entries stored and still there at the end; a store that is too small evicts the first ones for the last ones.
+    /// Entries that were stored and still exist at the end; a store that is too small evicts the first ones.
     pub imported: u64,
-    /// Entries that are not what was exported, and were skipped.
+    /// Damaged entries, which were skipped.
     pub damaged: u64,
-    /// Entries that this store is too small for, and were skipped.
+    /// Entries that are too large for this store, which were skipped.
     pub too_large: u64,
-    /// Entries that the filter did not choose.
+    /// Entries that the filter did not select.
     pub refused: u64,
-    /// Whether the archive was read to its end. If not, it is cut or damaged between entries, and the rest is lost.
+    /// Whether the archive was read to its end. Otherwise it is truncated or damaged between entries, and the rest was
+    /// not imported.
     pub complete: bool,
 }
 
@@ -48,7 +49,7 @@ enum Frame {
 }
 
 impl DiskStore {
-    /// Writes the entries that the filter chooses, by key. Each is checked first; bad ones are skipped.
+    /// Writes the entries that the filter selects, by key. Each is verified first; damaged ones are skipped.
     pub fn export(
         &self,
         mut writer: impl Write,
@@ -59,7 +60,7 @@ impl DiskStore {
         let mut report = ExportReport::default();
         writer.write_all(&MAGIC).and_then(|()| writer.write_all(&VERSION.to_le_bytes())).map_err(fault)?;
         for info in self.entries()?.iter().filter(|entry| filter(entry)) {
-            let place = self.place_of(&EntryId::of_key(&info.key));
+            let place = self.entry_path(&EntryId::from_key(&info.key));
             let Ok((entry, payload)) = OpenEntry::read(&place, self.options.max_bytes(), |key| key == info.key) else {
                 report.skipped += 1;
                 continue;
@@ -74,10 +75,14 @@ impl DiskStore {
         Ok(report)
     }
 
-    /// Stores the entries of an archive that the filter chooses, by key, over those with the same keys. Skips and counts damaged
-    /// ones. An error where it is no archive, or the store cannot be written; what was stored before stays.
+    /// Stores the entries of an archive whose keys the filter selects, replacing entries with the same keys. Damaged
+    /// entries are skipped and counted.
     ///
-    /// Checksums show damage, not intent: what an entry does to who loads it is for the filter to know.
+    /// Checksums detect damage, not malice: the filter must decide which entries are safe to load.
+    ///
+    /// # Errors
+    /// Returns `Corrupt` if the stream is not an archive, and an error if the store cannot be written. Entries that
+    /// were stored before the error stay.
     pub fn import(
         &self,
         mut reader: impl Read,
@@ -98,7 +103,7 @@ impl DiskStore {
             match read_item(&mut item, len, self.options.max_bytes()) {
                 Ok((head, _)) if !filter(&head.key) => report.refused += 1,
                 Ok((head, payload)) => match self.put_entry(&head, &payload)? {
-                    PutOutcome::Stored => drop(stored.insert(EntryId::of_key(&head.key))),
+                    PutOutcome::Stored => drop(stored.insert(EntryId::from_key(&head.key))),
                     PutOutcome::TooLarge => report.too_large += 1,
                     PutOutcome::ReadOnly | PutOutcome::Paused => {
                         let message = "expected a store that can be written, found one that cannot";
@@ -112,7 +117,7 @@ impl DiskStore {
             }
             io::copy(&mut item, &mut io::sink()).map_err(fault)?;
         };
-        let is_there = |id: &&EntryId| self.place_of(id).symlink_metadata().is_ok();
+        let is_there = |id: &&EntryId| self.entry_path(id).symlink_metadata().is_ok();
         Ok(ImportReport { imported: stored.iter().filter(is_there).count() as u64, complete, ..report })
     }
 }
@@ -148,7 +153,7 @@ fn frame(tag: [u8; 8], number: u64) -> [u8; FRAME_BYTES] {
     frame
 }
 
-/// The next frame; `None` where the stream ends or is no frame.
+/// Reads the next frame. Returns `None` at the end of the stream or if the bytes are not a frame.
 fn read_frame(reader: &mut impl Read) -> io::Result<Option<Frame>> {
     let mut bytes = [0; FRAME_BYTES];
     match reader.read_exact(&mut bytes) {

@@ -1,25 +1,25 @@
-//! Whether a directory can be trusted with what reaches a driver: nobody else may be able to write there.
+//! Checks that only this user can write to a directory, because its content reaches a driver or the processor.
 
 use super::error::{StoreError, StoreErrorKind};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::Path;
 
-/// What [`check_directory`] found in a directory that can be trusted.
+/// The properties of a directory that [`check_directory`] accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustedDirectory {
-    /// Whether other users can read it; `None` where that is not known.
+    /// Whether other users can read it; `None` if unknown.
     pub others_can_read: Option<bool>,
 }
 
 /// Why a directory cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryFault {
-    /// The kind of what is wrong.
+    /// The kind of fault.
     pub kind: DirectoryFaultKind,
     /// What was expected and what was found.
     pub fault: String,
-    /// The command that puts it right; `None` where only another directory helps.
+    /// The command that fixes it; `None` if only another directory helps.
     pub fix: Option<String>,
 }
 
@@ -27,24 +27,23 @@ pub struct DirectoryFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DirectoryFaultKind {
-    /// Nothing is there.
+    /// The directory does not exist.
     Missing,
-    /// A symbolic link is there: whoever can change it chooses the directory.
+    /// The path is a symbolic link: whoever can change it chooses the directory.
     Link,
-    /// Something else than a directory is there, or nothing that can be looked at.
+    /// The path is not a directory, or cannot be examined.
     NotADirectory,
-    /// It belongs to another user.
+    /// The directory belongs to another user.
     OtherOwner,
-    /// Its mode lets other users write to it.
+    /// The mode lets other users write to the directory.
     OthersCanWrite,
 }
 
-/// Looks whether a directory is one that only this user can change. Changes nothing.
+/// Checks that only this user can change a directory. Changes nothing.
 ///
-/// It must be a directory and no link to one, belong to the effective user, and have a mode without write permission
-/// for group and others. The folders above it are not looked at: whoever can write there can put another directory in
-/// its place. On systems other than Unix only existence and type are looked at; the default place for caches is private
-/// there.
+/// It must be a directory and not a link to one, belong to the effective user, and not be writable for group and
+/// others. The directories above it are not checked, although whoever can write there can replace it. On systems other
+/// than Unix only existence and type are checked; the default location of caches is private there.
 ///
 /// ```
 /// use kiln_resource_cache::store::{DirectoryFaultKind, check_directory};
@@ -75,16 +74,16 @@ pub fn check_directory(path: impl AsRef<Path>) -> Result<TrustedDirectory, Direc
     check_owner(path, &metadata)
 }
 
-/// Makes the directory and those above it, for this user alone.
+/// Creates the directory and its parents, accessible to this user only.
 pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(|error| StoreError::of_io("make the directory", path, &error))
+    builder.create(path).map_err(|error| StoreError::from_io("make the directory", path, &error))
 }
 
-/// As [`check_directory`], as an error of the store.
+/// Does the same as [`check_directory`], but returns a `StoreError`.
 pub(super) fn require_trusted(path: &Path) -> Result<(), StoreError> {
     let Err(DirectoryFault { kind, fault, fix }) = check_directory(path) else { return Ok(()) };
     let kind = match kind {
@@ -95,7 +94,7 @@ pub(super) fn require_trusted(path: &Path) -> Result<(), StoreError> {
     Err(StoreError::new(kind, format!("cannot use {} for a store: {fault}; {fix}", path.display())))
 }
 
-/// The command for a POSIX shell that leaves a directory to its owner.
+/// Returns the shell command that makes a directory accessible to its owner only.
 pub fn make_private_command(path: impl AsRef<Path>) -> String {
     format!("chmod 700 {}", quoted(path.as_ref()))
 }
@@ -117,13 +116,13 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<TrustedDirectory, Dir
     Ok(TrustedDirectory { others_can_read: Some(mode & 0o055 != 0) })
 }
 
-/// Access lists are not read on this system.
+/// Access control lists are not read on this system.
 #[cfg(not(unix))]
 fn check_owner(_path: &Path, _metadata: &Metadata) -> Result<TrustedDirectory, DirectoryFault> {
     Ok(TrustedDirectory { others_can_read: None })
 }
 
-/// A path as one word of a POSIX shell.
+/// Quotes a path for a POSIX shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     if text.chars().all(|c| c.is_alphanumeric() || "/._-+".contains(c)) {

@@ -1,4 +1,4 @@
-//! The file of one entry: everything that is needed to trust it, and nothing outside of it.
+//! The file format of an entry. A file contains everything that is needed to verify it.
 //!
 //! | offset | length | content (numbers are little-endian) |
 //! | --- | --- | --- |
@@ -6,11 +6,11 @@
 //! | 8 | 4 | format version |
 //! | 12 | 4 | length of the key |
 //! | 16 | 8 | length of the payload |
-//! | 24 | 8 | when it was written, in nanoseconds since the Unix epoch |
+//! | 24 | 8 | time of writing, in nanoseconds since the Unix epoch |
 //! | 32 | 32 | BLAKE3 over bytes 0 to 31, the key and the payload |
-//! | 64 | | the key, then the payload, then the end of the file |
+//! | 64 | | the key, then the payload, up to the end of the file |
 //!
-//! The name of the file is BLAKE3 of the key in hexadecimal, so a listing can check keys without reading payloads.
+//! The file name is BLAKE3 of the key in hexadecimal, so a listing can verify keys without reading payloads.
 
 use super::file;
 use std::fmt;
@@ -21,38 +21,38 @@ use std::time::{Duration, SystemTime};
 
 pub(super) const MAGIC: [u8; 8] = *b"KILNSTOR";
 pub(super) const VERSION: u32 = 1;
-/// Bytes before the key.
+/// The length of the header, which precedes the key.
 pub(super) const HEADER_BYTES: usize = 64;
 /// The part of the header that the checksum covers; the checksum is the rest.
 const CHECKED_BYTES: usize = 32;
-/// The longest key, in bytes. A longer length in a file is damage, and is not allocated for.
+/// The maximum length of a key, in bytes. A larger length in a file is damage; nothing is allocated for it.
 pub const MAX_KEY_BYTES: usize = 1 << 20;
 
-/// What is wrong with an entry that is not used.
+/// Why an entry was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reject {
-    /// A link, folder, pipe or device is in its place.
+    /// A link, directory, pipe or device has the name of the entry.
     NotAFile,
-    /// The file ends before the lengths in it say so.
+    /// The file is shorter than its header says.
     Truncated,
-    /// The file goes on after the lengths in it say that it ends.
+    /// The file is longer than its header says.
     TrailingBytes,
-    /// It does not begin like an entry.
+    /// The file does not begin with the magic bytes.
     ForeignMagic,
-    /// It is of another version of the format.
+    /// The file has another version of the format.
     Version,
-    /// It is larger than an entry of this store may be.
+    /// The entry is larger than this store allows.
     TooLarge,
-    /// Its bytes are not those that were written.
+    /// The checksum does not match.
     Checksum,
-    /// It is whole, but the entry of another key.
+    /// The entry is intact but has another key.
     OtherKey,
 }
 
 impl Reject {
-    /// All reasons, in the order of their declaration.
+    /// All variants, in the order of their declaration.
     pub const ALL: [Self; 8] = [
         Self::NotAFile,
         Self::Truncated,
@@ -98,24 +98,24 @@ impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::Missing,
-            // Somebody cut it while it was read.
+            // The file was truncated while it was read.
             io::ErrorKind::UnexpectedEof => Self::Rejected(Reject::Truncated),
             _ => Self::Io(error),
         }
     }
 }
 
-/// The name of an entry: BLAKE3 of its key.
+/// The id of an entry: BLAKE3 of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct EntryId(pub(super) [u8; 32]);
 
 impl EntryId {
-    pub(super) fn of_key(key: &[u8]) -> Self {
+    pub(super) fn from_key(key: &[u8]) -> Self {
         Self(blake3::hash(key).into())
     }
 
-    /// The id in a file name; `None` for any other name.
-    pub(super) fn of_name(name: &str) -> Option<Self> {
+    /// Parses a file name. Returns `None` if it is not the name of an entry.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         let id = Self(blake3::Hash::from_hex(name).ok()?.into());
         (id.name() == name).then_some(id)
     }
@@ -125,7 +125,7 @@ impl EntryId {
     }
 }
 
-/// The header and the key of an entry, with lengths that fit each other.
+/// The header and the key of an entry, with consistent lengths.
 #[derive(Debug)]
 pub(super) struct Head {
     header: [u8; HEADER_BYTES],
@@ -134,7 +134,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The head of a new entry. `None` if a length does not fit the format.
+    /// Creates the head of a new entry. Returns `None` if a length exceeds the format.
     pub(super) fn new(key: &[u8], payload: &[u8], written: Duration) -> Option<Self> {
         if key.len() > MAX_KEY_BYTES {
             return None;
@@ -151,7 +151,7 @@ impl Head {
         Some(Self { header, key: key.to_vec(), payload_bytes })
     }
 
-    /// Reads the head of an entry that has `len` bytes and may have `max_bytes`.
+    /// Reads the head of an entry that is `len` bytes long, of at most `max_bytes`.
     pub(super) fn read(reader: &mut impl Read, len: u64, max_bytes: u64) -> Result<Self, Fault> {
         let mut header = [0; HEADER_BYTES];
         if len < HEADER_BYTES as u64 {
@@ -169,7 +169,7 @@ impl Head {
         match total {
             Some(total) if total < len => Err(Reject::TrailingBytes.into()),
             Some(total) if total > len => Err(Reject::Truncated.into()),
-            // The length of the file is no safe bound: a file with holes is as long as it likes.
+            // The length of the file is not a safe bound for an allocation: a sparse file can have any length.
             Some(total) if total > max_bytes || key_bytes > MAX_KEY_BYTES as u64 => Err(Reject::TooLarge.into()),
             Some(_) => {
                 let key = read_vec(reader, key_bytes)?;
@@ -179,14 +179,14 @@ impl Head {
         }
     }
 
-    /// Reads the payload that follows the head and checks the whole entry.
+    /// Reads the payload that follows the head and verifies the whole entry.
     pub(super) fn read_payload(&self, reader: &mut impl Read) -> Result<Vec<u8>, Fault> {
         let payload = read_vec(reader, self.payload_bytes)?;
         self.require(&checksum(&self.header, &self.key, &payload))?;
         Ok(payload)
     }
 
-    /// Checks the whole entry as [`read_payload`](Self::read_payload) does, and keeps nothing of it.
+    /// Verifies the whole entry as [`read_payload`](Self::read_payload) does, without keeping the payload.
     fn check_payload(&self, reader: &mut impl Read) -> Result<(), Fault> {
         let mut hasher = hasher(&self.header, &self.key);
         if io::copy(&mut reader.take(self.payload_bytes), &mut hasher)? < self.payload_bytes {
@@ -196,7 +196,7 @@ impl Head {
     }
 
     fn require(&self, checksum: &blake3::Hash) -> Result<(), Fault> {
-        // The comparison of hashes takes constant time; plain bytes would do.
+        // Compares plain bytes: constant time, as for `blake3::Hash`, is not needed.
         let is_right = checksum.as_bytes() == &self.header[CHECKED_BYTES..];
         if is_right { Ok(()) } else { Err(Reject::Checksum.into()) }
     }
@@ -209,18 +209,19 @@ impl Head {
         writer.write_all(payload)
     }
 
-    /// The length of the file. Cannot overflow: the head was built from slices or checked against a real length.
+    /// Returns the length of the file. Cannot overflow: the lengths come from slices or were checked against a real
+    /// file.
     pub(super) fn file_bytes(&self) -> u64 {
         (HEADER_BYTES as u64).saturating_add(self.key.len() as u64).saturating_add(self.payload_bytes)
     }
 
-    /// When the entry was written, since the Unix epoch.
+    /// Returns the time of writing since the Unix epoch.
     pub(super) fn written(&self) -> Duration {
         Duration::from_nanos(u64_at(&self.header, 24))
     }
 }
 
-/// An open entry with a head whose lengths fit the file.
+/// An open file with a head whose lengths match the file.
 pub(super) struct OpenEntry {
     pub(super) file: File,
     pub(super) head: Head,
@@ -228,7 +229,7 @@ pub(super) struct OpenEntry {
 }
 
 impl OpenEntry {
-    /// Opens the file and reads its head, whose key is not checked.
+    /// Opens a file and reads its head. The key is not verified.
     pub(super) fn open(path: &Path, max_bytes: u64) -> Result<Self, Fault> {
         let (mut file, metadata) = match file::open_to_read(path) {
             Ok(Some(opened)) => opened,
@@ -239,22 +240,26 @@ impl OpenEntry {
         Ok(Self { file, head, last_used: metadata.modified()? })
     }
 
-    /// Opens the file, checks all of it and that its key is the right one. Returns the payload too.
+    /// Opens a file and verifies all of it, including its key. Returns the payload as well.
     pub(super) fn read(
         path: &Path,
         max_bytes: u64,
-        is_right_key: impl Fn(&[u8]) -> bool,
+        is_expected_key: impl Fn(&[u8]) -> bool,
     ) -> Result<(Self, Vec<u8>), Fault> {
         let mut entry = Self::open(path, max_bytes)?;
         let payload = entry.head.read_payload(&mut entry.file)?;
-        if is_right_key(&entry.head.key) { Ok((entry, payload)) } else { Err(Reject::OtherKey.into()) }
+        if is_expected_key(&entry.head.key) { Ok((entry, payload)) } else { Err(Reject::OtherKey.into()) }
     }
 
-    /// As [`read`](Self::read), for an entry of any length. Returns the length of the file.
+    /// Verifies a file as [`read`](Self::read) does, without a limit on its length. Returns the length.
     pub(super) fn check(path: &Path, id: &EntryId) -> Result<u64, Fault> {
         let mut entry = Self::open(path, u64::MAX)?;
         entry.head.check_payload(&mut entry.file)?;
-        if EntryId::of_key(&entry.head.key) == *id { Ok(entry.head.file_bytes()) } else { Err(Reject::OtherKey.into()) }
+        if EntryId::from_key(&entry.head.key) == *id {
+            Ok(entry.head.file_bytes())
+        } else {
+            Err(Reject::OtherKey.into())
+        }
     }
 }
 
@@ -262,14 +267,14 @@ fn checksum(header: &[u8; HEADER_BYTES], key: &[u8], payload: &[u8]) -> blake3::
     hasher(header, key).update(payload).finalize()
 }
 
-/// What begins the checksum of an entry.
+/// Starts the checksum of an entry.
 fn hasher(header: &[u8; HEADER_BYTES], key: &[u8]) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&header[..CHECKED_BYTES]).update(key);
     hasher
 }
 
-/// Reads exactly `len` bytes, which the caller has bounded.
+/// Reads exactly `len` bytes. The caller has checked that `len` is acceptable.
 fn read_vec(reader: &mut impl Read, len: u64) -> Result<Vec<u8>, Fault> {
     let len = usize::try_from(len).map_err(|_| Reject::TooLarge)?;
     let mut bytes = Vec::new();
@@ -279,7 +284,7 @@ fn read_vec(reader: &mut impl Read, len: u64) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// Reads `N` bytes of a record; the caller has checked its length.
+/// Returns `N` bytes of a record. The caller has checked its length.
 pub(super) fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|byte| record[at + byte])
 }

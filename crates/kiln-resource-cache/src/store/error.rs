@@ -1,10 +1,10 @@
-//! The error of the store.
+//! The error type of the store.
 
 use crate::error::ErrorOf;
 use std::io;
 use std::path::Path;
 
-/// What went wrong in a [`DiskStore`](super::DiskStore). Cheap to clone.
+/// An error of a [`DiskStore`](super::DiskStore). Cheap to clone.
 ///
 /// ```
 /// use kiln_resource_cache::store::{DiskStore, StoreErrorKind, StoreOptions};
@@ -21,23 +21,23 @@ pub type StoreError = ErrorOf<StoreErrorKind>;
 pub enum StoreErrorKind {
     /// A setting is zero or cannot be met: fix the call. Nothing was changed.
     InvalidArgument,
-    /// Somebody else could change what is in the directory: run the command that the message names.
+    /// Other users can change the directory: run the command in the message.
     Untrusted,
     /// The directory or file system refuses writes: change its permissions, or use another directory.
     NotWritable,
-    /// There is no space left, or a quota or file size limit is reached: free some.
+    /// No space is left, or a quota or file size limit is reached: free some space.
     DiskFull,
-    /// Another process holds the store's lock for too long: try again, or look what it does.
+    /// Another process held the lock of the store for too long: try again, or find out what it does.
     Busy,
-    /// An archive is not one, or one of an unknown version: get another.
+    /// The file is not an archive, or has an unknown version: use another file.
     Corrupt,
-    /// Anything else the file system says: look at it.
+    /// Any other error of the file system.
     Io,
 }
 
 impl StoreError {
-    /// The error of an attempt (`write`, `list`) at a path.
-    pub(super) fn of_io(attempt: &str, path: &Path, error: &io::Error) -> Self {
+    /// Creates the error of an operation (`write`, `list`) on a path.
+    pub(super) fn from_io(attempt: &str, path: &Path, error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 StoreErrorKind::DiskFull

@@ -1,4 +1,5 @@
-//! Files of the store: opened without following links or waiting, written beside their place and renamed into it.
+//! File operations of the store: files are opened without following links or blocking, and written under a temporary
+//! name and renamed.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -6,16 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tempfile::{PathPersistError, TempPath};
 
-/// How the names of temporary files begin.
+/// The prefix of temporary files.
 const TEMPORARY_PREFIX: &str = "tmp-";
-/// Temporary files of this age are left-overs on file systems without locks.
+/// On file systems without locks, temporary files of this age are considered abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Opens a regular file for reading. `None` if something else is in its place; nothing there hangs or is followed.
+/// Opens a regular file for reading. Returns `None` if the path is something else; never follows a link or blocks on a
+/// pipe.
 pub(super) fn open_to_read(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     let mut options = OpenOptions::new();
     options.read(true);
-    // Reading alone does not allow to set the time of last use on Windows.
+    // On Windows, read access alone does not allow setting the time of last use.
     #[cfg(windows)]
     std::os::windows::fs::OpenOptionsExt::access_mode(&mut options, GENERIC_READ | FILE_WRITE_ATTRIBUTES);
     open_regular(path, &mut options)
@@ -26,7 +28,7 @@ const GENERIC_READ: u32 = 0x8000_0000;
 #[cfg(windows)]
 const FILE_WRITE_ATTRIBUTES: u32 = 0x0100;
 
-/// Opens a file that everybody who uses the store locks and writes; makes it if it is not there.
+/// Opens or creates a file that all users of the store lock and write.
 pub(super) fn open_shared(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -40,7 +42,7 @@ pub(super) fn open_shared(path: &Path) -> io::Result<File> {
 fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Option<(File, Metadata)>> {
     use rustix::fs::OFlags;
     use std::os::unix::fs::OpenOptionsExt;
-    // Without `NONBLOCK` a pipe in the file's place would wait for a writer.
+    // Without `NONBLOCK`, opening a pipe would wait for a writer.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options.custom_flags(flags.bits().cast_signed());
     open_checked(path, options)
@@ -60,13 +62,13 @@ fn open_checked(path: &Path, options: &OpenOptions) -> io::Result<Option<(File, 
             let metadata = file.metadata()?;
             Ok(metadata.is_file().then_some((file, metadata)))
         }
-        // A link, a socket, and where they do not open at all, a folder.
+        // A link or a socket; on some systems also a directory.
         Err(_) if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Removes a file, or a folder with its content, without following links. False if nothing was there.
+/// Removes a file, or a directory with its content, without following links. Returns false if it did not exist.
 pub(super) fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -78,9 +80,9 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// A temporary file of the store, for this user alone. Removed when dropped, unless it was renamed.
+/// A temporary file of the store, accessible to this user only. It is removed on drop unless it was renamed.
 ///
-/// It is locked while its writer lives: a file that can be locked has been abandoned and may be removed.
+/// It is locked while its writer is alive: a temporary file that can be locked was abandoned and may be removed.
 pub(super) struct Temporary {
     pub(super) file: File,
     path: TempPath,
@@ -89,7 +91,7 @@ pub(super) struct Temporary {
 impl Temporary {
     pub(super) fn create(dir: &Path) -> io::Result<Self> {
         let (file, path) = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(dir)?.into_parts();
-        // Without locks, or where a cleanup removed the file before it was locked, the rename fails.
+        // If locks are unsupported, or a cleanup removed the file before it was locked, the rename fails later.
         let _ = file.try_lock();
         Ok(Self { file, path })
     }
@@ -98,18 +100,18 @@ impl Temporary {
         &self.path
     }
 
-    /// Renames the file to `place`, over what is there.
+    /// Renames the file to `place`, replacing what is there.
     pub(super) fn rename(self, place: &Path) -> io::Result<()> {
         self.path.persist(place).or_else(|PathPersistError { error, path }| match fs::symlink_metadata(place) {
-            // A rename replaces everything but a directory.
+            // A rename replaces anything except a directory.
             Ok(metadata) if metadata.is_dir() => remove(place).and_then(|_| Ok(path.persist(place)?)),
             _ => Err(error),
         })
     }
 }
 
-/// The temporary files in a directory whose writers are gone.
-pub(super) fn left_overs(dir: &Path) -> io::Result<Vec<PathBuf>> {
+/// Returns the temporary files in a directory whose writers are gone.
+pub(super) fn abandoned_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -122,9 +124,9 @@ pub(super) fn left_overs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes the temporary files whose writers are gone; returns how many.
-pub(super) fn remove_left_overs(dir: &Path) -> io::Result<u64> {
-    Ok(left_overs(dir)?.iter().map(|path| u64::from(remove(path).unwrap_or_default())).sum())
+/// Removes the temporary files whose writers are gone and returns their number.
+pub(super) fn remove_abandoned_files(dir: &Path) -> io::Result<u64> {
+    Ok(abandoned_files(dir)?.iter().map(|path| u64::from(remove(path).unwrap_or_default())).sum())
 }
 
 fn is_abandoned(path: &Path) -> bool {
@@ -145,9 +147,9 @@ fn is_abandoned(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// What a writer is at is not taken from it; what is left of a dead one goes, and nothing else.
+    /// Temporary files of live writers are kept; those of dead writers are removed, and no other files.
     #[test]
-    fn only_temporary_files_without_a_writer_are_left_overs() {
+    fn only_temporary_files_without_a_writer_are_abandoned() {
         let dir = tempfile::tempdir().unwrap();
         let dead = dir.path().join("tmp-1-dead");
         for path in [&dead, &dir.path().join("other")] {
@@ -155,15 +157,15 @@ mod tests {
         }
         fs::create_dir(dir.path().join("tmp-folder")).unwrap();
         let alive = Temporary::create(dir.path()).unwrap();
-        assert_eq!(left_overs(dir.path()).unwrap(), [dead]);
-        assert_eq!(remove_left_overs(dir.path()).unwrap(), 1);
+        assert_eq!(abandoned_files(dir.path()).unwrap(), [dead]);
+        assert_eq!(remove_abandoned_files(dir.path()).unwrap(), 1);
         assert!(alive.path().exists());
         let place = dir.path().join("place");
         alive.rename(&place).unwrap();
         assert!(place.exists());
-        let given_up = Temporary::create(dir.path()).unwrap();
-        let path = given_up.path().to_path_buf();
-        drop(given_up);
+        let dropped = Temporary::create(dir.path()).unwrap();
+        let path = dropped.path().to_path_buf();
+        drop(dropped);
         assert!(!path.exists());
     }
 }

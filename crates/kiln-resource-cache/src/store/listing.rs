@@ -1,56 +1,59 @@
-//! What is in a store, for people and for preloading, and removal by choice.
+//! Lists entries, for users and for preloading, and removes selected ones.
 
 use super::entry::{EntryId, OpenEntry};
 use super::error::StoreError;
-use super::evict::Shrunk;
-use super::{DiskStore, at};
+use super::evict::ShrinkResult;
+use super::{DiskStore, system_time};
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-/// One entry, without its payload.
+/// An entry without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryInfo {
     /// The whole key.
     pub key: Vec<u8>,
-    /// The length of the payload.
+    /// The length of the payload in bytes.
     pub payload_bytes: u64,
-    /// The length of the file.
+    /// The length of the file in bytes.
     pub file_bytes: u64,
-    /// When it was written.
+    /// The time of writing.
     pub written: SystemTime,
-    /// When it was last written or read.
+    /// The time of the last write or read.
     pub last_used: SystemTime,
-    /// How often it was read, by all processes, as far as they have said so (see the module).
+    /// The number of reads by all processes, as far as they have merged their counts (see the module documentation).
     pub uses: u64,
 }
 
-/// What [`DiskStore::prune`] keeps. Without limits it keeps everything.
+/// The limits that [`DiskStore::prune`] enforces. Without limits it removes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneTarget {
-    /// Keeps at most this many bytes.
+    /// The maximum total bytes.
     pub max_bytes: Option<u64>,
-    /// Keeps at most this many entries.
+    /// The maximum number of entries.
     pub max_entries: Option<u64>,
-    /// Keeps what was used within this time, and what was used in the future: the clock was set back since.
+    /// Removes entries that were not used for this long. Times in the future count as recent, because the clock was set
+    /// back since.
     pub unused_for: Option<Duration>,
 }
 
-/// What a removal by choice did.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PruneReport {
-    /// Entries removed.
+    /// Removed entries.
     pub removed: u64,
-    /// Their bytes.
+    /// Bytes of the removed entries.
     pub removed_bytes: u64,
-    /// Entries left.
+    /// Remaining entries.
     pub kept: u64,
-    /// Their bytes.
+    /// Bytes of the remaining entries.
     pub kept_bytes: u64,
 }
 
 impl DiskStore {
-    /// All entries, by key. Reads no payloads, so an entry with a damaged one is listed; entries whose head is damaged
-    /// are left out, and [`verify`](Self::verify) names both.
+    /// Returns all entries, by key.
+    ///
+    /// Payloads are not read, so an entry with a damaged payload is listed. Entries with a damaged head are omitted;
+    /// [`verify`](Self::verify) reports both.
     pub fn entries(&self) -> Result<Vec<EntryInfo>, StoreError> {
         let uses = self.usage.counts();
         let mut entries = Vec::new();
@@ -66,34 +69,38 @@ impl DiskStore {
 
     /// Removes entries, least recently used first, until the store meets the target.
     pub fn prune(&self, target: PruneTarget) -> Result<PruneReport, StoreError> {
-        let mut held = self.hold()?;
-        let oldest = target.unused_for.and_then(|time| at(self.options.now()).checked_sub(time));
+        let mut guard = self.acquire_lock()?;
+        let oldest = target.unused_for.and_then(|time| system_time(self.options.now()).checked_sub(time));
         let listing = self.list()?;
-        let shrunk = self.shrink(&mut held, &listing, |entry, left| {
+        let result = self.shrink(&mut guard, &listing, |entry, left| {
             target.max_bytes.is_some_and(|max| left.bytes > max)
                 || target.max_entries.is_some_and(|max| left.entries > max)
                 || oldest.is_some_and(|oldest| entry.last_used < oldest)
         })?;
-        Ok(shrunk.into())
+        Ok(result.into())
     }
 
-    /// Removes the entries for which the predicate is true. Entries with a damaged head are not asked about and stay.
+    /// Removes the entries for which the predicate returns true. Entries with a damaged head are kept.
     pub fn remove_where(&self, mut predicate: impl FnMut(&EntryInfo) -> bool) -> Result<PruneReport, StoreError> {
-        // The user's code runs without the lock.
-        let unwanted: BTreeSet<EntryId> =
-            self.entries()?.iter().filter(|entry| predicate(entry)).map(|entry| EntryId::of_key(&entry.key)).collect();
-        let mut held = self.hold()?;
+        // The predicate is user code and runs without the lock.
+        let unwanted: BTreeSet<EntryId> = self
+            .entries()?
+            .iter()
+            .filter(|entry| predicate(entry))
+            .map(|entry| EntryId::from_key(&entry.key))
+            .collect();
+        let mut guard = self.acquire_lock()?;
         let listing = self.list()?;
-        Ok(self.shrink(&mut held, &listing, |entry, _| unwanted.contains(&entry.id))?.into())
+        Ok(self.shrink(&mut guard, &listing, |entry, _| unwanted.contains(&entry.id))?.into())
     }
 
-    /// The head of an entry, without its uses.
+    /// Reads the head of an entry. The number of uses is not set.
     fn info(&self, id: &EntryId) -> Option<EntryInfo> {
-        let OpenEntry { head, last_used, .. } = OpenEntry::open(&self.place_of(id), u64::MAX).ok()?;
-        (EntryId::of_key(&head.key) == *id).then(|| EntryInfo {
+        let OpenEntry { head, last_used, .. } = OpenEntry::open(&self.entry_path(id), u64::MAX).ok()?;
+        (EntryId::from_key(&head.key) == *id).then(|| EntryInfo {
             payload_bytes: head.payload_bytes,
             file_bytes: head.file_bytes(),
-            written: at(head.written()),
+            written: system_time(head.written()),
             key: head.key,
             last_used,
             uses: 0,
@@ -101,8 +108,8 @@ impl DiskStore {
     }
 }
 
-impl From<Shrunk> for PruneReport {
-    fn from(Shrunk { removed, left }: Shrunk) -> Self {
+impl From<ShrinkResult> for PruneReport {
+    fn from(ShrinkResult { removed, left }: ShrinkResult) -> Self {
         Self { removed: removed.entries, removed_bytes: removed.bytes, kept: left.entries, kept_bytes: left.bytes }
     }
 }

@@ -1,7 +1,8 @@
-//! The lock file: one holder at a time, over all processes, and the totals that only the holder changes.
+//! The lock file, which excludes other threads and processes, and contains the totals of the store.
 //!
-//! Totals are raised before an entry gets its name and lowered after it lost it, so a process that is killed in between
-//! leaves them too high, never too low. Too high costs one listing of the directory, which puts them right.
+//! Totals are raised before an entry is renamed into place and lowered after it is removed. A process that is killed in
+//! between leaves them too high, never too low, so the limits still hold. Totals that are too high cost one listing of
+//! the directory, which corrects them.
 
 use super::entry::u64_at;
 use super::error::{StoreError, StoreErrorKind};
@@ -16,12 +17,12 @@ const MAGIC: [u8; 8] = *b"KILNTOTL";
 /// Magic, entries, bytes, time of the last listing, and BLAKE3 over these.
 const RECORD_BYTES: usize = 64;
 const CHECKED_BYTES: usize = 32;
-/// Attempts to get the lock that follow each other at once. A put holds it for some ten microseconds.
+/// The number of immediate attempts to get the lock. A put holds it for about ten microseconds.
 const QUICK_ATTEMPTS: u32 = 50;
-/// Between two later attempts. An eviction holds the lock for some ten milliseconds and more.
+/// The time between two later attempts. An eviction holds the lock for ten milliseconds and more.
 const RETRY_AFTER: Duration = Duration::from_micros(500);
 
-/// What is in the directory.
+/// The number of entries and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) entries: u64,
@@ -40,11 +41,11 @@ impl Totals {
 
 pub(super) struct LockFile {
     path: PathBuf,
-    /// Threads of one process share the file, and so the lock of the system; the mutex is between them.
+    /// The threads of a process share the file and therefore its system lock; the mutex excludes them from each other.
     file: Mutex<File>,
 }
 
-pub(super) struct Held<'a> {
+pub(super) struct LockGuard<'a> {
     file: MutexGuard<'a, File>,
     record: Option<Record>,
 }
@@ -61,11 +62,11 @@ impl LockFile {
         Ok(Self { path: path.to_path_buf(), file: Mutex::new(file::open_shared(path)?) })
     }
 
-    /// Waits for the lock, but not for ever: its holder may be stopped.
-    pub(super) fn hold(&self, patience: Duration) -> Result<Held<'_>, StoreError> {
-        let deadline = Instant::now() + patience;
+    /// Acquires the lock. Waits no longer than `timeout`, because its holder may be stopped.
+    pub(super) fn acquire(&self, timeout: Duration) -> Result<LockGuard<'_>, StoreError> {
+        let deadline = Instant::now() + timeout;
         let busy = || {
-            let message = format!("expected the lock {} within {patience:?}, found it held", self.path.display());
+            let message = format!("expected the lock {} within {timeout:?}, found it held", self.path.display());
             StoreError::new(StoreErrorKind::Busy, message)
         };
         let mut file = self.file.try_lock_until(deadline).ok_or_else(busy)?;
@@ -73,29 +74,30 @@ impl LockFile {
         loop {
             attempts += 1;
             match file.try_lock() {
-                Ok(()) if !is_in_place(&file, &self.path) => {
-                    // Somebody removed or moved it, or the directory, and others use a new one: this excludes nobody.
+                Ok(()) if !is_same_file(&file, &self.path) => {
+                    // The file or its directory was removed or moved, and other processes lock a new file. This lock
+                    // excludes nobody, so open the new one.
                     if Instant::now() >= deadline {
                         return Err(busy());
                     }
                     *file = file::open_shared(&self.path)
-                        .map_err(|error| StoreError::of_io("open the lock", &self.path, &error))?;
+                        .map_err(|error| StoreError::from_io("open the lock", &self.path, &error))?;
                 }
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Err(busy()),
                 Err(TryLockError::WouldBlock) if attempts < QUICK_ATTEMPTS => std::thread::yield_now(),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(RETRY_AFTER),
-                Err(TryLockError::Error(error)) => return Err(StoreError::of_io("lock", &self.path, &error)),
+                Err(TryLockError::Error(error)) => return Err(StoreError::from_io("lock", &self.path, &error)),
             }
         }
-        let mut held = Held { file, record: None };
-        held.record = held.read();
-        Ok(held)
+        let mut guard = LockGuard { file, record: None };
+        guard.record = guard.read();
+        Ok(guard)
     }
 }
 
-impl Held<'_> {
-    /// The totals; `None` if they are unknown or were not checked against the directory for this long.
+impl LockGuard<'_> {
+    /// Returns the totals, or `None` if they are unknown or were not compared with the directory for `max_age`.
     pub(super) fn totals(&self, now: Duration, max_age: Duration) -> Option<Totals> {
         let record = self.record?;
         let age = crate::clock::nanos(now).checked_sub(record.listed_at)?;
@@ -107,7 +109,7 @@ impl Held<'_> {
         self.write(Record { totals, listed_at: crate::clock::nanos(now) })
     }
 
-    /// Changes known totals by what this process does. Unknown ones stay unknown.
+    /// Changes the totals, if they are known.
     pub(super) fn change(&mut self, change: impl FnOnce(Totals) -> Totals) -> io::Result<()> {
         match self.record {
             Some(record) => self.write(Record { totals: change(record.totals), ..record }),
@@ -115,7 +117,7 @@ impl Held<'_> {
         }
     }
 
-    /// Makes known totals unknown: the next who needs them lists the directory.
+    /// Makes the totals unknown, so that the next operation that needs them lists the directory.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         self.record = None;
         self.file.set_len(0)
@@ -147,23 +149,23 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// Whether the open file is the one that others find under the path.
+/// Returns whether the open file is the one at the path.
 #[cfg(unix)]
-fn is_in_place(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let id = |metadata: io::Result<std::fs::Metadata>| metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()));
     let own = id(file.metadata());
     own.is_some() && own == id(std::fs::symlink_metadata(path))
 }
 
-/// A folder with an open file in it cannot be moved or removed here.
+/// Always true: on this system a directory that contains an open file cannot be moved or removed.
 #[cfg(not(unix))]
-fn is_in_place(_file: &File, _path: &Path) -> bool {
+fn is_same_file(_file: &File, _path: &Path) -> bool {
     true
 }

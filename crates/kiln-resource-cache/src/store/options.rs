@@ -1,4 +1,4 @@
-//! The settings of a store.
+//! The options of a store.
 
 use super::error::{StoreError, StoreErrorKind};
 use crate::clock::Clock;
@@ -22,40 +22,40 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// At most 512 MiB and 20,000 entries.
+    /// Creates the default options: at most 512 MiB and 20,000 entries.
     pub fn new() -> Self {
         Self { max_bytes: 512 << 20, max_entries: 20_000, clock: None }
     }
 
-    /// Keeps entry files of at most this many bytes together. Lengths count; a file system may use more for each.
+    /// Sets the maximum total length of the entry files. A file system may use more space for each file.
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
-    /// Keeps at most this many entries.
+    /// Sets the maximum number of entries.
     pub fn with_max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries;
         self
     }
 
-    /// Reads the time from this clock, whose origin is the Unix epoch; the system's clock otherwise.
+    /// Sets the clock, whose origin is the Unix epoch. Default: the system's clock.
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// The limit on bytes.
+    /// Returns the limit on bytes.
     pub fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
 
-    /// The limit on entries.
+    /// Returns the limit on entries.
     pub fn max_entries(&self) -> u64 {
         self.max_entries
     }
 
-    /// Time since the Unix epoch.
+    /// Returns the time since the Unix epoch.
     pub(super) fn now(&self) -> Duration {
         match &self.clock {
             Some(clock) => clock.now(),

@@ -1,4 +1,4 @@
-//! What a store counts.
+//! Counters of a store.
 
 use super::entry::Reject;
 use super::error::StoreError;
@@ -8,40 +8,40 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a [`DiskStore`](super::DiskStore) did since it was opened, and what is in its directory.
+/// The counters of a [`DiskStore`](super::DiskStore) since it was opened, and the content of its directory.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StoreStatistics {
     /// Lookups that returned a payload.
     pub hits: u64,
     /// Lookups that found no entry.
     pub misses: u64,
-    /// Lookups that found a bad entry, by what was wrong with it. Reasons that did not occur are left out.
+    /// Lookups that found an invalid entry, by reason. Reasons that did not occur are omitted.
     pub rejected: BTreeMap<Reject, u64>,
-    /// Lookups that the file system failed.
+    /// Lookups that failed because of the file system.
     pub unreadable: u64,
     /// Entries written.
     pub puts: u64,
-    /// Writes that the file system or a busy lock failed.
+    /// Writes that failed because of the file system or a busy lock.
     pub put_failures: u64,
-    /// Puts that were not tried: too large, read-only, or paused after a failure.
+    /// Puts that were skipped: too large, read-only, or paused after a failure.
     pub puts_not_tried: u64,
-    /// Entries that made room for others.
+    /// Entries evicted to make room.
     pub evictions: u64,
-    /// Entries in the directory, of all processes. May be too high for up to an hour after a process was killed in a
-    /// put, until the directory is listed again.
+    /// Entries in the directory, of all processes. May be too high for up to an hour after a process was killed during
+    /// a put, until the directory is listed again.
     pub entries: u64,
-    /// The sum of the lengths of their files; as exact as `entries`.
+    /// The total length of their files, with the same precision as `entries`.
     pub bytes: u64,
-    /// Mean time of a hit; zero before the first.
+    /// Mean duration of a hit; zero before the first.
     pub mean_hit_time: Duration,
-    /// Mean time of a put that stored its entry; zero before the first.
+    /// Mean duration of a successful put; zero before the first.
     pub mean_put_time: Duration,
-    /// Whether the store writes now, and why not.
+    /// Whether the store currently writes, or the reason why not.
     pub writing: Writing,
 }
 
 impl StoreStatistics {
-    /// Bad entries of all reasons that lookups met.
+    /// Returns the number of rejected entries of all reasons.
     pub fn rejected_total(&self) -> u64 {
         self.rejected.values().sum()
     }
@@ -51,15 +51,15 @@ impl StoreStatistics {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "reason")]
 pub enum Writing {
-    /// It does.
+    /// Puts are written.
     On,
-    /// Not until it is opened again: the directory could not be written when it was opened.
+    /// Puts are skipped until the store is opened again: the directory could not be written when it was opened.
     ReadOnly(String),
-    /// Not for a while: the last attempt failed.
+    /// Puts are skipped for a while, because the last one failed.
     Paused(String),
 }
 
-/// The counters behind [`StoreStatistics`].
+/// The counters that [`StoreStatistics`] reports.
 #[derive(Default)]
 pub(super) struct Counters {
     hits: MeanTime,

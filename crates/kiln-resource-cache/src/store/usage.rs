@@ -1,7 +1,7 @@
-//! How often entries were used, over all processes and starts.
+//! Use counts of entries, over all processes and starts.
 //!
-//! Each process counts in memory and adds its counts to one small file now and then, under the store's lock. The counts
-//! since then are lost in a crash. A file that is damaged counts as empty and is written anew.
+//! Each process counts in memory and occasionally merges its counts into one small file, under the lock of the store. A
+//! crash loses the counts since the last merge. A damaged file counts as empty and is rewritten.
 
 use super::entry::{EntryId, bytes_at, u64_at};
 use super::file::{self, Temporary};
@@ -14,12 +14,12 @@ const MAGIC: [u8; 8] = *b"KILNUSE1";
 const CHECKSUM_BYTES: usize = 32;
 /// An id and a count.
 const RECORD_BYTES: usize = 40;
-/// A longer file is damage, and is not allocated for.
+/// A longer file is damaged; nothing is allocated for it.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Uses that are counted in memory before they are added to the file.
+/// The number of uses that are counted in memory before a merge.
 const FLUSH_AFTER: u64 = 1024;
 
-/// Use counts by entry. Ordered, so that the file has one form.
+/// Use counts by entry. Ordered, so that the file is deterministic.
 pub(super) type Uses = BTreeMap<EntryId, u64>;
 
 pub(super) struct Usage {
@@ -33,7 +33,7 @@ struct Pending {
     total: u64,
 }
 
-/// The file with the counts, as found.
+/// The content of the file of use counts.
 pub(super) enum Stored {
     Whole(Uses),
     Missing,
@@ -54,7 +54,7 @@ impl Usage {
         Self { path, pending: Mutex::default() }
     }
 
-    /// Counts a use. True if it is time to flush.
+    /// Counts a use. Returns true if a flush is due.
     pub(super) fn record(&self, id: EntryId) -> bool {
         let mut pending = self.pending.lock();
         *pending.uses.entry(id).or_default() += 1;
@@ -66,13 +66,15 @@ impl Usage {
         self.pending.lock().total > 0
     }
 
-    /// All counts: those of the file and those of this process since its last flush.
+    /// Returns all counts: those of the file and those of this process since its last flush.
     pub(super) fn counts(&self) -> Uses {
         merged(self.stored().uses(), &self.pending.lock().uses)
     }
 
-    /// Adds the counts of this process to the file; the caller holds the store's lock. Beyond `entries` counts, those that
-    /// `is_there` does not know are left out, so that the file stays as small as the store.
+    /// Merges the counts of this process into the file. The caller holds the lock of the store.
+    ///
+    /// If there are more than `entries` counts, those for which `is_there` returns false are dropped, so that the file
+    /// stays as small as the store.
     pub(super) fn flush(&self, dir: &Path, entries: u64, is_there: impl Fn(&EntryId) -> bool) -> io::Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
         let stored = self.stored().uses();
@@ -92,13 +94,13 @@ impl Usage {
         written
     }
 
-    /// Forgets all counts. The caller holds the store's lock.
+    /// Removes all counts. The caller holds the lock of the store.
     pub(super) fn clear(&self) -> io::Result<()> {
         *self.pending.lock() = Pending::default();
         file::remove(&self.path).map(|_| ())
     }
 
-    /// Reads the file. What cannot be read is damaged.
+    /// Reads the file. A file that cannot be read is damaged.
     pub(super) fn stored(&self) -> Stored {
         let bytes = match read(&self.path) {
             Ok(bytes) => bytes,

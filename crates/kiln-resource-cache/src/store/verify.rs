@@ -1,4 +1,4 @@
-//! Checking every byte of a store.
+//! Verifies every byte of a store.
 
 use super::entry::{EntryId, Fault, OpenEntry, Reject};
 use super::error::StoreError;
@@ -7,51 +7,51 @@ use super::{DiskStore, file};
 use std::path::Path;
 use std::{fmt, fs};
 
-/// What [`DiskStore::verify`] found.
+/// The result of [`DiskStore::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct VerifyReport {
-    /// Good entries.
+    /// Valid entries.
     pub entries: u64,
-    /// The sum of the lengths of their files.
+    /// The total length of their files.
     pub bytes: u64,
-    /// What is not good, by file name.
+    /// Invalid files, by name.
     pub bad: Vec<BadEntry>,
     /// Temporary files whose writers are gone.
     pub left_overs: u64,
-    /// Whether the file with the use counts is damaged.
+    /// Whether the file of use counts is damaged.
     pub usage_is_damaged: bool,
-    /// Whether the faults above were removed; false also if a removal failed.
+    /// Whether all of the above was removed; false if a removal failed.
     pub repaired: bool,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Returns whether no fault was found.
     pub fn is_clean(&self) -> bool {
         self.bad.is_empty() && self.left_overs == 0 && !self.usage_is_damaged
     }
 }
 
-/// Something in the directory of entries that is not a good entry.
+/// A file in the directory of entries that is not a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct BadEntry {
-    /// The name of its file.
+    /// The file name.
     pub name: String,
-    /// What is wrong with it.
+    /// The fault.
     pub problem: Problem,
     /// Whether it was removed.
     pub removed: bool,
 }
 
-/// What is wrong with a [`BadEntry`].
+/// The fault of a [`BadEntry`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Problem {
-    /// It is not what was written there.
+    /// The content is invalid.
     Rejected(Reject),
-    /// The file system does not let it be read; the text says why.
+    /// The file system cannot read it; the text is the reason.
     Unreadable(String),
-    /// Its name is not one of an entry.
+    /// The name is not that of an entry.
     ForeignName,
 }
 
@@ -66,24 +66,24 @@ impl fmt::Display for Problem {
 }
 
 impl DiskStore {
-    /// Reads and checks everything in the store and names what is bad. With `repair`, removes it, and temporary files
-    /// whose writers are gone, and counts entries and bytes anew. Other processes may go on using the store.
+    /// Verifies everything in the store and reports what is invalid. Other processes may use the store meanwhile.
     ///
-    /// The directory of entries belongs to the store: repair removes any file there that is no good entry, and any
-    /// folder in the place of an entry, but one of a foreign name only if it is empty. What cannot be read stays.
-    /// Foreign files beside that directory are not looked at.
+    /// With `repair`, invalid entries and abandoned temporary files are removed, and entries and bytes are counted
+    /// again. The directory of entries belongs to the store: repair removes every file in it that is not a valid entry,
+    /// and every directory with the name of an entry; a directory with another name is removed only if it is empty.
+    /// Files that cannot be read are kept. Files next to that directory are ignored.
     pub fn verify(&self, repair: bool) -> Result<VerifyReport, StoreError> {
         let mut report = VerifyReport::default();
         let listing = self.list()?;
         for path in &listing.foreign {
-            self.judge_foreign(path, repair, &mut report);
+            self.verify_foreign(path, repair, &mut report);
         }
-        for id in listing.obstacles.iter().chain(listing.entries.iter().map(|entry| &entry.id)) {
-            self.judge(id, repair, &mut report);
+        for id in listing.non_files.iter().chain(listing.entries.iter().map(|entry| &entry.id)) {
+            self.verify_entry(id, repair, &mut report);
         }
         report.bad.sort_by(|a, b| a.name.cmp(&b.name));
-        let fault = |error| StoreError::of_io("list", &self.dir, &error);
-        report.left_overs = file::left_overs(&self.dir).map_err(fault)?.len() as u64;
+        let fault = |error| StoreError::from_io("list", &self.dir, &error);
+        report.left_overs = file::abandoned_files(&self.dir).map_err(fault)?.len() as u64;
         report.usage_is_damaged = matches!(self.usage.stored(), Stored::Damaged);
         if repair {
             self.finish_repair(&mut report)?;
@@ -91,40 +91,40 @@ impl DiskStore {
         Ok(report)
     }
 
-    fn judge(&self, id: &EntryId, repair: bool, report: &mut VerifyReport) {
-        let place = self.place_of(id);
+    fn verify_entry(&self, id: &EntryId, repair: bool, report: &mut VerifyReport) {
+        let place = self.entry_path(id);
         let problem = match OpenEntry::check(&place, id) {
             Ok(bytes) => {
                 report.entries += 1;
                 report.bytes += bytes;
                 return;
             }
-            // Evicted by somebody meanwhile.
+            // Evicted in the meantime.
             Err(Fault::Missing) => return,
             Err(Fault::Rejected(reject)) => Problem::Rejected(reject),
-            Err(Fault::Io(error)) => Problem::Unreadable(StoreError::of_io("read", &place, &error).to_string()),
+            Err(Fault::Io(error)) => Problem::Unreadable(StoreError::from_io("read", &place, &error).to_string()),
         };
         let removed = repair && self.discard(id);
         report.bad.push(BadEntry { name: id.name(), problem, removed });
     }
 
-    fn judge_foreign(&self, path: &Path, repair: bool, report: &mut VerifyReport) {
+    fn verify_foreign(&self, path: &Path, repair: bool, report: &mut VerifyReport) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let remove = || fs::remove_file(path).or_else(|_| fs::remove_dir(path));
-        let removed = repair && self.hold().is_ok_and(|_held| remove().is_ok());
+        let removed = repair && self.acquire_lock().is_ok_and(|_guard| remove().is_ok());
         report.bad.push(BadEntry { name, problem: Problem::ForeignName, removed });
     }
 
     fn finish_repair(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
-        let mut held = self.hold()?;
+        let mut guard = self.acquire_lock()?;
         let usage_is_right = !report.usage_is_damaged || self.usage.clear().is_ok();
-        // Puts totals and use counts right, and removes left-overs.
+        // Corrects totals and use counts, and removes abandoned files.
         let listing = self.list()?;
-        self.shrink(&mut held, &listing, |_, _| false)?;
-        drop(held);
+        self.shrink(&mut guard, &listing, |_, _| false)?;
+        drop(guard);
         report.repaired = usage_is_right
             && report.bad.iter().all(|bad| bad.removed)
-            && file::left_overs(&self.dir).is_ok_and(|paths| paths.is_empty());
+            && file::abandoned_files(&self.dir).is_ok_and(|paths| paths.is_empty());
         Ok(())
     }
 }

@@ -1,28 +1,28 @@
-//! Putting entries in: written beside their place, renamed into it, and given up for a while when that fails.
+//! Writes entries: to a temporary file that is renamed into place. After a failure, puts are skipped for a while.
 
 use super::entry::{EntryId, HEADER_BYTES, Head, MAX_KEY_BYTES};
 use super::error::StoreError;
 use super::file::Temporary;
 use super::statistics::Writing;
-use super::{DiskStore, at, directory, file};
+use super::{DiskStore, directory, file, system_time};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long puts are not tried after one failed.
+/// How long puts are skipped after one failed.
 const PAUSE: Duration = Duration::from_secs(30);
-/// Attempts to write an entry whose temporary file, or directory, somebody removes meanwhile.
+/// The number of attempts to write an entry whose temporary file or directory is removed meanwhile.
 const ATTEMPTS: u32 = 4;
 
-/// What became of a put that did not fail.
+/// The result of a put that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PutOutcome {
     /// The entry is in the store.
     Stored,
-    /// Not tried: the entry alone is over `max_bytes`, or its key over [`MAX_KEY_BYTES`].
+    /// Skipped: the entry is larger than `max_bytes`, or its key longer than [`MAX_KEY_BYTES`].
     TooLarge,
-    /// Not tried: the directory could not be written when the store was opened.
+    /// Skipped: the directory could not be written when the store was opened.
     ReadOnly,
-    /// Not tried: a put failed less than 30 seconds ago.
+    /// Skipped: a put failed less than 30 seconds ago.
     Paused,
 }
 
@@ -32,8 +32,11 @@ pub(super) struct Pause {
 }
 
 impl DiskStore {
-    /// Stores a payload under a key, over the one that it has. On an error of the file system or a busy lock the store stays as
-    /// it was, and puts are not tried for 30 seconds, unless only the place of this entry is at fault.
+    /// Stores a payload under a key, replacing the existing one.
+    ///
+    /// # Errors
+    /// Returns an error of the file system, or `Busy`. The store is then unchanged, and puts are skipped for 30
+    /// seconds, unless only the path of this entry is at fault.
     pub fn put(&self, key: &[u8], payload: &[u8]) -> Result<PutOutcome, StoreError> {
         let began = Instant::now();
         let outcome = match self.refusal(key.len(), payload.len()) {
@@ -47,7 +50,7 @@ impl DiskStore {
         outcome
     }
 
-    /// As [`put`](Self::put), for an entry that exists elsewhere.
+    /// Does the same as [`put`](Self::put), for an entry that was read from an archive.
     pub(super) fn put_entry(&self, head: &Head, payload: &[u8]) -> Result<PutOutcome, StoreError> {
         let began = Instant::now();
         let refusal = self.refusal(head.key.len(), payload.len());
@@ -56,7 +59,7 @@ impl DiskStore {
         outcome
     }
 
-    /// Why a put is not tried.
+    /// Returns why a put is skipped.
     fn refusal(&self, key_bytes: usize, payload_bytes: usize) -> Option<PutOutcome> {
         let total = key_bytes.checked_add(payload_bytes).and_then(|sum| sum.checked_add(HEADER_BYTES));
         let fits = total.is_some_and(|total| total as u64 <= self.options.max_bytes());
@@ -69,23 +72,23 @@ impl DiskStore {
     }
 
     fn write(&self, head: &Head, payload: &[u8]) -> Result<PutOutcome, StoreError> {
-        // What cannot be removed now is in nobody's way.
-        self.tidying.call_once(|| drop(file::remove_left_overs(&self.dir)));
-        let id = EntryId::of_key(&head.key);
+        // Abandoned files that cannot be removed do no harm.
+        self.cleanup.call_once(|| drop(file::remove_abandoned_files(&self.dir)));
+        let id = EntryId::from_key(&head.key);
         let mut attempt = 1;
         let written = loop {
             match self.commit(&id, head, payload) {
                 Ok(()) => break Ok(PutOutcome::Stored),
                 Err(CommitFault::Vanished(_)) if attempt < ATTEMPTS => {
                     attempt += 1;
-                    // The directory itself may be gone; if it is not, this changes nothing.
+                    // The directory itself may be gone; otherwise this changes nothing.
                     let made = directory::make(&self.dir).and_then(|()| directory::require_trusted(&self.dir));
                     if let Err(error) = made.and_then(|()| directory::make(&self.entries)) {
                         break Err(error);
                     }
                 }
                 Err(CommitFault::Vanished(error) | CommitFault::Failed(error)) => break Err(error),
-                // Other places may be free.
+                // Other entries may be writable, so this is no reason to pause.
                 Err(CommitFault::Obstructed(error)) => return Err(error),
             }
         };
@@ -96,26 +99,28 @@ impl DiskStore {
         written
     }
 
-    /// Writes the entry beside its place, makes room, and renames it. Only the last two are under the lock.
+    /// Writes the entry to a temporary file, makes room, and renames it. Only the last two steps hold the lock.
     fn commit(&self, id: &EntryId, head: &Head, payload: &[u8]) -> Result<(), CommitFault> {
-        let place = self.place_of(id);
+        let place = self.entry_path(id);
         let mut temporary =
             Temporary::create(&self.dir).map_err(|error| CommitFault::of("make a file in", &self.dir, &error))?;
-        let written =
-            head.write(payload, &mut temporary.file).and_then(|()| temporary.file.set_modified(at(self.options.now())));
+        let written = head
+            .write(payload, &mut temporary.file)
+            .and_then(|()| temporary.file.set_modified(system_time(self.options.now())));
         written.map_err(|error| CommitFault::of("write", temporary.path(), &error))?;
-        let mut held = self.hold().map_err(|error| match self.dir.exists() {
+        let mut guard = self.acquire_lock().map_err(|error| match self.dir.exists() {
             true => CommitFault::Failed(error),
             false => CommitFault::Vanished(error),
         })?;
         let bytes = head.file_bytes();
-        let old = self.make_room(&mut held, id, bytes).map_err(CommitFault::Failed)?;
-        let totals_fault = |error| CommitFault::Failed(StoreError::of_io("write totals of", &self.dir, &error));
-        held.change(|totals| totals.plus(bytes)).map_err(totals_fault)?;
+        let old = self.make_room(&mut guard, id, bytes).map_err(CommitFault::Failed)?;
+        let totals_fault = |error| CommitFault::Failed(StoreError::from_io("write totals of", &self.dir, &error));
+        // Raised before the rename: a process that is killed in between leaves totals that are too high, never too low.
+        guard.change(|totals| totals.plus(bytes)).map_err(totals_fault)?;
         let renamed = temporary.rename(&place);
         let lost = if renamed.is_ok() { old } else { Some(bytes) };
         if let Some(lost) = lost {
-            held.change(|totals| totals.minus(lost)).map_err(totals_fault)?;
+            guard.change(|totals| totals.minus(lost)).map_err(totals_fault)?;
         }
         renamed.map_err(|error| match CommitFault::of("rename a temporary file to", &place, &error) {
             CommitFault::Failed(error) if place.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
@@ -145,11 +150,11 @@ impl DiskStore {
     }
 }
 
-/// Why an entry did not get to its place.
+/// Why an entry was not put in place.
 enum CommitFault {
-    /// A temporary file or a directory is not there any more: to be tried again.
+    /// A temporary file or a directory vanished; worth another attempt.
     Vanished(StoreError),
-    /// A folder that cannot be removed is in the place of this entry.
+    /// A directory that cannot be removed has the name of this entry.
     Obstructed(StoreError),
     Failed(StoreError),
 }
@@ -157,7 +162,7 @@ enum CommitFault {
 impl CommitFault {
     fn of(attempt: &str, path: &Path, error: &std::io::Error) -> Self {
         let vanished = error.kind() == std::io::ErrorKind::NotFound;
-        let error = StoreError::of_io(attempt, path, error);
+        let error = StoreError::from_io(attempt, path, error);
         if vanished { Self::Vanished(error) } else { Self::Failed(error) }
     }
 }
