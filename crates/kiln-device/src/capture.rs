@@ -7,8 +7,9 @@ use crate::rebinding::Rebinding;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// Commands that were recorded and checked once, by [`Device::capture`]. A replay submits them as they are,
-/// without recording anew: what a device prepared for a command serves every replay.
+/// Recorded and checked commands, created by [`Device::capture`].
+///
+/// A replay submits them again without recording: what the device prepared for a command is reused.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -37,34 +38,36 @@ impl Captured {
         Self { device, commands: commands.into_commands() }
     }
 
-    /// The recorded commands, in order.
+    /// Returns the recorded commands, in order.
     pub fn commands(&self) -> &[Command] {
         &self.commands
     }
 
-    /// Submits the commands, and returns the number of the submission. It does not wait for them.
+    /// Submits the commands and returns the number of the submission, without waiting for it.
     ///
     /// # Errors
-    /// The device's fault.
+    /// Returns the device's fault.
     pub fn replay(&self) -> Result<u64> {
         self.device.submit_owned(&self.commands)
     }
 
-    /// Replays with other buffers: for each pair, the second one is used where the first one, or a slice of it, was
-    /// recorded. Only the commands that they concern are made anew; for many replays with the same buffers,
+    /// Submits the commands with replaced buffers: for each pair, the second buffer is used in place of the first and
+    /// its slices.
+    ///
+    /// Only the commands that use a replaced buffer are created again. For many replays with the same buffers, call
     /// [`rebind`](Self::rebind) once.
     ///
     /// # Errors
-    /// As [`rebind`](Self::rebind); the device's fault.
+    /// Returns the same errors as [`rebind`](Self::rebind); the device's fault.
     pub fn replay_with(&self, replacements: &[(&Buffer, &Buffer)]) -> Result<u64> {
         self.device.submit_owned(&self.rebound(replacements)?)
     }
 
-    /// The same sequence with other buffers, as [`replay_with`](Self::replay_with) uses them.
+    /// Returns the same commands with replaced buffers; see [`replay_with`](Self::replay_with).
     ///
     /// # Errors
-    /// `InvalidArgument` where a replacement is of another device or length, where no command uses what it replaces,
-    /// where a command uses it only in part, or where a command cannot have it in this place.
+    /// Returns `InvalidArgument` if a replacement has another device or length, if no command uses the replaced buffer,
+    /// if a command uses it only in part, or if a command cannot use the replacement.
     pub fn rebind(&self, replacements: &[(&Buffer, &Buffer)]) -> Result<Self> {
         Ok(Self { device: self.device.clone(), commands: self.rebound(replacements)? })
     }

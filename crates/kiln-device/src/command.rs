@@ -1,4 +1,4 @@
-//! Command lists: what a device is asked to do at once.
+//! Command lists, the unit of submission to a device.
 
 use crate::buffer::Buffer;
 use crate::kernel::{GridPart, LoadedKernel, check_bound};
@@ -10,55 +10,56 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// One step of a command list. The buffers in it stay alive until the list is submitted.
+/// A command of a list. It keeps its buffers alive until the list is submitted.
 ///
-/// A clone is the same step: it is cheap, and shares what a device keeps for it.
+/// A clone is cheap, and shares what a device prepared for the command.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Command {
-    /// Copies all of `from` to `to`: equally long, of the same device, in different allocations.
+    /// Copies all of `from` to `to`: of the same length and device, in different allocations.
     Copy {
-        /// Where the bytes come from.
+        /// The source.
         from: Buffer,
-        /// Where they go.
+        /// The target.
         to: Buffer,
-        /// Whether `from` was filled when this was recorded, and serves nothing else.
+        /// Whether `from` is a staging buffer that was filled when the command was recorded, and is used for nothing
+        /// else.
         staged: bool,
     },
     /// Sets all bytes to zero.
     Zero {
-        /// What is set to zero.
+        /// The buffer to clear.
         buffer: Buffer,
     },
     /// Runs a kernel.
     Dispatch(Dispatch),
 }
 
-/// How a command or a host callback touches a buffer.
+/// How a command or a host callback uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferUse {
-    /// It sees what is there.
+    /// Reads the content.
     Read,
-    /// It replaces what is there.
+    /// Overwrites the content.
     Write,
-    /// It sees what is there, and changes it.
+    /// Reads and changes the content.
     ReadWrite,
 }
 
 impl BufferUse {
-    /// Whether it sees what was there before.
+    /// Returns whether the previous content is read.
     pub fn is_read(self) -> bool {
         self != Self::Write
     }
 
-    /// Whether it changes what is there.
+    /// Returns whether the content is changed.
     pub fn is_write(self) -> bool {
         self != Self::Read
     }
 }
 
 impl Command {
-    /// Every buffer that the command touches, and how.
+    /// Returns the buffers that the command uses, and how.
     pub fn accesses(&self) -> impl Iterator<Item = (&Buffer, BufferUse)> {
         let (pair, bound) = match self {
             Self::Copy { from, to, .. } => ([Some((from, BufferUse::Read)), Some((to, BufferUse::Write))], &[][..]),
@@ -75,11 +76,11 @@ impl Command {
         }
     }
 
-    /// Bytes of host data that the command brings to the device.
+    /// Returns the bytes of host data that the command uploads.
     pub(crate) fn host_bytes(&self) -> u64 {
         match self {
             Self::Copy { from, .. } if from.usage() == Usage::Upload => from.bytes(),
-            // Values begin at multiples of what a device wants, which is at most this.
+            // Values are aligned to what the device requires, at most 256 bytes.
             Self::Dispatch(dispatch) => {
                 dispatch.values.iter().map(|value| (value.bytes.len() as u64).next_multiple_of(256)).sum()
             }
@@ -87,7 +88,7 @@ impl Command {
         }
     }
 
-    /// The command with other buffers in the place of its own, checked as if it were recorded anew.
+    /// Returns the command with replaced buffers, checked like a newly recorded command.
     pub(crate) fn rebound(&self, rebinding: &Rebinding) -> Result<Self> {
         match self {
             Self::Copy { from, to, staged } => {
@@ -105,7 +106,7 @@ impl Command {
     }
 }
 
-/// One dispatch of a kernel, with everything that it takes. Made by a [`Launch`](crate::Launch), which checks it.
+/// A dispatch of a kernel with its arguments. Created and checked by a [`Launch`](crate::Launch).
 #[derive(Clone)]
 pub struct Dispatch {
     kernel: Arc<LoadedKernel>,
@@ -116,27 +117,27 @@ pub struct Dispatch {
     prepared: Prepared,
 }
 
-/// A buffer in its place among the bindings of a kernel.
+/// A buffer argument of a kernel.
 #[derive(Clone, Debug)]
 pub struct BoundBuffer {
     /// The index of the binding.
     pub slot: u32,
     /// The buffer.
     pub buffer: Buffer,
-    /// What the kernel does with it.
+    /// How the kernel uses it.
     pub access: BufferUse,
 }
 
-/// The bytes of a uniform in its place among the bindings of a kernel.
+/// A uniform argument of a kernel.
 #[derive(Clone, Debug)]
 pub struct BoundValue {
     /// The index of the binding.
     pub slot: u32,
-    /// The bytes, as long as the kernel wants them.
+    /// The value, as long as the kernel expects.
     pub bytes: Vec<u8>,
 }
 
-/// What a device made of the buffers of a dispatch, kept with it: a list that is submitted again finds it there.
+/// What a device prepared for the buffers of a dispatch, such as a bind group. Stored here for later submissions.
 type Prepared = Arc<OnceLock<Box<dyn Any + Send + Sync>>>;
 
 impl Dispatch {
@@ -150,38 +151,38 @@ impl Dispatch {
         Self { kernel, buffers, values, part, cost, prepared: Prepared::default() }
     }
 
-    /// The kernel.
+    /// Returns the kernel.
     pub fn kernel(&self) -> &Arc<LoadedKernel> {
         &self.kernel
     }
 
-    /// The buffers, by index of their bindings.
+    /// Returns the buffers, by index of their bindings.
     pub fn buffers(&self) -> &[BoundBuffer] {
         &self.buffers
     }
 
-    /// The values, by index of their bindings.
+    /// Returns the values, by index of their bindings.
     pub fn values(&self) -> &[BoundValue] {
         &self.values
     }
 
-    /// Workgroups along each axis; none of them zero, none above the device's limit.
+    /// Returns the number of workgroups along each axis: not zero, and within the limit of the device.
     pub fn workgroups(&self) -> [u32; 3] {
         self.part.workgroups
     }
 
-    /// What it runs of the grid of its launch.
+    /// Returns the part of the launch's grid that this dispatch runs.
     pub fn part(&self) -> GridPart {
         self.part
     }
 
-    /// What it costs: as its launch says, otherwise all bytes of its buffers.
+    /// Returns the cost: as given by the launch, otherwise the bytes of all buffers.
     pub fn cost(&self) -> KernelCost {
         let all_bytes = || self.buffers.iter().map(|bound| bound.buffer.bytes()).sum();
         self.cost.unwrap_or_else(|| KernelCost { bytes: all_bytes(), flops: 0 })
     }
 
-    /// The dispatch with other buffers in the place of its own, checked as a launch is.
+    /// Returns the dispatch with replaced buffers, checked like a launch.
     fn rebound(&self, rebinding: &Rebinding) -> Result<Self> {
         let mut buffers = self.buffers.clone();
         for bound in &mut buffers {
@@ -192,10 +193,10 @@ impl Dispatch {
         Ok(Self { buffers, prepared: Prepared::default(), ..self.clone() })
     }
 
-    /// What the device made of the buffers; made now where it is not there yet.
+    /// Returns what the device prepared for the buffers, calling `make` the first time.
     ///
     /// # Errors
-    /// That of `make`.
+    /// Returns the error of `make`.
     pub fn prepared(
         &self,
         make: impl FnOnce() -> Result<Box<dyn Any + Send + Sync>>,
@@ -219,7 +220,7 @@ impl fmt::Debug for Dispatch {
     }
 }
 
-/// Commands in the order in which they take effect, checked when they are recorded and run by
+/// Commands in the order in which they take effect. They are checked when recorded, and run by
 /// [`Device::submit`](crate::Device::submit).
 ///
 /// ```
@@ -241,7 +242,7 @@ pub struct CommandList {
 }
 
 impl CommandList {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
@@ -249,9 +250,9 @@ impl CommandList {
     /// Records a copy of all bytes of `from` to `to`.
     ///
     /// # Errors
-    /// `InvalidArgument` where the lengths or devices differ, where both lie in the same allocation, where the device does
-    /// not copy from or to such a usage, or where an offset or the length is not a multiple of the device's copy
-    /// alignment: [`Buffer::copy_to`] serves all but the first.
+    /// Returns `InvalidArgument` if the lengths or devices differ, if both are in the same allocation, if the device
+    /// cannot copy from or to such a usage, or if an offset or the length is not a multiple of the device's copy
+    /// alignment. [`Buffer::copy_to`] handles all cases but the first.
     pub fn copy(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         check_copy(from, to)?;
         if from.bytes() > 0 {
@@ -260,11 +261,11 @@ impl CommandList {
         Ok(())
     }
 
-    /// Records that all bytes of `buffer` become zero.
+    /// Records a command that sets all bytes of `buffer` to zero.
     ///
     /// # Errors
-    /// `InvalidArgument` where the device does not write such a usage, or where the offset or length is not a multiple of
-    /// the device's copy alignment: [`Buffer::zero`] serves both.
+    /// Returns `InvalidArgument` if the device cannot write such a usage, or if the offset or length is not a multiple
+    /// of the device's copy alignment. [`Buffer::zero`] handles both.
     pub fn zero(&mut self, buffer: &Buffer) -> Result<()> {
         check_zero(buffer)?;
         if buffer.bytes() > 0 {
@@ -273,31 +274,31 @@ impl CommandList {
         Ok(())
     }
 
-    /// Records a write of the whole buffer. The bytes are copied now, and written in the order of the recorded commands.
+    /// Records a write of the whole buffer. `data` is copied now, and written in the order of the recorded commands.
     ///
     /// # Errors
-    /// `InvalidArgument` where `data` is not as long as the buffer, or where its offset or length is not a multiple of the
-    /// device's copy alignment; the device's fault; `OutOfMemory` for staging.
+    /// Returns `InvalidArgument` if `data` is not as long as the buffer, or if its offset or length is not a multiple
+    /// of the device's copy alignment; `OutOfMemory` if there is no memory for staging; the device's fault.
     pub fn write(&mut self, buffer: &Buffer, data: &[u8]) -> Result<()> {
         buffer.record_write(data, self)
     }
 
-    /// The recorded commands, in order.
+    /// Returns the recorded commands, in order.
     pub fn commands(&self) -> &[Command] {
         &self.commands
     }
 
-    /// Whether nothing is recorded.
+    /// Returns whether no command is recorded.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// Every buffer that the list touches, and how, in the order of the commands.
+    /// Returns the buffers that the list uses, and how, in the order of the commands.
     pub fn accesses(&self) -> impl Iterator<Item = (&Buffer, BufferUse)> {
         self.commands.iter().flat_map(Command::accesses)
     }
 
-    /// Records a copy from staging that is filled already and belongs to the list.
+    /// Records a copy from a filled staging buffer that belongs to the list.
     pub(crate) fn copy_staged(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         check_copy(from, to)?;
         self.push(Command::Copy { from: from.clone(), to: to.clone(), staged: true });
@@ -308,7 +309,7 @@ impl CommandList {
         self.commands.push(command);
     }
 
-    /// Forgets the commands and keeps the memory that they were in.
+    /// Removes the commands but keeps the capacity.
     pub(crate) fn clear(&mut self) {
         self.commands.clear();
     }
@@ -318,7 +319,7 @@ impl CommandList {
     }
 }
 
-/// Whether a device copies from one to the other.
+/// Checks that a device can copy from one buffer to the other.
 fn check_copy(from: &Buffer, to: &Buffer) -> Result<()> {
     if from.bytes() != to.bytes() {
         bail!(InvalidArgument, "copy expected equal lengths, found {} and {} bytes", from.bytes(), to.bytes());

@@ -1,4 +1,4 @@
-//! A device as users hold it, and the trait behind it.
+//! [`Device`], the handle that users hold, and [`DeviceApi`], the trait that devices implement.
 
 use crate::buffer::{Buffer, BufferSet, TypedBuffer};
 use crate::capture::Captured;
@@ -25,81 +25,84 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-/// What a device must be able to do. It speaks of memory, plans, kernels and command lists, never of ops.
+/// The interface of a device implementation. It covers memory, plans, kernels and command lists, and knows no ops.
 ///
-/// Submissions are numbered from 1 and end in that order.
+/// Submissions are numbered from 1 and complete in that order.
 pub trait DeviceApi: RawMemory {
-    /// What the device is.
+    /// Returns the description of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Runs the commands, or hands them to the driver, and returns the number of the submission. The regions of the
-    /// buffers stay untouched by the pool until that submission is [completed](RawMemory::completed).
+    /// Runs the commands, or passes them to the driver, and returns the number of the submission. The pool does not
+    /// touch the regions of the buffers until that submission is [completed](RawMemory::completed).
     ///
     /// # Errors
-    /// The device's fault; then none of the commands takes effect.
+    /// Returns the device's fault; then none of the commands takes effect.
     fn submit(&self, commands: &[Command]) -> Result<u64>;
 
-    /// What plans for this device must respect.
+    /// Returns the properties of the device that plans must respect.
     ///
-    /// The default is a device that runs plans as WGSL kernels.
+    /// The default describes a device that runs plans as WGSL kernels.
     fn target(&self) -> Target {
         WgslPlan::target(self.info())
     }
 
-    /// Makes a plan ready to run. `device` is the device that this is the implementation of: its kernel cache has the plan's kernels.
+    /// Compiles a plan. `device` is the handle of this implementation, whose kernel cache provides the plan's kernels.
     ///
-    /// The default compiles the plan as WGSL kernels.
+    /// The default compiles the plan to WGSL kernels.
     ///
     /// # Errors
-    /// `Unsupported` where the device cannot run a kernel; `Internal` where the plan is not well formed; the device's fault.
+    /// Returns `Unsupported` if the device cannot run a kernel; `Internal` if the plan is malformed; the device's
+    /// fault.
     fn compile(self: Arc<Self>, device: &Device, plan: &Arc<Plan>) -> Result<Arc<dyn CompiledPlan>> {
         Ok(Arc::new(WgslPlan::new(device, plan)?))
     }
 
-    /// Translates a program into the code that [`load`](Self::load) takes, in every process and until the device's
+    /// Translates a program into code that [`load`](Self::load) accepts, in any process, until the device's
     /// [compiler](DeviceInfo::compiler) changes.
     ///
     /// # Errors
-    /// `Unsupported` where the device does not run such a program or does not know an option of its key.
+    /// Returns `Unsupported` if the device cannot run such a program or does not know an option of its key.
     fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         Err(error!(Unsupported, "device `{}` expected no kernel, found `{}`", self.info().id, program.key.name()))
     }
 
-    /// Makes a kernel of translated code.
+    /// Creates a kernel from translated code.
     ///
     /// # Errors
-    /// `CompileFailed` where the driver refuses the code; the device's fault.
+    /// Returns `CompileFailed` if the driver rejects the code; the device's fault.
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         Err(error!(Unsupported, "device `{}` expected no kernel, found {artifact:?}", self.info().id))
     }
 
-    /// Adds the caches of the device itself to those of its [`Device`]. Called once, before anything is submitted.
+    /// Registers the caches of the implementation with those of its [`Device`]. Called once, before the first
+    /// submission.
     ///
     /// # Errors
-    /// `Internal` where a cache cannot be added.
+    /// Returns `Internal` if a cache cannot be registered.
     fn register_caches(&self, caches: &CacheRegistry<Device>) -> Result<()> {
         let _ = caches;
         Ok(())
     }
 
-    /// Wakes `waker` once `submission` is done or will never be, at once where that is already so.
+    /// Wakes `waker` once `submission` is done or can no longer complete, immediately if that is already so.
     fn notify(&self, submission: u64, waker: Waker);
 
-    /// The fault that ended the device, where one did. It stays.
+    /// Returns the fault that ended the device, if any. It is permanent.
     fn fault(&self) -> Option<Error>;
 }
 
-/// A kernel that a device made of translated code.
+/// A kernel created from translated code.
 #[derive(Debug)]
 pub struct Loaded {
     /// The kernel.
     pub kernel: RawKernel,
-    /// What the driver made of the code, where it tells: loading is faster with it.
+    /// The driver's compiled form of the code, if it reports one; it makes later loads faster.
     pub driver_blob: Option<Vec<u8>>,
 }
 
-/// A device with its memory pool and its kernels. Clones are the same device; when the last one goes, cached memory goes back, and
-/// buffers that are still held keep working.
+/// A device with its memory pool and kernel cache. Clones refer to the same device.
+///
+/// When the last clone is dropped, cached memory is freed; buffers that are still held keep working.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -108,32 +111,32 @@ struct Inner {
     pool: Pool,
     caches: CacheRegistry<Device>,
     kernels: KernelCache,
-    /// Command lists that were submitted, empty again: recording into one takes no memory from the system.
+    /// Empty command lists that keep their capacity, so that recording does not allocate.
     spare_lists: Mutex<Vec<CommandList>>,
     launches: AtomicU64,
-    /// Last: what goes before it is still told.
+    /// Declared last, so that events of the other fields' drops are still emitted.
     _stream: StreamEnd,
 }
 
-/// The most bytes of host data that one submission brings along. A driver holds them until the submission is done, and some
-/// fail without a word where that is too much.
+/// The maximum bytes of host data in one submission. A driver holds them until the submission is done, and some drivers
+/// fail silently if there are too many.
 const MAX_HOST_BYTES: u64 = 64 << 20;
 
 const MAX_SPARE_LISTS: usize = 16;
 
 impl Device {
-    /// Puts a pool on a device. Users get devices from the `kiln` crate; this is for crates that bring a device.
+    /// Creates a device with a pool. For crates that implement devices; users open devices with the `kiln` crate.
     ///
     /// # Errors
-    /// `InvalidArgument` where the pool's settings contradict each other.
+    /// Returns `InvalidArgument` if the pool options contradict each other.
     pub fn new(api: Arc<dyn DeviceApi>, pool: PoolOptions) -> Result<Self> {
         Self::with_kernels(api, pool, KernelCacheOptions::new())
     }
 
-    /// Puts a pool and a kernel cache on a device.
+    /// Creates a device with a pool and a kernel cache.
     ///
     /// # Errors
-    /// `InvalidArgument` where the settings of the pool or of the cache contradict each other.
+    /// Returns `InvalidArgument` if the options of the pool or of the cache contradict each other.
     pub fn with_kernels(api: Arc<dyn DeviceApi>, pool: PoolOptions, kernels: KernelCacheOptions) -> Result<Self> {
         let pool = Pool::new(Arc::clone(&api), pool)?;
         let mut caches = CacheRegistry::builder();
@@ -156,12 +159,13 @@ impl Device {
         Ok(Self(Arc::new(Inner { api, pool, caches, kernels, spare_lists, launches, _stream: stream })))
     }
 
-    /// The caches of the device under one byte budget: kernels in memory, plans of tensors, and those that the device or the
-    /// user adds. A [trim](CacheRegistry::trim) also gives back the free blocks of the [pool](Self::pool).
+    /// Returns the caches of the device, which share one byte budget: loaded kernels, tensor plans, and those that the
+    /// device or the user registers. A [trim](CacheRegistry::trim) also frees the unused blocks of the
+    /// [pool](Self::pool).
     ///
-    /// A [`CacheableKernel`](kiln_resource_cache::CacheableKernel) of this registry is created with the device that the caller
-    /// passes. What is kept here should hold [buffers](Buffer), not devices or tensors: an entry that holds its own device keeps
-    /// the device open until the entry goes.
+    /// A [`CacheableKernel`](kiln_resource_cache::CacheableKernel) of this registry is created with the device that the
+    /// caller passes. Entries should hold [buffers](Buffer) and not devices or tensors: an entry that holds its own
+    /// device keeps the device open.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -182,19 +186,19 @@ impl Device {
         &self.0.caches
     }
 
-    /// The kernel of a source: from memory, from disk, or compiled now.
+    /// Returns the kernel of a source: from memory, from disk, or compiled now.
     ///
     /// # Errors
-    /// `CompileFailed` where the source is at fault, with file, line, column and text; `Unsupported` where the device cannot
-    /// run it; the device's fault.
+    /// Returns `CompileFailed` if the source has an error, with file, line, column and text; `Unsupported` if the
+    /// device cannot run it; the device's fault.
     pub fn kernel(&self, source: impl Borrow<KernelSource>) -> Result<Kernel> {
         self.prepare(source.borrow())?.kernel()
     }
 
-    /// Computes the key of a source, for callers that ask for its kernel often.
+    /// Computes the key of a source, for callers that look up its kernel often.
     ///
     /// # Errors
-    /// `Unsupported` where the device runs no such kernels.
+    /// Returns `Unsupported` if the device runs no WGSL kernels.
     pub fn prepare(&self, source: &KernelSource) -> Result<PreparedKernel> {
         Ok(self.prepare_key(KernelKey::new(source, self.info())?))
     }
@@ -207,116 +211,116 @@ impl Device {
         &self.0.kernels
     }
 
-    /// What the kernel cache did so far.
+    /// Returns the counters of the kernel cache.
     pub fn kernel_cache_stats(&self) -> KernelCacheStatistics {
         self.0.kernels.statistics()
     }
 
-    /// The disk tier of the kernel cache; `None` where there is none, or where its directory cannot be used.
+    /// Returns the disk tier of the kernel cache, or `None` if there is none or its directory cannot be used.
     pub fn kernel_store(&self) -> Option<&DiskStore> {
         self.0.kernels.store()
     }
 
-    /// Lets the kernel cache forget what is in memory. What is on disk stays.
+    /// Removes all kernels from the memory tier. The disk tier is unchanged.
     pub fn clear_kernels(&self) {
         self.0.kernels.clear_memory();
     }
 
-    /// What a request for this kernel would meet now, and if nothing, why.
+    /// Explains how a request for this kernel would be served now and, if it would be compiled, why.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// Returns the same errors as [`prepare`](Self::prepare).
     pub fn explain_kernel(&self, source: &KernelSource) -> Result<KernelExplanation> {
         crate::kernel::explain(self, source)
     }
 
-    /// Makes kernels ready on several threads, the processor's unless `threads` says otherwise.
+    /// Compiles or loads kernels on several threads: `threads`, or as many as the processor has cores.
     pub fn warm_kernels(&self, sources: &[KernelSource], threads: Option<NonZeroUsize>) -> KernelWarmReport {
         let threads = threads.or_else(|| NonZeroUsize::new(crate::cores())).unwrap_or(NonZeroUsize::MIN);
         crate::kernel::warm(self, sources, threads)
     }
 
-    /// Begins to load the `count` most used kernels on disk, in the background.
+    /// Starts to load the `count` most used kernels of the disk tier in the background.
     ///
     /// # Errors
-    /// `Io` where no thread can start.
+    /// Returns `Io` if no thread can be started.
     pub fn preload_kernels(&self, count: usize) -> Result<Preload> {
         Preload::start(self, count)
     }
 
-    /// An empty command list, with the memory of an earlier one.
+    /// Returns an empty command list, reusing the memory of an earlier one.
     #[inline]
     pub fn commands(&self) -> CommandList {
         self.0.spare_lists.lock().pop().unwrap_or_default()
     }
 
-    /// Whether the buffer is of this device.
+    /// Returns whether the buffer belongs to this device.
     pub fn owns(&self, buffer: &Buffer) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0.api), std::ptr::from_ref(buffer.api()))
     }
 
-    /// What the device is.
+    /// Returns the description of the device.
     pub fn info(&self) -> &DeviceInfo {
         self.0.api.info()
     }
 
-    /// The pool that all buffers of this device come from.
+    /// Returns the pool of all buffers of this device.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// The pool's numbers now.
+    /// Returns the current numbers of the pool.
     pub fn buffer_pool_stats(&self) -> PoolStatistics {
         self.0.pool.statistics()
     }
 
-    /// The device as its crate knows it.
+    /// Returns the implementation of the device.
     pub fn api(&self) -> &Arc<dyn DeviceApi> {
         &self.0.api
     }
 
-    /// A buffer of `bytes` bytes with unspecified contents, of the usage that is fastest on this device.
+    /// Allocates a buffer of `bytes` bytes with unspecified content and the default usage of this device.
     ///
     /// # Errors
-    /// `OutOfMemory` and `TooLarge` as the [pool](Pool::allocate) tells them.
+    /// Returns `OutOfMemory` or `TooLarge`; see [`Pool::allocate`].
     #[inline]
     pub fn buffer(&self, bytes: u64) -> Result<Buffer> {
         self.buffer_with(BufferOptions::new(bytes))
     }
 
-    /// A buffer with a label or a usage of its own.
+    /// Allocates a buffer with a label or another usage.
     ///
     /// # Errors
-    /// `OutOfMemory` and `TooLarge` as the [pool](Pool::allocate) tells them.
+    /// Returns `OutOfMemory` or `TooLarge`; see [`Pool::allocate`].
     #[inline]
     pub fn buffer_with(&self, options: BufferOptions<'_>) -> Result<Buffer> {
         self.0.api.fault().map_or(Ok(()), Err)?;
         Ok(Buffer::new(self.0.pool.allocate(options)?))
     }
 
-    /// A buffer of `len` elements with unspecified contents.
+    /// Allocates a buffer of `len` elements with unspecified content.
     ///
     /// # Errors
-    /// `OutOfMemory` and `TooLarge` as the [pool](Pool::allocate) tells them.
+    /// Returns `OutOfMemory` or `TooLarge`; see [`Pool::allocate`].
     pub fn buffer_of<T: Pod>(&self, len: usize) -> Result<TypedBuffer<T>> {
         self.buffer_with(BufferOptions::of::<T>(len)?)?.typed()
     }
 
-    /// A buffer that holds a copy of `data`.
+    /// Allocates a buffer that contains a copy of `data`.
     ///
     /// # Errors
-    /// As [`buffer_of`](Self::buffer_of) and [`TypedBuffer::write`].
+    /// Returns the same errors as [`buffer_of`](Self::buffer_of) and [`TypedBuffer::write`].
     pub fn buffer_from<T: Pod>(&self, data: &[T]) -> Result<TypedBuffer<T>> {
         let buffer = self.buffer_of(data.len())?;
         buffer.write(data)?;
         Ok(buffer)
     }
 
-    /// Runs the commands, and returns the number of the submission. It does not wait for them. A list that brings more
-    /// than 64 MiB from the host runs as several submissions; the number is that of the last.
+    /// Submits the commands and returns the number of the submission, without waiting for it. A list with more than 64
+    /// MiB of host data is split into several submissions; the number is that of the last.
     ///
     /// # Errors
-    /// `InvalidArgument` where a buffer is of another device; the device's fault.
+    /// Returns `InvalidArgument` if a buffer belongs to another device; the device's fault.
     pub fn submit(&self, mut commands: CommandList) -> Result<u64> {
         self.check_owner(&commands)?;
         let submitted = self.submit_owned(commands.commands());
@@ -328,7 +332,7 @@ impl Device {
         submitted
     }
 
-    /// Submits commands whose buffers are of this device.
+    /// Submits commands whose buffers belong to this device.
     pub(crate) fn submit_owned(&self, commands: &[Command]) -> Result<u64> {
         let submission = submit_in_parts(&*self.0.api, commands)?;
         let launches = commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count();
@@ -336,26 +340,28 @@ impl Device {
         Ok(submission)
     }
 
-    /// How many kernels were launched on this device so far, replays included. Plans that the CPU device runs itself launch none.
+    /// Returns the number of kernel launches on this device, including replays. Plans that the CPU device runs natively
+    /// do not count.
     pub fn launches(&self) -> u64 {
         self.0.launches.load(Ordering::Relaxed)
     }
 
-    /// Makes a plan ready to run on this device.
+    /// Compiles a plan for this device.
     ///
     /// # Errors
-    /// As [`DeviceApi::compile`].
+    /// Returns the same errors as [`DeviceApi::compile`].
     pub fn compile(&self, plan: &Arc<Plan>) -> Result<Arc<dyn CompiledPlan>> {
         Arc::clone(&self.0.api).compile(self, plan)
     }
 
-    /// Runs work of the host on buffers of this device; `work` returns the number of its submission once it has ended. For devices that run plans.
+    /// Runs host work on buffers of this device. `work` returns the number of its submission once it has ended. For
+    /// devices that run plans.
     ///
     /// # Errors
-    /// `InvalidArgument` where the buffers are of another device; what `work` returns; the device's fault.
+    /// Returns `InvalidArgument` if the buffers belong to another device; the error of `work`; the device's fault.
     pub fn run_on_host(&self, name: &str, buffers: &BufferSet<'_>, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
         self.0.api.fault().map_or(Ok(()), Err)?;
-        // The buffers of a set are of one device.
+        // All buffers of a set belong to one device, so checking the first is enough.
         self.check_buffers(buffers.buffers().first().into_iter().map(|(buffer, _)| *buffer))?;
         let _span = span(
             self.0.api.recorder(),
@@ -367,7 +373,7 @@ impl Device {
     /// Records commands once, to be replayed many times; see [`Captured`].
     ///
     /// # Errors
-    /// What `record` returns; `InvalidArgument` where a buffer is of another device.
+    /// Returns the error of `record`; `InvalidArgument` if a buffer belongs to another device.
     pub fn capture(&self, record: impl FnOnce(&mut CommandList) -> Result<()>) -> Result<Captured> {
         let mut commands = CommandList::new();
         record(&mut commands)?;
@@ -399,7 +405,7 @@ impl Device {
     /// Blocks until everything submitted so far is done.
     ///
     /// # Errors
-    /// The device's fault, where something submitted did not run.
+    /// Returns the device's fault, if a submission did not run.
     pub fn synchronize(&self) -> Result<()> {
         let last = submit_pinned(&*self.0.api, &[])?;
         self.0.api.wait(last)?;
@@ -407,7 +413,7 @@ impl Device {
     }
 }
 
-/// Submits the commands, as several submissions where they bring too much from the host for one. Returns the last number.
+/// Submits the commands, split into several submissions if they carry too much host data. Returns the last number.
 pub(crate) fn submit_in_parts(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
     let (mut first, mut pending) = (0, 0);
     for (index, command) in commands.iter().enumerate() {
@@ -421,9 +427,11 @@ pub(crate) fn submit_in_parts(api: &dyn DeviceApi, commands: &[Command]) -> Resu
     submit_pinned(api, &commands[first..])
 }
 
-/// Submits with every buffer pinned, then marks it with the submission, so that the pool neither moves nor reuses it before
-/// that is done. The device checks for its fault here, and so for every way to submit.
-/// The caller holds the commands, and with them the buffers, until they are marked.
+/// Submits commands with all their buffers pinned, then marks the buffers with the submission.
+///
+/// Pinned memory is not moved, and marked memory is not reused before the submission is done. The caller keeps the
+/// commands, and with them the buffers, alive until they are marked. Every submission passes through here, so the
+/// device reports its fault here.
 pub(crate) fn submit_pinned(api: &dyn DeviceApi, commands: &[Command]) -> Result<u64> {
     let buffers = || commands.iter().flat_map(Command::accesses).map(|(buffer, _)| buffer.allocation());
     buffers().for_each(Allocation::pin);

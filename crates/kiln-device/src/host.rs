@@ -1,20 +1,20 @@
-//! What the host has for this process: cores and memory.
+//! Resources of the host that are available to this process: cores and memory.
 
 use std::sync::OnceLock;
 
-/// How many cores this process may use. The system is asked once: on Linux the answer takes several files.
+/// Returns the number of cores that this process may use. Queried once, because on Linux it reads several files.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
-    // Where the system does not tell, one is always right.
+    // One core is a safe assumption if the system does not report the number.
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// The memory that this process can have: the system's, or the limit of its container; `None` where it is not known.
+/// Returns the memory available to this process: that of the system, or the limit of its container; `None` if unknown.
 pub fn memory_bytes() -> Option<u64> {
     system::total_bytes()
 }
 
-/// Read from the files of the kernel, and no more of them than needed: this is a part of how long a program takes to start.
+/// Reads files of the Linux kernel, as few as possible, because this adds to the start time of a program.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod system {
     use std::fs::read_to_string;
@@ -28,9 +28,10 @@ mod system {
         Some(limit_bytes(&groups, Path::new("/sys/fs/cgroup")).map_or(total, |limit| limit.min(total)))
     }
 
-    /// The tightest limit over the control groups of a process and those around it. `groups` has a line for each of its groups,
-    /// `ID:CONTROLLERS:/PATH`; the controllers of the second version are not named. Inside of a container the path may be one that is only
-    /// there outside of it: then the container's group is the root.
+    /// Returns the lowest limit of the control groups of a process and their parents.
+    ///
+    /// `groups` has a line `ID:CONTROLLERS:/PATH` for each group; cgroup v2 names no controllers. In a container, the
+    /// path may only exist outside of it; then the root is the group of the container.
     pub(super) fn limit_bytes(groups: &str, root: &Path) -> Option<u64> {
         let limits = groups.lines().filter_map(|line| {
             let (_, line) = line.split_once(':')?;

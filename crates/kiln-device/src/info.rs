@@ -1,58 +1,59 @@
-//! What a device is: identity, limits, features, memory.
+//! The description of a device: identity, limits, features, memory.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Everything that can be known about a device without using it.
+/// The properties of a device that are known without using it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
-    /// The name that `Device::by_name` takes: `cpu`, `gpu:0`, `null`.
+    /// The name that `Device::by_name` accepts: `cpu`, `gpu:0`, `null`.
     pub id: String,
-    /// What the vendor calls it.
+    /// The name given by the vendor.
     pub name: String,
-    /// What sort of device it is.
+    /// The kind of device.
     pub kind: DeviceKind,
-    /// What runs it: `native`, or the driver behind wgpu, with the interface used to reach it (`vulkan llvmpipe`).
+    /// The driver: `native`, or the backend and driver below wgpu (`vulkan llvmpipe`).
     pub driver: String,
-    /// The version of the driver, as the driver writes it.
+    /// The version of the driver, as reported by it.
     pub driver_version: String,
-    /// What translates kernels for the device, with versions; `None` where it runs no kernels in WGSL.
+    /// The compiler of WGSL kernels, with versions; `None` if the device runs no WGSL kernels.
     pub compiler: Option<String>,
-    /// A stable hash of everything above and of what the kernels compiled for it depend on. It changes when the driver
-    /// is updated, and is the same in every process until then.
+    /// A hash of everything above and of all properties that affect compiled kernels. It is the same in every process
+    /// and changes when the driver is updated.
     pub fingerprint: String,
-    /// What the device cannot exceed.
+    /// The limits of the device.
     pub limits: DeviceLimits,
-    /// What the device can do beyond the ordinary, in alphabetical order.
+    /// The optional features of the device, in alphabetical order.
     pub features: BTreeSet<Feature>,
-    /// The memory that its buffers live in.
+    /// The memory of its buffers.
     pub memory: DeviceMemory,
 }
 
-/// The sort of a device.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// Kiln's own CPU device.
+    /// Kiln's native CPU device.
     Cpu,
-    /// A GPU with memory of its own.
+    /// A GPU with dedicated memory.
     DiscreteGpu,
-    /// A GPU that shares the system's memory.
+    /// A GPU that uses system memory.
     IntegratedGpu,
-    /// A GPU behind a virtual machine.
+    /// A GPU of a virtual machine.
     VirtualGpu,
-    /// A GPU driver that runs on the CPU (llvmpipe, SwiftShader, WARP): slower than [`Cpu`](Self::Cpu), only for tests.
+    /// A GPU driver that runs on the CPU (llvmpipe, SwiftShader, WARP). Slower than [`Cpu`](Self::Cpu) and only useful
+    /// for tests.
     SoftwareGpu,
-    /// A GPU whose driver does not say.
+    /// A GPU of unknown kind.
     OtherGpu,
-    /// The device of the tests.
+    /// The null device for tests.
     Null,
 }
 
 impl DeviceKind {
-    /// Whether this is a GPU of silicon.
+    /// Returns whether this is a hardware GPU.
     pub fn is_real_gpu(self) -> bool {
         matches!(self, Self::DiscreteGpu | Self::IntegratedGpu | Self::VirtualGpu | Self::OtherGpu)
     }
@@ -72,82 +73,83 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// What a device cannot exceed.
+/// The limits of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceLimits {
-    /// The largest buffer.
+    /// The largest buffer, in bytes.
     pub max_buffer_bytes: u64,
-    /// The largest part of a buffer that one kernel argument can see.
+    /// The largest range of a buffer that can be bound to a kernel, in bytes.
     pub max_binding_bytes: u64,
-    /// Buffers that kernels work on begin at multiples of this.
+    /// The alignment of buffers that are bound to kernels, in bytes.
     pub binding_alignment_bytes: u64,
-    /// The most workgroups along one axis of a dispatch.
+    /// The maximum number of workgroups along one axis of a dispatch.
     pub max_workgroups_per_axis: u32,
-    /// The largest value that a launch gives to a kernel.
+    /// The largest value (uniform) of a launch, in bytes.
     pub max_value_bytes: u64,
-    /// The most invocations in one workgroup along each axis.
+    /// The maximum workgroup size along each axis.
     pub max_workgroup_size: [u32; 3],
-    /// The most invocations in one workgroup.
+    /// The maximum number of invocations in a workgroup.
     pub max_workgroup_invocations: u32,
-    /// Memory that a workgroup shares.
+    /// The maximum workgroup memory, in bytes.
     pub max_workgroup_bytes: u32,
-    /// Smallest and largest subgroup, where the device has subgroups; on the CPU, invocations that run together.
+    /// The smallest and largest subgroup size, if the device has subgroups; on the CPU, the number of invocations that
+    /// run together.
     pub subgroup_size: Option<(u32, u32)>,
-    /// Threads that run kernels: the threads of the CPU device, unknown on a GPU.
+    /// The number of threads that run kernels on the CPU device; `None` on a GPU.
     pub threads: Option<u32>,
 }
 
-/// What a device can do beyond the ordinary. Kiln works without each of them.
+/// Optional features of a device. Kiln works without any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Feature {
-    /// AVX2, FMA and F16C of x86-64.
+    /// AVX2, FMA and F16C on x86-64.
     Avx2,
-    /// AVX-512 F, BW and VL of x86-64.
+    /// AVX-512 F, BW and VL on x86-64.
     Avx512,
-    /// Small values handed to a kernel without a buffer.
+    /// Immediates (push constants): small values passed to a kernel without a buffer.
     Immediates,
-    /// Storage buffers that the host maps.
+    /// Storage buffers that the host can map.
     MappableStorage,
-    /// NEON of Arm.
+    /// NEON on Arm.
     Neon,
-    /// Half-precision arithmetic of Arm.
+    /// Half-precision arithmetic on Arm.
     NeonF16,
-    /// Shaders handed to the driver as they are, without translation.
+    /// Shaders passed to the driver without translation.
     PassthroughShaders,
-    /// The driver's own store of compiled pipelines.
+    /// The driver's pipeline cache.
     PipelineCache,
     /// `f16` in kernels.
     ShaderF16,
-    /// Operations among the invocations of a subgroup.
+    /// Subgroup operations.
     Subgroups,
-    /// Device time at points of a command list.
+    /// Timestamp queries.
     Timestamps,
 }
 
-/// The name in reports and on the command line, such as `mappable-storage`.
+/// Formats the name used in reports and on the command line, such as `mappable-storage`.
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// The memory that a device's buffers live in.
+/// The memory of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceMemory {
-    /// How much there is, where the system or driver tells.
+    /// The total size in bytes, if the system or driver reports it.
     pub total_bytes: Option<u64>,
-    /// What the pool may reserve unless its settings say otherwise.
+    /// The default budget of the pool, in bytes.
     pub default_budget_bytes: u64,
-    /// Whether host and device share it, so that data is written and read in place.
+    /// Whether host and device share the memory, so that data is accessed in place.
     pub shared_with_host: bool,
 }
 
-/// A stable hash over `parts`, as 32 hexadecimal digits: the same in every process, on every system, and another one
-/// when any part changes or moves. It identifies a device; it does not protect against a forger.
+/// Returns a stable hash of `parts` as 32 hexadecimal digits. It is the same on all systems, and changes if a part
+/// changes or moves. It identifies a device and is not cryptographically secure.
 pub fn fingerprint(parts: &[&str]) -> String {
-    // FNV-1a with 128 bits. The length in front of each part keeps ["ab", "c"] apart from ["a", "bc"].
+    // FNV-1a with 128 bits. The length before each part distinguishes ["ab", "c"] from ["a", "bc"].
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let mut hash = OFFSET;

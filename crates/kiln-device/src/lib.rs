@@ -1,8 +1,8 @@
 //! Devices, pooled buffers, kernels, command lists and graphs.
 //!
-//! This crate owns what every device has in common: the trait behind a device ([`DeviceApi`]), buffers and the memory
-//! [`pool`], kernels with their cache, command lists and [`graph`]s. It refuses to know any op, and it contains no device but the [`NullDevice`] of the tests: the
-//! `kiln-cpu` and `kiln-gpu` crates bring devices, and the `kiln` crate chooses among them.
+//! This crate contains what all devices have in common: the trait that devices implement ([`DeviceApi`]), buffers and
+//! the memory [`pool`], kernels with their cache, command lists and [`graph`]s. It knows no ops. Its only device is the
+//! [`NullDevice`] for tests; the `kiln-cpu` and `kiln-gpu` crates implement devices, and the `kiln` crate selects one.
 //!
 //! The types to know are [`Device`], [`Buffer`] (and [`TypedBuffer`]), [`Kernel`] and [`Graph`].
 //!
@@ -16,16 +16,19 @@
 //! numbers.copy_to(&copy)?;
 //! assert_eq!(copy.read()?, [1.0, 2.0, 3.0]);
 //!
-//! drop(copy); // back to the pool
+//! drop(copy); // returns to the pool
 //! assert_eq!(device.buffer_pool_stats().live_buffers, 1);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Where to look: [`memory`] says what a device's memory must offer and [`device`](Device) what a device must;
-//! [`pool`] decides which memory serves which request; `buffer/` moves bytes between host and device; `kernel/` turns WGSL
-//! into kernels, finds them again and launches them; `plan/` runs the plans of tensors as kernels; `command` and `capture` are
-//! what a device is asked to do, `graph/` in which order; [`observe`] tells what it did, and [`metrics`] all its numbers as data.
+//! # Module map
+//!
+//! [`memory`] defines the memory interface of a device, [`device`](Device) the device itself. [`pool`] allocates
+//! blocks, `buffer/` transfers bytes between host and device. `kernel/` compiles, caches and launches WGSL kernels,
+//! `plan/` runs tensor plans as kernels. `command`, `capture` and `rebinding` are command lists and their replay,
+//! `graph/` runs command lists in dependency order. [`observe`] emits events and statistics, [`metrics`] exports all
+//! numbers as data. `host` queries cores and memory, `info` describes a device, `null` is the device for tests.
 
 #![forbid(unsafe_code)]
 

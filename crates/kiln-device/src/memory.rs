@@ -1,4 +1,4 @@
-//! What a device's memory is to the pool and to buffers: raw blocks, regions of them, and how the host reaches them.
+//! The memory interface of a device, as used by the pool and by buffers: raw blocks, regions, and host access.
 
 use crate::observe::Recorder;
 use kiln_ir::Result;
@@ -7,23 +7,23 @@ use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Memory that a pool can stand on: it hands out raw blocks and knows which submissions are done.
+/// Memory that a pool can manage: it allocates raw blocks and knows which submissions are done.
 ///
-/// A block goes back to the system when its [`RawBlock`] is dropped.
+/// A block is freed when its [`RawBlock`] is dropped.
 pub trait RawMemory: Any + Send + Sync {
-    /// What this memory is and can do; the same for its whole life.
+    /// Returns the properties of this memory, which never change.
     fn properties(&self) -> MemoryProperties;
 
-    /// Takes `bytes` bytes from the driver or system. Their contents are unspecified.
+    /// Allocates `bytes` bytes from the driver or system, with unspecified content.
     ///
     /// # Errors
-    /// `OutOfMemory` where freeing other blocks may help, `TooLarge` where it cannot.
+    /// Returns `OutOfMemory` if freeing other blocks may help, `TooLarge` if it cannot.
     fn allocate(&self, bytes: u64, usage: Usage) -> Result<RawBlock>;
 
-    /// The newest submission that is known to be done, and with it all before it. Never blocks. `u64::MAX` once the device
-    /// is lost: nothing touches its memory any more.
+    /// Returns the newest submission that is known to be done, and with it all before it. Never blocks. Returns
+    /// `u64::MAX` once the device is lost, because nothing uses its memory any more.
     ///
-    /// Memory without submissions leaves the default: everything is always done.
+    /// The default is for memory without submissions: everything is always done.
     fn completed(&self) -> u64 {
         u64::MAX
     }
@@ -31,67 +31,68 @@ pub trait RawMemory: Any + Send + Sync {
     /// Blocks until `submission` is done.
     ///
     /// # Errors
-    /// The device's fault, where the submission never will be done.
+    /// Returns the device's fault if the submission cannot complete.
     fn wait(&self, submission: u64) -> Result<()> {
         let _ = submission;
         Ok(())
     }
 
-    /// Lets the host read a region, in place or through a copy. Calls `read` once, with exactly the region's bytes.
+    /// Gives the host read access to a region, in place or through a copy. Calls `read` once, with exactly the bytes of
+    /// the region.
     ///
     /// # Errors
-    /// The device's fault; then `read` was not called.
+    /// Returns the device's fault; `read` was not called then.
     fn map(&self, region: Region<'_>, read: &mut dyn FnMut(&[u8])) -> Result<()>;
 
-    /// Lets the host read and write a region, as [`map`](Self::map) does.
+    /// Gives the host read and write access to a region, as [`map`](Self::map) does.
     ///
     /// # Errors
-    /// The device's fault; then `write` was not called, or its changes are lost.
+    /// Returns the device's fault; then `write` was not called, or its changes are lost.
     fn map_mut(&self, region: RegionMut<'_>, write: &mut dyn FnMut(&mut [u8])) -> Result<()>;
 
-    /// Bytes that the driver itself reports as allocated for this memory, where it does.
+    /// Returns the bytes that the driver reports as allocated for this memory, if it does.
     fn driver_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// The pool's maintenance thread calls this whenever it has looked for idle blocks, from a point where nobody waits for
-    /// it: what the freed blocks leave behind can be tidied up.
+    /// Called by the maintenance thread of the pool after each sweep, with no lock held. The memory can clean up after
+    /// freed blocks here.
     fn tidy(&self) {}
 
-    /// Where what happens is told; `None` where nobody can watch.
+    /// Returns the recorder of events, or `None` if the memory has none.
     fn recorder(&self) -> Option<&Recorder> {
         None
     }
 }
 
-/// What a [`RawMemory`] is and can do.
+/// The properties of a [`RawMemory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryProperties {
-    /// The usage of a buffer that asks for none.
+    /// The usage of a buffer that requests none.
     pub default_usage: Usage,
-    /// What a pool may reserve unless its settings say otherwise.
+    /// The default budget of a pool, in bytes.
     pub default_budget_bytes: u64,
-    /// The largest single block; a larger request can never be served.
+    /// The size of the largest block; a larger request always fails.
     pub max_block_bytes: u64,
-    /// Offsets and lengths of copies are multiples of this; a power of two, at most 64.
+    /// The alignment of offsets and lengths of copies: a power of two, at most 64.
     pub copy_alignment: u64,
-    /// Whether one raw block may serve as several buffers. Not so on a GPU, where two slices of one buffer cannot be
-    /// bound for reading and for writing in the same dispatch.
+    /// Whether a raw block may be divided into several buffers. False on a GPU, where two slices of one buffer cannot
+    /// be bound for reading and writing in the same dispatch.
     pub divisible: bool,
 }
 
-/// What a block is for. A block never serves a request of another usage.
+/// The usage of a block. A block is never reused for another usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Usage {
-    /// Storage that the host reads and writes in place.
+    /// Storage that the host accesses in place.
     Shared,
-    /// Storage of the device alone; the host reaches it through staging.
+    /// Device-only storage, which the host accesses through staging buffers.
     Storage,
-    /// Staging that the host writes and the device reads.
+    /// Staging memory that the host writes and the device reads.
     Upload,
-    /// Staging that the device writes and the host reads.
+    /// Staging memory that the device writes and the host reads.
     Download,
 }
 
@@ -99,57 +100,57 @@ impl Usage {
     /// All usages.
     pub const ALL: [Self; 4] = [Self::Shared, Self::Storage, Self::Upload, Self::Download];
 
-    /// Whether the host reaches such memory in place.
+    /// Returns whether the host can access such memory in place.
     pub fn is_host_visible(self) -> bool {
         self != Self::Storage
     }
 
-    /// Whether kernels can work on such memory.
+    /// Returns whether kernels can use such memory.
     pub fn is_bindable(self) -> bool {
         matches!(self, Self::Shared | Self::Storage)
     }
 
-    /// Whether commands can copy from such memory. The host reads downloads, the device does not.
+    /// Returns whether commands can copy from such memory. Only the host reads downloads.
     pub fn is_copied_from(self) -> bool {
         self != Self::Download
     }
 
-    /// Whether commands can copy to such memory. The host writes uploads, the device does not.
+    /// Returns whether commands can copy to such memory. Only the host writes uploads.
     pub fn is_copied_to(self) -> bool {
         self != Self::Upload
     }
 }
 
-/// The name in reports and metrics.
+/// Formats the name used in reports and metrics.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// How the host reaches a buffer that asks for no usage of its own: a choice that devices offer when they are opened.
+/// How the host accesses buffers that request no usage; an option for opening a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostAccess {
-    /// In place where host and device share memory and the driver can map storage, through staging elsewhere.
+    /// In place if host and device share memory and the driver can map storage, otherwise through staging buffers.
     #[default]
     Auto,
-    /// In place, also where the device has memory of its own and reaches mapped memory over the bus.
+    /// In place, even if the device has dedicated memory and accesses mapped memory over the bus.
     InPlace,
-    /// Through staging buffers of the pool, also where memory is shared. Slower there; it shows what the other way saves.
+    /// Through staging buffers, even if memory is shared. Slower there; useful for comparison.
     Staged,
 }
 
-/// One block as its [`RawMemory`] made it. Only that memory knows what is inside; dropping it frees the memory.
+/// A block as allocated by its [`RawMemory`], which alone knows its content. Dropping it frees the memory.
 pub struct RawBlock(Box<dyn Any + Send + Sync>);
 
 impl RawBlock {
-    /// Wraps what the memory needs to find the block again.
+    /// Wraps the memory's representation of a block.
     pub fn new(block: impl Any + Send + Sync) -> Self {
         Self(Box::new(block))
     }
 
-    /// What was wrapped, or `None` where it is of another type: the block is of another memory.
+    /// Returns the wrapped value, or `None` if it has another type, because the block belongs to another memory.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }
@@ -161,9 +162,10 @@ impl fmt::Debug for RawBlock {
     }
 }
 
-/// A range of bytes inside a raw block that nobody writes while this value lives.
+/// A range of bytes in a raw block that is not written while this value exists.
 ///
-/// Only this crate makes regions, from the lock of the block that owns the range. A [`RawMemory`] may rely on that.
+/// Only this crate creates regions, from the lock of the block that owns the range. Implementations of [`RawMemory`]
+/// may rely on that.
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'a> {
     raw: &'a RawBlock,
@@ -176,23 +178,23 @@ impl<'a> Region<'a> {
         Self { raw, offset, bytes }
     }
 
-    /// The raw block that the range is in.
+    /// Returns the raw block that contains the range.
     pub fn raw(&self) -> &'a RawBlock {
         self.raw
     }
 
-    /// Where the range begins in the raw block.
+    /// Returns the offset of the range in the raw block.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How long the range is.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A range of bytes inside a raw block that nobody else reads or writes while this value lives.
+/// A range of bytes in a raw block that nothing else reads or writes while this value exists.
 #[derive(Debug)]
 pub struct RegionMut<'a> {
     region: Region<'a>,
@@ -204,22 +206,22 @@ impl<'a> RegionMut<'a> {
         Self { region: Region::new(raw, offset, bytes), exclusive: PhantomData }
     }
 
-    /// The same range for reading.
+    /// Returns the same range for reading.
     pub fn as_region(&self) -> Region<'_> {
         self.region
     }
 
-    /// The raw block that the range is in.
+    /// Returns the raw block that contains the range.
     pub fn raw(&self) -> &'a RawBlock {
         self.region.raw
     }
 
-    /// Where the range begins in the raw block.
+    /// Returns the offset of the range in the raw block.
     pub fn offset(&self) -> u64 {
         self.region.offset
     }
 
-    /// How long the range is.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u64 {
         self.region.bytes
     }

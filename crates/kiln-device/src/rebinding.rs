@@ -1,20 +1,20 @@
-//! Buffers that stand in for others when recorded commands run again.
+//! Replaces buffers when recorded commands run again.
 
 use crate::buffer::Buffer;
 use crate::command::Command;
 use kiln_ir::{Error, ErrorKind, Result, bail};
 
-/// Pairs of a recorded buffer and the one that takes its place.
+/// Pairs of a recorded buffer and its replacement.
 #[derive(Default)]
 pub(crate) struct Rebinding {
     pairs: Vec<(Buffer, Buffer)>,
 }
 
 impl Rebinding {
-    /// Lets `new` take the place of `old`, and parts of it the place of parts.
+    /// Replaces `old` and its slices by `new`.
     ///
     /// # Errors
-    /// `InvalidArgument` where they differ in device or length, or where a part of `old` has a replacement already.
+    /// Returns `InvalidArgument` if they differ in device or length, or if a part of `old` is already replaced.
     pub(crate) fn add(&mut self, old: &Buffer, new: &Buffer) -> Result<()> {
         if !old.is_on_device_of(new) {
             let (own, other) = (&old.device_info().id, &new.device_info().id);
@@ -31,15 +31,15 @@ impl Rebinding {
         Ok(())
     }
 
-    /// Whether a byte of the recorded buffer is replaced.
-    pub(crate) fn concerns(&self, recorded: &Buffer) -> bool {
+    /// Returns whether a byte of the recorded buffer is replaced.
+    pub(crate) fn affects(&self, recorded: &Buffer) -> bool {
         self.pairs.iter().any(|(old, _)| old.overlaps(recorded))
     }
 
-    /// What takes the place of a recorded buffer, or itself where nothing does.
+    /// Returns the replacement of a recorded buffer, or the buffer itself if it is not replaced.
     ///
     /// # Errors
-    /// `InvalidArgument` where only a part of it is replaced.
+    /// Returns `InvalidArgument` if only a part of it is replaced.
     pub(crate) fn buffer(&self, recorded: &Buffer) -> Result<Buffer> {
         let Some((old, new)) = self.pairs.iter().find(|(old, _)| old.overlaps(recorded)) else {
             return Ok(recorded.clone());
@@ -54,13 +54,13 @@ impl Rebinding {
         new.slice(range)
     }
 
-    /// The commands with replaced buffers; those that have none of them are the same as before.
+    /// Returns the commands with replaced buffers. Commands that use none of them are unchanged.
     ///
     /// # Errors
-    /// `InvalidArgument` where a command cannot have the buffer in this place.
+    /// Returns `InvalidArgument` if a command cannot use a replacement.
     pub(crate) fn commands(&self, recorded: &[Command]) -> Result<Vec<Command>> {
         let rebound = |(index, command): (usize, &Command)| {
-            if !command.accesses().any(|(buffer, _)| self.concerns(buffer)) {
+            if !command.accesses().any(|(buffer, _)| self.affects(buffer)) {
                 return Ok(command.clone());
             }
             command.rebound(self).map_err(|error| error.context(format!("command {index}")))

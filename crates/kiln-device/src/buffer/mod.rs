@@ -17,7 +17,7 @@ use kiln_ir::{Error, ErrorKind, Result, bail};
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 
-/// A range of bytes on a device. Clones and slices are the same memory, which returns to the pool with the last of them.
+/// A range of bytes on a device. Clones and slices share its memory, which returns to the pool with the last of them.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -45,58 +45,58 @@ impl Buffer {
         Self { allocation, offset: 0, bytes }
     }
 
-    /// The length.
+    /// Returns the length in bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The number of the last submission that uses the buffer's allocation; 0 where none did.
+    /// Returns the number of the last submission that uses the buffer's allocation, or 0 if there is none.
     pub fn last_submission(&self) -> u64 {
         self.allocation.last_use()
     }
 
-    /// Where the buffer begins in its allocation; zero unless it is a slice.
+    /// Returns the offset of the buffer in its allocation, in bytes; zero unless it is a slice.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// What the memory is for.
+    /// Returns the usage of the memory.
     #[inline]
     pub fn usage(&self) -> Usage {
         self.allocation.usage()
     }
 
-    /// What the device of the buffer is.
+    /// Returns the description of the buffer's device.
     pub fn device_info(&self) -> &DeviceInfo {
         self.api().info()
     }
 
-    /// Whether both buffers are of the same device.
+    /// Returns whether both buffers belong to the same device.
     #[inline]
     pub fn is_on_device_of(&self, other: &Self) -> bool {
         std::ptr::addr_eq(std::ptr::from_ref(self.api()), std::ptr::from_ref(other.api()))
     }
 
-    /// Whether both buffers are slices of the same allocation.
+    /// Returns whether both buffers are slices of the same allocation.
     #[inline]
     pub fn shares_allocation_with(&self, other: &Self) -> bool {
         self.allocation.is_same(&other.allocation)
     }
 
-    /// Whether nothing but padding follows in the allocation.
+    /// Returns whether only padding follows the buffer in its allocation.
     pub(crate) fn is_end_of_allocation(&self) -> bool {
         self.range().end == self.allocation.bytes()
     }
 
-    /// Whether some byte is in both buffers.
+    /// Returns whether the buffers have a byte in common.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.range(), other.range());
         self.shares_allocation_with(other) && a.start.max(b.start) < a.end.min(b.end)
     }
 
-    /// Where `part` is in this buffer; `None` where it is not, or not whole.
+    /// Returns the range of `part` in this buffer, or `None` if it is not entirely inside.
     pub(crate) fn position_of(&self, part: &Self) -> Option<Range<u64>> {
         let (whole, part_range) = (self.range(), part.range());
         let is_inside = whole.start <= part_range.start && part_range.end <= whole.end;
@@ -104,10 +104,10 @@ impl Buffer {
             .then(|| part_range.start - whole.start..part_range.end - whole.start)
     }
 
-    /// A part of the buffer: the same memory, without a copy.
+    /// Returns a part of the buffer, which shares its memory.
     ///
     /// # Errors
-    /// `InvalidArgument` where the range is outside the buffer.
+    /// Returns `InvalidArgument` if the range is outside the buffer.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self> {
         let (start, end) = resolve(range, self.bytes);
         if start > end || end > self.bytes {
@@ -116,21 +116,22 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset: self.offset + start, bytes: end - start })
     }
 
-    /// The buffer as elements of `T`.
+    /// Converts the buffer to elements of type `T`.
     ///
     /// # Errors
-    /// `InvalidArgument` where the length or offset is no multiple of the element, or an element needs more than eight
-    /// bytes of alignment.
+    /// Returns `InvalidArgument` if the length or the offset is not a multiple of the element size or alignment, or if
+    /// the alignment of `T` exceeds eight bytes.
     pub fn typed<T: Pod>(self) -> Result<TypedBuffer<T>> {
         TypedBuffer::new(self)
     }
 
-    /// Shared access for a device that runs commands, or for code that works with the device's own interface.
+    /// Locks the buffer for shared access, for a device that runs commands or code that uses the device's own
+    /// interface.
     pub fn access(&self) -> Access<'_> {
         self.allocation.access(self.range())
     }
 
-    /// Exclusive access for a device that runs commands.
+    /// Locks the buffer for exclusive access, for a device that runs commands.
     pub fn access_mut(&self) -> AccessMut<'_> {
         self.allocation.access_mut(self.range())
     }
@@ -175,7 +176,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Start and end of a range in a buffer of this length. They may lie outside of it.
+/// Returns the start and end of a range in a buffer of length `len`. They may be out of bounds.
 fn resolve(range: impl RangeBounds<u64>, len: u64) -> (u64, u64) {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
@@ -190,11 +191,13 @@ fn resolve(range: impl RangeBounds<u64>, len: u64) -> (u64, u64) {
     (start, end)
 }
 
-/// Shared access to `from` and exclusive access to `to`, of different allocations, taken in an order that two threads
-/// which copy in opposite directions agree on.
+/// Locks `from` for shared and `to` for exclusive access.
+///
+/// The locks are taken in the order of their rank, so that two threads that copy in opposite directions do not
+/// deadlock.
 ///
 /// # Panics
-/// Where both are slices of one allocation.
+/// Panics if both are slices of one allocation.
 pub fn access_pair<'a>(from: &'a Buffer, to: &'a Buffer) -> (Access<'a>, AccessMut<'a>) {
     assert!(!from.shares_allocation_with(to), "access to a pair of buffers in one allocation");
     if from.allocation.lock_rank() < to.allocation.lock_rank() {

@@ -1,4 +1,4 @@
-//! Buffers that the host works on together: checked once, then locked in an order that all threads agree on.
+//! Sets of buffers that the host uses together: checked once, then locked in a global order.
 
 use super::Buffer;
 use crate::command::BufferUse;
@@ -8,37 +8,37 @@ use kiln_ir::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Buffers of one device that the host reads and writes at the same time, with how it uses each.
+/// Buffers of one device that the host uses at the same time, each with its access.
 pub struct BufferSet<'a> {
     buffers: SmallVec<[(&'a Buffer, BufferUse); 8]>,
-    /// The buffers in the order in which they are locked; those of one allocation are neighbours.
+    /// Indices in lock order. Buffers of one allocation are adjacent.
     lock_order: SmallVec<[u32; 8]>,
 }
 
 impl<'a> BufferSet<'a> {
-    /// Checks that the buffers can be used together.
+    /// Creates a set, checking that the buffers can be used together.
     ///
     /// # Errors
-    /// `InvalidArgument` where the buffers are of several devices, where memory that is written is also in another of
-    /// the buffers, or where a buffer is staging memory, which no kernel works on.
+    /// Returns `InvalidArgument` if the buffers belong to several devices, if memory that is written overlaps another
+    /// of the buffers, or if a buffer is staging memory, which kernels cannot use.
     pub fn new(buffers: impl IntoIterator<Item = (&'a Buffer, BufferUse)>) -> Result<Self> {
         let buffers: SmallVec<[(&Buffer, BufferUse); 8]> = buffers.into_iter().collect();
         let lock_order = check(&buffers)?;
         Ok(Self { buffers, lock_order })
     }
 
-    /// The buffers, in the order in which they were given.
+    /// Returns the buffers, in the order in which they were given.
     pub fn buffers(&self) -> &[(&'a Buffer, BufferUse)] {
         &self.buffers
     }
 
-    /// Locks all buffers: shared where they are read, exclusive where they are written; each allocation once, and in an order
-    /// that all threads agree on, so that no two threads wait for each other.
+    /// Locks all buffers: shared for reading, exclusive for writing. Each allocation is locked once, in the order of
+    /// its rank, so that threads do not deadlock.
     pub fn lock<'s>(&'s self) -> LockedBuffers<'s> {
-        // Locks live no longer than this borrow.
+        // Shortens the lifetime, so that the locks live no longer than this borrow.
         let buffers: &'s [(&'s Buffer, BufferUse)] = &self.buffers;
         let mut locks: SmallVec<[Lock<'_>; 8]> = SmallVec::new();
-        let mut of_buffer: SmallVec<[u32; 8]> = SmallVec::from_elem(0, buffers.len());
+        let mut lock_of_buffer: SmallVec<[u32; 8]> = SmallVec::from_elem(0, buffers.len());
         let mut last: Option<&Buffer> = None;
         for &index in &self.lock_order {
             let (buffer, access) = buffers[index as usize];
@@ -51,13 +51,13 @@ impl<'a> BufferSet<'a> {
                 });
                 last = Some(buffer);
             }
-            of_buffer[index as usize] = locks.len() as u32 - 1;
+            lock_of_buffer[index as usize] = locks.len() as u32 - 1;
         }
-        LockedBuffers { buffers, locks, of_buffer }
+        LockedBuffers { buffers, locks, lock_of_buffer }
     }
 }
 
-/// The order in which the buffers are locked, where a device can work on them together.
+/// Checks the buffers and returns their lock order.
 fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
     let invalid = |message| Err(Error::new(ErrorKind::InvalidArgument, message));
     for (slot, (buffer, _)) in buffers.iter().enumerate() {
@@ -76,10 +76,11 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
     let order: SmallVec<[u32; 8]> = places.iter().map(|&(_, _, index)| index).collect();
     for pair in order.windows(2) {
         let [(one, one_use), (other, other_use)] = [pair[0], pair[1]].map(|index| buffers[index as usize]);
-        let is_apart =
+        // Only slices that are written without being read may share an allocation: both use its exclusive lock.
+        let are_disjoint =
             one_use == BufferUse::Write && other_use == BufferUse::Write && one.range().end <= other.offset();
         let is_written = one_use.is_write() || other_use.is_write();
-        if is_written && !is_apart && one.shares_allocation_with(other) {
+        if is_written && !are_disjoint && one.shares_allocation_with(other) {
             let [one, other] = [pair[0], pair[1]];
             return invalid(format!(
                 "expected memory of its own for what is written, found buffers {one} and {other} in one allocation"
@@ -89,12 +90,12 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
     Ok(order)
 }
 
-/// Access to all buffers of a [`BufferSet`], for as long as it lives.
+/// Locked access to all buffers of a [`BufferSet`].
 pub struct LockedBuffers<'a> {
     buffers: &'a [(&'a Buffer, BufferUse)],
     locks: SmallVec<[Lock<'a>; 8]>,
-    /// For each buffer the index of its lock.
-    of_buffer: SmallVec<[u32; 8]>,
+    /// The index of each buffer's lock.
+    lock_of_buffer: SmallVec<[u32; 8]>,
 }
 
 enum Lock<'a> {
@@ -103,24 +104,25 @@ enum Lock<'a> {
 }
 
 impl LockedBuffers<'_> {
-    /// The region of a buffer that is read.
+    /// Returns the region of a buffer for reading.
     ///
     /// # Panics
-    /// Where the set writes it, or where there is no such buffer.
+    /// Panics if the set writes the buffer, or if there is no such buffer.
     pub fn region(&self, buffer: usize) -> Region<'_> {
-        match &self.locks[self.of_buffer[buffer] as usize] {
+        match &self.locks[self.lock_of_buffer[buffer] as usize] {
             Lock::Shared(access) => access.region_at(&self.buffers[buffer].0.range()),
             Lock::Exclusive(_) => panic!("buffer {buffer} is locked for writing"),
         }
     }
 
-    /// The region of a buffer that is written.
+    /// Returns the region of a buffer for writing.
     ///
     /// # Panics
-    /// Where the set only reads it, or where there is no such buffer.
+    /// Panics if the set only reads the buffer, or if there is no such buffer.
     pub fn region_mut(&mut self, buffer: usize) -> RegionMut<'_> {
-        match &mut self.locks[self.of_buffer[buffer] as usize] {
-            // Other ranges of the allocation are written through the same lock and do not overlap, as `check` saw.
+        match &mut self.locks[self.lock_of_buffer[buffer] as usize] {
+            // Other ranges of the allocation are written through the same lock; `check` verified that they do not
+            // overlap.
             Lock::Exclusive(access) => access.region_mut_at(&self.buffers[buffer].0.range()),
             Lock::Shared(_) => panic!("buffer {buffer} is locked for reading"),
         }

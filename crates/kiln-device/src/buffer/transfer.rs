@@ -1,8 +1,8 @@
-//! How bytes get from the host to a buffer, back, and between buffers.
+//! Transfers staging host and buffers, and staging buffers.
 //!
-//! Memory that the host reaches is written and read in place, after the submitted work that touches it. Other memory is
-//! reached through pooled staging buffers and copies in the order of submissions. Devices copy whole words; what is not
-//! aligned to them takes the longer way through the host.
+//! Host-visible memory is accessed in place, after waiting for the submissions that use it. Other memory is accessed
+//! through pooled staging buffers and copies, in submission order. Devices copy whole words; unaligned ends are read,
+//! modified and written back by the host.
 
 use super::Buffer;
 use crate::command::CommandList;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The largest staging buffer. Longer transfers go in several submissions, with at most two of them in flight.
+/// The size of the largest staging buffer. Longer transfers use several submissions, at most two of them in flight.
 const STAGING_BYTES: u64 = 32 << 20;
 const MIN_STAGING_BYTES: u64 = 64 << 10;
 
@@ -24,7 +24,8 @@ impl Buffer {
     /// Writes the whole buffer. A staged write may return before the device has the bytes; later submissions see them.
     ///
     /// # Errors
-    /// `InvalidArgument` where `data` is not as long as the buffer; the device's fault; `OutOfMemory` for staging.
+    /// Returns `InvalidArgument` if `data` is not as long as the buffer; `OutOfMemory` if there is no memory for
+    /// staging; the device's fault.
     pub fn write(&self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
         self.check_fault()?;
@@ -42,29 +43,31 @@ impl Buffer {
         self.write_part_of_word(words.offset + words.bytes, tail)
     }
 
-    /// Reads the whole buffer, waiting for everything submitted before.
+    /// Reads the whole buffer, after waiting for everything submitted before.
     ///
     /// # Errors
-    /// The device's fault; `OutOfMemory` for staging.
+    /// Returns `OutOfMemory` if there is no memory for staging; the device's fault.
     pub fn read(&self) -> Result<Vec<u8>> {
         self.read_async()?.wait()
     }
 
-    /// Begins to read the whole buffer: a future, which sees at least what everything submitted before this call leaves.
-    /// Later writes may show as well: in memory that the host reaches, and beyond the first 32 MiB of other memory.
+    /// Starts to read the whole buffer and returns a future.
+    ///
+    /// The result contains everything submitted before this call. Later writes may be visible as well: in host-visible
+    /// memory, and beyond the first 32 MiB of other memory.
     ///
     /// # Errors
-    /// The device's fault; `OutOfMemory` for staging.
+    /// Returns `OutOfMemory` if there is no memory for staging; the device's fault.
     pub fn read_async(&self) -> Result<PendingRead<u8>> {
         PendingRead::begin(self, self.bytes as usize)
     }
 
-    /// Lets `read` see the bytes: in place where the host reaches them, in a copy elsewhere.
+    /// Calls `read` with the bytes: in place in host-visible memory, otherwise with a copy.
     ///
-    /// In place the buffer is locked meanwhile: using it inside `read` waits for ever.
+    /// In place, the buffer is locked during the call: using it in `read` is a deadlock.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the same errors as [`read`](Self::read).
     pub fn map_read<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         if !self.usage().is_host_visible() {
             return Ok(read(&self.read()?));
@@ -77,12 +80,13 @@ impl Buffer {
         result.ok_or_else(not_mapped)
     }
 
-    /// Lets `write` change the bytes: in place where the host reaches them, in a copy that is written back elsewhere.
+    /// Calls `write` with the bytes to change: in place in host-visible memory, otherwise with a copy that is written
+    /// back.
     ///
-    /// In place the buffer is locked meanwhile: using it inside `write` waits for ever.
+    /// In place, the buffer is locked during the call: using it in `write` is a deadlock.
     ///
     /// # Errors
-    /// As [`read`](Self::read) and [`write`](Self::write).
+    /// Returns the same errors as [`read`](Self::read) and [`write`](Self::write).
     pub fn map_write<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         if self.usage().is_host_visible() {
             self.check_fault()?;
@@ -94,10 +98,12 @@ impl Buffer {
         Ok(result)
     }
 
-    /// Copies the whole buffer to one of the same length, on any device; both may be slices of one allocation, and overlap.
+    /// Copies the buffer to another one of the same length, on any device. Both may be overlapping slices of one
+    /// allocation.
     ///
     /// # Errors
-    /// `InvalidArgument` where the lengths differ; the device's fault; `OutOfMemory` for staging.
+    /// Returns `InvalidArgument` if the lengths differ; `OutOfMemory` if there is no memory for staging; the device's
+    /// fault.
     pub fn copy_to(&self, to: &Self) -> Result<()> {
         if self.bytes != to.bytes {
             bail!(InvalidArgument, "copy expected equal lengths, found {} and {} bytes", self.bytes, to.bytes);
@@ -117,18 +123,18 @@ impl Buffer {
         self.submit_transfer(&commands).map(drop)
     }
 
-    /// Copies to another slice of the same allocation, piece by piece through a buffer between them; the far end first
-    /// where the near end would overwrite it.
+    /// Copies to another slice of the same allocation, in pieces through a staging buffer. Starts at the end if `to`
+    /// begins after the source, so that no piece is overwritten before it is copied.
     fn copy_within(&self, to: &Self) -> Result<()> {
-        let between = self.staging(self.bytes, self.usage())?;
-        let pieces = self.bytes.div_ceil(between.bytes);
+        let staging = self.staging(self.bytes, self.usage())?;
+        let pieces = self.bytes.div_ceil(staging.bytes);
         for piece in 0..pieces {
             let piece = if to.offset > self.offset { pieces - 1 - piece } else { piece };
-            let range = piece * between.bytes..self.bytes.min((piece + 1) * between.bytes);
-            let between = between.slice(..range.end - range.start)?;
+            let range = piece * staging.bytes..self.bytes.min((piece + 1) * staging.bytes);
+            let staging = staging.slice(..range.end - range.start)?;
             let mut commands = CommandList::new();
-            commands.copy(&self.slice(range.clone())?, &between)?;
-            commands.copy(&between, &to.slice(range)?)?;
+            commands.copy(&self.slice(range.clone())?, &staging)?;
+            commands.copy(&staging, &to.slice(range)?)?;
             self.submit_transfer(&commands)?;
         }
         Ok(())
@@ -137,7 +143,7 @@ impl Buffer {
     /// Sets all bytes to zero.
     ///
     /// # Errors
-    /// The device's fault; `OutOfMemory` for staging.
+    /// Returns `OutOfMemory` if there is no memory for staging; the device's fault.
     pub fn zero(&self) -> Result<()> {
         if !self.is_aligned() || !self.usage().is_copied_to() {
             return self.write(&vec![0; self.bytes as usize]);
@@ -155,7 +161,7 @@ impl Buffer {
         result.ok_or_else(not_mapped)
     }
 
-    /// Writes through staging to an aligned range; `data` may end before it, where the rest is nobody's.
+    /// Writes to an aligned range through staging. `data` may be shorter than the range if the rest is padding.
     fn write_staged(&self, data: &[u8]) -> Result<()> {
         let (mut rest, mut start, mut before) = (data, 0, 0);
         while !rest.is_empty() {
@@ -168,14 +174,14 @@ impl Buffer {
             let mut commands = CommandList::new();
             commands.copy(&staging, &self.slice(start..end)?)?;
             let submission = self.submit_transfer(&commands)?;
-            // While one chunk is on its way the next is filled, but no third.
+            // At most two chunks in flight: while one is copied, the next is filled.
             self.api().wait(before)?;
             (start, before) = (end, submission);
         }
         Ok(())
     }
 
-    /// Records a write through staging that is filled now.
+    /// Records a write through a staging buffer that is filled now.
     pub(crate) fn record_write(&self, data: &[u8], commands: &mut CommandList) -> Result<()> {
         self.check_length(data.len())?;
         self.check_fault()?;
@@ -192,13 +198,14 @@ impl Buffer {
         Ok(())
     }
 
-    /// Writes a part of one word through staging: reads the word, changes it and writes it back, one thread at a time.
+    /// Writes a part of a word through staging: reads the word, modifies it and writes it back.
     fn write_part_of_word(&self, offset: u64, data: &[u8]) -> Result<()> {
         if data.is_empty() {
             return Ok(());
         }
         let block = self.allocation.block();
-        let _edges = block.word_edges.lock();
+        // Two threads that write different bytes of one word would otherwise overwrite each other's change.
+        let _lock = block.partial_word_lock.lock();
         let alignment = self.api().properties().copy_alignment;
         let skip = (offset % alignment) as usize;
         let word = Self { allocation: self.allocation.clone(), offset: offset - offset % alignment, bytes: alignment };
@@ -207,7 +214,7 @@ impl Buffer {
         word.write_staged(&bytes)
     }
 
-    /// A buffer for a transfer of `bytes` bytes, or for a part of it: at most [`STAGING_BYTES`], less where memory is short.
+    /// Allocates a staging buffer for up to `bytes` bytes: at most [`STAGING_BYTES`], less if memory is short.
     fn staging(&self, bytes: u64, usage: Usage) -> Result<Self> {
         let mut size = bytes.min(STAGING_BYTES);
         loop {
@@ -237,7 +244,8 @@ impl Buffer {
         Err(error!(InvalidArgument, "write expected {} bytes, as long as the buffer, found {found}", self.bytes))
     }
 
-    /// The smallest aligned range around the buffer. Blocks are multiples of every alignment, so it is inside.
+    /// Returns the smallest aligned range that contains the buffer. Blocks are multiples of every alignment, so it is
+    /// within the block.
     fn grow_to_alignment(&self) -> Self {
         let alignment = self.api().properties().copy_alignment;
         let offset = self.offset - self.offset % alignment;
@@ -245,7 +253,8 @@ impl Buffer {
         Self { allocation: self.allocation.clone(), offset, bytes: end - offset }
     }
 
-    /// The words that can be overwritten whole: those inside the buffer, and the last of the allocation, padding included.
+    /// Returns the words that can be overwritten entirely: those within the buffer and, at the end of the allocation,
+    /// the last word including padding.
     fn whole_words(&self) -> Self {
         let alignment = self.api().properties().copy_alignment;
         let own_end = self.offset + self.bytes;
@@ -260,15 +269,15 @@ fn not_mapped() -> Error {
     error!(Internal, "device expected to map the memory, found that it did not and reported success")
 }
 
-/// A read that was begun: await it, or [`wait`](Self::wait) for it.
+/// A read in progress: await it, or [`wait`](Self::wait) for it.
 #[must_use = "a read does nothing until it is awaited or waited for"]
 pub struct PendingRead<T> {
     buffer: Buffer,
-    /// The piece that is on its way: what the host can read, and where its bytes are in that.
+    /// The host-visible buffer of the current piece, and the position of the piece in it.
     source: Buffer,
     piece: Range<usize>,
     submission: u64,
-    /// What was read so far; `None` once the read has ended.
+    /// The elements read so far; `None` after the read has ended.
     data: Option<Vec<T>>,
     read_bytes: usize,
 }
@@ -286,10 +295,10 @@ impl<T: Pod> PendingRead<T> {
         Ok(read)
     }
 
-    /// Blocks until the bytes are there.
+    /// Blocks until the data has arrived, and returns it.
     ///
     /// # Errors
-    /// The device's fault.
+    /// Returns the device's fault.
     pub fn wait(mut self) -> Result<Vec<T>> {
         loop {
             self.source.api().wait(self.submission)?;
@@ -299,9 +308,9 @@ impl<T: Pod> PendingRead<T> {
         }
     }
 
-    /// Copies the next piece to staging that the host can read.
+    /// Copies the next piece to a host-visible staging buffer.
     fn download(&mut self) -> Result<()> {
-        // The piece that was read goes first: one staging buffer at a time.
+        // Releases the staging buffer of the previous piece first, so that only one exists at a time.
         self.source = self.buffer.clone();
         let rest = self.buffer.slice(self.read_bytes as u64..)?;
         let words = rest.grow_to_alignment();
@@ -315,7 +324,8 @@ impl<T: Pod> PendingRead<T> {
         Ok(())
     }
 
-    /// Takes the piece that has arrived and begins the next; the data once all is there. Serves blocking and async reads.
+    /// Takes the piece that has arrived and starts the next. Returns the data when complete. Used by blocking and async
+    /// reads.
     fn step(&mut self) -> Result<Option<Vec<T>>> {
         let mut data = self.data.take().expect("a read is polled until it is ready, and not after");
         self.source.check_fault()?;
@@ -354,7 +364,7 @@ impl<T: Pod> Future for PendingRead<T> {
         loop {
             if !self.is_done() {
                 self.source.api().notify(self.submission, context.waker().clone());
-                // The end may have come before the waker was known.
+                // The submission may have ended before the waker was registered.
                 if !self.is_done() {
                     return Poll::Pending;
                 }
@@ -368,5 +378,5 @@ impl<T: Pod> Future for PendingRead<T> {
     }
 }
 
-/// The elements are owned, so a read may move between polls.
+/// The elements are owned and not self-referential, so moving a read staging polls is fine.
 impl<T> Unpin for PendingRead<T> {}

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-/// A [`Buffer`] whose bytes are elements of `T`. Clones and slices are the same memory.
+/// A [`Buffer`] of elements of type `T`. Clones and slices share its memory.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -25,7 +25,7 @@ pub struct TypedBuffer<T> {
     element: PhantomData<fn() -> T>,
 }
 
-/// What every device's mapped memory is aligned to.
+/// The alignment of mapped memory on every device, in bytes.
 const MAPPED_ALIGNMENT: usize = 8;
 
 impl<T: Pod> TypedBuffer<T> {
@@ -46,30 +46,30 @@ impl<T: Pod> TypedBuffer<T> {
         Err(Error::new(ErrorKind::InvalidArgument, message))
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         (self.buffer.bytes / size_of::<T>() as u64) as usize
     }
 
-    /// Whether there are no elements.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.buffer.bytes == 0
     }
 
-    /// The same memory as bytes.
+    /// Returns the buffer as bytes, sharing its memory.
     pub fn as_bytes(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// The same memory as bytes.
+    /// Converts the buffer to bytes.
     pub fn into_bytes(self) -> Buffer {
         self.buffer
     }
 
-    /// A part of the buffer, by elements: the same memory, without a copy.
+    /// Returns a range of elements, which shares the memory of the buffer.
     ///
     /// # Errors
-    /// `InvalidArgument` where the range is outside the buffer.
+    /// Returns `InvalidArgument` if the range is outside the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let size = size_of::<T>() as u64;
         let bounds = (range.start_bound().map(|&at| at as u64), range.end_bound().map(|&at| at as u64));
@@ -82,31 +82,31 @@ impl<T: Pod> TypedBuffer<T> {
     /// Writes all elements; see [`Buffer::write`].
     ///
     /// # Errors
-    /// As [`Buffer::write`].
+    /// Returns the same errors as [`Buffer::write`].
     pub fn write(&self, data: &[T]) -> Result<()> {
         self.buffer.write(bytemuck::cast_slice(data))
     }
 
-    /// Reads all elements, waiting for everything submitted before.
+    /// Reads all elements, after waiting for everything submitted before.
     ///
     /// # Errors
-    /// As [`Buffer::read`].
+    /// Returns the same errors as [`Buffer::read`].
     pub fn read(&self) -> Result<Vec<T>> {
         self.read_async()?.wait()
     }
 
-    /// Begins to read all elements; see [`Buffer::read_async`].
+    /// Starts to read all elements; see [`Buffer::read_async`].
     ///
     /// # Errors
-    /// As [`Buffer::read_async`].
+    /// Returns the same errors as [`Buffer::read_async`].
     pub fn read_async(&self) -> Result<PendingRead<T>> {
         PendingRead::begin(&self.buffer, self.len())
     }
 
-    /// Lets `read` see the elements; see [`Buffer::map_read`].
+    /// Calls `read` with the elements; see [`Buffer::map_read`].
     ///
     /// # Errors
-    /// As [`Buffer::map_read`].
+    /// Returns the same errors as [`Buffer::map_read`].
     pub fn map_read<R>(&self, read: impl FnOnce(&[T]) -> R) -> Result<R> {
         if self.is_empty() || !self.buffer.usage().is_host_visible() {
             return Ok(read(&self.read()?));
@@ -114,10 +114,10 @@ impl<T: Pod> TypedBuffer<T> {
         self.buffer.map_read(|bytes| read(bytemuck::cast_slice(bytes)))
     }
 
-    /// Lets `write` change the elements; see [`Buffer::map_write`].
+    /// Calls `write` with the elements to change; see [`Buffer::map_write`].
     ///
     /// # Errors
-    /// As [`Buffer::map_write`].
+    /// Returns the same errors as [`Buffer::map_write`].
     pub fn map_write<R>(&self, write: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         if self.is_empty() || !self.buffer.usage().is_host_visible() {
             let mut elements = self.read()?;
@@ -131,7 +131,7 @@ impl<T: Pod> TypedBuffer<T> {
     /// Copies all elements to another buffer of the same length; see [`Buffer::copy_to`].
     ///
     /// # Errors
-    /// As [`Buffer::copy_to`].
+    /// Returns the same errors as [`Buffer::copy_to`].
     pub fn copy_to(&self, to: &Self) -> Result<()> {
         self.buffer.copy_to(&to.buffer)
     }
@@ -139,7 +139,7 @@ impl<T: Pod> TypedBuffer<T> {
     /// Sets all bytes to zero.
     ///
     /// # Errors
-    /// As [`Buffer::zero`].
+    /// Returns the same errors as [`Buffer::zero`].
     pub fn zero(&self) -> Result<()> {
         self.buffer.zero()
     }

@@ -1,4 +1,4 @@
-//! Pictures of a graph as text: Mermaid, which many pages render, and DOT.
+//! Renders a graph as text: Mermaid and Graphviz DOT.
 
 use super::Graph;
 use super::edges::Cause;
@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 impl Graph {
-    /// The graph as a Mermaid flowchart: a shape for each kind of node, solid arrows with the buffers that cause them, dotted
-    /// arrows for dependencies that are only declared. The text is deterministic, also for a graph with a cycle.
+    /// Renders the graph as a Mermaid flowchart.
+    ///
+    /// Each kind of node has its own shape. Solid arrows are labelled with the buffers that cause the dependency;
+    /// dotted arrows are dependencies that are only declared. The text is deterministic, also for a graph with a cycle.
     pub fn to_mermaid(&self) -> String {
-        // Everything that Mermaid could take for markup becomes a character code.
+        // Characters that Mermaid could interpret as markup are written as character codes.
         let escape = |text: &str| escape(text, "\"#&<>`\\|", |c| format!("#{};", c as u32));
         let mut text = String::from("flowchart TD\n");
         for (index, node) in self.nodes.iter().enumerate() {
@@ -31,7 +33,7 @@ impl Graph {
         text
     }
 
-    /// The graph in the language of Graphviz, with the same content as [`to_mermaid`](Self::to_mermaid).
+    /// Renders the graph in the DOT language of Graphviz, with the same content as [`to_mermaid`](Self::to_mermaid).
     pub fn to_dot(&self) -> String {
         let escape = |text: &str| escape(text, "\"\\", |c| format!("\\{c}"));
         let mut text = String::from("digraph plan {\n");
@@ -63,7 +65,7 @@ fn is_only_declared(causes: &BTreeSet<Cause>) -> bool {
     causes.iter().all(|cause| *cause == Cause::Declared)
 }
 
-/// The text with `code` in the place of each special character.
+/// Replaces each special character by `code`, and control characters by spaces.
 fn escape(text: &str, special: &str, code: fn(char) -> String) -> String {
     let escape = |c: char| match c {
         c if special.contains(c) => code(c),

@@ -1,21 +1,21 @@
-//! Dependencies between nodes: which there are, why, and in what order they let the nodes run.
+//! Dependencies between nodes: their causes, and the topological order.
 
-use super::node::{Declared, GraphNode};
+use super::node::{DeclaredBuffer, GraphNode};
 use kiln_ir::{Error, Result, error};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-/// Pairs of nodes of which the second runs after the first, with the reasons. Nodes are numbered in the order of
-/// insertion; a sorted map, because pictures and error messages show it.
+/// Pairs of nodes of which the second depends on the first, with the causes. Nodes are numbered in insertion order. A
+/// sorted map, because diagrams and error messages show it.
 pub(super) type Edges = BTreeMap<(usize, usize), BTreeSet<Cause>>;
 
-/// Why a node runs after another.
+/// Why a node depends on another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// [`Graph::after`](super::Graph::after) says so.
+    /// DeclaredBuffer by [`Graph::after`](super::Graph::after).
     Declared,
-    /// Both touch the same bytes of a declared buffer.
+    /// Both access the same bytes of a declared buffer.
     Buffer { declared: usize, hazard: Hazard },
 }
 
@@ -27,8 +27,8 @@ pub(super) enum Hazard {
 }
 
 impl Cause {
-    /// The reason in words, for pictures and errors.
-    pub(super) fn describe(self, buffers: &[Declared]) -> String {
+    /// Describes the cause, for diagrams and errors.
+    pub(super) fn describe(self, buffers: &[DeclaredBuffer]) -> String {
         match self {
             Self::Declared => "declared".into(),
             Self::Buffer { declared, hazard } => {
@@ -43,16 +43,17 @@ impl Cause {
     }
 }
 
-/// Adds the dependencies that follow from buffer access in the order of insertion. Those that follow from others are
-/// left out: a write after a read of a written range does not depend on that earlier write once more.
-pub(super) fn infer(nodes: &[GraphNode], buffers: &[Declared], edges: &mut Edges) {
+/// Adds the dependencies that follow from buffer accesses in insertion order.
+///
+/// Redundant ones are omitted: a write depends on the reads of a range, and through them on the write before.
+pub(super) fn infer(nodes: &[GraphNode], buffers: &[DeclaredBuffer], edges: &mut Edges) {
     let mut histories: Vec<History> = buffers.iter().map(|declared| History::new(declared.buffer.bytes())).collect();
     for (index, node) in nodes.iter().enumerate() {
-        // Reads first: a node sees what was there before it, not what it writes itself.
+        // Reads first: a node reads what was there before it, not what it writes itself.
         for writes in [false, true] {
             let uses = node.uses.iter().filter(|used| if writes { used.how.is_write() } else { used.how.is_read() });
             for used in uses {
-                for (from, hazard) in histories[used.declared].touch(index, used.range.clone(), writes) {
+                for (from, hazard) in histories[used.declared].record(index, used.range.clone(), writes) {
                     let cause = Cause::Buffer { declared: used.declared, hazard };
                     edges.entry((from, index)).or_default().insert(cause);
                 }
@@ -61,14 +62,14 @@ pub(super) fn infer(nodes: &[GraphNode], buffers: &[Declared], edges: &mut Edges
     }
 }
 
-/// Who touched the bytes of one buffer last: ranges without gaps or overlaps, in order.
+/// The last accesses of one buffer: adjacent ranges without overlaps, in order.
 struct History(Vec<Segment>);
 
 #[derive(Clone)]
 struct Segment {
     range: Range<u64>,
     writer: Option<usize>,
-    /// Who read since.
+    /// The nodes that read the range since the last write.
     readers: Vec<usize>,
 }
 
@@ -77,8 +78,8 @@ impl History {
         Self(vec![Segment { range: 0..bytes, writer: None, readers: Vec::new() }])
     }
 
-    /// Notes that `node` touches the range; the nodes that it must follow for that.
-    fn touch(&mut self, node: usize, range: Range<u64>, writes: bool) -> Vec<(usize, Hazard)> {
+    /// Records that `node` accesses the range. Returns the nodes that it depends on because of that.
+    fn record(&mut self, node: usize, range: Range<u64>, writes: bool) -> Vec<(usize, Hazard)> {
         if range.is_empty() {
             return Vec::new();
         }
@@ -89,7 +90,7 @@ impl History {
         let mut found = Vec::new();
         for segment in &mut self.0[first..last] {
             let after_write = if writes { Hazard::WriteAfterWrite } else { Hazard::ReadAfterWrite };
-            // Readers follow the writer, so who follows all readers follows the writer too.
+            // Readers depend on the writer, so a dependency on all readers includes the writer.
             if !writes || segment.readers.is_empty() {
                 found.extend(segment.writer.map(|writer| (writer, after_write)));
             }
@@ -104,7 +105,7 @@ impl History {
         found
     }
 
-    /// Makes `at` a border between two segments.
+    /// Splits the segment that contains `at`.
     fn split(&mut self, at: u64) {
         let index = self.0.partition_point(|segment| segment.range.end <= at);
         if let Some(segment) = self.0.get_mut(index)
@@ -118,45 +119,47 @@ impl History {
     }
 }
 
-/// The nodes in topological order; of several that could be next, the one that was inserted first.
+/// Returns the nodes in topological order. Among several candidates the one that was inserted first comes first.
 ///
 /// # Errors
-/// `InvalidArgument` with the nodes of a cycle, in order.
-pub(super) fn order(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges) -> Result<Vec<usize>> {
-    let mut missing = vec![0_usize; nodes.len()];
+/// Returns `InvalidArgument` with the nodes of a cycle, in order.
+pub(super) fn order(nodes: &[GraphNode], buffers: &[DeclaredBuffer], edges: &Edges) -> Result<Vec<usize>> {
+    let mut remaining = vec![0_usize; nodes.len()];
     let mut successors = vec![Vec::new(); nodes.len()];
     for &(from, to) in edges.keys() {
-        missing[to] += 1;
+        remaining[to] += 1;
         successors[from].push(to);
     }
     let mut ready: BinaryHeap<Reverse<usize>> =
-        (0..nodes.len()).filter(|&node| missing[node] == 0).map(Reverse).collect();
+        (0..nodes.len()).filter(|&node| remaining[node] == 0).map(Reverse).collect();
     let mut ordered = Vec::with_capacity(nodes.len());
     while let Some(Reverse(node)) = ready.pop() {
         ordered.push(node);
         for &next in &successors[node] {
-            missing[next] -= 1;
-            if missing[next] == 0 {
+            remaining[next] -= 1;
+            if remaining[next] == 0 {
                 ready.push(Reverse(next));
             }
         }
     }
-    match missing.iter().position(|&missing| missing > 0) {
+    match remaining.iter().position(|&remaining| remaining > 0) {
         None => Ok(ordered),
-        Some(stuck) => Err(cycle_error(nodes, buffers, edges, &find_cycle(stuck, &missing, edges))),
+        Some(stuck) => Err(cycle_error(nodes, buffers, edges, &find_cycle(stuck, &remaining, edges))),
     }
 }
 
-/// Walks back from a node that never became ready, over nodes of the same fate, until one comes again. The nodes of
-/// that circle in the order in which they would run, beginning with the one that was inserted first.
-fn find_cycle(stuck: usize, missing: &[usize], edges: &Edges) -> Vec<usize> {
-    let mut predecessor = vec![usize::MAX; missing.len()];
-    for &(from, to) in edges.keys().filter(|(from, _)| missing[*from] > 0) {
+/// Returns a cycle, in the order in which its nodes would run, beginning with the one that was inserted first.
+///
+/// Walks back from a node that never became ready, over predecessors that never became ready either, until a node
+/// repeats.
+fn find_cycle(stuck: usize, remaining: &[usize], edges: &Edges) -> Vec<usize> {
+    let mut predecessor = vec![usize::MAX; remaining.len()];
+    for &(from, to) in edges.keys().filter(|(from, _)| remaining[*from] > 0) {
         predecessor[to] = predecessor[to].min(from);
     }
     let mut path = vec![stuck];
     let mut cycle = loop {
-        // A node that never became ready misses one that did not either.
+        // A node that never became ready has a predecessor that never became ready.
         let next = predecessor[path[path.len() - 1]];
         if let Some(start) = path.iter().position(|&node| node == next) {
             break path.split_off(start);
@@ -169,7 +172,7 @@ fn find_cycle(stuck: usize, missing: &[usize], edges: &Edges) -> Vec<usize> {
     cycle
 }
 
-fn cycle_error(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges, cycle: &[usize]) -> Error {
+fn cycle_error(nodes: &[GraphNode], buffers: &[DeclaredBuffer], edges: &Edges, cycle: &[usize]) -> Error {
     let name = |node: usize| nodes[node].name.as_str();
     let circle: Vec<&str> = cycle.iter().chain(&cycle[..1]).map(|&node| name(node)).collect();
     let steps = cycle.iter().zip(cycle.iter().cycle().skip(1)).map(|(&from, &to)| {

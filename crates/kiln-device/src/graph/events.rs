@@ -1,14 +1,14 @@
-//! What a run of a graph tells whoever watches its devices.
+//! Emits the events of a graph run.
 
 use super::node::Work;
 use super::report::NodeRun;
 use crate::observe::{Happening, Recorder};
 use std::time::Instant;
 
-/// Tells a run to the first device of the graph that is watched, and each node to the device that ran it.
-pub(super) fn run(first: &Recorder, began: Instant, total_ns: u64, workers: usize, nodes: &[(NodeRun, &Work)]) {
+/// Emits the run to the first watched device of the graph, and each node to the device that ran it.
+pub(super) fn emit_run(first: &Recorder, began: Instant, total_ns: u64, workers: usize, nodes: &[(NodeRun, &Work)]) {
     let (run, base_ns) = (first.next_graph_run(), first.unix_ns(began));
-    first.tell(|| Happening::GraphRun {
+    first.emit(|| Happening::GraphRun {
         run,
         nodes: nodes.len() as u64,
         workers: workers as u64,
@@ -16,9 +16,9 @@ pub(super) fn run(first: &Recorder, began: Instant, total_ns: u64, workers: usiz
         duration_ns: total_ns,
     });
     for (node, work) in nodes {
-        // The host's nodes are of no device.
+        // Host nodes belong to no device; their events go to the first one.
         let own = work.device_buffer().and_then(|buffer| buffer.api().recorder());
-        own.unwrap_or(first).tell(|| Happening::GraphNode {
+        own.unwrap_or(first).emit(|| Happening::GraphNode {
             run,
             node: node.name.clone(),
             kind: node.kind,

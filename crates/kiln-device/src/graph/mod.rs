@@ -1,16 +1,17 @@
-//! Graphs: nodes that touch buffers, run in the order that their dependencies ask for, in parallel where they allow it.
+//! Graphs: nodes that use buffers, run in dependency order, in parallel where possible.
 //!
-//! A [`Graph`] is built, then [compiled](Graph::compile) to a [`GraphPlan`], which runs as often as wanted, with the same
-//! buffers or with others. Where to look: `node` has what a graph is made of, `edges` finds the dependencies, `units`
-//! divides the nodes into what is run at once, `plan` binds buffers, `run` runs it, `report` says what ran when, `picture` draws.
+//! A [`Graph`] is built, then [compiled](Graph::compile) to a [`GraphPlan`], which runs any number of times, with the
+//! same or other buffers. `node` defines nodes, `edges` finds the dependencies, `units` groups nodes into submissions,
+//! `plan` binds buffers, `run` executes, `report` contains the timeline of a run, `events` emits it, `diagram` renders
+//! the graph as text.
 
+mod diagram;
 mod edges;
+mod events;
 mod node;
-mod picture;
 mod plan;
 mod report;
 mod run;
-mod tell;
 mod units;
 
 pub use node::NodeKind;
@@ -22,16 +23,16 @@ use crate::command::{BufferUse, Command, CommandList};
 use crate::kernel::Launch;
 use edges::{Cause, Edges};
 use kiln_ir::{Error, ErrorKind, Result, bail};
-use node::{Declared, GraphNode, Use, Work};
+use node::{DeclaredBuffer, GraphNode, Use, Work};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// Command lists, copies and host callbacks, each under a name, with dependencies between them: those that follow from
-/// buffer access in the order of insertion, and those that are [declared](Self::after).
+/// Command lists, copies and host callbacks with names and dependencies.
 ///
-/// Buffers are declared too. A node may touch any part of a declared buffer, and two nodes depend on each other only
-/// where they touch the same bytes and one of them writes.
+/// Dependencies follow from buffer accesses in insertion order, or are [declared](Self::after). Buffers are declared as
+/// well: a node may use any part of a declared buffer, and two nodes depend on each other only if they access the same
+/// bytes and one of them writes.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -63,20 +64,20 @@ use std::sync::Arc;
 pub struct Graph {
     nodes: Vec<GraphNode>,
     node_index: HashMap<String, usize>,
-    buffers: Vec<Declared>,
+    buffers: Vec<DeclaredBuffer>,
     after: BTreeSet<(usize, usize)>,
 }
 
 impl Graph {
-    /// A graph without nodes.
+    /// Creates an empty graph.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Declares a buffer under a name, for nodes to touch and for [`GraphPlan::run_with`] to replace.
+    /// Declares a buffer under a name, so that nodes can use it and [`GraphPlan::run_with`] can replace it.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name is taken, or where a declared buffer has some of the same bytes.
+    /// Returns `InvalidArgument` if the name is taken, or if the buffer overlaps a declared one.
     pub fn buffer(&mut self, name: impl Into<String>, buffer: &Buffer) -> Result<()> {
         let name = name.into();
         if self.buffers.iter().any(|declared| declared.name == name) {
@@ -86,18 +87,19 @@ impl Graph {
             let other = &other.name;
             bail!(InvalidArgument, "buffer `{name}` expected bytes of its own, found some of buffer `{other}`");
         }
-        self.buffers.push(Declared { name, buffer: buffer.clone() });
+        self.buffers.push(DeclaredBuffer { name, buffer: buffer.clone() });
         Ok(())
     }
 
     /// Adds a node that runs a command list on the device of its buffers.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name is taken, where a buffer is not declared, or where the buffers are of several
+    /// Returns `InvalidArgument` if the name is taken, if a buffer is not declared, or if the buffers belong to several
     /// devices.
     pub fn commands(&mut self, name: impl Into<String>, commands: CommandList) -> Result<()> {
         let name = name.into();
-        // Staging of recorded writes belongs to the list, and is nobody else's to declare. It is the first of a copy.
+        // The staging buffer of a recorded write belongs to the list and is not declared. It is the first buffer of its
+        // copy.
         let is_staged = |command: &Command| matches!(command, Command::Copy { staged: true, .. });
         let declared = |command| Command::accesses(command).skip(usize::from(is_staged(command)));
         let uses: Vec<_> = commands.commands().iter().flat_map(declared).collect();
@@ -114,7 +116,8 @@ impl Graph {
     /// Adds a node that launches a kernel.
     ///
     /// # Errors
-    /// As [`commands`](Self::commands); `InvalidArgument` where the launch lacks an argument or its grid.
+    /// Returns the same errors as [`commands`](Self::commands); `InvalidArgument` if the launch lacks an argument or
+    /// its grid.
     pub fn launch(&mut self, name: impl Into<String>, launch: Launch<'_>) -> Result<()> {
         let name = name.into();
         let mut commands = CommandList::new();
@@ -122,10 +125,11 @@ impl Graph {
         self.commands(name, commands)
     }
 
-    /// Adds a node that copies a buffer to another of the same length: on the device where possible, else through the host.
+    /// Adds a node that copies a buffer to another of the same length, on the device if possible, otherwise through the
+    /// host.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name is taken, where a buffer is not declared, or where the lengths differ.
+    /// Returns `InvalidArgument` if the name is taken, if a buffer is not declared, or if the lengths differ.
     pub fn copy(&mut self, name: impl Into<String>, from: &Buffer, to: &Buffer) -> Result<()> {
         let name = name.into();
         if from.bytes() != to.bytes() {
@@ -141,14 +145,14 @@ impl Graph {
         self.add(name, NodeKind::Copy, uses, work)
     }
 
-    /// Adds a node that the host runs once everything that it depends on is done. The callback gets the buffers of
-    /// `uses`, in that order; after [`GraphPlan::run_with`] those that were given instead. What else it touches is its
-    /// own affair.
+    /// Adds a callback that the host runs once all dependencies are done.
     ///
-    /// Callbacks run concurrently. One that waits for another needs a [worker](GraphPlan::with_workers) for each.
+    /// The callback receives the buffers of `uses` in that order, or their replacements in [`GraphPlan::run_with`]. The
+    /// graph does not track anything else that it accesses. Callbacks run concurrently; callbacks that wait for each
+    /// other need a [worker](GraphPlan::with_workers) each.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name is taken, or where a buffer is not declared.
+    /// Returns `InvalidArgument` if the name is taken, or if a buffer is not declared.
     pub fn host<const N: usize>(
         &mut self,
         name: impl Into<String>,
@@ -162,10 +166,10 @@ impl Graph {
         self.add(name, NodeKind::Host, uses, Work::Host { buffers, callback })
     }
 
-    /// Lets `node` run after `other`, whatever they touch. Both are in the graph already, in any order.
+    /// Makes `node` depend on `other`, whatever buffers they use. Both must already be in the graph, in any order.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is no node of a name.
+    /// Returns `InvalidArgument` if there is no node of a name.
     pub fn after(&mut self, node: &str, other: &str) -> Result<()> {
         let find = |name: &str| {
             let known = self.node_index.get(name).copied();
@@ -178,15 +182,15 @@ impl Graph {
         Ok(())
     }
 
-    /// The names of the nodes, in the order of insertion.
+    /// Returns the names of the nodes, in insertion order.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.iter().map(|node| node.name.as_str())
     }
 
-    /// Checks the graph and decides what runs when.
+    /// Checks the graph and computes the execution order.
     ///
     /// # Errors
-    /// `InvalidArgument` where dependencies form a cycle; the message has its nodes in order.
+    /// Returns `InvalidArgument` if the dependencies form a cycle; the message lists its nodes in order.
     pub fn compile(&self) -> Result<GraphPlan> {
         let edges = self.edges();
         let order = edges::order(&self.nodes, &self.buffers, &edges)?;
@@ -208,7 +212,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Where in the declared buffers the node's buffers are.
+    /// Returns the position of the node's buffers in the declared buffers.
     fn find_uses(&self, node: &str, uses: &[(&Buffer, BufferUse)]) -> Result<Vec<Use>> {
         let find = |&(buffer, how): &(&Buffer, BufferUse)| {
             let mut places = self.buffers.iter().enumerate();

@@ -1,4 +1,4 @@
-//! What a graph is made of: nodes, and the buffers that they declare to touch.
+//! Nodes of a graph, and the declared buffers that they use.
 
 use crate::buffer::Buffer;
 use crate::command::{BufferUse, Command};
@@ -9,16 +9,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The sort of a node.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NodeKind {
     /// A command list: launches, copies and fills that one device runs in order.
     Commands,
-    /// A copy between two buffers, of one device or of two.
+    /// A copy between two buffers, of the same or different devices.
     Copy,
-    /// A callback that the host runs.
+    /// A callback that runs on the host.
     Host,
 }
 
@@ -37,35 +37,35 @@ pub(super) struct GraphNode {
     pub(super) uses: Vec<Use>,
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone)]
 pub(super) enum Work {
-    /// Commands of one device; none at all do nothing.
+    /// Commands of one device; an empty list does nothing.
     Submit(Vec<Command>),
-    /// A copy that no device can do alone, through the host.
+    /// A copy through the host, which no device can do alone.
     Transfer { from: Buffer, to: Buffer },
-    /// A callback with the buffers that it declared, in that order.
+    /// A callback with its buffers, in the order of declaration.
     Host { buffers: Vec<Buffer>, callback: Callback },
 }
 
-/// A range of a declared buffer that a node touches.
+/// A range of a declared buffer that a node uses.
 #[derive(Clone)]
 pub(super) struct Use {
     pub(super) declared: usize,
-    /// The bytes, counted from its beginning.
+    /// The bytes, relative to the start of the buffer.
     pub(super) range: Range<u64>,
     pub(super) how: BufferUse,
 }
 
-/// A buffer that the graph knows by name.
+/// A buffer with a name in the graph.
 #[derive(Clone)]
-pub(super) struct Declared {
+pub(super) struct DeclaredBuffer {
     pub(super) name: String,
     pub(super) buffer: Buffer,
 }
 
 impl Work {
-    /// A buffer of the device that runs the node; `None` where the host does.
+    /// Returns a buffer of the device that runs the node, or `None` if the host runs it.
     pub(super) fn device_buffer(&self) -> Option<&Buffer> {
         match self {
             Self::Submit(commands) => commands.iter().flat_map(Command::accesses).map(|(buffer, _)| buffer).next(),
@@ -73,16 +73,16 @@ impl Work {
         }
     }
 
-    /// The work with replaced buffers; `None` where it has none of them.
+    /// Returns the work with replaced buffers, or `None` if it uses none of them.
     pub(super) fn rebound(&self, rebinding: &Rebinding) -> Result<Option<Self>> {
-        let is_concerned = match self {
+        let is_affected = match self {
             Self::Submit(commands) => {
-                commands.iter().flat_map(Command::accesses).any(|(buffer, _)| rebinding.concerns(buffer))
+                commands.iter().flat_map(Command::accesses).any(|(buffer, _)| rebinding.affects(buffer))
             }
-            Self::Transfer { from, to } => rebinding.concerns(from) || rebinding.concerns(to),
-            Self::Host { buffers, .. } => buffers.iter().any(|buffer| rebinding.concerns(buffer)),
+            Self::Transfer { from, to } => rebinding.affects(from) || rebinding.affects(to),
+            Self::Host { buffers, .. } => buffers.iter().any(|buffer| rebinding.affects(buffer)),
         };
-        if !is_concerned {
+        if !is_affected {
             return Ok(None);
         }
         Ok(Some(match self {

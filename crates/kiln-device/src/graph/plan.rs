@@ -1,8 +1,8 @@
-//! Plans: graphs that are checked and ordered, to be run again and again.
+//! Compiled graphs, which can be run many times.
 
 use super::edges::Edges;
 use super::invalid;
-use super::node::{Declared, GraphNode, NodeKind};
+use super::node::{DeclaredBuffer, GraphNode, NodeKind};
 use super::report::RunReport;
 use super::run;
 use super::units::{self, Unit};
@@ -14,22 +14,22 @@ use std::fmt;
 
 /// A compiled [`Graph`](super::Graph).
 ///
-/// Runs of one plan at once are not ordered against each other: they are for different buffers.
+/// Concurrent runs of one plan are not ordered with respect to each other, so they must use different buffers.
 pub struct GraphPlan {
-    /// Names and kinds, in the order of insertion.
+    /// Names and kinds, in insertion order.
     nodes: Vec<(String, NodeKind)>,
     order: Vec<usize>,
-    buffers: Vec<Declared>,
-    /// For each declared buffer, whether a node writes to it.
+    buffers: Vec<DeclaredBuffer>,
+    /// Whether a node writes to each declared buffer.
     is_written: Vec<bool>,
     units: Vec<Unit>,
-    /// Who watches the devices of the units, each once: a run has no need to look for them.
+    /// The recorders of the devices, each once, so that a run does not have to search for them.
     recorders: Vec<Recorder>,
     workers: usize,
 }
 
 impl GraphPlan {
-    pub(super) fn new(nodes: &[GraphNode], buffers: &[Declared], edges: &Edges, order: &[usize]) -> Self {
+    pub(super) fn new(nodes: &[GraphNode], buffers: &[DeclaredBuffer], edges: &Edges, order: &[usize]) -> Self {
         let mut is_written = vec![false; buffers.len()];
         for used in nodes.iter().flat_map(|node| &node.uses).filter(|used| used.how.is_write()) {
             is_written[used.declared] = true;
@@ -46,11 +46,11 @@ impl GraphPlan {
         }
     }
 
-    /// How many threads a run may use, the caller's included; as many as the system has cores unless this says otherwise.
-    /// They start when there is work for them and end with the run.
+    /// Sets the maximum number of threads of a run, including the caller's. Default: the number of cores. Threads are
+    /// started when there is work for them and end with the run.
     ///
     /// # Errors
-    /// `InvalidArgument` where it is zero.
+    /// Returns `InvalidArgument` if `workers` is zero.
     pub fn with_workers(mut self, workers: usize) -> Result<Self> {
         if workers == 0 {
             return Err(invalid("graph expected at least one worker, found 0".into()));
@@ -59,28 +59,30 @@ impl GraphPlan {
         Ok(self)
     }
 
-    /// The names of the nodes in an order in which each follows what it depends on.
+    /// Returns the names of the nodes in an order in which each follows its dependencies.
     pub fn order(&self) -> impl Iterator<Item = &str> {
         self.order.iter().map(|&node| self.nodes[node].0.as_str())
     }
 
-    /// Runs every node once. Host nodes and nodes of the CPU device are over when this returns; what other devices were
-    /// given is submitted, and awaited only by host nodes that depend on it.
+    /// Runs every node once.
+    ///
+    /// Host nodes and nodes of the CPU device have finished when this returns. Work of other devices has been
+    /// submitted, and is only awaited by host nodes that depend on it.
     ///
     /// # Errors
-    /// The error of the first node that fails, with its name: nodes that depend on it do not run, no other node begins,
-    /// and those that run already end first. A panic of a callback is `Internal`. A fault of a device that shows later is
-    /// told by the next read or [`synchronize`](crate::Device::synchronize), as after any submission.
+    /// Returns the error of the first node that fails, with its name: its dependents do not run, no other node starts,
+    /// and nodes that are already running finish first. A panic of a callback is `Internal`. A device fault that occurs
+    /// later is returned by the next read or [`synchronize`](crate::Device::synchronize), as after any submission.
     pub fn run(&self) -> Result<RunReport> {
         self.run_with(&[])
     }
 
-    /// Runs with other buffers in the place of declared ones, by name, for this run only.
+    /// Runs with replaced buffers, by name, for this run only.
     ///
     /// # Errors
-    /// `InvalidArgument` where a name is not declared or comes twice, where a buffer is of another device or length,
-    /// where a node cannot have it in this place, or where it shares bytes with another buffer of the graph and one of
-    /// them is written, which would change what depends on what. Nothing has run then. Otherwise as [`run`](Self::run).
+    /// Returns `InvalidArgument` if a name is not declared or occurs twice, if a buffer has another device or length,
+    /// if a node cannot use it, or if it overlaps another buffer of the graph and one of them is written, which would
+    /// change the dependencies. Nothing has run then. Otherwise returns the same errors as [`run`](Self::run).
     pub fn run_with(&self, bindings: &[(&str, &Buffer)]) -> Result<RunReport> {
         let rebinding = self.rebinding(bindings)?;
         let bind =
@@ -108,7 +110,7 @@ impl GraphPlan {
         Ok(rebinding)
     }
 
-    /// Dependencies were found for buffers that have no byte in common.
+    /// Checks that replaced buffers do not overlap others, because dependencies were inferred for disjoint buffers.
     fn check_aliases(&self, bindings: &[(&str, &Buffer)], bound: &[&Buffer]) -> Result<()> {
         let is_replaced = |index: usize| bindings.iter().any(|(name, _)| *name == self.buffers[index].name);
         for new in (0..bound.len()).filter(|&index| is_replaced(index)) {
@@ -128,7 +130,7 @@ impl GraphPlan {
     }
 }
 
-/// In the order of the units. Buffers are replaced by others of the same device.
+/// Returns the recorders of the devices in the order of the units. Replaced buffers belong to the same devices.
 fn recorders(units: &[Unit]) -> Vec<Recorder> {
     let mut found: Vec<Recorder> = Vec::new();
     for recorder in units.iter().filter_map(|unit| unit.work.device_buffer()?.api().recorder()) {
@@ -151,9 +153,9 @@ mod tests {
     use crate::graph::Graph;
     use crate::null::NullDevice;
 
-    /// What a run asks whether somebody watches are its devices, however many nodes they have.
+    /// A plan contains the recorder of each device once, however many nodes the device has.
     #[test]
-    fn a_plan_knows_each_recorder_once() {
+    fn a_plan_contains_each_recorder_once() {
         let devices = [(); 2].map(|()| NullDevice::new().into_device().unwrap());
         let mut graph = Graph::new();
         for (number, device) in devices.iter().enumerate() {

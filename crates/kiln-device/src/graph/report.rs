@@ -1,18 +1,18 @@
-//! What ran when.
+//! The timeline of a run.
 
 use super::node::NodeKind;
 use serde::Serialize;
 use std::fmt;
 
-/// The timeline of one run of a [`GraphPlan`](super::GraphPlan). Times are nanoseconds from the beginning of the run, on the
-/// host's clock. The text form is a small chart.
+/// The timeline of one run of a [`GraphPlan`](super::GraphPlan). Times are nanoseconds since the start of the run, on
+/// the host's clock. Its `Display` form is a small chart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunReport {
-    /// Every node, in the order in which they began.
+    /// All nodes, in the order in which they started.
     pub nodes: Vec<NodeRun>,
-    /// How many threads took part, the caller's included.
+    /// The number of threads, including the caller's.
     pub workers: usize,
-    /// How long the run took. Work that was submitted and not awaited may end later.
+    /// The duration of the run. Submitted work that was not awaited may end later.
     pub total_ns: u64,
 }
 
@@ -21,23 +21,23 @@ pub struct RunReport {
 pub struct NodeRun {
     /// The name of the node.
     pub name: String,
-    /// What sort of node it is.
+    /// The kind of the node.
     pub kind: NodeKind,
-    /// The thread that ran or submitted it; 0 is the caller of the run.
+    /// The thread that ran or submitted the node; 0 is the caller.
     pub worker: usize,
-    /// When the thread began with the node, after it had waited for what the node needs from devices.
+    /// When the thread started the node, after waiting for the devices that it depends on.
     pub start_ns: u64,
-    /// When the thread was through with it: a host node, or a node of the CPU device, is done then; a node of another
-    /// device is submitted. Nodes that share a submission have the same times.
+    /// When the thread finished: a host node or a node of the CPU device is done then; a node of another device is
+    /// submitted. Nodes of one submission have the same times.
     pub end_ns: u64,
-    /// The number of the submission, where a device runs the node.
+    /// The number of the submission, if a device runs the node.
     pub submission: Option<u64>,
-    /// When a node that waited for the submission saw that it was done; `None` where no node waited for it.
+    /// When a dependent node observed the end of the submission; `None` if no node waited for it.
     pub done_ns: Option<u64>,
 }
 
 const COLUMNS: u64 = 40;
-/// A longer name is cut in the chart.
+/// Longer names are truncated in the chart.
 const MAX_NAME: usize = 24;
 
 impl fmt::Display for RunReport {
@@ -63,7 +63,7 @@ impl fmt::Display for RunReport {
 }
 
 impl RunReport {
-    /// `#` where a thread is with the node, `-` until the device was seen to be done with it.
+    /// Draws a bar: `#` while a thread works on the node, `-` until the device was observed to be done with it.
     fn bar(&self, node: &NodeRun) -> String {
         let total = self.total_ns.max(1);
         let column = |ns: u64| ns.min(total).saturating_mul(COLUMNS) / total;

@@ -1,8 +1,8 @@
-//! Running the units of a plan on threads that end with the run.
+//! Executes the units of a plan on threads that end with the run.
 
+use super::events;
 use super::node::{NodeKind, Work};
 use super::report::{NodeRun, RunReport};
-use super::tell;
 use super::units::Unit;
 use crate::device::submit_in_parts;
 use crate::observe::{Recorder, nanos, span};
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, Scope};
 use std::time::Instant;
 
-/// Runs every unit, with its work in `rebound` where there is one, on at most `workers` threads.
+/// Runs every unit, with its rebound work if there is one, on at most `workers` threads.
 pub(super) fn run(
     nodes: &[(String, NodeKind)],
     units: &[Unit],
@@ -28,20 +28,20 @@ pub(super) fn run(
         recorders.iter().find(|recorder| recorder.is_traced()),
         |device| tracing::debug_span!(target: "kiln", "graph_run", device, nodes = nodes.len()),
     );
-    let missing: Vec<usize> = units.iter().map(|unit| unit.predecessors).collect();
-    let ready = (0..units.len()).filter(|&unit| missing[unit] == 0).map(|unit| units[unit].place_in_line(unit));
+    let remaining: Vec<usize> = units.iter().map(|unit| unit.predecessors).collect();
+    let ready = (0..units.len()).filter(|&unit| remaining[unit] == 0).map(|unit| units[unit].with_priority(unit));
     let state = State {
         ready: ready.collect(),
-        missing,
+        remaining,
         runs: vec![None; units.len()],
-        over: 0,
+        finished: 0,
         workers: 1,
         idle: 0,
         failed: None,
     };
     let (began, state, wake) = (Instant::now(), Mutex::new(state), Condvar::new());
     let run = Run { nodes, units, work, recorders, workers, began, state, wake };
-    std::thread::scope(|scope| run.serve(scope, 0));
+    std::thread::scope(|scope| run.run_worker(scope, 0));
     run.finish()
 }
 
@@ -53,33 +53,34 @@ struct Run<'a> {
     workers: usize,
     began: Instant,
     state: Mutex<State>,
-    /// Where idle workers sleep, with `state`.
+    /// Idle workers wait here, with `state`.
     wake: Condvar,
 }
 
 struct State {
-    /// Units that can run, the most urgent first.
-    ready: BTreeSet<(Urgency, usize)>,
-    /// For each unit, how many of its predecessors are not over.
-    missing: Vec<usize>,
+    /// Units that can run, highest priority first.
+    ready: BTreeSet<(Priority, usize)>,
+    /// The number of unfinished predecessors of each unit.
+    remaining: Vec<usize>,
     runs: Vec<Option<UnitRun>>,
-    over: usize,
-    /// Threads that were started, the caller's included.
+    finished: usize,
+    /// The number of threads that were started, including the caller's.
     workers: usize,
     idle: usize,
-    /// What failed; of several units the first in the order of the plan.
+    /// The failed unit and its error; if several fail, the first in the order of the plan.
     failed: Option<(usize, Error)>,
 }
 
-/// Of what is ready, the device gets its work first, and a worker that may have to wait for a device does so last.
+/// The priority of a ready unit. Submissions come first, so that devices have work; units that may wait for a device
+/// come last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Urgency {
+enum Priority {
     Submits,
     Computes,
     Waits,
 }
 
-/// When a unit ran, in nanoseconds from the beginning.
+/// When a unit ran, in nanoseconds since the start of the run.
 #[derive(Clone, Copy)]
 struct UnitRun {
     worker: usize,
@@ -90,53 +91,55 @@ struct UnitRun {
 }
 
 impl Unit {
-    fn place_in_line(&self, index: usize) -> (Urgency, usize) {
-        let urgency = match (self.awaited.is_empty(), self.is_deferred) {
-            (false, _) => Urgency::Waits,
-            (true, true) => Urgency::Submits,
-            (true, false) => Urgency::Computes,
+    fn with_priority(&self, index: usize) -> (Priority, usize) {
+        let priority = match (self.awaited.is_empty(), self.is_deferred) {
+            (false, _) => Priority::Waits,
+            (true, true) => Priority::Submits,
+            (true, false) => Priority::Computes,
         };
-        (urgency, index)
+        (priority, index)
     }
 }
 
 impl<'a> Run<'a> {
-    /// The life of a worker: it ends when all units are over, or when one has failed.
-    fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, 'a>, worker: usize)
+    /// The loop of a worker. It ends when all units have finished or one has failed.
+    fn run_worker<'scope>(&'scope self, scope: &'scope Scope<'scope, 'a>, worker: usize)
     where
         'a: 'scope,
     {
         let mut started = Vec::new();
         let mut state = self.state.lock();
-        while state.failed.is_none() && state.over < self.units.len() {
+        while state.failed.is_none() && state.finished < self.units.len() {
             let Some((_, unit)) = state.ready.pop_first() else {
                 state.idle += 1;
                 self.wake.wait(&mut state);
                 state.idle -= 1;
                 continue;
             };
-            // Who leaves something behind calls one more worker, and that one does the same.
-            let new_worker = if state.ready.is_empty() { None } else { self.call_worker(&mut state) };
+            // If more units are ready, one more worker is woken or started, which does the same in turn.
+            let new_worker = if state.ready.is_empty() { None } else { self.wake_or_start_worker(&mut state) };
             drop(state);
             started.extend(new_worker.and_then(|worker| {
                 let builder = Builder::new().name(format!("kiln-graph-{worker}"));
-                // Where the system refuses a thread, the others do its share; it counts as started, and is not asked for again.
-                builder.spawn_scoped(scope, move || self.serve(scope, worker)).ok()
+                // If the system refuses a thread, the other workers do its share. It counts as started and is not
+                // requested again.
+                builder.spawn_scoped(scope, move || self.run_worker(scope, worker)).ok()
             }));
             let result = self.execute(unit, worker);
             state = self.state.lock();
-            self.note(&mut state, unit, result);
+            self.complete(&mut state, unit, result);
         }
         drop(state);
         self.wake.notify_all();
-        // A scope waits for what its threads do; this waits for their end, values of the thread included.
+        // The scope waits until the closures of its threads return; joining also waits for their thread-locals to be
+        // dropped.
         for thread in started {
             let _ = thread.join();
         }
     }
 
-    /// Wakes an idle worker; where there is none, the number of one to start.
-    fn call_worker(&self, state: &mut State) -> Option<usize> {
+    /// Wakes an idle worker. If there is none, returns the number of a worker to start.
+    fn wake_or_start_worker(&self, state: &mut State) -> Option<usize> {
         if state.idle > 0 {
             self.wake.notify_one();
             return None;
@@ -148,7 +151,7 @@ impl<'a> Run<'a> {
         Some(state.workers - 1)
     }
 
-    /// Runs a unit, and gives its name to what goes wrong.
+    /// Runs a unit and adds its name to errors.
     fn execute(&self, unit: usize, worker: usize) -> Result<UnitRun> {
         let result = catch_panic(|| {
             self.wait_for_devices(unit)?;
@@ -165,7 +168,7 @@ impl<'a> Run<'a> {
         result.map_err(|error| error.context(self.units[unit].describe(self.nodes)))
     }
 
-    /// Blocks until the device is done with what the unit needs from it.
+    /// Blocks until the devices have completed the submissions that the unit depends on.
     fn wait_for_devices(&self, unit: usize) -> Result<()> {
         for &awaited in &self.units[unit].awaited {
             let submission = self.state.lock().runs[awaited].and_then(|run| run.submission);
@@ -183,16 +186,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Takes the result of a unit, and lines up what it was the last to hold back.
-    fn note(&self, state: &mut State, unit: usize, result: Result<UnitRun>) {
+    /// Stores the result of a unit, and makes its successors ready if it was their last predecessor.
+    fn complete(&self, state: &mut State, unit: usize, result: Result<UnitRun>) {
         match result {
             Ok(run) => {
                 state.runs[unit] = Some(run);
-                state.over += 1;
+                state.finished += 1;
                 for &next in &self.units[unit].successors {
-                    state.missing[next] -= 1;
-                    if state.missing[next] == 0 {
-                        state.ready.insert(self.units[next].place_in_line(next));
+                    state.remaining[next] -= 1;
+                    if state.remaining[next] == 0 {
+                        state.ready.insert(self.units[next].with_priority(next));
                     }
                 }
             }
@@ -213,7 +216,7 @@ impl<'a> Run<'a> {
         if let Some((_, error)) = state.failed {
             return Err(error);
         }
-        // What was submitted last may already be known to be lost.
+        // The device may already have lost the last submissions.
         for buffer in self.work.iter().filter_map(|work| work.device_buffer()) {
             buffer.api().fault().map_or(Ok(()), Err)?;
         }
@@ -228,18 +231,18 @@ impl<'a> Run<'a> {
         }
         nodes.sort_by_key(|(node, _)| node.start_ns);
         if let Some(first) = self.recorders.iter().find(|recorder| recorder.is_watched()) {
-            tell::run(first, self.began, total_ns, state.workers, &nodes);
+            events::emit_run(first, self.began, total_ns, state.workers, &nodes);
         }
         let nodes = nodes.into_iter().map(|(node, _)| node).collect();
         Ok(RunReport { nodes, workers: state.workers, total_ns })
     }
 }
 
-/// Turns a panic into an error: it must not end the worker, which others wait for, nor pass as success.
+/// Turns a panic into an error: it must neither end the worker, which others wait for, nor count as success.
 fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic_text(&*panic).to_string();
-        // Dropping what was thrown runs foreign code, which may panic again.
+        // Dropping the payload runs foreign code, which may panic again.
         std::mem::forget(panic);
         Err(error!(Internal, "expected a result, found a panic: {text}"))
     })

@@ -1,4 +1,4 @@
-//! Units: what a worker runs at once, a node or, where a device runs submissions later, several nodes in one submission.
+//! Units of execution: a single node or, on a device with a queue, several nodes in one submission.
 
 use super::edges::Edges;
 use super::node::{GraphNode, NodeKind, Work};
@@ -7,26 +7,26 @@ use crate::info::DeviceKind;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Unit {
-    /// The nodes, in the order in which they run.
+    /// The nodes, in execution order.
     pub(super) nodes: Vec<usize>,
     pub(super) work: Work,
-    /// Whether the device runs the work after it was submitted.
+    /// Whether the device runs the work after it is submitted, rather than in `submit`.
     pub(super) is_deferred: bool,
-    /// How many units must be over before; those that are deferred must be submitted.
+    /// The number of units that must finish before; deferred ones must be submitted.
     pub(super) predecessors: usize,
     pub(super) successors: Vec<usize>,
-    /// Deferred units that must be done before, not only submitted: they are of another queue.
+    /// Deferred units of other queues, which must be completed before and not only submitted.
     pub(super) awaited: Vec<usize>,
 }
 
-/// Divides nodes into units.
+/// Groups nodes into units.
 ///
-/// Nodes of one queue share a submission where they wait for the same nodes outside of it: then none of them could have
-/// begun before the others. A submission ends with a node that something outside of the queue waits for, which so waits
-/// for nothing that comes later.
+/// Nodes of one queue share a submission if they depend on the same nodes outside of the queue: then none of them could
+/// have started before the others. A submission ends with a node that another queue or the host depends on, so that the
+/// dependent does not wait for later nodes.
 ///
-/// Units have no cycle. A path that leaves a unit and comes back would pass a node outside of the queue, which the unit's
-/// last node would wait for and the first would not.
+/// Units have no cycles: a path that leaves a unit and returns would pass a node outside of the queue that the unit's
+/// last node depends on and its first does not.
 pub(super) fn divide(nodes: &[GraphNode], edges: &Edges, order: &[usize]) -> Vec<Unit> {
     let queues = find_queues(nodes);
     let mut predecessors = vec![Vec::new(); nodes.len()];
@@ -38,7 +38,7 @@ pub(super) fn divide(nodes: &[GraphNode], edges: &Edges, order: &[usize]) -> Vec
 
     let mut units: Vec<Unit> = Vec::new();
     let mut unit_of = vec![0; nodes.len()];
-    // For each node of a queue, the nodes outside of it that it waits for, directly or through others of the queue.
+    // For each node of a queue, the nodes outside of the queue that it depends on, directly or through the queue.
     let mut outside: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); nodes.len()];
     let mut open: BTreeMap<(usize, BTreeSet<usize>), usize> = BTreeMap::new();
     for &node in order {
@@ -76,12 +76,13 @@ pub(super) fn divide(nodes: &[GraphNode], edges: &Edges, order: &[usize]) -> Vec
     units
 }
 
-/// The number of the queue that runs each node later; `None` for nodes that are over when their worker is done with them.
+/// Returns the queue of each node, or `None` for nodes that have finished when their worker returns.
 fn find_queues(nodes: &[GraphNode]) -> Vec<Option<usize>> {
     let mut devices: Vec<&Buffer> = Vec::new();
     let mut queues = Vec::with_capacity(nodes.len());
     for node in nodes {
-        // The CPU device runs commands in `submit`, on the caller's thread: independent nodes need a worker each.
+        // The CPU device runs commands in `submit`, on the caller's thread, so that independent nodes need a worker
+        // each.
         let buffer = node.work.device_buffer().filter(|buffer| buffer.device_info().kind != DeviceKind::Cpu);
         queues.push(buffer.map(|buffer| {
             let known = devices.iter().position(|device| device.is_on_device_of(buffer));
@@ -115,7 +116,7 @@ impl Unit {
         Self { nodes, work, is_deferred, predecessors: 0, successors: Vec::new(), awaited: Vec::new() }
     }
 
-    /// What the unit is called in errors.
+    /// Describes the unit in errors.
     pub(super) fn describe(&self, nodes: &[(String, NodeKind)]) -> String {
         match &self.nodes[..] {
             [node] => format!("node `{}`", nodes[*node].0),

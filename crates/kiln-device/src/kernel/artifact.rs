@@ -1,46 +1,46 @@
-//! What is stored of a kernel: translated code, what it wants of its caller, and what the driver made of it.
+//! Translated kernels, as they are loaded by a device and stored on disk.
 
 use super::reflect::Reflection;
 use kiln_ir::{Result, error};
 use std::fmt;
 
-/// A translated kernel. [`DeviceApi::load`](crate::DeviceApi::load) makes a kernel of it without looking at the source.
+/// A translated kernel, from which [`DeviceApi::load`](crate::DeviceApi::load) creates a kernel without its source.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Artifact {
-    /// What the kernel wants of its caller.
+    /// The interface of the kernel.
     pub reflection: Reflection,
     /// The code.
     pub code: Code,
-    /// What the driver made of the code, where it tells and where that is more than nothing. It is for this very driver.
+    /// The driver's compiled form of the code, if it reports a non-empty one. Only valid for this driver version.
     pub driver_blob: Option<Vec<u8>>,
-    /// The options that the driver has to know when it loads the code.
+    /// Options that the driver needs when it loads the code.
     pub checks: RuntimeChecks,
 }
 
 /// Translated code.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Code {
-    /// SPIR-V, handed to the driver as it is.
+    /// SPIR-V, passed to the driver unchanged.
     Spirv(Vec<u32>),
-    /// WGSL with constants in place and bindings numbered, for devices that take nothing else.
+    /// WGSL with overrides resolved and bindings numbered, for devices that accept only WGSL.
     Wgsl(String),
-    /// Machine code in a form of the device's own.
+    /// Machine code in the device's own format.
     Machine(Vec<u8>),
 }
 
-/// Checks that are added to the code when a device loads WGSL; in SPIR-V they already are.
+/// Checks that are added when a device loads WGSL; SPIR-V already contains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeChecks {
-    /// Indices stay inside of arrays and buffers.
+    /// Clamps indices into arrays and buffers.
     pub bounds: bool,
-    /// Loops end.
+    /// Bounds loops, so that they terminate.
     pub loops: bool,
-    /// Workgroup memory begins as zeros.
+    /// Zero-initialises workgroup memory.
     pub zero_workgroup: bool,
 }
 
 impl Artifact {
-    /// Bytes that it takes in memory or on disk, about.
+    /// Returns the approximate size in memory or on disk, in bytes.
     pub fn bytes(&self) -> u64 {
         let code = match &self.code {
             Code::Spirv(words) => size_of_val(words.as_slice()),
@@ -50,7 +50,7 @@ impl Artifact {
         (code + self.driver_blob.as_ref().map_or(0, Vec::len)) as u64
     }
 
-    /// The stored form: four parts with their lengths in front.
+    /// Encodes the artifact as four parts, each preceded by its length.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let reflection = serde_json::to_vec(&self.reflection)
             .map_err(|error| error!(Internal, "expected a reflection as JSON").with_source(error))?;
@@ -90,7 +90,7 @@ impl Artifact {
             _ => return Err(corrupt("a known language")),
         };
         let reflection: Reflection = serde_json::from_slice(reflection).map_err(|_| corrupt("a reflection as JSON"))?;
-        if !reflection.is_sound() {
+        if !reflection.is_consistent() {
             return Err(corrupt("a reflection that can be"));
         }
         Ok(Self {
@@ -102,7 +102,7 @@ impl Artifact {
     }
 }
 
-/// The next part of a byte form: eight bytes of length, then as many bytes.
+/// Takes the next part: a length of eight bytes, then that many bytes.
 pub(super) fn take_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, after) = rest.split_first_chunk::<8>()?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;

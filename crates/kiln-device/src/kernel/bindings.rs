@@ -1,23 +1,25 @@
-//! The bindings of a kernel: their numbers, and what a caller has to know of them.
+//! Numbers the bindings of a kernel and reflects their types.
 
+use super::diagnostics;
 use super::key::KernelKey;
 use super::reflect::{Binding, BindingKind, Member, Numbers, Scalar, Tail};
-use super::refusal;
 use kiln_ir::{ErrorKind, Result};
 use naga::valid::ModuleInfo;
 use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ResourceBinding, StorageAccess, Type, TypeInner};
 
-/// A variable that a caller gives, and the number that it has in the source.
-pub(super) type Numbered = (Handle<GlobalVariable>, ResourceBinding);
+/// A bound variable and its binding in the source.
+pub(super) type NumberedBinding = (Handle<GlobalVariable>, ResourceBinding);
 
-/// Puts the buffers that the kernel uses into group 0 and its values into group 1, in the order of the source's numbers. The grid that the
-/// runtime gives is behind all others, so that their indices are those without it. Returns the bindings with the numbers that they had.
+/// Assigns bindings: used buffers to group 0, values to group 1, in the order of the source. Returns the bindings with
+/// their original numbers.
+///
+/// The grid uniform of the runtime comes last, so that the indices of the others do not depend on it.
 pub(super) fn number(
     module: &mut Module,
     info: &ModuleInfo,
     grid: Option<Handle<GlobalVariable>>,
     key: &KernelKey,
-) -> Result<Vec<Numbered>> {
+) -> Result<Vec<NumberedBinding>> {
     let entry = info.get_entry_point(0);
     let mut bindings = Vec::new();
     for (handle, variable) in module.global_variables.iter() {
@@ -34,13 +36,13 @@ pub(super) fn number(
                     "variable `{name}` expected a storage buffer, a uniform, workgroup or private memory, found {found}"
                 );
                 let span = module.global_variables.get_span(handle);
-                return Err(refusal::at(key, Some(span), ErrorKind::Unsupported, &message));
+                return Err(diagnostics::error_at(key, Some(span), ErrorKind::Unsupported, &message));
             }
         }
     }
     bindings.sort_by_key(|(handle, number)| (Some(*handle) == grid, number.group, number.binding));
     for (_, variable) in module.global_variables.iter_mut() {
-        // Unused variables keep away from the numbers in use.
+        // Unused variables are moved out of the way of the used numbers.
         variable.binding = variable.binding.map(|_| ResourceBinding { group: 2, binding: 0 });
     }
     let mut next = [0, 0];
@@ -53,7 +55,7 @@ pub(super) fn number(
     Ok(bindings)
 }
 
-/// What a variable is that is no memory.
+/// Describes a variable that is not memory.
 fn kind_name(ty: &TypeInner, space: AddressSpace) -> String {
     match ty {
         TypeInner::Image { .. } => "a texture".to_string(),
@@ -64,8 +66,12 @@ fn kind_name(ty: &TypeInner, space: AddressSpace) -> String {
     }
 }
 
-/// What a caller has to know of a variable. `grid`: the one that the runtime gives.
-pub(super) fn binding(module: &Module, (handle, number): Numbered, grid: Option<Handle<GlobalVariable>>) -> Binding {
+/// Reflects a variable. `grid` is the uniform that the runtime provides.
+pub(super) fn binding(
+    module: &Module,
+    (handle, number): NumberedBinding,
+    grid: Option<Handle<GlobalVariable>>,
+) -> Binding {
     let variable = &module.global_variables[handle];
     let name = variable.name.clone().unwrap_or_else(|| format!("{}:{}", number.group, number.binding));
     let kind = match variable.space {
@@ -105,7 +111,7 @@ fn reflect_members(module: &Module, members: &[naga::StructMember]) -> Vec<Membe
     members.iter().map(reflect).collect()
 }
 
-/// The array of any length with which a struct ends.
+/// Returns the runtime-sized array at the end of a struct.
 fn tail(module: &Module, ty: Handle<Type>) -> Option<Tail> {
     let TypeInner::Struct { members, .. } = &module.types[ty].inner else { return None };
     let last = members.last()?;
@@ -113,7 +119,8 @@ fn tail(module: &Module, ty: Handle<Type>) -> Option<Tail> {
     Some(Tail { offset: last.offset.into(), stride_bytes: stride.into() })
 }
 
-/// Where the numbers of a type are; `None` where it has others than a host has, or any number of them.
+/// Returns the layout of the numbers in a type, or `None` if it contains types without a host equivalent or a
+/// runtime-sized array.
 fn numbers(module: &Module, ty: Handle<Type>) -> Option<Numbers> {
     let number = |scalar: &naga::Scalar| Scalar::of(*scalar).map(Numbers::One);
     let vector = |size: naga::VectorSize, scalar: &naga::Scalar| {
@@ -137,12 +144,12 @@ fn numbers(module: &Module, ty: Handle<Type>) -> Option<Numbers> {
     }
 }
 
-/// The bytes of a type; one element of an array of any length.
+/// Returns the size of a type in bytes; for a runtime-sized array, that of one element.
 pub(super) fn size(module: &Module, ty: Handle<Type>) -> u32 {
     module.types[ty].inner.try_size(module.to_ctx()).unwrap_or(u32::MAX)
 }
 
-/// The one scalar type that a type consists of.
+/// Returns the scalar type that a type consists of, if it is a single one.
 fn scalar(module: &Module, ty: Handle<Type>) -> Option<Scalar> {
     match &module.types[ty].inner {
         TypeInner::Scalar(scalar)
@@ -154,7 +161,7 @@ fn scalar(module: &Module, ty: Handle<Type>) -> Option<Scalar> {
     }
 }
 
-/// A type as WGSL writes it.
+/// Formats a type in WGSL syntax.
 fn type_name(module: &Module, ty: Handle<Type>) -> String {
     let scalar_name = |scalar: &naga::Scalar| {
         Scalar::of(*scalar)

@@ -1,4 +1,4 @@
-//! The two tiers: kernels in memory, translated kernels on disk.
+//! The two-tier kernel cache: loaded kernels in memory, translated kernels on disk.
 
 use super::artifact::Artifact;
 use super::key::{KernelHash, KernelKey};
@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+/// The kernel cache of a device.
 pub(crate) struct KernelCache {
     /// A cache of the device's registry.
     memory: Arc<Cache<KernelHash, LoadedKernel>>,
     disk: Option<DiskTier>,
-    /// Opened when a kernel is first asked for.
+    /// Opened when a kernel is first requested.
     store: OnceLock<Result<DiskStore, StoreError>>,
     compiles: MeanTime,
     disk_hits: MeanTime,
@@ -49,7 +50,8 @@ impl KernelCache {
         })
     }
 
-    /// The kernel of a key: from memory, from disk, or compiled. Threads that ask for one kernel at once get one.
+    /// Returns the kernel of a key: from memory, from disk, or compiled. Concurrent requests for one kernel compile it
+    /// once.
     #[inline]
     pub(crate) fn get(&self, device: &Device, hash: KernelHash, key: &Arc<KernelKey>) -> Result<Arc<LoadedKernel>> {
         let found = self.memory.get_or_try_insert_with(&hash, || self.create(device.api(), hash, key));
@@ -67,7 +69,7 @@ impl KernelCache {
         self.memory.clear();
     }
 
-    /// The disk tier; `None` where there is none or it cannot be used.
+    /// Returns the disk tier, or `None` if there is none or it cannot be used.
     pub(crate) fn store(&self) -> Option<&DiskStore> {
         let disk = self.disk.as_ref()?;
         let opened = self.store.get_or_init(|| {
@@ -119,7 +121,7 @@ impl KernelCache {
             let times = if kernel.origin == Origin::Disk { &self.disk_hits } else { &self.compiles };
             times.record(took);
             if let Some(recorder) = api.recorder() {
-                recorder.tell(|| Happening::KernelReady {
+                recorder.emit(|| Happening::KernelReady {
                     kernel: key.name().to_string(),
                     origin: kernel.origin,
                     start_ns: recorder.unix_ns(began),
@@ -150,13 +152,13 @@ impl KernelCache {
         let loaded = api.load(&artifact).map_err(|error| error.context(key.name.clone()))?;
         artifact.driver_blob = loaded.driver_blob;
         if let Some(store) = store {
-            // What could not be stored is counted and told by the store; the kernel works without it.
+            // The store counts and logs a failed write; the kernel works without it.
             let _ = store.put(&stored_key, &artifact.encode()?);
         }
         Ok(LoadedKernel::new(api, hash, key, artifact, loaded.kernel, Origin::Compiled))
     }
 
-    /// The kernel of a stored payload; `None` where the payload is of no use, which removes it.
+    /// Loads a kernel from a stored payload. If that fails, removes the entry and returns `None`.
     fn load(
         &self,
         api: &Arc<dyn DeviceApi>,
@@ -171,21 +173,22 @@ impl KernelCache {
             Ok((loaded, artifact)) => {
                 Ok(Some(LoadedKernel::new(api, hash, key, artifact, loaded.kernel, Origin::Disk)))
             }
-            // Not the entry's fault.
+            // Running out of memory says nothing about the entry.
             Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(error),
             Err(error) => {
                 tracing::warn!(kernel = key.name, %error, "a stored kernel cannot be loaded; compiling it again");
                 self.unusable.fetch_add(1, Ordering::Relaxed);
-                // An entry that cannot be removed is met again, and counted again.
+                // An entry that cannot be removed is found and counted again.
                 let _ = store.remove(stored_key);
-                // Code that the driver does not bear can end the device: then the next start is free of it.
+                // Invalid code can lose the device. The entry is already removed, so the next start does not load it
+                // again.
                 api.fault().map_or(Ok(None), Err)
             }
         }
     }
 }
 
-/// The error of a creation, as the memory tier wants it.
+/// The error of a creation, as the memory tier requires it.
 #[derive(Clone)]
 struct Failure(Error);
 

@@ -1,38 +1,42 @@
-//! How deep a text is nested, before a parser goes down into it: naga and compilers do so on the stack, whose end is the end of the process.
+//! Limits the nesting depth of a WGSL text before it is parsed.
+//!
+//! naga and the compilers recurse over the nesting on the stack, and a stack overflow ends the process.
 
 use super::text::{is_part_of_word, without_comments};
 use naga::Span;
 
-/// The most that is parsed. A thread of 2 MiB has room for it, also in a debug build.
+/// The maximum depth that is parsed. It fits a stack of 2 MiB, also in a debug build.
 pub(super) const MAX_DEPTH: usize = 1000;
-/// The most declarations of a text: each may need the next one.
+/// The maximum number of declarations, because each may depend on the next.
 pub(super) const MAX_DECLARATIONS: usize = 2000;
-/// What a bracket counts, and a branch behind `else`: several functions of a parser call each other for it.
+/// The weight of a bracket, and of an `else` branch: a parser calls several functions for each.
 const BRACKET: usize = 4;
 const ELSE: usize = 8;
 
-/// How deep a text is nested, and where it is so first. Operators, members and indices count: of several behind each other, one is inside of
-/// the other. A text of too many declarations is too deep.
+/// Returns the nesting depth of a text and the first location that has it.
+///
+/// Operators, members and indices count as well, because several in a row are nested in the syntax tree. A text with
+/// too many declarations counts as too deep.
 pub(super) fn deepest(text: &str) -> (usize, Span) {
     let clean = without_comments(text);
-    let mut nesting = Nesting { open: vec![0], counted: 0, behind: 0 };
+    let mut nesting = Nesting { open: vec![0], counted: 0, suffixes: 0 };
     let mut declarations = 0;
     let mut deepest = (0, Span::UNDEFINED);
-    let (mut is_behind_block, mut at) = (false, 0);
+    let (mut is_after_block, mut at) = (false, 0);
     while let Some(character) = clean[at..].chars().next() {
         let word = clean[at..].find(|character| !is_part_of_word(character)).unwrap_or(clean.len() - at);
         match character {
             _ if clean[at..at + word] == *"else" => nesting.count(ELSE),
-            // A statement begins, without a semicolon before it.
-            _ if word > 0 && is_behind_block => nesting.forget(),
+            // A statement begins after a block, without a semicolon.
+            _ if word > 0 && is_after_block => nesting.end_statement(),
             '(' | '[' | '{' => nesting.open.push(0),
             ')' | ']' => {
                 nesting.close();
-                nesting.behind += 1;
+                nesting.suffixes += 1;
             }
-            '.' => nesting.behind += 1,
+            '.' => nesting.suffixes += 1,
             '}' => nesting.close(),
-            ',' | ';' => nesting.forget(),
+            ',' | ';' => nesting.end_statement(),
             '+' | '-' | '*' | '/' | '%' | '&' | '|' | '^' | '!' | '~' | '<' | '>' | '=' => nesting.count(1),
             _ => {}
         }
@@ -44,17 +48,18 @@ pub(super) fn deepest(text: &str) -> (usize, Span) {
         if nesting.depth() > deepest.0 {
             deepest = (nesting.depth(), Span::from(at..end));
         }
-        is_behind_block = character == '}' || is_behind_block && character.is_whitespace();
+        is_after_block = character == '}' || is_after_block && character.is_whitespace();
         at = end;
     }
     deepest
 }
 
-/// What counts in each open bracket since the last comma or statement, their sum, and the members behind the last operand.
+/// The weight in each open bracket since the last comma or statement, their sum, and the members after the last
+/// operand.
 struct Nesting {
     open: Vec<usize>,
     counted: usize,
-    behind: usize,
+    suffixes: usize,
 }
 
 impl Nesting {
@@ -62,16 +67,16 @@ impl Nesting {
         if let Some(top) = self.open.last_mut() {
             *top += by;
             self.counted += by;
-            self.behind = 0;
+            self.suffixes = 0;
         }
     }
 
-    fn forget(&mut self) {
+    fn end_statement(&mut self) {
         self.counted -= self.open.last_mut().map_or(0, std::mem::take);
-        self.behind = 0;
+        self.suffixes = 0;
     }
 
-    /// A bracket that was never opened is the parser's to tell.
+    /// Unmatched brackets are left to the parser, which reports them.
     fn close(&mut self) {
         if self.open.len() > 1 {
             self.counted -= self.open.pop().unwrap_or(0);
@@ -79,7 +84,7 @@ impl Nesting {
     }
 
     fn depth(&self) -> usize {
-        self.counted + self.behind + BRACKET * (self.open.len() - 1)
+        self.counted + self.suffixes + BRACKET * (self.open.len() - 1)
     }
 }
 
@@ -88,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_inside_of_each_other_counts_and_what_is_beside_does_not() {
+    fn nested_syntax_counts_and_adjacent_syntax_does_not() {
         let is_deep = |text: &str| deepest(text).0 > MAX_DEPTH;
         for (unit, fits) in [
             ("x + ", 1000),
@@ -108,7 +113,7 @@ mod tests {
         {
             assert!(!is_deep(&format!("{{{}", unit.repeat(5000))), "{unit}");
         }
-        // At the outside they are declarations.
+        // At the top level these are declarations.
         for unit in ["const x = 1;", "struct S { x: u32 }"] {
             assert!(!is_deep(&unit.repeat(2000)) && is_deep(&unit.repeat(2001)), "{unit}");
         }

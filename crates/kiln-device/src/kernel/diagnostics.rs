@@ -1,4 +1,4 @@
-//! Why a program is refused, with the place in its source: naga has none for some faults, and no words for users for others.
+//! Errors of kernel sources with their location, which naga does not report for some errors, and checks of limits.
 
 use super::key::KernelKey;
 use super::reflect::Reflection;
@@ -11,8 +11,8 @@ use naga::{
     WithSpan,
 };
 
-/// The error at a place of the source, or of the source as a whole.
-pub(super) fn at(key: &KernelKey, span: Option<Span>, kind: ErrorKind, message: &str) -> Error {
+/// Creates an error at a location of the source, or for the source as a whole.
+pub(super) fn error_at(key: &KernelKey, span: Option<Span>, kind: ErrorKind, message: &str) -> Error {
     let place = span.filter(Span::is_defined).map(|span| span.location(&key.source));
     let place = place.map_or_else(
         || key.name.clone(),
@@ -21,13 +21,13 @@ pub(super) fn at(key: &KernelKey, span: Option<Span>, kind: ErrorKind, message: 
     Error::new(kind, format!("{place}: {message}"))
 }
 
-/// The picture of naga below a line of Kiln.
-pub(super) fn compile_error(key: &KernelKey, span: Option<Span>, picture: &str) -> Error {
-    let message = format!("expected a valid kernel, found an error\n{}", picture.trim_end());
-    at(key, span, ErrorKind::CompileFailed, &message)
+/// Creates an error with naga's diagnostic below Kiln's message.
+pub(super) fn compile_error(key: &KernelKey, span: Option<Span>, diagnostic: &str) -> Error {
+    let message = format!("expected a valid kernel, found an error\n{}", diagnostic.trim_end());
+    error_at(key, span, ErrorKind::CompileFailed, &message)
 }
 
-/// What naga's validation found.
+/// Converts an error of naga's validator.
 pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &KernelKey) -> Error {
     use EntryPointError::{ForbiddenStageOperations, OutOfRangeWorkgroupSize};
     let mut span = error.spans().next().map(|(span, _)| *span);
@@ -35,7 +35,7 @@ pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &
         ValidationError::EntryPoint { name, source: ForbiddenStageOperations, stage: ShaderStage::Compute } => {
             if let Some(span) = derivative(module, name) {
                 let message = "expected operations of a compute kernel, found a derivative, which only fragments have";
-                return at(key, Some(span), ErrorKind::CompileFailed, message);
+                return error_at(key, Some(span), ErrorKind::CompileFailed, message);
             }
             span = span.or_else(|| text::function(&key.source, name));
         }
@@ -49,24 +49,24 @@ pub(super) fn invalid(module: &Module, error: &WithSpan<ValidationError>, key: &
                 let span = span.or_else(|| text::word(&key.source, name));
                 let numbers = "numbers of f32, i32 or u32, or f16 where the device has it";
                 let message = format!("expected {numbers}, found {name}, which is not supported");
-                return at(key, span, ErrorKind::CompileFailed, &message);
+                return error_at(key, span, ErrorKind::CompileFailed, &message);
             }
         }
         _ => {}
     }
-    compile_error(key, span, &plainly(&error.emit_to_string_with_path(&key.source, &key.name)))
+    compile_error(key, span, &without_naga_hints(&error.emit_to_string_with_path(&key.source, &key.name)))
 }
 
-/// The picture without what a user of naga would have to do.
-fn plainly(picture: &str) -> String {
+/// Removes instructions from a diagnostic that only concern users of naga.
+fn without_naga_hints(diagnostic: &str) -> String {
     let line = |line: &str| match line.split_once(" values requires the `naga::valid::Capabilities::") {
         Some((number, _)) => format!("{} is not supported\n", number.replace("Using ", "")),
         None => format!("{line}\n"),
     };
-    picture.lines().map(line).collect()
+    diagnostic.lines().map(line).collect()
 }
 
-/// Where the first derivative is in what an entry point may call.
+/// Returns the location of the first derivative that an entry point may call.
 fn derivative(module: &Module, entry: &str) -> Option<Span> {
     let find = |function: &Function| {
         let mut derivatives = function.expressions.iter().filter(|(_, it)| matches!(it, Expression::Derivative { .. }));
@@ -76,7 +76,7 @@ fn derivative(module: &Module, entry: &str) -> Option<Span> {
     own.or_else(|| module.functions.iter().find_map(|(_, function)| find(function)))
 }
 
-/// Where a variable has the type that is at fault: naga does not know where types are.
+/// Returns the location of a variable of the invalid type: naga does not record the locations of types.
 fn declaration(module: &Module, at_fault: Handle<Type>) -> Option<Span> {
     let functions = module.functions.iter().map(|(_, function)| function);
     let functions = functions.chain(module.entry_points.iter().map(|point| &point.function));
@@ -98,14 +98,14 @@ fn has_part(module: &Module, ty: Handle<Type>, part: Handle<Type>) -> bool {
         }
 }
 
-/// The most parts of a type, and how many may be inside of each other. Whoever looks at a type looks at all of them, and is as deep in itself;
-/// what is stored of them is read back by a parser with a limit of its own.
+/// The maximum number of members of a type, nested ones included, and their maximum nesting depth. Code that visits a
+/// type visits all members and recurses as deep; the stored form is read by a JSON parser with a recursion limit.
 const MAX_TYPE_PARTS: u64 = 4096;
 const MAX_TYPE_DEPTH: u64 = 32;
 
-/// Whether types have few parts: in a struct of two of another one, and so on, they double each time.
+/// Limits the size of types: a struct with two members of another struct, and so on, doubles it at each level.
 pub(super) fn check_types(module: &Module, key: &KernelKey) -> Result<()> {
-    // Parts and depth by their handles: what a type is made of comes before it.
+    // Members and depth by handle: a type comes after the types of its members.
     let mut known: Vec<(u64, u64)> = Vec::with_capacity(module.types.len());
     for (_, ty) in module.types.iter() {
         let of = |part: Handle<Type>| known.get(part.index()).copied().unwrap_or((u64::MAX, u64::MAX));
@@ -120,14 +120,14 @@ pub(super) fn check_types(module: &Module, key: &KernelKey) -> Result<()> {
             let name = ty.name.as_deref().unwrap_or("array");
             let limits = format!("at most {MAX_TYPE_PARTS} members of members, {MAX_TYPE_DEPTH} deep");
             let message = format!("type `{name}` expected {limits}, found {parts}, {depth} deep");
-            return Err(at(key, text::structure(&key.source, name), ErrorKind::Unsupported, &message));
+            return Err(error_at(key, text::structure(&key.source, name), ErrorKind::Unsupported, &message));
         }
         known.push((parts, depth));
     }
     Ok(())
 }
 
-/// Whether the entry point, the only one, is given what a compute kernel can be given.
+/// Checks that the only entry point takes inputs that a compute kernel can receive.
 pub(super) fn check_inputs(module: &Module, key: &KernelKey) -> Result<()> {
     let point = &module.entry_points[0];
     for argument in &point.function.arguments {
@@ -142,13 +142,13 @@ pub(super) fn check_inputs(module: &Module, key: &KernelKey) -> Result<()> {
             };
             let name = argument.name.as_deref().unwrap_or_default();
             let message = format!("argument `{name}` expected a builtin of a compute kernel, found `@location`");
-            return Err(at(key, span, ErrorKind::Unsupported, &message));
+            return Err(error_at(key, span, ErrorKind::Unsupported, &message));
         }
     }
     Ok(())
 }
 
-/// Whether the device can run it. The driver would refuse it too, in its own words or by losing the device.
+/// Checks the limits of the device. A driver would report an excess in its own words, or lose the device.
 pub(super) fn check_limits(
     module: &Module,
     info: &ModuleInfo,
@@ -166,7 +166,7 @@ pub(super) fn check_limits(
         ("invocations in a workgroup".to_string(), limits.max_workgroup_invocations.into(), size.iter().product());
     for (what, limit, found) in std::iter::once(whole).chain(axes) {
         if found > limit {
-            return Err(beyond(&what, limit, &found.to_string(), group(), device, key));
+            return Err(limit_error(&what, limit, &found.to_string(), group(), device, key));
         }
     }
     let largest = |space| largest(module, info, space);
@@ -175,23 +175,23 @@ pub(super) fn check_limits(
         let name = module.global_variables[variable].name.as_deref().unwrap_or_default();
         let (found, span) =
             (format!("{found}, of which `{name}` has {bytes}"), module.global_variables.get_span(variable));
-        return Err(beyond("bytes of workgroup memory", limit, &found, Some(span), device, key));
+        return Err(limit_error("bytes of workgroup memory", limit, &found, Some(span), device, key));
     }
     match largest(AddressSpace::Uniform).filter(|(_, bytes)| *bytes > limits.max_value_bytes) {
         Some((variable, bytes)) => {
             let span = module.global_variables.get_span(variable);
-            Err(beyond("bytes in a value", limits.max_value_bytes, &bytes.to_string(), Some(span), device, key))
+            Err(limit_error("bytes in a value", limits.max_value_bytes, &bytes.to_string(), Some(span), device, key))
         }
         None => Ok(()),
     }
 }
 
-fn beyond(what: &str, limit: u64, found: &str, span: Option<Span>, device: &DeviceInfo, key: &KernelKey) -> Error {
+fn limit_error(what: &str, limit: u64, found: &str, span: Option<Span>, device: &DeviceInfo, key: &KernelKey) -> Error {
     let message = format!("expected at most {limit} {what} on `{}`, found {found}", device.id);
-    at(key, span, ErrorKind::Unsupported, &message)
+    error_at(key, span, ErrorKind::Unsupported, &message)
 }
 
-/// The largest variable in use, and its bytes.
+/// Returns the largest used variable and its size in bytes.
 fn largest(module: &Module, info: &ModuleInfo, space: AddressSpace) -> Option<(Handle<GlobalVariable>, u64)> {
     let uses = info.get_entry_point(0);
     let variables = module.global_variables.iter();

@@ -1,4 +1,4 @@
-//! Why a kernel would miss: the stored kernel that is nearest to it, and what changed since.
+//! Explains why a kernel would be compiled: the most similar stored kernel, and the fields that differ.
 
 use super::key::{KernelHash, KernelKey, parse_constant, words};
 use super::source::KernelSource;
@@ -7,48 +7,49 @@ use kiln_ir::Result;
 use serde::Serialize;
 use std::fmt;
 
-/// What a request for a kernel would meet now, and why. Shown as a sentence.
+/// How a request for a kernel would be served now, and why. Its `Display` form is a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelExplanation {
     /// The name of the kernel.
     pub kernel: String,
-    /// Its name in the cache.
+    /// Its short hash, which identifies it in the cache.
     pub hash: String,
-    /// What a request would meet.
+    /// How a request would be served.
     pub outcome: Outcome,
-    /// What changed against the nearest stored kernel, where the request would miss and there is one.
+    /// The differences from the most similar stored kernel, if the request would miss and there is one.
     pub changes: Vec<Change>,
-    /// Kernels on disk.
+    /// The number of kernels on disk.
     pub stored: usize,
-    /// Kernels on disk that no request of this device can meet any more, for the same change of driver, device or version.
+    /// The number of kernels on disk that this device can no longer use, because of the same change of driver, device
+    /// or version.
     pub stale: usize,
 }
 
-/// What a request for a kernel would meet.
+/// How a request for a kernel would be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// A kernel in memory.
+    /// From memory.
     MemoryHit,
-    /// Translated code on disk.
+    /// By loading translated code from disk.
     DiskHit,
-    /// Nothing: it would compile.
+    /// By compiling the source.
     Miss,
 }
 
-/// One field of the key that changed.
+/// A field of the key that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// The field.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it is in the stored kernel; for the source, the first line that differs.
+    /// Its value in the stored kernel; for the source, the first line that differs.
     pub stored: String,
-    /// What it is now.
+    /// Its value in the request.
     pub wanted: String,
 }
 
-/// Fields that say for what a kernel was compiled, not what it is. The fingerprint comes last: it follows from the others,
-/// and is named only where none of them changed.
+/// Fields that describe the environment a kernel was compiled for. The fingerprint comes last: it follows from the
+/// others, and is only reported if none of them changed.
 const ENVIRONMENT: [&str; 8] =
     ["compiler", "kiln_version", "device", "driver", "driver_version", "os", "arch", "fingerprint"];
 
@@ -73,16 +74,17 @@ pub(crate) fn explain(device: &Device, source: &KernelSource) -> Result<KernelEx
     })
 }
 
-/// The keys on disk, the most recently used first.
+/// Returns the keys on disk, most recently used first.
 fn stored_keys(device: &Device) -> Vec<KernelKey> {
     let mut entries = device.kernels().store().and_then(|store| store.entries().ok()).unwrap_or_default();
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.last_used));
     entries.iter().filter_map(|entry| KernelKey::decode(&entry.key).ok()).collect()
 }
 
-/// What changed against the nearest stored kernel, and how many others are stale for the same reason.
+/// Returns the differences from the most similar stored kernel, and the number of kernels that are stale for the same
+/// reason.
 fn compare(key: &KernelKey, stored: &[KernelKey]) -> (Vec<Change>, usize) {
-    // Another kernel altogether is near to nothing.
+    // A kernel with neither the same name nor the same source is not similar.
     let related = stored.iter().filter(|other| other.name == key.name || other.source == key.source);
     let Some(nearest) = related.min_by_key(|other| distance(key, other)) else { return (Vec::new(), 0) };
     let mut changes: Vec<Change> = (nearest.fields().into_iter().zip(key.fields()))
@@ -104,15 +106,15 @@ fn compare(key: &KernelKey, stored: &[KernelKey]) -> (Vec<Change>, usize) {
 }
 
 fn distance(key: &KernelKey, other: &KernelKey) -> usize {
-    // The source weighs most: a kernel with the same text is the same kernel to its author.
+    // The source has the highest weight: to its author, the same text is the same kernel.
     key.changes(other).iter().map(|field| if *field == "source" { 20 } else { 1 }).sum()
 }
 
 fn change(field: &'static str, stored: String, wanted: String) -> Change {
     match field {
         "source" => {}
-        // The key has the bits of each number; a person reads the number.
-        "constants" => return Change { field, stored: readable(&stored), wanted: readable(&wanted) },
+        // The key contains the bits of each number; show the number instead.
+        "constants" => return Change { field, stored: format_constants(&stored), wanted: format_constants(&wanted) },
         _ => return Change { field, stored, wanted },
     }
     let differing = stored.lines().zip(wanted.lines()).position(|(one, other)| one != other);
@@ -124,8 +126,8 @@ fn change(field: &'static str, stored: String, wanted: String) -> Change {
     Change { field, stored: show(&stored), wanted: show(&wanted) }
 }
 
-/// `ALPHA=2`, for constants as a key has them.
-fn readable(constants: &str) -> String {
+/// Formats the constants of a key as `ALPHA=2`.
+fn format_constants(constants: &str) -> String {
     let constants = words(constants).filter_map(parse_constant).map(|(name, value)| format!("{name}={value}"));
     constants.collect::<Vec<_>>().join(" ")
 }

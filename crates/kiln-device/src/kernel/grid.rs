@@ -1,8 +1,8 @@
-//! How many workgroups a launch runs.
+//! The grid of a launch: its number of workgroups.
 
 use kiln_ir::{Error, ErrorKind, Result};
 
-/// How many workgroups a launch runs: said outright, or found from the size of the problem.
+/// The number of workgroups of a launch, given explicitly or computed from the size of the problem.
 ///
 /// ```
 /// use kiln_device::Grid;
@@ -22,21 +22,22 @@ enum Size {
 }
 
 impl Grid {
-    /// This many workgroups along each axis.
+    /// Creates a grid with this many workgroups along each axis.
     pub fn workgroups(count: [u32; 3]) -> Self {
         Self(Size::Workgroups(count))
     }
 
-    /// As many workgroups as it takes to have an invocation for every item of a problem: a length, or the lengths along x,
-    /// y and z. The last workgroups may have invocations beyond the end, so a kernel compares its index with the length.
+    /// Creates a grid with at least one invocation for every item of a problem, given by its length, or its lengths
+    /// along x, y and z. The last workgroups may have invocations beyond the end, so a kernel must compare its index
+    /// with the length.
     pub fn over(extent: impl Into<Extent>) -> Self {
         Self(Size::Invocations(extent.into().0))
     }
 
-    /// The workgroups along each axis for a kernel with this workgroup size.
+    /// Returns the number of workgroups along each axis for a kernel with this workgroup size.
     ///
     /// # Errors
-    /// `TooLarge` where an axis has more workgroups or invocations than kernels count.
+    /// Returns `TooLarge` if an axis has more workgroups or invocations than 32 bits can count.
     pub fn resolve(self, workgroup_size: [u32; 3]) -> Result<[u32; 3]> {
         let mut count = [0; 3];
         for axis in 0..3 {
@@ -85,22 +86,22 @@ macro_rules! extents {
     )*};
 }
 
-// `i32` is for literals, which are of that type where nothing says otherwise.
+// `i32` is for literals, whose type defaults to it.
 extents! { usize, u32, u64, i32 }
 
-/// A negative length is an empty one.
+/// Converts a length; a negative one counts as empty.
 fn length(length: impl TryInto<u64>) -> u64 {
     length.try_into().unwrap_or(0)
 }
 
-/// What a dispatch runs of the grid of its launch: all of it, or a part where the grid is above the device's limit.
+/// The part of a launch's grid that a dispatch runs: all of it, unless the grid exceeds the device's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridPart {
-    /// The number of its first workgroup along each axis.
+    /// The index of the first workgroup along each axis.
     pub first: [u32; 3],
-    /// Its workgroups along each axis: none of them zero, none above the device's limit.
+    /// The number of workgroups along each axis: not zero, and within the limit of the device.
     pub workgroups: [u32; 3],
-    /// Workgroups of the whole grid.
+    /// The number of workgroups of the whole grid.
     pub total: [u32; 3],
 }
 
@@ -110,13 +111,13 @@ impl GridPart {
     }
 }
 
-/// The most dispatches that one launch becomes: each is recorded, and takes its time to start.
+/// The maximum number of dispatches of one launch, because each is recorded and has a start-up cost.
 const MAX_PARTS: u64 = 1 << 16;
 
-/// A grid in parts that each fit the device.
+/// Splits a grid into parts that fit the device.
 ///
 /// # Errors
-/// `TooLarge` where these are too many.
+/// Returns `TooLarge` if there are too many parts.
 pub(super) fn split(total: [u32; 3], limit: u32) -> Result<impl Iterator<Item = GridPart>> {
     let parts = total.iter().map(|count| u64::from(count.div_ceil(limit.max(1)))).try_fold(1, u64::checked_mul);
     if parts.is_none_or(|parts| parts > MAX_PARTS) {
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Every workgroup is in exactly one part, and no part is above the limit.
+    /// Every workgroup is in exactly one part, and no part exceeds the limit.
     #[test]
     fn parts_cover_the_grid_once() {
         for (total, limit) in [([7, 1, 1], 3), ([7, 5, 4], 3), ([3, 3, 3], 3), ([1, 10, 1], 4), ([0, 1, 1], 3)] {

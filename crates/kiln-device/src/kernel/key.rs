@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Everything that can change the machine code of a kernel. Compiling takes a key and nothing else.
+/// Everything that can change the machine code of a kernel. Compilation takes a key and nothing else.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -31,7 +31,7 @@ pub struct KernelKey {
     pub(crate) language: String,
     pub(crate) constants: BTreeMap<String, f64>,
     pub(crate) options: KernelOptions,
-    /// Whether the kernel is told where its part of a grid begins, because the grid is larger than the device takes.
+    /// Whether the kernel receives the offset of its part of the grid, because the grid exceeds the device's limit.
     pub(crate) wide_grid: bool,
     pub(crate) compiler: String,
     pub(crate) kiln_version: String,
@@ -43,21 +43,23 @@ pub struct KernelKey {
     pub(crate) arch: String,
 }
 
-/// The name of a kernel in the cache: a strong hash of its key.
+/// The identifier of a kernel in the cache: a BLAKE3 hash of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelHash(pub(crate) [u8; 32]);
 
-/// Counts changes of how a source is parsed and specialised (`parsed.rs`, `wide.rs`) within a version of Kiln.
+/// Incremented when a change of how a source is parsed and specialised (`module.rs`, `split_grid.rs`) changes its
+/// result within a version of Kiln.
 const PROGRAM_REVISION: u32 = 4;
 
-/// More fields than any key has: bytes with more are not read to their end.
+/// More fields than any key has. Decoding stops here, so that damaged bytes are not read to their end.
 const MAX_FIELDS: usize = 64;
 
 impl KernelKey {
-    /// The key of a source on a device.
+    /// Creates the key of a source on a device.
     ///
     /// # Errors
-    /// `Unsupported` where the device runs no kernels of that language; `InvalidArgument` where a constant has no proper name.
+    /// Returns `Unsupported` if the device runs no WGSL kernels; `InvalidArgument` if the name of a constant is
+    /// invalid.
     pub fn new(source: &KernelSource, device: &DeviceInfo) -> Result<Self> {
         let Some(compiler) = &device.compiler else {
             let advice = match device.kind {
@@ -70,7 +72,7 @@ impl KernelKey {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        // Only such names keep the byte form unambiguous; no other is one of WGSL.
+        // Spaces and `=` separate constants in the encoded form, and never occur in WGSL names.
         if let Some(name) = source.constants.keys().find(|name| name.is_empty() || name.contains([' ', '='])) {
             let message = format!("kernel `{}` expected the name or number of a constant, found `{name}`", source.name);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -94,29 +96,29 @@ impl KernelKey {
         })
     }
 
-    /// The same kernel for grids beyond the device's limit.
-    pub(crate) fn widened(&self) -> Self {
+    /// Returns the key of the variant for grids beyond the device's limit.
+    pub(crate) fn for_split_grid(&self) -> Self {
         Self { wide_grid: true, ..self.clone() }
     }
 
-    /// Bytes that it takes in memory: the source, and what names compiler, device and driver.
+    /// Returns the size in memory in bytes: the source and the names of compiler, device and driver.
     pub(super) fn bytes(&self) -> u64 {
         let texts = [&self.name, &self.entry, &self.compiler, &self.device, &self.driver, &self.driver_version];
         let texts = texts.into_iter().chain([&self.fingerprint]).map(String::len).sum::<usize>();
         (size_of::<Self>() + self.source.len() + texts) as u64
     }
 
-    /// The name of the kernel.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How the kernel is compiled.
+    /// Returns the compile options.
     pub fn options(&self) -> &KernelOptions {
         &self.options
     }
 
-    /// The source that the key was made of.
+    /// Returns the source that the key was created from.
     pub fn to_source(&self) -> KernelSource {
         KernelSource {
             name: self.name.clone(),
@@ -127,14 +129,14 @@ impl KernelKey {
         }
     }
 
-    /// Whether the kernel was compiled by this version of Kiln for this very device, driver and system.
+    /// Returns whether the key is valid for this version of Kiln and this device, driver and system.
     pub fn is_for(&self, device: &DeviceInfo) -> bool {
         Self::new(&self.to_source(), device).is_ok_and(|own| Self { wide_grid: self.wide_grid, ..own } == *self)
     }
 
-    /// Every field with its name, as text, in a fixed order.
+    /// Returns the name and value of every field, in a fixed order.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
-        // Destructured, so that a new field does not compile before it is here.
+        // Destructured, so that a new field is a compile error until it is added here.
         let Self {
             name,
             source,
@@ -153,10 +155,10 @@ impl KernelKey {
             arch,
         } = self;
         let KernelOptions { optimisation, debug_info, fast_math, bounds_checks, flags } = options;
-        // Values as bits: two constants are one only where every bit is.
+        // Constants are compared bit by bit, so that 0.0 and -0.0 differ.
         let constants = constants.iter().map(|(name, value)| format!("{name}={:016x}", value.to_bits()));
         let flags = flags.iter().map(|flag| flag.name());
-        // In the order in which they are hashed. A new field goes to the end.
+        // This order is hashed. Append new fields at the end.
         vec![
             ("name", name.clone()),
             ("source", source.to_string()),
@@ -180,18 +182,18 @@ impl KernelKey {
         ]
     }
 
-    /// Names of the fields in which two keys differ.
+    /// Returns the names of the fields in which two keys differ.
     pub fn changes(&self, other: &Self) -> Vec<&'static str> {
         let (own, other) = (self.fields(), other.fields());
         own.iter().zip(&other).filter(|(own, other)| own != other).map(|(own, _)| own.0).collect()
     }
 
-    /// The name in the cache.
+    /// Returns the identifier in the cache.
     pub fn hash(&self) -> KernelHash {
         KernelHash(*blake3::hash(&self.encode()).as_bytes())
     }
 
-    /// The fixed byte form that is hashed, and stored with the kernel: each field with its name, lengths in front.
+    /// Encodes the key for hashing and storing: the name and value of each field, each preceded by its length.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.source.len() + 1024);
         for (name, value) in self.fields() {
@@ -203,10 +205,10 @@ impl KernelKey {
         bytes
     }
 
-    /// The key of a byte form.
+    /// Decodes a key.
     ///
     /// # Errors
-    /// `Corrupt` where the bytes are not what [`encode`](Self::encode) writes.
+    /// Returns `Corrupt` if the bytes were not written by [`encode`](Self::encode).
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| error!(Corrupt, "kernel key expected {what}, found none");
         let mut rest = bytes;
@@ -230,13 +232,13 @@ impl KernelKey {
                 .collect::<Option<_>>()
                 .ok_or_else(|| corrupt("constants"))?,
             options: KernelOptions {
-                optimisation: named(Optimisation::ALL, Optimisation::name, &text("optimisation")?)
+                optimisation: parse_name(Optimisation::ALL, Optimisation::name, &text("optimisation")?)
                     .ok_or_else(|| corrupt("an optimisation"))?,
                 debug_info: flag("debug_info")?,
                 fast_math: flag("fast_math")?,
                 bounds_checks: flag("bounds_checks")?,
                 flags: words(&text("flags")?)
-                    .map(|word| named(KernelFlag::ALL, KernelFlag::name, word))
+                    .map(|word| parse_name(KernelFlag::ALL, KernelFlag::name, word))
                     .collect::<Option<_>>()
                     .ok_or_else(|| corrupt("flags"))?,
             },
@@ -250,7 +252,7 @@ impl KernelKey {
             os: text("os")?,
             arch: text("arch")?,
         };
-        // One byte form for each key: fields in another order, a constant or a field twice, is no key.
+        // The encoding is canonical: other field orders and duplicate fields or constants are rejected.
         if key.encode() == bytes { Ok(key) } else { Err(corrupt("one form for each key")) }
     }
 }
@@ -268,17 +270,17 @@ pub(super) fn parse_constant(word: &str) -> Option<(String, f64)> {
     Some((name.to_string(), f64::from_bits(u64::from_str_radix(bits, 16).ok()?)))
 }
 
-fn named<T: Copy>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> &'static str, word: &str) -> Option<T> {
+fn parse_name<T: Copy>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> &'static str, word: &str) -> Option<T> {
     all.into_iter().find(|value| name(*value) == word)
 }
 
 impl KernelHash {
-    /// The hash as words, to be a part of other keys.
+    /// Returns the hash as words, for use in other keys.
     pub fn words(&self) -> [u64; 4] {
         std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| self.0[8 * word + byte])))
     }
 
-    /// The first digits, enough to tell kernels apart in a list.
+    /// Returns the first 12 hexadecimal digits, enough to distinguish kernels in a list.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_string()
     }

@@ -1,44 +1,44 @@
-//! A launch: a kernel with its arguments and its grid, checked before anything is submitted.
+//! Launches: a kernel with its arguments and grid, checked before submission.
 
 use super::grid::{Extent, Grid, GridPart, split};
 use super::reflect::{Binding, BindingKind, BindingName, Reflection};
 use super::value::{Number, Value};
-use super::{Kernel, wide};
+use super::{Kernel, split_grid};
 use crate::buffer::{Buffer, TypedBuffer};
 use crate::command::{BoundBuffer, BoundValue, Command, CommandList, Dispatch};
 use crate::observe::KernelCost;
 use bytemuck::Pod;
 use kiln_ir::{Error, ErrorKind, Result, error};
 
-/// A launch in the making: bindings, then a grid. [`over`](Self::over) runs it, [`record`](Self::record) records it.
+/// A launch under construction. [`over`](Self::over) runs it, [`record`](Self::record) records it.
 ///
-/// What is wrong with an argument is found at once and told by the call that ends the launch.
+/// Errors in arguments are detected by `bind` and `value`, and returned by the call that ends the launch.
 #[derive(Debug)]
 #[must_use = "a launch does nothing before `over`, `submit` or `record`"]
 pub struct Launch<'k> {
     kernel: &'k Kernel,
-    /// By the index of the binding.
-    arguments: Vec<Given>,
+    /// Indexed by binding.
+    arguments: Vec<ArgumentState>,
     grid: Option<Grid>,
     cost: Option<KernelCost>,
     fault: Option<Error>,
 }
 
-/// What a binding was given so far.
+/// The argument of a binding so far.
 #[derive(Clone, Debug)]
-enum Given {
+enum ArgumentState {
     Nothing,
     Buffer(Buffer),
-    /// The value's bytes, and which of them are set.
+    /// The bytes of the value, and which of them are set.
     Value(Vec<u8>, Vec<bool>),
 }
 
-/// A buffer as an argument of a launch: a reference for a kernel that reads it, a mutable one for a kernel that writes it.
+/// A buffer argument: a shared reference if the kernel only reads it, a mutable one if it may write it.
 #[derive(Debug)]
 pub struct Argument<'a> {
     buffer: &'a Buffer,
     writable: bool,
-    /// What the elements are, where they have a type.
+    /// The element type, if the buffer is typed.
     element: Option<Element>,
 }
 
@@ -55,20 +55,20 @@ impl Element {
         Self { name: std::any::type_name::<T>(), bytes: size_of::<T>() as u64, number: Number::of::<T>() }
     }
 
-    /// Whether such elements are what the binding is made of, as far as their type tells.
+    /// Returns whether the elements match the type of the binding, as far as it is known.
     fn fits(&self, binding: &Binding) -> bool {
         let stride = binding.stride_bytes.unwrap_or(binding.min_bytes);
-        let in_step = self.bytes.is_multiple_of(stride) || stride.is_multiple_of(self.bytes);
+        let is_stride_compatible = self.bytes.is_multiple_of(stride) || stride.is_multiple_of(self.bytes);
         match (self.number, binding.scalar) {
             (Number::Scalar(found), Some(wanted)) => found == wanted,
-            (Number::Array(found), Some(wanted)) => found == wanted && in_step,
-            // Raw material for a struct.
+            (Number::Array(found), Some(wanted)) => found == wanted && is_stride_compatible,
+            // Plain numbers may fill a struct; only their layout could be wrong.
             (Number::Scalar(_) | Number::Array(_), None) => true,
             // WGSL has no such number.
             (Number::Foreign, _) => false,
-            // A struct or array of the user: every element has to begin where the kernel looks for it.
-            (Number::None, Some(wanted)) => in_step && self.bytes.is_multiple_of(wanted.bytes()),
-            (Number::None, None) => binding.stride_bytes.is_none() || in_step,
+            // A user-defined struct or array: its size must be compatible with the stride of the binding.
+            (Number::None, Some(wanted)) => is_stride_compatible && self.bytes.is_multiple_of(wanted.bytes()),
+            (Number::None, None) => binding.stride_bytes.is_none() || is_stride_compatible,
         }
     }
 }
@@ -99,49 +99,51 @@ impl<'a, T: Pod> From<&'a mut TypedBuffer<T>> for Argument<'a> {
 
 impl<'k> Launch<'k> {
     pub(super) fn new(kernel: &'k Kernel) -> Self {
-        let arguments = vec![Given::Nothing; kernel.reflection().bindings.len()];
+        let arguments = vec![ArgumentState::Nothing; kernel.reflection().bindings.len()];
         Self { kernel, arguments, grid: None, cost: None, fault: None }
     }
 
-    /// Gives a buffer to a binding: `&buffer` where the kernel only reads it, `&mut buffer` where it may write it.
+    /// Binds a buffer: `&buffer` if the kernel only reads it, `&mut buffer` if it may write it.
     ///
-    /// Devices bind whole words of four bytes: to a kernel an odd number of `f16` looks like one more.
+    /// Devices bind whole words of four bytes, so a kernel sees one more element than an odd number of `f16`.
     pub fn bind<'n>(mut self, place: impl Into<BindingName<'n>>, buffer: impl Into<Argument<'n>>) -> Self {
         let bound = self.try_bind(place.into(), &buffer.into());
-        self.keep(bound)
+        self.record_error(bound)
     }
 
-    /// Gives a value to a uniform, or to a member of one: `n`, `params.scale`.
+    /// Sets a uniform or a member of one: `n`, `params.scale`.
     pub fn value<'n>(mut self, place: impl Into<BindingName<'n>>, value: impl Into<Value>) -> Self {
         let set = self.try_value(place.into(), &value.into());
-        self.keep(set)
+        self.record_error(set)
     }
 
-    /// How many workgroups run.
+    /// Sets the number of workgroups.
     pub fn grid(mut self, grid: Grid) -> Self {
         self.grid = Some(grid);
         self
     }
 
-    /// What the launch costs, for the [statistics](crate::KernelStatistics) of the device; the bytes of its buffers unless set.
+    /// Sets the cost of the launch for the [statistics](crate::KernelStatistics) of the device. Default: the bytes of
+    /// its buffers.
     pub fn cost(mut self, cost: KernelCost) -> Self {
         self.cost = Some(cost);
         self
     }
 
-    /// Runs an invocation for every item of a problem: its length, or its lengths along x, y and z. Does not wait.
+    /// Runs the kernel with an invocation for every item of a problem, given by its length, or its lengths along x, y
+    /// and z. Does not wait for it.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// Returns the same errors as [`submit`](Self::submit).
     pub fn over(self, extent: impl Into<Extent>) -> Result<()> {
         self.grid(Grid::over(extent)).submit().map(drop)
     }
 
-    /// Runs the kernel as a submission of its own, and returns the submission's number. Does not wait for it.
+    /// Runs the kernel as a submission of its own and returns the submission's number, without waiting for it.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is no grid, where an argument is missing, unknown or not what the kernel wants; the
-    /// device's fault.
+    /// Returns `InvalidArgument` if the grid is missing, or if an argument is missing, unknown or of the wrong type;
+    /// the device's fault.
     pub fn submit(self) -> Result<u64> {
         let device = self.kernel.device().clone();
         let mut commands = device.commands();
@@ -149,10 +151,10 @@ impl<'k> Launch<'k> {
         device.submit(commands)
     }
 
-    /// Records the launch, to run with everything else in the list.
+    /// Records the launch in a command list.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit), but for faults of the device.
+    /// Returns the same errors as [`submit`](Self::submit), except the device's fault.
     pub fn record(self, commands: &mut CommandList) -> Result<()> {
         let name = self.kernel.name();
         let in_context = |error: Error| error.context(format!("launch of kernel `{name}`"));
@@ -162,7 +164,7 @@ impl<'k> Launch<'k> {
         Ok(())
     }
 
-    fn keep(mut self, result: Result<()>) -> Self {
+    fn record_error(mut self, result: Result<()>) -> Self {
         self.fault = self.fault.or(result.err());
         self
     }
@@ -174,15 +176,15 @@ impl<'k> Launch<'k> {
     fn try_bind(&mut self, place: BindingName<'_>, argument: &Argument<'_>) -> Result<()> {
         let (index, binding) = self.reflection().find(place)?;
         check_buffer(self.kernel, binding, argument)?;
-        if !matches!(self.arguments[index], Given::Nothing) {
+        if !matches!(self.arguments[index], ArgumentState::Nothing) {
             return Err(invalid(format!("binding `{}` expected one buffer, found two", binding.name)));
         }
-        self.arguments[index] = Given::Buffer(argument.buffer.clone());
+        self.arguments[index] = ArgumentState::Buffer(argument.buffer.clone());
         Ok(())
     }
 
     fn try_value(&mut self, place: BindingName<'_>, value: &Value) -> Result<()> {
-        // `params.scale` is a member, unless the name as a whole is known.
+        // `params.scale` is a member of `params`.
         let (variable, member) = match place {
             BindingName::Name(name) if name.contains('.') => {
                 let (variable, member) = name.split_once('.').unwrap_or((name, ""));
@@ -211,18 +213,19 @@ impl<'k> Launch<'k> {
             let found = found.map_or_else(|| format!("{} bytes", value.bytes.len()), str::to_string);
             return Err(invalid(format!("value {place} expected {type_name} ({wanted} bytes), found {found}")));
         }
-        if matches!(self.arguments[index], Given::Nothing) {
+        if matches!(self.arguments[index], ArgumentState::Nothing) {
             let bytes = binding.min_bytes as usize;
-            self.arguments[index] = Given::Value(vec![0; bytes], vec![false; bytes]);
+            self.arguments[index] = ArgumentState::Value(vec![0; bytes], vec![false; bytes]);
         }
-        if let Given::Value(bytes, set) = &mut self.arguments[index] {
+        if let ArgumentState::Value(bytes, set) = &mut self.arguments[index] {
             bytes[offset..offset + wanted].copy_from_slice(&value.bytes);
             set[offset..offset + wanted].fill(true);
         }
         Ok(())
     }
 
-    /// The dispatches of the launch: one, several where the grid is above the device's limit, none where it is empty.
+    /// Checks the launch and returns its dispatches: one, several if the grid exceeds the device's limit, none if it is
+    /// empty.
     fn checked(self) -> Result<Vec<Dispatch>> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -238,7 +241,7 @@ impl<'k> Launch<'k> {
         let (buffers, values) = gather(reflection, self.arguments)?;
         let total = grid.resolve(reflection.workgroup_size)?;
         if total.contains(&0) {
-            // Buffers may be empty where the problem is.
+            // Buffers of an empty problem may be too small for their bindings.
             check_aliases(reflection, &buffers)?;
             return Ok(Vec::new());
         }
@@ -249,14 +252,14 @@ impl<'k> Launch<'k> {
             return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, part, self.cost)]);
         }
         let parts = split(total, limit)?;
-        let kernel = self.kernel.widened()?;
+        let kernel = self.kernel.for_split_grid()?;
         let slot = kernel.reflection().bindings.iter().position(|binding| binding.kind == BindingKind::Grid);
         let slot = slot.ok_or_else(|| error!(Internal, "expected a wide kernel to take its grid"))?;
-        // The first part stands for the cost of all.
+        // Only the first dispatch carries the cost of the launch.
         let mut cost = self.cost;
         let dispatch = |part| {
             let mut values = values.clone();
-            values.push(BoundValue { slot: slot as u32, bytes: wide::encode(part) });
+            values.push(BoundValue { slot: slot as u32, bytes: split_grid::encode(part) });
             Dispatch::new(kernel.loaded().clone(), buffers.clone(), values, part, cost.replace(KernelCost::default()))
         };
         Ok(parts.map(dispatch).collect())
@@ -270,15 +273,15 @@ fn invalid(message: String) -> Error {
 fn check_buffer(kernel: &Kernel, binding: &Binding, argument: &Argument<'_>) -> Result<()> {
     let buffer = argument.buffer;
     if !binding.kind.is_buffer() {
-        return refuse(binding, "a value (`value`)", &format!("a buffer of {} bytes", buffer.bytes()));
+        return mismatch(binding, "a value (`value`)", &format!("a buffer of {} bytes", buffer.bytes()));
     }
     if !kernel.device().owns(buffer) {
         let (own, other) = (&kernel.device().info().id, &buffer.device_info().id);
         let wants = format!("a buffer of the kernel's device `{own}`");
-        return refuse(binding, &wants, &format!("one of another device `{other}`"));
+        return mismatch(binding, &wants, &format!("one of another device `{other}`"));
     }
     if binding.kind == BindingKind::ReadWrite && !argument.writable {
-        return refuse(binding, "`&mut`, because the kernel may write it", "a shared reference");
+        return mismatch(binding, "`&mut`, because the kernel may write it", "a shared reference");
     }
     if let Some(element) = &argument.element
         && !element.fits(binding)
@@ -287,38 +290,38 @@ fn check_buffer(kernel: &Kernel, binding: &Binding, argument: &Argument<'_>) -> 
         let stride = binding.stride_bytes.filter(|_| !matches!(element.number, Number::Scalar(_) | Number::Foreign));
         let stride = stride.map_or(String::new(), |stride| format!(" in steps of {stride} bytes"));
         let found = format!("{} ({} bytes each)", element.name, element.bytes);
-        return refuse(binding, &format!("elements of {wanted}{stride}"), &found);
+        return mismatch(binding, &format!("elements of {wanted}{stride}"), &found);
     }
     Ok(())
 }
 
-/// Whether a buffer can be where the binding wants one, whatever its elements are.
+/// Checks that a buffer can be bound, whatever its elements are.
 fn check_place(binding: &Binding, buffer: &Buffer) -> Result<()> {
     let (bytes, offset, limits) = (buffer.bytes(), buffer.offset(), &buffer.device_info().limits);
     if !buffer.usage().is_bindable() {
-        return refuse(binding, "a buffer for storage", &format!("one for {}", buffer.usage()));
+        return mismatch(binding, "a buffer for storage", &format!("one for {}", buffer.usage()));
     }
     if bytes < binding.min_bytes {
-        return refuse(binding, &format!("at least {} bytes", binding.min_bytes), &bytes.to_string());
+        return mismatch(binding, &format!("at least {} bytes", binding.min_bytes), &bytes.to_string());
     }
     if bytes > limits.max_binding_bytes {
-        return refuse(binding, &format!("at most {} bytes", limits.max_binding_bytes), &bytes.to_string());
+        return mismatch(binding, &format!("at most {} bytes", limits.max_binding_bytes), &bytes.to_string());
     }
     let alignment = limits.binding_alignment_bytes;
-    // What fills up the last word of an allocation is nobody's.
+    // The padding after the end of an allocation belongs to no other buffer, so a partial last word may be bound there.
     let is_whole = bytes.is_multiple_of(4) || buffer.is_end_of_allocation();
     if !offset.is_multiple_of(alignment) || !is_whole {
         let wants = format!("a multiple of 4 bytes at an offset in multiples of {alignment}");
-        return refuse(binding, &wants, &format!("{bytes} bytes at offset {offset}"));
+        return mismatch(binding, &wants, &format!("{bytes} bytes at offset {offset}"));
     }
     Ok(())
 }
 
-fn refuse(binding: &Binding, wants: &str, found: &str) -> Result<()> {
+fn mismatch(binding: &Binding, wants: &str, found: &str) -> Result<()> {
     Err(invalid(format!("binding {binding} expected {wants}, found {found}")))
 }
 
-/// Whether a kernel can run with these buffers, which take the place of others that were checked.
+/// Checks that a kernel can run with these buffers, which replace ones that were checked before.
 pub(crate) fn check_bound(reflection: &Reflection, buffers: &[BoundBuffer]) -> Result<()> {
     for bound in buffers {
         check_place(&reflection.bindings[bound.slot as usize], &bound.buffer)?;
@@ -326,14 +329,14 @@ pub(crate) fn check_bound(reflection: &Reflection, buffers: &[BoundBuffer]) -> R
     check_aliases(reflection, buffers)
 }
 
-/// The arguments as the device takes them, if none is missing.
-fn gather(reflection: &Reflection, arguments: Vec<Given>) -> Result<(Vec<BoundBuffer>, Vec<BoundValue>)> {
+/// Converts the arguments for the device. Returns an error if one is missing.
+fn gather(reflection: &Reflection, arguments: Vec<ArgumentState>) -> Result<(Vec<BoundBuffer>, Vec<BoundValue>)> {
     let (mut buffers, mut values) = (Vec::new(), Vec::new());
     for (index, (given, binding)) in arguments.into_iter().zip(&reflection.bindings).enumerate() {
         let slot = index as u32;
         match (given, binding.kind.buffer_use()) {
-            (Given::Buffer(buffer), Some(access)) => buffers.push(BoundBuffer { slot, buffer, access }),
-            (Given::Value(bytes, set), None) => {
+            (ArgumentState::Buffer(buffer), Some(access)) => buffers.push(BoundBuffer { slot, buffer, access }),
+            (ArgumentState::Value(bytes, set), None) => {
                 let missing = binding.members.iter().find(|member| !set[member.offset as usize]);
                 if let Some(member) = missing {
                     let (name, member) = (&binding.name, &member.name);
@@ -348,7 +351,7 @@ fn gather(reflection: &Reflection, arguments: Vec<Given>) -> Result<(Vec<BoundBu
     Ok((buffers, values))
 }
 
-/// Memory that is written in a dispatch must not be seen there through another binding: neither Vulkan nor WGSL allows it.
+/// Rejects memory that is written and also bound elsewhere in the same dispatch, which neither Vulkan nor WGSL allows.
 fn check_aliases(reflection: &Reflection, buffers: &[BoundBuffer]) -> Result<()> {
     for (position, one) in buffers.iter().enumerate() {
         for other in &buffers[position + 1..] {

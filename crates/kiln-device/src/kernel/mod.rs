@@ -1,13 +1,16 @@
-//! Kernels: compiled once, found again in memory and on disk, launched with checked arguments.
+//! Kernels: compiled once, cached in memory and on disk, launched with checked arguments.
 //!
-//! In the order of the flow: `source` what a user brings · `key` everything that can change the code · `cache` the two
-//! tiers · `module`, `text` and `wide` from text to a validated module, `refusal` why there is none · `bindings` and `reflect` what it
-//! wants of its caller · `artifact` what is stored · `launch`, `grid` and `value` a launch · `explain` and `warm` why something missed, and how to avoid it.
+//! In the order of data flow: `source` is the user's input, `key` contains everything that can change the code, `cache`
+//! is the two-tier cache. `depth`, `text`, `module` and `split_grid` turn the text into a validated module,
+//! `diagnostics` reports errors in it, `bindings` and `reflect` describe its interface. `artifact` is the stored form.
+//! `launch`, `grid` and `value` build a launch. `explain` reports why a kernel is not cached, `warm` loads kernels
+//! ahead of use.
 
 mod artifact;
 mod bindings;
 mod cache;
 mod depth;
+mod diagnostics;
 mod explain;
 mod grid;
 mod key;
@@ -15,13 +18,12 @@ mod launch;
 mod module;
 mod options;
 mod reflect;
-mod refusal;
 mod source;
+mod split_grid;
 mod statistics;
 mod text;
 mod value;
 mod warm;
-mod wide;
 
 pub use artifact::{Artifact, Code, RuntimeChecks};
 pub(crate) use cache::KernelCache;
@@ -46,7 +48,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// A compiled kernel on its device. Clones are the same kernel; it stays usable when the cache lets go of it.
+/// A compiled kernel on its device. Clones refer to the same kernel, which stays usable after the cache evicts it.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -80,37 +82,37 @@ impl Kernel {
         Self { device, loaded }
     }
 
-    /// Begins a launch.
+    /// Starts a launch.
     pub fn launch(&self) -> Launch<'_> {
         Launch::new(self)
     }
 
-    /// The name that its author gave it.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         self.loaded.name()
     }
 
-    /// What it wants of its caller.
+    /// Returns the interface of the kernel.
     pub fn reflection(&self) -> &Reflection {
         &self.loaded.reflection
     }
 
-    /// Everything that it was compiled from and for. Its options are those of the kernel.
+    /// Returns the key: everything that the kernel was compiled from and for.
     pub fn key(&self) -> &KernelKey {
         &self.loaded.key
     }
 
-    /// Its name in the cache.
+    /// Returns the identifier in the cache.
     pub fn hash(&self) -> KernelHash {
         self.loaded.hash
     }
 
-    /// Whether it was compiled in this process or loaded from disk.
+    /// Returns whether the kernel was compiled in this process or loaded from disk.
     pub fn origin(&self) -> Origin {
         self.loaded.origin
     }
 
-    /// The device that it runs on.
+    /// Returns the device of the kernel.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -119,9 +121,9 @@ impl Kernel {
         &self.loaded
     }
 
-    /// The variant for grids beyond the device's limit, compiled or found like any other kernel.
-    fn widened(&self) -> Result<Self> {
-        self.device.prepare_key(self.key().widened()).kernel()
+    /// Returns the variant for grids beyond the device's limit, compiled or cached like any other kernel.
+    fn for_split_grid(&self) -> Result<Self> {
+        self.device.prepare_key(self.key().for_split_grid()).kernel()
     }
 }
 
@@ -132,10 +134,11 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// A kernel whose key is known: asking for it costs a lookup in the memory tier, and nothing of the source is hashed again.
+/// A kernel with a precomputed key: getting the kernel is a lookup in the memory tier, without hashing the source
+/// again.
 ///
-/// Hold one where the same kernel is needed now and then; a [`Kernel`] itself is as fast to use, but keeps the compiled code
-/// in memory when the cache would let go of it.
+/// Keep one for a kernel that is needed occasionally. A [`Kernel`] is as fast to use, but keeps the compiled code in
+/// memory after the cache would have evicted it.
 #[derive(Clone)]
 pub struct PreparedKernel {
     device: Device,
@@ -149,22 +152,23 @@ impl PreparedKernel {
         Self { device, key: Arc::new(key), hash }
     }
 
-    /// The kernel: from memory, from disk, or compiled now.
+    /// Returns the kernel: from memory, from disk, or compiled now.
     ///
     /// # Errors
-    /// `CompileFailed` where the source is at fault, `Unsupported` where the device cannot run it; the device's fault.
+    /// Returns `CompileFailed` if the source has an error; `Unsupported` if the device cannot run it; the device's
+    /// fault.
     #[inline]
     pub fn kernel(&self) -> Result<Kernel> {
         let loaded = self.device.kernels().get(&self.device, self.hash, &self.key)?;
         Ok(Kernel::new(self.device.clone(), loaded))
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &KernelKey {
         &self.key
     }
 
-    /// The name in the cache.
+    /// Returns the identifier in the cache.
     pub fn hash(&self) -> KernelHash {
         self.hash
     }
@@ -180,13 +184,13 @@ impl fmt::Debug for PreparedKernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// Its source was compiled in this process.
+    /// Compiled from its source in this process.
     Compiled,
-    /// Its translated code was loaded from disk.
+    /// Loaded from disk as translated code.
     Disk,
 }
 
-/// A kernel as the memory tier holds it, and as a device finds it in a [`Dispatch`](crate::Dispatch).
+/// A kernel in the memory tier, and in a [`Dispatch`](crate::Dispatch).
 pub struct LoadedKernel {
     pub(crate) key: Arc<KernelKey>,
     pub(crate) hash: KernelHash,
@@ -198,7 +202,7 @@ pub struct LoadedKernel {
 }
 
 impl LoadedKernel {
-    /// Joins what was translated with what the device made of it.
+    /// Combines the translated kernel with the one that the device created from it.
     fn new(
         device: &Arc<dyn DeviceApi>,
         hash: KernelHash,
@@ -207,18 +211,18 @@ impl LoadedKernel {
         raw: RawKernel,
         origin: Origin,
     ) -> Self {
-        // The device keeps about as much as it was given: machine code as it is, a pipeline of about the size of its code.
+        // The device keeps about as much memory as its input: machine code unchanged, or a pipeline of similar size.
         let bytes = artifact.bytes() + artifact.reflection.bytes() + key.bytes() + size_of::<Self>() as u64;
         let (key, reflection, device) = (Arc::clone(key), artifact.reflection, Arc::downgrade(device));
         Self { key, hash, reflection, raw, bytes, device, origin }
     }
 
-    /// The name that its author gave it.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         &self.key.name
     }
 
-    /// What it wants of its caller.
+    /// Returns the interface of the kernel.
     pub fn reflection(&self) -> &Reflection {
         &self.reflection
     }
@@ -227,7 +231,7 @@ impl LoadedKernel {
         std::ptr::addr_eq(self.device.as_ptr(), Arc::as_ptr(device))
     }
 
-    /// What the device made of it.
+    /// Returns the kernel of the device.
     pub fn raw(&self) -> &RawKernel {
         &self.raw
     }
@@ -239,16 +243,16 @@ impl fmt::Debug for LoadedKernel {
     }
 }
 
-/// A kernel as its device made it. Only that device knows what is inside.
+/// A kernel as created by its device. Its content is private to the device.
 pub struct RawKernel(Box<dyn Any + Send + Sync>);
 
 impl RawKernel {
-    /// Wraps what the device needs to run the kernel.
+    /// Wraps the device's representation of a kernel.
     pub fn new(kernel: impl Any + Send + Sync) -> Self {
         Self(Box::new(kernel))
     }
 
-    /// What was wrapped, or `None` where it is of another type: the kernel is of another device.
+    /// Returns the wrapped value, or `None` if it has another type, because the kernel belongs to another device.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }

@@ -1,18 +1,19 @@
-//! From a key to a module that a device can translate: parsed, validated, specialised, its bindings numbered.
+//! Creates a module that a device can translate from a key: parsed, validated, specialised, with numbered bindings.
 
 use super::depth::{self, MAX_DECLARATIONS, MAX_DEPTH};
 use super::key::KernelKey;
 use super::reflect::Reflection;
 use super::source::Optimisation;
-use super::{bindings, refusal, text, wide};
+use super::{bindings, diagnostics, split_grid, text};
 use crate::info::{DeviceInfo, Feature};
 use kiln_ir::{ErrorKind, Result};
 use naga::back::pipeline_constants::{PipelineConstantError, process_overrides};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage, Type, TypeInner};
 
-/// A validated WGSL module for a device to translate, with one entry point and no overrides. Buffers are in group 0 and values in
-/// group 1, numbered from zero in the order of the [reflection](Self::reflection).
+/// A validated WGSL module with one entry point and no overrides, ready for translation.
+///
+/// Buffers are in group 0 and values in group 1, numbered from zero in the order of the [reflection](Self::reflection).
 #[derive(Debug)]
 pub struct KernelModule {
     /// The module.
@@ -21,33 +22,33 @@ pub struct KernelModule {
     pub info: ModuleInfo,
     /// The bindings and limits that a launch must respect.
     pub reflection: Reflection,
-    /// The key it was made from, with options for the device.
+    /// The key it was created from, with options for the device.
     pub key: KernelKey,
 }
 
 impl KernelModule {
-    /// Parses, checks and specialises the source of a key.
+    /// Parses, validates and specialises the source of a key.
     ///
     /// # Errors
-    /// `CompileFailed` with file, line, column and text where the source is at fault; `Unsupported` where it wants what
-    /// the device, or Kiln, does not have.
+    /// Returns `CompileFailed` with file, line, column and text if the source has an error; `Unsupported` if it uses a
+    /// feature that the device or Kiln lacks.
     pub fn new(key: &KernelKey, device: &DeviceInfo) -> Result<Self> {
         let mut module = parse(key, device)?;
-        refusal::check_types(&module, key)?;
+        diagnostics::check_types(&module, key)?;
         name_lengths(&mut module);
         let info = validate(&module, device, key)?;
         let entry = find_entry(&module, key)?;
         let (mut module, _) = specialise(&module, &info, &entry, key)?;
         module.entry_points.retain(|point| point.stage == ShaderStage::Compute && point.name == entry);
-        refusal::check_inputs(&module, key)?;
+        diagnostics::check_inputs(&module, key)?;
         if key.options.optimisation == Optimisation::Full {
             naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
         }
-        let grid = if key.wide_grid { Some(wide::widen(&mut module)?) } else { None };
+        let grid = if key.wide_grid { Some(split_grid::add_grid_offset(&mut module)?) } else { None };
         let info = validate(&module, device, key)?;
         let numbered = bindings::number(&mut module, &info, grid, key)?;
         let reflection = reflect(&module, &info, &numbered, grid);
-        refusal::check_limits(&module, &info, &reflection, device, key)?;
+        diagnostics::check_limits(&module, &info, &reflection, device, key)?;
         Ok(Self { module, info, reflection, key: key.clone() })
     }
 }
@@ -56,34 +57,35 @@ fn parse(key: &KernelKey, device: &DeviceInfo) -> Result<Module> {
     let (text, subgroups) = text::without_subgroups(&key.source);
     if subgroups.is_some() && !device.features.contains(&Feature::Subgroups) {
         let message = format!("expected a device with subgroups, which the kernel enables, found `{}`", device.id);
-        return Err(refusal::at(key, subgroups, ErrorKind::Unsupported, &message));
+        return Err(diagnostics::error_at(key, subgroups, ErrorKind::Unsupported, &message));
     }
     let (depth, deepest) = depth::deepest(&text);
     let too_deep = || {
         let expected = format!(
             "brackets and operators at most about {MAX_DEPTH} deep inside of each other, and at most {MAX_DECLARATIONS} declarations"
         );
-        refusal::at(key, Some(deepest), ErrorKind::Unsupported, &format!("expected {expected}, found more"))
+        diagnostics::error_at(key, Some(deepest), ErrorKind::Unsupported, &format!("expected {expected}, found more"))
     };
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
     naga::front::wgsl::parse_str(&text).map_err(|error| {
         let span = error.labels().next().map(|(span, _)| span);
-        let picture = error.emit_to_string_with_path(&key.source, &key.name);
-        // It has a limit of its own, for brackets and signs, and no place for it.
-        let is_too_deep = span.is_none() && picture.contains("recursion limit");
-        if is_too_deep { too_deep() } else { refusal::compile_error(key, span, &picture) }
+        let diagnostic = error.emit_to_string_with_path(&key.source, &key.name);
+        // naga's parser has its own recursion limit for brackets and prefix operators, and reports it without a
+        // location.
+        let is_too_deep = span.is_none() && diagnostic.contains("recursion limit");
+        if is_too_deep { too_deep() } else { diagnostics::compile_error(key, span, &diagnostic) }
     })
 }
 
 fn validate(module: &Module, device: &DeviceInfo, key: &KernelKey) -> Result<ModuleInfo> {
     let mut validator = Validator::new(ValidationFlags::all(), capabilities(device));
-    validator.validate(module).map_err(|error| refusal::invalid(module, &error, key))
+    validator.validate(module).map_err(|error| diagnostics::invalid(module, &error, key))
 }
 
 fn capabilities(device: &DeviceInfo) -> Capabilities {
-    // `unpack2x16float` and its like need no `enable`.
+    // `unpack2x16float` and similar functions need no `enable`.
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, device.features.contains(&Feature::ShaderF16));
     capabilities.set(Capabilities::SUBGROUP, device.features.contains(&Feature::Subgroups));
@@ -108,11 +110,11 @@ fn find_entry(module: &Module, key: &KernelKey) -> Result<String> {
             format!("a compute entry point `{}`", key.entry)
         };
         let found = if kernels.is_empty() { "none".to_string() } else { format!("`{}`", kernels.join("`, `")) };
-        refusal::at(key, None, ErrorKind::CompileFailed, &format!("expected {wanted}, found {found}"))
+        diagnostics::error_at(key, None, ErrorKind::CompileFailed, &format!("expected {wanted}, found {found}"))
     })
 }
 
-/// The program with its constants in place.
+/// Replaces the overrides of a module by their values.
 fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) -> Result<(Module, ModuleInfo)> {
     let constants = key.constants.iter().map(|(name, value)| (constant_name(module, name), *value)).collect();
     let stage = Some((ShaderStage::Compute, entry));
@@ -123,7 +125,7 @@ fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) 
             Ok((module, info.into_owned()))
         }
         Err(PipelineConstantError::MissingValue(given)) => {
-            // Where it has a number, that is what naga calls it.
+            // naga identifies an override by its `@id` if it has one.
             let is_it = |constant: &naga::Override| {
                 constant.name.as_ref() == Some(&given) || constant.id.is_some_and(|id| id.to_string() == given)
             };
@@ -131,7 +133,7 @@ fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) 
             let span = found.map(|(handle, _)| module.overrides.get_span(handle));
             let name = found.and_then(|(_, constant)| constant.name.as_ref()).unwrap_or(&given);
             let message = format!("expected a value for the constant `{name}`, found none");
-            Err(refusal::at(key, span, ErrorKind::CompileFailed, &message))
+            Err(diagnostics::error_at(key, span, ErrorKind::CompileFailed, &message))
         }
         Err(error) => {
             let names: Vec<String> = (module.overrides.iter())
@@ -139,13 +141,13 @@ fn specialise(module: &Module, info: &ModuleInfo, entry: &str, key: &KernelKey) 
                 .collect();
             let names = if names.is_empty() { "none".to_string() } else { names.join(", ") };
             let message = format!("expected values for the constants of the kernel ({names}), found: {error}");
-            Err(refusal::at(key, None, ErrorKind::CompileFailed, &message))
+            Err(diagnostics::error_at(key, None, ErrorKind::CompileFailed, &message))
         }
     }
 }
 
-/// Names the constants that stand for an expression as the length of an array: naga panics where another constant comes
-/// after one that has neither name nor number. No caller can give a name with a space.
+/// Names the anonymous overrides that naga creates for array lengths: it panics if another override follows one that
+/// has neither a name nor an id. The names contain a space, so that no caller can set them.
 fn name_lengths(module: &mut Module) {
     let unnamed = module.overrides.iter_mut().filter(|(_, constant)| constant.name.is_none() && constant.id.is_none());
     for (handle, constant) in unnamed {
@@ -153,14 +155,14 @@ fn name_lengths(module: &mut Module) {
     }
 }
 
-/// What naga calls a constant: its number where it has one, whether the caller gave the number or the name.
+/// Returns naga's identifier of an override: its id if it has one, whether the caller used the id or the name.
 fn constant_name(module: &Module, given: &str) -> String {
     let mut constants = module.overrides.iter().map(|(_, constant)| constant);
     let id = constants.find(|constant| constant.name.as_deref() == Some(given)).and_then(|constant| constant.id);
     id.map_or_else(|| given.to_string(), |id| id.to_string())
 }
 
-/// Writes the lengths of arrays, which may be constants, into their types: not every writer of naga does that itself.
+/// Writes array lengths that are overrides into their types, because not all writers of naga resolve them.
 fn resolve_lengths(module: &mut Module) {
     let pending: Vec<_> = (module.types.iter())
         .filter_map(|(handle, ty)| match ty.inner {
@@ -175,7 +177,7 @@ fn resolve_lengths(module: &mut Module) {
         })
         .collect();
     for (handle, mut ty) in pending {
-        // The arena wants each type once; a name of its own makes it another.
+        // Types must be unique in the arena; a distinct name makes an equal type unique.
         if module.types.get(&ty).is_some() {
             ty.name = Some(format!("kiln_array_{}", handle.index()));
         }
@@ -186,7 +188,7 @@ fn resolve_lengths(module: &mut Module) {
 fn reflect(
     module: &Module,
     info: &ModuleInfo,
-    numbered: &[bindings::Numbered],
+    numbered: &[bindings::NumberedBinding],
     grid: Option<Handle<GlobalVariable>>,
 ) -> Reflection {
     let (point, uses) = (&module.entry_points[0], info.get_entry_point(0));

@@ -1,4 +1,4 @@
-//! How the kernel cache of a device is made.
+//! Options of a device's kernel cache.
 
 use kiln_resource_cache::Clock;
 use kiln_resource_cache::store::StoreOptions;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the kernel cache of a device is made: a memory tier, always, and a disk tier, where a directory is given.
+/// Options of the kernel cache: a memory tier, and a disk tier if a directory is given.
 ///
 /// ```
 /// use kiln_device::{DiskTier, KernelCacheOptions};
@@ -30,43 +30,44 @@ pub struct KernelCacheOptions {
 
 #[derive(Clone, Debug)]
 enum Disk {
-    /// Nothing was said.
-    Unsaid,
+    /// Not set.
+    Unset,
     Off,
     At(DiskTier),
 }
 
 impl KernelCacheOptions {
-    /// 1000 kernels in memory, none unused for two hours, evicted 16 at a time; nothing on disk.
+    /// Creates the default options: 1000 kernels in memory, none unused for two hours, evicted 16 at a time; no disk
+    /// tier.
     pub fn new() -> Self {
         Self {
             max_entries: 1000,
             max_idle: Duration::from_secs(2 * 60 * 60),
             eviction_batch: 16,
-            disk: Disk::Unsaid,
+            disk: Disk::Unset,
             clock: None,
         }
     }
 
-    /// The most kernels in memory. Kernels that someone holds stay usable beyond it.
+    /// Sets the maximum number of kernels in memory. Kernels in use stay usable beyond it.
     pub fn max_entries(mut self, max_entries: usize) -> Self {
         self.max_entries = max_entries;
         self
     }
 
-    /// How long a kernel stays in memory unused.
+    /// Sets how long an unused kernel stays in memory.
     pub fn max_idle(mut self, max_idle: Duration) -> Self {
         self.max_idle = max_idle;
         self
     }
 
-    /// How many kernels go at once when the limit is reached.
+    /// Sets how many kernels are evicted at once when the limit is reached.
     pub fn eviction_batch(mut self, kernels: usize) -> Self {
         self.eviction_batch = kernels;
         self
     }
 
-    /// Keeps translated kernels in a directory between runs.
+    /// Stores translated kernels in a directory between runs.
     pub fn disk(mut self, disk: DiskTier) -> Self {
         self.disk = Disk::At(disk);
         self
@@ -78,16 +79,16 @@ impl KernelCacheOptions {
         self
     }
 
-    /// Keeps nothing on disk.
+    /// Disables the disk tier.
     pub fn without_disk(mut self) -> Self {
         self.disk = Disk::Off;
         self
     }
 
-    /// Keeps translated kernels in this directory, unless these options say where, or that nothing is kept.
+    /// Sets the disk tier, unless these options already set or disable it.
     pub fn or_disk(self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
-        let is_unsaid = matches!(self.disk, Disk::Unsaid);
-        match is_unsaid.then(disk).flatten() {
+        let is_unset = matches!(self.disk, Disk::Unset);
+        match is_unset.then(disk).flatten() {
             Some(disk) => self.disk(disk),
             None => self,
         }
@@ -96,7 +97,7 @@ impl KernelCacheOptions {
     pub(super) fn into_disk(self) -> Option<DiskTier> {
         match self.disk {
             Disk::At(disk) => Some(disk),
-            Disk::Unsaid | Disk::Off => None,
+            Disk::Unset | Disk::Off => None,
         }
     }
 }
@@ -107,7 +108,7 @@ impl Default for KernelCacheOptions {
     }
 }
 
-/// Where kernels are kept between runs, and how many.
+/// The directory of the disk tier, and its limits.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct DiskTier {
@@ -116,12 +117,12 @@ pub struct DiskTier {
 }
 
 impl DiskTier {
-    /// A directory, which only its owner may be able to write. It is made when it is first needed.
+    /// Creates a disk tier in a directory, which only its owner may be able to write. It is created when first needed.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), store: StoreOptions::new() }
     }
 
-    /// The bounds of the store.
+    /// Sets the limits of the store.
     pub fn store(mut self, store: StoreOptions) -> Self {
         self.store = store;
         self

@@ -1,27 +1,27 @@
-//! What a kernel wants: its bindings, their types and sizes, its workgroup.
+//! The interface of a kernel: its bindings with their types and sizes, and its workgroup.
 
 use crate::command::BufferUse;
 use kiln_ir::{Result, error};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a kernel wants of its caller, as its program says.
+/// The interface of a kernel, as declared by its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reflection {
     /// The entry point.
     pub entry: String,
-    /// Invocations of a workgroup along each axis.
+    /// The workgroup size along each axis.
     pub workgroup_size: [u32; 3],
-    /// Bytes that a workgroup shares.
+    /// Bytes of workgroup memory.
     pub workgroup_bytes: u32,
-    /// What it takes, by group and binding. The place in this list is the binding's index.
+    /// The bindings, by group and binding. The position in this list is the index of the binding.
     pub bindings: Vec<Binding>,
 }
 
-/// More than any device takes as a value.
+/// More than any device accepts as a value.
 const MAX_VALUE_BYTES: u64 = 1 << 30;
 
-/// One binding of a kernel.
+/// A binding of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// The name of the variable.
@@ -32,47 +32,47 @@ pub struct Binding {
     pub binding: u32,
     /// Buffer or value.
     pub kind: BindingKind,
-    /// The type as WGSL writes it.
+    /// The type in WGSL syntax.
     pub type_name: String,
-    /// The scalars that it consists of, where they all are of one type.
+    /// The scalar type, if it consists of a single one.
     pub scalar: Option<Scalar>,
-    /// The fewest bytes that it takes.
+    /// The minimum size in bytes.
     pub min_bytes: u64,
-    /// Bytes from one element to the next, where the binding is an array whose length the caller decides.
+    /// The stride in bytes, if the binding is a runtime-sized array.
     pub stride_bytes: Option<u64>,
-    /// The array at its end, where the binding is a struct with one whose length the caller decides.
+    /// The runtime-sized array at its end, if the binding is a struct with one.
     pub tail: Option<Tail>,
-    /// Where its numbers are; `None` where the caller decides how many there are.
+    /// The layout of its numbers; `None` if it has a runtime-sized array.
     pub numbers: Option<Numbers>,
-    /// The members, where the binding is a value of a struct.
+    /// The members, if the binding is a struct.
     pub members: Vec<Member>,
 }
 
-/// The array with which a struct ends, where the caller decides its length.
+/// A runtime-sized array at the end of a struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tail {
-    /// Where it begins.
+    /// The offset in bytes.
     pub offset: u64,
-    /// Bytes from one element to the next.
+    /// The stride in bytes.
     pub stride_bytes: u64,
 }
 
-/// Where the numbers of a type are in memory.
+/// The layout of the numbers of a type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Numbers {
-    /// One number.
+    /// A single number.
     One(Scalar),
     /// A vector, the columns of a matrix, or an array.
     Repeated {
-        /// How many there are.
+        /// The number of elements.
         count: u32,
-        /// Bytes from one to the next.
+        /// The stride in bytes.
         stride_bytes: u32,
-        /// Each of them.
+        /// The layout of an element.
         of: Box<Numbers>,
     },
-    /// A struct. Each of its members has such numbers.
+    /// A struct, all of whose members have a layout.
     Struct(Vec<Member>),
 }
 
@@ -81,7 +81,7 @@ impl Numbers {
         Self::Repeated { count, stride_bytes, of: Box::new(of) }
     }
 
-    /// Bytes to the end of its last number; `None` where its parts lie in each other, or are none.
+    /// Returns the offset of the end of the last number, or `None` if elements overlap or are missing.
     fn end(&self) -> Option<u64> {
         match self {
             Self::One(scalar) => Some(scalar.bytes()),
@@ -98,7 +98,7 @@ impl Numbers {
     }
 }
 
-/// How a binding is given.
+/// The kind of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BindingKind {
@@ -108,17 +108,17 @@ pub enum BindingKind {
     ReadWrite,
     /// A value (`var<uniform>`).
     Value,
-    /// A value that the runtime gives: where a part of a wide grid begins.
+    /// A value set by the runtime: the offset of a part of a grid that exceeds the device's limit.
     Grid,
 }
 
 impl BindingKind {
-    /// Whether it is given as a buffer.
+    /// Returns whether the binding is a buffer.
     pub fn is_buffer(self) -> bool {
         self.buffer_use().is_some()
     }
 
-    /// What the kernel does with the buffer; `None` for values.
+    /// Returns how the kernel uses the buffer, or `None` for values.
     pub fn buffer_use(self) -> Option<BufferUse> {
         match self {
             Self::Read => Some(BufferUse::Read),
@@ -128,22 +128,22 @@ impl BindingKind {
     }
 }
 
-/// A member of a struct that is given as a value.
+/// A member of a struct.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The type as WGSL writes it.
+    /// The type in WGSL syntax.
     pub type_name: String,
-    /// Where it begins.
+    /// The offset in bytes.
     pub offset: u32,
-    /// How long it is.
+    /// The size in bytes.
     pub bytes: u32,
-    /// Where its numbers are, counted from its beginning; `None` where the caller decides how many there are.
+    /// The layout of its numbers, relative to its offset; `None` if it has a runtime-sized array.
     pub numbers: Option<Numbers>,
 }
 
-/// The scalar types of WGSL that a buffer can hold.
+/// The scalar types of WGSL that a buffer can contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names of WGSL")]
@@ -155,12 +155,12 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The size of one.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> u64 {
         if self == Self::F16 { 2 } else { 4 }
     }
 
-    /// The scalar of a naga type; `None` where a buffer of the host cannot hold it.
+    /// Converts a naga type; `None` if it has no host equivalent.
     pub(super) fn of(scalar: naga::Scalar) -> Option<Self> {
         match (scalar.kind, scalar.width) {
             (naga::ScalarKind::Float, 2) => Some(Self::F16),
@@ -179,7 +179,7 @@ impl fmt::Display for Scalar {
 }
 
 impl Reflection {
-    /// Bytes that it has outside of itself: bindings, their names and their members.
+    /// Returns the heap size in bytes: bindings, their names and their members.
     pub(super) fn bytes(&self) -> u64 {
         let binding = |binding: &Binding| {
             let members = size_of_val(binding.members.as_slice());
@@ -188,9 +188,9 @@ impl Reflection {
         self.bindings.iter().map(binding).sum::<usize>() as u64
     }
 
-    /// Whether what it says of sizes and places can be: a stored one may be anything.
-    pub(super) fn is_sound(&self) -> bool {
-        let is_sound = |binding: &Binding| {
+    /// Returns whether sizes and offsets are consistent. A stored reflection may contain anything.
+    pub(super) fn is_consistent(&self) -> bool {
+        let is_consistent = |binding: &Binding| {
             let is_inside = |numbers: &Option<Numbers>, bytes: u64| {
                 numbers.as_ref().is_none_or(|numbers| numbers.end().is_some_and(|end| end <= bytes))
             };
@@ -205,13 +205,13 @@ impl Reflection {
                 && tail
                 && binding.stride_bytes != Some(0)
         };
-        self.workgroup_size.iter().all(|size| *size > 0) && self.bindings.iter().all(is_sound)
+        self.workgroup_size.iter().all(|size| *size > 0) && self.bindings.iter().all(is_consistent)
     }
 
-    /// The binding with this name or index, and its place.
+    /// Returns the index and the binding with this name or index.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none, with all that there are.
+    /// Returns `InvalidArgument` if there is none; the message lists all bindings.
     pub fn find(&self, place: BindingName<'_>) -> Result<(usize, &Binding)> {
         let mut visible = self.bindings.iter().enumerate().filter(|(_, binding)| binding.kind != BindingKind::Grid);
         let found = visible.find(|(index, binding)| match place {
@@ -221,7 +221,7 @@ impl Reflection {
         found.ok_or_else(|| error!(InvalidArgument, "expected one of the bindings ({}), found {place}", self.listing()))
     }
 
-    /// Its bindings for a message: `0 x: array<f32> (read), 1 n: u32 (value)`.
+    /// Lists the bindings for a message: `0 x: array<f32> (read), 1 n: u32 (value)`.
     pub(crate) fn listing(&self) -> String {
         let visible = self.bindings.iter().enumerate().filter(|(_, binding)| binding.kind != BindingKind::Grid);
         let texts: Vec<String> = visible.map(|(index, binding)| format!("{index} {binding}")).collect();
@@ -240,12 +240,12 @@ impl fmt::Display for Binding {
     }
 }
 
-/// How a caller names a binding: by the name of its variable, or by its index.
+/// Identifies a binding by the name of its variable or by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingName<'a> {
     /// The name of the variable.
     Name(&'a str),
-    /// The place in [`Reflection::bindings`].
+    /// The position in [`Reflection::bindings`].
     Index(usize),
 }
 
@@ -274,9 +274,9 @@ impl fmt::Display for BindingName<'_> {
 mod tests {
     use super::*;
 
-    /// Values are put where a stored reflection says: not outside of them, and not more numbers than there is room for.
+    /// Values are written at the offsets of a stored reflection, so overlapping and out-of-range layouts are rejected.
     #[test]
-    fn numbers_that_lie_in_each_other_or_outside_are_not_sound() {
+    fn overlapping_or_out_of_range_numbers_are_rejected() {
         let one = || Numbers::One(Scalar::F32);
         let member = |offset, bytes, numbers| Member {
             name: "m".to_string(),
@@ -320,7 +320,7 @@ mod tests {
                 workgroup_bytes: 0,
                 bindings: vec![binding],
             };
-            assert_eq!(reflection.is_sound(), expected, "{reflection:?}");
+            assert_eq!(reflection.is_consistent(), expected, "{reflection:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What a user brings: source, entry point, constants and options.
+//! Kernel sources: text, entry point, constants and options.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// A kernel as its author writes it. [`Device::kernel`](crate::Device::kernel) compiles it, or finds it in the cache.
+/// The source of a kernel. [`Device::kernel`](crate::Device::kernel) compiles it, or finds it in the cache.
 ///
 /// ```
 /// use kiln_device::{KernelOptions, KernelSource};
@@ -27,7 +27,7 @@ pub struct KernelSource {
 }
 
 impl KernelSource {
-    /// A kernel in WGSL, with default options.
+    /// Creates a source from WGSL, with default options.
     pub fn wgsl(text: impl Into<Arc<str>>) -> Self {
         Self {
             name: "kernel".to_string(),
@@ -38,56 +38,59 @@ impl KernelSource {
         }
     }
 
-    /// The name in errors, lists and metrics: best the name of the file. Default: `kernel`.
+    /// Sets the name in errors, lists and metrics, preferably the file name. Default: `kernel`.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The entry point. Not needed where the source has only one.
+    /// Sets the entry point. Not needed if the source has only one.
     pub fn entry(mut self, entry: impl Into<String>) -> Self {
         self.entry = Some(entry.into());
         self
     }
 
-    /// The value of an `override` constant, by its name or by its number (`@id`). Booleans are 0 and 1.
+    /// Sets an `override` constant, by its name or its id (`@id`). Booleans are 0 and 1.
     pub fn constant(mut self, name: impl Into<String>, value: f64) -> Self {
         self.constants.insert(name.into(), value);
         self
     }
 
-    /// How it is compiled.
+    /// Sets the compile options.
     pub fn options(mut self, options: KernelOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// How a kernel is compiled. Every field is a part of the [key](super::KernelKey).
+/// Compile options of a kernel. Every field is part of the [key](super::KernelKey).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelOptions {
-    /// What is done to the program before the device translates it, and on the CPU device while it does.
+    /// How the program is optimised before translation, and by the CPU device.
     pub optimisation: Optimisation,
-    /// Names and source lines in the translated code, for tools that show them. Off by default. A device that takes WGSL
-    /// has the names in any case. The machine code of the CPU device has none: there it changes nothing but the key.
+    /// Includes names and source lines in the translated code, for debugging tools. Default: off. WGSL code contains
+    /// the names in any case. The machine code of the CPU device contains neither; there the option only changes the
+    /// key.
     pub debug_info: bool,
-    /// Lets the driver join a product and a sum into one rounding, as WGSL allows. On by default. Without it each product,
-    /// sum and difference is rounded by itself. Only devices that take translated code can turn it off.
+    /// Lets the driver contract a multiplication and an addition into one operation with a single rounding, as WGSL
+    /// allows. Default: on. If off, each operation rounds separately; only devices that accept translated code support
+    /// that.
     pub fast_math: bool,
-    /// Keeps indices inside of arrays and buffers. On by default. Without it an index out of bounds is undefined on a GPU. The CPU
-    /// device then leaves out the checks that it proves needless, and only those: out of bounds is memory of the process.
+    /// Checks that indices are within arrays and buffers. Default: on. If off, an index out of bounds is undefined
+    /// behaviour on a GPU. The CPU device then omits only the checks that it proves redundant, because out of bounds is
+    /// memory of the process.
     pub bounds_checks: bool,
-    /// Rarely needed switches. None by default.
+    /// Rarely needed flags. Default: none.
     pub flags: BTreeSet<KernelFlag>,
 }
 
@@ -103,14 +106,14 @@ impl Default for KernelOptions {
     }
 }
 
-/// What is done to a program before the device translates it. The CPU device also optimises its machine code accordingly.
+/// How a program is optimised before translation. The CPU device also optimises its machine code accordingly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Optimisation {
-    /// Nothing: the driver gets everything that the source declares, unless it has constants to fill in, which leaves out
-    /// the rest as well. The CPU device compiles faster, to code that runs slower.
+    /// Keeps everything that the source declares, unless it has overrides, whose replacement removes unused
+    /// declarations as well. The CPU device compiles faster, to slower code.
     None,
-    /// What the entry point does not need is left out: a kernel that includes a library gets no slower to load by it.
+    /// Removes everything that the entry point does not need, so that including a library does not slow down loading.
     #[default]
     Full,
 }
@@ -118,7 +121,7 @@ pub enum Optimisation {
 impl Optimisation {
     pub(crate) const ALL: [Self; 2] = [Self::None, Self::Full];
 
-    /// The name in keys and on the command line.
+    /// Returns the name in keys and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -127,15 +130,15 @@ impl Optimisation {
     }
 }
 
-/// A rarely needed switch of [`KernelOptions`].
+/// A rarely needed flag of [`KernelOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum KernelFlag {
-    /// Loops as they are. By default each gets a counter that ends it after 2^64 rounds, so that a driver does not take
-    /// a loop without end for undefined behaviour; that makes loops slower to compile and keeps them from being unrolled.
+    /// Leaves loops unbounded. By default each loop has a counter that ends it after 2^64 iterations, because a driver
+    /// may treat an infinite loop as undefined behaviour; the counter slows down compilation and prevents unrolling.
     UnboundedLoops,
-    /// Workgroup memory begins with whatever is there. By default it begins as zeros.
+    /// Leaves workgroup memory uninitialised. By default it is zero-initialised.
     UninitialisedWorkgroup,
 }
 
@@ -143,7 +146,7 @@ impl KernelFlag {
     /// All flags.
     pub const ALL: [Self; 2] = [Self::UnboundedLoops, Self::UninitialisedWorkgroup];
 
-    /// The name in keys and on the command line.
+    /// Returns the name in keys and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::UnboundedLoops => "unbounded-loops",

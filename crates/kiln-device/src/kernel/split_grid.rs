@@ -1,8 +1,8 @@
-//! Grids beyond what a device takes along an axis: the kernel is told where its part of the grid begins.
+//! Splits grids that exceed the device's limit along an axis.
 //!
-//! A dispatch has a limit along each axis (65,535 workgroups on many devices), and WGSL numbers workgroups from zero in
-//! each dispatch. So a grid beyond the limit runs as several dispatches of a variant of the kernel: its entry point
-//! becomes an ordinary function, and a new entry point calls it with the workgroup's number in the whole grid.
+//! A dispatch has a limit along each axis (65,535 workgroups on many devices), and WGSL numbers the workgroups of each
+//! dispatch from zero. A larger grid runs as several dispatches of a variant of the kernel: the original entry point
+//! becomes a function, and a new entry point calls it with the workgroup ids of the whole grid.
 
 use super::grid::GridPart;
 use kiln_ir::{Result, bail};
@@ -14,17 +14,17 @@ use naga::{
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 
-/// The uniform that holds the first workgroup of the part, then the workgroups of the whole grid.
+/// The uniform with the first workgroup of the part, then the workgroups of the whole grid.
 const VARIABLE: &str = "kiln_grid";
 
-/// The bytes of the uniform for a part of a grid.
+/// Encodes the uniform for a part of a grid.
 pub(super) fn encode(GridPart { first, total, .. }: GridPart) -> Vec<u8> {
     let words = [first[0], first[1], first[2], 0, total[0], total[1], total[2], 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Gives the only entry point of `module` a grid of its own, and returns the variable that holds it.
-pub(super) fn widen(module: &mut Module) -> Result<Handle<GlobalVariable>> {
+/// Adds the grid uniform to the only entry point of `module`, and returns its variable.
+pub(super) fn add_grid_offset(module: &mut Module) -> Result<Handle<GlobalVariable>> {
     let Some(point) = module.entry_points.first().cloned() else {
         bail!(Internal, "widening a grid expected an entry point, found none");
     };
@@ -41,8 +41,8 @@ pub(super) fn widen(module: &mut Module) -> Result<Handle<GlobalVariable>> {
     let mut builder = Builder { function: &mut outer, types: &module.types };
     let (first, total) = builder.load_grid(variable);
     let first_invocation = builder.scale(first, point.workgroup_size);
-    let moved = Moved { first, first_invocation, total };
-    let values = arguments.iter().enumerate().map(|(index, argument)| builder.argument(index, argument, &moved));
+    let builtins = GridBuiltins { first, first_invocation, total };
+    let values = arguments.iter().enumerate().map(|(index, argument)| builder.argument(index, argument, &builtins));
     let values = values.collect();
     outer.body.push(Statement::Call { function: inner, arguments: values, result: None }, Span::UNDEFINED);
     outer.body.push(Statement::Return { value: None }, Span::UNDEFINED);
@@ -58,7 +58,7 @@ fn add_variable(module: &mut Module) -> Handle<GlobalVariable> {
     let size = ArraySize::Constant(NonZeroU32::MIN.saturating_add(1));
     let pair = TypeInner::Array { base: four, size, stride: 16 };
     let pair = module.types.insert(Type { name: None, inner: pair }, Span::UNDEFINED);
-    // Any number that nobody has: where it stands among the others is not decided by it.
+    // Any unused binding number works: the bindings are renumbered later, with this one last.
     let taken: HashSet<u32> = module.global_variables.iter().filter_map(|(_, it)| Some(it.binding?.binding)).collect();
     let number = (0..=u32::MAX).find(|number| !taken.contains(number)).unwrap_or_default();
     let variable = GlobalVariable {
@@ -72,8 +72,8 @@ fn add_variable(module: &mut Module) -> Handle<GlobalVariable> {
     module.global_variables.append(variable, Span::UNDEFINED)
 }
 
-/// What replaces the builtins.
-struct Moved {
+/// The values that replace the builtins.
+struct GridBuiltins {
     first: Handle<Expression>,
     first_invocation: Handle<Expression>,
     total: Handle<Expression>,
@@ -85,14 +85,14 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// An expression that is ready without being computed.
-    fn given(&mut self, expression: Expression) -> Handle<Expression> {
+    /// Appends an expression that needs no evaluation.
+    fn append(&mut self, expression: Expression) -> Handle<Expression> {
         self.function.expressions.append(expression, Span::UNDEFINED)
     }
 
-    /// An expression that is computed here.
-    fn computed(&mut self, expression: Expression) -> Handle<Expression> {
-        let handle = self.given(expression);
+    /// Appends an expression and a statement that evaluates it.
+    fn emit(&mut self, expression: Expression) -> Handle<Expression> {
+        let handle = self.append(expression);
         let mut range = Block::new();
         range.push(Statement::Emit(naga::Range::new_from_bounds(handle, handle)), Span::UNDEFINED);
         self.function.body.append(&mut range);
@@ -100,49 +100,54 @@ impl Builder<'_> {
     }
 
     fn load_grid(&mut self, variable: Handle<GlobalVariable>) -> (Handle<Expression>, Handle<Expression>) {
-        let base = self.given(Expression::GlobalVariable(variable));
+        let base = self.append(Expression::GlobalVariable(variable));
         let mut part = |index| {
-            let pointer = self.computed(Expression::AccessIndex { base, index });
-            let vector = self.computed(Expression::Load { pointer });
+            let pointer = self.emit(Expression::AccessIndex { base, index });
+            let vector = self.emit(Expression::Load { pointer });
             use SwizzleComponent::{W, X, Y, Z};
-            self.computed(Expression::Swizzle { size: VectorSize::Tri, vector, pattern: [X, Y, Z, W] })
+            self.emit(Expression::Swizzle { size: VectorSize::Tri, vector, pattern: [X, Y, Z, W] })
         };
         (part(0), part(1))
     }
 
     fn scale(&mut self, vector: Handle<Expression>, factors: [u32; 3]) -> Handle<Expression> {
-        let components = factors.map(|factor| self.given(Expression::Literal(Literal::U32(factor)))).to_vec();
+        let components = factors.map(|factor| self.append(Expression::Literal(Literal::U32(factor)))).to_vec();
         let three = TypeInner::Vector { size: VectorSize::Tri, scalar: Scalar::U32 };
-        // `add_variable` made sure that there is one.
+        // `add_variable` inserted this type.
         let Some(ty) = self.types.get(&Type { name: None, inner: three }) else { return vector };
-        let right = self.computed(Expression::Compose { ty, components });
-        self.computed(Expression::Binary { op: BinaryOperator::Multiply, left: vector, right })
+        let right = self.emit(Expression::Compose { ty, components });
+        self.emit(Expression::Binary { op: BinaryOperator::Multiply, left: vector, right })
     }
 
-    /// The value of an argument of the inner function.
-    fn argument(&mut self, index: usize, argument: &FunctionArgument, moved: &Moved) -> Handle<Expression> {
-        let value = self.given(Expression::FunctionArgument(index as u32));
+    /// Returns the value of an argument of the original function.
+    fn argument(&mut self, index: usize, argument: &FunctionArgument, builtins: &GridBuiltins) -> Handle<Expression> {
+        let value = self.append(Expression::FunctionArgument(index as u32));
         let types = self.types;
         match &types[argument.ty].inner {
             TypeInner::Struct { members, .. } => {
                 let components = (members.iter().enumerate())
                     .map(|(index, member)| {
-                        let base = self.computed(Expression::AccessIndex { base: value, index: index as u32 });
-                        self.replace(base, member.binding.as_ref(), moved)
+                        let base = self.emit(Expression::AccessIndex { base: value, index: index as u32 });
+                        self.replace(base, member.binding.as_ref(), builtins)
                     })
                     .collect();
-                self.computed(Expression::Compose { ty: argument.ty, components })
+                self.emit(Expression::Compose { ty: argument.ty, components })
             }
-            _ => self.replace(value, argument.binding.as_ref(), moved),
+            _ => self.replace(value, argument.binding.as_ref(), builtins),
         }
     }
 
-    fn replace(&mut self, value: Handle<Expression>, binding: Option<&Binding>, moved: &Moved) -> Handle<Expression> {
-        let mut plus = |right| self.computed(Expression::Binary { op: BinaryOperator::Add, left: value, right });
+    fn replace(
+        &mut self,
+        value: Handle<Expression>,
+        binding: Option<&Binding>,
+        builtins: &GridBuiltins,
+    ) -> Handle<Expression> {
+        let mut plus = |right| self.emit(Expression::Binary { op: BinaryOperator::Add, left: value, right });
         match binding {
-            Some(Binding::BuiltIn(BuiltIn::WorkGroupId)) => plus(moved.first),
-            Some(Binding::BuiltIn(BuiltIn::GlobalInvocationId)) => plus(moved.first_invocation),
-            Some(Binding::BuiltIn(BuiltIn::NumWorkGroups)) => moved.total,
+            Some(Binding::BuiltIn(BuiltIn::WorkGroupId)) => plus(builtins.first),
+            Some(Binding::BuiltIn(BuiltIn::GlobalInvocationId)) => plus(builtins.first_invocation),
+            Some(Binding::BuiltIn(BuiltIn::NumWorkGroups)) => builtins.total,
             _ => value,
         }
     }

@@ -1,62 +1,63 @@
-//! What the kernel cache says about itself.
+//! Counters of the kernel cache.
 
 use kiln_resource_cache::store::StoreStatistics;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Counters and times of a device's kernel cache. Each request is one of memory hit, disk hit, compile and failure.
+/// Counters and times of a device's kernel cache. Each request counts as a memory hit, a disk hit, a compile or a
+/// failure.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct KernelCacheStatistics {
-    /// Requests that the memory tier served, those that waited for another thread's compile included.
+    /// Requests served by the memory tier, including those that waited for another thread's compile.
     pub memory_hits: u64,
-    /// Requests that translated code from disk served.
+    /// Requests served by translated code from disk.
     pub disk_hits: u64,
     /// Requests that compiled the source.
     pub compiles: u64,
-    /// Requests that failed: a fault in the source, a refusal of the driver.
+    /// Requests that failed because of an error in the source or in the driver.
     pub failures: u64,
-    /// Entries on disk whose bytes were whole but whose content no device would take. They are deleted.
+    /// Intact entries on disk that the device could not load. They are deleted.
     pub disk_entries_unusable: u64,
     /// Mean time of a memory hit, from a sample.
     pub mean_memory_hit: Option<Duration>,
-    /// Mean time of a disk hit: reading, checking, handing to the driver.
+    /// Mean time of a disk hit: reading, verifying and loading into the driver.
     pub mean_disk_hit: Option<Duration>,
-    /// Mean time of a compile, with handing to the driver and storing on disk.
+    /// Mean time of a compile, including loading into the driver and storing on disk.
     pub mean_compile: Option<Duration>,
     /// Kernels in memory.
     pub entries: usize,
-    /// Bytes of their translated code, of the driver's own form of it where the driver gives that, and of source and reflection.
+    /// Bytes of their translated code, of the driver's compiled form if it reports one, and of source and reflection.
     pub bytes: u64,
-    /// Kernels that a limit removed from memory.
+    /// Kernels evicted from memory by a limit.
     pub evictions: u64,
     /// The disk tier.
     pub disk: DiskTierState,
 }
 
-/// Whether there is a disk tier, and what it says.
+/// The state of the disk tier.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 #[non_exhaustive]
 pub enum DiskTierState {
-    /// No directory was given.
+    /// No directory is configured.
     None,
-    /// A directory was given, and nothing was asked of it yet.
+    /// A directory is configured but was not used yet.
     Unopened,
-    /// It works.
+    /// The disk tier is in use.
     Open {
-        /// What it says.
+        /// Its counters.
         statistics: StoreStatistics,
     },
-    /// It cannot be used; everything works without it.
+    /// The disk tier cannot be used; the cache works without it.
     Off {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl KernelCacheStatistics {
-    /// The share of requests that were hits of either tier, 0 to 1; `None` before the first.
+    /// Returns the share of requests that were hits of either tier, 0 to 1, or `None` before the first request.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_hits + self.disk_hits;
         let all = hits + self.compiles + self.failures;

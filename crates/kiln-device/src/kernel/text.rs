@@ -1,14 +1,16 @@
-//! What is looked for in the text of a kernel, because naga's program does not have it or its parser does not take it.
+//! Searches the text of a kernel for locations that naga does not record, and for directives that its parser rejects.
 
 use naga::Span;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What the language calls the extension for operations of subgroups.
+/// The name of the WGSL extension for subgroup operations.
 const SUBGROUPS: &str = "subgroups";
 
-/// The text for naga's parser, which has the operations of subgroups and refuses the `enable` that the language wants for them: that is
-/// spaces, so that every place stays what it is. And where it was.
+/// Replaces the `enable` directives for subgroups by spaces, and returns the location of the first.
+///
+/// naga's parser supports subgroup operations but rejects the directive that WGSL requires for them. Spaces keep all
+/// locations valid.
 pub(super) fn without_subgroups(text: &str) -> (Cow<'_, str>, Option<Span>) {
     let (mut parsed, mut found) = (Cow::Borrowed(text), None);
     if !text.contains(SUBGROUPS) {
@@ -32,7 +34,7 @@ pub(super) fn without_subgroups(text: &str) -> (Cow<'_, str>, Option<Span>) {
         let mut at = directive.start + "enable".len();
         for (place, name) in names.iter().enumerate() {
             let (here, comma) = (at..at + name.len(), at + name.len());
-            // The commas behind the names that stay, but for the last of them.
+            // Blanks the comma after a removed name, and after the last name that stays.
             if (!is_kept(name) || place == last) && place + 1 < names.len() {
                 blank(parsed.to_mut(), comma..comma + 1);
             }
@@ -46,31 +48,31 @@ pub(super) fn without_subgroups(text: &str) -> (Cow<'_, str>, Option<Span>) {
     (parsed, found)
 }
 
-/// Where the function with this name is declared.
+/// Returns the location of the declaration of a function.
 pub(super) fn function(text: &str, name: &str) -> Option<Span> {
     declaration(&without_comments(text), "fn", name).map(Span::from)
 }
 
-/// Where the struct with this name is declared.
+/// Returns the location of the declaration of a struct.
 pub(super) fn structure(text: &str, name: &str) -> Option<Span> {
     declaration(&without_comments(text), "struct", name).map(Span::from)
 }
 
-/// Where `@workgroup_size` of an entry point is.
+/// Returns the location of an entry point's `@workgroup_size`.
 pub(super) fn workgroup_size(text: &str, entry: &str) -> Option<Span> {
     let clean = without_comments(text);
     let before = &clean[..declaration(&clean, "fn", entry)?.start];
     attributes(before, "workgroup_size").last().map(Span::from)
 }
 
-/// Where the first `@location` of a function or a struct (`fn`, `struct`) is.
+/// Returns the location of the first `@location` of a function or struct (`fn`, `struct`).
 pub(super) fn location(text: &str, keyword: &str, name: &str) -> Option<Span> {
     let clean = without_comments(text);
     let begin = declaration(&clean, keyword, name)?.start;
     attributes(&clean[begin..], "location").next().map(|at| Span::from(begin + at.start..begin + at.end))
 }
 
-/// Where a word is first.
+/// Returns the location of the first occurrence of a word.
 pub(super) fn word(text: &str, word: &str) -> Option<Span> {
     words(&without_comments(text), word).next().map(Span::from)
 }
@@ -80,7 +82,7 @@ fn span_in(clean: &str, range: &Range<usize>, word: &str) -> Option<Span> {
     Some(Span::from(range.start + found.start..range.start + found.end))
 }
 
-/// The directives, with which a text begins.
+/// Returns the directives at the beginning of a text.
 fn directives(clean: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     loop {
@@ -89,7 +91,7 @@ fn directives(clean: &str) -> Vec<Range<usize>> {
         let begin = clean.len() - rest.len();
         let is_directive = ["enable", "requires", "diagnostic"]
             .iter()
-            .any(|word| rest.strip_prefix(word).is_some_and(|behind| !behind.starts_with(is_part_of_word)));
+            .any(|word| rest.strip_prefix(word).is_some_and(|after| !after.starts_with(is_part_of_word)));
         match rest.find(';') {
             Some(length) if is_directive => found.push(begin..begin + length + 1),
             _ => return found,
@@ -97,11 +99,11 @@ fn directives(clean: &str) -> Vec<Range<usize>> {
     }
 }
 
-/// Where a thing is declared: from the keyword to the name.
+/// Returns the range of a declaration, from the keyword to the name.
 fn declaration(clean: &str, keyword: &str, name: &str) -> Option<Range<usize>> {
     words(clean, keyword).find_map(|found| {
-        let behind = clean[found.end..].trim_start();
-        let after = behind.strip_prefix(name)?;
+        let after = clean[found.end..].trim_start();
+        let after = after.strip_prefix(name)?;
         (!after.starts_with(is_part_of_word)).then(|| found.start..clean.len() - after.len())
     })
 }
@@ -122,20 +124,20 @@ pub(super) fn is_part_of_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// The text with spaces for its comments, as long as it was and with the same lines. WGSL has no strings.
+/// Replaces comments by spaces, keeping all offsets and lines. WGSL has no string literals.
 pub(super) fn without_comments(text: &str) -> String {
     let (mut clean, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('/') {
-        let (code, behind) = rest.split_at(at);
-        let length = match behind.as_bytes().get(1) {
-            Some(b'/') => line_length(behind),
-            Some(b'*') => block_length(behind),
+        let (code, after) = rest.split_at(at);
+        let length = match after.as_bytes().get(1) {
+            Some(b'/') => line_length(after),
+            Some(b'*') => block_length(after),
             _ => 0,
         };
-        let (comment, behind) = behind.split_at(length);
+        let (comment, after) = after.split_at(length);
         clean.push_str(code);
         clean.push_str(&spaces(comment));
-        rest = behind;
+        rest = after;
         if length == 0 {
             clean.push('/');
             rest = &rest[1..];
@@ -149,7 +151,7 @@ fn line_length(comment: &str) -> usize {
     comment.find(is_end).unwrap_or(comment.len())
 }
 
-/// Such comments are inside of each other.
+/// Returns the length of a block comment. Block comments nest.
 fn block_length(comment: &str) -> usize {
     let (mut depth, mut at) = (0usize, 0);
     while let Some(pair) = comment.as_bytes().get(at..at + 2) {
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directive_is_spaces_and_everything_else_stays() {
+    fn subgroup_directives_are_blanked() {
         let table = [
             ("enable subgroups; fn f() {}", "                  fn f() {}", Some(7)),
             ("enable f16, subgroups;", "enable f16           ;", Some(12)),
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_code_and_not_of_comments() {
+    fn locations_ignore_comments() {
         let text = "// @workgroup_size fn main\nfn main_2() {}\n@compute @ workgroup_size(workgroup_size) /* fn main */\n\
                     fn /**/ main(@location(0) x: f32) {}\n@workgroup_size(1) fn other() { f64(); }";
         let at =

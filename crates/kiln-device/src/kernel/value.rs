@@ -1,4 +1,4 @@
-//! Small values that a launch gives to a kernel's uniforms.
+//! Values for the uniforms of a kernel.
 
 use super::reflect::Scalar;
 use bytemuck::{NoUninit, Pod};
@@ -6,22 +6,22 @@ use std::any::TypeId;
 
 /// A value for a `var<uniform>` of a kernel, or for a member of one.
 ///
-/// Numbers and arrays of two to four of them are checked against the type in the kernel; [`Value::bytes`] is for structs
-/// and [`Value::slice`] for arrays, of which only the length is checked.
+/// Numbers and arrays of two to four numbers are checked against the type in the kernel. For [`Value::bytes`] (structs)
+/// and [`Value::slice`] (arrays), only the length is checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// The type in WGSL; `None` where only the length is known.
+    /// The WGSL type; `None` if only the length is known.
     pub(super) type_name: Option<String>,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Value {
-    /// A struct laid out as the kernel wants it, padding included as explicit fields.
+    /// Creates a value from a struct with the layout of the kernel, including padding as explicit fields.
     pub fn bytes<T: NoUninit>(value: &T) -> Self {
         Self { type_name: None, bytes: bytemuck::bytes_of(value).to_vec() }
     }
 
-    /// An array of as many elements as the kernel wants, in steps as it wants them.
+    /// Creates a value from an array with the length and stride of the kernel.
     pub fn slice<T: NoUninit>(values: &[T]) -> Self {
         Self { type_name: None, bytes: bytemuck::cast_slice(values).to_vec() }
     }
@@ -50,16 +50,16 @@ macro_rules! ids {
     ($($ty:ty),*) => { [$(TypeId::of::<$ty>()),*] };
 }
 
-/// What number a Rust type is.
+/// The kind of number that a Rust type is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
-    /// One that WGSL has too.
+    /// A scalar that WGSL has as well.
     Scalar(Scalar),
-    /// Two to four of one that WGSL has too.
+    /// An array of two to four scalars that WGSL has as well.
     Array(Scalar),
-    /// One that WGSL does not have.
+    /// A number that WGSL does not have.
     Foreign,
-    /// A struct, an array, or something that is not known.
+    /// A struct, another array, or an unknown type.
     None,
 }
 
@@ -77,7 +77,7 @@ impl Number {
     }
 }
 
-/// What `T` is, where it is an `S` or an array of two to four of them.
+/// Returns the kind of `T` if it is `S` or an array of two to four `S`.
 fn scalar_of<T: Pod, S: Pod>(scalar: Scalar) -> Option<Number> {
     let id = TypeId::of::<T>();
     let arrays = ids![[S; 2], [S; 3], [S; 4]];

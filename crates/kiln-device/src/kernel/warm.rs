@@ -1,4 +1,4 @@
-//! Kernels made ready before they are needed: from a list, or those that were used most.
+//! Compiles or loads kernels before they are needed: those of a list, or the most used ones on disk.
 
 use super::key::KernelKey;
 use super::source::KernelSource;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What a warm-up did.
+/// The result of a warm-up.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct KernelWarmReport {
@@ -21,24 +21,24 @@ pub struct KernelWarmReport {
     pub compiled: usize,
     /// Kernels that were loaded from disk.
     pub loaded: usize,
-    /// Kernels that were in memory already.
+    /// Kernels that were already in memory.
     pub present: usize,
-    /// Kernels that the list named again.
+    /// Repeated entries of the list.
     pub repeated: usize,
-    /// Kernels that could not be made.
+    /// Kernels that could not be compiled or loaded.
     pub failed: Vec<KernelWarmFailure>,
-    /// Kernels that were left out because the warm-up was cancelled.
+    /// Kernels that were skipped because the warm-up was cancelled.
     pub cancelled: usize,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
 }
 
-/// A kernel that a warm-up could not make.
+/// A kernel that could not be compiled or loaded.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelWarmFailure {
-    /// Its name.
+    /// The name of the kernel.
     pub kernel: String,
-    /// Why not.
+    /// The reason.
     #[serde(serialize_with = "as_text")]
     pub error: Error,
 }
@@ -47,23 +47,23 @@ fn as_text<S: serde::Serializer>(error: &Error, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(error)
 }
 
-/// A kernel to make ready: its name, and its key unless it cannot have one.
+/// A kernel to prepare: its name, and its key or the reason why it has none.
 type Request = (String, Result<KernelKey>);
 
-/// Makes all kernels of a list ready on up to `threads` threads.
+/// Prepares all kernels of a list on up to `threads` threads.
 pub(crate) fn warm(device: &Device, sources: &[KernelSource], threads: NonZeroUsize) -> KernelWarmReport {
     let request = |source: &KernelSource| (source.name().to_string(), KernelKey::new(source, device.info()));
     warm_keys(device, sources.iter().map(request).collect(), threads, &AtomicBool::new(false))
 }
 
-/// Makes all kernels ready on up to `threads` threads, until `cancel` says stop.
+/// Prepares kernels on up to `threads` threads, until `cancel` is set.
 fn warm_keys(device: &Device, requests: Vec<Request>, threads: NonZeroUsize, cancel: &AtomicBool) -> KernelWarmReport {
     let began = Instant::now();
     let mut report = KernelWarmReport::default();
     let (mut prepared, mut seen) = (Vec::new(), HashSet::new());
     for (kernel, key) in requests {
         match key.map(|key| device.prepare_key(key)) {
-            // Twice in the list is once to do.
+            // Repeated entries are prepared once.
             Ok(request) if !seen.insert(request.hash()) => report.repeated += 1,
             Ok(request) => prepared.push(request),
             Err(error) => report.failed.push(KernelWarmFailure { kernel, error }),
@@ -83,7 +83,7 @@ fn warm_keys(device: &Device, requests: Vec<Request>, threads: NonZeroUsize, can
     };
     thread::scope(|scope| {
         let helpers = 1..threads.get().min(prepared.len());
-        // A thread that cannot start leaves its share to the others.
+        // If a thread cannot be started, the others do its share.
         let helpers: Vec<_> = helpers.flat_map(|_| thread::Builder::new().spawn_scoped(scope, work)).collect();
         report.join(work());
         for helper in helpers {
@@ -119,7 +119,7 @@ impl KernelWarmReport {
     }
 }
 
-/// Kernels being loaded in the background. Dropping it cancels what has not begun and waits for the rest.
+/// A background load of kernels. Dropping it cancels kernels that have not started and waits for the rest.
 #[derive(Debug)]
 pub struct Preload {
     cancel: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// Begins to load the `count` most used kernels that are on disk for this device.
+    /// Starts to load the `count` most used kernels on disk for this device.
     pub(crate) fn start(device: &Device, count: usize) -> Result<Self> {
         let cancel = Arc::new(AtomicBool::new(false));
         let (device, stop) = (device.clone(), Arc::clone(&cancel));
@@ -139,15 +139,15 @@ impl Preload {
         Ok(Self { cancel, thread: Some(thread) })
     }
 
-    /// Whether everything is loaded.
+    /// Returns whether all kernels are loaded.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until everything is loaded.
+    /// Waits until all kernels are loaded.
     ///
     /// # Errors
-    /// `Internal` where loading panicked.
+    /// Returns `Internal` if loading panicked.
     pub fn wait(mut self) -> Result<KernelWarmReport> {
         self.join().unwrap_or_else(|| Ok(KernelWarmReport::default()))
     }

@@ -1,4 +1,4 @@
-//! What is told of caches: one family of metrics for all of them, with a `cache` label.
+//! Metrics of caches: the same metrics for all of them, with a `cache` label.
 
 use super::{Metric, join, label};
 use crate::device::Device;
@@ -7,18 +7,19 @@ use kiln_resource_cache::CacheMetrics;
 use kiln_resource_cache::store::StoreStatistics;
 use std::time::Duration;
 
-/// What a cache tells, in the terms of every cache.
+/// The numbers that all caches have in common.
 struct Numbers<'a> {
-    /// Requests by how they ended; those that end in `hit` created nothing.
+    /// Requests by outcome; outcomes that end in `hit` created nothing.
     requests: &'a [(&'a str, u64)],
     evictions: u64,
     entries: u64,
     bytes: u64,
-    /// Mean times by how requests ended.
+    /// Mean times by outcome.
     times: &'a [(&'a str, Option<Duration>)],
 }
 
-/// The numbers of all caches of a device, under the names of [`Device::caches`]. Kernels also say which tier served them.
+/// Returns the metrics of all caches of a device, under the names of [`Device::caches`]. The kernel cache also reports
+/// its tiers.
 pub fn cache_metrics(device: &Device) -> Vec<Metric> {
     let mut all = Vec::new();
     for (name, metrics) in device.caches().metrics_by_name() {
@@ -42,7 +43,7 @@ fn metrics_of(cache: &str, metrics: &CacheMetrics) -> Vec<Metric> {
 }
 
 impl KernelCacheStatistics {
-    /// The numbers as metrics: those of the memory tier as cache `kernels`, those of an open disk tier as `kernel_store`.
+    /// Returns the metrics: the memory tier as cache `kernels`, an open disk tier as `kernel_store`.
     pub fn metrics(&self) -> Vec<Metric> {
         let numbers = Numbers {
             requests: &[
@@ -122,7 +123,7 @@ mod tests {
     use kiln_resource_cache::store::Writing;
     use std::collections::BTreeMap;
 
-    /// Every number comes out once, where it belongs.
+    /// Every number is exported once, under the right name.
     #[test]
     fn caches_tell_these_numbers() {
         let mut plans = CacheMetrics::default();

@@ -1,9 +1,10 @@
-//! What is told of a device itself.
+//! Metrics of a device itself.
 
 use super::Metric;
 use crate::device::Device;
 
-/// What the device is, and how many kernels were dispatched on it. A device that runs no kernels in WGSL has none to count.
+/// Returns the identity of the device, and the number of kernel dispatches. A device that runs no WGSL kernels has no
+/// such count.
 pub fn device_metrics(device: &Device) -> Vec<Metric> {
     let info = device.info();
     let labels = [

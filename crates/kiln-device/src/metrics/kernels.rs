@@ -1,29 +1,29 @@
-//! What is told of kernels, by name.
+//! Metrics of kernels, by name.
 
 use super::Metric;
 use crate::observe::KernelStatistics;
 use std::collections::BTreeSet;
 
-/// The most kernels with a name of their own. Each is a few series in whatever collects the metrics, for ever.
+/// The maximum number of kernels with their own label, because each is a few permanent time series in a collector.
 const MAX_NAMES: usize = 100;
 
-/// What stands for all kernels beyond these.
+/// The label of all other kernels.
 const OTHER: &str = "other";
 
-/// The kernels with labels of their own; later ones stay under `other` for good, so that no counter goes down.
+/// The kernels that have their own label. Later kernels stay under `other` permanently, so that no counter decreases.
 #[derive(Clone, Debug, Default)]
 pub struct KernelLabels {
     names: BTreeSet<String>,
 }
 
 impl KernelLabels {
-    /// The numbers of kernels as metrics, by name. Of those that are new, the first get the names that are left of 100.
+    /// Returns the metrics of kernels, by name. New kernels get a label in order, until 100 are in use.
     pub fn metrics(&mut self, kernels: &[KernelStatistics]) -> Vec<Metric> {
         self.metrics_within(MAX_NAMES, kernels)
     }
 
     fn metrics_within(&mut self, max_names: usize, kernels: &[KernelStatistics]) -> Vec<Metric> {
-        // One that is called so belongs there, or there would be two of that name.
+        // A kernel that is named `other` is counted there; a second series of that name would be a duplicate.
         for kernel in kernels.iter().filter(|kernel| kernel.name != OTHER) {
             if self.names.len() < max_names && !self.names.contains(&kernel.name) {
                 self.names.insert(kernel.name.clone());
@@ -78,7 +78,7 @@ mod tests {
         metrics[0].samples.iter().map(|sample| (sample.labels[0].1.clone(), sample.value)).collect()
     }
 
-    /// The one that grows beyond the others later on does not take a name from them.
+    /// A kernel that overtakes the others later does not take a label from them.
     #[test]
     fn names_are_bounded_and_keep_their_kernels() {
         let mut labels = KernelLabels::default();

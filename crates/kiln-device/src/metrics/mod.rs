@@ -1,8 +1,8 @@
-//! The numbers of a device as data for whoever charts them: name, kind, help, labels, value.
+//! The numbers of a device as metrics: name, kind, help, labels, value.
 //!
-//! Every metric is declared once, in the file of what it tells about: `device`, `pool`, `caches`, `kernels`. The Prometheus text
-//! ([`to_prometheus`]) and the JSON ([`to_json`]) are made of these values. Names are a contract: they begin with `kiln_`,
-//! counters end in `_total`, units are in the name.
+//! Every metric is declared once, in the file of its subject: `device`, `pool`, `caches`, `kernels`. [`to_prometheus`]
+//! and [`to_json`] format these values. Names are a stable interface: they begin with `kiln_`, counters end in
+//! `_total`, and units are part of the name.
 
 mod caches;
 mod device;
@@ -22,28 +22,28 @@ use std::fmt::Write as _;
 pub struct Metric {
     /// The name.
     pub name: &'static str,
-    /// How the value moves.
+    /// Counter or gauge.
     pub kind: MetricKind,
-    /// What it tells, in a sentence.
+    /// The description, in one sentence.
     pub help: &'static str,
-    /// The values, one for each set of labels. Where there is none, the metric is not told.
+    /// The values, one for each set of labels. A metric without samples is not exported.
     pub samples: Vec<Sample>,
 }
 
-/// How the value of a metric moves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
-    /// Up only.
+    /// Only increases.
     Counter,
-    /// Up and down.
+    /// Increases and decreases.
     Gauge,
 }
 
 /// A value with its labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// Name and value of each label.
+    /// The name and value of each label.
     #[serde(serialize_with = "as_map")]
     pub labels: Vec<(&'static str, String)>,
     /// The value.
@@ -51,37 +51,37 @@ pub struct Sample {
 }
 
 impl Metric {
-    /// A counter without samples.
+    /// Creates a counter without samples.
     pub fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, kind: MetricKind::Counter, help, samples: Vec::new() }
     }
 
-    /// A gauge without samples.
+    /// Creates a gauge without samples.
     pub fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, kind: MetricKind::Gauge, help, samples: Vec::new() }
     }
 
-    /// The same with one more sample.
+    /// Adds a sample.
     pub fn sample(mut self, labels: &[(&'static str, &str)], value: f64) -> Self {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
         self.samples.push(Sample { labels, value });
         self
     }
 
-    /// The same with a sample for each value of a label.
+    /// Adds a sample for each value of a label.
     pub fn by(self, label: &'static str, rows: &[(&str, u64)]) -> Self {
         rows.iter().fold(self, |metric, (value, number)| metric.sample(&[(label, value)], *number as f64))
     }
 }
 
-/// Puts the label in front of those of every sample.
+/// Prepends a label to those of every sample.
 pub fn label(metrics: &mut [Metric], name: &'static str, value: &str) {
     for sample in metrics.iter_mut().flat_map(|metric| &mut metric.samples) {
         sample.labels.insert(0, (name, value.to_string()));
     }
 }
 
-/// Adds metrics to others: samples go to the metric of the same name, in the order that they come.
+/// Appends metrics to others. Samples are added to the metric of the same name, in order.
 pub fn join(all: &mut Vec<Metric>, more: Vec<Metric>) {
     for metric in more {
         match all.iter_mut().find(|known| known.name == metric.name) {
@@ -91,10 +91,10 @@ pub fn join(all: &mut Vec<Metric>, more: Vec<Metric>) {
     }
 }
 
-/// The Prometheus text format, version 0.0.4.
+/// Formats metrics in the Prometheus text format, version 0.0.4.
 ///
-/// Not that of `metrics-exporter-prometheus`: its counters are whole numbers, and seconds are not; its order is that of a hash
-/// map; and it brings some twenty crates.
+/// `metrics-exporter-prometheus` is not used: its counters are integers, but seconds are not; its order is that of a
+/// hash map; and it adds about twenty crates.
 pub fn to_prometheus(metrics: &[Metric]) -> String {
     let mut text = String::new();
     for Metric { name, kind, help, samples } in metrics.iter().filter(|metric| !metric.samples.is_empty()) {
@@ -102,7 +102,7 @@ pub fn to_prometheus(metrics: &[Metric]) -> String {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
         };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for Sample { labels, value } in samples {
             let labels: Vec<String> =
@@ -114,10 +114,10 @@ pub fn to_prometheus(metrics: &[Metric]) -> String {
     text
 }
 
-/// The metrics as JSON, which `kiln top` reads.
+/// Formats metrics as JSON, which `kiln top` reads.
 ///
-/// `{"format":1,"metrics":[{"name":…,"kind":"counter","help":…,"samples":[{"labels":{"device":"cpu"},"value":3.0}]}]}`. A value that is not finite is
-/// `null`. Fields may be added under the same format number.
+/// `{"format":1,"metrics":[{"name":…,"kind":"counter","help":…,"samples":[{"labels":{"device":"cpu"},"value":3.0}]}]}`.
+/// A value that is not finite is `null`. Fields may be added without a new format number.
 pub fn to_json(metrics: &[Metric]) -> String {
     let metrics: Vec<&Metric> = metrics.iter().filter(|metric| !metric.samples.is_empty()).collect();
     serde_json::json!({ "format": 1, "metrics": metrics }).to_string()

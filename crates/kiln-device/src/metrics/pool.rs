@@ -1,17 +1,17 @@
-//! What is told of a pool.
+//! Metrics of a pool.
 
 use super::{Metric, label, to_prometheus};
 use crate::pool::{ClassStatistics, PoolStatistics};
 
 impl PoolStatistics {
-    /// The numbers in the Prometheus text format, each line with a `device` label.
+    /// Formats the metrics in the Prometheus text format, with a `device` label.
     pub fn to_prometheus(&self, device: &str) -> String {
         let mut metrics = self.metrics();
         label(&mut metrics, "device", device);
         to_prometheus(&metrics)
     }
 
-    /// The numbers as metrics.
+    /// Returns the metrics of the pool.
     pub fn metrics(&self) -> Vec<Metric> {
         [self.byte_metrics(), self.request_metrics(), self.class_metrics()].concat()
     }

@@ -1,37 +1,37 @@
-//! Faults that a test plants.
+//! Faults that a test injects.
 
 use std::collections::BTreeSet;
 
 #[derive(Default)]
 pub(super) struct Faults {
-    pub(super) allocation: Fuse,
-    pub(super) map: Fuse,
-    pub(super) submission: Fuse,
-    pub(super) skip: Fuse,
-    pub(super) translation: Fuse,
-    pub(super) load: Fuse,
-    /// Submissions that never end.
+    pub(super) allocation: FaultTrigger,
+    pub(super) map: FaultTrigger,
+    pub(super) submission: FaultTrigger,
+    pub(super) skip: FaultTrigger,
+    pub(super) translation: FaultTrigger,
+    pub(super) load: FaultTrigger,
+    /// Submissions that never complete.
     pub(super) lost: BTreeSet<u64>,
-    /// Submissions that end without having done anything.
+    /// Submissions that complete without effect.
     pub(super) skipped: BTreeSet<u64>,
 }
 
-/// Strikes at chosen events, counted from when each was chosen.
+/// Fires at selected events, counted from the time of each selection.
 #[derive(Default)]
-pub(super) struct Fuse {
+pub(super) struct FaultTrigger {
     events: u64,
-    strikes_at: BTreeSet<u64>,
+    fires_at: BTreeSet<u64>,
 }
 
-impl Fuse {
-    /// Strikes at the `n`-th event from now.
+impl FaultTrigger {
+    /// Fires at the `n`-th event from now.
     pub(super) fn arm(&mut self, n: u64) {
-        self.strikes_at.insert(self.events + n);
+        self.fires_at.insert(self.events + n);
     }
 
-    /// Counts an event, and says whether it is one of the chosen.
-    pub(super) fn strikes(&mut self) -> bool {
+    /// Counts an event and returns whether it is a selected one.
+    pub(super) fn fires(&mut self) -> bool {
         self.events += 1;
-        self.strikes_at.remove(&self.events)
+        self.fires_at.remove(&self.events)
     }
 }

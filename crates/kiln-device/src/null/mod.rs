@@ -1,4 +1,4 @@
-//! A device without hardware, for tests: byte vectors, a record of everything that happened, and faults on demand.
+//! A device without hardware for tests: memory of byte vectors, a record of all operations, and injected faults.
 
 mod faults;
 mod record;
@@ -20,10 +20,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A device of byte vectors. Clones are the same device, so a test keeps one to look at while a pool owns another.
+/// A device whose memory is byte vectors. Clones refer to the same device, so a test can keep one to inspect.
 ///
-/// It runs submissions when they end, not when they are submitted: with [manual completion](Self::manual_completion) a
-/// buffer that is reused too early shows in the results.
+/// Submissions run when they complete, not when they are submitted: with [manual completion](Self::manual_completion),
+/// a buffer that is reused too early produces wrong results.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -48,13 +48,13 @@ pub struct NullDevice {
     recorder: Recorder,
 }
 
-/// What a kernel does on the null device.
+/// The host implementation of a kernel.
 type HostKernel = Arc<dyn Fn(&mut NullArguments) + Send + Sync>;
 
-/// What a dispatch on the null device works on.
+/// The arguments of a dispatch on the null device.
 #[derive(Debug)]
 pub struct NullArguments {
-    /// The contents of the buffers, by index of their bindings.
+    /// The content of the buffers, by index of their bindings.
     pub buffers: BTreeMap<u32, Vec<u8>>,
     /// The values, by index of their bindings.
     pub values: BTreeMap<u32, Vec<u8>>,
@@ -65,7 +65,7 @@ pub struct NullArguments {
 struct Shared {
     info: DeviceInfo,
     state: Mutex<State>,
-    /// Held by whoever runs submissions, so that they run in order and are done when their number says so.
+    /// Locked while submissions run, so that they run in order and have taken effect when they count as completed.
     running: Mutex<()>,
 }
 
@@ -81,7 +81,7 @@ struct State {
     fault: Option<Error>,
 }
 
-/// A command with the raw blocks it touches; like a driver, it does not hold the buffers.
+/// A command with the raw blocks that it uses. Like a driver, it does not keep the buffers alive.
 enum QueuedCommand {
     Copy { from: Span, to: Span },
     Zero { span: Span },
@@ -94,7 +94,7 @@ struct Span {
 }
 
 struct NullBlock {
-    /// Of sixteen bytes each, so that every element type is aligned.
+    /// Words of 16 bytes, so that every element type is aligned.
     words: RwLock<Vec<u128>>,
     bytes: u64,
     shared: Arc<Shared>,
@@ -109,7 +109,7 @@ impl Drop for NullBlock {
 }
 
 impl NullDevice {
-    /// A device with a gibibyte, shared with the host, that ends submissions at once.
+    /// Creates a device with 1 GiB of memory shared with the host, whose submissions complete immediately.
     pub fn new() -> Self {
         let budget = 1 << 30;
         let properties = MemoryProperties {
@@ -153,25 +153,25 @@ impl NullDevice {
         }
     }
 
-    /// What the memory is and can do.
+    /// Changes the properties of the memory.
     pub fn with_properties(mut self, change: impl FnOnce(&mut MemoryProperties)) -> Self {
         change(&mut self.properties);
         self
     }
 
-    /// How much memory there is: the driver refuses what goes beyond, whatever the pool's budget says.
+    /// Sets the amount of memory. The driver refuses allocations beyond it, whatever the pool's budget is.
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
-    /// Submissions end when someone waits for them or calls [`complete`](Self::complete), not at once.
+    /// Makes submissions complete when they are awaited or by [`complete`](Self::complete), instead of immediately.
     pub fn manual_completion(mut self) -> Self {
         self.manual = true;
         self
     }
 
-    /// What the kernel with this name does. A kernel without it is checked and recorded like any other, and does nothing.
+    /// Sets the host implementation of a kernel. A kernel without one is checked and recorded, and has no effect.
     pub fn with_kernel(
         mut self,
         name: impl Into<String>,
@@ -181,86 +181,87 @@ impl NullDevice {
         self
     }
 
-    /// What the device says of itself; for tests of what depends on it.
+    /// Changes the description of the device.
     ///
     /// # Panics
-    /// On a device that was cloned before.
+    /// Panics if the device has clones.
     pub fn with_info(mut self, change: impl FnOnce(&mut DeviceInfo)) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("the device has no clones yet");
         change(&mut shared.info);
         self
     }
 
-    /// The device with a pool of default options.
+    /// Creates a device with a pool of default options.
     ///
     /// # Errors
-    /// None today; the pool's settings are valid.
+    /// Returns no error currently, because the default options are valid.
     pub fn into_device(self) -> Result<Device> {
         self.into_device_with(PoolOptions::new())
     }
 
-    /// The device with a pool of its own options.
+    /// Creates a device with these pool options.
     ///
     /// # Errors
-    /// As [`Device::new`].
+    /// Returns the same errors as [`Device::new`].
     pub fn into_device_with(self, pool: PoolOptions) -> Result<Device> {
         Device::new(Arc::new(self), pool)
     }
 
-    /// The device with a kernel cache of its own options.
+    /// Creates a device with these kernel cache options.
     ///
     /// # Errors
-    /// As [`Device::with_kernels`].
+    /// Returns the same errors as [`Device::with_kernels`].
     pub fn into_device_with_kernels(self, kernels: KernelCacheOptions) -> Result<Device> {
         Device::with_kernels(Arc::new(self), PoolOptions::new(), kernels)
     }
 
-    /// Everything that happened so far.
+    /// Returns all recorded operations.
     pub fn records(&self) -> Vec<Record> {
         self.shared.state.lock().records.clone()
     }
 
-    /// Forgets what happened.
+    /// Removes all records.
     pub fn clear_records(&self) {
         self.shared.state.lock().records.clear();
     }
 
-    /// Bytes that were allocated and not released.
+    /// Returns the bytes that are allocated and not released.
     pub fn live_bytes(&self) -> u64 {
         self.shared.state.lock().live_bytes
     }
 
-    /// Lets the `n`-th allocation from now fail with `OutOfMemory`; 1 is the next.
+    /// Makes the `n`-th allocation from now fail with `OutOfMemory`; 1 is the next.
     pub fn fail_allocation(&self, n: u64) {
         self.shared.state.lock().faults.allocation.arm(n);
     }
 
-    /// Lets the `n`-th map from now fail; 1 is the next.
+    /// Makes the `n`-th map from now fail; 1 is the next.
     pub fn fail_map(&self, n: u64) {
         self.shared.state.lock().faults.map.arm(n);
     }
 
-    /// Lets the `n`-th translation of a kernel from now fail with `CompileFailed`; 1 is the next.
+    /// Makes the `n`-th translation of a kernel from now fail with `CompileFailed`; 1 is the next.
     pub fn fail_translation(&self, n: u64) {
         self.shared.state.lock().faults.translation.arm(n);
     }
 
-    /// Lets the `n`-th load of a translated kernel from now fail with `CompileFailed`; 1 is the next.
+    /// Makes the `n`-th load of a translated kernel from now fail with `CompileFailed`; 1 is the next.
     pub fn fail_load(&self, n: u64) {
         self.shared.state.lock().faults.load.arm(n);
     }
 
-    /// Lets the `n`-th submission from now do nothing; 1 is the next. The device is lost when that submission ends.
+    /// Makes the `n`-th submission from now have no effect; 1 is the next. The device is lost when that submission
+    /// completes.
     pub fn skip_submission(&self, n: u64) {
         self.shared.state.lock().faults.skip.arm(n);
     }
 
-    /// Lets the device be lost while it runs the `n`-th submission from now; 1 is the next.
+    /// Makes the device be lost during the `n`-th submission from now; 1 is the next.
     pub fn lose_submission(&self, n: u64) {
         self.shared.state.lock().faults.submission.arm(n);
     }
 
-    /// Ends submissions up to `submission`: runs their commands and wakes who waits for them.
+    /// Completes submissions up to `submission`: runs their commands and wakes the waiting tasks.
     pub fn complete(&self, submission: u64) {
         let running = self.shared.running.lock();
         let mut state = self.shared.state.lock();
@@ -271,7 +272,8 @@ impl NullDevice {
                 let how = if lost { "was lost while it ran" } else { "did nothing in" };
                 let message = format!("device `null` {how} submission {number}");
                 state.fault = Some(Error::new(ErrorKind::DeviceLost, message));
-                // Nothing of these will run. Unlocked, because the last reference to a block may be among them.
+                // The rest of the queue never runs. Dropped unlocked, because it may hold the last reference to a
+                // block, whose drop takes the lock.
                 let never = std::mem::take(&mut state.queue);
                 parking_lot::MutexGuard::unlocked(&mut state, || drop((commands, never)));
                 break;
@@ -302,7 +304,7 @@ impl RawMemory for NullDevice {
 
     fn allocate(&self, bytes: u64, usage: Usage) -> Result<RawBlock> {
         let mut state = self.shared.state.lock();
-        let injected = state.faults.allocation.strikes();
+        let injected = state.faults.allocation.fires();
         let live = state.live_bytes.saturating_add(bytes);
         if injected || live > self.capacity_bytes {
             state.records.push(Record::AllocationFailed { bytes, usage });
@@ -367,10 +369,10 @@ impl DeviceApi for NullDevice {
             }
             state.submitted += 1;
             let submission = state.submitted;
-            if state.faults.submission.strikes() {
+            if state.faults.submission.fires() {
                 state.faults.lost.insert(submission);
             }
-            if state.faults.skip.strikes() {
+            if state.faults.skip.fires() {
                 state.faults.skipped.insert(submission);
             }
             for dispatch in commands.iter().filter_map(Command::as_dispatch) {
@@ -394,7 +396,7 @@ impl DeviceApi for NullDevice {
     fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         let mut state = self.shared.state.lock();
         state.records.push(Record::Translate { kernel: program.key.name().to_string() });
-        if state.faults.translation.strikes() {
+        if state.faults.translation.fires() {
             bail!(CompileFailed, "null device found an injected fault of a translation");
         }
         Ok(Artifact {
@@ -408,7 +410,7 @@ impl DeviceApi for NullDevice {
     fn load(&self, artifact: &Artifact) -> Result<Loaded> {
         let mut state = self.shared.state.lock();
         state.records.push(Record::Load { bytes: artifact.bytes(), checks: artifact.checks });
-        if state.faults.load.strikes() {
+        if state.faults.load.fires() {
             bail!(CompileFailed, "null device found an injected fault of a load");
         }
         Ok(Loaded { kernel: RawKernel::new(()), driver_blob: None })
@@ -432,7 +434,7 @@ impl DeviceApi for NullDevice {
 impl NullDevice {
     fn begin_map(&self, region: Region<'_>, write: bool) -> Result<()> {
         let mut state = self.shared.state.lock();
-        let failed = state.faults.map.strikes();
+        let failed = state.faults.map.fires();
         state.records.push(Record::Map { bytes: region.bytes(), write, failed });
         if failed {
             bail!(Internal, "null device found an injected fault of a map");
@@ -503,7 +505,7 @@ fn range(region: Region<'_>) -> Range<usize> {
     region.offset() as usize..(region.offset() + region.bytes()) as usize
 }
 
-/// The bytes of a region, in words that every element type is aligned in.
+/// Copies the bytes of a region into words that are aligned for every element type.
 fn copy_out(region: Region<'_>) -> Result<Vec<u128>> {
     let block = null_block(region.raw())?;
     let mut words = vec![0; region.bytes().div_ceil(16) as usize];

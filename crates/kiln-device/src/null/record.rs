@@ -1,36 +1,36 @@
-//! What the null device remembers.
+//! The record of operations on the null device.
 
 use crate::kernel::RuntimeChecks;
 use crate::memory::Usage;
 
-/// One thing that happened to a [`NullDevice`](super::NullDevice).
+/// An operation on a [`NullDevice`](super::NullDevice).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record {
-    /// A raw block was handed out.
+    /// A raw block was allocated.
     Allocate {
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
-        /// What it is for.
+        /// Its usage.
         usage: Usage,
     },
-    /// A raw block was refused.
+    /// An allocation was refused.
     AllocationFailed {
-        /// The size that was asked for.
+        /// The requested size in bytes.
         bytes: u64,
-        /// What it was for.
+        /// The requested usage.
         usage: Usage,
     },
-    /// A raw block came back.
+    /// A raw block was freed.
     Release {
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
     },
-    /// The host read or wrote.
+    /// The host mapped memory.
     Map {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
-        /// Whether it could write.
+        /// Whether it was mapped for writing.
         write: bool,
         /// Whether a fault was injected.
         failed: bool,
@@ -42,7 +42,7 @@ pub enum Record {
     },
     /// A translated kernel was loaded.
     Load {
-        /// The bytes of its code.
+        /// The size of its code in bytes.
         bytes: u64,
         /// The checks that it was loaded with.
         checks: RuntimeChecks,
@@ -58,10 +58,10 @@ pub enum Record {
     Submit {
         /// The number of the submission.
         submission: u64,
-        /// How many commands.
+        /// The number of commands.
         commands: usize,
     },
-    /// A submission ended.
+    /// A submission completed.
     Complete {
         /// Its number.
         submission: u64,

@@ -1,9 +1,10 @@
-//! Where the host's clock is in Unix time.
+//! Converts host time to Unix time.
 
 use super::recorder::nanos;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// One moment on both clocks. Differences are those of the monotonic one: a clock that is set meanwhile moves nothing.
+/// One moment on the monotonic and the Unix clock. Later times use the monotonic clock, so that setting the system
+/// clock has no effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnixClock {
     base: Instant,
@@ -11,7 +12,7 @@ pub(super) struct UnixClock {
 }
 
 impl UnixClock {
-    /// The moment in nanoseconds of Unix time.
+    /// Converts a moment to nanoseconds of Unix time.
     pub(super) fn ns(&self, at: Instant) -> u64 {
         match at.checked_duration_since(self.base) {
             Some(since) => self.base_ns.saturating_add(nanos(since)),

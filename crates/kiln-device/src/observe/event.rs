@@ -1,4 +1,4 @@
-//! What the stream of a device says.
+//! The events of a device.
 
 use crate::graph::NodeKind;
 use crate::info::DeviceKind;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::Range;
 
-/// Something that happened on a device: one line of its stream.
+/// An event of a device: one line of its stream.
 ///
 /// ```
 /// use kiln_device::observe::{Event, Happening};
@@ -24,183 +24,185 @@ use std::ops::Range;
 pub struct Event {
     /// The id of the device.
     pub device: String,
-    /// When it was told, in nanoseconds of Unix time, as all times of events whose names end in `_ns` and are no durations.
+    /// When it was emitted, in nanoseconds of Unix time. All other times whose names end in `_ns` and that are not
+    /// durations use the same clock.
     pub at_ns: u64,
-    /// What happened.
+    /// The content of the event.
     #[serde(flatten)]
     pub what: Happening,
 }
 
 impl Event {
-    /// The event as one line of JSON, without the line break.
+    /// Formats the event as one line of JSON, without the line break.
     ///
     /// # Errors
-    /// None that an event is known to have.
+    /// Returns no error for any known event.
     pub fn to_json_line(&self) -> io::Result<String> {
         serde_json::to_string(self).map_err(io::Error::other)
     }
 
-    /// The event of a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// `InvalidData` where the line is none of an event.
+    /// Returns `InvalidData` if the line is not an event.
     pub fn from_json_line(line: &str) -> io::Result<Self> {
         serde_json::from_str(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }
 
-/// What happened.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 #[non_exhaustive]
 pub enum Happening {
-    /// Somebody began to watch: the first line of a stream.
+    /// A watcher was added: the first line of a stream.
     WatchBegan {
         /// The name of the device.
         name: String,
-        /// What sort of device it is.
+        /// The kind of device.
         kind: DeviceKind,
-        /// How many threads it has, where it is the CPU.
+        /// The number of threads, if it is the CPU device.
         threads: Option<u32>,
-        /// Whether kernels are timed: always on the CPU, elsewhere where the device has timestamps.
+        /// Whether kernels are timed: always on the CPU, on other devices if they have timestamps.
         is_timed: bool,
-        /// Bytes that the pool has of the driver.
+        /// Bytes that the pool holds from the driver.
         reserved_bytes: u64,
     },
-    /// Nobody watches any more: the last line of a stream that was not cut off.
+    /// A watcher was removed: the last line of a stream that was not cut off.
     WatchEnded {
-        /// Events that were told, this one excluded.
+        /// Events delivered, excluding this one.
         told: u64,
-        /// Events that found no room and were dropped.
+        /// Events dropped because the queue was full.
         dropped: u64,
-        /// Events that the watcher failed to take or to write.
+        /// Events that the watcher failed to record or write.
         #[serde(default)]
         lost: u64,
     },
-    /// Events were dropped, because they came faster than they could be written.
+    /// Events were dropped because the queue was full.
     EventsDropped {
-        /// How many since the last line.
+        /// The number of events dropped since the last line.
         count: u64,
     },
     /// A kernel was compiled, or loaded from disk.
     KernelReady {
         /// The name of the kernel.
         kernel: String,
-        /// Where it is from.
+        /// Compiled or loaded.
         origin: Origin,
-        /// When that began.
+        /// When it began.
         start_ns: u64,
-        /// How long it took.
+        /// The duration.
         duration_ns: u64,
     },
-    /// Launches of one kernel in a row that were timed together, often one.
+    /// Consecutive launches of one kernel that were timed together, often a single one.
     KernelRun {
         /// The name of the kernel.
         kernel: String,
-        /// The number of the submission that ran it.
+        /// The number of the submission.
         submission: u64,
-        /// How often it ran.
+        /// The number of launches.
         launches: u64,
-        /// Bytes that all launches read and wrote.
+        /// Bytes read and written by all launches.
         bytes: u64,
         /// Arithmetic operations of all launches.
         flops: u64,
-        /// When the first launch began, by the device's timestamps or, on the CPU, the host's clock; `null` if it was not timed.
+        /// When the first launch began, by the device's timestamps or, on the CPU, the host's clock; `null` if it was
+        /// not timed.
         start_ns: Option<u64>,
-        /// How long all launches took; `null` where the run was not timed.
+        /// The duration of all launches; `null` if they were not timed.
         duration_ns: Option<u64>,
     },
-    /// The pool took memory from the driver.
+    /// The pool allocated memory from the driver.
     PoolTook {
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
-        /// What for.
+        /// The usage.
         usage: Usage,
-        /// Bytes that it has afterwards.
+        /// Bytes that the pool holds afterwards.
         reserved_bytes: u64,
     },
-    /// The pool gave memory back to the driver.
+    /// The pool released memory to the driver.
     PoolGaveBack {
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
-        /// Bytes that it has afterwards.
+        /// Bytes that the pool holds afterwards.
         reserved_bytes: u64,
     },
-    /// The pool let go of free blocks.
+    /// The pool released free blocks.
     PoolCleanup {
-        /// Why.
+        /// The reason.
         reason: CleanupReason,
-        /// How many blocks.
+        /// The number of blocks.
         blocks: u64,
-        /// Bytes that went back to the driver.
+        /// Bytes released to the driver.
         bytes: u64,
-        /// When that began.
+        /// When it began.
         start_ns: u64,
-        /// How long it took.
+        /// The duration.
         duration_ns: u64,
     },
-    /// The pool came under pressure, or is no longer.
+    /// The pool came under memory pressure, or the pressure ended.
     PoolPressure {
-        /// Whether it begins.
+        /// True if pressure begins, false if it ends.
         begins: bool,
-        /// Bytes that it has.
+        /// Bytes that the pool holds.
         reserved_bytes: u64,
-        /// Bytes that it may have.
+        /// The budget of the pool in bytes.
         budget_bytes: u64,
     },
-    /// A request found no memory.
+    /// A request failed for lack of memory.
     PoolOutOfMemory {
-        /// How much was asked for.
+        /// The requested bytes.
         bytes: u64,
-        /// What for.
+        /// The requested usage.
         usage: Usage,
         /// The label of the request.
         label: String,
-        /// Bytes that the pool has.
+        /// Bytes that the pool holds.
         reserved_bytes: u64,
-        /// Bytes that it may have.
+        /// The budget of the pool in bytes.
         budget_bytes: u64,
     },
-    /// A graph ran. Its nodes are told right after it, each by the device that ran it; those that the host runs by the first device of
-    /// the graph that is watched, as the run itself.
+    /// A graph ran. Its nodes follow, each in the stream of the device that ran it. The run and its host nodes are in
+    /// the stream of the first watched device of the graph.
     GraphRun {
-        /// A number for the run, its own on that device.
+        /// The number of the run, unique on that device.
         run: u64,
-        /// How many nodes ran.
+        /// The number of nodes.
         nodes: u64,
-        /// How many threads took part.
+        /// The number of threads.
         workers: u64,
         /// When it began.
         start_ns: u64,
-        /// How long it took.
+        /// The duration.
         duration_ns: u64,
     },
     /// A node of a graph ran, or was submitted; see [`NodeRun`](crate::graph::NodeRun).
     GraphNode {
-        /// The number of the run, as the first device of the graph tells it.
+        /// The number of the run, on the first watched device of the graph.
         run: u64,
         /// The name of the node.
         node: String,
-        /// What sort of node it is.
+        /// The kind of the node.
         kind: NodeKind,
         /// The thread that ran or submitted it.
         worker: u64,
-        /// When the thread began with it.
+        /// When the thread started the node.
         start_ns: u64,
-        /// How long the thread was with it.
+        /// How long the thread worked on it.
         duration_ns: u64,
-        /// The number of the submission, where a device runs the node.
+        /// The number of the submission, if a device runs the node.
         submission: Option<u64>,
-        /// When another node saw that the submission was done.
+        /// When another node observed the end of the submission.
         done_ns: Option<u64>,
     },
-    /// What a cache of the device tells: `kernels`, the memory tier of the kernel cache, or `plans`.
+    /// An event of a cache of the device, such as `kernels` (the memory tier of the kernel cache) or `plans`.
     #[serde(untagged)]
     Cache(CacheEvent),
 }
 
 impl Happening {
-    /// From its beginning to its end, in nanoseconds of Unix time; `None` where it takes no time, or an unknown one.
+    /// Returns the time range in nanoseconds of Unix time, or `None` if the event has no duration or an unknown one.
     pub(super) fn span(&self) -> Option<Range<u64>> {
         match self {
             Self::KernelRun { start_ns: Some(start), duration_ns: Some(took), .. }
@@ -213,17 +215,17 @@ impl Happening {
     }
 }
 
-/// Why a pool lets go of free blocks.
+/// Why a pool releases free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CleanupReason {
-    /// The program asked for it.
+    /// Requested by the program.
     Asked,
-    /// Much of the budget is taken.
+    /// The budget is nearly used up.
     Pressure,
     /// A request found no room.
     Exhausted,
-    /// Nobody needed them for a while.
+    /// The blocks were not needed for a while.
     Idle,
 }

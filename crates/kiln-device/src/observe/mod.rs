@@ -1,12 +1,12 @@
-//! What a device does, for whoever watches: a stream of events, statistics of kernels, `tracing` spans, a timeline.
+//! Observes a device: an event stream, kernel statistics, `tracing` spans and a timeline.
 //!
-//! A device has one [`Recorder`]. While nobody watches, a submission costs a few relaxed loads of it, and a cache hit formats nothing.
-//! Events are made and written on a thread of the device that lives while somebody watches.
+//! A device has one [`Recorder`]. While nobody observes it, a submission costs a few relaxed loads, and a cache hit
+//! formats nothing. Events are formatted and delivered on a thread that exists while the device has watchers.
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
 //! # if !cfg!(feature = "events") {
-//! #     return Ok(()); // There is nothing to watch.
+//! #     return Ok(()); // Events are compiled out.
 //! # }
 //! use kiln_device::NullDevice;
 //! use kiln_device::observe::{EventChannel, Happening};
@@ -48,13 +48,13 @@ use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 impl Device {
-    /// Tells a watcher everything that happens on this device from now on: what its caches, its pool, its kernels and graphs do. The
-    /// device owns the watcher, and has told it everything when its last handle is gone, for which it waits for what was submitted.
+    /// Delivers all events of this device to a watcher from now on: those of its caches, pool, kernels and graphs.
     ///
-    /// Kernels are timed as [`profile`](Self::profile) says.
+    /// The device owns the watcher. When the last handle of the device is dropped, it waits for submitted work and
+    /// delivers all remaining events. Kernels are timed as with [`profile`](Self::profile).
     ///
     /// # Errors
-    /// `Unsupported` without the feature `events` of the crate; `Io` where no thread can start.
+    /// Returns `Unsupported` without the feature `events` of the crate; `Io` if no thread can be started.
     pub fn watch(&self, watcher: impl Watcher) -> Result<WatchId> {
         let Some(recorder) = self.api().recorder().filter(|_| cfg!(feature = "events")) else {
             let message = format!(
@@ -74,62 +74,64 @@ impl Device {
         recorder.watch(Box::new(watcher), first)
     }
 
-    /// Ends a watch, after everything that was submitted is done and told; `None` where there is no such watch. A watcher that ends a
-    /// watch does not wait for it, and learns nothing of what was told.
+    /// Removes a watcher, after all submitted work is done and its events are delivered. Returns `None` if there is no
+    /// such watcher. If a watcher calls it, the call does not wait, and the report is empty.
     pub fn unwatch(&self, watch: WatchId) -> Option<WatchReport> {
         let recorder = self.api().recorder()?;
-        settle(self.api());
+        wait_for_submitted(self.api());
         recorder.unwatch(watch)
     }
 
-    /// Begins or ends `tracing` spans, target `kiln`: `submission`, `kernel_ready`, `graph_run`, `pool_cleanup`, with events for kernels and
-    /// caches in them. Without the feature `events` of the crate there are none.
+    /// Turns `tracing` spans with the target `kiln` on or off: `submission`, `kernel_ready`, `graph_run` and
+    /// `pool_cleanup`, with events for kernels and caches. Without the feature `events` of the crate there are none.
     pub fn set_tracing(&self, on: bool) {
         if let Some(recorder) = self.api().recorder() {
             recorder.set_tracing(on);
         }
     }
 
-    /// Counts and times kernels while the result lives. The counts stay until profiling begins anew.
+    /// Counts and times kernels while the returned value exists. The counts are kept until profiling starts again.
     ///
-    /// On the CPU every kernel is timed; on a GPU those that the device has [timestamps](crate::Feature::Timestamps) for,
-    /// which makes each dispatch a pass of its own. Small kernels in a row that do the same are timed together.
+    /// On the CPU every kernel is timed. On a GPU kernels are timed if the device has
+    /// [timestamps](crate::Feature::Timestamps), which puts each dispatch into its own compute pass. Consecutive
+    /// launches of the same small kernel are timed together.
     ///
-    /// Without the feature `events` of the crate nothing is ever counted.
+    /// Without the feature `events` of the crate nothing is counted.
     pub fn profile(&self) -> Profiling {
         Profiling::new(self.api().recorder().cloned())
     }
 
-    /// A switch of the device that counts and times kernels as [`profile`](Self::profile) does, for programs with one place that asks.
+    /// Turns counting and timing of kernels on or off, as [`profile`](Self::profile) does, for programs with a single
+    /// switch.
     pub fn set_profiling(&self, on: bool) {
         if let Some(recorder) = self.api().recorder() {
             recorder.set_profiling(on);
         }
     }
 
-    /// What each kernel did since profiling began, the longest first; empty where profiling never was on. What a GPU has not
-    /// ended yet is not in it: [`synchronize`](Self::synchronize) first.
+    /// Returns the statistics of each kernel since profiling started, longest total time first; empty if profiling was
+    /// never on. Work that a GPU has not completed is not included: call [`synchronize`](Self::synchronize) first.
     pub fn kernel_statistics(&self) -> Vec<KernelStatistics> {
-        // Lets a GPU tell what it has ended.
+        // Polls the GPU, so that completed work is recorded.
         self.api().completed();
         self.api().recorder().map_or_else(Vec::new, Recorder::kernel_statistics)
     }
 }
 
-/// Waits for what was submitted, whose kernels are told then. A fault is told by whoever reads next.
-fn settle(api: &Arc<dyn DeviceApi>) {
+/// Waits for submitted work, so that its kernels are recorded. A fault is returned by the next read.
+fn wait_for_submitted(api: &Arc<dyn DeviceApi>) {
     if let Ok(last) = api.submit(&[]) {
         let _ = api.wait(last);
     }
 }
 
-/// Ends the stream of a device, after everything else of it.
+/// Ends the event stream of a device when dropped, after all other fields.
 pub(crate) struct StreamEnd(pub(crate) Arc<dyn DeviceApi>);
 
 impl Drop for StreamEnd {
     fn drop(&mut self) {
         if let Some(recorder) = self.0.recorder().filter(|recorder| recorder.is_watched()) {
-            settle(&self.0);
+            wait_for_submitted(&self.0);
             recorder.end();
         }
     }

@@ -1,9 +1,9 @@
-//! Where a device puts what it did.
+//! The recorder, to which a device reports what it does.
 
 use super::clock::UnixClock;
 use super::event::Happening;
 use super::statistics::{KernelStatistics, Totals};
-use super::stream::{Queue, Stream, WatchId, WatchReport, What};
+use super::stream::{Queue, QueuedRecord, Stream, WatchId, WatchReport};
 use super::watcher::Watcher;
 use crate::command::Dispatch;
 use kiln_ir::Result;
@@ -15,30 +15,30 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What one launch of a kernel costs, as far as its author or its plan knows.
+/// The cost of one launch of a kernel, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCost {
-    /// Bytes that it reads and writes.
+    /// Bytes read and written.
     pub bytes: u64,
     /// Arithmetic operations.
     pub flops: u64,
 }
 
-/// Launches of one kernel in a row, as a device tells them.
+/// Consecutive launches of one kernel.
 #[derive(Clone, Debug)]
 pub struct KernelRun {
     /// The name of the kernel.
     pub name: Arc<str>,
-    /// What one launch costs.
+    /// The cost of one launch.
     pub cost: KernelCost,
-    /// How often it ran.
+    /// The number of launches.
     pub launches: u64,
-    /// When the first launch began, on the clock of the host, and how long all of them took; `None` where that is not known.
+    /// When the first launch began on the host's clock, and the duration of all launches; `None` if unknown.
     pub time: Option<(Instant, Duration)>,
 }
 
 impl KernelRun {
-    /// A dispatch, of which it is not known how long it takes.
+    /// Creates a run for a dispatch of unknown duration.
     pub fn untimed(dispatch: &Dispatch) -> Self {
         Self { name: dispatch.kernel().name().into(), cost: dispatch.cost(), launches: 1, time: None }
     }
@@ -57,13 +57,14 @@ impl KernelRun {
     }
 }
 
-/// What watches a device. A device has one, and tells it what ran while it [is on](Self::is_on). Clones are the same recorder.
+/// Records the activity of a device while it [is on](Self::is_on). A device has one recorder; clones refer to the same
+/// one.
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// Who wants to know; nobody is 0.
+    /// Bit set of [`PROFILED`], [`WATCHED`] and [`TRACED`].
     on: AtomicU8,
     device: OnceLock<String>,
     clock: UnixClock,
@@ -73,13 +74,13 @@ struct Inner {
     graph_runs: AtomicU64,
 }
 
-/// What was counted, and who wants it counted.
+/// The statistics, and the reasons why they are collected.
 #[derive(Default)]
 struct Profile {
     totals: Totals,
-    /// The switch of the device.
+    /// Whether profiling was turned on by `set_profiling`.
     is_set: bool,
-    /// How many [`Profiling`] there are.
+    /// The number of [`Profiling`] values.
     holders: usize,
 }
 
@@ -89,7 +90,7 @@ impl Profile {
     }
 }
 
-/// Counts and times kernels while it lives; see [`Device::profile`](crate::Device::profile). Does not keep the device open.
+/// Keeps profiling on while it exists; see [`Device::profile`](crate::Device::profile). Does not keep the device open.
 #[derive(Debug)]
 #[must_use = "kernels are counted while it lives"]
 pub struct Profiling(Option<Recorder>);
@@ -116,18 +117,19 @@ const WATCHED: u8 = 2;
 const TRACED: u8 = 4;
 
 impl Recorder {
-    /// A recorder that is off.
+    /// Creates a recorder that is off.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether somebody watches. Always `false` without the feature `events`, which leaves out what depends on it.
+    /// Returns whether activity is recorded. Always `false` without the feature `events`, so that the compiler removes
+    /// the code that depends on it.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is(PROFILED | WATCHED | TRACED)
     }
 
-    /// Takes what a submission ran, in order.
+    /// Records the launches of a submission, in order.
     pub fn record(&self, submission: u64, runs: Vec<KernelRun>) {
         if self.is(PROFILED) {
             let mut profile = self.0.profile.lock();
@@ -140,23 +142,25 @@ impl Recorder {
             }
         }
         if self.is(WATCHED) && !runs.is_empty() {
-            self.0.queue.push(What::Runs { submission, runs });
+            self.0.queue.push(QueuedRecord::Runs { submission, runs });
         }
     }
 
-    /// For the caches of the device: passes on what they tell while somebody watches.
+    /// Returns a sink for the caches of the device, which forwards their events while the device is watched.
     pub fn cache_sink(&self) -> impl EventSink + use<> {
-        CacheWatch(self.clone())
+        CacheEventSink(self.clone())
     }
 
     #[inline]
-    fn is(&self, whom: u8) -> bool {
-        cfg!(feature = "events") && self.0.on.load(Ordering::Relaxed) & whom != 0
+    // Relaxed: the flags only decide whether events are emitted. A launch at the same time as a change may be missed.
+    fn is(&self, flags: u8) -> bool {
+        cfg!(feature = "events") && self.0.on.load(Ordering::Relaxed) & flags != 0
     }
 
-    pub(crate) fn tell(&self, what: impl FnOnce() -> Happening) {
+    /// Emits an event if the device is watched. The closure runs only then.
+    pub(crate) fn emit(&self, what: impl FnOnce() -> Happening) {
         if self.is(WATCHED) {
-            self.0.queue.push(What::Happened(what()));
+            self.0.queue.push(QueuedRecord::Happened(what()));
         }
     }
 
@@ -169,7 +173,7 @@ impl Recorder {
         self.is(TRACED)
     }
 
-    /// A moment as events have it.
+    /// Converts a moment to the time of events.
     pub(crate) fn unix_ns(&self, at: Instant) -> u64 {
         self.0.clock.ns(at)
     }
@@ -182,12 +186,12 @@ impl Recorder {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Says whose recorder it is. The first word holds.
+    /// Sets the id of the device. Later calls have no effect.
     pub(crate) fn set_device(&self, id: &str) {
         self.0.device.get_or_init(|| id.to_string());
     }
 
-    /// The id of the device; empty where there is none yet.
+    /// Returns the id of the device, or an empty string if it is not set yet.
     pub(crate) fn device(&self) -> &str {
         self.0.device.get().map_or("", String::as_str)
     }
@@ -199,7 +203,8 @@ impl Recorder {
         Ok(id)
     }
 
-    /// Waits with nothing locked: whoever it waits for may begin or end a watch.
+    /// Removes a watcher and waits for its report, with no lock held: the watcher being awaited may add or remove
+    /// watchers.
     pub(super) fn unwatch(&self, id: WatchId) -> Option<WatchReport> {
         let mut stream = self.0.stream.lock();
         let reported = stream.unwatch(&self.0.queue, id)?;
@@ -210,7 +215,7 @@ impl Recorder {
         reported.recv().ok()
     }
 
-    /// Ends all watchers, after everything that was told.
+    /// Removes all watchers, after all their events are delivered.
     pub(super) fn end(&self) {
         let last = || self.0.stream.lock().last();
         while let Some(id) = last() {
@@ -236,11 +241,11 @@ impl Recorder {
         self.set(TRACED, on);
     }
 
-    fn set(&self, whom: u8, on: bool) {
+    fn set(&self, flags: u8, on: bool) {
         if on {
-            self.0.on.fetch_or(whom, Ordering::Relaxed);
+            self.0.on.fetch_or(flags, Ordering::Relaxed);
         } else {
-            self.0.on.fetch_and(!whom, Ordering::Relaxed);
+            self.0.on.fetch_and(!flags, Ordering::Relaxed);
         }
     }
 
@@ -255,14 +260,14 @@ impl fmt::Debug for Recorder {
     }
 }
 
-struct CacheWatch(Recorder);
+struct CacheEventSink(Recorder);
 
-impl EventSink for CacheWatch {
+impl EventSink for CacheEventSink {
     fn record(&self, event: &CacheEvent) -> io::Result<()> {
         if self.0.is_traced() {
             TracingSink.record(event)?;
         }
-        self.0.tell(|| Happening::Cache(event.clone()));
+        self.0.emit(|| Happening::Cache(event.clone()));
         Ok(())
     }
 

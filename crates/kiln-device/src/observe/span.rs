@@ -1,9 +1,9 @@
-//! Spans of `tracing` around what a device does.
+//! `tracing` spans around the work of a device.
 
 use super::recorder::Recorder;
 use tracing::span::EnteredSpan;
 
-/// Opens a span where somebody wants it: `span(recorder, |device| debug_span!(target: "kiln", "name", device))`.
+/// Opens a span if tracing is on: `span(recorder, |device| debug_span!(target: "kiln", "name", device))`.
 #[inline]
 pub(crate) fn span(recorder: Option<&Recorder>, make: impl FnOnce(&str) -> tracing::Span) -> Option<EnteredSpan> {
     let recorder = recorder.filter(|recorder| recorder.is_traced())?;

@@ -1,4 +1,4 @@
-//! Sums over the launches of each kernel.
+//! Statistics of kernels: sums over their launches.
 
 use super::recorder::KernelRun;
 use serde::Serialize;
@@ -7,31 +7,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one kernel did since profiling began.
+/// The statistics of one kernel since profiling started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelStatistics {
-    /// The name, as `Tensor::explain` shows it.
+    /// The name, as shown by `Tensor::explain`.
     pub name: String,
-    /// How often it was launched.
+    /// The number of launches.
     pub launches: u64,
-    /// Device time of those launches that were timed.
+    /// Device time of the timed launches.
     pub total: Duration,
-    /// Launches that were timed.
+    /// The number of timed launches.
     pub timed: u64,
-    /// Bytes that all launches read and wrote. A kernel whose author says nothing counts all of its buffers.
+    /// Bytes read and written by all launches. The bytes of all its buffers if the cost of a kernel is unknown.
     pub bytes: u64,
     /// Arithmetic operations of all launches.
     pub flops: u64,
 }
 
-/// The sums so far, by name.
+/// The sums, by name.
 #[derive(Debug, Default)]
 pub(super) struct Totals(HashMap<Arc<str>, KernelStatistics>);
 
 impl Totals {
     pub(super) fn add(&mut self, run: &KernelRun) {
         let KernelRun { name, cost, launches, time } = run;
-        // A look before an entry: the name is copied only for the first launch.
+        // Looks up before inserting, so that the name is copied only for the first launch.
         if !self.0.contains_key(name) {
             let first = KernelStatistics { name: name.to_string(), ..KernelStatistics::default() };
             self.0.insert(Arc::clone(name), first);
@@ -50,7 +50,7 @@ impl Totals {
         self.0.clear();
     }
 
-    /// The longest first; by name where they are equal, so that no order of a map is seen.
+    /// Returns the statistics, longest total time first, then by name, so that the order is deterministic.
     pub(super) fn statistics(&self) -> Vec<KernelStatistics> {
         let mut all: Vec<KernelStatistics> = self.0.values().cloned().collect();
         all.sort_by(|a, b| (Reverse(a.total), &a.name).cmp(&(Reverse(b.total), &b.name)));

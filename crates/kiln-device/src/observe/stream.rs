@@ -1,7 +1,7 @@
-//! The way of events from the threads that cause them to those who watch.
+//! Delivers events from the threads that cause them to watchers.
 //!
-//! A thread pushes small records onto a bounded queue. One thread, which lives while somebody watches, makes events of
-//! them. Nobody waits for it with a lock: watchers are the user's code, and may begin and end watches.
+//! A thread pushes small records onto a bounded queue. One thread, which exists while there are watchers, turns them
+//! into events. No lock is held while waiting for that thread: watchers are user code and may add and remove watchers.
 
 use super::clock::UnixClock;
 use super::event::{Event, Happening};
@@ -16,40 +16,40 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// The most events that wait. A submission of more of them alone still passes.
+/// The maximum number of queued events. A single submission with more of them is still accepted if the queue is empty.
 const MAX_QUEUED: usize = 1 << 16;
-/// How long an event waits at most before it is handed on. Waking the thread for each would cost more than telling it.
+/// The maximum time before an event is delivered. Waking the thread for each event would cost more than delivering it.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// The most events that a watcher takes before it is flushed: as lines, some ten kilobytes.
+/// The maximum number of events between two flushes of a watcher: about ten kilobytes as lines.
 const MAX_UNFLUSHED: u64 = 256;
 
-/// Names a watcher of a device, to end it.
+/// Identifies a watcher of a device, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchId(u64);
 
-/// What a watcher was told.
+/// The delivery report of a watcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchReport {
-    /// Events that it took and flushed, the end of the watch included.
+    /// Events recorded and flushed, including the end of the watch.
     pub told: u64,
-    /// Events that found no room and were dropped before it saw them.
+    /// Events dropped because the queue was full.
     pub dropped: u64,
-    /// Events that it failed to take, or took and failed to flush.
+    /// Events that the watcher failed to record or flush.
     pub lost: u64,
 }
 
-/// What a thread tells, as it is queued.
-pub(super) enum What {
+/// A queued record.
+pub(super) enum QueuedRecord {
     Runs {
         submission: u64,
         runs: Vec<KernelRun>,
     },
     Happened(Happening),
-    /// So many events found no room.
+    /// This many events were dropped.
     Dropped(u64),
     Watch {
         id: WatchId,
-        watcher: Guarded,
+        watcher: GuardedWatcher,
         first: Happening,
     },
     Unwatch {
@@ -58,19 +58,19 @@ pub(super) enum What {
     },
 }
 
-impl What {
-    /// How many events it becomes.
+impl QueuedRecord {
+    /// Returns the number of events that the record becomes.
     fn events(&self) -> usize {
         match self {
             Self::Runs { runs, .. } => runs.len(),
             Self::Happened(_) => 1,
-            // Never dropped.
+            // Control records are never dropped.
             Self::Dropped(_) | Self::Watch { .. } | Self::Unwatch { .. } => 0,
         }
     }
 }
 
-/// Who watches, and the thread that tells them.
+/// The watchers, and the thread that delivers to them.
 #[derive(Default)]
 pub(super) struct Stream {
     thread: Option<ThreadId>,
@@ -86,30 +86,30 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    records: Vec<(Instant, What)>,
-    /// Events among the records.
+    records: Vec<(Instant, QueuedRecord)>,
+    /// The number of events in `records`.
     events: usize,
-    /// Events that were dropped since the last record.
+    /// Events dropped since the last record.
     dropped: u64,
-    /// Whether somebody waits for what is among the records.
+    /// Whether a caller waits for one of the records.
     is_urgent: bool,
-    /// Whether there is a thread that takes the records.
+    /// Whether the delivery thread is running.
     is_running: bool,
 }
 
 impl State {
-    /// Says at this place of the queue what was dropped before it.
-    fn note_dropped(&mut self, now: Instant) {
+    /// Appends a record of the events dropped before this position.
+    fn record_dropped(&mut self, now: Instant) {
         if self.dropped > 0 {
             let dropped = std::mem::take(&mut self.dropped);
-            self.records.push((now, What::Dropped(dropped)));
+            self.records.push((now, QueuedRecord::Dropped(dropped)));
         }
     }
 }
 
 impl Queue {
-    /// Queues a record; drops it where there is no room, or nobody to take it.
-    pub(super) fn push(&self, what: What) {
+    /// Queues a record. Drops it if the queue is full or there is no delivery thread.
+    pub(super) fn push(&self, what: QueuedRecord) {
         let now = Instant::now();
         let mut state = self.state.lock();
         if state.is_running {
@@ -117,20 +117,20 @@ impl Queue {
         }
     }
 
-    /// Queues a record for a thread that runs, or must be started now: then it is `true`.
-    fn push_first(&self, what: What) -> bool {
+    /// Queues a record, and returns true if the delivery thread must be started.
+    fn push_first(&self, what: QueuedRecord) -> bool {
         let mut state = self.state.lock();
         self.add(&mut state, Instant::now(), what);
         !std::mem::replace(&mut state.is_running, true)
     }
 
-    fn add(&self, state: &mut State, now: Instant, what: What) {
+    fn add(&self, state: &mut State, now: Instant, what: QueuedRecord) {
         let events = what.events();
         if state.events > 0 && state.events + events > MAX_QUEUED && events > 0 {
             state.dropped += events as u64;
             return;
         }
-        state.note_dropped(now);
+        state.record_dropped(now);
         state.records.push((now, what));
         let was_low = state.events < MAX_QUEUED / 2;
         state.events += events;
@@ -140,31 +140,31 @@ impl Queue {
         }
     }
 
-    /// Exchanges the records for none, after a while.
-    fn swap(&self, records: &mut Vec<(Instant, What)>) {
+    /// Takes all records, after waiting up to `INTERVAL` for them.
+    fn swap(&self, records: &mut Vec<(Instant, QueuedRecord)>) {
         let mut state = self.state.lock();
         if !state.is_urgent && state.events < MAX_QUEUED / 2 {
             self.filled.wait_for(&mut state, INTERVAL);
         }
-        state.note_dropped(Instant::now());
+        state.record_dropped(Instant::now());
         std::mem::swap(&mut state.records, records);
         (state.events, state.is_urgent) = (0, false);
     }
 
-    /// Ends the thread that has no watcher, unless there is one for it among the records; the others are for nobody.
+    /// Stops the thread if no watcher is queued, and discards the remaining records. Returns whether it stopped.
     fn end(&self) -> bool {
         let mut state = self.state.lock();
-        if state.records.iter().any(|(_, what)| matches!(what, What::Watch { .. })) {
+        if state.records.iter().any(|(_, what)| matches!(what, QueuedRecord::Watch { .. })) {
             return false;
         }
         *state = State::default();
         true
     }
 
-    /// Forgets everything, so that nobody waits for a thread that is not there.
-    fn abandon(&self) {
+    /// Discards everything, so that nobody waits for a thread that does not run.
+    fn discard(&self) {
         let left = std::mem::take(&mut *self.state.lock());
-        // Not while it is locked: watchers may be among it.
+        // Dropped without the lock, because the records may contain watchers, whose drop is user code.
         drop(left);
     }
 }
@@ -178,7 +178,7 @@ impl Stream {
         self.watchers.last().copied()
     }
 
-    /// Adds a watcher, which sees everything that is told from here on.
+    /// Adds a watcher, which receives all events from now on.
     pub(super) fn watch(
         &mut self,
         queue: &Arc<Queue>,
@@ -188,11 +188,11 @@ impl Stream {
         first: Happening,
     ) -> Result<WatchId> {
         let id = WatchId(self.ids);
-        if queue.push_first(What::Watch { id, watcher: Guarded(Some(watcher)), first }) {
-            let writer = Writer { queue: Arc::clone(queue), clock, device: device.to_string(), taken: Vec::new() };
+        if queue.push_first(QueuedRecord::Watch { id, watcher: GuardedWatcher(Some(watcher)), first }) {
+            let writer = Writer { queue: Arc::clone(queue), clock, device: device.to_string(), active: Vec::new() };
             let spawned = std::thread::Builder::new().name("kiln-events".into()).spawn(move || writer.run());
             let started = spawned.map_err(|error| {
-                queue.abandon();
+                queue.discard();
                 error!(Io, "expected a thread that writes events, found none: {error}").with_source(error)
             })?;
             self.thread = Some(started.thread().id());
@@ -202,33 +202,35 @@ impl Stream {
         Ok(id)
     }
 
-    /// Ends a watcher after all events so far, then sends its report; `None` where there is none. The last one ends the thread.
+    /// Removes a watcher after all events so far, then sends its report. Returns `None` if there is no such watcher.
+    /// Removing the last one stops the thread.
     pub(super) fn unwatch(&mut self, queue: &Queue, id: WatchId) -> Option<Receiver<WatchReport>> {
         let place = self.watchers.iter().position(|&known| known == id)?;
         self.watchers.remove(place);
         let (report, reported) = mpsc::channel();
-        // A watcher may end a watch, or drop the last handle of the device: the thread must not wait for itself.
+        // A watcher may remove a watcher, or drop the last handle of the device: the delivery thread must not wait for
+        // itself.
         if self.thread == Some(std::thread::current().id()) {
             let _ = report.send(WatchReport::default());
         }
-        queue.push(What::Unwatch { id, report });
+        queue.push(QueuedRecord::Unwatch { id, report });
         Some(reported)
     }
 }
 
-/// The thread that hands events to watchers.
+/// The thread that delivers events to watchers.
 struct Writer {
     queue: Arc<Queue>,
     clock: UnixClock,
     device: String,
-    taken: Vec<Taking>,
+    active: Vec<ActiveWatcher>,
 }
 
-/// A watcher with what it took.
-struct Taking {
+/// A watcher and its delivery state.
+struct ActiveWatcher {
     id: WatchId,
-    watcher: Guarded,
-    /// Events that it took since it was flushed.
+    watcher: GuardedWatcher,
+    /// Events recorded since the last flush.
     unflushed: u64,
     report: WatchReport,
     has_failed: bool,
@@ -240,53 +242,53 @@ impl Writer {
         loop {
             self.queue.swap(&mut records);
             for (at, what) in records.drain(..) {
-                self.hand_on(at, what);
+                self.deliver(at, what);
             }
-            self.taken.iter_mut().for_each(Taking::flush);
-            if self.taken.is_empty() && self.queue.end() {
+            self.active.iter_mut().for_each(ActiveWatcher::flush);
+            if self.active.is_empty() && self.queue.end() {
                 return;
             }
         }
     }
 
-    fn hand_on(&mut self, at: Instant, what: What) {
+    fn deliver(&mut self, at: Instant, what: QueuedRecord) {
         match what {
-            What::Happened(what) => self.tell(at, what),
-            What::Dropped(count) => {
-                self.taken.iter_mut().for_each(|taking| taking.report.dropped += count);
-                self.tell(at, Happening::EventsDropped { count });
+            QueuedRecord::Happened(what) => self.emit(at, what),
+            QueuedRecord::Dropped(count) => {
+                self.active.iter_mut().for_each(|watcher| watcher.report.dropped += count);
+                self.emit(at, Happening::EventsDropped { count });
             }
-            What::Runs { submission, runs } => {
+            QueuedRecord::Runs { submission, runs } => {
                 for run in runs {
                     let what = run.into_event(submission, |at| self.clock.ns(at));
-                    self.tell(at, what);
+                    self.emit(at, what);
                 }
             }
-            What::Watch { id, watcher, first } => {
+            QueuedRecord::Watch { id, watcher, first } => {
                 let report = WatchReport::default();
-                let mut taking = Taking { id, watcher, unflushed: 0, report, has_failed: false };
-                taking.take(&self.event(at, first));
-                self.taken.push(taking);
+                let mut watcher = ActiveWatcher { id, watcher, unflushed: 0, report, has_failed: false };
+                watcher.take(&self.event(at, first));
+                self.active.push(watcher);
             }
-            What::Unwatch { id, report } => {
-                let Some(place) = self.taken.iter().position(|taking| taking.id == id) else { return };
-                let mut taking = self.taken.remove(place);
-                taking.flush();
-                let WatchReport { told, dropped, lost } = taking.report;
-                taking.take(&self.event(at, Happening::WatchEnded { told, dropped, lost }));
-                taking.flush();
-                let told = taking.report;
-                // Before it is told: then its file is free.
-                drop(taking);
-                // Nobody may wait for it.
+            QueuedRecord::Unwatch { id, report } => {
+                let Some(place) = self.active.iter().position(|watcher| watcher.id == id) else { return };
+                let mut watcher = self.active.remove(place);
+                watcher.flush();
+                let WatchReport { told, dropped, lost } = watcher.report;
+                watcher.take(&self.event(at, Happening::WatchEnded { told, dropped, lost }));
+                watcher.flush();
+                let told = watcher.report;
+                // Before the report is sent, so that the caller finds the watcher's file closed.
+                drop(watcher);
+                // The caller may not wait for the report.
                 let _ = report.send(told);
             }
         }
     }
 
-    fn tell(&mut self, at: Instant, what: Happening) {
+    fn emit(&mut self, at: Instant, what: Happening) {
         let event = self.event(at, what);
-        self.taken.iter_mut().for_each(|taking| taking.take(&event));
+        self.active.iter_mut().for_each(|watcher| watcher.take(&event));
     }
 
     fn event(&self, at: Instant, what: Happening) -> Event {
@@ -296,14 +298,14 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Otherwise the queue has ended already, and may be that of another thread.
+        // On a normal exit the queue has already ended, and may belong to a new thread.
         if std::thread::panicking() {
-            self.queue.abandon();
+            self.queue.discard();
         }
     }
 }
 
-impl Taking {
+impl ActiveWatcher {
     fn take(&mut self, event: &Event) {
         match self.watcher.call(|watcher| watcher.take(event)) {
             Ok(()) => self.unflushed += 1,
@@ -314,7 +316,7 @@ impl Taking {
         }
     }
 
-    /// What was taken is told only where it was flushed.
+    /// Flushes the watcher. Recorded events only count as delivered once they are flushed.
     fn flush(&mut self) {
         let taken = std::mem::take(&mut self.unflushed);
         match self.watcher.call(Watcher::flush) {
@@ -326,8 +328,8 @@ impl Taking {
     fn fail(&mut self, lost: u64, error: &io::Error) {
         self.report.lost += lost;
         if !std::mem::replace(&mut self.has_failed, true) {
-            // Whoever listens is the user's code too.
-            let _ = guard(|| {
+            // A `tracing` subscriber is user code as well.
+            let _ = catch_panic(|| {
                 tracing::warn!(%error, "a watcher of a device failed; further events that it loses are only counted");
                 Ok(())
             });
@@ -335,28 +337,29 @@ impl Taking {
     }
 }
 
-/// A watcher is the user's code: its panic is a failure like any other, and must not end the stream, not even when it is dropped.
-pub(super) struct Guarded(Option<Box<dyn Watcher>>);
+/// Guards calls of a watcher, which is user code: a panic counts as a failure and must not end the stream, not even in
+/// its drop.
+pub(super) struct GuardedWatcher(Option<Box<dyn Watcher>>);
 
-impl Guarded {
+impl GuardedWatcher {
     fn call(&mut self, work: impl FnOnce(&mut dyn Watcher) -> io::Result<()>) -> io::Result<()> {
-        self.0.as_deref_mut().map_or(Ok(()), |watcher| guard(|| work(watcher)))
+        self.0.as_deref_mut().map_or(Ok(()), |watcher| catch_panic(|| work(watcher)))
     }
 }
 
-impl Drop for Guarded {
+impl Drop for GuardedWatcher {
     fn drop(&mut self) {
         let watcher = self.0.take();
-        let _ = guard(|| {
+        let _ = catch_panic(|| {
             drop(watcher);
             Ok(())
         });
     }
 }
 
-fn guard(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn catch_panic(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        // Dropping what was thrown may panic again.
+        // Dropping the panic payload may panic again.
         std::mem::forget(panic);
         Err(io::Error::other("the watcher panicked"))
     })

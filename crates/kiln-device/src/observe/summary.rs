@@ -1,4 +1,4 @@
-//! What a stream adds up to: for each device, how much of the time is that of which kernel.
+//! Summarises an event stream: for each device, the time of each kernel.
 
 use super::event::{Event, Happening};
 use serde::Serialize;
@@ -6,55 +6,55 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What the events of one device add up to.
+/// The summary of the events of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceSummary {
     /// The id of the device.
     pub device: String,
-    /// Its name, where the stream has its beginning.
+    /// The name of the device, if the stream contains its beginning.
     pub name: Option<String>,
-    /// How many threads it has, where it is the CPU and the stream has its beginning.
+    /// The number of threads, if it is the CPU device and the stream contains its beginning.
     pub threads: Option<u32>,
-    /// When the first thing happened, in nanoseconds of Unix time.
+    /// The start of the first event, in nanoseconds of Unix time.
     pub start_ns: u64,
-    /// From there to the end of the last thing.
+    /// The time from there to the end of the last event.
     pub window_ns: u64,
-    /// Time of the window in which a kernel is known to have run, whether one or several at once.
+    /// The time in which at least one kernel is known to have run.
     pub kernels_ns: u64,
     /// The rest of the window.
     pub unattributed_ns: u64,
-    /// Launches that were not timed: their time is in the rest.
+    /// Launches that were not timed; their time is part of the rest.
     pub untimed_launches: u64,
-    /// Events that were dropped, or lost by who watched.
+    /// Events dropped by the queue or lost by the watcher.
     pub dropped_events: u64,
-    /// Whether the stream lacks its end: what ran last may be missing.
+    /// Whether the end of the stream is missing, so that the last events may be missing.
     pub is_cut_off: bool,
-    /// What each kernel did, the longest first.
+    /// The kernels, longest total time first.
     pub kernels: Vec<KernelSummary>,
 }
 
-/// What one kernel did on a device.
+/// The summary of one kernel on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelSummary {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How often it was launched.
+    /// The number of launches.
     pub launches: u64,
-    /// Bytes that all launches read and wrote.
+    /// Bytes read and written by all launches.
     pub bytes: u64,
     /// Arithmetic operations of all launches.
     pub flops: u64,
-    /// Launches that were timed.
+    /// The number of timed launches.
     pub timed: u64,
-    /// How long those took.
+    /// The duration of the timed launches.
     pub total_ns: u64,
-    /// Bytes of those.
+    /// Bytes of the timed launches.
     pub timed_bytes: u64,
-    /// Arithmetic operations of those.
+    /// Arithmetic operations of the timed launches.
     pub timed_flops: u64,
 }
 
-/// Adds up a stream, which may be of several devices. They come in the order in which they are first met.
+/// Summarises a stream of one or several devices, in the order of their first event.
 pub fn summarise(events: &[Event]) -> Vec<DeviceSummary> {
     devices(events).into_iter().map(|device| device.summary()).collect()
 }
@@ -76,14 +76,14 @@ pub(super) fn devices(events: &[Event]) -> Vec<DeviceEvents<'_>> {
 }
 
 impl DeviceEvents<'_> {
-    /// From the beginning of the first thing to the end of the last one.
+    /// Returns the time from the start of the first event to the end of the last.
     pub(super) fn window(&self) -> Range<u64> {
         let spans = || self.events.iter().map(|event| span_of(event));
         let start = spans().map(|span| span.start).min().unwrap_or(0);
         start..spans().map(|span| span.end).max().unwrap_or(start)
     }
 
-    /// When kernels are known to have run: in order, with nothing in common.
+    /// Returns the times in which kernels are known to have run: ordered and disjoint.
     pub(super) fn busy(&self) -> Vec<Range<u64>> {
         let is_run = |event: &&&Event| matches!(event.what, Happening::KernelRun { .. });
         let mut spans: Vec<Range<u64>> =

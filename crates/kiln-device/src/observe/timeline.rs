@@ -1,7 +1,7 @@
-//! A stream as a file for Perfetto and `chrome://tracing`.
+//! Converts an event stream to a trace for Perfetto and `chrome://tracing`.
 //!
-//! Each device is a process of it. Its tracks are kernels, of which several may run at once; the time in which none is known to have run;
-//! compiles; nodes of graphs, by worker; cleanups of the pool, and the bytes of the pool as a counter.
+//! Each device is a process. Its tracks are: kernels, on several tracks if they overlap; the time in which no kernel is
+//! known to have run; compiles; graph nodes, by worker; cleanups of the pool, and the bytes of the pool as a counter.
 
 use super::event::{Event, Happening};
 use super::summary::{DeviceEvents, DeviceSummary, devices};
@@ -9,46 +9,46 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// The trace as `chrome://tracing` reads it, as JSON of this value.
+/// A trace in the format of `chrome://tracing`, to be serialised as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
-    /// What is drawn. Times are microseconds from the first thing that happened.
+    /// The events. Times are microseconds since the first event.
     pub trace_events: Vec<TraceEvent>,
-    /// The unit that viewers show.
+    /// The unit that viewers display.
     pub display_time_unit: &'static str,
-    /// What it adds up to, for each device: kernels and the unattributed rest are the window.
+    /// The totals of each device; kernel time and unattributed time add up to the window.
     pub other_data: Totals,
 }
 
-/// What a timeline adds up to.
+/// The totals of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Totals {
     /// The devices, in the order of their processes.
     pub devices: Vec<DeviceSummary>,
 }
 
-/// One thing that is drawn, by the names that the format gives.
+/// An event of the trace; the field names are those of the format.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceEvent {
-    /// What it is called.
+    /// The displayed name.
     pub name: String,
-    /// Its sort: `X` a span, `i` a moment, `C` a counter, `M` the name of a process or a track.
+    /// The phase: `X` for a span, `i` for an instant, `C` for a counter, `M` for the name of a process or track.
     pub ph: &'static str,
-    /// When it began, in microseconds.
+    /// The start, in microseconds.
     pub ts: f64,
-    /// How long it took, in microseconds; only of spans.
+    /// The duration of a span, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dur: Option<f64>,
     /// The number of the device.
     pub pid: usize,
     /// The track.
     pub tid: usize,
-    /// What else there is to say.
+    /// Additional data.
     pub args: Value,
 }
 
-/// Tracks by number; kernels, compiles and workers take as many as they need from their first one on.
+/// Track numbers. Kernels, compiles and workers use consecutive tracks from their first one.
 const UNATTRIBUTED: usize = 1;
 const POOL: usize = 2;
 const KERNELS: usize = 100;
@@ -62,11 +62,12 @@ const TRACKS: [(usize, usize, &str); 5] = [
     (WORKERS, usize::MAX, "graph worker"),
 ];
 
-/// The timeline of a stream, which may be of several devices.
+/// Converts a stream of one or several devices to a trace.
 pub fn timeline(events: &[Event]) -> Timeline {
     let devices = devices(events);
     let origin_ns = devices.iter().map(|device| device.window().start).min().unwrap_or(0);
-    let trace_events = devices.iter().zip(1..).flat_map(|(device, pid)| Drawing::new(pid, origin_ns).of(device));
+    let trace_events =
+        devices.iter().zip(1..).flat_map(|(device, pid)| TraceBuilder::new(pid, origin_ns).build(device));
     Timeline {
         trace_events: trace_events.collect(),
         display_time_unit: "ns",
@@ -74,7 +75,7 @@ pub fn timeline(events: &[Event]) -> Timeline {
     }
 }
 
-struct Drawing {
+struct TraceBuilder {
     pid: usize,
     origin_ns: u64,
     events: Vec<TraceEvent>,
@@ -83,18 +84,18 @@ struct Drawing {
     compiles: Vec<u64>,
 }
 
-impl Drawing {
+impl TraceBuilder {
     fn new(pid: usize, origin_ns: u64) -> Self {
         Self { pid, origin_ns, events: Vec::new(), kernels: Vec::new(), compiles: Vec::new() }
     }
 
-    fn of(mut self, device: &DeviceEvents<'_>) -> Vec<TraceEvent> {
+    fn build(mut self, device: &DeviceEvents<'_>) -> Vec<TraceEvent> {
         let mut events = device.events.clone();
-        // Spans by their beginning, so that each finds a track that is free.
+        // In the order of their start, so that each span finds a free track.
         events.sort_by_key(|event| span_of(event).start);
         events.into_iter().for_each(|event| self.draw(event));
-        self.draw_rest(&device.window(), &device.busy());
-        self.names(device.id)
+        self.draw_unattributed(&device.window(), &device.busy());
+        self.with_names(device.id)
     }
 
     fn draw(&mut self, event: &Event) {
@@ -106,7 +107,7 @@ impl Drawing {
                         let track = KERNELS + lane(&mut self.kernels, &span);
                         self.span(together, track, event);
                     }
-                    None => self.moment(format!("{together} (untimed)"), KERNELS, event),
+                    None => self.instant(format!("{together} (untimed)"), KERNELS, event),
                 }
             }
             Happening::KernelReady { kernel, .. } => {
@@ -116,10 +117,10 @@ impl Drawing {
             Happening::GraphNode { node, worker, .. } => self.span(node.clone(), WORKERS + *worker as usize, event),
             Happening::PoolCleanup { .. } => self.span("cleanup".into(), POOL, event),
             Happening::PoolPressure { begins, .. } => {
-                self.moment(if *begins { "pressure begins" } else { "pressure ends" }.into(), POOL, event);
+                self.instant(if *begins { "pressure begins" } else { "pressure ends" }.into(), POOL, event);
             }
-            Happening::PoolOutOfMemory { .. } => self.moment("out of memory".into(), POOL, event),
-            Happening::EventsDropped { .. } => self.moment("events dropped".into(), UNATTRIBUTED, event),
+            Happening::PoolOutOfMemory { .. } => self.instant("out of memory".into(), POOL, event),
+            Happening::EventsDropped { .. } => self.instant("events dropped".into(), UNATTRIBUTED, event),
             Happening::WatchBegan { reserved_bytes, .. }
             | Happening::PoolTook { reserved_bytes, .. }
             | Happening::PoolGaveBack { reserved_bytes, .. } => {
@@ -130,8 +131,8 @@ impl Drawing {
         }
     }
 
-    /// The parts of the window between kernels.
-    fn draw_rest(&mut self, window: &Range<u64>, busy: &[Range<u64>]) {
+    /// Draws the parts of the window between kernels.
+    fn draw_unattributed(&mut self, window: &Range<u64>, busy: &[Range<u64>]) {
         let ends = busy.iter().map(|span| span.end);
         let starts = busy.iter().map(|span| span.start).chain([window.end]);
         for (start, end) in [window.start].into_iter().chain(ends).zip(starts).filter(|(start, end)| start < end) {
@@ -143,7 +144,7 @@ impl Drawing {
         self.push(name, "X", track, span_of(event), data(&event.what));
     }
 
-    fn moment(&mut self, name: String, track: usize, event: &Event) {
+    fn instant(&mut self, name: String, track: usize, event: &Event) {
         self.push(name, "i", track, event.at_ns..event.at_ns, data(&event.what));
     }
 
@@ -153,8 +154,8 @@ impl Drawing {
         self.events.push(TraceEvent { name, ph, ts, dur, pid: self.pid, tid, args });
     }
 
-    /// Everything that was drawn, behind the names of the process and of the tracks that it is on.
-    fn names(self, id: &str) -> Vec<TraceEvent> {
+    /// Returns all events, preceded by the names of the process and of the used tracks.
+    fn with_names(self, id: &str) -> Vec<TraceEvent> {
         let mut tids: Vec<usize> = self.events.iter().map(|event| event.tid).collect();
         tids.sort_unstable();
         tids.dedup();
@@ -175,7 +176,7 @@ impl Drawing {
     }
 }
 
-/// The first track that is free when the span begins; it is taken until the span ends.
+/// Returns the first track that is free when the span starts, and occupies it until the span ends.
 fn lane(free_at: &mut Vec<u64>, span: &Range<u64>) -> usize {
     let found = free_at.iter().position(|&free| free <= span.start).unwrap_or(free_at.len());
     match free_at.get_mut(found) {
@@ -185,12 +186,12 @@ fn lane(free_at: &mut Vec<u64>, span: &Range<u64>) -> usize {
     found
 }
 
-/// Returns the span of an event, or the time of its report where the span is unknown.
+/// Returns the span of an event, or the time of its report if the span is unknown.
 fn span_of(event: &Event) -> Range<u64> {
     event.what.span().unwrap_or(event.at_ns..event.at_ns)
 }
 
-/// What an event says, as its line has it.
+/// Returns the data of an event, as in its JSON line.
 fn data(what: &Happening) -> Value {
     serde_json::to_value(what).ok().and_then(|mut value| value.get_mut("data").map(Value::take)).unwrap_or_default()
 }

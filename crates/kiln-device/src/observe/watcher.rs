@@ -1,4 +1,4 @@
-//! Watchers, which take events: lines of JSON, a channel, or anything else.
+//! Watchers, which receive events: as lines of JSON, through a channel, or in any other way.
 
 use super::event::Event;
 use kiln_resource_cache::events::LineOutput;
@@ -8,39 +8,40 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
-/// Takes the events of a device, one after the other, on a thread that belongs to the device.
+/// Receives the events of a device in order, on a thread of the device.
 ///
-/// It may take its time: the device does not wait for it. Events that pile up too high are dropped, and that is told as
-/// [`EventsDropped`](super::Happening::EventsDropped).
+/// It may be slow, because the device does not wait for it. If too many events queue up they are dropped, which is
+/// reported as [`EventsDropped`](super::Happening::EventsDropped).
 pub trait Watcher: Send + 'static {
-    /// Takes one event.
+    /// Receives an event.
     ///
     /// # Errors
-    /// What went wrong. The event is counted as lost, and the first fault reported through `tracing`.
+    /// Returns the reason of a failure. The event counts as lost, and the first failure is logged through `tracing`.
     fn take(&mut self, event: &Event) -> io::Result<()>;
 
-    /// Called when there are no more events for now, after some hundred of them, and at the end.
+    /// Called when no more events are queued, after every few hundred events, and at the end.
     ///
     /// # Errors
-    /// As [`take`](Self::take), for all events that were taken since the last flush.
+    /// Returns errors as [`take`](Self::take) does, for all events since the last flush.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// The most writers of one name, each with a file of its own.
+/// The maximum number of files with one base name.
 const MAX_WRITERS: usize = 1000;
 
-/// Writes events to any [`Write`], one line of JSON each: within some milliseconds, and all of them before the device is gone.
+/// Writes events to a [`Write`], one line of JSON each, within some milliseconds. All events are written before the
+/// device is closed.
 #[derive(Debug)]
 pub struct EventLines<W> {
     output: LineOutput<W>,
-    /// Lines that are written together, with one call of [`Write::write`] where the writer takes them.
+    /// Lines that are written together, with one call of [`Write::write`] if the writer accepts them at once.
     batch: String,
 }
 
 impl<W: Write> EventLines<W> {
-    /// Writes events to `writer`. Files grow without bound unless it rotates them.
+    /// Creates a watcher that writes to `writer`. Files grow without bound unless the writer rotates them.
     pub fn new(writer: W) -> Self {
         Self { output: LineOutput::new(writer), batch: String::new() }
     }
@@ -63,14 +64,16 @@ impl<W: Write + Send + 'static> Watcher for EventLines<W> {
     }
 }
 
-/// Opens a file to append the events of one device to. Several devices, of this process or of others, may be given one name: the first one
-/// gets `events.jsonl`, the next `events.2.jsonl`, and so on. A name is free again when its file is closed. A last line that a crash cut
-/// off is ended.
+/// Opens a file to append the events of one device to.
+///
+/// If several devices, of this process or others, use the same path, the first one gets `events.jsonl`, the next
+/// `events.2.jsonl`, and so on. A path is free again when its file is closed. If a crash truncated the last line, it is
+/// ended first.
 ///
 /// # Errors
-/// Those of opening and locking the file.
+/// Returns the errors of opening and locking the file.
 pub fn claim_event_file(path: &Path) -> io::Result<(File, PathBuf)> {
-    // The path must mean the same file later, wherever the process is then.
+    // Absolute, so that the path stays valid if the process changes its directory.
     let path = std::path::absolute(path)?;
     for writer in 1..=MAX_WRITERS {
         let path = numbered(&path, writer);
@@ -94,7 +97,7 @@ pub fn claim_event_file(path: &Path) -> io::Result<(File, PathBuf)> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
 }
 
-/// The name for one of several writers: `events.jsonl`, `events.2.jsonl`.
+/// Returns the path of the `writer`-th file: `events.jsonl`, `events.2.jsonl`.
 fn numbered(path: &Path, writer: usize) -> PathBuf {
     match path.extension() {
         _ if writer == 1 => path.to_path_buf(),
@@ -107,12 +110,12 @@ fn numbered(path: &Path, writer: usize) -> PathBuf {
     }
 }
 
-/// Hands events to a receiver in the same process.
+/// Sends events to a receiver in the same process.
 #[derive(Debug)]
 pub struct EventChannel(SyncSender<Event>);
 
 impl EventChannel {
-    /// A watcher and its receiver, which can fall behind by at most `capacity` events: what finds no room is lost.
+    /// Creates a watcher and its receiver, with room for `capacity` unread events; further events are lost.
     pub fn new(capacity: usize) -> (Self, Receiver<Event>) {
         let (sender, receiver) = mpsc::sync_channel(capacity);
         (Self(sender), receiver)

@@ -1,6 +1,7 @@
-//! Plans on a device: what a compiled plan is, and the form that runs as WGSL kernels.
+//! Compiled plans, and their implementation as WGSL kernels.
 //!
-//! A device states its [requirements](crate::DeviceApi::target) for plans and [compiles](crate::DeviceApi::compile) them.
+//! A device states its [requirements](crate::DeviceApi::target) for plans and [compiles](crate::DeviceApi::compile)
+//! them.
 
 mod wgsl;
 
@@ -11,41 +12,42 @@ use crate::device::Device;
 use kiln_ir::Result;
 use std::fmt::Debug;
 
-/// A plan that is ready to run on its device, as often as wanted and from any number of threads.
+/// A plan compiled for a device. It can run any number of times, from any number of threads.
 ///
-/// A compiled plan holds no [`Device`]: the device's own cache keeps it.
+/// It holds no [`Device`], because the cache of the device holds it.
 pub trait CompiledPlan: Debug + Send + Sync {
-    /// Runs the plan, or hands it to the driver, and returns the number of the submission. Does not wait for it.
+    /// Runs the plan, or passes it to the driver, and returns the number of the submission, without waiting for it.
     ///
     /// # Errors
-    /// `InvalidArgument` where a buffer is not what a kernel takes; the device's fault.
+    /// Returns `InvalidArgument` if a buffer does not match a kernel; the device's fault.
     fn run(&self, device: &Device, run: &PlanRun<'_>) -> Result<u64>;
 
-    /// Whether small results of a run may share an allocation. WGSL cannot bind two slices of one for reading and for writing.
+    /// Returns whether small results of a run may share an allocation. False for WGSL, which cannot bind two slices of
+    /// one for reading and writing.
     fn packs_results(&self) -> bool {
         false
     }
 
-    /// Bytes that it takes in memory, without the [plan](kiln_ir::plan::Plan) itself: machine code, and the kernels that it keeps. The
-    /// kernel cache counts these too while it has them, so the sum over both is an upper bound.
+    /// Returns the size in memory in bytes, without the [plan](kiln_ir::plan::Plan) itself: machine code and kernels.
+    /// The kernel cache may count the same kernels, so the sum over both is an upper bound.
     fn bytes(&self) -> u64;
 
-    /// The name and the WGSL of each kernel that was compiled from WGSL, in order.
+    /// Returns the name and the WGSL of each kernel that was compiled from WGSL, in order.
     fn sources(&self) -> Vec<(&str, &str)>;
 }
 
 /// The data of one run of a plan.
 ///
-/// Each slot and output is a multiple of 16 bytes long and never empty, and shares no allocation with another buffer unless the plan
-/// [packs its results](CompiledPlan::packs_results).
+/// The length of each slot and output is a non-zero multiple of 16 bytes. It shares no allocation with another buffer
+/// unless the plan [packs its results](CompiledPlan::packs_results).
 #[derive(Clone, Copy, Debug)]
 pub struct PlanRun<'a> {
     /// The inputs of the plan.
     pub inputs: &'a [&'a Buffer],
     /// The [slots](kiln_ir::plan::Plan::slots).
     pub slots: &'a [Buffer],
-    /// The values in buffers of their own, in the order of [`Plan::values`](kiln_ir::plan::Plan::values).
+    /// The buffers of the values that are not in slots, in the order of [`Plan::values`](kiln_ir::plan::Plan::values).
     pub outputs: &'a [Buffer],
-    /// The scalars, as the bits of their class.
+    /// The scalars, as bits.
     pub scalars: &'a [u32],
 }

@@ -1,4 +1,4 @@
-//! Plans as WGSL kernels: one command list for all steps.
+//! Runs plans as WGSL kernels: one command list for all steps.
 
 use super::{CompiledPlan, PlanRun};
 use crate::buffer::Buffer;
@@ -19,11 +19,11 @@ pub struct WgslPlan {
     steps: Vec<WgslStep>,
 }
 
-/// Every GPU that wgpu serves binds so many storage buffers to a kernel.
+/// The number of storage buffers that every GPU supported by wgpu can bind to a kernel.
 const STORAGE_BUFFERS: usize = 8;
 
 impl WgslPlan {
-    /// What plans must respect that run as WGSL kernels on such a device.
+    /// Returns the properties of a device that plans of WGSL kernels must respect.
     pub fn target(info: &DeviceInfo) -> Target {
         Target {
             max_tensor_bytes: info.limits.max_binding_bytes,
@@ -32,10 +32,10 @@ impl WgslPlan {
         }
     }
 
-    /// Renders the kernels of a plan, and compiles those that the device does not have yet.
+    /// Renders the kernels of a plan, and compiles those that are not cached.
     ///
     /// # Errors
-    /// `Unsupported` where the device cannot run a kernel; the device's fault.
+    /// Returns `Unsupported` if the device cannot run a kernel; the device's fault.
     pub fn new(device: &Device, plan: &Plan) -> Result<Self> {
         let steps = plan.steps.iter().map(|step| WgslStep::new(device, plan, step));
         Ok(Self { steps: steps.collect::<Result<_>>()? })
@@ -50,7 +50,7 @@ impl CompiledPlan for WgslPlan {
     }
 
     fn bytes(&self) -> u64 {
-        // Equal steps share one kernel.
+        // Equal steps share a kernel, which is counted once.
         let kernels: BTreeMap<_, u64> =
             self.steps.iter().map(|step| (Arc::as_ptr(&step.kernel), step.kernel.bytes)).collect();
         kernels.values().sum::<u64>() + self.steps.iter().map(WgslStep::own_bytes).sum::<u64>()
@@ -61,23 +61,23 @@ impl CompiledPlan for WgslPlan {
     }
 }
 
-/// One step of a plan as a compiled WGSL kernel, and where it finds what it takes.
+/// A step of a plan: a compiled WGSL kernel and the sources of its arguments.
 #[derive(Debug)]
 pub struct WgslStep {
     kernel: Arc<LoadedKernel>,
     rendered: WgslKernel,
-    /// By index of the compiled kernel's bindings.
+    /// The arguments, by index of the kernel's bindings.
     bound: Vec<Bound>,
     cost: KernelCost,
 }
 
-/// What a binding of a kernel is given.
+/// The source of an argument.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
-    /// A buffer, and how many bytes of it.
+    /// A buffer, and the number of bytes to bind.
     Read(Memory, Option<u64>),
     Write(Memory, Option<u64>),
-    /// The uniform of so many words.
+    /// The uniform, and its size in words.
     Params(usize),
 }
 
@@ -90,10 +90,10 @@ enum Memory {
 }
 
 impl WgslStep {
-    /// Renders the kernel of a step, and compiles it unless the device has it.
+    /// Renders the kernel of a step, and compiles it if it is not cached.
     ///
     /// # Errors
-    /// As [`WgslPlan::new`].
+    /// Returns the same errors as [`WgslPlan::new`].
     pub fn new(device: &Device, plan: &Plan, step: &Step) -> Result<Self> {
         let rendered = wgsl::render(&step.kernel, features(device.info()))?;
         let kernel = Arc::clone(device.kernel(source(step, &rendered))?.loaded());
@@ -116,7 +116,7 @@ impl WgslStep {
         Ok(Self { kernel, rendered, bound, cost })
     }
 
-    /// Bytes that it takes in memory, with those of the kernel.
+    /// Returns the size in memory in bytes, including the kernel.
     pub fn bytes(&self) -> u64 {
         self.kernel.bytes + self.own_bytes()
     }
@@ -125,7 +125,7 @@ impl WgslStep {
         (size_of::<Self>() + size_of_val(&*self.bound) + size_of_val(&*self.rendered.params)) as u64
     }
 
-    /// The name and the text of the kernel.
+    /// Returns the name and the text of the kernel.
     pub fn source(&self) -> (&str, &str) {
         (self.kernel.name(), &self.rendered.source)
     }
@@ -133,14 +133,14 @@ impl WgslStep {
     /// Records the launch with the data of a run.
     ///
     /// # Errors
-    /// As [`CompiledPlan::run`], but for faults of the device.
+    /// Returns the same errors as [`CompiledPlan::run`], except the device's fault.
     pub fn record(&self, device: &Device, run: &PlanRun<'_>, commands: &mut CommandList) -> Result<()> {
         let kernel = Kernel::new(device.clone(), Arc::clone(&self.kernel));
         let mut launch = kernel.launch().grid(Grid::workgroups(self.rendered.workgroups)).cost(self.cost);
         for (index, bound) in self.bound.iter().enumerate() {
             launch = match *bound {
                 Bound::Read(memory, bytes) => {
-                    launch.bind(index, &readable(device, run.buffer(memory)?, bytes, commands)?)
+                    launch.bind(index, &bindable(device, run.buffer(memory)?, bytes, commands)?)
                 }
                 Bound::Write(memory, bytes) => {
                     let buffer = run.buffer(memory)?;
@@ -156,7 +156,7 @@ impl WgslStep {
         launch.record(commands)
     }
 
-    /// The words of the kernel, then the scalars, filled up to the size of the uniform.
+    /// Returns the uniform: the words of the kernel, then the scalars, padded to `size` words.
     fn params(&self, scalars: &[u32], size: usize) -> Result<Vec<u32>> {
         let mut words = self.rendered.params.clone();
         for &scalar in &self.rendered.scalars {
@@ -167,7 +167,7 @@ impl WgslStep {
     }
 }
 
-/// Where a run finds what a step reads or writes.
+/// Returns the buffer of a run that a step reads or writes.
 fn memory(plan: &Plan, source: Source) -> Memory {
     match source {
         Source::Input(input) => Memory::Input(input),
@@ -178,7 +178,7 @@ fn memory(plan: &Plan, source: Source) -> Memory {
     }
 }
 
-/// The kernel as the kernel cache knows it.
+/// Returns the source for the kernel cache.
 fn source(step: &Step, rendered: &WgslKernel) -> KernelSource {
     let mut source = KernelSource::wgsl(Arc::clone(&rendered.source)).named(&*step.kernel.name);
     for (name, value) in &rendered.constants {
@@ -208,19 +208,21 @@ impl PlanRun<'_> {
     }
 }
 
-/// Generated kernels access buffers in groups of this many bytes, the last elements too.
+/// Generated kernels access buffers in groups of this many bytes, including the last elements.
 const ACCESS_BYTES: u64 = 16;
 
-/// The first `bytes` bytes of a buffer, or all of it, as a kernel can bind them: a copy where the buffer starts between the offsets that
-/// the device binds at, or ends too early. Only the CPU device is given such inputs, because its own kernels read any element alone.
-fn readable(device: &Device, buffer: &Buffer, bytes: Option<u64>, commands: &mut CommandList) -> Result<Buffer> {
+/// Returns the first `bytes` bytes of a buffer, or all of it, in a form that a kernel can bind.
+///
+/// The bytes are copied if the buffer starts at an offset that the device cannot bind, or ends too early. Only the CPU
+/// device is given such inputs, because its native kernels can read any element.
+fn bindable(device: &Device, buffer: &Buffer, bytes: Option<u64>, commands: &mut CommandList) -> Result<Buffer> {
     let wanted = bytes.unwrap_or_else(|| buffer.bytes().next_multiple_of(ACCESS_BYTES));
     let is_aligned = buffer.offset().is_multiple_of(device.info().limits.binding_alignment_bytes);
     if is_aligned && buffer.bytes() >= wanted {
         return buffer.slice(..wanted);
     }
-    let (copy, there) = (device.buffer(wanted)?, wanted.min(buffer.bytes()));
-    commands.copy(&buffer.slice(..there)?, &copy.slice(..there)?)?;
+    let (copy, available) = (device.buffer(wanted)?, wanted.min(buffer.bytes()));
+    commands.copy(&buffer.slice(..available)?, &copy.slice(..available)?)?;
     Ok(copy)
 }
 
@@ -228,7 +230,7 @@ fn missing(what: &str, index: usize, found: usize) -> Error {
     error!(Internal, "a run expected a {what} {index}, found {found} of them")
 }
 
-/// What kernels for a device may use.
+/// Returns the features that kernels for a device may use.
 fn features(info: &DeviceInfo) -> WgslFeatures {
     let subgroup_size = info.limits.subgroup_size.map(|(_, most)| most).filter(|&most| most > 0);
     WgslFeatures { f16: info.features.contains(&Feature::ShaderF16), subgroup_size }

@@ -1,9 +1,10 @@
-//! How a request finds a block.
+//! Serves requests.
 //!
-//! In order: the thread's free list, finished submissions, other threads' free lists, a slot of a raw block, the driver.
+//! In this order: the thread's free list, completed submissions, other threads' free lists, a slot of a slab, the
+//! driver.
 
 use super::block::{Allocation, Block, BlockLocation};
-use super::core::{Core, Want};
+use super::core::{Core, ResolvedRequest};
 use super::debug;
 use super::occupancy::Unpublished;
 use super::request::BufferOptions;
@@ -22,7 +23,7 @@ const DIRECT_ALIGNMENT: u64 = 4096;
 impl<M: RawMemory + ?Sized> Core<M> {
     pub(crate) fn allocate(self: &Arc<Self>, request: &BufferOptions<'_>) -> Result<Allocation<M>> {
         let (class, guarded) = self.class_of(request.bytes);
-        let want = Want {
+        let want = ResolvedRequest {
             bytes: request.bytes,
             usage: request.usage.unwrap_or(self.properties.default_usage),
             class,
@@ -32,30 +33,30 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let started = shard.is_sampled().then(Instant::now);
         let misses = self.demand.misses();
         if !self.classes.is_direct(class)
-            && let Some((block, published)) = shard.lend_ready(&want, misses)
+            && let Some((block, published)) = shard.take_ready(&want, misses)
         {
             if let Some(started) = started {
                 shard.times.hit_nanos += nanos(started.elapsed());
                 shard.times.hits += 1;
             }
             drop(shard);
-            return Ok(self.lend(block, &want, published));
+            return Ok(self.finish_allocation(block, &want, published));
         }
         drop(shard);
-        let (block, source) = self.find_or_make(&want, guarded)?;
+        let (block, source) = self.find_or_create(&want, guarded)?;
         let mut shard = self.shards.own();
-        let published = shard.count_lent(&block, &want, source);
+        let published = shard.count_allocated(&block, &want, source);
         if let (Some(started), false) = (started, source == Source::Reused) {
             shard.times.miss_nanos += nanos(started.elapsed());
             shard.times.misses += 1;
         }
         drop(shard);
-        Ok(self.lend(block, &want, published))
+        Ok(self.finish_allocation(block, &want, published))
     }
 
-    /// The class of a request, and the bytes it takes with the canary of the debug mode.
+    /// Returns the class of a request, and its bytes including the canary of the debug mode.
     ///
-    /// A request that fits where its class does not goes direct.
+    /// A request whose class would exceed the budget, while the request itself fits, is allocated directly.
     pub(crate) fn class_of(&self, bytes: u64) -> (u16, u64) {
         let guarded = if self.settings.debug_checks() { bytes.saturating_add(debug::CANARY_BYTES) } else { bytes };
         let largest = self.budget.largest_block();
@@ -63,7 +64,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
         (self.classes.find(guarded).filter(fits).unwrap_or(self.classes.direct()), guarded)
     }
 
-    fn lend(&self, block: Arc<Block<M>>, want: &Want, published: Option<Unpublished>) -> Allocation<M> {
+    fn finish_allocation(
+        &self,
+        block: Arc<Block<M>>,
+        want: &ResolvedRequest,
+        published: Option<Unpublished>,
+    ) -> Allocation<M> {
         if let Some(change) = published {
             self.occupancy.publish(&change);
         }
@@ -71,47 +77,48 @@ impl<M: RawMemory + ?Sized> Core<M> {
             debug::check_poison(&block);
             debug::place_canary(&block, want.bytes);
         }
-        block.lend(want.bytes, want.label)
+        block.into_allocation(want.bytes, want.label)
     }
 
-    /// Everything after the thread's own free list came up empty.
-    fn find_or_make(self: &Arc<Self>, want: &Want, guarded_bytes: u64) -> Result<(Arc<Block<M>>, Source)> {
-        self.settle();
+    /// Finds or creates a block after the thread's own free list was empty.
+    fn find_or_create(self: &Arc<Self>, want: &ResolvedRequest, guarded_bytes: u64) -> Result<(Arc<Block<M>>, Source)> {
+        self.collect_completed();
         if let Some(block) = self.find_reusable(want) {
             return Ok((block, Source::Reused));
         }
-        self.note_miss(want);
+        self.record_miss(want);
         self.maintain_if_due();
         self.maintenance.start(self);
         let reuse = || self.find_reusable(want).map(|block| (block, Source::Reused));
-        self.make_or_wait(want, guarded_bytes, reuse)
+        self.create_or_wait(want, guarded_bytes, reuse)
     }
 
-    /// Makes a block; where there is no room, waits for work that holds free blocks back: they are as good as a new one,
-    /// a little later. `reuse` may find one of them.
-    pub(crate) fn make_or_wait(
+    /// Creates a block. If there is no room, waits for submitted work that still uses free blocks, because a block that
+    /// becomes free a little later is as good as a new one. `reuse` may find one of them.
+    pub(crate) fn create_or_wait(
         self: &Arc<Self>,
-        want: &Want,
+        want: &ResolvedRequest,
         guarded_bytes: u64,
         reuse: impl Fn() -> Option<(Arc<Block<M>>, Source)>,
     ) -> Result<(Arc<Block<M>>, Source)> {
-        // Only for blocks that are pending now: others would keep this going for as long as anyone works.
+        // Only waits for blocks that are pending now. Later ones would keep the loop running as long as other threads
+        // submit work.
         let target = self.pending.pushed();
         loop {
-            let settled = self.pending.settled();
-            match self.make_block(want, guarded_bytes) {
+            let collected = self.pending.collected();
+            match self.create_block(want, guarded_bytes) {
                 Ok(made) => return Ok(made),
-                Err(refused) if refused.may_help_to_wait() && settled < target => self.wait_for_pending()?,
+                Err(refused) if refused.is_retryable() && collected < target => self.wait_for_pending()?,
                 Err(refused) => return Err(self.explain(want, refused)),
             }
-            self.settle();
+            self.collect_completed();
             if let Some(found) = reuse() {
                 return Ok(found);
             }
         }
     }
 
-    fn find_reusable(&self, want: &Want) -> Option<Arc<Block<M>>> {
+    fn find_reusable(&self, want: &ResolvedRequest) -> Option<Arc<Block<M>>> {
         if self.classes.is_direct(want.class) || !self.settings.keeps_blocks() {
             return None;
         }
@@ -120,7 +127,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         std::iter::once(want.class).chain(larger).find_map(|class| self.find_free(want.usage, class))
     }
 
-    /// A free block of the class from any shard, with half of that shard's blocks, so that this thread's next requests hit.
+    /// Takes a free block of the class from any shard, together with half of that shard's blocks, so that the next
+    /// requests of this thread hit.
     fn find_free(&self, usage: Usage, class: u16) -> Option<Arc<Block<M>>> {
         let misses = self.demand.misses();
         for (step, index) in self.shards.indices_from_own().enumerate() {
@@ -152,14 +160,18 @@ impl<M: RawMemory + ?Sized> Core<M> {
         None
     }
 
-    pub(crate) fn make_block(self: &Arc<Self>, want: &Want, guarded: u64) -> Result<(Arc<Block<M>>, Source), Refused> {
+    pub(crate) fn create_block(
+        self: &Arc<Self>,
+        want: &ResolvedRequest,
+        guarded: u64,
+    ) -> Result<(Arc<Block<M>>, Source), Refused> {
         if self.classes.is_direct(want.class) {
             let bytes = self.direct_bytes(guarded);
             let raw = self.driver_block(bytes, want)?;
             return Ok((self.whole_block(want, bytes, raw), Source::Driver));
         }
         let bytes = self.classes.bytes(want.class);
-        // Not in a closed pool, which gives slots back while work may still touch them.
+        // Not in a closed pool, which frees slots while work may still use them.
         let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.may_keep(want.class);
         if !divide {
             let raw = self.driver_block(bytes, want)?;
@@ -182,7 +194,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         Ok((block, source))
     }
 
-    /// Whole pages where they fit, otherwise as little as copies allow.
+    /// Rounds up to whole pages if they fit the budget, otherwise to the copy alignment.
     fn direct_bytes(&self, guarded: u64) -> u64 {
         let round = |alignment| guarded.max(1).checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
         let largest = self.budget.largest_block();
@@ -190,24 +202,24 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if pages <= largest { pages } else { round(self.properties.copy_alignment) }
     }
 
-    fn whole_block(self: &Arc<Self>, want: &Want, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
+    fn whole_block(self: &Arc<Self>, want: &ResolvedRequest, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
         let location = BlockLocation { raw: Arc::new(raw), offset: 0, slot: None };
         Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location))
     }
 
-    /// Lets limits grow where the pool gave back what it now asks for.
-    fn note_miss(&self, want: &Want) {
+    /// Records a miss, and raises limits if the pool recently released what is now requested.
+    fn record_miss(&self, want: &ResolvedRequest) {
         let group = self.classes.group(want.usage, want.class);
-        self.demand.note_miss(group);
+        self.demand.record_miss(group);
         if self.demand.take_displaced(group) {
-            self.occupancy.widen_headroom();
+            self.occupancy.double_headroom();
         }
         if self.demand.has_overflowed(group) && self.settings.get().adaptive {
             self.follow_demand(want.usage, want.class, 0);
         }
     }
 
-    /// Asks the strategy for the limit of a class, and begins to count its demand anew.
+    /// Asks the strategy for the limit of a class, and resets its demand.
     pub(crate) fn follow_demand(&self, usage: Usage, class: u16, idle_blocks: u32) {
         let config = self.settings.get();
         let class_bytes = self.classes.bytes(class);

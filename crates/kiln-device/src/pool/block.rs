@@ -1,4 +1,4 @@
-//! Blocks, and the handles through which the pool lends them.
+//! Blocks, and the handles through which the pool allocates them.
 
 use super::core::Core;
 use crate::memory::{RawBlock, RawMemory, Region, RegionMut, Usage};
@@ -8,33 +8,35 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// One piece of memory that the pool lends, whole, again and again.
+/// A block of memory that the pool allocates and reuses as a whole.
 ///
-/// It holds its pool permanently, so that lending and returning touch no shared reference count. The circle through the
-/// free lists is cut when the pool's last handle goes.
+/// It holds its pool permanently, so that allocation and return touch no shared reference count. The reference cycle
+/// through the free lists is broken when the pool's last handle is dropped.
 pub(crate) struct Block<M: RawMemory + ?Sized> {
     pub(crate) core: Arc<Core<M>>,
     pub(crate) usage: Usage,
-    /// Index of the class; `ClassTable::direct` for a block above the classes.
+    /// Index of the class; `ClassTable::direct` for a block larger than all classes.
     pub(crate) class: u16,
     pub(crate) bytes: u64,
-    /// Where the block is. Whoever touches the bytes holds this lock, whoever moves the block holds it for writing.
+    /// The location of the block. Locked for reading or writing while the bytes are accessed, and for writing while the
+    /// block is moved.
     pub(crate) location: RwLock<BlockLocation>,
-    /// Handles that users hold; zero while the block is free. Of 64 bits: nobody forgets so many of them that it begins anew.
+    /// The number of handles; zero while the block is free. 64 bits, so that leaked handles cannot overflow it.
     handles: AtomicU64,
     pub(crate) requested: AtomicU64,
     pub(crate) label: AtomicU32,
-    /// The newest submission that touches the block; zero where none does.
+    /// The newest submission that uses the block; zero if there is none.
     pub(crate) last_use: AtomicU64,
-    /// Submissions that are being made with the block; it has no number yet, and must not move.
+    /// Submissions in progress that use the block and have no number yet. While there are any, the block must not be
+    /// moved.
     pins: AtomicU32,
-    /// Held by writers of parts of words, who write the neighbours' bytes back.
-    pub(crate) word_edges: Mutex<()>,
+    /// Locked while a part of a word is written, which also rewrites neighbouring bytes.
+    pub(crate) partial_word_lock: Mutex<()>,
     /// Whether the debug mode poisoned the block when it was freed.
     pub(crate) poisoned: AtomicBool,
 }
 
-/// Where a block is: a whole raw block, or a slot of a divided one.
+/// The location of a block: a whole raw block, or a slot of a divided one.
 pub(crate) struct BlockLocation {
     pub(crate) raw: Arc<RawBlock>,
     pub(crate) offset: u64,
@@ -60,22 +62,24 @@ impl<M: RawMemory + ?Sized> Block<M> {
             label: AtomicU32::new(0),
             last_use: AtomicU64::new(0),
             pins: AtomicU32::new(0),
-            word_edges: Mutex::new(()),
+            partial_word_lock: Mutex::new(()),
             poisoned: AtomicBool::new(false),
         }
     }
 
-    /// Whether submitted work may still touch the block.
+    /// Returns whether submitted work may still use the block.
     pub(crate) fn is_busy(&self, completed: u64) -> bool {
         self.last_use.load(Ordering::Acquire) > completed
     }
 
-    /// Whether the block must stay where it is. Ask under its lock: a submission pins before it looks where the block is.
+    /// Returns whether the block must not be moved. Call it with the location locked: a submission pins the block
+    /// before it reads the location.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn lend(self: Arc<Self>, requested: u64, label: u32) -> Allocation<M> {
+    /// Creates the first handle of a free block.
+    pub(crate) fn into_allocation(self: Arc<Self>, requested: u64, label: u32) -> Allocation<M> {
         self.requested.store(requested, Ordering::Relaxed);
         self.label.store(label, Ordering::Relaxed);
         self.last_use.store(0, Ordering::Relaxed);
@@ -84,9 +88,9 @@ impl<M: RawMemory + ?Sized> Block<M> {
     }
 }
 
-/// A shared handle to memory that the pool lent. The block returns to the pool when the last clone goes.
+/// A shared handle to memory of the pool. The block returns to the pool when the last clone is dropped.
 pub struct Allocation<M: RawMemory + ?Sized> {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     block: Option<Arc<Block<M>>>,
 }
 
@@ -95,47 +99,47 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
         self.block.as_ref().expect("an allocation holds its block until it is dropped")
     }
 
-    /// The bytes that were asked for.
+    /// Returns the requested bytes.
     pub fn bytes(&self) -> u64 {
         self.block().requested.load(Ordering::Relaxed)
     }
 
-    /// The bytes that the block really has.
+    /// Returns the size of the block in bytes.
     pub fn block_bytes(&self) -> u64 {
         self.block().bytes
     }
 
-    /// What the memory is for.
+    /// Returns the usage of the memory.
     pub fn usage(&self) -> Usage {
         self.block().usage
     }
 
-    /// The memory that the block is of.
+    /// Returns the memory that the block belongs to.
     pub fn memory(&self) -> &M {
         &self.block().core.memory
     }
 
-    /// Shared access to a range of the bytes: others may read them meanwhile, nobody writes or moves them.
+    /// Locks a range of bytes for shared access: others may read them, nobody writes or moves them.
     ///
-    /// Blocks while someone holds exclusive access; a thread that holds it itself waits for ever.
+    /// Blocks while someone holds exclusive access. If this thread holds it, the call deadlocks.
     ///
     /// # Panics
-    /// Where the range is outside the block.
+    /// Panics if the range is outside the block.
     pub fn access(&self, range: Range<u64>) -> Access<'_> {
         check_range(&range, self.block().bytes);
         Access { location: self.block().location.read(), range }
     }
 
-    /// Exclusive access to a range of the bytes. It waits as [`access`](Self::access) does.
+    /// Locks a range of bytes for exclusive access. Waits as [`access`](Self::access) does.
     ///
     /// # Panics
-    /// Where the range is outside the block.
+    /// Panics if the range is outside the block.
     pub fn access_mut(&self, range: Range<u64>) -> AccessMut<'_> {
         check_range(&range, self.block().bytes);
         AccessMut { location: self.block().location.write(), range }
     }
 
-    /// Keeps the block in place until [`unpin`](Self::unpin).
+    /// Keeps the block from being moved until [`unpin`](Self::unpin).
     pub(crate) fn pin(&self) {
         self.block().pins.fetch_add(1, Ordering::AcqRel);
     }
@@ -144,23 +148,23 @@ impl<M: RawMemory + ?Sized> Allocation<M> {
         self.block().pins.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Says that `submission` touches the block: it is not lent again before that is done. [`Device`](crate::Device)
-    /// does it by itself; it is for those who submit to a memory of their own.
+    /// Records that `submission` uses the block, so that it is not reused before that submission is done.
+    /// [`Device`](crate::Device) does this itself; it is for code that submits work on its own memory.
     pub fn mark_used(&self, submission: u64) {
         self.block().last_use.fetch_max(submission, Ordering::AcqRel);
     }
 
-    /// The newest submission that touches the block; zero where none does.
+    /// Returns the newest submission that uses the block, or zero if there is none.
     pub fn last_use(&self) -> u64 {
         self.block().last_use.load(Ordering::Acquire)
     }
 
-    /// Whether both are handles to the same memory.
+    /// Returns whether both are handles to the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(self.block(), other.block())
     }
 
-    /// A total order over allocations, for taking several locks without a deadlock.
+    /// Returns the position in the lock order. Code that locks several allocations locks them in this order.
     pub(crate) fn lock_rank(&self) -> *const () {
         Arc::as_ptr(self.block()).cast()
     }
@@ -173,7 +177,7 @@ fn check_range(range: &Range<u64>, bytes: u64) {
 impl<M: RawMemory + ?Sized> Clone for Allocation<M> {
     fn clone(&self) -> Self {
         let block = self.block();
-        // As for any reference count: a new handle is made from one that keeps the block alive.
+        // Relaxed, as for any reference count: the existing handle keeps the block alive.
         block.handles.fetch_add(1, Ordering::Relaxed);
         Self { block: Some(Arc::clone(block)) }
     }
@@ -183,9 +187,9 @@ impl<M: RawMemory + ?Sized> Drop for Allocation<M> {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
         if block.handles.fetch_sub(1, Ordering::Release) == 1 {
-            // What every other handle did happens before the block is lent again.
+            // Pairs with the release above: accesses through all other handles happen before the block is reused.
             fence(Ordering::Acquire);
-            Core::give_back(block);
+            Core::recycle(block);
         }
     }
 }
@@ -200,43 +204,44 @@ impl<M: RawMemory + ?Sized> fmt::Debug for Allocation<M> {
     }
 }
 
-/// Shared access to bytes of an allocation, for as long as it lives.
+/// Shared access to bytes of an allocation.
 pub struct Access<'a> {
     location: RwLockReadGuard<'a, BlockLocation>,
     range: Range<u64>,
 }
 
 impl Access<'_> {
-    /// The region, as the memory wants it.
+    /// Returns the region for the memory interface.
     pub fn region(&self) -> Region<'_> {
         Region::new(&self.location.raw, self.location.offset + self.range.start, self.range.end - self.range.start)
     }
 
-    /// A part of the block, wherever this access begins.
+    /// Returns the region of another range, relative to the block.
     pub(crate) fn region_at(&self, range: &Range<u64>) -> Region<'_> {
         debug_assert!(self.range.start <= range.start && range.end <= self.range.end, "the access covers the range");
         Region::new(&self.location.raw, self.location.offset + range.start, range.end - range.start)
     }
 
-    /// The raw block and the offset in it, to be kept beyond this access: submitted work needs them until it is done.
+    /// Returns the raw block and the offset in it. They may outlive this access, because submitted work needs them
+    /// until it is done.
     pub fn raw(&self) -> (Arc<RawBlock>, u64) {
         (Arc::clone(&self.location.raw), self.location.offset + self.range.start)
     }
 }
 
-/// Exclusive access to bytes of an allocation, for as long as it lives.
+/// Exclusive access to bytes of an allocation.
 pub struct AccessMut<'a> {
     location: RwLockWriteGuard<'a, BlockLocation>,
     range: Range<u64>,
 }
 
 impl AccessMut<'_> {
-    /// The region, as the memory wants it. It borrows the access, so there is one at a time.
+    /// Returns the region for the memory interface. It borrows the access, so that there is only one at a time.
     pub fn region_mut(&mut self) -> RegionMut<'_> {
         RegionMut::new(&self.location.raw, self.location.offset + self.range.start, self.range.end - self.range.start)
     }
 
-    /// A part of the block, wherever this access begins.
+    /// Returns the region of another range, relative to the block.
     pub(crate) fn region_mut_at(&mut self, range: &Range<u64>) -> RegionMut<'_> {
         debug_assert!(self.range.start <= range.start && range.end <= self.range.end, "the access covers the range");
         RegionMut::new(&self.location.raw, self.location.offset + range.start, range.end - range.start)

@@ -1,8 +1,8 @@
-//! The bytes a pool may hold from the driver, those it holds, and whether they are close to the limit.
+//! The budget of a pool: the bytes it may hold from the driver, the bytes it holds, and memory pressure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Pressure ends at this share of the pressure at which it begins.
+/// Pressure ends at this fraction of the threshold at which it begins.
 const PRESSURE_END: f64 = 0.8;
 
 #[derive(Default)]
@@ -11,11 +11,11 @@ pub(crate) struct Budget {
     max_block_bytes: u64,
     reserved: AtomicU64,
     peak: AtomicU64,
-    /// Every return of a block reads it, so it is written only when it changes.
+    /// Read at every return of a block, so it is only written when it changes, to keep its cache line shared.
     pressured: AtomicBool,
 }
 
-/// Reserved bytes that return to the budget unless they are kept.
+/// Reserved bytes, which are released on drop unless they are kept.
 #[must_use]
 pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
@@ -37,13 +37,13 @@ impl Budget {
         self.limit.load(Relaxed)
     }
 
-    /// The largest block that the budget and the memory allow.
+    /// Returns the size of the largest block that the budget and the memory allow.
     #[inline]
     pub(crate) fn largest_block(&self) -> u64 {
         self.limit().min(self.max_block_bytes)
     }
 
-    /// Reserves bytes; `None` where the limit does not allow them.
+    /// Reserves bytes, or returns `None` if the limit does not allow it.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         let limit = self.limit();
         let add = |reserved: u64| reserved.checked_add(bytes).filter(|reserved| *reserved <= limit);
@@ -51,7 +51,7 @@ impl Budget {
         Some(Reservation { budget: self, bytes, reserved_bytes: before + bytes })
     }
 
-    /// Takes kept bytes out of the budget again. Returns the bytes that stay reserved.
+    /// Releases kept bytes. Returns the bytes that stay reserved.
     pub(crate) fn release(&self, bytes: u64) -> u64 {
         self.reserved.fetch_sub(bytes, Relaxed).saturating_sub(bytes)
     }
@@ -64,17 +64,17 @@ impl Budget {
         self.peak.load(Relaxed)
     }
 
-    /// The reserved share of the limit, from 0 to 1.
+    /// Returns the reserved share of the limit, from 0 to 1.
     pub(crate) fn pressure(&self) -> f64 {
         (self.reserved() as f64 / self.limit().max(1) as f64).min(1.0)
     }
 
-    /// Whether `bytes` more would be above a share of the limit.
+    /// Returns whether `bytes` more would exceed a share of the limit.
     pub(crate) fn would_exceed(&self, share: f64, bytes: u64) -> bool {
         self.reserved().saturating_add(bytes) as f64 > share * self.limit() as f64
     }
 
-    /// Whether more is reserved than the limit: it was lowered below what is lent.
+    /// Returns whether the limit is exceeded, because it was lowered below the bytes in use.
     pub(crate) fn is_over(&self) -> bool {
         self.reserved() > self.limit()
     }
@@ -84,8 +84,10 @@ impl Budget {
         self.pressured.load(Relaxed)
     }
 
-    /// Recomputes whether the pool is under pressure, which begins above the share `begin`. It ends well below that, or
-    /// each cleanup would end it and the next requests begin it again. Returns whether it changed.
+    /// Updates whether the pool is under pressure, which begins above the share `begin`. Returns whether it changed.
+    ///
+    /// The threshold has hysteresis: pressure ends well below `begin`, otherwise each cleanup would end it and the next
+    /// requests would begin it again.
     pub(crate) fn update_pressure(&self, begin: f64) -> bool {
         let mark = if self.is_pressured() { begin * PRESSURE_END } else { begin };
         self.set_pressured(self.is_over() || self.pressure() > mark)
@@ -102,7 +104,7 @@ impl Budget {
 }
 
 impl Reservation<'_> {
-    /// Keeps the bytes reserved. Returns all bytes that were reserved then.
+    /// Keeps the bytes reserved. Returns the total reserved bytes at the time of the reservation.
     pub(crate) fn keep(self) -> u64 {
         let reserved = self.reserved_bytes;
         self.budget.peak.fetch_max(reserved, Relaxed);
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(budget(10).largest_block(), 10);
     }
 
-    /// Begins above 70 % and ends at 56 %; each change is reported once.
+    /// Pressure begins above 70 % and ends at 56 %; each change is reported once.
     #[test]
     fn pressure_ends_below_where_it_begins() {
         let budget = budget(100);

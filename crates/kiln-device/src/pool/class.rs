@@ -1,13 +1,14 @@
-//! From a request to its class, in a few instructions.
+//! Maps the size of a request to its class in a few instructions.
 
 use super::strategy::AllocationStrategy;
 use crate::memory::Usage;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// The classes of one pool, with a table that finds the class of a size without a search.
+/// The size classes of a pool, with a lookup table.
 ///
-/// The direct class, of blocks above every class, comes last. Blocks of one class and usage are a group with a number.
+/// The direct class, for blocks larger than all classes, comes last. The blocks of one class and usage form a group
+/// with a number.
 #[derive(Debug)]
 pub(crate) struct ClassTable {
     strategy: Arc<dyn AllocationStrategy>,
@@ -16,7 +17,7 @@ pub(crate) struct ClassTable {
     first: Box<[u16]>,
 }
 
-/// Every class is a multiple of this, so that blocks of a divided raw block stay aligned for vectors.
+/// Every class is a multiple of this, so that blocks of a divided raw block are aligned for vector instructions.
 pub(crate) const CLASS_ALIGNMENT: u64 = 64;
 const MAX_CLASSES: usize = 1024;
 
@@ -39,7 +40,7 @@ impl ClassTable {
         Ok(Self { strategy, bytes, first })
     }
 
-    /// The smallest class that holds `bytes`; `None` above the largest.
+    /// Returns the smallest class that holds `bytes`, or `None` above the largest.
     #[inline]
     pub(crate) fn find(&self, bytes: u64) -> Option<u16> {
         let mut class = usize::from(*self.first.get(quarter(bytes))?);
@@ -53,13 +54,13 @@ impl ClassTable {
         &*self.strategy
     }
 
-    /// The size of a class; for the direct one that of the largest class, which its blocks exceed.
+    /// Returns the size of a class; for the direct class that of the largest class, which its blocks exceed.
     #[inline]
     pub(crate) fn bytes(&self, class: u16) -> u64 {
         self.bytes.get(usize::from(class)).copied().unwrap_or_else(|| self.bytes[self.bytes.len() - 1])
     }
 
-    /// The direct class, which is the number of the others.
+    /// Returns the direct class, which equals the number of other classes.
     #[inline]
     pub(crate) fn direct(&self) -> u16 {
         self.bytes.len() as u16
@@ -79,14 +80,14 @@ impl ClassTable {
         (self.bytes.len() + 1) * Usage::ALL.len()
     }
 
-    /// Usage and class of every group, by its number.
+    /// Returns the usage and class of every group, by its number.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Usage, u16)> + use<> {
         let direct = self.direct();
         Usage::ALL.into_iter().flat_map(move |usage| (0..=direct).map(move |class| (usage, class)))
     }
 }
 
-/// Which quarter of which power of two a size lies in, rounded up; monotone in the size.
+/// Returns the quarter of a power of two that a size is in, rounded up. Monotone in the size.
 #[inline]
 fn quarter(bytes: u64) -> usize {
     let below = bytes.saturating_sub(1) | 7;
@@ -113,7 +114,7 @@ mod tests {
         }
     }
 
-    /// No request gets a class smaller than itself, and none gets a larger one than it needs.
+    /// No request gets a class smaller than itself, or larger than needed.
     #[test]
     fn find_agrees_with_a_linear_search() {
         let strategies: [Arc<dyn AllocationStrategy>; 4] = [

@@ -8,28 +8,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Settings that can change while a pool is used, with [`Pool::set_config`](super::Pool::set_config).
+/// Settings that can be changed while a pool is in use, with [`Pool::set_config`](super::Pool::set_config).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolConfig {
-    /// Whether freed blocks are kept at all. Default: yes.
+    /// Whether freed blocks are cached. Default: yes.
     pub pooling: bool,
-    /// The most bytes the pool may hold from the driver. Default: `None`, what the device suggests.
+    /// The maximum bytes that the pool may hold from the driver. Default: `None`, the default of the device.
     pub budget_bytes: Option<u64>,
-    /// Free blocks that a class keeps before it gives blocks back at once, unless it is [adaptive](Self::adaptive) and its
-    /// recent demand shows that it needs more. Default: 32.
+    /// The maximum number of free blocks of a class, unless the class is [adaptive](Self::adaptive) and its recent
+    /// demand shows that it needs more. Default: 32.
     pub max_cached_per_class: u32,
-    /// Free blocks that an ordinary cleanup leaves in a class. Default: 4.
+    /// The number of free blocks of a class that an ordinary cleanup keeps. Default: 4.
     pub min_kept_per_class: u32,
-    /// How often idle blocks are given back; a class unused for a whole interval gives back everything. Default: 60 s.
+    /// The interval at which idle blocks are released. A class that was unused for a whole interval releases all free
+    /// blocks. Default: 60 s.
     pub maintenance_interval: Duration,
-    /// Pressure from which the pool cleans up by itself, from 0 to 1. Default: 0.7.
+    /// The memory pressure from which the pool cleans up automatically, from 0 to 1. Default: 0.7.
     pub cleanup_pressure: f64,
-    /// Whether limits of classes follow the workload, up to [`max_adaptive_cached`](Self::max_adaptive_cached). Default: yes.
+    /// Whether the limits of classes adapt to the workload, up to [`max_adaptive_cached`](Self::max_adaptive_cached).
+    /// Default: yes.
     pub adaptive: bool,
-    /// The most free blocks a class may keep where its limit follows the workload. Default: 16384.
+    /// The maximum number of free blocks of a class whose limit adapts to the workload. Default: 16384.
     pub max_adaptive_cached: u32,
-    /// How many free bytes may stand beside the bytes in use, as a share of their recent peak, before new memory
-    /// displaces free blocks of classes that were not used lately. Default: 0.5.
+    /// The free bytes that the pool may hold in addition to the bytes in use, as a share of their recent peak, before
+    /// an allocation from the driver displaces free blocks of classes that were not used recently. Default: 0.5.
     pub headroom: f64,
 }
 
@@ -70,7 +72,8 @@ impl PoolConfig {
         Err(Error::new(ErrorKind::InvalidArgument, fault).context("pool settings"))
     }
 
-    /// The highest limit of a class: beyond its configured limit it never keeps more than half of the budget.
+    /// Returns the highest limit of a class: above the configured limit, a class never caches more than half of the
+    /// budget.
     pub(crate) fn highest_limit(&self, class_bytes: u64, budget: u64) -> u32 {
         if !self.adaptive {
             return self.max_cached_per_class;
@@ -80,10 +83,10 @@ impl PoolConfig {
     }
 }
 
-/// The settings that hold now, and whether the pool is still open.
+/// The current settings, and whether the pool is open.
 pub(crate) struct Settings {
     config: RwLock<PoolConfig>,
-    /// Of `config`: every return of a block reads it, without the lock.
+    /// A copy of `config.pooling`, which every return of a block reads without the lock.
     pooling: AtomicBool,
     closed: AtomicBool,
     debug_checks: bool,
@@ -99,7 +102,7 @@ impl Settings {
         }
     }
 
-    /// A copy, so that no lock is held while others are called.
+    /// Returns a copy of the settings, so that no lock is held while other code runs.
     pub(crate) fn get(&self) -> PoolConfig {
         *self.config.read()
     }
@@ -109,7 +112,7 @@ impl Settings {
         self.pooling.store(config.pooling, Relaxed);
     }
 
-    /// Whether free blocks are kept at all.
+    /// Returns whether free blocks are cached.
     #[inline]
     pub(crate) fn keeps_blocks(&self) -> bool {
         !self.is_closed() && self.pooling.load(Relaxed)
@@ -120,7 +123,7 @@ impl Settings {
         self.debug_checks
     }
 
-    /// Closes the pool for good: it keeps nothing any more.
+    /// Closes the pool permanently: it no longer caches blocks.
     pub(crate) fn close(&self) {
         self.closed.store(true, Relaxed);
     }
@@ -131,7 +134,7 @@ impl Settings {
     }
 }
 
-/// How a pool is made: its first settings, and what stays the same for its life.
+/// Options for creating a pool: the initial settings, and properties that never change.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PoolOptions {
@@ -142,12 +145,12 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// The defaults.
+    /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The settings to begin with.
+    /// Sets the initial settings.
     pub fn config(mut self, config: PoolConfig) -> Self {
         self.config = config;
         self
@@ -159,14 +162,15 @@ impl PoolOptions {
         self
     }
 
-    /// A clock of one's own. Such a pool starts no maintenance thread: call [`Pool::maintain`](super::Pool::maintain).
+    /// Sets the clock. Such a pool starts no maintenance thread: call [`Pool::maintain`](super::Pool::maintain).
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// Poisons freed memory, puts canaries behind every buffer, and checks both: finds writes after free and writes
-    /// beyond the end. Slow; for finding bugs. Findings: [`Pool::violations`](super::Pool::violations).
+    /// Enables debug checks: poisons freed memory, places canaries after every buffer, and verifies both, to detect
+    /// writes after free and beyond the end. Slow. Violations are returned by
+    /// [`Pool::violations`](super::Pool::violations).
     pub fn debug_checks(mut self, on: bool) -> Self {
         self.debug_checks = on;
         self

@@ -1,4 +1,4 @@
-//! The parts of a pool. How blocks are lent, kept, taken from the driver and swept is in the modules next to this one.
+//! The state of a pool. Allocation, return, driver access and cleanup are implemented in the sibling modules.
 
 use super::budget::Budget;
 use super::class::{CLASS_ALIGNMENT, ClassTable};
@@ -26,9 +26,9 @@ pub(crate) struct Core<M: RawMemory + ?Sized> {
     pub(crate) settings: Settings,
     pub(crate) classes: ClassTable,
     pub(crate) labels: Labels,
-    /// Free blocks that requests find.
+    /// Free blocks that are ready for reuse.
     pub(crate) shards: Shards<M>,
-    /// Free blocks that submitted work may still touch.
+    /// Free blocks that submitted work may still use.
     pub(crate) pending: Pending<M>,
     pub(crate) slabs: Mutex<Slabs<M>>,
     pub(crate) budget: Budget,
@@ -38,16 +38,16 @@ pub(crate) struct Core<M: RawMemory + ?Sized> {
     pub(crate) maintenance: Maintenance,
 }
 
-/// A request after labels, usage and class are known.
+/// A request with its label, usage and class resolved.
 #[derive(Clone, Copy)]
-pub(crate) struct Want {
+pub(crate) struct ResolvedRequest {
     pub(crate) bytes: u64,
     pub(crate) usage: Usage,
     pub(crate) class: u16,
     pub(crate) label: u32,
 }
 
-/// How far a shard's count of the bytes in use may lag behind.
+/// The maximum bytes by which a shard's count may differ from the published one.
 const MAX_PUBLISH_BYTES: u64 = 256 << 10;
 
 impl<M: RawMemory + ?Sized> Core<M> {
@@ -80,31 +80,31 @@ impl<M: RawMemory + ?Sized> Core<M> {
         Ok(core)
     }
 
-    /// Makes new settings hold for everything that happens from now on.
+    /// Applies new settings to all later operations.
     pub(crate) fn apply_config(&self, config: &PoolConfig) {
         self.settings.set(*config);
         self.budget.set_limit(config.budget_bytes.unwrap_or(self.properties.default_budget_bytes));
         self.demand.set_limits(config.max_cached_per_class);
-        // A small budget is watched more closely.
+        // A small budget is tracked more precisely.
         let publish_bytes = (self.budget.limit() / 1024).min(MAX_PUBLISH_BYTES) as i64;
         self.shards.each().for_each(|mut shard| shard.publish_bytes = publish_bytes);
         self.update_pressure();
     }
 
-    /// Bytes that are in use or that submitted work may still touch, as far as the shards published them.
+    /// Returns the bytes that are in use or that submitted work may still use, as far as the shards published them.
     pub(crate) fn occupied(&self) -> u64 {
         self.occupancy.in_use() + self.pending.bytes()
     }
 
-    /// Recomputes whether the pool is under pressure after its budget or what it reserved changed.
+    /// Updates memory pressure after the budget or the reserved bytes changed.
     pub(crate) fn update_pressure(&self) {
-        self.tell_pressure(self.budget.update_pressure(self.settings.get().cleanup_pressure));
+        self.emit_pressure(self.budget.update_pressure(self.settings.get().cleanup_pressure));
     }
 
-    /// Sends the event that pressure began or ended, where it changed.
-    pub(crate) fn tell_pressure(&self, changed: bool) {
+    /// Emits an event if pressure began or ended.
+    pub(crate) fn emit_pressure(&self, changed: bool) {
         if changed {
-            self.tell(|| Happening::PoolPressure {
+            self.emit(|| Happening::PoolPressure {
                 begins: self.budget.is_pressured(),
                 reserved_bytes: self.budget.reserved(),
                 budget_bytes: self.budget.limit(),
@@ -112,21 +112,21 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    /// Sends an event to watchers of the memory. Only for slow paths: asking for the recorder is a call.
-    pub(crate) fn tell(&self, what: impl FnOnce() -> Happening) {
+    /// Emits an event. Only for slow paths, because getting the recorder is a virtual call.
+    pub(crate) fn emit(&self, what: impl FnOnce() -> Happening) {
         if let Some(recorder) = self.memory.recorder() {
-            recorder.tell(what);
+            recorder.emit(what);
         }
     }
 
-    /// Releases free blocks with `clean`, and sends an event with what was released.
+    /// Releases free blocks with `clean`, and emits an event if any were released.
     pub(crate) fn cleanup(&self, reason: CleanupReason, clean: impl FnOnce() -> Released) -> Released {
         let recorder = self.memory.recorder();
         let began = recorder.filter(|recorder| recorder.is_watched()).map(|recorder| (recorder, Instant::now()));
         let _span = span(recorder, |device| tracing::debug_span!(target: "kiln", "pool_cleanup", device, ?reason));
         let released = clean();
         if let Some((recorder, began)) = began.filter(|_| released != Released::default()) {
-            recorder.tell(|| Happening::PoolCleanup {
+            recorder.emit(|| Happening::PoolCleanup {
                 reason,
                 blocks: released.blocks,
                 bytes: released.bytes,

@@ -1,16 +1,16 @@
-//! What a pool counts for its statistics beyond the counts of each shard, and the violations that its debug mode found.
+//! Counters of a pool beyond those of each shard, and the violations found by its debug mode.
 
 use super::debug::Violation;
 use super::statistics::RecentActivity;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// More violations than anyone reads.
+/// The maximum number of violations that are kept.
 const MAX_VIOLATIONS: usize = 64;
 
-/// What is counted. None of it happens on the path of a request that a free block serves.
+/// The counted events. None of them occurs when a free block serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum Counter {
     DriverAllocation,
     DriverRelease,
     DriverFailure,
@@ -27,17 +27,17 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn add(&self, what: Counted) {
+    pub(crate) fn add(&self, what: Counter) {
         self.counts[what as usize].fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn get(&self, what: Counted) -> u64 {
+    pub(crate) fn get(&self, what: Counter) -> u64 {
         self.counts[what as usize].load(Relaxed)
     }
 
-    /// Counts a violation; the first ones are kept.
+    /// Counts a violation, and keeps it if it is among the first.
     pub(crate) fn add_violation(&self, violation: Violation) {
-        self.add(Counted::Violation);
+        self.add(Counter::Violation);
         let mut violations = self.violations.lock();
         if violations.len() < MAX_VIOLATIONS {
             violations.push(violation);
@@ -48,12 +48,12 @@ impl Counters {
         self.violations.lock().clone()
     }
 
-    /// Notes the activity up to a maintenance, from which the recent one is counted.
+    /// Stores the activity up to a maintenance, from which recent activity is counted.
     pub(crate) fn begin_interval(&self, activity: RecentActivity) {
         *self.at_maintenance.lock() = activity;
     }
 
-    /// The activity up to the last maintenance.
+    /// Returns the activity up to the last maintenance.
     pub(crate) fn at_maintenance(&self) -> RecentActivity {
         *self.at_maintenance.lock()
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_counted_for_itself() {
-        use Counted::{DriverAllocation, DriverFailure, DriverRelease, OutOfMemory, PressureCleanup, Violation};
+        use Counter::{DriverAllocation, DriverFailure, DriverRelease, OutOfMemory, PressureCleanup, Violation};
         let kinds = [DriverAllocation, DriverRelease, DriverFailure, OutOfMemory, PressureCleanup, Violation];
         let counters = Counters::default();
         for (times, kind) in kinds.into_iter().enumerate() {
@@ -84,6 +84,6 @@ mod tests {
         }
         let kept: Vec<u64> = counters.violations().iter().map(|violation| violation.offset).collect();
         assert_eq!(kept, (0..64).collect::<Vec<_>>());
-        assert_eq!(counters.get(Counted::Violation), 100);
+        assert_eq!(counters.get(Counter::Violation), 100);
     }
 }

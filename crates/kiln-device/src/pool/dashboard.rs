@@ -1,4 +1,4 @@
-//! The numbers of a pool as text for people: bars, health, what to do about it.
+//! Formats the numbers of a pool as text: bars, health and recommendations.
 
 use super::report::PoolReport;
 use super::statistics::{ClassStatistics, PoolStatistics, share};
@@ -6,33 +6,33 @@ use crate::size::Bytes;
 use serde::Serialize;
 use std::fmt::{self, Write as _};
 
-/// How a pool is doing, the worst that applies.
+/// The health of a pool: the worst state that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Health {
-    /// Nothing to do.
+    /// Nothing needs to be done.
     Healthy,
-    /// Most of what is reserved lies unused in pieces beside live buffers.
+    /// Most of the reserved memory is unused, in pieces between live buffers.
     Fragmented,
-    /// Blocks are given back and taken again all the time.
+    /// Blocks are constantly released and allocated again.
     Thrashing,
     /// The budget is nearly used up.
     Pressured,
-    /// The debug mode found memory that was written by someone who must not.
+    /// The debug mode detected an invalid write.
     Violated,
 }
 
-/// Above this share of the budget a pool counts as pressured in reports.
+/// Reports show a pool as pressured above this share of the budget.
 const HIGH_PRESSURE: f64 = 0.85;
-/// Recent requests below which thrashing cannot be told from a start.
+/// The minimum number of recent requests to distinguish thrashing from a start-up phase.
 const ENOUGH_REQUESTS: u64 = 64;
 const SHOWN_CLASSES: usize = 12;
 const SHOWN_HOLDERS: usize = 8;
 const BAR: usize = 24;
 
 impl PoolStatistics {
-    /// How the pool is doing.
+    /// Returns the health of the pool.
     pub fn health(&self) -> Health {
         let recent = self.recent;
         let thrashes = recent.allocation_count >= ENOUGH_REQUESTS
@@ -44,18 +44,18 @@ impl PoolStatistics {
             Health::Pressured
         } else if thrashes {
             Health::Thrashing
-        } else if self.is_scattered() {
+        } else if self.is_fragmented() {
             Health::Fragmented
         } else {
             Health::Healthy
         }
     }
 
-    fn is_scattered(&self) -> bool {
+    fn is_fragmented(&self) -> bool {
         self.fragmentation_percent > 50.0 && self.bytes_unused_slots * 2 > self.bytes_reserved
     }
 
-    /// One line for logs.
+    /// Formats the numbers as one line for logs.
     pub fn summary_line(&self) -> String {
         format!(
             "pool {}: {} in use, {} cached, {} of {} reserved ({:.0} %), {} requests, {:.1} % reused, {:.1} % kept from the driver",
@@ -71,7 +71,7 @@ impl PoolStatistics {
         )
     }
 
-    /// What would help, each with the call that does it.
+    /// Returns recommendations, each with the call that implements it.
     pub fn recommendations(&self) -> Vec<String> {
         let mut list = Vec::new();
         if self.violation_count > 0 {
@@ -93,7 +93,7 @@ impl PoolStatistics {
         if self.health() == Health::Thrashing {
             list.push("raise `max_cached_per_class` or `headroom`, or turn `adaptive` on: blocks are given back and taken again".into());
         }
-        if self.is_scattered() {
+        if self.is_fragmented() {
             list.push(format!("`defragment()` may free up to {} beside live buffers", Bytes(self.bytes_unused_slots)));
         }
         if self.padding_bytes * 4 > self.bytes_in_use && self.bytes_in_use > 1 << 20 {
@@ -112,10 +112,10 @@ impl fmt::Display for Health {
     }
 }
 
-/// The full text. It is [`Pool::dashboard`](super::Pool::dashboard) as a function of the numbers.
+/// Formats the full text of [`Pool::dashboard`](super::Pool::dashboard) from the numbers.
 pub fn dashboard(statistics: &PoolStatistics, report: &PoolReport) -> String {
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = memory(&mut text, statistics).and_then(|()| requests(&mut text, statistics));
     let _ = classes(&mut text, statistics).and_then(|()| holders(&mut text, report));
     let _ = advice(&mut text, &statistics.recommendations());
@@ -229,7 +229,7 @@ fn advice(text: &mut String, recommendations: &[String]) -> fmt::Result {
 
 fn bar(share: f64) -> String {
     let filled = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
-    // Something that is there is visible, something that is not whole is not full.
+    // A non-zero share shows at least one mark, and only a whole fills the bar.
     let filled = match share {
         0.0 => 0,
         share if share >= 1.0 => BAR,

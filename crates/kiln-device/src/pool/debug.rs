@@ -1,6 +1,6 @@
-//! The debug mode: freed memory is poisoned, every buffer ends in a canary, and both are checked.
+//! The debug mode: freed memory is poisoned, a canary follows every buffer, and both are verified.
 //!
-//! A poisoned byte that changed was written after the buffer was freed; a changed canary was written beyond its end.
+//! A changed poison byte was written after the buffer was freed; a changed canary was written beyond its end.
 
 use super::block::Block;
 use crate::memory::{RawMemory, Region, RegionMut};
@@ -8,23 +8,23 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that every request grows by in debug mode.
+/// The bytes that are added to every request in debug mode.
 pub(crate) const CANARY_BYTES: u64 = 64;
 const CANARY: u8 = 0xC5;
 const POISON: u8 = 0xDB;
 
-/// Memory that was written by someone who must not.
+/// An invalid write, detected by the debug mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What happened.
+    /// The kind of violation.
     pub kind: ViolationKind,
-    /// Who held the buffer last.
+    /// The label of the last holder.
     pub label: String,
-    /// The size of the buffer.
+    /// The size of the buffer in bytes.
     pub bytes: u64,
-    /// The first wrong byte, counted from the start of the buffer.
+    /// The first wrong byte, relative to the start of the buffer.
     pub offset: u64,
-    /// What was found there.
+    /// The value found there.
     pub found: u8,
 }
 
@@ -34,9 +34,9 @@ pub struct Violation {
 pub enum ViolationKind {
     /// A buffer was written after its last handle was dropped.
     WriteAfterFree,
-    /// A buffer was written behind its last byte.
+    /// A buffer was written beyond its last byte.
     WriteBeyondEnd,
-    /// The device could not be asked, so the buffer is unchecked.
+    /// The device could not map the memory, so the buffer was not checked.
     Unchecked,
 }
 
@@ -54,17 +54,17 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Marks the bytes behind the request.
+/// Writes the canary after the requested bytes.
 pub(crate) fn place_canary<M: RawMemory + ?Sized>(block: &Block<M>, requested: u64) {
     fill(block, canary_start(block, requested)..block.bytes, CANARY);
 }
 
-/// Devices copy whole words, so a write may touch the rest of the last one.
+/// Returns the start of the canary. Devices copy whole words, so a valid write may touch the rest of the last word.
 fn canary_start<M: RawMemory + ?Sized>(block: &Block<M>, requested: u64) -> u64 {
     requested.next_multiple_of(block.core.properties.copy_alignment)
 }
 
-/// Checks the bytes behind the request, once the work that touches the block is done.
+/// Verifies the canary, after the work that uses the block is done.
 pub(crate) fn check_canary<M: RawMemory + ?Sized>(block: &Block<M>) {
     let _ = block.core.memory.wait(block.last_use.load(Relaxed));
     check(
@@ -80,7 +80,7 @@ pub(crate) fn poison<M: RawMemory + ?Sized>(block: &Block<M>) {
     block.poisoned.store(true, Relaxed);
 }
 
-/// Checks that a free block is still as it was left.
+/// Verifies that a free block was not written.
 pub(crate) fn check_poison<M: RawMemory + ?Sized>(block: &Block<M>) {
     if block.poisoned.swap(false, Relaxed) {
         check(block, 0..block.bytes, POISON, ViolationKind::WriteAfterFree);
@@ -91,7 +91,7 @@ fn fill<M: RawMemory + ?Sized>(block: &Block<M>, range: Range<u64>, byte: u8) {
     let location = block.location.write();
     let region = RegionMut::new(&location.raw, location.offset + range.start, range.end - range.start);
     if block.core.memory.map_mut(region, &mut |bytes| bytes.fill(byte)).is_err() {
-        note(block, ViolationKind::Unchecked, 0, 0);
+        report(block, ViolationKind::Unchecked, 0, 0);
     }
 }
 
@@ -103,13 +103,13 @@ fn check<M: RawMemory + ?Sized>(block: &Block<M>, range: Range<u64>, expected: u
         wrong = bytes.iter().enumerate().find(|(_, byte)| **byte != expected).map(|(at, byte)| (at as u64, *byte));
     });
     match (mapped, wrong) {
-        (Err(_), _) => note(block, ViolationKind::Unchecked, 0, 0),
-        (Ok(()), Some((at, found))) => note(block, kind, range.start + at, found),
+        (Err(_), _) => report(block, ViolationKind::Unchecked, 0, 0),
+        (Ok(()), Some((at, found))) => report(block, kind, range.start + at, found),
         (Ok(()), None) => {}
     }
 }
 
-fn note<M: RawMemory + ?Sized>(block: &Block<M>, kind: ViolationKind, offset: u64, found: u8) {
+fn report<M: RawMemory + ?Sized>(block: &Block<M>, kind: ViolationKind, offset: u64, found: u8) {
     let label = block.core.labels.name(block.label.load(Relaxed));
     let violation = Violation { kind, label, bytes: block.requested.load(Relaxed), offset, found };
     tracing::error!(%violation, "pool debug check");

@@ -1,6 +1,7 @@
-//! How many free blocks each class may keep over all shards, and what requests showed about that.
+//! The number of free blocks that each class may cache over all shards, and the demand that determines it.
 //!
-//! A shard keeps a block only with a permit, and a class has as many permits as its limit. Only slow paths come here.
+//! A shard needs a permit to cache a block, and a class has as many permits as its limit. Only slow paths use this
+//! module.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -14,20 +15,20 @@ pub(crate) struct Demand {
 #[derive(Default)]
 struct Group {
     limit: AtomicU32,
-    /// Permits that shards hold.
+    /// Permits held by shards.
     permits: AtomicU32,
-    /// Blocks that left the pool.
+    /// Blocks that were released to the driver or a slab.
     released: AtomicU64,
-    /// Blocks beyond the limit, and requests that no free block served, since the limit was last decided.
+    /// Blocks returned beyond the limit, and requests that no free block served, since the limit was last decided.
     overflowed: AtomicU32,
     missed: AtomicU32,
-    /// Blocks that had to make room for others since the last maintenance or miss.
+    /// Blocks that were displaced by others since the last maintenance or miss.
     displaced: AtomicU32,
 }
 
-/// What a group saw since its limit was last decided.
+/// The demand of a group since its limit was last decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct DemandSample {
     pub(crate) current_limit: u32,
     pub(crate) overflowed: u32,
     pub(crate) missed: u32,
@@ -38,7 +39,7 @@ impl Demand {
         Self { groups: (0..groups).map(|_| Group::default()).collect(), misses: AtomicU64::new(0) }
     }
 
-    /// Misses of all groups: a clock of how old free blocks are.
+    /// Returns the misses of all groups, which serve as a clock for the age of free blocks.
     #[inline]
     pub(crate) fn misses(&self) -> u64 {
         self.misses.load(Relaxed)
@@ -56,7 +57,7 @@ impl Demand {
         self.groups[group].limit.load(Relaxed)
     }
 
-    /// Takes a permit to keep one more free block, where the limit allows it.
+    /// Takes a permit to cache one more free block, if the limit allows it.
     pub(crate) fn take_permit(&self, group: usize) -> bool {
         let limit = self.limit(group);
         let add = |permits| (permits < limit).then_some(permits + 1);
@@ -71,12 +72,12 @@ impl Demand {
         self.groups[group].permits.load(Relaxed)
     }
 
-    pub(crate) fn note_miss(&self, group: usize) {
+    pub(crate) fn record_miss(&self, group: usize) {
         self.misses.fetch_add(1, Relaxed);
         self.groups[group].missed.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn note_overflow(&self, group: usize) {
+    pub(crate) fn record_overflow(&self, group: usize) {
         self.groups[group].overflowed.fetch_add(1, Relaxed);
     }
 
@@ -84,16 +85,16 @@ impl Demand {
         self.groups[group].overflowed.load(Relaxed) > 0
     }
 
-    pub(crate) fn note_displaced(&self, group: usize, blocks: u32) {
+    pub(crate) fn record_displaced(&self, group: usize, blocks: u32) {
         self.groups[group].displaced.fetch_add(blocks, Relaxed);
     }
 
-    /// Whether blocks were displaced since this was last asked.
+    /// Returns whether blocks were displaced since the last call.
     pub(crate) fn take_displaced(&self, group: usize) -> bool {
         self.groups[group].displaced.swap(0, Relaxed) > 0
     }
 
-    pub(crate) fn note_released(&self, group: usize) {
+    pub(crate) fn record_released(&self, group: usize) {
         self.groups[group].released.fetch_add(1, Relaxed);
     }
 
@@ -101,10 +102,10 @@ impl Demand {
         self.groups[group].released.load(Relaxed)
     }
 
-    /// Sets a limit by what the group saw, and begins to count that anew.
-    pub(crate) fn decide_limit(&self, group: usize, decide: impl FnOnce(Seen) -> u32) {
+    /// Sets the limit according to the demand since the last decision, and resets the demand.
+    pub(crate) fn decide_limit(&self, group: usize, decide: impl FnOnce(DemandSample) -> u32) {
         let group = &self.groups[group];
-        let seen = Seen {
+        let seen = DemandSample {
             current_limit: group.limit.load(Relaxed),
             overflowed: group.overflowed.swap(0, Relaxed),
             missed: group.missed.swap(0, Relaxed),
@@ -132,7 +133,7 @@ mod tests {
         assert!(demand.take_permit(0));
     }
 
-    /// Permits above a lowered limit stay valid; no other is given until enough came back.
+    /// Permits above a lowered limit stay valid, but no new permit is given until enough have been returned.
     #[test]
     fn a_lowered_limit_gives_no_permit_until_enough_came_back() {
         let demand = Demand::new(1);
@@ -149,17 +150,17 @@ mod tests {
     fn a_limit_is_decided_by_what_came_since_the_last_decision() {
         let demand = Demand::new(2);
         demand.set_limits(8);
-        demand.note_miss(0);
-        demand.note_miss(0);
-        demand.note_miss(1);
-        demand.note_overflow(0);
+        demand.record_miss(0);
+        demand.record_miss(0);
+        demand.record_miss(1);
+        demand.record_overflow(0);
         assert!(demand.has_overflowed(0) && !demand.has_overflowed(1));
         demand.decide_limit(0, |seen| {
-            assert_eq!(seen, Seen { current_limit: 8, overflowed: 1, missed: 2 });
+            assert_eq!(seen, DemandSample { current_limit: 8, overflowed: 1, missed: 2 });
             16
         });
         demand.decide_limit(0, |seen| {
-            assert_eq!(seen, Seen { current_limit: 16, overflowed: 0, missed: 0 });
+            assert_eq!(seen, DemandSample { current_limit: 16, overflowed: 0, missed: 0 });
             seen.current_limit
         });
         assert!(!demand.has_overflowed(0));
@@ -169,8 +170,8 @@ mod tests {
     #[test]
     fn displaced_and_released_blocks_are_counted_by_group() {
         let demand = Demand::new(2);
-        demand.note_displaced(1, 3);
-        demand.note_released(1);
+        demand.record_displaced(1, 3);
+        demand.record_released(1);
         assert_eq!([0, 1, 1].map(|group| demand.take_displaced(group)), [false, true, false]);
         assert_eq!([demand.released(0), demand.released(1)], [0, 1]);
     }

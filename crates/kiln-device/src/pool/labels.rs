@@ -1,11 +1,11 @@
-//! Names of who holds memory, as small numbers that counting is cheap with.
+//! Labels of memory holders, mapped to small numbers that are cheap to count with.
 
 use parking_lot::RwLock;
 use std::collections::HashMap;
 
-/// The label of requests that give none.
+/// The label of requests without one.
 pub(crate) const UNLABELLED: u32 = 0;
-/// The label of requests that come after [`MAX_LABELS`] others: a program that invents labels must not leak them.
+/// The label of requests beyond [`MAX_LABELS`], so that a program with generated labels does not leak memory.
 const OTHER: u32 = 1;
 const MAX_LABELS: usize = 4096;
 

@@ -1,4 +1,4 @@
-//! When idle memory goes back, and the thread that does it, from a pool's first memory to its end.
+//! Schedules the release of idle memory, and runs the thread that does it.
 
 use super::core::Core;
 use crate::memory::RawMemory;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Knows when maintenance is due; starts, wakes and ends the thread.
+/// Decides when maintenance is due; starts, wakes and stops the thread.
 pub(crate) struct Maintenance {
     origin: Instant,
-    /// A pool with a clock of its own has no thread.
+    /// A pool with its own clock has no thread.
     clock: Option<Arc<dyn Clock>>,
     /// When the last maintenance began.
     last: Mutex<Duration>,
@@ -48,7 +48,8 @@ impl Maintenance {
         due.saturating_sub(self.now()).max(Duration::from_millis(1))
     }
 
-    /// Whether the caller is to do the maintenance: the interval passed since the last one, and nobody else begins it.
+    /// Returns whether the caller must perform the maintenance: the interval has passed, and no other thread has
+    /// started it.
     pub(crate) fn try_begin(&self, interval: Duration) -> bool {
         let now = self.now();
         let Some(mut last) = self.last.try_lock() else { return false };
@@ -59,12 +60,13 @@ impl Maintenance {
         due
     }
 
-    /// Starts the thread unless it runs or a clock is set. Without it, a pool maintains itself when it asks the driver.
+    /// Starts the thread unless it runs or a clock is set. Without the thread, maintenance runs when a request reaches
+    /// the driver.
     pub(crate) fn start<M: RawMemory + ?Sized>(&self, core: &Arc<Core<M>>) {
         if self.clock.is_some() || self.started.load(Relaxed) {
             return;
         }
-        // Under the lock that `stop` takes: a thread that starts is one that is joined.
+        // With the lock that `stop` takes, so that every started thread is joined.
         let mut running = self.thread.lock();
         if self.started.swap(true, Relaxed) {
             return;
@@ -77,14 +79,14 @@ impl Maintenance {
         }
     }
 
-    /// Lets the thread see a new interval.
-    pub(crate) fn reconsider(&self) {
-        // Under the lock, so that the thread either waits already or has not read the interval yet.
+    /// Makes the thread read the interval again.
+    pub(crate) fn wake(&self) {
+        // With the lock held, so that the thread is either waiting or has not read the interval yet.
         let _stop = self.signal.stop.lock();
         self.signal.changed.notify_all();
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for it.
     pub(crate) fn stop(&self) {
         *self.signal.stop.lock() = true;
         self.signal.changed.notify_all();
@@ -93,9 +95,9 @@ impl Maintenance {
             self.started.store(true, Relaxed);
             running.take()
         };
-        // A strategy may hold the last handle of its pool, and drop it on the thread itself, which then ends right after.
+        // A strategy may hold the last handle of its pool and drop it on this thread, which then ends without a join.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            // A panic there was reported by the thread itself, and the pool is going away.
+            // The panic hook already reported a panic of the thread, and the pool is being closed.
             let _ = thread.join();
         }
     }
@@ -109,7 +111,7 @@ impl Signal {
             if *stop {
                 return;
             }
-            // Released, so that the end of the pool does not wait for a sweep to take the lock.
+            // Unlocked, so that closing the pool can set the flag during a sweep.
             parking_lot::MutexGuard::unlocked(&mut stop, || {
                 core.maintain_if_due();
                 core.memory.tidy();

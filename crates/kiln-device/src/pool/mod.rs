@@ -1,14 +1,18 @@
-//! Pooled device memory: every buffer comes from a pool and returns to it, and idle memory goes back to the system.
+//! Pooled device memory. Every buffer is allocated from a pool and returns to it; idle memory is released to the
+//! system.
 //!
-//! A request is rounded up to a class (`class`, `strategy`) and served from the thread's own free list where that has a
-//! block (`shard`, `lend`), otherwise from other threads (`shards`), from a divided raw block (`slab`) or from the driver
-//! (`reserve`). A block returns to its thread's free list (`keep`); no block is lent again before the submissions that
-//! touch it are done (`pending`). Free blocks go back to the driver by limits, under pressure, when idle, or when asked
-//! (`sweep`, `maintenance`).
+//! A request is rounded up to a size class (`class`, `strategy`). It is served from the thread's own free list if
+//! possible (`shard`, `allocate`), otherwise from other threads (`shards`), from a divided raw block (`slab`) or from the
+//! driver (`reserve`). A freed block returns to the free list of the thread (`recycle`); it is not reused before the
+//! submissions that use it are done (`pending`). Free blocks are released to the driver because of limits, under
+//! pressure, when idle, or on request (`sweep`, `maintenance`).
 //!
-//! The parts that decide (`budget`, `occupancy`, `demand`) and count (`counters`) know nothing of each other or of blocks;
-//! `core` holds them together. `statistics`, `report` and `dashboard` show the numbers.
+//! The parts that decide (`budget`, `occupancy`, `demand`) and count (`counters`) are independent of each other and of
+//! blocks; `core` combines them. `statistics`, `report` and `dashboard` present the numbers.
+//!
+//! Lock order: the `location` of a block, then shards in index order, then `pending` or `slabs`.
 
+mod allocate;
 mod block;
 mod budget;
 mod class;
@@ -18,13 +22,12 @@ mod counters;
 mod dashboard;
 mod debug;
 mod demand;
-mod keep;
 mod labels;
-mod lend;
 mod maintenance;
 mod occupancy;
 mod pending;
-mod prepare;
+mod preallocate;
+mod recycle;
 mod report;
 mod request;
 mod reserve;
@@ -55,7 +58,7 @@ use kiln_resource_cache::CacheReserve;
 use std::fmt;
 use std::sync::Arc;
 
-/// The pool of a device, or of any other [`RawMemory`]. Clones are the same pool.
+/// The memory pool of a device or of another [`RawMemory`]. Clones refer to the same pool.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -74,7 +77,7 @@ use std::sync::Arc;
 /// ```
 pub struct Pool<M: RawMemory + ?Sized = dyn DeviceApi>(Arc<Owner<M>>);
 
-/// Ends the pool when the last handle goes: blocks that are still lent then go straight back to the driver.
+/// Closes the pool when the last handle is dropped. Blocks still in use are then released to the driver on return.
 struct Owner<M: RawMemory + ?Sized>(Arc<Core<M>>);
 
 impl<M: RawMemory + ?Sized> Drop for Owner<M> {
@@ -85,10 +88,10 @@ impl<M: RawMemory + ?Sized> Drop for Owner<M> {
 }
 
 impl<M: RawMemory + ?Sized> Pool<M> {
-    /// A pool on `memory`.
+    /// Creates a pool on `memory`.
     ///
     /// # Errors
-    /// `InvalidArgument` where settings contradict each other or the strategy's classes are not usable.
+    /// Returns `InvalidArgument` if settings contradict each other or the classes of the strategy are invalid.
     pub fn new(memory: Arc<M>, options: PoolOptions) -> Result<Self> {
         Ok(Self(Arc::new(Owner(Arc::new(Core::new(memory, options)?)))))
     }
@@ -97,101 +100,103 @@ impl<M: RawMemory + ?Sized> Pool<M> {
         &self.0.0
     }
 
-    /// Lends memory of unspecified contents, which returns when the last clone of the allocation is dropped.
+    /// Allocates memory with unspecified content. It returns to the pool when the last clone of the allocation is
+    /// dropped.
     ///
     /// # Errors
-    /// `TooLarge` where the request can never be served, `OutOfMemory` where freeing buffers can help: then everything
-    /// that was free has been given back already, and the message says who holds the rest.
+    /// Returns `TooLarge` if the request can never be served; `OutOfMemory` if freeing buffers may help: all free
+    /// memory has already been released, and the message lists the holders of the rest.
     pub fn allocate<'a>(&self, request: impl Into<BufferOptions<'a>>) -> Result<Allocation<M>> {
         self.core().allocate(&request.into())
     }
 
-    /// Makes sure that `count` requests of `bytes` bytes find a free block, and returns how many will. Raises the class's
-    /// limit to `count` until the next [`set_config`](Self::set_config) or until the blocks stay idle.
+    /// Ensures that `count` requests like this one find a free block, and returns how many will. Raises the limit of
+    /// the class to `count` until the next [`set_config`](Self::set_config) or until the blocks stay idle.
     ///
     /// # Errors
-    /// `InvalidArgument` where such requests are not pooled; otherwise as [`allocate`](Self::allocate).
+    /// Returns `InvalidArgument` if such requests are not pooled; otherwise the same errors as
+    /// [`allocate`](Self::allocate).
     pub fn pre_allocate<'a>(&self, request: impl Into<BufferOptions<'a>>, count: u32) -> Result<u32> {
         self.core().pre_allocate(&request.into(), count)
     }
 
-    /// Gives free blocks back: down to `min_kept_per_class` each, or all of them where `aggressive`.
+    /// Releases free blocks: down to `min_kept_per_class` of each class, or all of them if `aggressive`.
     pub fn cleanup(&self, aggressive: bool) -> Released {
         let keep = if aggressive { 0 } else { self.core().settings.get().min_kept_per_class };
         self.core().cleanup(CleanupReason::Asked, || self.core().release_free(keep))
     }
 
-    /// Gives all free blocks back, waiting for submitted work that still touches them.
+    /// Releases all free blocks, after waiting for submitted work that still uses them.
     ///
     /// # Errors
-    /// The device's fault while waiting.
+    /// Returns the device's fault if waiting fails.
     pub fn clear(&self) -> Result<Released> {
         self.core().clear()
     }
 
-    /// Gives all free blocks back and moves live ones together, so that the raw blocks they leave go back as well and a
-    /// large request finds room. Buffers that are in use this moment stay where they are. Memory whose raw blocks are not
-    /// divided (a GPU's) has nothing to move.
+    /// Releases all free blocks and compacts live ones, so that emptied raw blocks are released as well and a large
+    /// request finds room. Buffers that are being accessed are not moved. Memory with undivided raw blocks, such as a
+    /// GPU's, has nothing to compact.
     ///
     /// # Errors
-    /// The device's fault while copying.
+    /// Returns the device's fault if copying fails.
     pub fn defragment(&self) -> Result<Defragmented> {
         self.core().defragment()
     }
 
-    /// Does what the maintenance thread does, where its interval has passed: gives back what nobody needed meanwhile.
-    /// `None` where it has not passed yet, or where someone else is just doing it.
+    /// Performs the work of the maintenance thread if its interval has passed: releases memory that was not needed.
+    /// Returns `None` if the interval has not passed or another thread is doing it.
     pub fn maintain(&self) -> Option<Released> {
         self.core().maintain_if_due()
     }
 
-    /// How much of the budget is reserved, from 0 to 1.
+    /// Returns the reserved share of the budget, from 0 to 1.
     pub fn memory_pressure(&self) -> f64 {
         self.core().budget.pressure()
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> PoolConfig {
         self.core().settings.get()
     }
 
-    /// Changes the settings. They hold at once: blocks beyond a new limit are given back.
+    /// Changes the settings. They take effect at once: blocks beyond a new limit are released.
     ///
     /// # Errors
-    /// `InvalidArgument` where they contradict each other; then nothing changes.
+    /// Returns `InvalidArgument` if the settings contradict each other; nothing changes then.
     pub fn set_config(&self, config: PoolConfig) -> Result<()> {
         config.validate()?;
         self.core().enforce(config);
         Ok(())
     }
 
-    /// The numbers now.
+    /// Returns the current numbers.
     pub fn statistics(&self) -> PoolStatistics {
         PoolStatistics::of(self.core())
     }
 
-    /// Who holds what now, by label.
+    /// Returns the current holders of memory, by label.
     pub fn report(&self) -> PoolReport {
         PoolReport::of(self.core())
     }
 
-    /// Text with bars, health and recommendations.
+    /// Formats the numbers as text, with bars, health and recommendations.
     pub fn dashboard(&self) -> String {
         dashboard(&self.statistics(), &self.report())
     }
 
-    /// One line for logs.
+    /// Formats the numbers as one line for logs.
     pub fn summary_line(&self) -> String {
         self.statistics().summary_line()
     }
 
-    /// What the [debug mode](PoolOptions::debug_checks) found, the first 64.
+    /// Returns the first 64 violations found by the [debug mode](PoolOptions::debug_checks).
     pub fn violations(&self) -> Vec<Violation> {
         self.core().counters.violations()
     }
 }
 
-/// The free blocks that no submitted work may still touch.
+/// The reserve consists of the free blocks that no submitted work may still use.
 impl<M: RawMemory + ?Sized> CacheReserve for Pool<M> {
     fn bytes(&self) -> u64 {
         let statistics = self.statistics();

@@ -1,8 +1,8 @@
-//! The bytes that a pool has lent, their peaks, and how many bytes it may hold because of them.
+//! The bytes in use of a pool, their peaks, and the bytes that it may hold because of them.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
-/// Free bytes that never need to be displaced.
+/// Free bytes that are never displaced.
 const ALWAYS_ALLOWED_FREE: u64 = 8 << 20;
 const MAX_HEADROOM_DOUBLINGS: u32 = 4;
 
@@ -12,17 +12,17 @@ const MAX_HEADROOM_DOUBLINGS: u32 = 4;
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Occupancy {
-    /// Negative while a shard published returns before another published the lending.
+    /// May be negative if a shard published returns before another shard published the allocations.
     in_use: AtomicI64,
     peak: AtomicI64,
-    /// The peak since the last maintenance, and that of the interval before it.
+    /// The peak since the last maintenance, and that of the interval before.
     recent_peak: AtomicI64,
     previous_peak: AtomicI64,
-    /// The headroom doubles this many times while displaced blocks turn out to be needed.
+    /// How often the headroom was doubled, because displaced blocks turned out to be needed.
     headroom_doublings: AtomicU32,
 }
 
-/// Bytes that one shard lent minus those it took back, published in large steps.
+/// The bytes that a shard allocated minus those it took back, published in large steps.
 #[derive(Default)]
 pub(crate) struct Unpublished {
     bytes: i64,
@@ -31,7 +31,8 @@ pub(crate) struct Unpublished {
 }
 
 impl Unpublished {
-    /// Adds lent bytes, or returned ones as a negative number. Returns what to publish once that is at least `step` bytes.
+    /// Adds allocated bytes, or returned ones as a negative number. Returns what to publish once it reaches `step`
+    /// bytes.
     #[inline]
     pub(crate) fn add(&mut self, bytes: i64, step: i64) -> Option<Self> {
         self.bytes += bytes;
@@ -51,24 +52,25 @@ impl Occupancy {
         }
     }
 
-    /// The published bytes in use.
+    /// Returns the published bytes in use.
     pub(crate) fn in_use(&self) -> u64 {
         self.in_use.load(Relaxed).max(0) as u64
     }
 
-    /// The most bytes that were in use at once, with what the shards have not published yet.
+    /// Returns the peak of bytes in use, including what the shards have not published yet.
     pub(crate) fn peak<'a>(&self, shards: impl Iterator<Item = &'a Unpublished>) -> u64 {
         let (bytes, high) = shards.fold((0, 0), |(bytes, high), shard| (bytes + shard.bytes, shard.high.max(high)));
         let peak = self.in_use.load(Relaxed) + bytes.max(high);
         self.peak.fetch_max(peak, Relaxed).max(peak) as u64
     }
 
-    /// Counts `bytes` as occupied at once in this interval.
-    pub(crate) fn note_peak(&self, bytes: u64) {
+    /// Counts `bytes` as a peak of this interval.
+    pub(crate) fn record_peak(&self, bytes: u64) {
         self.recent_peak.fetch_max(bytes as i64, Relaxed);
     }
 
-    /// The bytes that may be held while `occupied` are: their recent peak, and `headroom` as a share of it.
+    /// Returns the bytes that may be held while `occupied` are in use: their recent peak, plus `headroom` as a share of
+    /// it.
     pub(crate) fn allowed(&self, occupied: u64, headroom: f64) -> u64 {
         let headroom = headroom * f64::from(1 << self.headroom_doublings.load(Relaxed));
         let recent = self.recent_peak.load(Relaxed).max(self.previous_peak.load(Relaxed));
@@ -77,12 +79,13 @@ impl Occupancy {
     }
 
     /// Doubles the headroom, up to sixteen times the configured one.
-    pub(crate) fn widen_headroom(&self) {
+    pub(crate) fn double_headroom(&self) {
         let more = |n| (n < MAX_HEADROOM_DOUBLINGS).then_some(n + 1);
         let _ = self.headroom_doublings.fetch_update(Relaxed, Relaxed, more);
     }
 
-    /// Begins a new interval. Peaks count for two of them, so that a sweep in a quiet moment does not forget busy ones.
+    /// Begins a new interval. Peaks count for two intervals, so that a sweep in a quiet moment does not forget busy
+    /// ones.
     pub(crate) fn begin_interval(&self, occupied: u64) {
         let peak = self.recent_peak.swap(occupied as i64, Relaxed);
         self.previous_peak.store(peak, Relaxed);
@@ -94,7 +97,7 @@ impl Occupancy {
 mod tests {
     use super::*;
 
-    /// Lends or returns bytes in one shard whose changes are published at once.
+    /// Allocates or returns bytes in one shard whose changes are published at once.
     fn change(occupancy: &Occupancy, bytes: i64) {
         occupancy.publish(&Unpublished::default().add(bytes, 0).unwrap());
     }
@@ -130,7 +133,7 @@ mod tests {
         assert_eq!(allowed(), 1500);
         occupancy.begin_interval(0);
         assert_eq!(allowed(), 0);
-        occupancy.note_peak(10);
+        occupancy.record_peak(10);
         assert_eq!(allowed(), 15);
         assert_eq!(occupancy.allowed(20, 0.5) - ALWAYS_ALLOWED_FREE, 30);
     }
@@ -140,7 +143,7 @@ mod tests {
         let occupancy = Occupancy::default();
         let allowed = || occupancy.allowed(100, 0.5) - ALWAYS_ALLOWED_FREE;
         for expected in [200, 300, 500, 900, 900] {
-            occupancy.widen_headroom();
+            occupancy.double_headroom();
             assert_eq!(allowed(), expected);
         }
         for expected in [500, 300, 200, 150, 150] {

@@ -1,4 +1,5 @@
-//! Free blocks that submitted work may still touch. They take no part in limits until the work is done.
+//! Pending blocks: free blocks that submitted work may still use. They do not count towards limits until the work is
+//! done.
 
 use super::block::Block;
 use crate::memory::RawMemory;
@@ -7,23 +8,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// All such blocks of a pool.
+/// The pending blocks of a pool.
 pub(crate) struct Pending<M: RawMemory + ?Sized> {
-    /// In the order in which they were freed, which is about that of their submissions.
+    /// In the order in which they were freed, which is roughly that of their submissions.
     blocks: Mutex<VecDeque<Arc<Block<M>>>>,
-    /// How many there are, to pass by without the lock.
+    /// The number of blocks, to skip the lock if there are none.
     count: AtomicU64,
     /// Their bytes.
     bytes: AtomicU64,
-    /// How many were ever kept here, and how many of them went where requests find them.
+    /// The number of blocks ever added, and how many of them are ready for reuse or released.
     pushed: AtomicU64,
-    settled: AtomicU64,
+    collected: AtomicU64,
     /// The newest submission that is known to be done.
     completed: AtomicU64,
 }
 
-/// The driver is asked for progress once for so many blocks.
-const SETTLE_EVERY: usize = 32;
+/// The driver is polled for progress once for this many blocks.
+const POLL_EVERY: usize = 32;
 
 impl<M: RawMemory + ?Sized> Pending<M> {
     pub(crate) fn new() -> Self {
@@ -32,28 +33,28 @@ impl<M: RawMemory + ?Sized> Pending<M> {
             count: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             pushed: AtomicU64::new(0),
-            settled: AtomicU64::new(0),
+            collected: AtomicU64::new(0),
             completed: AtomicU64::new(0),
         }
     }
 
-    /// Whether submitted work may still touch a block, without asking the driver.
+    /// Returns whether submitted work may still use a block, without polling the driver.
     pub(crate) fn is_busy(&self, block: &Block<M>) -> bool {
         block.is_busy(self.completed.load(Relaxed))
     }
 
-    /// Keeps a busy block. Says whether it is time to look which ones are done.
+    /// Adds a busy block. Returns whether it is time to check which blocks are done.
     pub(crate) fn push(&self, block: Arc<Block<M>>) -> bool {
         let mut blocks = self.blocks.lock();
         self.bytes.fetch_add(block.bytes, Relaxed);
         self.pushed.fetch_add(1, Relaxed);
         blocks.push_back(block);
         self.count.store(blocks.len() as u64, Relaxed);
-        blocks.len().is_multiple_of(SETTLE_EVERY)
+        blocks.len().is_multiple_of(POLL_EVERY)
     }
 
-    /// Takes blocks from the front whose work is done. One behind a busy block waits for that as well: looking at all of
-    /// them on every request would cost more than it finds.
+    /// Takes the blocks at the front whose work is done. A block after a busy one waits for it as well, because
+    /// checking all blocks on every request would cost more than it gains.
     pub(crate) fn take_done(&self, memory: &M) -> Vec<Arc<Block<M>>> {
         if self.count.load(Relaxed) == 0 {
             return Vec::new();
@@ -71,21 +72,21 @@ impl<M: RawMemory + ?Sized> Pending<M> {
         done
     }
 
-    /// Takes all blocks, whatever touches them.
+    /// Takes all blocks, whatever uses them.
     pub(crate) fn take_all(&self) -> Vec<Arc<Block<M>>> {
         let mut blocks = self.blocks.lock();
         self.count.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
-        self.settled.fetch_add(blocks.len() as u64, Relaxed);
+        self.collected.fetch_add(blocks.len() as u64, Relaxed);
         std::mem::take(&mut *blocks).into()
     }
 
-    /// The submission after which [`take_done`](Self::take_done) finds at least one block.
+    /// Returns the submission after which [`take_done`](Self::take_done) finds at least one block.
     pub(crate) fn next_submission(&self) -> Option<u64> {
         self.blocks.lock().front().map(|block| block.last_use.load(Relaxed))
     }
 
-    /// The submission after which all blocks are done.
+    /// Returns the submission after which all blocks are done.
     pub(crate) fn last_submission(&self) -> Option<u64> {
         self.blocks.lock().iter().map(|block| block.last_use.load(Relaxed)).max()
     }
@@ -98,13 +99,13 @@ impl<M: RawMemory + ?Sized> Pending<M> {
         self.pushed.load(Relaxed)
     }
 
-    /// How many of them, the first ones, are where requests find them, or gone.
-    pub(crate) fn settled(&self) -> u64 {
-        self.settled.load(Relaxed)
+    /// Returns how many of the added blocks are ready for reuse or released. They leave in the order of addition.
+    pub(crate) fn collected(&self) -> u64 {
+        self.collected.load(Relaxed)
     }
 
-    /// Notes that blocks of [`take_done`](Self::take_done) are where requests find them.
-    pub(crate) fn note_settled(&self, count: usize) {
-        self.settled.fetch_add(count as u64, Relaxed);
+    /// Counts blocks of [`take_done`](Self::take_done) as ready for reuse.
+    pub(crate) fn count_collected(&self, count: usize) {
+        self.collected.fetch_add(count as u64, Relaxed);
     }
 }

@@ -1,7 +1,7 @@
-//! Free blocks made ahead of the requests for them.
+//! Allocates free blocks before they are requested.
 
 use super::block::Block;
-use super::core::{Core, Want};
+use super::core::{Core, ResolvedRequest};
 use super::labels::UNLABELLED;
 use super::request::BufferOptions;
 use crate::memory::RawMemory;
@@ -16,12 +16,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
             let largest = self.classes.bytes(self.classes.direct());
             bail!(InvalidArgument, "pre_allocate expected pooling and at most {largest} bytes, found {bytes} bytes");
         }
-        let want = Want { bytes: request.bytes, usage, class, label: UNLABELLED };
+        let want = ResolvedRequest { bytes: request.bytes, usage, class, label: UNLABELLED };
         let missing = count.saturating_sub(self.free_blocks(&want));
-        // Kept aside until all are there: making one must not displace another.
+        // Collected first, so that creating one block does not displace another.
         let mut made = Vec::new();
         for _ in 0..missing {
-            match self.make_or_wait(&want, bytes, || None) {
+            match self.create_or_wait(&want, bytes, || None) {
                 Ok((block, _)) => made.push(block),
                 Err(error) => {
                     self.release(made);
@@ -31,16 +31,16 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         self.return_unused_permits(usage, class);
         self.demand.raise_limit(self.classes.group(usage, class), count);
-        // Until the next maintenance they count as used, so that other requests do not displace them.
+        // They count as used until the next maintenance, so that other requests do not displace them.
         let expected = u64::from(count) * self.classes.bytes(class);
-        self.occupancy.note_peak(self.occupancy.in_use() + expected);
-        made.into_iter().for_each(|block| self.keep_prepared(block));
+        self.occupancy.record_peak(self.occupancy.in_use() + expected);
+        made.into_iter().for_each(|block| self.keep_preallocated(block));
         self.maintenance.start(self);
         Ok(self.free_blocks(&want).min(count))
     }
 
-    fn free_blocks(&self, want: &Want) -> u32 {
-        self.settle();
+    fn free_blocks(&self, want: &ResolvedRequest) -> u32 {
+        self.collect_completed();
         let ready = |list: &mut super::shard::FreeList<M>| {
             list.touched = true;
             list.ready.len() as u32
@@ -48,8 +48,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.shards.each().filter_map(|mut shard| shard.existing_list(want.usage, want.class).map(ready)).sum()
     }
 
-    /// Keeps a new block as a free one, unless pressure forbids it.
-    fn keep_prepared(&self, block: Arc<Block<M>>) {
+    /// Caches a new block as a free one, unless pressure forbids it.
+    fn keep_preallocated(&self, block: Arc<Block<M>>) {
         if self.settings.debug_checks() {
             super::debug::poison(&block);
         }

@@ -1,4 +1,4 @@
-//! How a block returns: to the thread's free list, to those that work still touches, or to the driver.
+//! Returns blocks: to the thread's free list, to the pending blocks, or to the driver.
 
 use super::block::Block;
 use super::core::Core;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<M: RawMemory + ?Sized> Core<M> {
-    /// Takes a block back when its last handle went.
-    pub(crate) fn give_back(block: Arc<Block<M>>) {
+    /// Takes a block back after its last handle was dropped.
+    pub(crate) fn recycle(block: Arc<Block<M>>) {
         let core = &block.core;
         if core.settings.debug_checks() {
             debug::check_canary(&block);
@@ -23,13 +23,15 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if let Some(change) = published {
             core.occupancy.publish(&change);
         }
+        // Checked with the shard locked. `close` sets the flag, locks every shard, then takes the pending blocks, so
+        // that it misses none.
         if core.pending.is_busy(&block) && !core.settings.is_closed() {
             let core = Arc::clone(core);
             let is_full = core.pending.push(block);
-            core.occupancy.note_peak(core.occupied());
+            core.occupancy.record_peak(core.occupied());
             drop(shard);
             if is_full {
-                core.settle();
+                core.collect_completed();
             }
         } else if let Err(block) = Self::keep(&mut shard, block) {
             drop(shard);
@@ -37,8 +39,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    /// Puts free blocks whose submissions are done where requests find them.
-    pub(crate) fn settle(&self) {
+    /// Moves pending blocks whose submissions are done to the free lists.
+    pub(crate) fn collect_completed(&self) {
         let done = self.pending.take_done(&*self.memory);
         let count = done.len();
         for block in done {
@@ -47,13 +49,13 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 Self::keep_or_release(block);
             }
         }
-        self.pending.note_settled(count);
+        self.pending.count_collected(count);
     }
 
-    /// Puts a block that no work touches into the shard's free list; gives it back where it may not be kept.
+    /// Adds an unused block to the shard's free list. Returns it as an error if it may not be cached.
     pub(crate) fn keep(shard: &mut Shard<M>, block: Arc<Block<M>>) -> Result<(), Arc<Block<M>>> {
         let core = &block.core;
-        // Under the lock of the shard, so that closing the pool misses no block.
+        // With the shard locked, so that closing the pool does not miss a block.
         if !core.may_keep(block.class) {
             return Err(block);
         }
@@ -71,12 +73,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
         Ok(())
     }
 
-    /// Whether free blocks of the class are kept at all.
+    /// Returns whether free blocks of the class are cached.
     pub(crate) fn may_keep(&self, class: u16) -> bool {
         self.settings.keeps_blocks() && !self.classes.is_direct(class)
     }
 
-    /// Tries again with permits that other shards do not use; releases the block where there is none.
+    /// Tries again with permits that other shards do not use, and releases the block if there are none.
     fn keep_or_release(mut block: Arc<Block<M>>) {
         let core = Arc::clone(&block.core);
         let has_room = !core.budget.is_pressured() || core.may_keep_under_pressure(u32::MAX);
@@ -86,7 +88,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 Ok(()) => return,
                 Err(refused) => block = refused,
             }
-            core.demand.note_overflow(core.classes.group(block.usage, block.class));
+            core.demand.record_overflow(core.classes.group(block.usage, block.class));
         }
         core.release([block]);
     }
@@ -101,10 +103,10 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    /// From now on nothing is kept.
+    /// Stops caching and releases all free blocks.
     pub(crate) fn close(&self) {
         self.settings.close();
-        // Work that still runs does not matter: the driver keeps what it touches, and no slot is lent any more.
+        // Running work does not matter: the driver keeps the memory that it uses alive, and no slot is allocated again.
         let mut blocks: Vec<_> = self
             .shards
             .each()

@@ -1,4 +1,4 @@
-//! Who holds what.
+//! Reports the holders of a pool's memory.
 
 use super::core::Core;
 use crate::memory::RawMemory;
@@ -6,38 +6,38 @@ use crate::size::Bytes;
 use serde::Serialize;
 use std::fmt;
 
-/// Who holds the memory of a pool, and what is free.
+/// The holders of a pool's memory, and its free memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReport {
     /// Every label with live buffers, the largest holder first.
     pub holders: Vec<Holder>,
-    /// Bytes of free blocks that wait for the next request; a cleanup gives them back.
+    /// Bytes of free blocks; a cleanup releases them.
     pub bytes_cached: u64,
-    /// Of these, bytes that submitted work may still touch.
+    /// The part of these that submitted work may still use.
     pub bytes_pending: u64,
-    /// Bytes in unused slots beside live buffers, which [`Pool::defragment`](super::Pool::defragment) may free.
+    /// Bytes in unused slots between live buffers, which [`Pool::defragment`](super::Pool::defragment) may release.
     pub bytes_unused_slots: u64,
     /// Bytes that the pool holds from the driver.
     pub bytes_reserved: u64,
-    /// The most it may hold.
+    /// The maximum bytes that it may hold.
     pub budget_bytes: u64,
 }
 
-/// One label and what is held under it.
+/// A label and the memory held under it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// The label that requests gave.
+    /// The label of the requests.
     pub label: String,
-    /// Live buffers.
+    /// The number of live buffers.
     pub buffers: u64,
-    /// Their bytes, padding included.
+    /// Their bytes, including padding.
     pub bytes: u64,
 }
 
 impl PoolReport {
     pub(crate) fn of<M: RawMemory + ?Sized>(core: &Core<M>) -> Self {
         let (mut labels, mut cached) = (Vec::new(), 0);
-        core.settle();
+        core.collect_completed();
         let mut shards = core.shards.lock_all();
         for shard in &mut shards {
             if labels.len() < shard.labels.len() {
@@ -71,7 +71,7 @@ impl PoolReport {
         }
     }
 
-    /// The largest holders and what could be freed, for error messages.
+    /// Lists the largest holders and what could be released, for error messages.
     pub(crate) fn one_line(&self) -> String {
         const NAMED: usize = 5;
         let mut held: Vec<String> = self.holders.iter().take(NAMED).map(ToString::to_string).collect();

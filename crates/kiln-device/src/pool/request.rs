@@ -1,9 +1,9 @@
-//! What is asked of a pool.
+//! Requests to a pool.
 
 use crate::memory::Usage;
 use kiln_ir::{Result, error};
 
-/// A request for a buffer: how many bytes, of which usage, for whom.
+/// A request for a buffer: its size, usage and label.
 ///
 /// ```
 /// use kiln_device::{BufferOptions, Usage};
@@ -21,15 +21,15 @@ pub struct BufferOptions<'a> {
 }
 
 impl<'a> BufferOptions<'a> {
-    /// A buffer of `bytes` bytes. None at all is allowed.
+    /// Creates a request for `bytes` bytes. Zero is allowed.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, usage: None, label: None }
     }
 
-    /// A buffer of `len` elements.
+    /// Creates a request for `len` elements.
     ///
     /// # Errors
-    /// `TooLarge` where the size in bytes is beyond 64 bits.
+    /// Returns `TooLarge` if the size in bytes exceeds 64 bits.
     pub fn of<T>(len: usize) -> Result<Self> {
         let bytes = (len as u64).checked_mul(size_of::<T>() as u64).ok_or_else(|| {
             error!(TooLarge, "buffer expected a size within 64 bits, found {len} elements of {} bytes", size_of::<T>())
@@ -37,19 +37,19 @@ impl<'a> BufferOptions<'a> {
         Ok(Self::new(bytes))
     }
 
-    /// A usage other than the device's default.
+    /// Sets the usage. Default: that of the device.
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// Who holds the buffer, as reports and out-of-memory errors name it.
+    /// Sets the label, which reports and out-of-memory errors show.
     pub fn label(mut self, label: &'a str) -> Self {
         self.label = Some(label);
         self
     }
 
-    /// The bytes asked for.
+    /// Returns the requested bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,8 +1,8 @@
-//! The border to the driver: the budget, what happens when memory runs out, and how blocks go back.
+//! Allocates from and releases to the driver: the budget, running out of memory, and freed blocks.
 
 use super::block::{Block, SlabSlot};
-use super::core::{Core, Want};
-use super::counters::Counted;
+use super::core::{Core, ResolvedRequest};
+use super::counters::Counter;
 use super::report::PoolReport;
 use super::slab;
 use crate::memory::{RawBlock, RawMemory};
@@ -11,13 +11,13 @@ use crate::size::Bytes;
 use kiln_ir::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// What went back from free lists, and what of it reached the driver.
+/// The result of releasing free blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Free blocks that the pool no longer keeps.
+    /// Blocks that the pool no longer caches.
     pub blocks: u64,
-    /// Bytes that went back to the driver. Less than the blocks had where live neighbours hold their raw block, more
-    /// where an already free neighbour went with them.
+    /// Bytes released to the driver. Fewer than those of the blocks if live neighbours keep their raw block, more if
+    /// free neighbours are released with them.
     pub bytes: u64,
 }
 
@@ -28,26 +28,27 @@ impl std::ops::AddAssign for Released {
     }
 }
 
-/// Why a request got no memory: the driver's reason, or `None` where the budget is in the way.
+/// Why a request got no memory: the error of the driver, or `None` if the budget is exceeded.
 pub(crate) struct Refused {
     bytes: u64,
     cause: Option<Error>,
 }
 
 impl Refused {
-    /// Whether memory that comes back later can serve the request.
-    pub(crate) fn may_help_to_wait(&self) -> bool {
+    /// Returns whether memory that becomes free later can serve the request.
+    pub(crate) fn is_retryable(&self) -> bool {
         self.cause.as_ref().is_none_or(|cause| cause.kind() == ErrorKind::OutOfMemory)
     }
 }
 
 impl<M: RawMemory + ?Sized> Core<M> {
-    /// Takes a raw block of exactly `bytes` from the driver, within the budget; releases all free blocks where there is no room.
-    pub(crate) fn driver_block(&self, bytes: u64, want: &Want) -> Result<RawBlock, Refused> {
+    /// Allocates a raw block of exactly `bytes` from the driver, within the budget. Releases all free blocks if there
+    /// is no room.
+    pub(crate) fn driver_block(&self, bytes: u64, want: &ResolvedRequest) -> Result<RawBlock, Refused> {
         self.check_fits(bytes, want)?;
         self.make_room(bytes);
         match self.try_driver(bytes, want) {
-            Err(refused) if refused.may_help_to_wait() => {
+            Err(refused) if refused.is_retryable() => {
                 self.cleanup(CleanupReason::Exhausted, || self.release_free(0));
                 self.try_driver(bytes, want)
             }
@@ -55,11 +56,11 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    /// A raw block to be divided into slots; a single slot where no more fits the budget.
-    pub(crate) fn slab_block(&self, slot_bytes: u64, want: &Want) -> Result<(RawBlock, u64), Refused> {
+    /// Allocates a raw block to be divided into slots, or a single slot if no more fits the budget.
+    pub(crate) fn slab_block(&self, slot_bytes: u64, want: &ResolvedRequest) -> Result<(RawBlock, u64), Refused> {
         let bytes = slab::slab_bytes(slot_bytes);
-        let roomy = bytes <= self.properties.max_block_bytes && bytes <= self.budget.limit() / 4;
-        if roomy {
+        let fits_slab = bytes <= self.properties.max_block_bytes && bytes <= self.budget.limit() / 4;
+        if fits_slab {
             self.make_room(bytes);
             if let Ok(raw) = self.try_driver(bytes, want) {
                 return Ok((raw, bytes));
@@ -68,21 +69,21 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.driver_block(slot_bytes, want).map(|raw| (raw, slot_bytes))
     }
 
-    fn try_driver(&self, bytes: u64, want: &Want) -> Result<RawBlock, Refused> {
+    fn try_driver(&self, bytes: u64, want: &ResolvedRequest) -> Result<RawBlock, Refused> {
         let reservation = self.budget.reserve(bytes).ok_or(Refused { bytes, cause: None })?;
         let raw = self.memory.allocate(bytes, want.usage).map_err(|cause| {
-            self.counters.add(Counted::DriverFailure);
+            self.counters.add(Counter::DriverFailure);
             Refused { bytes, cause: Some(cause) }
         })?;
         let reserved_bytes = reservation.keep();
-        self.counters.add(Counted::DriverAllocation);
+        self.counters.add(Counter::DriverAllocation);
         self.update_pressure();
         tracing::trace!(bytes, usage = %want.usage, "pool took memory from the driver");
-        self.tell(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes });
+        self.emit(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes });
         Ok(raw)
     }
 
-    fn check_fits(&self, bytes: u64, want: &Want) -> Result<(), Refused> {
+    fn check_fits(&self, bytes: u64, want: &ResolvedRequest) -> Result<(), Refused> {
         let limit = self.budget.largest_block();
         if bytes <= limit {
             return Ok(());
@@ -95,16 +96,17 @@ impl<M: RawMemory + ?Sized> Core<M> {
         Err(Refused { bytes, cause: Some(Error::new(ErrorKind::TooLarge, message)) })
     }
 
-    /// Gives back free memory that nobody used lately before new memory is taken, so that the pool does not grow with a
-    /// workload whose sizes drift, and cleans up under pressure.
+    /// Makes room before new memory is allocated: cleans up under pressure, and releases free memory that was not used
+    /// recently, so that the pool does not grow with a workload whose sizes drift.
     fn make_room(&self, bytes: u64) {
         let config = self.settings.get();
         let is_above = self.budget.would_exceed(config.cleanup_pressure, bytes);
-        // When the pressure is crossed, and later when too much lies free: what is in use alone may be above it for long.
+        // When pressure begins, and later if too much memory is free: the bytes in use alone may exceed the threshold
+        // for long.
         if is_above && (!self.budget.is_pressured() || self.free_bytes() > self.allowed_under_pressure()) {
-            self.counters.add(Counted::PressureCleanup);
+            self.counters.add(Counter::PressureCleanup);
             self.cleanup(CleanupReason::Pressure, || self.release_free(config.min_kept_per_class));
-            self.tell_pressure(self.budget.set_pressured(true));
+            self.emit_pressure(self.budget.set_pressured(true));
         }
         let allowed = self.occupancy.allowed(self.occupied(), config.headroom);
         let held = self.free_bytes().saturating_add(self.occupied());
@@ -113,38 +115,39 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    /// Published bytes of free blocks, which a cleanup can give back. Unused slots are not among them.
+    /// Returns the published bytes of free blocks, which a cleanup can release. Excludes unused slots.
     fn free_bytes(&self) -> u64 {
         let unused = self.slabs.lock().free_bytes;
         self.budget.reserved().saturating_sub(self.occupied()).saturating_sub(unused)
     }
 
-    /// Under pressure half of what is not in use may lie free: without any, every request would reach the driver.
+    /// Returns the free bytes allowed under pressure: half of what is not in use. Without any, every request would
+    /// reach the driver.
     fn allowed_under_pressure(&self) -> u64 {
         self.budget.limit().saturating_sub(self.occupied()) / 2
     }
 
-    /// Whether a free block may join `kept` others while the budget is nearly used up.
+    /// Returns whether a free block may be cached in addition to `kept` others under pressure.
     pub(crate) fn may_keep_under_pressure(&self, kept: u32) -> bool {
         let is_few = || kept < self.settings.get().min_kept_per_class;
         !self.budget.is_over() && (is_few() || self.free_bytes() <= self.allowed_under_pressure())
     }
 
-    /// Waits for work that holds a free block back, where there is any.
+    /// Waits for the work that uses the first pending block, if there is one.
     pub(crate) fn wait_for_pending(&self) -> Result<()> {
         self.pending.next_submission().map_or(Ok(()), |next| self.memory.wait(next))
     }
 
-    /// Gives blocks that are in no list back to their raw block, and raw blocks that become free to the driver.
+    /// Releases blocks that are in no list to their raw block, and raw blocks that become free to the driver.
     pub(crate) fn release(&self, blocks: impl IntoIterator<Item = Arc<Block<M>>>) -> Released {
         let mut released = Released::default();
         for block in blocks {
             released.blocks += 1;
-            self.demand.note_released(self.classes.group(block.usage, block.class));
-            // Taken out of the block, so that a move that has seen the block finds it gone.
+            self.demand.record_released(self.classes.group(block.usage, block.class));
+            // Taken out of the location, so that a concurrent move that already has the block finds no slot.
             let slot = block.location.write().slot.take();
             let (raw, bytes) = (Arc::clone(&block.location.read().raw), block.bytes);
-            // The memory goes before its bytes leave the budget.
+            // The memory is freed before its bytes leave the budget, so that the budget is never exceeded.
             drop(block);
             released.bytes += match slot {
                 Some(slot) => {
@@ -161,7 +164,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         released
     }
 
-    /// Frees a slot, and its raw block where it was the last one in use. Returns the bytes that went back to the driver.
+    /// Frees a slot, and its raw block if it was the last one in use. Returns the bytes released to the driver.
     pub(crate) fn free_slot(&self, slot: SlabSlot) -> u64 {
         let emptied = self.slabs.lock().put(slot);
         emptied.map_or(0, |emptied| self.free_raw(emptied.raw, emptied.bytes))
@@ -170,22 +173,22 @@ impl<M: RawMemory + ?Sized> Core<M> {
     fn free_raw(&self, raw: Arc<RawBlock>, bytes: u64) -> u64 {
         drop(raw);
         let reserved_bytes = self.budget.release(bytes);
-        self.counters.add(Counted::DriverRelease);
-        self.tell(|| Happening::PoolGaveBack { bytes, reserved_bytes });
+        self.counters.add(Counter::DriverRelease);
+        self.emit(|| Happening::PoolGaveBack { bytes, reserved_bytes });
         bytes
     }
 
-    /// Why a request failed: what was asked, who holds what, and what could help.
-    pub(crate) fn explain(&self, want: &Want, refused: Refused) -> Error {
+    /// Creates the error of a failed request: what was requested, who holds the memory, and what could help.
+    pub(crate) fn explain(&self, want: &ResolvedRequest, refused: Refused) -> Error {
         let label = self.labels.name(want.label);
-        if !refused.may_help_to_wait()
+        if !refused.is_retryable()
             && let Some(cause) = refused.cause
         {
             return cause.context(format!("buffer `{label}`"));
         }
-        self.counters.add(Counted::OutOfMemory);
+        self.counters.add(Counter::OutOfMemory);
         let report = PoolReport::of(self);
-        self.tell(|| Happening::PoolOutOfMemory {
+        self.emit(|| Happening::PoolOutOfMemory {
             bytes: want.bytes,
             usage: want.usage,
             label: label.to_string(),

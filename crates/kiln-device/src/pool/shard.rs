@@ -1,10 +1,10 @@
-//! One thread's share of a pool: free lists and counters behind a lock that is almost always free.
+//! A thread's share of a pool: free lists and counters under a lock that is rarely contended.
 //!
-//! Threads use shards of their own, so those that use one class share no cache line. The limit of a class holds over all
-//! shards: a shard caches a block only with a permit, and keeps its permits while its blocks come and go.
+//! Threads use different shards, so that those that use the same class share no cache line. The limit of a class holds
+//! over all shards: a shard needs a permit to cache a block, and keeps its permits while its blocks come and go.
 
 use super::block::Block;
-use super::core::Want;
+use super::core::ResolvedRequest;
 use super::occupancy::Unpublished;
 use crate::memory::{RawMemory, Usage};
 use std::sync::Arc;
@@ -14,39 +14,40 @@ const SAMPLE_EVERY: u64 = 64;
 
 pub(crate) struct Shard<M: RawMemory + ?Sized> {
     classes: u16,
-    /// For each usage, made when it is first used: one list per class, and one for direct blocks.
+    /// For each usage, created at its first use: one list per class, and one for direct blocks.
     lists: [Box<[FreeList<M>]>; Usage::ALL.len()],
     pub(crate) labels: Vec<LabelCount>,
     pub(crate) in_use: Unpublished,
     pub(crate) times: Times,
-    /// How far the bytes in use may stray from what was published, so that the common case stays local.
+    /// The bytes by which the count may differ from the published one, so that most operations stay local.
     pub(crate) publish_bytes: i64,
     operations: u64,
 }
 
-/// Free blocks of one class and usage in one shard, with what happened to them.
+/// Free blocks of one class and usage in one shard, with their counters.
 pub(crate) struct FreeList<M: RawMemory + ?Sized> {
-    /// The last returned is the first to go.
+    /// A stack: the block that was returned last is reused first.
     pub(crate) ready: Vec<Arc<Block<M>>>,
-    /// Blocks that this shard may keep in this list.
+    /// The number of blocks that this shard may cache in this list.
     pub(crate) permits: u32,
-    /// The fewest free blocks since the last maintenance: as many were not needed.
-    pub(crate) low_water: u32,
-    /// Whether anyone asked for this class since the last maintenance.
+    /// The fewest free blocks since the last maintenance; this many were not needed.
+    pub(crate) min_free: u32,
+    /// Whether the class was requested since the last maintenance.
     pub(crate) touched: bool,
-    /// Count of the pool's misses when this list last served someone.
+    /// The pool's number of misses when this list last served a request.
     pub(crate) last_served: u64,
     pub(crate) counts: Counts,
 }
 
-/// What happened in one list. Lent and returned are counted where they happen, so one shard's difference can be negative.
+/// Counters of one list. Allocations and returns are counted in the shard of their thread, so the difference may be
+/// negative in one shard.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) reused: u64,
     pub(crate) carved: u64,
     pub(crate) driver: u64,
-    pub(crate) lent_blocks: i64,
-    pub(crate) lent_bytes: i64,
+    pub(crate) live_blocks: i64,
+    pub(crate) live_bytes: i64,
     pub(crate) requested_bytes: i64,
 }
 
@@ -68,11 +69,11 @@ pub(crate) struct Times {
 /// How a request was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A block that was lent before.
+    /// By a block that was allocated before.
     Reused,
-    /// A slot of a raw block that the pool already had.
+    /// By a slot of a raw block that the pool already had.
     Carved,
-    /// The driver.
+    /// By the driver.
     Driver,
 }
 
@@ -92,38 +93,43 @@ impl<M: RawMemory + ?Sized> Shard<M> {
     #[inline]
     pub(crate) fn list(&mut self, usage: Usage, class: u16) -> &mut FreeList<M> {
         if self.lists[usage as usize].is_empty() {
-            self.make_lists(usage);
+            self.create_lists(usage);
         }
         &mut self.lists[usage as usize][usize::from(class)]
     }
 
     #[cold]
-    fn make_lists(&mut self, usage: Usage) {
+    fn create_lists(&mut self, usage: Usage) {
         self.lists[usage as usize] = (0..=self.classes).map(|_| FreeList::new()).collect();
     }
 
-    /// The list, unless nothing of its usage ever happened here.
+    /// Returns the list, or `None` if its usage never occurred in this shard.
     pub(crate) fn existing_list(&mut self, usage: Usage, class: u16) -> Option<&mut FreeList<M>> {
         self.lists[usage as usize].get_mut(usize::from(class))
     }
 
-    /// Every list that exists, with its usage and class.
+    /// Returns every list that exists, with its usage and class.
     pub(crate) fn lists(&mut self) -> impl Iterator<Item = (Usage, u16, &mut FreeList<M>)> {
         Usage::ALL.into_iter().zip(&mut self.lists).flat_map(|(usage, lists)| {
             lists.iter_mut().enumerate().map(move |(class, list)| (usage, class as u16, list))
         })
     }
 
-    /// Whether this lookup is one of those that are timed.
+    /// Returns whether this lookup is timed.
     #[inline]
     pub(crate) fn is_sampled(&mut self) -> bool {
         self.operations += 1;
         self.operations % SAMPLE_EVERY == 1
     }
 
-    /// Takes the block of the class that was returned last, and counts it as lent. The warm path: one list, looked up once.
+    /// Takes the block of the class that was returned last, and counts it. This is the hot path: one list, looked up
+    /// once.
     #[inline]
-    pub(crate) fn lend_ready(&mut self, want: &Want, misses: u64) -> Option<(Arc<Block<M>>, Option<Unpublished>)> {
+    pub(crate) fn take_ready(
+        &mut self,
+        want: &ResolvedRequest,
+        misses: u64,
+    ) -> Option<(Arc<Block<M>>, Option<Unpublished>)> {
         let list = self.list(want.usage, want.class);
         let block = list.take(misses)?;
         list.counts.reused += 1;
@@ -131,8 +137,13 @@ impl<M: RawMemory + ?Sized> Shard<M> {
         Some((block, self.count_bytes(want.label, bytes, 1)))
     }
 
-    /// Counts a block as lent. Returns bytes to publish, where it is time to.
-    pub(crate) fn count_lent(&mut self, block: &Block<M>, want: &Want, source: Source) -> Option<Unpublished> {
+    /// Counts a block as allocated. Returns the bytes to publish, if any.
+    pub(crate) fn count_allocated(
+        &mut self,
+        block: &Block<M>,
+        want: &ResolvedRequest,
+        source: Source,
+    ) -> Option<Unpublished> {
         let counts = &mut self.list(block.usage, block.class).counts;
         match source {
             Source::Reused => counts.reused += 1,
@@ -143,7 +154,7 @@ impl<M: RawMemory + ?Sized> Shard<M> {
         self.count_bytes(want.label, bytes, 1)
     }
 
-    /// Counts a block as returned. Returns bytes to publish, where it is time to.
+    /// Counts a block as returned. Returns the bytes to publish, if any.
     #[inline]
     pub(crate) fn count_returned(&mut self, block: &Block<M>, requested: u64, label: u32) -> Option<Unpublished> {
         let bytes = self.list(block.usage, block.class).counts.count_use(block, requested, -1);
@@ -168,12 +179,12 @@ impl<M: RawMemory + ?Sized> Shard<M> {
 }
 
 impl Counts {
-    /// Counts a block as lent or, with a sign of -1, as returned. Returns its bytes with the sign.
+    /// Counts a block as allocated or, with a sign of -1, as returned. Returns its bytes with the sign.
     #[inline]
     fn count_use<M: RawMemory + ?Sized>(&mut self, block: &Block<M>, requested: u64, sign: i64) -> i64 {
         let bytes = block.bytes as i64 * sign;
-        self.lent_blocks += sign;
-        self.lent_bytes += bytes;
+        self.live_blocks += sign;
+        self.live_bytes += bytes;
         self.requested_bytes += requested as i64 * sign;
         bytes
     }
@@ -185,7 +196,7 @@ impl Counts {
 
 impl<M: RawMemory + ?Sized> FreeList<M> {
     fn new() -> Self {
-        Self { ready: Vec::new(), permits: 0, low_water: 0, touched: false, last_served: 0, counts: Counts::default() }
+        Self { ready: Vec::new(), permits: 0, min_free: 0, touched: false, last_served: 0, counts: Counts::default() }
     }
 
     #[inline]
@@ -193,22 +204,22 @@ impl<M: RawMemory + ?Sized> FreeList<M> {
         self.ready.len() as u32
     }
 
-    /// Takes the block that was returned last: its bytes are the warmest.
+    /// Takes the block that was returned last, whose bytes are most likely in the CPU cache.
     #[inline]
     pub(crate) fn take(&mut self, misses: u64) -> Option<Arc<Block<M>>> {
         self.touched = true;
         self.last_served = misses;
         let block = self.ready.pop();
-        self.low_water = self.low_water.min(self.len());
+        self.min_free = self.min_free.min(self.len());
         block
     }
 
-    /// Removes up to `count` ready blocks, the coldest first, with their permits.
+    /// Removes up to `count` free blocks, the least recently returned first, with their permits.
     pub(crate) fn remove_coldest(&mut self, count: usize) -> Vec<Arc<Block<M>>> {
         let count = count.min(self.ready.len());
         self.permits -= count as u32;
         let blocks = self.ready.drain(..count).collect();
-        self.low_water = self.low_water.min(self.len());
+        self.min_free = self.min_free.min(self.len());
         blocks
     }
 }

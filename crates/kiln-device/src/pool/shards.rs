@@ -1,4 +1,4 @@
-//! The shards of a pool, and which of them a thread uses.
+//! The shards of a pool, and their assignment to threads.
 
 use super::shard::Shard;
 use crate::memory::RawMemory;
@@ -7,27 +7,28 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// More shards than cores: threads are many, and an empty shard costs little.
+/// More shards than cores, because there may be many threads and an empty shard costs little.
 const MIN_SHARDS: usize = 8;
 const MAX_SHARDS: usize = 64;
 
-/// All shards, a power of two. Each has an `Arc`, so that a returning block keeps its shard alive without a shared count.
+/// The shards, a power of two. Each is in an `Arc`, so that a returning block keeps its shard alive without a reference
+/// count that all threads share.
 pub(crate) struct Shards<M: RawMemory + ?Sized>(Box<[SharedShard<M>]>);
 
 type SharedShard<M> = Arc<Padded<Mutex<Shard<M>>>>;
 
-/// On a cache line of its own, so that threads with different shards do not disturb each other.
+/// Padded to its own cache lines, so that threads with different shards do not cause false sharing.
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
 thread_local! {
-    /// Which shard the thread uses in every pool.
+    /// The number of the thread, which selects its shard in every pool.
     static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 #[inline]
 fn thread_number() -> usize {
-    /// Deals out shards in turn; it has no other content.
+    /// Assigns numbers round-robin.
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     SHARD.with(|shard| {
         if shard.get() == usize::MAX {
@@ -62,18 +63,18 @@ impl<M: RawMemory + ?Sized> Shards<M> {
         self.0[index].0.lock()
     }
 
-    /// The indices of all shards, that of this thread first.
+    /// Returns the indices of all shards, starting with that of this thread.
     pub(crate) fn indices_from_own(&self) -> impl Iterator<Item = usize> + use<M> {
         let (own, mask) = (self.own_index(), self.0.len() - 1);
         (0..=mask).map(move |step| (own + step) & mask)
     }
 
-    /// The shards one after another, never two locked at once.
+    /// Locks the shards one after another, never two at once.
     pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<M>>> {
         self.0.iter().map(|shard| shard.0.lock())
     }
 
-    /// All shards at once, in order: one moment for statistics.
+    /// Locks all shards in order, for a consistent snapshot.
     pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard<M>>> {
         self.each().collect()
     }

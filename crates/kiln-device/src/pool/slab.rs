@@ -1,31 +1,31 @@
-//! Raw blocks that are divided into small blocks of one class, where the memory allows it.
+//! Slabs: raw blocks that are divided into small blocks of one class, if the memory allows it.
 //!
-//! A page-sized raw block for every 256 bytes would waste most of it, and a driver call for each is slow. A slab goes
-//! back to the driver when all of its slots are free; slots that are still lent can be moved to fuller slabs first.
+//! A raw block of a page for every 256 bytes would waste most of it, and driver calls are slow. A slab is released to
+//! the driver when all of its slots are free; blocks in use can be moved to fuller slabs first.
 
 use super::block::{Block, BlockLocation, SlabSlot};
 use crate::memory::{RawBlock, RawMemory};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// Classes up to this size share raw blocks.
+/// Classes up to this size use slabs.
 pub(crate) const MAX_SLOT_BYTES: u64 = 32 << 10;
 const SLOTS: u64 = 64;
 const MIN_SLAB_BYTES: u64 = 64 << 10;
 
-/// The size of a slab for slots of `slot_bytes`: 64 KiB to 2 MiB.
+/// Returns the size of a slab for slots of `slot_bytes`: 64 KiB to 2 MiB.
 pub(crate) fn slab_bytes(slot_bytes: u64) -> u64 {
     let slots = SLOTS.max(MIN_SLAB_BYTES / slot_bytes);
     (slots * slot_bytes).next_multiple_of(MIN_SLAB_BYTES)
 }
 
-/// All slabs of a pool. Slabs of one usage and class form a group, numbered by the pool.
+/// The slabs of a pool. Slabs of one usage and class form a group, numbered by the pool.
 pub(crate) struct Slabs<M: RawMemory + ?Sized> {
     slabs: Vec<Option<Slab<M>>>,
     vacant: Vec<u32>,
-    /// For each group, the slabs that have a free slot.
+    /// For each group, the slabs with a free slot.
     open: BTreeMap<usize, Vec<u32>>,
-    /// Bytes of all slabs that are in no taken slot: free slots, and what is left behind the last one.
+    /// Bytes of all slabs outside of used slots: free slots, and the remainder after the last one.
     pub(crate) free_bytes: u64,
 }
 
@@ -34,15 +34,15 @@ struct Slab<M: RawMemory + ?Sized> {
     raw_bytes: u64,
     slot_bytes: u64,
     group: usize,
-    /// Who has each slot; dangling where it is free.
+    /// The block in each slot; dangling if the slot is free.
     slots: Vec<Weak<Block<M>>>,
     free: Vec<u32>,
-    /// Where this slab stands in its group's list of open slabs.
+    /// The position of this slab in its group's list of open slabs.
     open_at: Option<usize>,
 }
 
-/// A slab that went out of use: the raw block to be dropped, outside of the lock, and its size.
-pub(crate) struct Emptied {
+/// A slab without used slots: the raw block, to be dropped without the lock, and its size.
+pub(crate) struct EmptySlab {
     pub(crate) raw: Arc<RawBlock>,
     pub(crate) bytes: u64,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Emptied {
 pub(crate) struct Moves<M: RawMemory + ?Sized> {
     group: usize,
     pub(crate) blocks: Vec<Arc<Block<M>>>,
-    /// The fullest last.
+    /// The slabs to move to, the fullest last.
     targets: Vec<u32>,
 }
 
@@ -60,13 +60,13 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         Self { slabs: Vec::new(), vacant: Vec::new(), open: BTreeMap::new(), free_bytes: 0 }
     }
 
-    /// Takes a free slot of the group, where a slab has one. The slot is named by `claim`.
+    /// Takes a free slot of the group, if a slab has one. The caller registers its block with `claim`.
     pub(crate) fn carve(&mut self, group: usize) -> Option<BlockLocation> {
         let id = *self.open.get(&group)?.last()?;
         Some(self.take_slot(id))
     }
 
-    /// Adds a slab, and takes its first slot.
+    /// Adds a slab and takes its first slot.
     pub(crate) fn add(&mut self, group: usize, raw: RawBlock, raw_bytes: u64, slot_bytes: u64) -> BlockLocation {
         let count = raw_bytes / slot_bytes;
         let slab = Slab {
@@ -93,13 +93,13 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         self.take_slot(id)
     }
 
-    /// Notes which block has a slot, so that it can be moved.
+    /// Registers the block of a slot, so that it can be moved.
     pub(crate) fn claim(&mut self, at: SlabSlot, block: &Arc<Block<M>>) {
         self.slab(at.slab).slots[at.slot as usize] = Arc::downgrade(block);
     }
 
-    /// Frees a slot; the slab is returned when it was the last one in use.
-    pub(crate) fn put(&mut self, at: SlabSlot) -> Option<Emptied> {
+    /// Frees a slot. Returns the slab if it was the last slot in use.
+    pub(crate) fn put(&mut self, at: SlabSlot) -> Option<EmptySlab> {
         let slab = self.slab(at.slab);
         slab.slots[at.slot as usize] = Weak::new();
         slab.free.push(at.slot);
@@ -115,15 +115,15 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         let slab = self.slabs[at.slab as usize].take()?;
         self.vacant.push(at.slab);
         self.free_bytes -= slab.raw_bytes;
-        Some(Emptied { raw: slab.raw, bytes: slab.raw_bytes })
+        Some(EmptySlab { raw: slab.raw, bytes: slab.raw_bytes })
     }
 
-    /// Free bytes of the largest run of free slots in one slab, for the fragmentation figure.
+    /// Returns the bytes of the largest run of free slots in one slab, for the fragmentation figure.
     pub(crate) fn largest_free_run_bytes(&self) -> u64 {
         self.slabs.iter().flatten().map(Slab::largest_free_run_bytes).max().unwrap_or(0)
     }
 
-    /// For each group, which blocks to move where, so that sparse slabs become empty.
+    /// Plans for each group which blocks to move, so that sparse slabs become empty.
     pub(crate) fn plan_moves(&self) -> Vec<Moves<M>> {
         self.open
             .iter()
@@ -138,7 +138,8 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         slabs.sort_by_key(|(id, slab)| (slab.live(), *id));
         let mut room: usize = slabs.iter().map(|(_, slab)| slab.free.len()).sum();
         let mut moving = 0;
-        // The emptiest slabs whose blocks all fit into the others: only a slab that becomes empty is worth the copies.
+        // Selects the emptiest slabs whose blocks all fit into the others: copies are only worthwhile if the slab
+        // becomes empty.
         let emptied = slabs.iter().take_while(|(_, slab)| {
             room -= slab.free.len();
             moving += slab.live();
@@ -150,12 +151,12 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         Moves { group, blocks, targets: slabs[emptied..].iter().map(|(id, _)| *id).collect() }
     }
 
-    /// A free slot of the fullest slab that the plan moves blocks to.
+    /// Takes a free slot of the fullest slab that the plan moves blocks to.
     pub(crate) fn next_target(&mut self, plan: &mut Moves<M>) -> Option<(BlockLocation, SlabSlot)> {
         loop {
             let id = *plan.targets.last()?;
             let slab = self.slabs[id as usize].as_ref();
-            // The slab may have become full or empty, or another one with its number, since the plan was made.
+            // Since the plan was made, the slab may have become full or empty, or its number may have been reused.
             if slab.is_some_and(|slab| slab.group == plan.group && !slab.free.is_empty()) {
                 let location = self.take_slot(id);
                 let slot = location.slot?;

@@ -1,121 +1,122 @@
-//! The numbers of a pool, all taken at one moment.
+//! Statistics of a pool, as a consistent snapshot.
 
 use super::core::Core;
-use super::counters::{Counted, Counters};
+use super::counters::{Counter, Counters};
 use super::shard::{Counts, Times};
 use crate::memory::{RawMemory, Usage};
 use serde::Serialize;
 
-/// The numbers of a pool at one moment. `reserved = in use + cached + unused slots`.
+/// A snapshot of the numbers of a pool. `reserved = in use + cached + unused slots`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolStatistics {
-    /// Requests that were served.
+    /// Served requests.
     pub allocation_count: u64,
-    /// Of these, requests served by a block that was lent before.
+    /// The part of these served by a block that was allocated before.
     pub reuse_count: u64,
-    /// Of these, requests served by an unused slot of a raw block that the pool already had.
+    /// The part of these served by an unused slot of a raw block that the pool already had.
     pub carved_count: u64,
-    /// Of these, requests that reached the driver.
+    /// The part of these that reached the driver.
     pub driver_request_count: u64,
-    /// Share of requests served by a block that was lent before, from 0 to 1.
+    /// The share of requests served by a block that was allocated before, from 0 to 1.
     pub hit_rate: f64,
-    /// Share of requests that did not reach the driver, in percent.
+    /// The share of requests that did not reach the driver, in percent.
     pub allocation_reduction_percent: f64,
-    /// Buffers that are held now.
+    /// Live buffers.
     pub live_buffers: u64,
-    /// Bytes of the blocks that are held now, padding included.
+    /// Bytes of the blocks in use, including padding.
     pub bytes_in_use: u64,
-    /// Bytes of free blocks that wait for the next request.
+    /// Bytes of free blocks.
     pub bytes_cached: u64,
-    /// Of these, bytes that submitted work may still touch.
+    /// The part of these that submitted work may still use.
     pub bytes_pending: u64,
     /// Bytes in unused slots of divided raw blocks.
     pub bytes_unused_slots: u64,
     /// Bytes that the pool holds from the driver.
     pub bytes_reserved: u64,
-    /// The most bytes in use at once; with several threads it can miss up to 256 KiB for each.
+    /// The peak of bytes in use. With several threads it may miss up to 256 KiB for each.
     pub peak_bytes: u64,
-    /// The most bytes that the pool held from the driver at once.
+    /// The peak of bytes that the pool held from the driver.
     pub peak_reserved_bytes: u64,
-    /// Bytes in use that nobody asked for, because blocks come in classes.
+    /// Bytes in use beyond the requested ones, because blocks come in classes.
     pub padding_bytes: u64,
-    /// How scattered the free bytes are: 0 where they are one piece, near 100 where they are many small ones.
+    /// How fragmented the free bytes are: 0 if they are one piece, near 100 if they are many small ones.
     pub fragmentation_percent: f64,
-    /// The most bytes that the pool may hold from the driver.
+    /// The maximum bytes that the pool may hold from the driver.
     pub budget_bytes: u64,
-    /// Share of the budget that is reserved, from 0 to 1.
+    /// The reserved share of the budget, from 0 to 1.
     pub pressure: f64,
-    /// Blocks taken from the driver, raw blocks to be divided included.
+    /// Blocks allocated from the driver, including raw blocks to be divided.
     pub driver_allocation_count: u64,
-    /// Blocks given back to the driver.
+    /// Blocks released to the driver.
     pub driver_release_count: u64,
-    /// Times that the driver refused.
+    /// Allocations that the driver refused.
     pub driver_failure_count: u64,
-    /// What the driver itself counts for this device, where it does.
+    /// The driver's own count of bytes for this device, if it has one.
     pub driver_bytes: Option<u64>,
     /// Requests that failed for lack of memory.
     pub out_of_memory_count: u64,
-    /// Cleanups that the pool did by itself because of pressure.
+    /// Automatic cleanups because of pressure.
     pub pressure_cleanup_count: u64,
-    /// Findings of the debug mode.
+    /// Violations found by the debug mode.
     pub violation_count: u64,
-    /// Mean time of a request that a free block of the own thread served, from one sample in 64.
+    /// Mean time of a request served by a free block of the own thread, from one sample in 64.
     pub mean_hit_nanos: f64,
     /// Mean time of a request that no free block served, from one sample in 64.
     pub mean_miss_nanos: f64,
-    /// What happened since the last maintenance.
+    /// The activity since the last maintenance.
     pub recent: RecentActivity,
-    /// The name of the strategy.
+    /// The name of the allocation strategy.
     pub strategy: String,
-    /// Each class that was ever used, by usage and size; direct blocks last with the largest class size.
+    /// The classes that were ever used, by usage and size; direct blocks last, with the size of the largest class.
     pub classes: Vec<ClassStatistics>,
 }
 
-/// What happened since the last maintenance.
+/// The activity since the last maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecentActivity {
-    /// Requests that were served.
+    /// Served requests.
     pub allocation_count: u64,
-    /// Of these, requests that reached the driver.
+    /// The part of these that reached the driver.
     pub driver_request_count: u64,
-    /// Blocks given back to the driver.
+    /// Blocks released to the driver.
     pub driver_release_count: u64,
 }
 
-/// The numbers of one class and usage.
+/// The statistics of one class and usage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassStatistics {
     /// The size of its blocks; for direct blocks the size of the largest class, which they exceed.
     pub class_bytes: u64,
-    /// Whether these are the blocks above all classes.
+    /// Whether these are the blocks larger than all classes.
     pub direct: bool,
-    /// What the blocks are for.
+    /// The usage of the blocks.
     pub usage: Usage,
-    /// Requests that were served.
+    /// Served requests.
     pub allocation_count: u64,
-    /// Of these, requests served by a block that was lent before.
+    /// The part of these served by a block that was allocated before.
     pub reuse_count: u64,
-    /// Of these, requests that reached the driver.
+    /// The part of these that reached the driver.
     pub driver_request_count: u64,
-    /// Share of requests served by a block that was lent before, from 0 to 1.
+    /// The share of requests served by a block that was allocated before, from 0 to 1.
     pub hit_rate: f64,
-    /// From 0 to 100: the share of requests kept from the driver, times the share of lent bytes that were asked for.
+    /// From 0 to 100: the share of requests that did not reach the driver, times the share of bytes in use that were
+    /// requested.
     pub efficiency_score: f64,
-    /// Blocks that are held now.
+    /// Blocks in use.
     pub live_blocks: u64,
     /// Their bytes.
     pub bytes_in_use: u64,
-    /// Bytes in use that nobody asked for.
+    /// Bytes in use beyond the requested ones.
     pub padding_bytes: u64,
-    /// Free blocks that wait for the next request, without those that submitted work may still touch.
+    /// Free blocks, without those that submitted work may still use.
     pub cached_blocks: u64,
-    /// How many free blocks the class may keep now.
+    /// The maximum number of free blocks of the class.
     pub cached_limit: u64,
-    /// Blocks that left the class.
+    /// Blocks released from the class.
     pub released_count: u64,
 }
 
-/// Sums over shards of one class.
+/// Sums over the shards for one class.
 #[derive(Clone, Copy, Default)]
 struct ClassSum {
     counts: Counts,
@@ -123,7 +124,7 @@ struct ClassSum {
 }
 
 impl PoolStatistics {
-    /// The numbers as one JSON object.
+    /// Returns the numbers as one JSON object.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).unwrap_or_default()
     }
@@ -131,9 +132,9 @@ impl PoolStatistics {
     pub(crate) fn of<M: RawMemory + ?Sized>(core: &Core<M>) -> Self {
         let mut sums = vec![ClassSum::default(); core.classes.group_count()];
         let mut times = Times::default();
-        // Before the counts: a maintenance in between must not lie in their future.
+        // Read before the counts, so that a concurrent maintenance is not ahead of them.
         let at_maintenance = core.counters.at_maintenance();
-        core.settle();
+        core.collect_completed();
         let (peak, reserved, unused_slots, largest_run);
         let pending;
         {
@@ -166,27 +167,27 @@ impl PoolStatistics {
             driver_request_count: total.driver,
             hit_rate: share(total.reused, total.requests()),
             allocation_reduction_percent: 100.0 * share(total.requests() - total.driver, total.requests()),
-            live_buffers: total.lent_blocks as u64,
-            bytes_in_use: total.lent_bytes as u64,
+            live_buffers: total.live_blocks as u64,
+            bytes_in_use: total.live_bytes as u64,
             bytes_cached: ready + pending,
             bytes_pending: pending,
             bytes_unused_slots: unused_slots,
             bytes_reserved: reserved,
             peak_bytes: peak,
             peak_reserved_bytes: core.budget.peak_reserved(),
-            padding_bytes: (total.lent_bytes - total.requested_bytes) as u64,
+            padding_bytes: (total.live_bytes - total.requested_bytes) as u64,
             fragmentation_percent: 100.0
                 * (1.0 - share(largest_cached.max(largest_run), free))
                 * f64::from(u8::from(free > 0)),
             budget_bytes: core.budget.limit(),
             pressure: core.budget.pressure(),
-            driver_allocation_count: core.counters.get(Counted::DriverAllocation),
-            driver_release_count: core.counters.get(Counted::DriverRelease),
-            driver_failure_count: core.counters.get(Counted::DriverFailure),
+            driver_allocation_count: core.counters.get(Counter::DriverAllocation),
+            driver_release_count: core.counters.get(Counter::DriverRelease),
+            driver_failure_count: core.counters.get(Counter::DriverFailure),
             driver_bytes: core.memory.driver_bytes(),
-            out_of_memory_count: core.counters.get(Counted::OutOfMemory),
-            pressure_cleanup_count: core.counters.get(Counted::PressureCleanup),
-            violation_count: core.counters.get(Counted::Violation),
+            out_of_memory_count: core.counters.get(Counter::OutOfMemory),
+            pressure_cleanup_count: core.counters.get(Counter::PressureCleanup),
+            violation_count: core.counters.get(Counter::Violation),
             mean_hit_nanos: share(times.hit_nanos, times.hits),
             mean_miss_nanos: share(times.miss_nanos, times.misses),
             recent: RecentActivity::of(&total, &core.counters).since(at_maintenance),
@@ -202,15 +203,15 @@ impl PoolStatistics {
 }
 
 impl ClassStatistics {
-    /// The numbers of a class and usage; `None` where it was never used.
+    /// Returns the statistics of a class and usage, or `None` if it was never used.
     fn of<M: RawMemory + ?Sized>(core: &Core<M>, (usage, class): (Usage, u16), sum: &ClassSum) -> Option<Self> {
         let counts = &sum.counts;
-        if counts.requests() == 0 && counts.lent_blocks == 0 && sum.cached == 0 {
+        if counts.requests() == 0 && counts.live_blocks == 0 && sum.cached == 0 {
             return None;
         }
         let (group, is_direct) = (core.classes.group(usage, class), core.classes.is_direct(class));
-        let wanted = share(counts.requested_bytes.max(0) as u64, counts.lent_bytes.max(0) as u64);
-        let useful = if counts.lent_bytes > 0 { wanted } else { 1.0 };
+        let wanted = share(counts.requested_bytes.max(0) as u64, counts.live_bytes.max(0) as u64);
+        let useful = if counts.live_bytes > 0 { wanted } else { 1.0 };
         Some(Self {
             class_bytes: core.classes.bytes(class),
             direct: is_direct,
@@ -220,9 +221,9 @@ impl ClassStatistics {
             driver_request_count: counts.driver,
             hit_rate: share(counts.reused, counts.requests()),
             efficiency_score: 100.0 * share(counts.requests() - counts.driver, counts.requests()) * useful,
-            live_blocks: counts.lent_blocks as u64,
-            bytes_in_use: counts.lent_bytes as u64,
-            padding_bytes: (counts.lent_bytes - counts.requested_bytes) as u64,
+            live_blocks: counts.live_blocks as u64,
+            bytes_in_use: counts.live_bytes as u64,
+            padding_bytes: (counts.live_bytes - counts.requested_bytes) as u64,
             cached_blocks: sum.cached,
             cached_limit: if is_direct { 0 } else { u64::from(core.demand.limit(group)) },
             released_count: core.demand.released(group),
@@ -231,12 +232,12 @@ impl ClassStatistics {
 }
 
 impl RecentActivity {
-    /// All activity so far; its difference to that at the last maintenance is the recent one.
+    /// Returns the total activity. Recent activity is the difference from that at the last maintenance.
     pub(crate) fn of(total: &Counts, counters: &Counters) -> Self {
         Self {
             allocation_count: total.requests(),
             driver_request_count: total.driver,
-            driver_release_count: counters.get(Counted::DriverRelease),
+            driver_release_count: counters.get(Counter::DriverRelease),
         }
     }
 
@@ -260,11 +261,11 @@ macro_rules! add_fields {
 }
 
 add_fields! {
-    Counts: reused, carved, driver, lent_blocks, lent_bytes, requested_bytes;
+    Counts: reused, carved, driver, live_blocks, live_bytes, requested_bytes;
     Times: hit_nanos, hits, miss_nanos, misses;
 }
 
-/// A part of a whole, zero where there is no whole.
+/// Returns a part of a whole, or zero if the whole is zero.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -1,8 +1,8 @@
-//! How a pool rounds requests to classes and how many free blocks a class may keep: the part that users can replace.
+//! Allocation strategies, which users can replace: size classes, and the number of free blocks that a class may cache.
 
 use std::fmt;
 
-/// Decides the classes of a pool and how many free blocks each may keep. Plug one in with
+/// Defines the size classes of a pool, and how many free blocks each may cache. Set with
 /// [`PoolOptions::strategy`](super::PoolOptions::strategy).
 ///
 /// ```
@@ -25,45 +25,47 @@ use std::fmt;
 /// }
 /// ```
 pub trait AllocationStrategy: Send + Sync + fmt::Debug + 'static {
-    /// The name in reports.
+    /// Returns the name in reports.
     fn name(&self) -> &str;
 
-    /// The class sizes, ascending multiples of 64. The smallest class that holds a request serves it; above all it goes direct.
+    /// Returns the class sizes: ascending multiples of 64. A request uses the smallest class that holds it; requests
+    /// above all classes are allocated directly.
     fn class_bytes(&self) -> Vec<u64>;
 
-    /// How many free blocks a class may keep from now on, asked at each maintenance and when a class asks the driver for
-    /// a block of a size it gave back a moment ago.
+    /// Returns how many free blocks a class may cache from now on. Called at each maintenance, and when a class
+    /// requests a block from the driver shortly after it released one.
     fn cached_limit(&self, demand: &ClassDemand) -> u32;
 
-    /// The largest free block that may serve a request of `class_bytes` when its own class has none. The default is its
-    /// own class only, so that padding stays bounded.
+    /// Returns the size of the largest free block that may serve a request of `class_bytes` if its own class has none.
+    /// The default only allows its own class, so that padding is bounded.
     fn largest_fit_bytes(&self, class_bytes: u64) -> u64 {
         class_bytes
     }
 }
 
-/// What a class saw since the last maintenance, for [`AllocationStrategy::cached_limit`].
+/// The demand of a class since the last maintenance, for [`AllocationStrategy::cached_limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassDemand {
-    /// The size of the class.
+    /// The size of the class in bytes.
     pub class_bytes: u64,
     /// `max_cached_per_class` of the settings.
     pub configured_limit: u32,
-    /// The most that the settings and the budget allow.
+    /// The maximum that the settings and the budget allow.
     pub highest_limit: u32,
-    /// The limit so far.
+    /// The current limit.
     pub current_limit: u32,
-    /// Blocks of this class that were given back because the limit was reached.
+    /// Blocks of this class that were released because the limit was reached.
     pub overflowed: u64,
     /// Requests that no free block served.
     pub missed: u64,
-    /// Blocks below the limit so far that nobody needed at any time: they lay free, or there were never as many.
+    /// Blocks within the current limit that were never needed: they were always free, or never existed.
     pub idle_blocks: u32,
 }
 
-/// The default: four classes per power of two from 256 B to 256 MiB (padding at most a quarter), adaptive limits.
+/// The default: four classes per power of two from 256 B to 256 MiB (padding of at most a quarter), with adaptive
+/// limits.
 ///
-/// A class that thrashes doubles its limit; one with idle blocks returns towards the configured limit.
+/// A class that thrashes doubles its limit; the limit of a class with idle blocks decreases towards the configured one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FineClasses;
 
@@ -82,7 +84,8 @@ impl AllocationStrategy for FineClasses {
     }
 }
 
-/// Powers of two from 256 B to 256 MiB: fewer classes and so more reuse across sizes, but padding up to half a block.
+/// Powers of two from 256 B to 256 MiB: fewer classes and thus more reuse across sizes, but padding of up to half a
+/// block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PowersOfTwo;
 
@@ -110,7 +113,7 @@ fn follow_demand(demand: &ClassDemand) -> u32 {
     } else {
         demand.current_limit.saturating_sub(demand.idle_blocks / 2)
     };
-    // A configured limit of zero means "keep nothing", which thrashing must not undo.
+    // A configured limit of zero disables caching, which thrashing must not override.
     if demand.configured_limit == 0 { 0 } else { wanted.clamp(demand.configured_limit, demand.highest_limit) }
 }
 

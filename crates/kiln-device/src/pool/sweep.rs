@@ -1,4 +1,4 @@
-//! Giving free memory back: on demand, under pressure, when idle, and by moving live blocks together.
+//! Releases free memory: on request, under pressure, when idle, and by compacting live blocks.
 
 use super::block::Block;
 use super::config::PoolConfig;
@@ -12,21 +12,21 @@ use crate::observe::CleanupReason;
 use kiln_ir::Result;
 use std::sync::Arc;
 
-/// What [`Pool::defragment`](super::Pool::defragment) did.
+/// The result of [`Pool::defragment`](super::Pool::defragment).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defragmented {
-    /// Live blocks that were moved together.
+    /// Live blocks that were moved.
     pub moved_blocks: u64,
     /// Their bytes.
     pub moved_bytes: u64,
-    /// Bytes that went back to the driver: free blocks, and raw blocks that the moves emptied.
+    /// Bytes released to the driver: free blocks, and raw blocks emptied by the moves.
     pub released_bytes: u64,
 }
 
 impl<M: RawMemory + ?Sized> Core<M> {
-    /// Releases free blocks whose work is done until each class keeps at most `keep` of them.
+    /// Releases free blocks until each class caches at most `keep` of them.
     pub(crate) fn release_free(&self, keep: u32) -> Released {
-        self.settle();
+        self.collect_completed();
         let mut kept = vec![0; self.classes.group_count()];
         let mut released = Released::default();
         for mut shard in self.shards.each() {
@@ -43,18 +43,19 @@ impl<M: RawMemory + ?Sized> Core<M> {
         released
     }
 
-    /// Releases at least `bytes` bytes of free blocks whose work is done, or all of them.
+    /// Releases at least `bytes` bytes of free blocks, or all of them.
     pub(crate) fn release_bytes(&self, bytes: u64) -> Released {
-        self.settle();
+        self.collect_completed();
         self.release_coldest(bytes, |_, _| {})
     }
 
-    /// Releases `bytes` bytes of free blocks to make room for others. A class that misses them soon gets more headroom.
+    /// Releases `bytes` bytes of free blocks to make room for others. A class that needs them again soon gets more
+    /// headroom.
     pub(crate) fn displace(&self, bytes: u64) {
-        self.release_coldest(bytes, |group, blocks| self.demand.note_displaced(group, blocks));
+        self.release_coldest(bytes, |group, blocks| self.demand.record_displaced(group, blocks));
     }
 
-    /// Releases `bytes` bytes of free blocks, those of the classes that served nobody for the longest time first.
+    /// Releases `bytes` bytes of free blocks, starting with the classes that served no request for the longest time.
     fn release_coldest(&self, bytes: u64, note: impl Fn(usize, u32)) -> Released {
         let mut released = Released::default();
         let mut candidates: Vec<(u64, usize, Usage, u16)> = Vec::new();
@@ -82,8 +83,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         released
     }
 
-    /// Releases everything free, after the work that still touches it. Where that work never ends because the device is
-    /// lost, nothing touches the memory any more, and it goes too.
+    /// Releases all free memory, after the work that still uses it. If that work cannot complete because the device is
+    /// lost, nothing uses the memory any more, and it is released as well.
     pub(crate) fn clear(&self) -> Result<Released> {
         let waited = self.pending.last_submission().map_or(Ok(()), |last| self.memory.wait(last));
         let mut released = Released::default();
@@ -94,15 +95,16 @@ impl<M: RawMemory + ?Sized> Core<M> {
         waited.map(|()| released)
     }
 
-    /// Maintenance, where the interval has passed since the last one; `None` where it has not.
+    /// Performs maintenance if the interval has passed since the last one, otherwise returns `None`.
     pub(crate) fn maintain_if_due(&self) -> Option<Released> {
         let is_due = self.maintenance.try_begin(self.settings.get().maintenance_interval);
         is_due.then(|| self.cleanup(CleanupReason::Idle, || self.sweep_idle()))
     }
 
-    /// Releases what nobody needed since the last sweep: all of an unused class, of others down to the configured minimum.
+    /// Releases memory that was not needed since the last sweep: all free blocks of unused classes, those of others
+    /// down to the configured minimum.
     fn sweep_idle(&self) -> Released {
-        self.settle();
+        self.collect_completed();
         let config = self.settings.get();
         let mut touched = vec![false; self.classes.group_count()];
         let mut idle = vec![0u32; self.classes.group_count()];
@@ -114,7 +116,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 total += list.counts;
                 let group = self.classes.group(usage, class);
                 touched[group] |= std::mem::take(&mut list.touched);
-                idle[group] += list.low_water;
+                idle[group] += list.min_free;
                 free[group] += list.len();
             }
         }
@@ -125,14 +127,14 @@ impl<M: RawMemory + ?Sized> Core<M> {
             for (usage, class, list) in shard.lists() {
                 let group = self.classes.group(usage, class);
                 let spare = if touched[group] {
-                    list.low_water.min(kept_free[group].saturating_sub(config.min_kept_per_class))
+                    list.min_free.min(kept_free[group].saturating_sub(config.min_kept_per_class))
                 } else {
                     list.len()
                 };
                 let removed = self.remove_coldest(usage, class, spare as usize, list);
                 kept_free[group] = kept_free[group].saturating_sub(removed.len() as u32);
                 blocks.extend(removed);
-                list.low_water = list.len();
+                list.min_free = list.len();
                 if !touched[group] && list.len() == 0 {
                     list.ready.shrink_to_fit();
                 }
@@ -142,7 +144,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         for (group, (usage, class)) in self.classes.groups().enumerate() {
             if config.adaptive && !self.classes.is_direct(class) {
-                // Blocks that lay idle, and those that the limit would have allowed beyond any that there were.
+                // Blocks that were always free, and those that the limit would have allowed beyond the existing ones.
                 let unused = self.demand.limit(group).saturating_sub(held[group]);
                 self.follow_demand(usage, class, idle[group].saturating_add(unused));
             }
@@ -154,14 +156,14 @@ impl<M: RawMemory + ?Sized> Core<M> {
         released
     }
 
-    /// Removes ready blocks from a list, with their permits.
+    /// Removes free blocks from a list, with their permits.
     fn remove_coldest(&self, usage: Usage, class: u16, count: usize, list: &mut FreeList<M>) -> Vec<Arc<Block<M>>> {
         let blocks = list.remove_coldest(count);
         self.demand.return_permits(self.classes.group(usage, class), blocks.len() as u32);
         blocks
     }
 
-    /// Makes what the pool already holds obey new settings.
+    /// Applies new settings to what the pool already holds.
     pub(crate) fn enforce(&self, config: PoolConfig) {
         self.apply_config(&config);
         self.release_free(if config.pooling { config.max_cached_per_class } else { 0 });
@@ -170,12 +172,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
         } else if self.budget.is_pressured() {
             self.release_free(config.min_kept_per_class);
         }
-        // Permits of blocks that are lent now were given under the old limit.
+        // Returns the permits of blocks in use, which were given under the old limit.
         self.classes.groups().for_each(|(usage, class)| self.return_unused_permits(usage, class));
-        self.maintenance.reconsider();
+        self.maintenance.wake();
     }
 
-    /// Releases free blocks, then moves live blocks out of sparsely used raw blocks, which go back to the driver.
+    /// Releases free blocks, then moves live blocks out of sparse slabs, which are released to the driver.
     pub(crate) fn defragment(&self) -> Result<Defragmented> {
         let mut done = Defragmented { released_bytes: self.release_free(0).bytes, ..Defragmented::default() };
         let completed = self.memory.completed();
@@ -193,16 +195,18 @@ impl<M: RawMemory + ?Sized> Core<M> {
         Ok(done)
     }
 
-    /// Moves a block as planned, unless someone uses it right now. Returns the bytes that went back to the driver.
+    /// Moves a block as planned, unless it is in use. Returns the bytes released to the driver.
     fn move_block(&self, block: &Arc<Block<M>>, plan: &mut Moves<M>, completed: u64) -> Result<Option<u64>> {
         let Some(mut location) = block.location.try_write() else { return Ok(None) };
+        // With the location locked for writing: a submission that starts now waits for the lock, and sees the new
+        // location.
         if block.is_pinned() || block.is_busy(completed) {
             return Ok(None);
         }
         let Some(from) = location.slot else { return Ok(None) };
         let Some((target, slot)) = self.slabs.lock().next_target(plan) else { return Ok(None) };
         let old = Region::new(&location.raw, location.offset, block.bytes);
-        // The target slot was free, so nobody has access to it.
+        // The target slot was free, so nothing else accesses it.
         let new = RegionMut::new(&target.raw, target.offset, block.bytes);
         if let Err(error) = self.copy(old, new) {
             drop(target);
