@@ -1,4 +1,4 @@
-//! Buffers that are locked together: which ones are refused, and in which order they are locked.
+//! Buffers that are locked together: which sets are rejected, and the lock order.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kiln_device::{Buffer, BufferSet, BufferUse, Device, NullDevice, Usage};
@@ -29,8 +29,8 @@ fn buffers_that_cannot_be_locked_together_are_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(expected), "{error}");
     }
-    // An allocation that is only read may be there several times. It is locked once: a second lock would wait for ever
-    // where a writer waits in between.
+    // An allocation that is only read may occur several times. It is locked once: a second read lock would deadlock if
+    // a writer waits in between.
     let set = BufferSet::new([(&halves[1], read), (&buffer, read), (&halves[0], read)]).unwrap();
     let locked = set.lock();
     let regions: Vec<_> = (0..3).map(|index| locked.region(index)).collect();
@@ -38,7 +38,7 @@ fn buffers_that_cannot_be_locked_together_are_refused() {
     assert_eq!(regions[0].offset(), regions[1].offset() + 32);
 }
 
-/// Slices of one allocation that are written together are locked once, which a second lock would wait for.
+/// Slices of one allocation that are written together are locked once; a second lock would deadlock.
 #[test]
 fn slices_that_do_not_overlap_are_written_together() {
     let device = device();
@@ -54,13 +54,13 @@ fn slices_that_do_not_overlap_are_written_together() {
     let start = places[1].0;
     assert_eq!(places, [(start + 64, 32), (start, 32), (start + 32, 32)]);
     drop(locked);
-    // An empty slice hides no overlap behind it.
+    // An empty slice does not hide an overlap after it.
     let (empty, inside) = (buffer.slice(40..40).unwrap(), buffer.slice(48..56).unwrap());
     let uses = [&parts[2], &empty, &inside].map(|part| (part, BufferUse::Write));
     assert_eq!(BufferSet::new(uses).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
-/// Work of the host is refused on buffers of another device, and runs on the device's own.
+/// Host work is rejected on buffers of another device.
 #[test]
 fn host_work_is_refused_on_buffers_of_another_device() {
     let (own, other) = (device(), device());
@@ -70,10 +70,9 @@ fn host_work_is_refused_on_buffers_of_another_device() {
     assert_eq!(run(&foreign).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
-/// Writers are alone, readers are not, and threads that name the same buffers in other orders never wait for each other in
-/// a circle.
+/// Writers are exclusive, readers are not, and threads that use the same buffers in different orders do not deadlock.
 #[test]
-fn threads_that_name_buffers_in_any_order_do_not_wait_for_ever() {
+fn threads_that_lock_buffers_in_any_order_do_not_deadlock() {
     const ROUNDS: usize = 2000;
     let device = device();
     let buffers: Vec<Buffer> = (0..4).map(|_| device.buffer(64).unwrap()).collect();
@@ -103,7 +102,7 @@ fn threads_that_name_buffers_in_any_order_do_not_wait_for_ever() {
         scope.spawn(move || {
             while done.load(Ordering::SeqCst) < 4 * ROUNDS {
                 if start.elapsed() > Duration::from_secs(60) {
-                    // Threads that wait for each other cannot be joined: the process is all that can end.
+                    // Deadlocked threads cannot be joined, so the process exits.
                     std::process::exit(101);
                 }
                 std::thread::sleep(Duration::from_millis(5));

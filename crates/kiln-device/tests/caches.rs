@@ -1,4 +1,4 @@
-//! The registry of a device: all caches by name, one byte budget, a trim that reaches the pool.
+//! The registry of a device: all caches by name, one byte budget, and a trim that reaches the pool.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 use kiln_device::{Device, KernelSource, NullDevice};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const THREADS: u64 = 8;
 
-/// A kernel of its own for each number.
+/// Returns a distinct kernel for each number.
 fn numbered(number: u64) -> KernelSource {
     KernelSource::wgsl(format!("@compute @workgroup_size(1) fn main() {{ let x = {number}u; }}"))
 }
 
-/// Buffers that a user prepares for a number, on the device that is passed in.
+/// Buffers that a user prepares for a number, on the given device.
 struct Prepared;
 
 impl CacheableKernel for Prepared {
@@ -76,7 +76,7 @@ fn a_trim_reaches_kernels_slots_and_the_pool() {
     let report = device.caches().report();
     assert_eq!((report.reserves[0].reserve, report.reserves[0].bytes), ("pool", cached));
 
-    // The free block is enough.
+    // Releasing the free block is enough.
     let all = device.caches().bytes() + cached;
     let report = device.caches().trim(all - 1);
     assert_eq!((report.bytes_before, report.entries_evicted, report.slots_cleared), (all, 0, 0));

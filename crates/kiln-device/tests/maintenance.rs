@@ -1,4 +1,4 @@
-//! The maintenance thread with the system's clock: idle memory goes back by itself, and the thread ends with the
+//! The maintenance thread with the system's clock: idle memory is released automatically, and the thread ends with the
 //! pool.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// One test at a time: they count the threads of the process.
+/// Serialises the tests, because they count the threads of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -36,16 +36,16 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Maintenance threads of this process, where the system tells.
+/// Returns the number of maintenance threads of this process, if the system reports them.
 fn maintenance_threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
     Some(names.filter(|name| name.trim() == "kiln-pool").count())
 }
 
-/// After a burst the memory goes back without anyone asking.
+/// After a burst the memory is released without a request.
 #[test]
-fn idle_memory_goes_back_by_itself() {
+fn idle_memory_is_released_automatically() {
     let _alone = alone();
     let null = NullDevice::new();
     let device = device(&null, Duration::from_millis(30));
@@ -58,7 +58,7 @@ fn idle_memory_goes_back_by_itself() {
     drop(held);
 }
 
-/// The thread begins with the first memory and ends with the pool, at once.
+/// The thread starts with the first allocation and ends with the pool.
 #[test]
 fn the_thread_begins_with_memory_and_ends_with_the_pool() {
     let _alone = alone();
@@ -92,7 +92,7 @@ fn buffers_without_a_pool_start_no_thread() {
     wait_until("no thread is left", || maintenance_threads().unwrap_or(0) == 0);
 }
 
-/// A new interval holds at once, not after the old one.
+/// A new interval takes effect at once, not after the old one.
 #[test]
 fn a_new_interval_holds_at_once() {
     let _alone = alone();
@@ -106,7 +106,7 @@ fn a_new_interval_holds_at_once() {
     wait_until("the pool holds nothing", || null.live_bytes() == 0);
 }
 
-/// A pool with a clock of its own has no thread.
+/// A pool with its own clock has no thread.
 #[test]
 fn a_pool_with_a_clock_of_its_own_has_no_thread() {
     let _alone = alone();
@@ -119,7 +119,7 @@ fn a_pool_with_a_clock_of_its_own_has_no_thread() {
     assert_eq!((null.live_bytes(), maintenance_threads().unwrap_or(0)), (32 * MIB, 0));
 }
 
-/// The thread and users who maintain the pool themselves do not disturb each other.
+/// The thread and explicit calls of `maintain` do not interfere.
 #[test]
 fn everyone_may_maintain() {
     let _alone = alone();
@@ -140,7 +140,7 @@ fn everyone_may_maintain() {
     assert_eq!(device.buffer_pool_stats().live_buffers, 0);
 }
 
-/// Memory that counts how often it was tidied.
+/// Memory that counts calls of `tidy`.
 struct Tidied {
     null: NullDevice,
     calls: AtomicU64,
@@ -168,7 +168,7 @@ impl RawMemory for Tidied {
     }
 }
 
-/// The memory is told when idle blocks went back.
+/// `tidy` is called after idle blocks were released.
 #[test]
 fn the_memory_is_tidied_after_maintenance() {
     let _alone = alone();

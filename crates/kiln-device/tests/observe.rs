@@ -1,4 +1,4 @@
-//! What a stream adds up to, and the timeline that is drawn of it.
+//! Summaries of event streams, and the timeline.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so")]
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-/// Some time in 2023.
+/// A time in 2023.
 const BASE_NS: u64 = 1_700_000_000_000_000_000;
 
 fn event(device: &str, at: u64, what: Happening) -> Event {
@@ -24,7 +24,7 @@ fn began(device: &str, at: u64, kind: DeviceKind, is_timed: bool) -> Event {
     event(device, at, Happening::WatchBegan { name, kind, threads, is_timed, reserved_bytes: 0 })
 }
 
-/// Told as soon as it ended.
+/// A kernel run that was reported as soon as it ended.
 fn run(device: &str, kernel: &str, launches: u64, start: u64, took: u64) -> Event {
     let what = Happening::KernelRun {
         kernel: kernel.to_string(),
@@ -38,7 +38,8 @@ fn run(device: &str, kernel: &str, launches: u64, start: u64, took: u64) -> Even
     event(device, start + took, what)
 }
 
-/// Two devices with everything that is drawn: kernels at once and in a row, a compile, an untimed launch, a graph, a pool.
+/// Two devices with everything that is drawn: concurrent and consecutive kernels, a compile, an untimed launch, a
+/// graph, a pool.
 fn sample() -> Vec<Event> {
     let untimed = Happening::KernelRun {
         kernel: "gather".into(),
@@ -89,7 +90,7 @@ fn sample() -> Vec<Event> {
 }
 
 #[test]
-fn a_timeline_is_what_perfetto_reads() {
+fn a_timeline_has_the_perfetto_format() {
     insta::assert_snapshot!("timeline", serde_json::to_string_pretty(&timeline(&sample())).unwrap());
 }
 
@@ -99,12 +100,12 @@ fn every_line_is_read_back_as_it_was_written() {
     for event in sample() {
         assert_eq!(Event::from_json_line(&line(&event)).unwrap(), event);
     }
-    // A line of a cache is the line that the cache alone writes, with where and when.
+    // A cache event has the same content as in the cache's own stream, plus device and time.
     let text = r#"{"device":"cpu","at_ns":7,"type":"ResourceCacheAccess","data":{"cache_key":"plans:1","hit":true,"bytes":64}}"#;
     let event = Event::from_json_line(text).unwrap();
     assert!(matches!(event.what, Happening::Cache(_)));
     assert_eq!(line(&event), text);
-    // A stream of before there was a count of what is lost.
+    // A stream of a version that did not count lost events.
     let text = r#"{"device":"cpu","at_ns":7,"type":"WatchEnded","data":{"told":8,"dropped":0}}"#;
     let ended = Happening::WatchEnded { told: 8, dropped: 0, lost: 0 };
     assert_eq!(Event::from_json_line(text).unwrap().what, ended);
@@ -126,9 +127,9 @@ fn kernels_at_once_are_counted_once_in_the_window() {
     assert_eq!((gpu.kernels[0].launches, gpu.kernels[0].timed, gpu.kernels[0].timed_bytes), (1, 0, 0));
 }
 
-/// Events that are not in the stream are told, whoever lost them.
+/// Dropped and lost events are summed.
 #[test]
-fn what_is_missing_is_summed() {
+fn missing_events_are_summed() {
     let mut events = sample();
     events.pop();
     events.push(event("cpu", 8_500, Happening::EventsDropped { count: 3 }));
@@ -136,7 +137,7 @@ fn what_is_missing_is_summed() {
     assert_eq!(summarise(&events)[0].dropped_events, 7);
 }
 
-/// Keeps the names of spans.
+/// Collects the names of spans.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<&'static str>>>);
 
@@ -162,7 +163,7 @@ const WGSL: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
 @compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) { out[id.x] = 1.0; }";
 
-/// Spans are opened where they are asked for, and by nobody else.
+/// Spans are opened only if tracing is on.
 #[test]
 fn tracing_has_spans_of_kernels_submissions_graphs_and_cleanups() {
     let device = NullDevice::new().into_device().unwrap();
@@ -193,7 +194,7 @@ fn tracing_has_spans_of_kernels_submissions_graphs_and_cleanups() {
 }
 
 proptest! {
-    /// Kernels and the rest are the window, whatever overlaps; tracks hold one thing at a time.
+    /// Kernel time and unattributed time add up to the window, whatever overlaps; spans on a track do not overlap.
     #[test]
     fn sums_add_up(runs in prop::collection::vec((0u64..10_000, 0u64..3_000, 1u64..5), 0..40)) {
         let mut events = vec![began("cpu", 500, DeviceKind::Cpu, true)];
@@ -205,7 +206,7 @@ proptest! {
         let spans = || drawn.trace_events.iter().filter(|event| event.ph == "X");
         let rest: f64 = spans().filter(|event| event.name == "unattributed").filter_map(|event| event.dur).sum();
         prop_assert!((rest - micros(summary.unattributed_ns)).abs() < 1e-6, "{} {:?}", rest, summary);
-        // By hand: a moment is attributed where any kernel runs.
+        // Independent reference: a moment is attributed if any kernel runs.
         let first = runs.iter().map(|run| run.0).chain([500]).min().unwrap();
         let last = runs.iter().map(|run| run.0 + run.1).chain([500]).max().unwrap();
         let busy = (first..last).filter(|&at| runs.iter().any(|run| run.0 <= at && at < run.0 + run.1)).count() as u64;

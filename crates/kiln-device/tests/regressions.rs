@@ -1,4 +1,4 @@
-//! Faults that a review found, each with the test that failed.
+//! Regression tests.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -33,16 +33,16 @@ fn buffers(device: &Device, bytes: u64, count: usize) -> Vec<Buffer> {
     (0..count).map(|_| device.buffer(bytes).unwrap()).collect()
 }
 
-/// Requests that reach the driver while `work` runs.
+/// Returns the number of requests that reach the driver while `work` runs.
 fn driver_requests(device: &Device, work: impl FnOnce()) -> u64 {
     let before = device.buffer_pool_stats().driver_request_count;
     work();
     device.buffer_pool_stats().driver_request_count - before
 }
 
-/// A slot of a divided raw block is not lent again while work touches it, however many are returned at once.
+/// A slot is not reused while work uses it, however many are freed at once.
 #[test]
-fn a_busy_slot_is_not_lent_again() {
+fn a_busy_slot_is_not_reused() {
     let null = divisible().manual_completion();
     let device = null.clone().into_device().unwrap();
     let old = buffers(&device, 4096, 60);
@@ -56,7 +56,7 @@ fn a_busy_slot_is_not_lent_again() {
     assert!(new.iter().all(|buffer| buffer.read().unwrap() == [7; 4096]));
 }
 
-/// Memory that work still touches counts against the budget; the pool waits instead of taking more.
+/// Memory that work still uses counts against the budget; the pool waits instead of allocating more.
 #[test]
 fn the_budget_holds_with_work_in_flight() {
     let null = NullDevice::new().manual_completion();
@@ -70,7 +70,7 @@ fn the_budget_holds_with_work_in_flight() {
     assert!(statistics.reuse_count > 200, "{}", statistics.summary_line());
 }
 
-/// Preparing blocks neither displaces them nor fails because another thread's shard holds unused permits.
+/// Preallocated blocks are not displaced, and a preallocation does not fail because another shard holds unused permits.
 #[test]
 fn prepared_blocks_are_there() {
     let device = NullDevice::new().into_device().unwrap();
@@ -88,7 +88,8 @@ fn prepared_blocks_are_there() {
     drop(held);
 }
 
-/// Live buffers alone may be above the pressure; then what is left still serves temporaries without the driver.
+/// Live buffers alone may exceed the pressure threshold; the remaining memory still serves temporaries without the
+/// driver.
 #[test]
 fn live_buffers_above_the_pressure_do_not_make_a_pool_thrash() {
     for held in [600, 700, 750] {
@@ -99,7 +100,7 @@ fn live_buffers_above_the_pressure_do_not_make_a_pool_thrash() {
     }
 }
 
-/// Unused slots beside live ones cannot be displaced, so they must not count as if they could.
+/// Unused slots between live ones cannot be displaced, so they must not count as displaceable.
 #[test]
 fn pinned_slabs_do_not_make_a_pool_thrash() {
     let clock = MockClock::new();
@@ -118,7 +119,7 @@ fn pinned_slabs_do_not_make_a_pool_thrash() {
     assert!(requests <= 10, "{requests} of 300 requests reached the driver beside {} live slots", live.len());
 }
 
-/// A maintenance in a quiet moment does not forget what the busy ones need.
+/// Maintenance in a quiet moment does not release what busy moments need.
 #[test]
 fn a_maintenance_between_frames_keeps_the_working_set() {
     let clock = MockClock::new();
@@ -133,7 +134,7 @@ fn a_maintenance_between_frames_keeps_the_working_set() {
     }
 }
 
-/// A request that fits is served, also where its class would not fit.
+/// A request that fits is served, even if its class does not fit.
 #[test]
 fn a_class_larger_than_the_budget_does_not_refuse_a_request_that_fits() {
     let device = NullDevice::new().into_device_with(with_budget(100 * MIB)).unwrap();
@@ -141,7 +142,7 @@ fn a_class_larger_than_the_budget_does_not_refuse_a_request_that_fits() {
     assert_eq!(device.buffer(101 * MIB).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// Freeing one slot is enough for a request of its class, though work still touches it and the budget is used up.
+/// Freeing one slot is enough for a request of its class, although work still uses it and the budget is used up.
 #[test]
 fn a_slot_that_becomes_free_serves_the_next_request() {
     let null = divisible().manual_completion();
@@ -164,7 +165,7 @@ fn empty_typed_buffers_can_be_mapped() {
     }
 }
 
-/// A transfer through staging needs no staging as large as the buffer.
+/// A staged transfer does not need a staging buffer as large as the buffer.
 #[test]
 fn a_buffer_that_fills_most_of_the_budget_can_be_written_read_and_moved() {
     let device = staged().into_device_with(with_budget(240 * MIB)).unwrap();
@@ -184,7 +185,7 @@ fn a_buffer_that_fills_most_of_the_budget_can_be_written_read_and_moved() {
     assert!(buffer.read().unwrap() == expected);
 }
 
-/// Writers of different bytes of one word do not undo each other.
+/// Concurrent writes of different bytes of one word do not undo each other.
 #[test]
 fn neighbours_in_one_word_keep_their_bytes() {
     let device = staged().into_device().unwrap();
@@ -203,7 +204,7 @@ fn neighbours_in_one_word_keep_their_bytes() {
     });
 }
 
-/// What a lost device never finishes goes back as well.
+/// Memory of work that a lost device never completes is released.
 #[test]
 fn a_lost_device_gives_pending_memory_back() {
     let null = NullDevice::new().manual_completion();
@@ -225,7 +226,7 @@ fn an_alignment_that_blocks_cannot_keep_is_refused() {
     assert!(error.to_string().contains("a power of two, found 256"), "{error}");
 }
 
-/// A null device that runs a hook at a chosen moment.
+/// A null device that runs a hook at a selected moment.
 struct Hooked {
     null: NullDevice,
     panics: AtomicBool,
@@ -299,9 +300,9 @@ fn a_panic_of_the_driver_does_not_leak_budget() {
     pool.allocate(MIB).unwrap();
 }
 
-/// A block stays where it is from the moment the device looked where it is.
+/// A block is not moved after the device has read its location.
 #[test]
-fn defragment_does_not_move_what_is_being_submitted() {
+fn defragment_does_not_move_buffers_being_submitted() {
     let hooked = Hooked::new(divisible().manual_completion());
     let device = Device::new(Arc::clone(&hooked) as Arc<dyn DeviceApi>, PoolOptions::new()).unwrap();
     let mut live: Vec<Option<Buffer>> = buffers(&device, 4096, 128).into_iter().map(Some).collect();
@@ -330,7 +331,7 @@ fn a_move_that_fails_keeps_the_books() {
     let all = buffers(&device, 4096, 128);
     let (first, others) = (all[3].clone(), vec![all[64].clone(), all[65].clone()]);
     drop(all);
-    // The slab that the block is to move to becomes empty just when the copy fails.
+    // The slab that the block is to be moved to becomes empty just when the copy fails.
     *hooked.at_map.lock().unwrap() = Some(Box::new(move || {
         drop(others);
         Error::new(ErrorKind::Internal, "planted")
@@ -341,9 +342,9 @@ fn a_move_that_fails_keeps_the_books() {
     assert_eq!((device.buffer_pool_stats().bytes_reserved, hooked.null.live_bytes()), (0, 0));
 }
 
-/// A request that cannot be served is answered, however long others keep the device busy.
+/// A request that cannot be served returns an error, however long others keep the device busy.
 #[test]
-fn out_of_memory_is_told_while_others_work() {
+fn out_of_memory_is_returned_while_others_work() {
     let null = NullDevice::new().manual_completion();
     let device = null.into_device_with(with_budget(64 * MIB)).unwrap();
     let _held = device.buffer(40 * MIB).unwrap();
@@ -365,7 +366,7 @@ fn out_of_memory_is_told_while_others_work() {
     });
 }
 
-/// Memory in flight is a working set, not spare memory.
+/// Memory of work in flight is part of the working set.
 #[test]
 fn frames_of_submitted_temporaries_do_not_make_a_pool_thrash() {
     let null = NullDevice::new().manual_completion();
@@ -379,17 +380,17 @@ fn frames_of_submitted_temporaries_do_not_make_a_pool_thrash() {
     }
 }
 
-/// Preparing waits for work as a request does.
+/// A preallocation waits for work as a request does.
 #[test]
 fn preparing_waits_for_pending_memory() {
     let null = NullDevice::new().manual_completion();
     let device = null.into_device_with(with_budget(64 * MIB)).unwrap();
     buffers(&device, 3 * MIB, 20).iter().for_each(|buffer| buffer.zero().unwrap());
-    // Fewer than asked for, because the pool is above the pressure then.
+    // Fewer than requested, because the pool is above the pressure threshold then.
     assert!(device.pool().pre_allocate(MIB, 20).unwrap() >= 4);
 }
 
-/// Staging takes what room there is.
+/// Staging buffers shrink to the available memory.
 #[test]
 fn staging_shrinks_with_the_room() {
     for (budget, bytes) in [(100 * MIB, 60 * MIB + 2), (64 * MIB, 40 * MIB)] {
@@ -403,7 +404,7 @@ fn staging_shrinks_with_the_room() {
     }
 }
 
-/// A pool whose last handle is gone lends no slot that work still touches.
+/// A closed pool does not reuse a slot that work still uses.
 #[test]
 fn staging_after_the_device_is_gone_is_not_shared() {
     let null = divisible().with_properties(|properties| properties.default_usage = Usage::Storage).manual_completion();
@@ -417,7 +418,7 @@ fn staging_after_the_device_is_gone_is_not_shared() {
     assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![1; 256], vec![2; 256]));
 }
 
-/// An interval without end is a way to turn maintenance off, and on again.
+/// An infinite interval turns maintenance off, and can be shortened again.
 #[test]
 fn an_endless_interval_can_be_shortened() {
     let config = |maintenance_interval| PoolConfig { maintenance_interval, ..PoolConfig::default() };
@@ -435,9 +436,9 @@ fn an_endless_interval_can_be_shortened() {
     panic!("{} bytes are still held", null.live_bytes());
 }
 
-/// Maintenance gives back what a lost device never finishes.
+/// Maintenance releases memory of work that a lost device never completes.
 #[test]
-fn maintenance_gives_back_the_memory_of_a_lost_device() {
+fn maintenance_releases_the_memory_of_a_lost_device() {
     let (clock, null) = (MockClock::new(), NullDevice::new().manual_completion());
     let device = null.clone().into_device_with(PoolOptions::new().clock(clock.clone())).unwrap();
     null.lose_submission(1);
@@ -450,7 +451,7 @@ fn maintenance_gives_back_the_memory_of_a_lost_device() {
     assert_eq!(null.live_bytes(), 0);
 }
 
-/// Commands copy neither from what only the host reads nor to what only the host writes; buffers still can.
+/// Commands copy neither from downloads nor to uploads; `Buffer::copy_to` handles them through the host.
 #[test]
 fn staging_memory_is_copied_by_the_host_where_the_device_cannot() {
     let device = NullDevice::new().into_device().unwrap();

@@ -1,4 +1,4 @@
-//! Pools and buffers under eight threads: no overlap, no leak, no double free, the budget holds.
+//! Pools and buffers used by eight threads: no overlap, no leak, no double free, and the budget holds.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 use kiln_device::memory::RawMemory;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const THREADS: u64 = 8;
 
-/// Small and reproducible.
+/// A small reproducible random number generator.
 struct Random(u64);
 
 impl Random {
@@ -32,7 +32,7 @@ fn null(divisible: bool) -> NullDevice {
     NullDevice::new().with_properties(|properties| properties.divisible = divisible)
 }
 
-/// An allocation with the pattern that it was filled with.
+/// An allocation with its pattern.
 struct Filled {
     block: Allocation<NullDevice>,
     seed: u8,
@@ -54,8 +54,8 @@ impl Filled {
     }
 }
 
-/// Random sizes and lifetimes, frees on other threads than the allocations, a budget that is too small, and
-/// everything that can be asked of a pool at the same time.
+/// Random sizes and lifetimes, frees on other threads than the allocations, a budget that is too small, and all other
+/// pool operations at the same time.
 #[test]
 fn a_stressed_pool_neither_leaks_nor_overlaps() {
     const BUDGET: u64 = 8 << 20;
@@ -123,7 +123,7 @@ fn work(pool: &Pool<NullDevice>, exchange: &[Mutex<Option<Filled>>], seed: u64) 
                 own.swap_remove(at).check();
             }
             _ => {
-                // Somebody else frees what this thread allocated, and the other way round.
+                // Another thread frees what this thread allocated, and vice versa.
                 let slot = &exchange[random.below(exchange.len() as u64) as usize];
                 let taken = std::mem::replace(&mut *slot.lock().unwrap(), own.pop());
                 if let Some(taken) = taken {
@@ -185,7 +185,7 @@ fn limits_hold_over_all_threads() {
     }
 }
 
-/// A thread that only allocates finds what a thread that only frees leaves.
+/// A thread that only allocates reuses blocks of a thread that only frees.
 #[test]
 fn blocks_come_back_from_a_thread_that_only_frees() {
     let null = NullDevice::new();
@@ -203,7 +203,7 @@ fn blocks_come_back_from_a_thread_that_only_frees() {
     assert_eq!((numbers.allocation_count, numbers.live_buffers), (5_000, 0));
 }
 
-/// Allocations go on while pools end on other threads; nothing stays behind.
+/// Allocations continue while pools are closed on other threads; nothing leaks.
 #[test]
 fn blocks_outlive_their_pool_on_other_threads() {
     for divisible in [false, true] {
@@ -227,9 +227,9 @@ fn blocks_outlive_their_pool_on_other_threads() {
     }
 }
 
-/// Buffers of a device that went away make and lose staging on several threads; nothing stays behind.
+/// Buffers of a closed device allocate and free staging on several threads; nothing leaks.
 #[test]
-fn staging_of_buffers_whose_pool_ends_is_not_lost() {
+fn staging_of_buffers_of_a_closed_pool_does_not_leak() {
     for _ in 0..30 {
         let null = NullDevice::new();
         let device = device(&null);
@@ -250,7 +250,7 @@ fn staging_of_buffers_whose_pool_ends_is_not_lost() {
     }
 }
 
-/// Two devices at once: each pool counts its own.
+/// Two devices at once: each pool has its own counts.
 #[test]
 fn devices_on_all_threads_have_separate_pools() {
     let nulls = [NullDevice::new(), NullDevice::new()];
@@ -280,7 +280,7 @@ fn devices_on_all_threads_have_separate_pools() {
     }
 }
 
-/// Bytes that share a word are written by several threads at once, and none is lost.
+/// Bytes of one word are written by several threads at once, and none is lost.
 #[test]
 fn neighbours_in_one_word_do_not_overwrite_each_other() {
     let device = device(&NullDevice::new());
@@ -302,7 +302,7 @@ fn neighbours_in_one_word_do_not_overwrite_each_other() {
     assert_eq!(whole.read().unwrap(), expected);
 }
 
-/// Threads that lock the same two buffers in opposite directions do not wait for each other for ever.
+/// Threads that lock the same two buffers in opposite directions do not deadlock.
 #[test]
 fn pairs_in_opposite_directions_do_not_deadlock() {
     let device = device(&NullDevice::new());
@@ -319,7 +319,7 @@ fn pairs_in_opposite_directions_do_not_deadlock() {
     });
 }
 
-/// Submissions and moves at once: no submitted copy misses its buffer.
+/// Submissions and moves at once: no submitted copy is lost.
 #[test]
 fn moving_while_submitting_loses_no_write() {
     let null = null(true);
@@ -332,7 +332,7 @@ fn moving_while_submitting_loses_no_write() {
                 scope.spawn(move || {
                     let mut random = Random(thread + 1);
                     for _ in 0..150 {
-                        // A few stay among many that go, so that there is something to move.
+                        // A few buffers stay between many that are freed, so that there is something to move.
                         let mut buffers: Vec<Buffer> = (0..60).map(|_| device.buffer(1024).unwrap()).collect();
                         let source = device.buffer(1024).unwrap();
                         let data = [random.next() as u8; 1024];
@@ -355,7 +355,7 @@ fn moving_while_submitting_loses_no_write() {
     assert_eq!(device.buffer_pool_stats().live_buffers, 0);
 }
 
-/// Statistics are taken while maintenance runs: recent activity never lies in the past of the maintenance.
+/// Statistics are read while maintenance runs: recent activity is never negative.
 #[test]
 fn statistics_and_maintenance_at_once() {
     let clock = MockClock::new();

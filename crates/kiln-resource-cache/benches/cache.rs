@@ -1,8 +1,8 @@
-//! `cargo bench -p kiln-resource-cache`: Kiln's cache beside quick_cache and moka, in one run.
+//! `cargo bench -p kiln-resource-cache`: compares Kiln's cache with quick_cache and moka in one run.
 //!
-//! Every line is the median over rounds; in each round all arms run once, in random order, on the same keys, and their
-//! outputs are checked. The ratio is the peer's time by Kiln's in the same round, again the median: above 1 means that
-//! Kiln is faster. Numbers of one run compare; numbers of two runs on a shared machine do not.
+//! Each line is the median over rounds. In each round all arms run once, in random order, on the same keys, and their
+//! outputs are checked. The ratio is the peer's time divided by Kiln's in the same round, again the median: above 1
+//! means that Kiln is faster. Numbers of different runs on a shared machine are not comparable.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -62,7 +62,7 @@ fn main() {
     evicting_misses(if quick { 1 } else { 15 });
 }
 
-/// Keys in random order, the same for every arm.
+/// Returns keys in random order, the same for every arm.
 fn uniform_keys() -> Vec<Key> {
     let mut rng = Rng::new(1);
     (0..1 << 14).map(|_| key(rng.below(ENTRIES as usize) as u32)).collect()
@@ -118,8 +118,8 @@ fn hits(title: &str, keys: &[Key], threads: usize, rounds: usize) {
     print(title, &results, &["quick_cache", "moka"]);
 }
 
-/// A miss that evicts, in full caches of two sizes. The cost may grow with the memory that it touches, not with the
-/// number of entries that it looks at.
+/// Misses that evict, in full caches of two sizes. The cost may grow with the memory that is touched, but not with the
+/// number of entries.
 fn evicting_misses(rounds: usize) {
     const OPERATIONS: u32 = 20_000;
     let full = |entries: u32| {
@@ -172,7 +172,7 @@ fn evicting_misses(rounds: usize) {
     );
 }
 
-/// Prints medians and minima, and the ratios of chosen peers to the first arm.
+/// Prints medians and minima, and the ratios of the selected peers to the first arm.
 fn print(title: &str, results: &Results, peers: &[&str]) {
     println!("{title}");
     for name in results.names() {

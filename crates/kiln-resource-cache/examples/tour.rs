@@ -1,4 +1,4 @@
-//! A tour of kiln-resource-cache: a few seconds of a realistic workload, and what the cache says about it.
+//! A tour of kiln-resource-cache: a few seconds of a realistic workload, and the reports of the cache.
 //!
 //! `cargo run --release -p kiln-resource-cache --example tour`
 #![expect(clippy::print_stdout, reason = "an example talks to the person who runs it")]
@@ -8,7 +8,7 @@ use kiln_resource_cache::{CacheError, CacheRegistry, CacheableKernel, EvictionPo
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A stand-in for a compiler: its "machine code" is long and takes milliseconds to make.
+/// A stand-in for a compiler whose output is large and takes milliseconds to create.
 struct CompiledKernel;
 
 impl CacheableKernel for CompiledKernel {

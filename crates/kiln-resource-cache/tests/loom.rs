@@ -1,6 +1,7 @@
-//! Model-checked concurrency: every interleaving of a few threads over single flight, eviction and slots.
+//! Model-checked concurrency: all interleavings of a few threads over single flight, eviction and slots.
 //!
-//! Runs with `RUSTFLAGS="--cfg loom" cargo test -p kiln-resource-cache --release --test loom`, which `cargo xtask test` does.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p kiln-resource-cache --release --test loom`, as `cargo xtask test
+//! --all` does.
 #![cfg(loom)]
 
 use kiln_resource_cache::{
@@ -12,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Explores all schedules with at most five forced switches, which finds what any number of them finds in practice.
+/// Explores all schedules with at most five preemptions, which is sufficient in practice.
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(5);
@@ -55,7 +56,7 @@ fn two_threads_create_one_key_once() {
 }
 
 #[test]
-fn a_failed_creation_leaves_nobody_waiting() {
+fn a_failed_creation_wakes_all_waiters() {
     model(|| {
         let cache = cache(EvictionPolicy::none());
         let fail = |cache: &Cache<u32, u32>| {
@@ -73,7 +74,7 @@ fn a_failed_creation_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_panicking_creation_leaves_nobody_waiting() {
+fn a_panicking_creation_wakes_all_waiters() {
     model(|| {
         let cache = cache(EvictionPolicy::none());
         let other = spawn(&cache, |cache| {
@@ -90,7 +91,7 @@ fn a_panicking_creation_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_circle_over_two_threads_is_an_error_never_a_deadlock() {
+fn a_cycle_over_two_threads_is_an_error_and_not_a_deadlock() {
     model(|| {
         let cache = cache(EvictionPolicy::none());
         let circle = |own: u32, next: u32| {
@@ -173,7 +174,7 @@ fn a_slot_that_is_cleared_while_in_use_is_cleared_afterwards() {
 }
 
 #[test]
-fn two_clears_and_two_users_of_a_slot_leave_no_wish_behind() {
+fn two_clears_and_two_users_of_a_slot_leave_no_pending_clear() {
     struct Tokens(u64);
     impl CacheRegistrySlot for Tokens {
         fn clear_slot(&mut self) {

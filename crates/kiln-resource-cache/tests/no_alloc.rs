@@ -1,4 +1,4 @@
-//! A hit allocates nothing while no sink is attached: counted by an allocator of our own, per thread.
+//! A hit does not allocate while no sink is attached; counted per thread by a global allocator.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 use kiln_resource_cache::{Cache, CacheError, CacheRegistry, CacheableKernel, EvictionPolicy};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const HITS: u32 = 10_000;
 
-/// Few entries, where every hit is written down, and many, where hits share their accounting.
+/// A size at which every hit is recorded, and one at which hits are sampled.
 const SIZES: [u32; 2] = [4, 1000];
 
 fn policies() -> [EvictionPolicy; 3] {
@@ -23,35 +23,35 @@ fn policies() -> [EvictionPolicy; 3] {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The system's allocator, which counts the calls of each thread.
+/// The system's allocator, counting the calls of each thread.
 struct Counting;
 
 thread_local! {
-    // Constant and without a destructor, so that reading it allocates nothing itself.
+    // Constant and without a destructor, so that reading it does not allocate.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to `System` as it came; the counter touches no memory of the heap.
+// SAFETY: every call is forwarded to `System` unchanged; the counter does not use the heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`, which is that of `System`.
+        // SAFETY: the caller upholds the contract of `alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and every block came from `System`.
+        // SAFETY: the caller upholds the contract of `dealloc`, and every block came from `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `realloc`, and every block came from `System`.
+        // SAFETY: the caller upholds the contract of `realloc`, and every block came from `System`.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 }
 
-/// A kernel type from number to number.
+/// A kernel type that maps numbers to numbers.
 struct Doubled;
 
 impl CacheableKernel for Doubled {
@@ -71,7 +71,7 @@ impl CacheableKernel for Doubled {
     }
 }
 
-// The tests below could not fail if this one did.
+// Without a working counter the tests below could not fail.
 #[test]
 fn the_counter_sees_every_allocation_of_its_own_thread_and_no_other() {
     let allocate = |count: u32| (0..count).for_each(|at| drop(std::hint::black_box(Box::new(at))));
@@ -145,7 +145,7 @@ fn assert_hits_allocate_nothing(policy: &EvictionPolicy, size: u32, hit: impl Fn
     assert_eq!(second, 0, "{policy:?}, {size} entries, second thread");
 }
 
-/// Allocations of this thread while `work` runs.
+/// Returns the allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     work();

@@ -1,6 +1,6 @@
 //! Every eviction policy against a naive reference: what is evicted, when, and what is left.
 //!
-//! The reference is a plain list that is searched from end to end. It knows nothing of shards, stamps or queues.
+//! The reference is a plain list that is searched linearly. It has no shards, stamps or queues.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_resource_cache::{Cache, EvictionOrder, EvictionPolicy, MockClock};
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Few, so that operations meet on the same keys.
+/// Few, so that operations hit the same keys.
 const KEYS: u32 = 12;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_policy_does_what_the_naive_reference_does(
+    fn every_policy_agrees_with_the_naive_reference(
         first in policy(),
         operations in vec(operation(), 1..120),
         shards in prop_oneof![Just(1_usize), Just(4), Just(32)],
@@ -34,7 +34,7 @@ proptest! {
             let serial = step as u64;
             let (got, expected) = apply(operation, serial, &cache, &clock, &mut reference);
             prop_assert_eq!(got, expected, "step {} {:?}", step, operation);
-            // Asking for metrics lets go of stale entries; not after every step, so that other operations must too.
+            // Reading metrics evicts stale entries. Not after every step, so that other operations must do it too.
             if step % 4 != 3 {
                 continue;
             }
@@ -56,7 +56,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// The same order with the system's clock and hits in dense runs, where larger caches may share accountings.
+    /// The same order with the system's clock and dense runs of hits, where larger caches sample.
     #[test]
     fn lru_order_is_exact_up_to_256_entries(
         capacity in 1_usize..=256,
@@ -82,8 +82,8 @@ fn the_order_of_a_large_cache_respects_uses_since_the_last_insertion() {
     for key in 0..entries {
         cache.insert(key, key);
     }
-    // A dense run over the newer half, in which hits share accountings; then an insertion, and one use of each older
-    // entry. Those uses are the later ones, so it is the newer half that goes.
+    // A dense run over the newer half, in which hits are sampled; then an insertion, and one use of each older entry.
+    // Those uses are later, so the newer half is evicted.
     for _ in 0..50 {
         for key in entries / 2..entries {
             assert_eq!(cache.get(&key).as_deref(), Some(&key));
@@ -117,7 +117,7 @@ fn min_entries_protects_from_idle_eviction_and_its_entries_stay_valid() {
     assert_eq!(cache.get(&4).as_deref(), Some(&4));
 }
 
-/// Evicting in batches, never below the floor; told as one event with the number that went.
+/// Evictions happen in batches, never below `min_entries`, and are reported as one event with their number.
 #[test]
 fn entry_limit_evicts_in_batches() {
     for (batch, floor, left) in [(1, 0, 10), (4, 0, 7), (10, 0, 1), (100, 0, 1), (4, 8, 9), (4, 10, 10)] {
@@ -153,7 +153,7 @@ fn min_entries_wins_over_max_bytes() {
 }
 
 #[test]
-fn an_entry_larger_than_max_bytes_is_returned_but_not_kept_and_evicts_nobody() {
+fn an_entry_larger_than_max_bytes_is_not_kept_and_evicts_nothing() {
     let policy = EvictionPolicy::lru().with_max_bytes(10);
     let cache: Cache<u32, u64> =
         Cache::builder("plans").policy(policy).weigher(|_, bytes: &u64| *bytes).build().unwrap();
@@ -174,9 +174,9 @@ fn handles_outlive_eviction_and_evicted_values_are_dropped() {
     assert_eq!((*held, Arc::strong_count(&held)), (10, 1));
 }
 
-/// A ranking knows how long each creation took.
+/// A ranking receives the duration of each creation.
 #[test]
-fn a_ranking_keeps_what_was_expensive_to_create() {
+fn a_ranking_keeps_expensive_entries() {
     let clock = MockClock::new();
     let policy = EvictionPolicy::ranked("cheapest_first", &|entry| entry.create_time.as_secs_f64()).with_max_entries(3);
     let cache: Cache<u64, u64> = Cache::builder("plans").policy(policy).clock(clock.clone()).build().unwrap();
@@ -209,7 +209,7 @@ fn min_entries_wins_over_a_ranking() {
     assert!((3..6).all(|key| cache.contains(&key)), "of equal worth the first inserted go first");
 }
 
-/// A ranking is ordinary code: one that uses state is leaked once.
+/// A ranking with state is leaked once.
 #[test]
 fn a_ranking_may_be_changed_at_run_time() {
     let cache: Cache<u32, u64> = Cache::builder("plans").weigher(|_, bytes: &u64| *bytes).build().unwrap();
@@ -227,7 +227,7 @@ fn a_ranking_may_be_changed_at_run_time() {
     assert!(cache.contains(&4) && cache.contains(&5) && cache.len() == 2);
 }
 
-/// Threads that ask for one key at once get one creation, while a ranking evicts around it.
+/// Concurrent requests for one key run one creation, while a ranking evicts other entries.
 #[test]
 fn single_flight_is_the_same_under_a_ranking() {
     let policy = EvictionPolicy::ranked("least_used", &|entry| entry.hits as f64).with_max_entries(2);
@@ -332,7 +332,7 @@ fn policy() -> impl Strategy<Value = EvictionPolicy> {
     })
 }
 
-/// Runs an operation on both; returns what each says.
+/// Runs an operation on both, and returns both results.
 fn apply(
     operation: &Operation,
     serial: u64,
@@ -392,7 +392,7 @@ struct ReferenceEntry {
 }
 
 impl ReferenceEntry {
-    /// The worth of the entry under the rankings of [`policy`].
+    /// Returns the worth of the entry under the rankings of [`policy`].
     fn worth(&self, ranking: &str, now: u64) -> Option<f64> {
         let seconds = |at: u64| Duration::from_millis(now - at).as_secs_f64();
         match ranking {
@@ -427,7 +427,7 @@ impl Reference {
         if let Some(serial) = self.get(key) {
             return serial;
         }
-        // Before the creation: room for one more, but not below the floor.
+        // Before the creation: room for one more, but not below `min_entries`.
         if self.is_at_max_entries() && self.entries.len() > self.policy.min_entries() {
             self.evict_batch();
         }
@@ -466,7 +466,7 @@ impl Reference {
         self.policy.max_entries().is_some_and(|max| self.entries.len() >= max)
     }
 
-    /// One entry, and the rest of a batch as far as the floor allows.
+    /// Evicts one entry, and the rest of a batch as far as `min_entries` allows.
     fn evict_batch(&mut self) {
         for count in 0..self.policy.eviction_batch() {
             if count == 0 || self.entries.len() > self.policy.min_entries() {
@@ -523,7 +523,7 @@ impl Reference {
     fn evict(&mut self, order: EvictionOrder) {
         let worth = |at: &usize| self.entries[*at].worth(self.policy.name(), self.now);
         let victim = match order {
-            // The first of the least.
+            // The first of equal worth.
             _ if worth(&0).is_some() => {
                 (0..self.entries.len()).min_by(|a, b| worth(a).partial_cmp(&worth(b)).unwrap()).unwrap()
             }
@@ -538,7 +538,7 @@ impl Reference {
         (0..self.entries.len()).min_by_key(|&at| self.entries[at].used_turn).unwrap()
     }
 
-    /// Limits hold, except where the floor wins.
+    /// Limits hold unless `min_entries` takes precedence.
     fn check_limits(&self) {
         let len = self.entries.len();
         assert!(len <= self.policy.max_entries().unwrap_or(usize::MAX));

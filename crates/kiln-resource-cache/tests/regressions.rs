@@ -1,4 +1,4 @@
-//! Faults that were found after the code was thought done; each test failed before its fix.
+//! Regression tests; each failed before its fix.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use kiln_resource_cache::events::{CacheEvent, ChannelSink, EventSink};
@@ -46,10 +46,10 @@ fn a_stale_entry_is_not_returned_though_a_fresh_one_stands_before_it() {
     }
 }
 
-// The user's code runs with no lock held.
+// User code runs with no lock held.
 
 #[test]
-fn a_sink_may_use_the_cache_while_it_is_told_of_a_value_too_large_to_keep() {
+fn a_sink_may_use_the_cache_during_an_oversize_event() {
     struct Asks(Weak<Cache<u32, u64>>);
     impl EventSink for Asks {
         fn record(&self, _: &CacheEvent) -> io::Result<()> {
@@ -117,7 +117,7 @@ fn keys_are_dropped_with_no_lock_held() {
 }
 
 #[test]
-fn a_circle_over_two_caches_is_an_error() {
+fn a_cycle_over_two_caches_is_an_error() {
     must_end(|| {
         let caches: [Cache<u32, u32>; 2] = ["a", "b"].map(|name| Cache::builder(name).build().unwrap());
         let barrier = Barrier::new(2);
@@ -143,7 +143,7 @@ fn a_circle_over_two_caches_is_an_error() {
     });
 }
 
-// Replacing.
+// Replacement.
 
 #[test]
 fn a_key_that_is_replaced_is_never_missing() {
@@ -166,7 +166,7 @@ fn a_key_that_is_replaced_is_never_missing() {
 }
 
 #[test]
-fn replacing_evicts_no_bystander_and_a_cleared_creation_evicts_nobody() {
+fn replacement_and_cleared_creations_evict_no_other_entries() {
     for policy in [EvictionPolicy::lru(), EvictionPolicy::fifo()] {
         let cache: Cache<u32, u32> = Cache::builder("numbers").policy(policy.with_max_entries(2)).build().unwrap();
         insert_all(&cache, 1..=2);
@@ -207,7 +207,7 @@ fn the_value_that_is_replaced_is_not_evicted_for_its_successor() {
     });
 }
 
-// Hits that shared an accounting before a policy without sharing came into force are counted once.
+// Sampled hits before a policy with an idle limit was set are counted once.
 
 #[test]
 fn hits_before_and_after_an_idle_limit_add_up() {
@@ -284,7 +284,7 @@ fn two_types_of_one_path_that_claim_one_name_are_an_error() {
 }
 
 #[test]
-fn two_clears_at_once_leave_no_wish_behind() {
+fn concurrent_clears_leave_no_pending_clear() {
     struct Slow(Vec<u32>, Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>);
     impl CacheRegistrySlot for Slow {
         fn clear_slot(&mut self) {
@@ -327,7 +327,7 @@ fn a_slot_survives_a_panic_in_its_own_clear() {
 }
 
 #[test]
-fn a_clear_that_comes_back_to_its_slot_neither_hangs_nor_runs_for_ever() {
+fn a_reentrant_clear_of_a_slot_terminates() {
     struct Returns(Weak<CacheRegistry>, u32, bool);
     impl CacheRegistrySlot for Returns {
         fn clear_slot(&mut self) {
@@ -351,7 +351,7 @@ fn a_clear_that_comes_back_to_its_slot_neither_hangs_nor_runs_for_ever() {
 }
 
 #[test]
-fn a_trim_to_nothing_reaches_slots_that_tell_no_bytes() {
+fn a_trim_to_zero_clears_slots_without_a_size() {
     struct Silent(u32);
     impl CacheRegistrySlot for Silent {
         fn clear_slot(&mut self) {
@@ -384,7 +384,7 @@ fn advice_sees_thrashing_in_large_caches_and_resources_too_large_to_keep() {
 // Events.
 
 #[test]
-fn a_panicking_creation_is_told_as_the_miss_that_it_is() {
+fn a_panicking_creation_is_reported_as_a_miss() {
     let (sink, events) = ChannelSink::new(10);
     let cache: Cache<u32, u32> = Cache::builder("numbers").sink(sink).build().unwrap();
     let lookup = || cache.get_or_insert_with(&1, || std::panic::resume_unwind(Box::new("planted")));
@@ -399,7 +399,7 @@ fn insert_all(cache: &Cache<u32, u32>, keys: impl IntoIterator<Item = u32>) {
     }
 }
 
-/// Runs work on a thread that has used nothing before.
+/// Runs work on a new thread.
 fn elsewhere(work: impl FnOnce() + Send) {
     thread::scope(|scope| {
         scope.spawn(work);
@@ -414,7 +414,7 @@ fn use_another_cache_a_lot() {
     }
 }
 
-/// Ends the loop of another thread, also when an assertion fails.
+/// Ends the loop of another thread, also if an assertion fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -436,7 +436,7 @@ fn must_end(work: impl FnOnce() + Send + 'static) {
     worker.join().unwrap();
 }
 
-/// A kernel type whose resource is its key, which is also its weight.
+/// A kernel type whose resource is its key, which is also its size in bytes.
 macro_rules! kernel {
     ($kernel:ident, $name:literal) => {
         struct $kernel;

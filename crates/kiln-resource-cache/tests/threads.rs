@@ -1,4 +1,4 @@
-//! Caches under threads: single flight, failures, panics, reentrancy, limits under stress.
+//! Caches used by several threads: single flight, failures, panics, reentrancy, limits under stress.
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use kiln_resource_cache::{Cache, CacheError, CacheErrorKind, EvictionPolicy, LastEvent};
@@ -102,7 +102,7 @@ fn a_creation_may_look_up_other_keys_and_other_caches() {
 fn a_creation_that_asks_for_its_own_key_gets_an_error() {
     let cache = numbers(EvictionPolicy::none());
     let error = cache.get_or_try_insert_with(&1, || {
-        // Through another key, to be sure.
+        // Through another key as well.
         cache.get_or_try_insert_with(&2, || cache.get_or_insert_with(&1, || 0).map(|value| *value)).map(|value| *value)
     });
     let error = error.unwrap_err();
@@ -112,7 +112,7 @@ fn a_creation_that_asks_for_its_own_key_gets_an_error() {
 }
 
 #[test]
-fn a_circle_of_creations_over_threads_is_an_error_for_one_of_them_not_a_deadlock() {
+fn a_cycle_of_creations_over_threads_is_an_error_for_one_of_them() {
     let cache = numbers(EvictionPolicy::none());
     let barrier = Barrier::new(3);
     let _watchdog = Watchdog::new();
@@ -135,9 +135,9 @@ fn a_circle_of_creations_over_threads_is_an_error_for_one_of_them_not_a_deadlock
 }
 
 #[test]
-fn waiting_for_a_thread_that_just_finished_waiting_is_no_circle() {
+fn waiting_for_a_thread_that_just_finished_waiting_is_not_a_cycle() {
     let cache = numbers(EvictionPolicy::none());
-    // Two threads take turns in creating and waiting; an edge that is left over must not look like a circle.
+    // Two threads take turns creating and waiting; a stale edge must not look like a cycle.
     thread::scope(|scope| {
         for start in 0..2 {
             let cache = &cache;
@@ -153,7 +153,7 @@ fn waiting_for_a_thread_that_just_finished_waiting_is_no_circle() {
 }
 
 #[test]
-fn what_was_being_created_when_the_cache_was_cleared_is_handed_out_but_not_kept() {
+fn a_creation_during_clear_is_returned_but_not_cached() {
     let cache = numbers(EvictionPolicy::none());
     let (old, new) = while_creating(&cache, Ok(1), |cache| {
         cache.clear();
@@ -203,7 +203,7 @@ fn drops_of_evicted_values_run_with_no_lock_held() {
     assert_eq!(drops.load(Ordering::Relaxed), 6);
 }
 
-/// Hits of a dense run on a large cache share accountings; none may be lost.
+/// Hits of a dense run on a large cache are sampled; none may be lost.
 #[test]
 fn every_hit_of_a_dense_run_is_counted() {
     const ENTRIES: u32 = 1_000;
@@ -226,9 +226,9 @@ fn every_hit_of_a_dense_run_is_counted() {
     assert!(metrics.mean_lookup_time.is_some());
 }
 
-/// Invariants that hold whatever the interleaving: right values, strict limits, counters that add up.
+/// Invariants that hold for every interleaving: correct values, strict limits, consistent counters.
 #[test]
-fn stress_keeps_limits_and_accounts_for_everything() {
+fn limits_and_counters_hold_under_stress() {
     for policy in [
         EvictionPolicy::size_limited_lru(64),
         EvictionPolicy::fifo().with_max_entries(64).with_min_entries(8),
@@ -287,8 +287,8 @@ fn on_all_threads<T: Send>(work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// Starts a creation of key 7 in another thread, runs `meanwhile`, then lets the creation end as told. `meanwhile` may
-/// itself wait for the creation: it ends by itself after a while.
+/// Starts a creation of key 7 in another thread, runs `meanwhile`, then ends the creation as requested. `meanwhile` may
+/// itself wait for the creation, which ends by itself after a while.
 fn while_creating<T>(
     cache: &Cache<u32, u32>,
     ending: Result<u32, Failure>,
@@ -311,7 +311,7 @@ fn while_creating<T>(
     })
 }
 
-/// Ends the test run if a deadlock keeps the guard from being dropped: a test that hangs tells nobody why.
+/// Ends the test run with a message if a deadlock keeps the guard from being dropped.
 struct Watchdog {
     _bark: mpsc::Sender<()>,
 }

@@ -1,4 +1,4 @@
-//! Independent chains in parallel against the same nodes in sequence.
+//! Independent chains, run in parallel and sequentially.
 
 use crate::Bench;
 use crate::harness::report::{Checks, Number, Target, print_arms};
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 const CHAINS: usize = 8;
-/// Nodes of a chain, each of which changes what the one before left.
+/// Nodes of a chain; each changes the result of the one before.
 const LENGTH: u64 = 8;
 const ELEMENTS: usize = 16 << 10;
-/// How many times as fast as in sequence, on two cores.
+/// The required speed-up over sequential execution, on two cores.
 const TARGET: f64 = 1.5;
 
-/// On two cores at least one and a half times as fast, with the same results.
+/// At least 1.5 times as fast on two cores, with the same results.
 pub(crate) fn run(bench: &mut Bench) {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!("chains: {CHAINS} independent chains of {LENGTH} host nodes over {ELEMENTS} u64 each, {cores} cores");
@@ -69,7 +69,7 @@ pub(crate) fn run(bench: &mut Bench) {
     let offered = results.ratio(calls, threads).median;
     let what = "parallel against plain calls in sequence";
     if offered < TARGET && checks.failed() == 0 {
-        // Then the number is about what else runs here.
+        // The result would measure other processes on this machine.
         bench.report.withhold(what, &format!("plain threads reach only {offered:.2} x, the cores are not free"));
     } else {
         let speedup = Number::of(results.ratio(calls, graph), "x");
@@ -100,7 +100,7 @@ fn initial(chain: usize) -> Vec<u64> {
     (0..ELEMENTS as u64).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ chain as u64).collect()
 }
 
-/// Real work: every element depends on the one before it.
+/// CPU-bound work: every element depends on the one before it.
 fn mix(values: &mut [u64], node: u64, passes: u64) {
     for pass in 0..passes {
         let mut carry = node.wrapping_mul(31).wrapping_add(pass);
@@ -115,7 +115,7 @@ fn checksum(values: &[u64]) -> u64 {
     values.iter().fold(0, |sum, value| sum.rotate_left(7) ^ value)
 }
 
-/// The checksums of all chains, without device and graph.
+/// Returns the checksums of all chains, computed without device and graph.
 fn expect(passes: u64) -> Vec<u64> {
     let chain = |chain| {
         let mut values = initial(chain);

@@ -1,6 +1,6 @@
-//! `cargo bench -p kiln-device --bench graph`: what graphs promise, shown or not shown on this machine, in one run.
+//! `cargo bench -p kiln-device --bench graph`: measures the performance claims about graphs.
 //!
-//! How it measures, and what to give after `--`: see the harness.
+//! See the harness for the method and the arguments after `--`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -14,7 +14,7 @@ use harness::report::Report;
 use harness::{Effort, Section};
 use std::process::ExitCode;
 
-/// What every section gets.
+/// The state that all sections share.
 struct Bench {
     effort: Effort,
     report: Report,

@@ -1,4 +1,4 @@
-//! What a node costs that does almost nothing.
+//! The overhead of a node that does almost nothing.
 
 use crate::Bench;
 use crate::harness::report::{Checks, Number, print_arms};
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 const NODES: u64 = 1000;
 
-/// Nanoseconds per node to compile and to run a graph, in a chain and side by side.
+/// Nanoseconds per node to compile and to run a graph, as a chain and as independent nodes.
 pub(crate) fn run(bench: &mut Bench) {
     println!("overhead: {NODES} host nodes that add one to a counter, nanoseconds per node");
     let (counter, checks) = (Arc::new(AtomicU64::new(0)), Checks::default());

@@ -1,29 +1,29 @@
-//! What the benchmarks of this crate share besides their arms: verdicts, and how long a run takes.
+//! The harness of this crate's benchmarks: verdicts, and the duration of a run.
 //!
-//! Arms of a comparison run interleaved, in random order, after a warm-up; times are medians with their quartiles, and a
-//! ratio is the median of the ratios within a round. Every measurement checks its output: a number whose check failed is
-//! not shown, and the process then ends with status 1. A slow machine alone never does that. Numbers of one run compare;
-//! numbers of two runs on a shared machine do not.
+//! The arms of a comparison run interleaved, in random order, after a warm-up. Times are medians with quartiles, and a
+//! ratio is the median of the ratios within a round. Every measurement checks its output: if a check fails, the number
+//! is not shown and the process exits with status 1. A slow machine alone never causes that. Numbers of different runs
+//! on a shared machine are not comparable.
 //!
-//! After `--`: names of sections to run only these, `--quick` for a short run. With `--test`, and without the `--bench`
-//! that `cargo bench` gives, as under `cargo test --benches`, everything runs for a moment: the checks count then, not
-//! the numbers.
+//! After `--`: names of sections, to run only these; `--quick` for a short run. With `--test`, and without the
+//! `--bench` that `cargo bench` passes, as under `cargo test --benches`, everything runs briefly: only the checks count
+//! then.
 
 pub(crate) mod report;
 
 use std::process::ExitCode;
 
-/// How long a run takes.
+/// The duration of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
     Full,
     Quick,
-    /// Only so long that every check has run.
+    /// Just long enough to run every check.
     Check,
 }
 
 impl Effort {
-    /// One of three numbers, of rounds or of operations.
+    /// Selects one of three numbers of rounds or operations.
     pub(crate) fn pick<T>(self, full: T, quick: T, check: T) -> T {
         match self {
             Self::Full => full,
@@ -36,7 +36,7 @@ impl Effort {
 /// A part of a benchmark with its name on the command line.
 pub(crate) type Section<B> = (&'static str, fn(&mut B));
 
-/// Runs the sections that the command line asks for on what `start` makes, and ends as `finish` says.
+/// Runs the selected sections on the state that `start` creates, and exits as `finish` says.
 pub(crate) fn run<B>(
     sections: &[Section<B>],
     start: impl FnOnce(Effort) -> B,
@@ -60,7 +60,7 @@ pub(crate) fn run<B>(
     finish(bench)
 }
 
-/// What the command line asks for: how long, and which of the sections; what is wrong with it otherwise.
+/// Parses the command line: the duration and the selected sections, or an error message.
 fn arguments(sections: &[&'static str]) -> Result<(Effort, Vec<&'static str>), String> {
     let (mut bench, mut quick, mut test) = (false, false, false);
     let mut wanted = Vec::new();

@@ -1,10 +1,10 @@
-//! Lines of the output: numbers with their target, and whether they are shown.
+//! Output lines: numbers with their target and verdict.
 
 use kiln_testkit::arms::{Quartiles, Results};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was checked about the output of a measurement. Shared by the threads of one.
+/// Checks of the output of a measurement, shared by its threads.
 #[derive(Default)]
 pub(crate) struct Checks {
     failed: AtomicU64,
@@ -22,14 +22,14 @@ impl Checks {
     }
 }
 
-/// What a number must reach.
+/// The target of a number.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
 }
 
-/// A number with its unit, as a line shows it.
+/// A number with its unit.
 pub(crate) struct Number {
     value: f64,
     spread: Option<(f64, f64)>,
@@ -84,13 +84,13 @@ impl Report {
         println!("  {what:<50} {value:>8.2} {unit}{spread}, target {words} {limit} {unit}: {verdict}");
     }
 
-    /// Says that a number does not count because something else than what it names was measured.
+    /// Reports that a number does not count, because something else was measured.
     pub(crate) fn withhold(&mut self, what: &str, reason: &str) {
         self.not_shown += 1;
         println!("  {what:<50} not shown: {reason}");
     }
 
-    /// Prints a correctness check of its own.
+    /// Prints a separate correctness check.
     pub(crate) fn check(&mut self, what: &str, holds: bool) {
         if holds {
             self.shown += 1;
@@ -106,7 +106,7 @@ impl Report {
         println!("  {what:<50} {value:>8.2} {unit}{}{}", number.spread(), self.count_wrong(checks));
     }
 
-    /// What a line without a target ends with where its outputs are wrong.
+    /// Returns the end of a line without a target if its outputs are wrong.
     pub(crate) fn count_wrong(&mut self, checks: &Checks) -> String {
         if checks.failed() == 0 {
             return String::new();
@@ -115,14 +115,14 @@ impl Report {
         format!(": not shown, {} wrong outputs", checks.failed())
     }
 
-    /// The verdicts in one line. Only a wrong output fails the process.
+    /// Prints the verdicts in one line. Only a wrong output fails the process.
     pub(crate) fn finish(&self) -> ExitCode {
         println!("{} shown, {} not shown, {} wrong", self.shown, self.not_shown, self.wrong);
         if self.wrong > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 }
 
-/// Prints median and quartiles of every arm.
+/// Prints the median and quartiles of every arm.
 pub(crate) fn print_arms(results: &Results) {
     for name in results.names() {
         let Quartiles { low, median, high } = results.quartiles(name);

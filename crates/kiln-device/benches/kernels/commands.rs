@@ -1,4 +1,4 @@
-//! Command lists: what a list, a launch and a replay cost.
+//! The cost of a command list, a launch and a replay.
 
 use crate::Bench;
 use crate::harness::report::{Checks, Number, Target, print_arms};
@@ -9,7 +9,7 @@ use kiln_testkit::arms::{Arm, run as run_arms};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Acquisition of a list under a microsecond; a replay against recording anew.
+/// Acquiring a list takes less than a microsecond; a replay is compared with recording again.
 pub(crate) fn run(bench: &mut Bench) {
     println!("commands: command lists on the GPU");
     let device = kiln_gpu::open(0, GpuOptions::new()).unwrap();
@@ -21,7 +21,7 @@ fn acquisition(bench: &mut Bench, device: &Device) {
     let operations = bench.effort.pick(200, 50, 2);
     let checks = Checks::default();
     let buffer = device.buffer_from(&[1u32; 4]).unwrap();
-    // Every list is used and submitted, outside of the measured time, so that the next one is a used one.
+    // Every list is used and submitted outside of the measured time, so that the next one is reused.
     let acquire = || {
         let mut nanoseconds = 0;
         for _ in 0..operations {
@@ -45,7 +45,7 @@ fn acquisition(bench: &mut Bench, device: &Device) {
 
 const LAUNCHES: usize = 100;
 
-/// Two buffers in turn: each launch reads what the one before wrote.
+/// Two buffers in turn: each launch reads what the previous one wrote.
 struct Sequence {
     kernel: Kernel,
     buffers: [TypedBuffer<f32>; 2],

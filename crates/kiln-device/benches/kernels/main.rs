@@ -1,7 +1,7 @@
-//! `cargo bench -p kiln-device --bench kernels`: what the kernel cache and command lists promise, shown or not shown on this
-//! machine, in one run, on the first GPU.
+//! `cargo bench -p kiln-device --bench kernels`: measures the performance claims about the kernel cache and command
+//! lists, on the first GPU.
 //!
-//! How it measures, and what to give after `--`: see the harness.
+//! See the harness for the method and the arguments after `--`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -17,7 +17,7 @@ use harness::report::Report;
 use harness::{Effort, Section};
 use std::process::ExitCode;
 
-/// What every section gets.
+/// The state that all sections share.
 struct Bench {
     effort: Effort,
     report: Report,

@@ -1,4 +1,4 @@
-//! Fifty kernels: in a fresh process from a warm and from a cold disk, and on one and on all threads.
+//! Fifty kernels: in a new process from a warm and a cold disk tier, and on one and on all threads.
 
 use crate::Bench;
 use crate::harness::report::{Checks, Number, Target, print_arms};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// Names the directory of the disk tier, and makes this program the child process that is measured.
+/// The directory of the disk tier. If set, this program is the child process that is measured.
 pub(crate) const CHILD: &str = "KILN_BENCH_KERNELS_CHILD";
 
 const KERNELS: usize = 50;
@@ -22,7 +22,7 @@ fn kernels() -> Vec<KernelSource> {
     (0..KERNELS).map(|number| chain(48, number)).collect()
 }
 
-/// The child: asks for all kernels on one thread, prints nanoseconds, disk hits, compiles and what one of them computes.
+/// The child: gets all kernels on one thread, and prints nanoseconds, disk hits, compiles and the result of one kernel.
 pub(crate) fn child(directory: &OsStr) -> ExitCode {
     let device = device_with_disk(Path::new(directory));
     let sources = kernels();
@@ -54,7 +54,7 @@ fn fresh_process(bench: &mut Bench) {
         let numbers: Vec<f64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
         let expected = [disk_hits as f64, (KERNELS - disk_hits) as f64];
         checks.expect(output.status.success() && numbers.get(1..3) == Some(&expected[..]));
-        // What the first process compiled and computed, all others have to.
+        // All processes must compute what the first one computed.
         let reference = computed.get().unwrap_or(numbers[3]);
         computed.set(Some(reference));
         checks.expect(numbers[3] == reference);

@@ -8,7 +8,7 @@ const BINDINGS: &str = "
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 ";
 
-/// One line: the least that a kernel can be.
+/// A minimal kernel.
 pub(crate) fn double() -> KernelSource {
     let text = format!(
         "{BINDINGS}@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
@@ -61,7 +61,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
     KernelSource::wgsl(text).named("matmul")
 }
 
-/// A kernel that includes a library of 120 functions and uses two of them, as kernels of a code base that shares one do.
+/// A kernel that includes a library of 120 functions and uses two of them.
 pub(crate) fn with_library() -> KernelSource {
     let mut text = BINDINGS.to_string();
     for number in 0..120 {
@@ -82,7 +82,7 @@ pub(crate) fn with_library() -> KernelSource {
     KernelSource::wgsl(text).named("two functions of a library of 120")
 }
 
-/// Runs [`double`] and says whether every element is right.
+/// Runs [`double`] and returns whether every element is right.
 pub(crate) fn doubles(device: &Device, source: KernelSource) -> bool {
     let kernel = device.kernel(source).unwrap();
     let input: Vec<f32> = (0..1000).map(|i| i as f32).collect();
@@ -91,7 +91,7 @@ pub(crate) fn doubles(device: &Device, source: KernelSource) -> bool {
     y.read().unwrap().iter().zip(&input).all(|(y, x)| *y == 2.0 * x)
 }
 
-/// The output of a kernel on 4096 elements, whatever it computes: two ways to it must agree.
+/// Returns the output of a kernel on 4096 elements, for comparing two ways to run it.
 pub(crate) fn output(device: &Device, source: KernelSource) -> Vec<f32> {
     let kernel = device.kernel(source).unwrap();
     let input: Vec<f32> = (0..4096).map(|i| (i % 97) as f32 * 0.25 - 10.0).collect();

@@ -15,7 +15,7 @@ pub(crate) fn device_with_disk(directory: &Path) -> Device {
     kiln_gpu::open(0, GpuOptions::new().kernels(kernels)).unwrap()
 }
 
-/// A memory hit by a prepared kernel, among others.
+/// A memory hit through a prepared kernel.
 pub(crate) fn memory(bench: &mut Bench) {
     let neighbours = bench.effort.pick(200, 50, 4);
     println!("memory: a kernel from the memory tier, {neighbours} others in it");
@@ -45,7 +45,7 @@ pub(crate) fn memory(bench: &mut Bench) {
     bench.report.claim("memory hit by a prepared kernel", &Number::of(hit, "ns"), Target::AtMost(200.0), &checks);
 }
 
-/// What a disk hit saves, kernel by kernel, and where the rest of the time goes.
+/// The time saved by a disk hit, for each kernel, and the breakdown of the rest.
 pub(crate) fn disk(bench: &mut Bench) {
     println!("disk: a kernel from the disk tier against a compile of its source, both until it can be launched");
     let directory = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn disk(bench: &mut Bench) {
     for source in [double(), chain(64, 0), matmul(), library] {
         let name = source.name().to_string();
         let checks = Checks::default();
-        // Stores it, too.
+        // Also stores the kernel.
         checks.expect(output(&warm, source.clone()) == output(&cold, source.clone()));
         let timed = |device: &Device, origin: Origin| {
             device.clear_kernels();
@@ -94,11 +94,11 @@ pub(crate) fn disk(bench: &mut Bench) {
     println!(" the driver's own blob: kept for {} of {} kernels ({} bytes)", blobs.0, blobs.1, blobs.2);
 }
 
-/// How many stored kernels have a blob of the driver, of how many, and the bytes of the blobs.
+/// Returns how many stored kernels have a driver blob, their total number, and the bytes of the blobs.
 fn stored_blobs(device: &Device) -> (usize, usize, usize) {
     let store = device.kernel_store().unwrap();
     let payloads = store.entries().unwrap().into_iter().filter_map(|entry| store.get(&entry.key).into_payload());
-    // The blob is the last of four parts, each with its length in front.
+    // The blob is the last of four parts, each preceded by its length.
     let blobs = payloads.map(|payload| {
         let mut rest = &payload[..];
         let mut last = 0;

@@ -1,4 +1,4 @@
-//! A device that counts what reaches the driver, independently of the pool's own numbers.
+//! A device that counts driver allocations independently of the pool.
 
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{Command, Device, DeviceApi, DeviceInfo, PoolOptions, RawMemory, Usage};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-/// Hands everything to another device and counts the allocations.
+/// Forwards everything to another device and counts the allocations.
 pub(crate) struct Counted {
     inner: Arc<dyn DeviceApi>,
     allocations: AtomicU64,
 }
 
 impl Counted {
-    /// The same device once more, with a fresh pool on a counter.
+    /// Wraps a device, with a new pool on top of the counter.
     pub(crate) fn open(device: &Device) -> (Arc<Self>, Device) {
         let counted = Arc::new(Self { inner: Arc::clone(device.api()), allocations: AtomicU64::new(0) });
         let api: Arc<dyn DeviceApi> = counted.clone();

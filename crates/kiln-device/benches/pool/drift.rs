@@ -1,4 +1,5 @@
-//! A workload whose sizes drift: every request is a little larger than the last, while the bytes in use stay the same.
+//! A workload with drifting sizes: every request is a little larger than the last, while the bytes in use stay the
+//! same.
 
 use crate::harness::report::{Checks, Number, Target};
 use crate::plot::{Plot, Series};
@@ -9,10 +10,10 @@ use std::path::Path;
 
 const FIRST_BYTES: u64 = 32 << 10;
 const LAST_BYTES: u64 = 4 << 20;
-/// The oldest buffers go so that no more than this is held.
+/// The oldest buffers are dropped to hold at most this many bytes.
 const HELD_BYTES: u64 = 64 << 20;
 
-/// What was reserved after each request.
+/// The reserved bytes after each request.
 #[derive(Default)]
 struct Trace {
     in_use: Vec<f64>,
@@ -20,7 +21,7 @@ struct Trace {
     peer: Vec<f64>,
 }
 
-/// A pool that only adds blocks of new sizes never stops growing here; this one reaches a plateau.
+/// A pool that only adds blocks of new sizes grows without bound here; this one reaches a plateau.
 pub(crate) fn run(bench: &mut Bench) {
     let growth = bench.effort.pick(0.001, 0.002, 0.02);
     println!(
@@ -35,7 +36,7 @@ pub(crate) fn run(bench: &mut Bench) {
     let (trace, statistics) = follow(&bench.cpu(PoolOptions::new()), &sizes, &checks);
     let plot = plot(&sizes, &trace);
     print!("{}", plot.text());
-    // The directory for temporary files of benchmarks stands beside the profiles in the target directory.
+    // The temporary directory of benchmarks is next to the profiles in the target directory.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap_or(Path::new("."));
     let path = target.join("bench").join("pool-drift.svg");
     match plot.write_svg(&path) {
@@ -48,7 +49,7 @@ pub(crate) fn run(bench: &mut Bench) {
     }
     println!("  {} of {} requests reached the driver", statistics.driver_request_count, statistics.allocation_count);
     let growth = Number::new(plateau(&trace.reserved), "x");
-    // Bytes in use with their padding differ by a step of the classes, a quarter; a pool that grows with the sizes doubles.
+    // Bytes in use including padding vary by one class step, a quarter; a pool that grows with the sizes doubles.
     bench.report.claim("most reserved, last half by first half", &growth, Target::AtMost(1.25), &checks);
     let slack = max(&trace.reserved) / max(&trace.in_use);
     bench.report.claim("most reserved by most in use", &Number::new(slack, "x"), Target::AtMost(2.0), &checks);
@@ -59,7 +60,7 @@ fn sizes(growth: f64) -> Vec<u64> {
     grown.take_while(|bytes| *bytes <= LAST_BYTES).collect()
 }
 
-/// Runs the requests on a device with default settings, and on the peer.
+/// Runs the requests on a device with default settings, and on the model of the peer.
 fn follow(device: &Device, sizes: &[u64], checks: &Checks) -> (Trace, PoolStatistics) {
     let (mut trace, mut peer) = (Trace::default(), NeverShrinking::default());
     let mut held: VecDeque<(Buffer, u64)> = VecDeque::new();
@@ -96,7 +97,7 @@ fn ends(bytes: &[u8]) -> [u64; 2] {
     [word(0), word(bytes.len() - 8)]
 }
 
-/// The pool to compare with, as numbers only: rounds to powers of two and keeps every block for ever.
+/// A model of the pool to compare with: rounds up to powers of two and never frees a block.
 #[derive(Default)]
 struct NeverShrinking {
     free: BTreeMap<u64, u64>,
@@ -118,7 +119,7 @@ impl NeverShrinking {
     }
 }
 
-/// How much more the last half reached than the first.
+/// Returns the peak of the last half relative to that of the first half.
 fn plateau(line: &[f64]) -> f64 {
     let (first, last) = line.split_at(line.len() / 2);
     max(last) / max(first)

@@ -1,4 +1,4 @@
-//! What the system gets back after a burst.
+//! Memory returned to the system after a burst.
 
 use crate::harness::report::{Checks, Number, Target};
 use crate::{Bench, resident};
@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(3);
 const SIZES: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, 16 << 20];
 
-/// Memory goes back to the system when idle, by itself.
+/// Idle memory is returned to the system automatically.
 pub(crate) fn run(bench: &mut Bench) {
     let burst_bytes: u64 = bench.effort.pick(512 << 20, 512 << 20, 64 << 20);
     println!(
@@ -20,7 +20,7 @@ pub(crate) fn run(bench: &mut Bench) {
     let config = PoolConfig { maintenance_interval: INTERVAL, ..PoolConfig::default() };
     let device = bench.cpu(PoolOptions::new().config(config));
     let checks = Checks::default();
-    // The pages of the program's own code and of its threads come with their first use, and stay.
+    // Touches the pages of the program's code and threads, which stay resident after their first use.
     drop(burst(&device, SIZES.map(|_| 2), &checks));
     std::thread::sleep(INTERVAL * 2);
     let Some(before) = resident::bytes() else {
@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &mut Bench) {
     bench.report.claim("resident after idling by before the burst", &ratio, Target::AtMost(1.1), &checks);
 }
 
-/// Buffers of each size, all bytes written and checked.
+/// Allocates buffers of each size, with all bytes written and checked.
 fn burst(device: &Device, counts: [u64; SIZES.len()], checks: &Checks) -> Vec<Buffer> {
     let sizes = SIZES.into_iter().zip(counts).flat_map(|(bytes, count)| (0..count).map(move |_| bytes));
     let buffers: Vec<Buffer> = sizes.map(|bytes| device.buffer(bytes).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The time of an allocation and its end, warm: the CPU device beside mimalloc, the GPU device beside wgpu alone.
+//! The time of a warm allocation and free: the CPU device compared with mimalloc, the GPU device with wgpu.
 
 use crate::Bench;
 use crate::harness::report::{Checks, Number, Target, print_arms};
@@ -11,13 +11,13 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const PEER: &str = "mimalloc";
-/// What every allocator gives without being asked, so that the peer takes its fastest path.
+/// The alignment that every allocator provides by default, so that the peer takes its fastest path.
 const MALLOC_ALIGNMENT: usize = 16;
 const WARM_ROUNDS: usize = 3;
 /// Blocks held at once in the arms that hold several.
 const HELD: usize = 32;
 
-/// What is done with a block between its allocation and its end.
+/// The use of a block between its allocation and its free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pattern {
     /// Nothing.
@@ -32,18 +32,18 @@ pub(crate) fn run(bench: &mut Bench) {
     for bytes in [4 << 10, 64 << 10] {
         for threads in [1, 2] {
             for pattern in [Pattern::Plain, Pattern::Touched, Pattern::Held] {
-                beside_mimalloc(bench, bytes, threads, pattern);
+                compare_with_mimalloc(bench, bytes, threads, pattern);
             }
         }
     }
     let Some(gpu) = bench.gpu() else { return };
     for usage in [Usage::Shared, Usage::Storage] {
-        beside_wgpu(bench, &gpu, usage);
+        compare_with_wgpu(bench, &gpu, usage);
     }
 }
 
-/// No slower than three times the fastest general allocator, which has no budget, labels or statistics to keep.
-fn beside_mimalloc(bench: &mut Bench, bytes: u64, threads: usize, pattern: Pattern) {
+/// At most three times the time of the fastest general allocator, which has no budget, labels or statistics.
+fn compare_with_mimalloc(bench: &mut Bench, bytes: u64, threads: usize, pattern: Pattern) {
     let kib = bytes >> 10;
     let how = match pattern {
         Pattern::Plain => "",
@@ -60,7 +60,7 @@ fn beside_mimalloc(bench: &mut Bench, bytes: u64, threads: usize, pattern: Patte
         Arm::new("device.buffer", || timed(&|pairs| through_buffers(device, bytes, pairs, pattern, &checks))),
         Arm::new(PEER, || timed(&|pairs| through_mimalloc(bytes, pairs, pattern, &checks))),
     ];
-    // The pool learns how many blocks to keep from the workload.
+    // The pool adapts its limits to the workload.
     run_arms(WARM_ROUNDS, &mut arms);
     let before = device.buffer_pool_stats();
     let results = run_arms(bench.effort.pick(61, 15, 1), &mut arms);
@@ -72,7 +72,7 @@ fn beside_mimalloc(bench: &mut Bench, bytes: u64, threads: usize, pattern: Patte
         if reached_driver * 1000 > after.allocation_count - before.allocation_count {
             bench.report.withhold(arm, &format!("{reached_driver} requests reached the driver, so it was not warm"));
         } else if pattern == Pattern::Touched {
-            // A mapping is more than an allocation and its end, which the target is about.
+            // The target is about allocation and free, and a mapping is more than that.
             let ratio = Number::of(results.ratio(arm, PEER), "x");
             bench.report.note(&format!("{arm} by {PEER}"), &ratio, &checks);
         } else {
@@ -81,7 +81,7 @@ fn beside_mimalloc(bench: &mut Bench, bytes: u64, threads: usize, pattern: Patte
     }
 }
 
-/// `pairs` allocations with their ends, in the order of the pattern.
+/// Runs `pairs` allocations and frees, in the order of the pattern.
 fn in_groups<T>(pairs: usize, pattern: Pattern, mut make: impl FnMut() -> T, mut end: impl FnMut(T)) {
     if pattern != Pattern::Held {
         for _ in 0..pairs {
@@ -134,17 +134,17 @@ fn through_buffers(device: &Device, bytes: u64, pairs: usize, pattern: Pattern, 
 
 fn through_mimalloc(bytes: u64, pairs: usize, pattern: Pattern, checks: &Checks) {
     let layout = Layout::from_size_align(black_box(bytes as usize), MALLOC_ALIGNMENT).unwrap();
-    // SAFETY: the layout has a size above zero.
+    // SAFETY: the layout has a non-zero size.
     let allocate = || unsafe { MiMalloc.alloc(layout) };
-    // SAFETY: the block is of this allocator and layout, and is freed once.
+    // SAFETY: the block came from this allocator with this layout, and is freed once.
     let free = |block| unsafe { MiMalloc.dealloc(block, layout) };
-    // One block stays, so that the peer keeps its page: giving it up and taking it again would be its slow path.
+    // One block stays allocated, so that the peer keeps its page: releasing and taking it again is its slow path.
     let stays = allocate();
     let make = || {
         let block = allocate();
         checks.expect(!block.is_null());
         if pattern == Pattern::Touched {
-            // SAFETY: the block is not null, as the check above would tell, and has at least one byte.
+            // SAFETY: the check above ensures that the block is not null, and it has at least one byte.
             unsafe { block.write_volatile(1) };
         }
         black_box(block)
@@ -153,8 +153,8 @@ fn through_mimalloc(bytes: u64, pairs: usize, pattern: Pattern, checks: &Checks)
     free(stays);
 }
 
-/// At least five times as fast as making and destroying a wgpu buffer.
-fn beside_wgpu(bench: &mut Bench, device: &Device, usage: Usage) {
+/// At least five times as fast as creating and destroying a wgpu buffer.
+fn compare_with_wgpu(bench: &mut Bench, device: &Device, usage: Usage) {
     const BYTES: u64 = 4096;
     let options = BufferOptions::new(BYTES).usage(usage);
     let (Some(gpu), Ok(buffer)) = (GpuDevice::of(device), device.buffer_with(options)) else {
@@ -171,7 +171,7 @@ fn beside_wgpu(bench: &mut Bench, device: &Device, usage: Usage) {
     let timed = |work: &dyn Fn()| {
         let began = Instant::now();
         (0..pairs).for_each(|_| work());
-        // What was left for later is part of the work.
+        // Deferred work of wgpu counts as well.
         gpu.wgpu_device().poll(wgpu::PollType::Poll).unwrap();
         began.elapsed().as_nanos() as f64 / f64::from(pairs)
     };

@@ -1,6 +1,6 @@
-//! `cargo bench -p kiln-device`: what the pool promises, shown or not shown on this machine, in one run.
+//! `cargo bench -p kiln-device`: measures the performance claims about the pool.
 //!
-//! How it measures, and what to give after `--`: see the harness.
+//! See the harness for the method and the arguments after `--`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first fault")]
 
@@ -22,7 +22,7 @@ use kiln_device::{Device, PoolOptions};
 use std::cell::OnceCell;
 use std::process::ExitCode;
 
-/// What every section gets.
+/// The state that all sections share.
 struct Bench {
     effort: Effort,
     report: Report,
@@ -30,12 +30,12 @@ struct Bench {
 }
 
 impl Bench {
-    /// A CPU device with a fresh pool.
+    /// Opens a CPU device with a new pool.
     fn cpu(&self, pool: PoolOptions) -> Device {
         kiln_cpu::open(kiln_cpu::CpuOptions::new().pool(pool)).unwrap()
     }
 
-    /// The GPU, opened when a section first asks: its driver holds memory that would hide what another section measures.
+    /// Returns the GPU, opened at its first use, because its driver holds memory that would disturb other sections.
     fn gpu(&self) -> Option<Device> {
         let open = || match kiln_gpu::open(0, kiln_gpu::GpuOptions::new()) {
             Ok(gpu) => {
@@ -50,14 +50,14 @@ impl Bench {
         self.gpu.get_or_init(open).clone()
     }
 
-    /// The devices there are, with the names that lines use.
+    /// Returns the available devices with their names in the output.
     fn devices(&self) -> Vec<(&'static str, Device)> {
         let gpu = self.gpu().map(|gpu| ("gpu", gpu));
         [("cpu", self.cpu(PoolOptions::new()))].into_iter().chain(gpu).collect()
     }
 }
 
-/// The resident memory of the process is clean only before the others have run.
+/// Ordered: resident memory can only be measured before the other sections have run.
 const SECTIONS: [Section<Bench>; 6] = [
     ("idle", idle::run),
     ("reuse", reuse::run),

@@ -1,4 +1,4 @@
-//! Lines over a common axis, as text and as SVG.
+//! Line plots as text and as SVG.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ pub(crate) struct Plot<'a> {
     pub(crate) title: &'static str,
     pub(crate) x_label: &'static str,
     pub(crate) y_label: &'static str,
-    /// Steps with what is written below them.
+    /// Steps with their labels.
     pub(crate) x_ticks: Vec<(usize, String)>,
     /// Later lines are drawn over earlier ones.
     pub(crate) series: [Series<'a>; 3],
@@ -16,7 +16,7 @@ pub(crate) struct Plot<'a> {
 
 pub(crate) struct Series<'a> {
     pub(crate) name: &'static str,
-    /// What the text draws it with.
+    /// The character in the text plot.
     pub(crate) mark: char,
     pub(crate) line: &'a [f64],
 }
@@ -29,18 +29,18 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 72.0;
 const TOP: f64 = 48.0;
-/// Points of a line: more would not be seen.
+/// The maximum number of points of a line; more would not be visible.
 const POINTS: usize = 640;
 
-/// Colours that keep their contrast on white and on near black, and differ for the colour-blind; the dashes and the
-/// legend tell the lines apart without colour.
+/// The colours have enough contrast on white and near-black and can be distinguished by the colour-blind; dashes and
+/// the legend distinguish the lines without colour.
 const STYLE: &str = "text{font:13px sans-serif;fill:#222}.title{font-size:16px}.bg{fill:#fff}.grid{stroke:#ccc}\
 .s{fill:none;stroke-width:2}.s0{stroke:#b5490f;stroke-dasharray:7 4}.s1{stroke:#1668b0}.s2{stroke:#52811c;stroke-dasharray:2 3}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16181c}.grid{stroke:#444}.s0{stroke:#f08a4b}.s1{stroke:#5fb0f5}\
 .s2{stroke:#9cd05f}}";
 
 impl Plot<'_> {
-    /// The plot for a terminal.
+    /// Renders the plot for a terminal.
     pub(crate) fn text(&self) -> String {
         let top = self.top();
         let mut grid = vec![' '; COLUMNS * ROWS];
@@ -69,7 +69,7 @@ impl Plot<'_> {
         text
     }
 
-    /// Writes the plot as a picture, making the folder where there is none.
+    /// Writes the plot as SVG, creating the directory if needed.
     pub(crate) fn write_svg(&self, path: &Path) -> std::io::Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -120,7 +120,7 @@ impl Plot<'_> {
         svg + "</svg>\n"
     }
 
-    /// The end of the vertical axis: a round number above everything.
+    /// Returns the upper end of the vertical axis: a round number above all values.
     fn top(&self) -> f64 {
         let most = self.series.iter().flat_map(|series| series.line).copied().fold(1.0, f64::max);
         let step = 10f64.powf(most.log10().floor()) / 2.5;
@@ -128,7 +128,7 @@ impl Plot<'_> {
     }
 }
 
-/// The most in one of `parts` equal parts of a line, so that no short peak is left out.
+/// Returns the maximum of one of `parts` equal parts of a line, so that no short peak is omitted.
 fn peak(line: &[f64], part: usize, parts: usize) -> f64 {
     let (from, to) = (line.len() * part / parts, line.len() * (part + 1) / parts);
     line[from..to.max(from + 1)].iter().copied().fold(0.0, f64::max)

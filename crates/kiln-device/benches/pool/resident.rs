@@ -1,6 +1,6 @@
-//! Resident memory of this process, as the system counts it.
+//! The resident memory of this process.
 
-/// Resident bytes; `None` where the system does not tell.
+/// Returns the resident bytes, or `None` if the system does not report them.
 pub(crate) fn bytes() -> Option<u64> {
     // Exact, unlike the counters in `status`, which lag behind by some pages per thread.
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;

@@ -1,4 +1,4 @@
-//! How many requests of a short-lived kind never reach the driver.
+//! The share of short-lived requests that do not reach the driver.
 
 use crate::Bench;
 use crate::counted::Counted;
@@ -6,11 +6,11 @@ use crate::harness::report::{Checks, Number, Target};
 use kiln_device::{Buffer, Device};
 use kiln_testkit::Rng;
 
-/// A buffer lives until up to this many later ones were made, as the intermediates of a computation do.
+/// A buffer lives until up to this many later ones were allocated, like the intermediates of a computation.
 const LONGEST_LIFE: usize = 16;
 const STAMP_BYTES: u64 = 8;
 
-/// The share of requests that did not reach the driver, from an empty pool on.
+/// The share of requests that did not reach the driver, starting with an empty pool.
 pub(crate) fn run(bench: &mut Bench) {
     println!(
         "reuse: requests that never reach the driver, from an empty pool, each alive for 1 to {LONGEST_LIFE} later ones"
@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &mut Bench) {
     }
 }
 
-/// A buffer with the step that it was made in and the one that it ends in.
+/// A buffer with the steps of its allocation and its end.
 struct Live {
     buffer: Buffer,
     born: u64,
@@ -53,12 +53,13 @@ fn reduction(device: &Device, sizes: &[u64], checks: &Checks) -> f64 {
     checks.expect(statistics.driver_allocation_count == driver.allocations());
     let percent = |requests: u64| 100.0 * (1.0 - driver.allocations() as f64 / requests as f64);
     checks.expect((statistics.allocation_reduction_percent - percent(statistics.allocation_count)).abs() < 1e-9);
-    // Where the host needs staging to write the stamps, its driver allocations count against the pool, its requests not.
+    // If the host needs staging to write the stamps, its driver allocations count against the pool, but not its
+    // requests.
     percent(sizes.len() as u64)
 }
 
 impl Live {
-    /// Writes the step to both ends, so that a block lent twice at a time shows.
+    /// Writes the step to both ends, so that a block allocated twice at a time is detected.
     fn stamp(&self) {
         self.ends().iter().for_each(|end| end.write(&self.born.to_le_bytes()).unwrap());
     }

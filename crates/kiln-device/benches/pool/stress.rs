@@ -1,4 +1,4 @@
-//! Eight threads with random sizes and lifetimes: nothing leaks, nothing overlaps, the budget holds.
+//! Eight threads with random sizes and lifetimes: nothing leaks or overlaps, and the budget holds.
 
 use crate::Bench;
 use crate::harness::report::Checks;
@@ -12,23 +12,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const THREADS: usize = 8;
-/// Buffers that a thread holds at most, and those that wait to be freed by whichever thread comes next.
+/// The maximum number of buffers of a thread, and of those that wait to be freed by another thread.
 const HELD: usize = 64;
 const EXCHANGED: usize = 64;
 const LARGEST_LOG2: usize = 18;
-/// Room for everything, and so little that the pool has to give free blocks back all the time and even has to refuse.
+/// A budget with room for everything, and one so small that the pool constantly releases blocks and even refuses
+/// requests.
 const ROOMY_BYTES: u64 = 256 << 20;
 const TIGHT_BYTES: u64 = 16 << 20;
-/// Resident beside the pool: stacks and heaps of the threads.
+/// Resident memory outside of the pool: stacks and heaps of the threads.
 const STACKS_BYTES: u64 = 8 << 20;
 
-/// A buffer that is filled with a number of its own.
+/// A buffer filled with a unique number.
 struct Held {
     buffer: Buffer,
     stamp: u64,
 }
 
-/// What the threads share and count.
+/// The state that the threads share.
 struct Shared {
     device: Device,
     exchange: Vec<Mutex<Option<Held>>>,
@@ -37,7 +38,7 @@ struct Shared {
     stamps: AtomicU64,
 }
 
-/// No leak and no double lending with eight threads; the budget is never exceeded.
+/// With eight threads nothing leaks, no block is allocated twice at a time, and the budget is never exceeded.
 pub(crate) fn run(bench: &mut Bench) {
     run_with(bench, bench.effort.pick(1_000_000, 200_000, 20_000), ROOMY_BYTES);
     run_with(bench, bench.effort.pick(100_000, 20_000, 10_000), TIGHT_BYTES);
@@ -139,18 +140,18 @@ fn is_filled(bytes: &[u8], stamp: u64) -> bool {
     let stamp = stamp.to_le_bytes();
     let words = bytes.chunks_exact(stamp.len());
     let rest = words.remainder();
-    // Without an early end, so that the loop is as fast as the memory.
+    // Without an early exit, so that the loop runs at memory speed.
     let wrong = words.map(|word| u64::from_ne_bytes(word.try_into().unwrap()) ^ u64::from_ne_bytes(stamp));
     wrong.fold(0, |all, wrong| all | wrong) == 0 && *rest == stamp[..rest.len()]
 }
 
-/// The most that was seen while something ran.
+/// The peaks observed during a run.
 struct Watched {
     reserved: u64,
     resident: u64,
 }
 
-/// Samples reserved and additional resident bytes while `work` runs.
+/// Samples the reserved and additional resident bytes while `work` runs.
 fn watch(device: &Device, work: impl FnOnce() -> f64) -> (f64, Watched) {
     let (done, start) = (AtomicBool::new(false), resident::bytes());
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Host access in place beside host access through staging, on the same device and with the same bytes.
+//! Host access in place compared with host access through staging, on the same device and with the same bytes.
 
 use crate::Bench;
 use crate::harness::report::Checks;
@@ -10,7 +10,7 @@ use std::time::Instant;
 const IN_PLACE: &str = "in place";
 const STAGED: &str = "staged";
 
-/// Both paths are real and measurable side by side.
+/// Measures both paths.
 pub(crate) fn run(bench: &mut Bench) {
     println!("transfer: bytes moved between host and buffer, in place beside staged; ratio = staged by in place");
     println!(
@@ -49,7 +49,7 @@ struct Pair<'a> {
     in_place: Buffer,
     staged: Buffer,
     data: Vec<u8>,
-    /// Makes every write another one.
+    /// Makes every write different.
     writes: Cell<u64>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Pair<'a> {
         Some(Self { device, in_place, staged, data, writes: Cell::new(0) })
     }
 
-    /// Runs both paths interleaved; nanoseconds of one transfer.
+    /// Runs both paths interleaved; returns nanoseconds per transfer.
     fn measure(
         &self,
         rounds: usize,

@@ -125,7 +125,7 @@ mod tests {
 
     /// Every number is exported once, under the right name.
     #[test]
-    fn caches_tell_these_numbers() {
+    fn cache_metrics_are_exported() {
         let mut plans = CacheMetrics::default();
         (plans.size, plans.bytes, plans.hits, plans.misses, plans.evictions) = (1, 2, 3, 4, 5);
         plans.mean_create_time = Some(Duration::from_millis(6));

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_limit_is_pressure_whatever_the_mark() {
+    fn a_lowered_limit_is_pressure_whatever_the_threshold() {
         let budget = budget(100);
         budget.reserve(50).unwrap().keep();
         assert!(!budget.is_over() && !budget.would_exceed(0.5, 0) && budget.would_exceed(0.5, 1));

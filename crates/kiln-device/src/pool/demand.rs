@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_decided_by_what_came_since_the_last_decision() {
+    fn a_limit_follows_the_demand_since_the_last_decision() {
         let demand = Demand::new(2);
         demand.set_limits(8);
         demand.record_miss(0);

@@ -4,9 +4,9 @@ use crate::fixture::{WAYS, buffer, counting, device};
 use kiln_device::{Command, CommandList, NullDevice, RawMemory, Record, access_pair};
 use kiln_ir::ErrorKind;
 
-/// What a list refuses, with what was expected and found.
+/// Invalid commands are rejected with what was expected and found.
 #[test]
-fn what_cannot_be_recorded_is_refused() {
+fn invalid_commands_are_rejected() {
     let (device, other) = (device(&NullDevice::new()), device(&NullDevice::new()));
     let (a, b, foreign) = (buffer(&device, 64, WAYS[0]), buffer(&device, 64, WAYS[0]), buffer(&other, 64, WAYS[0]));
     let part = |buffer: &kiln_device::Buffer, range: std::ops::Range<u64>| buffer.slice(range).unwrap();
@@ -34,7 +34,7 @@ fn what_cannot_be_recorded_is_refused() {
     insta::assert_snapshot!(messages.join("\n"));
 }
 
-/// Commands take effect in the order of the list, in one submission.
+/// Commands take effect in list order, in one submission.
 #[test]
 fn commands_run_in_order() {
     let null = NullDevice::new();
@@ -58,7 +58,7 @@ fn commands_run_in_order() {
     assert_eq!(b.read().unwrap(), expected);
 }
 
-/// Nothing to copy is not recorded, and an empty list can be submitted.
+/// An empty copy is not recorded, and an empty list can be submitted.
 #[test]
 fn empty_commands_are_left_out() {
     let null = NullDevice::new();
@@ -72,7 +72,7 @@ fn empty_commands_are_left_out() {
     assert_eq!(device.submit(CommandList::new()).unwrap(), 2, "submissions are numbered from one");
 }
 
-/// A list of another device's buffers is refused before anything runs.
+/// A list with buffers of another device is rejected before anything runs.
 #[test]
 fn foreign_buffers_are_refused_at_submission() {
     let (null, other) = (NullDevice::new(), device(&NullDevice::new()));
@@ -118,7 +118,7 @@ fn synchronize_waits_for_everything() {
     assert!(null.completed() >= 3);
 }
 
-/// Access to a pair is for two allocations, in whatever order they lie in memory.
+/// `access_pair` works for two allocations in either lock order.
 #[test]
 fn access_to_a_pair() {
     let device = device(&NullDevice::new());

@@ -1,4 +1,4 @@
-//! Several devices, and buffers that outlive theirs.
+//! Several devices, and buffers that outlive their device.
 
 use crate::fixture::{WAYS, buffer, counting, device};
 use kiln_device::{Device, DeviceKind, NullDevice, Pool, PoolConfig, PoolOptions};
@@ -41,7 +41,7 @@ fn copies_between_devices() {
     }
 }
 
-/// Buffers outlive their device and its pool, with all they can do; their memory goes with them.
+/// Buffers outlive their device and its pool and stay fully usable; their memory is freed with them.
 #[test]
 fn buffers_outlive_their_device() {
     for usage in WAYS {
@@ -66,7 +66,7 @@ fn buffers_outlive_their_device() {
     }
 }
 
-/// A handle to the pool keeps it, without the device.
+/// A handle of the pool keeps the pool open without the device.
 #[test]
 fn a_pool_handle_keeps_the_pool() {
     let null = NullDevice::new();
@@ -79,9 +79,9 @@ fn a_pool_handle_keeps_the_pool() {
     assert_eq!(null.live_bytes(), 0);
 }
 
-/// What a device says of itself, and that its pool's settings are checked.
+/// The description of a device, and validation of its pool options.
 #[test]
-fn a_device_says_what_it_is() {
+fn a_device_is_described() {
     let null = NullDevice::new();
     let device = device(&null);
     assert_eq!((device.info().id.as_str(), device.info().kind), ("null", DeviceKind::Null));

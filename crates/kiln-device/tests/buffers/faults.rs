@@ -1,5 +1,5 @@
-//! Faults surface: a lost device reaches every later use, a failed map its caller; nothing hangs, nothing is
-//! silently zero.
+//! Faults are reported: a lost device to every later use, a failed map to its caller. Nothing hangs or silently returns
+//! zeros.
 
 use crate::fixture::{WAYS, buffer, device};
 use kiln_device::{Buffer, CommandList, Device, DeviceApi, NullDevice, PoolConfig, PoolOptions, Usage};
@@ -11,7 +11,7 @@ fn is_lost<T>(result: Result<T, Error>) -> bool {
     result.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
 }
 
-/// Fails rather than hangs.
+/// Fails instead of hanging.
 fn within_ten_seconds(work: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -25,7 +25,7 @@ fn within_ten_seconds(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// After a lost submission every use of the device reports it.
+/// After a lost submission every use of the device returns the loss.
 #[test]
 fn a_lost_submission_reaches_every_later_use() {
     within_ten_seconds(|| {
@@ -35,7 +35,7 @@ fn a_lost_submission_reaches_every_later_use() {
             let (a, b) = (buffer(&device, 64, usage), buffer(&device, 64, usage));
             a.write(&[1; 64]).unwrap();
             null.lose_submission(1);
-            // The device is lost while it runs this, or the caller already learns of it.
+            // The device is lost while it runs this, or the caller already gets the error.
             let _ = a.copy_to(&b);
             assert_eq!(null.fault().unwrap().kind(), ErrorKind::DeviceLost);
             assert!(is_lost(b.read()), "no zeros for what never ran");
@@ -53,7 +53,7 @@ fn a_lost_submission_reaches_every_later_use() {
     });
 }
 
-/// A fault that comes while the host waits is the answer to the wait.
+/// A fault during a wait is the result of the wait.
 #[test]
 fn a_loss_while_waiting_is_reported() {
     within_ten_seconds(|| {
@@ -80,7 +80,7 @@ fn a_loss_while_waiting_is_reported() {
 
 /// Submissions before the lost one took effect; it and those after it did not.
 #[test]
-fn what_ran_before_the_loss_ran() {
+fn submissions_before_the_loss_took_effect() {
     let null = NullDevice::new().manual_completion();
     let device = device(&null);
     let (a, b) = (buffer(&device, 64, WAYS[0]), buffer(&device, 64, WAYS[0]));
@@ -98,7 +98,7 @@ fn what_ran_before_the_loss_ran() {
     insta::assert_snapshot!(b.read().unwrap_err(), @"device `null` was lost while it ran submission 3");
 }
 
-/// The memory of a lost device still goes back.
+/// The memory of a lost device is freed.
 #[test]
 fn a_lost_device_leaks_nothing() {
     within_ten_seconds(|| {
@@ -119,7 +119,7 @@ fn a_lost_device_leaks_nothing() {
     });
 }
 
-/// A map that fails is an error of that call, not of the device; the bytes are as before.
+/// A failed map is an error of that call and not of the device; the bytes are unchanged.
 #[test]
 fn a_failed_map_is_reported_to_its_caller() {
     for usage in WAYS {
@@ -146,7 +146,7 @@ fn a_failed_map_is_reported_to_its_caller() {
     }
 }
 
-/// A submission that the device refuses leaves no buffer marked with it.
+/// A submission that the device refuses does not mark its buffers.
 #[test]
 fn a_refused_submission_marks_nothing() {
     let null = NullDevice::new().manual_completion();

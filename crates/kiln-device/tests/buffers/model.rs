@@ -1,4 +1,4 @@
-//! Random reads, writes, copies and fills of odd ranges against plain vectors.
+//! Random reads, writes, copies and fills of odd ranges, compared with plain vectors.
 
 use crate::fixture::{WAYS, buffer, device};
 use kiln_device::{Buffer, NullDevice};
@@ -21,7 +21,7 @@ enum Operation {
     Complete,
 }
 
-/// Small steps and aligned ones, so that fast and slow ways are both taken.
+/// Returns unaligned and aligned ranges, so that fast and slow paths are both taken.
 fn range() -> impl Strategy<Value = Range<u64>> {
     prop_oneof![
         (0..=BYTES, 0..=BYTES).prop_map(|(a, b)| a.min(b)..a.max(b)),
@@ -58,7 +58,7 @@ fn whole(range: &Range<u64>) -> Range<usize> {
 }
 
 impl Model {
-    /// Two buffers in place and two behind staging.
+    /// Creates two host-visible buffers and two device-only ones.
     fn new(manual: bool, copy_alignment: u64, divisible: bool) -> Self {
         let null = NullDevice::new().with_properties(|properties| {
             properties.copy_alignment = copy_alignment;
@@ -126,9 +126,9 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever the ranges, usages and the time at which submissions end, buffers hold what vectors would.
+    /// For all ranges, usages and completion times, buffers contain what vectors would.
     #[test]
-    fn buffers_hold_what_vectors_would(
+    fn buffers_agree_with_vectors(
         manual in any::<bool>(),
         copy_alignment in prop_oneof![Just(1_u64), Just(4), Just(16)],
         divisible in any::<bool>(),

@@ -1,12 +1,12 @@
-//! The null device records what happened and strikes where it was told to.
+//! The null device records operations and injects faults.
 
 use crate::fixture::{WAYS, buffer, device};
 use kiln_device::{DeviceApi, NullDevice, RawMemory, Record, Usage};
 use kiln_ir::ErrorKind;
 
-/// Everything that happened, in order.
+/// All operations are recorded in order.
 #[test]
-fn records_tell_what_happened() {
+fn operations_are_recorded_in_order() {
     let null = NullDevice::new();
     let device = device(&null);
     let block = buffer(&device, 300, Usage::Storage);
@@ -31,7 +31,7 @@ fn records_tell_what_happened() {
     assert_eq!(null.records(), []);
 }
 
-/// Faults strike at the n-th event from when they were planted, once, and independently.
+/// Faults fire at the n-th event after they were injected, once, and independently.
 #[test]
 fn faults_strike_once_at_their_event() {
     let null = NullDevice::new();
@@ -48,9 +48,9 @@ fn faults_strike_once_at_their_event() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
 }
 
-/// Capacity is what the driver has, whatever the pool may take.
+/// The capacity limits the driver, whatever the pool's budget is.
 #[test]
-fn capacity_bounds_what_is_live() {
+fn capacity_limits_live_bytes() {
     let null = NullDevice::new().with_capacity(100);
     let first = null.allocate(60, Usage::Shared).unwrap();
     insta::assert_snapshot!(null.allocate(41, Usage::Upload).unwrap_err(), @"null device found 101 of 100 bytes");
@@ -61,7 +61,7 @@ fn capacity_bounds_what_is_live() {
     assert_eq!(null.live_bytes(), 0, "dropped at once");
 }
 
-/// Submissions end in order, when someone waits for them or says so.
+/// Submissions complete in order, when they are awaited or completed explicitly.
 #[test]
 fn submissions_end_in_order() {
     let null = NullDevice::new().manual_completion();
@@ -78,7 +78,7 @@ fn submissions_end_in_order() {
     assert_eq!(null.submit(&[]).unwrap(), 5);
 }
 
-/// A submission that another thread runs is done when it is counted as done, and not before.
+/// A submission that another thread runs counts as done only after it took effect.
 #[test]
 fn submissions_of_threads_are_done_when_they_say_so() {
     let device = device(&NullDevice::new());

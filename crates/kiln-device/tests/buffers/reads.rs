@@ -1,4 +1,4 @@
-//! Asynchronous reads: pending until the device is done, then woken, with one body for both ways.
+//! Asynchronous reads: pending until the device is done, then woken. Blocking reads share their implementation.
 
 use crate::fixture::{WAYS, buffer, counting, device, pages};
 use kiln_device::{NullDevice, Usage};
@@ -19,7 +19,7 @@ impl Wake for Wakes {
     }
 }
 
-/// A future with a waker of its own: the smallest executor.
+/// A future with its own waker: a minimal executor.
 struct Task<F> {
     future: Pin<Box<F>>,
     wakes: Arc<Wakes>,
@@ -40,7 +40,7 @@ impl<F: Future> Task<F> {
     }
 }
 
-/// Pending until the submission ends, then woken and ready, in place and through staging.
+/// Pending until the submission completes, then woken and ready, in place and through staging.
 #[test]
 fn a_read_is_pending_until_its_submission_ends() {
     for usage in WAYS {
@@ -62,7 +62,7 @@ fn a_read_is_pending_until_its_submission_ends() {
 
 /// Only the end of its own submission wakes a read.
 #[test]
-fn an_earlier_end_wakes_nobody() {
+fn an_earlier_completion_wakes_no_read() {
     let null = NullDevice::new().manual_completion();
     let device = device(&null);
     let (from, to) = (buffer(&device, 64, WAYS[0]), buffer(&device, 64, WAYS[0]));
@@ -77,7 +77,7 @@ fn an_earlier_end_wakes_nobody() {
     assert!(task.wakes() > 0 && task.poll().is_ready());
 }
 
-/// Where nothing is submitted, a read is ready at once.
+/// Without submissions a read is ready at once.
 #[test]
 fn a_read_without_submissions_is_ready_at_once() {
     let device = device(&NullDevice::new().manual_completion());
@@ -88,7 +88,7 @@ fn a_read_without_submissions_is_ready_at_once() {
     assert_eq!(bytes.unwrap(), counting(100));
 }
 
-/// Nothing is read at once, on any memory.
+/// An empty read is ready at once, on any memory.
 #[test]
 fn a_read_of_nothing_is_ready_at_once() {
     let null = NullDevice::new().manual_completion();
@@ -115,9 +115,9 @@ fn elements_are_read_asynchronously() {
     assert!(matches!(task.poll(), Poll::Ready(Ok(values)) if values == [2, 3]));
 }
 
-/// A read of staged memory sees what was submitted before it, not after.
+/// A staged read sees what was submitted before it, not after.
 #[test]
-fn a_staged_read_sees_what_was_submitted_before() {
+fn a_staged_read_sees_earlier_submissions() {
     let null = NullDevice::new().manual_completion();
     let device = device(&null);
     let storage = buffer(&device, 64, Usage::Storage);
@@ -128,7 +128,7 @@ fn a_staged_read_sees_what_was_submitted_before() {
     assert_eq!((late.wait().unwrap(), early.wait().unwrap()), (vec![2; 64], vec![1; 64]));
 }
 
-/// A read that is dropped early leaves its staging to the submission, then to the pool.
+/// A read that is dropped early leaks no staging buffer.
 #[test]
 fn a_read_that_is_dropped_early_leaks_nothing() {
     let null = NullDevice::new().manual_completion();
@@ -149,7 +149,7 @@ fn a_read_that_is_dropped_early_leaks_nothing() {
     assert_eq!(null.live_bytes(), 0);
 }
 
-/// A lost device wakes whoever waits, with its fault.
+/// A lost device wakes pending reads with its fault.
 #[test]
 fn a_lost_device_wakes_pending_reads_with_its_fault() {
     for usage in WAYS {
@@ -167,7 +167,7 @@ fn a_lost_device_wakes_pending_reads_with_its_fault() {
     }
 }
 
-/// A long read arrives in pieces, each of them awaited.
+/// A long read arrives in several pieces.
 #[test]
 fn a_long_read_arrives_in_pieces() {
     let null = NullDevice::new().manual_completion();

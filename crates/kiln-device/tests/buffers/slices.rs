@@ -1,11 +1,11 @@
-//! Slices: the same memory, every kind of range, and what is refused.
+//! Slices: shared memory, every kind of range, and rejected ranges.
 
 use crate::fixture::{WAYS, buffer, counting, device};
 use kiln_device::NullDevice;
 use kiln_ir::ErrorKind;
 use std::ops::Bound;
 
-/// Every kind of range means what it means for a slice of Rust.
+/// Every kind of range means the same as for a Rust slice.
 #[test]
 fn every_kind_of_range() {
     let device = device(&NullDevice::new());
@@ -27,7 +27,7 @@ fn every_kind_of_range() {
     }
 }
 
-/// Slices of slices count from their own start, and know where they are.
+/// Offsets of nested slices are relative to their parent.
 #[test]
 fn slices_of_slices() {
     let device = device(&NullDevice::new());
@@ -55,7 +55,7 @@ fn the_memory_lives_with_its_last_slice() {
     assert_eq!(device.buffer_pool_stats().live_buffers, 2);
 }
 
-/// Ranges outside of the buffer are refused, whatever their numbers.
+/// Ranges outside of the buffer are rejected, whatever their numbers.
 #[test]
 fn ranges_outside_are_refused() {
     let device = device(&NullDevice::new());
@@ -83,7 +83,7 @@ fn ranges_outside_are_refused() {
     assert!(slice.slice(..6).is_ok());
 }
 
-/// What a buffer says of itself.
+/// The properties of a buffer.
 #[test]
 fn a_buffer_describes_itself() {
     let device = device(&NullDevice::new());

@@ -1,4 +1,4 @@
-//! How bytes move: in place where memory is shared, through pooled staging elsewhere.
+//! Transfers: in place in shared memory, otherwise through pooled staging buffers.
 
 use crate::fixture::{WAYS, buffer, counting, device, pages};
 use kiln_device::{BufferOptions, NullDevice, RawMemory, Record, Usage};
@@ -12,7 +12,7 @@ fn submissions(null: &NullDevice) -> usize {
     null.records().iter().filter(|record| matches!(record, Record::Submit { .. })).count()
 }
 
-/// Memory that the host reaches is written and read in place: one map each, no copy, no staging.
+/// Host-visible memory is accessed in place: one map each, no copy, no staging.
 #[test]
 fn shared_memory_is_reached_in_place() {
     let null = NullDevice::new();
@@ -30,7 +30,7 @@ fn shared_memory_is_reached_in_place() {
     );
 }
 
-/// Other memory is reached through staging and one submission each way.
+/// Other memory is accessed through staging and one submission each way.
 #[test]
 fn storage_is_reached_through_staging() {
     let null = NullDevice::new();
@@ -48,7 +48,7 @@ fn storage_is_reached_through_staging() {
     assert_eq!(usages, [Usage::Storage, Usage::Upload, Usage::Download]);
 }
 
-/// Staging is pooled: after the first round nothing reaches the driver.
+/// Staging buffers are pooled: after the first round nothing reaches the driver.
 #[test]
 fn staging_is_pooled() {
     let null = NullDevice::new();
@@ -65,7 +65,7 @@ fn staging_is_pooled() {
     assert_eq!(device.buffer_pool_stats().live_buffers, 1);
 }
 
-/// A long write goes in several submissions of bounded staging.
+/// A long write uses several submissions with bounded staging.
 #[test]
 fn long_writes_use_bounded_staging() {
     let null = NullDevice::new();
@@ -84,7 +84,7 @@ fn long_writes_use_bounded_staging() {
     assert!(device.buffer_pool_stats().peak_bytes <= (80 << 20) + (64 << 20), "two pieces at once");
 }
 
-/// Copies within one allocation go in pieces as well, from the far end where the near one would overwrite it.
+/// Copies within one allocation use several pieces as well, from the end if the start would be overwritten.
 #[test]
 fn long_copies_within_one_allocation() {
     let device = device(&NullDevice::new());
@@ -102,7 +102,7 @@ fn long_copies_within_one_allocation() {
     }
 }
 
-/// A long write has at most two pieces of staging on the way.
+/// A long write has at most two staging pieces in flight.
 #[test]
 fn long_writes_do_not_fill_the_queue() {
     let null = NullDevice::new().manual_completion();
@@ -115,7 +115,7 @@ fn long_writes_do_not_fill_the_queue() {
     assert_eq!(storage.slice((160 << 20) - 4..).unwrap().read().unwrap(), [3; 4]);
 }
 
-/// Aligned writes do not read first; bytes that share a word with others do.
+/// Aligned writes do not read first; writes of partial words do.
 #[test]
 fn only_unaligned_writes_read_first() {
     let null = NullDevice::new();
@@ -136,9 +136,9 @@ fn only_unaligned_writes_read_first() {
     assert_eq!(submissions_of(5..7), 2);
 }
 
-/// The host waits for the work that touches a buffer, and only for that.
+/// The host waits only for work that uses the buffer.
 #[test]
-fn host_access_waits_for_what_touches_the_buffer() {
+fn host_access_waits_for_work_on_the_buffer() {
     let null = NullDevice::new().manual_completion();
     let device = device(&null);
     let (a, b, c) = (buffer(&device, 64, WAYS[0]), buffer(&device, 64, WAYS[0]), buffer(&device, 64, WAYS[0]));
@@ -157,7 +157,7 @@ fn host_access_waits_for_what_touches_the_buffer() {
     assert_eq!(c.read().unwrap(), [1; 64]);
 }
 
-/// What is submitted later sees a staged write.
+/// Later submissions see a staged write.
 #[test]
 fn staged_writes_are_seen_by_later_submissions() {
     let null = NullDevice::new().manual_completion();
@@ -170,7 +170,7 @@ fn staged_writes_are_seen_by_later_submissions() {
     assert_eq!((b.read().unwrap(), a.read().unwrap()), (vec![1; 64], vec![2; 64]));
 }
 
-/// Copies within one allocation, forwards, backwards, overlapping, onto themselves.
+/// Copies within one allocation: forwards, backwards, overlapping, onto themselves.
 #[test]
 fn copies_within_one_allocation() {
     for usage in WAYS {
@@ -187,7 +187,7 @@ fn copies_within_one_allocation() {
     }
 }
 
-/// Copies between usages, in one submission where everything is aligned.
+/// Copies between usages take one submission if everything is aligned.
 #[test]
 fn copies_between_usages() {
     let null = NullDevice::new();
@@ -198,7 +198,7 @@ fn copies_between_usages() {
             source.write(&counting(64)).unwrap();
             let before = submissions(&null);
             source.copy_to(&target).unwrap();
-            // A download is for the host to read, an upload for the host to write.
+            // Only the host reads downloads, and only the host writes uploads.
             let by_device = from != Usage::Download && to != Usage::Upload;
             let staged = [from == Usage::Storage, to == Usage::Storage].map(usize::from);
             let expected = if by_device { 1 } else { staged[0] + staged[1] };
@@ -216,7 +216,7 @@ fn copies_of_different_lengths_are_refused() {
     insta::assert_snapshot!(error, @"copy expected equal lengths, found 4 and 8 bytes");
 }
 
-/// Zeroing reaches the range and nothing else; one submission where it is aligned.
+/// Zeroing changes only the range, in one submission if it is aligned.
 #[test]
 fn zeroing_a_range() {
     let null = NullDevice::new();
@@ -232,7 +232,7 @@ fn zeroing_a_range() {
     }
 }
 
-/// Staging is labelled, so that reports say whose it is.
+/// Staging buffers have a label for reports.
 #[test]
 fn staging_has_a_label() {
     let null = NullDevice::new().manual_completion();
@@ -245,7 +245,7 @@ fn staging_has_a_label() {
     assert_eq!(device.pool().report().holders.len(), 1);
 }
 
-/// A lack of memory for staging is an error that names it.
+/// If there is no memory for staging, the error says so.
 #[test]
 fn no_room_for_staging_is_an_error() {
     let null = NullDevice::new().with_capacity(8192);

@@ -5,7 +5,7 @@ use kiln_device::{BufferOptions, NullDevice, TypedBuffer};
 use kiln_ir::ErrorKind;
 use std::ops::Bound;
 
-/// Elements go in and come out, in place and through staging.
+/// Elements are written and read, in place and through staging.
 #[test]
 fn elements_round_trip() {
     let device = device(&NullDevice::new());
@@ -46,7 +46,7 @@ fn slices_count_elements() {
     assert!(buffer.slice(2..2).unwrap().is_empty());
 }
 
-/// Ranges outside are refused, whatever their numbers, and the message says what an element is.
+/// Ranges outside are rejected, whatever their numbers, and the message contains the element size.
 #[test]
 fn ranges_outside_are_refused() {
     let device = device(&NullDevice::new());
@@ -65,7 +65,7 @@ fn ranges_outside_are_refused() {
     insta::assert_snapshot!(buffer.slice(1..3).unwrap_err(), @"elements of 4 bytes: slice expected a range within 0..8, found 4..12");
 }
 
-/// Bytes become elements only where length and offset allow it.
+/// Bytes convert to elements only if length and offset allow it.
 #[test]
 fn bytes_become_elements_where_they_fit() {
     let device = device(&NullDevice::new());
@@ -87,7 +87,7 @@ fn bytes_become_elements_where_they_fit() {
     insta::assert_snapshot!(refusals[1].as_ref().unwrap_err(), @"typed buffer expected an offset in multiples of the alignment (at most 8) and a length in multiples of the element, found offset 4 and length 8 for elements of 8 bytes aligned to 8");
 }
 
-/// Nothing at all is a buffer too.
+/// A buffer without elements is valid.
 #[test]
 fn no_elements() {
     let device = device(&NullDevice::new());
@@ -101,7 +101,7 @@ fn no_elements() {
     assert!(none.slice(..).unwrap().is_empty());
 }
 
-/// Data of another length is refused, in elements and in bytes.
+/// Data of another length is rejected, in elements and in bytes.
 #[test]
 fn data_of_another_length_is_refused() {
     let device = device(&NullDevice::new());

@@ -1,9 +1,9 @@
-//! What goes into one submission, and who waits for it.
+//! How nodes are grouped into submissions, and which nodes wait for them.
 
 use crate::fixture::{clear, device, fill, graph_of};
 use kiln_device::{Buffer, BufferUse, NullDevice, RawMemory, Record};
 
-/// How many commands each submission since the last look had.
+/// Returns the number of commands in each submission since the last call.
 fn submissions(null: &NullDevice) -> Vec<usize> {
     let records = null.records();
     null.clear_records();
@@ -14,7 +14,7 @@ fn submissions(null: &NullDevice) -> Vec<usize> {
     records.iter().filter_map(commands).collect()
 }
 
-/// Nodes that wait for nothing outside of the device are one submission, and nobody waits for it.
+/// Nodes that depend on nothing outside of the device form one submission, which is not awaited.
 #[test]
 fn nodes_of_one_device_share_a_submission() {
     let null = NullDevice::new().manual_completion();
@@ -37,7 +37,7 @@ fn nodes_of_one_device_share_a_submission() {
     assert_eq!(b.read().unwrap(), [0; 64]);
 }
 
-/// A submission ends where the host waits for it, and begins anew behind the host.
+/// A submission ends where the host depends on it, and a new one begins after the host node.
 #[test]
 fn host_nodes_divide_submissions() {
     let null = NullDevice::new().manual_completion();
@@ -70,7 +70,7 @@ fn host_nodes_divide_submissions() {
     assert_eq!([a, b, c, d].map(|buffer| buffer.read().unwrap()[0]), [8, 8, 7, 8]);
 }
 
-/// Work that waits for a slow host node does not hold back work that does not.
+/// Work that depends on a slow host node does not delay other work.
 #[test]
 fn device_nodes_wait_only_for_their_own_host_nodes() {
     let null = NullDevice::new();
@@ -90,7 +90,7 @@ fn device_nodes_wait_only_for_their_own_host_nodes() {
     assert_eq!([c, d, e].map(|buffer| buffer.read().unwrap()[0]), [1, 2, 1]);
 }
 
-/// Two devices: each has its submissions, and what crosses over goes through the host, after the other is done.
+/// Each of two devices has its own submissions; copies between them go through the host after the first is done.
 #[test]
 fn devices_wait_for_each_other_through_the_host() {
     let nulls = [NullDevice::new().manual_completion(), NullDevice::new().manual_completion()];
@@ -111,7 +111,7 @@ fn devices_wait_for_each_other_through_the_host() {
         [&a, &b, &c, &d].map(|buffer: &Buffer| buffer.read().unwrap()),
         [vec![9; 64], vec![9; 64], vec![9; 64], vec![9; 64]]
     );
-    // A dependency that is only declared crosses over too: the second device gets nothing before the first is done.
+    // A declared dependency between devices counts too: the second device gets nothing before the first is done.
     let mut graph = graph_of([("a", &a), ("b", &b), ("c", &c), ("d", &d)]);
     graph.copy("on one", &a, &b).unwrap();
     graph.copy("on two", &c, &d).unwrap();

@@ -1,4 +1,4 @@
-//! What a graph refuses while it is built and compiled: errors by name.
+//! Errors while a graph is built and compiled.
 
 use crate::fixture::{clear, cpu, device, fill, graph_of, invalid, part};
 use kiln_device::{BufferUse, CommandList, Graph, NullDevice};
@@ -9,7 +9,7 @@ fn nop(graph: &mut Graph, name: &str) {
 
 /// Each error names the node or buffer, what was expected and what was found.
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn invalid_nodes_are_rejected_by_name() {
     let (device, other) = (device(&NullDevice::new()), cpu());
     let (x, y, far) = (device.buffer(64).unwrap(), device.buffer(64).unwrap(), other.buffer(64).unwrap());
     let mut graph = graph_of([("x", &part(&x, 0..32)), ("far", &far)]);
@@ -42,7 +42,7 @@ fn what_does_not_fit_is_refused_by_name() {
     "#);
 }
 
-/// A cycle is an error with its nodes in order, and the reason for each step.
+/// A cycle is an error that lists its nodes in order, and the cause of each edge.
 #[test]
 fn cycles_are_named_in_order() {
     let device = device(&NullDevice::new());
@@ -55,7 +55,7 @@ fn cycles_are_named_in_order() {
             graph.after("b", "a").unwrap();
             graph.after("c", "b").unwrap();
             graph.after("a", "c").unwrap();
-            // Stuck behind the cycle, but not part of it.
+            // Depends on the cycle, but is not part of it.
             graph.after("load", "c").unwrap();
         }),
         ("two", |graph| {
@@ -79,7 +79,7 @@ fn cycles_are_named_in_order() {
     insta::assert_snapshot!(messages.join("\n"));
 }
 
-/// A declared dependency holds against the order of insertion, and repeating it changes nothing.
+/// A declared dependency overrides the insertion order, and repeating it has no effect.
 #[test]
 fn declared_dependencies_order_the_plan() {
     let mut graph = Graph::new();
@@ -97,7 +97,7 @@ fn declared_dependencies_order_the_plan() {
     assert!(at("first").end_ns <= at("second").start_ns && at("second").end_ns <= at("last").start_ns);
 }
 
-/// No node at all, and nodes that do nothing, are valid.
+/// Graphs without nodes, and nodes without work, are valid.
 #[test]
 fn empty_graphs_and_empty_nodes_run() {
     let report = Graph::new().compile().unwrap().run().unwrap();
@@ -113,7 +113,7 @@ fn empty_graphs_and_empty_nodes_run() {
     assert!(report.nodes.iter().all(|node| node.submission.is_none()));
 }
 
-/// A thousand nodes, in one chain over a buffer and side by side over slices of it.
+/// A thousand nodes, as one chain over a buffer and as independent nodes over slices of it.
 #[test]
 fn a_thousand_nodes_run() {
     const NODES: u64 = 1000;
@@ -138,7 +138,7 @@ fn a_thousand_nodes_run() {
     assert_eq!(y.read().unwrap(), [(0..500).fold(0_u64, |y, at| y.wrapping_mul(3).wrapping_add(at))]);
 }
 
-/// A plan outlives its graph, and with the last of them the buffers go back.
+/// A plan outlives its graph; their buffers return to the pool with the last of them.
 #[test]
 fn a_dropped_plan_gives_its_buffers_back() {
     let null = NullDevice::new().manual_completion();

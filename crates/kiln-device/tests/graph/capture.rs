@@ -15,7 +15,7 @@ fn sequence(device: &Device) -> (Captured, [TypedBuffer<u32>; 3]) {
     (captured.unwrap(), buffers)
 }
 
-/// A replay is one submission of all commands; it records and allocates nothing, and waits for nothing.
+/// A replay is one submission of all commands. It neither records, allocates nor waits.
 #[test]
 fn a_replay_is_one_submission() {
     let null = NullDevice::new().manual_completion();
@@ -33,7 +33,7 @@ fn a_replay_is_one_submission() {
     }
 }
 
-/// Replay with new inputs and outputs; the captured buffers are not touched where others take their place.
+/// A replay with new inputs and outputs does not use the captured buffers that are replaced.
 #[test]
 fn a_replay_can_have_other_buffers() {
     for device in [cpu(), device(&NullDevice::new()), device(&NullDevice::new().manual_completion())] {
@@ -45,7 +45,7 @@ fn a_replay_can_have_other_buffers() {
         assert_eq!(other.read().unwrap(), [0, 0, 7, 7, 7, 7, 7, 7]);
         assert_eq!([&a, &b, &c].map(|buffer| buffer.read().unwrap()), [[1; 4], [7; 4], [7; 4]]);
 
-        // Recorded commands that the replacement does not concern stay.
+        // Commands that use no replaced buffer are unchanged.
         let rebound = captured.rebind(&[(c.as_bytes(), other.slice(4..).unwrap().as_bytes())]).unwrap();
         for _ in 0..2 {
             a.write(&[3; 4]).unwrap();
@@ -59,7 +59,7 @@ fn a_replay_can_have_other_buffers() {
     }
 }
 
-/// A part of a captured buffer can be replaced where every command stays within that part.
+/// A part of a captured buffer can be replaced if every command stays within that part.
 #[test]
 fn a_part_can_be_replaced() {
     let device = device(&NullDevice::new());
@@ -72,7 +72,7 @@ fn a_part_can_be_replaced() {
     assert_eq!(other.read().unwrap(), [1, 0]);
 }
 
-/// What cannot be captured or cannot take the place of a buffer is refused, and nothing is submitted.
+/// Invalid captures and replacements are rejected, and nothing is submitted.
 #[test]
 fn replacements_are_checked() {
     let null = NullDevice::new();

@@ -1,4 +1,4 @@
-//! Callbacks that fail: the error has the node's name, nothing that depends on it runs, nothing hangs.
+//! Failing callbacks: the error has the node's name, dependents do not run, and nothing hangs.
 
 use crate::fixture::{cpu, device, fill, graph_of, planted, within_a_minute};
 use kiln_device::{BufferUse, Graph, NullDevice};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Barrier, Mutex};
 
-/// What depends on a failed node does not run: host nodes, commands, and what only depends on those.
+/// Dependents of a failed node do not run: host nodes, commands, and their dependents.
 #[test]
 fn nothing_that_depends_on_a_failed_node_runs() {
     for workers in [1, 4] {
@@ -33,7 +33,7 @@ fn nothing_that_depends_on_a_failed_node_runs() {
     }
 }
 
-/// A panic is an error of the run, with its text, and the plan remains usable.
+/// A panic is an error of the run with its message, and the plan remains usable.
 #[test]
 fn a_panic_is_an_error_with_its_text() {
     let fail = Arc::new(AtomicUsize::new(0));
@@ -61,10 +61,10 @@ fn a_panic_is_an_error_with_its_text() {
     plan.run().unwrap();
 }
 
-/// Nodes that run when another fails end before the run returns; no further node begins.
+/// Nodes that are running when another fails finish before the run returns; no further node starts.
 #[test]
 fn running_nodes_end_and_no_other_begins() {
-    // Dropped when a thread ends, which a worker does after it has noted a failure.
+    // Dropped when its thread ends, which a worker does after it has recorded a failure.
     thread_local!(static OF_WORKER: RefCell<Option<Sender<()>>> = const { RefCell::new(None) });
 
     within_a_minute(|| {
@@ -108,9 +108,9 @@ fn running_nodes_end_and_no_other_begins() {
     });
 }
 
-/// Of several failures the first in the order of the plan is told, whichever came first.
+/// Of several failures the first in the order of the plan is returned, whichever occurred first.
 #[test]
-fn of_two_failures_the_first_in_order_is_told() {
+fn of_two_failures_the_first_in_order_is_returned() {
     within_a_minute(|| {
         let barrier = Arc::new(Barrier::new(2));
         let mut graph = Graph::new();

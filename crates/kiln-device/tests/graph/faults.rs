@@ -1,11 +1,11 @@
-//! Faults at every point of a graph and of a captured sequence: each is told by the run, or by the next read or
-//! sync. What never ran is never read as if it had.
+//! Faults at every point of a graph and of a captured sequence: each is returned by the run, or by the next read or
+//! sync. Results of work that did not run are never returned.
 
 use crate::fixture::{device, graph_of, planted, storage, within_a_minute};
 use kiln_device::{Buffer, BufferUse, CommandList, Device, DeviceApi, Graph, NullDevice, Record};
 use kiln_ir::{ErrorKind, Result};
 
-/// A device with a graph on it that has submissions before, beside and after host nodes, staged and in place.
+/// A device with a graph that has submissions before, beside and after host nodes, staged and in place.
 struct Bench {
     null: NullDevice,
     device: Device,
@@ -13,7 +13,7 @@ struct Bench {
     results: Vec<Buffer>,
 }
 
-/// What every result holds after a run.
+/// The content of every result after a run.
 const EXPECTED: [u8; 64] = [42; 64];
 const STALE: [u8; 64] = [9; 64];
 
@@ -47,7 +47,7 @@ impl Bench {
         self.null.records().iter().filter(|record| is_counted(record)).count() as u64
     }
 
-    /// A fault was told, or everything is as it would be without it.
+    /// Checks that a fault was returned, or that everything is as without it.
     fn check(&self, run: &Result<()>, what: &str) -> bool {
         if run.is_err() {
             return true;
@@ -67,7 +67,7 @@ fn nulls() -> [fn() -> NullDevice; 2] {
     [NullDevice::new, || NullDevice::new().manual_completion()]
 }
 
-/// The device is lost in each submission of a graph in turn, host and device in step and not.
+/// The device is lost in each submission of a graph in turn, with immediate and deferred completion.
 #[test]
 fn each_submission_of_a_graph_lost_in_turn() {
     within_a_minute(|| {
@@ -90,7 +90,7 @@ fn each_submission_of_a_graph_lost_in_turn() {
                     }
                     assert!(run.is_err() || !ends_at_once, "{what}: known before the run ended, and it did not say so");
                     assert!(bench.check(&run, &what), "{what} and nobody said so");
-                    // It stays: reads, syncs and runs tell it from now on.
+                    // The loss is permanent: reads, syncs and runs return it from now on.
                     assert_eq!(bench.device.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost, "{what}");
                     for result in &bench.results {
                         assert_eq!(result.read().unwrap_err().kind(), ErrorKind::DeviceLost, "{what}");
@@ -102,9 +102,9 @@ fn each_submission_of_a_graph_lost_in_turn() {
     });
 }
 
-/// A run that could already know of the loss tells it itself, with the nodes where it was found.
+/// A run that can already know of the loss returns it, with the nodes where it was found.
 #[test]
-fn the_loss_is_told_with_the_nodes() {
+fn the_loss_is_returned_with_the_nodes() {
     let messages = [NullDevice::new(), NullDevice::new().manual_completion()].map(|null| {
         let bench = bench(null);
         bench.null.lose_submission(1);
@@ -113,7 +113,7 @@ fn the_loss_is_told_with_the_nodes() {
     insta::assert_snapshot!(messages.join("\n"));
 }
 
-/// Each map of a run fails in turn: the node's error, the plan works again.
+/// Each map of a run fails in turn: the error names the node, and the plan works again.
 #[test]
 fn each_map_of_a_graph_fails_in_turn() {
     within_a_minute(|| {
@@ -139,7 +139,8 @@ fn each_map_of_a_graph_fails_in_turn() {
     });
 }
 
-/// Each allocation of a run fails in turn, for good: the node's error, or nobody needed it; the plan works again.
+/// Each allocation of a run fails permanently in turn: the error names the node, or the allocation was not needed; the
+/// plan works again.
 #[test]
 fn each_allocation_of_a_graph_fails_in_turn() {
     within_a_minute(|| {
@@ -154,7 +155,7 @@ fn each_allocation_of_a_graph_fails_in_turn() {
             let bench = bench(NullDevice::new());
             let plan = bench.graph.compile().unwrap();
             bench.device.pool().clear().unwrap();
-            // The pool tries again, so that the next ones have to fail too.
+            // The pool retries, so the next allocations must fail too.
             (0..4).for_each(|next| bench.null.fail_allocation(failing + next));
             let run = plan.run().map(drop);
             if let Err(error) = &run {
@@ -162,7 +163,7 @@ fn each_allocation_of_a_graph_fails_in_turn() {
                 assert!(error.to_string().starts_with("node `"), "{error}");
             }
             told += u64::from(bench.check(&run, "allocation failed"));
-            // What was planted and not needed strikes here.
+            // Injected faults that were not needed fire here.
             (0..4).for_each(|_| drop(bench.device.buffer(1 << 20)));
             plan.run().unwrap();
             assert!(!bench.check(&Ok(()), "after the fault"));
@@ -171,7 +172,7 @@ fn each_allocation_of_a_graph_fails_in_turn() {
     });
 }
 
-/// Each submission of a series of replays lost in turn; the reads after it tell, those before it are right.
+/// Each submission of a series of replays is lost in turn; reads after it return the loss, those before it are right.
 #[test]
 fn each_replay_of_a_captured_sequence_lost_in_turn() {
     within_a_minute(|| {
@@ -206,9 +207,9 @@ fn each_replay_of_a_captured_sequence_lost_in_turn() {
     });
 }
 
-/// A series of replays without a read in between: the sync at the end tells a loss anywhere in it.
+/// After a series of replays without a read, the final sync returns a loss anywhere in it.
 #[test]
-fn a_sync_after_many_replays_tells_a_loss() {
+fn a_sync_after_many_replays_returns_a_loss() {
     for null in nulls() {
         for lost in 1..=6_u64 {
             let null = null();
@@ -224,7 +225,7 @@ fn a_sync_after_many_replays_tells_a_loss() {
     }
 }
 
-/// After a failed node the device goes on: nothing is stuck, no buffer stays in use.
+/// After a failed node the device is usable and no buffer stays in use.
 #[test]
 fn a_failed_node_leaves_the_device_as_it_was() {
     let null = NullDevice::new().manual_completion();

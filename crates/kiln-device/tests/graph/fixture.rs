@@ -6,7 +6,7 @@ use kiln_resource_cache::MockClock;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A null device whose pool starts no thread.
+/// Creates a null device whose pool starts no thread.
 pub(crate) fn device(null: &NullDevice) -> Device {
     null.clone().into_device_with(PoolOptions::new().clock(MockClock::new())).unwrap()
 }
@@ -21,7 +21,7 @@ pub(crate) fn storage(device: &Device, bytes: u64) -> Buffer {
     device.buffer_with(BufferOptions::new(bytes).usage(Usage::Storage)).unwrap()
 }
 
-/// A graph that declares buffers under their names.
+/// Creates a graph that declares buffers under their names.
 pub(crate) fn graph_of<'a>(buffers: impl IntoIterator<Item = (&'a str, &'a Buffer)>) -> Graph {
     let mut graph = Graph::new();
     for (name, buffer) in buffers {
@@ -48,7 +48,7 @@ pub(crate) fn part(buffer: &Buffer, range: std::ops::Range<u64>) -> Buffer {
     buffer.slice(range).unwrap()
 }
 
-/// The message of an error of the caller.
+/// Returns the message of an `InvalidArgument` error.
 pub(crate) fn invalid<T>(result: Result<T>) -> String {
     let error = result.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
@@ -59,7 +59,7 @@ pub(crate) fn planted() -> Error {
     Error::new(ErrorKind::Io, "planted")
 }
 
-/// Fails rather than hangs.
+/// Fails instead of hanging.
 pub(crate) fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {

@@ -1,14 +1,14 @@
-//! Dependencies that follow from buffer access.
+//! Dependencies that follow from buffer accesses.
 
 use crate::fixture::{device, graph_of, part};
 use BufferUse::{Read, ReadWrite, Write};
 use kiln_device::{BufferUse, Graph, NullDevice};
 use std::ops::Range;
 
-/// What a node does to bytes of the buffer `x` of 16 bytes.
+/// The access of a node to bytes of the buffer `x` of 16 bytes.
 type Touch = (BufferUse, Range<u64>);
 
-/// The edges of the picture, as `from to reason`.
+/// Returns the edges of the diagram, as `from to cause`.
 fn edges(graph: &Graph) -> Vec<String> {
     let arrows = graph.to_dot();
     let arrows = arrows.lines().filter_map(|line| line.trim().strip_suffix("];")?.split_once(" [label="));
@@ -73,7 +73,7 @@ fn nodes_depend_on_each_other_by_the_bytes_they_touch() {
     }
 }
 
-/// Offsets count in the allocation: two declared halves are apart, slices of slices are found.
+/// Offsets are relative to the allocation: two declared halves are disjoint, and nested slices are found.
 #[test]
 fn overlap_is_by_bytes_of_the_allocation() {
     let device = device(&NullDevice::new());
@@ -90,7 +90,7 @@ fn overlap_is_by_bytes_of_the_allocation() {
     );
 }
 
-/// All that a node touches counts, and it does not wait for itself.
+/// All accesses of a node count, and it does not depend on itself.
 #[test]
 fn a_node_of_several_commands_is_one_node() {
     let device = device(&NullDevice::new());

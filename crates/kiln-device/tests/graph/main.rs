@@ -4,13 +4,13 @@
 mod batches;
 mod build;
 mod capture;
+mod diagram;
 mod errors;
 mod faults;
 mod fixture;
 mod hazards;
-mod meeting;
 mod model;
 mod parallel;
-mod picture;
+mod rendezvous;
 mod replay;
 mod report;

@@ -1,4 +1,4 @@
-//! Random graphs give what their nodes give one after the other.
+//! Random graphs compared with sequential execution of their nodes.
 
 use crate::fixture::{cpu, device, graph_of};
 use kiln_device::{Buffer, BufferUse, CommandList, Device, Graph, NullDevice};
@@ -40,7 +40,7 @@ fn node() -> impl Strategy<Value = ModelNode> {
     let buffer = || 0..BUFFERS;
     prop_oneof![
         3 => ((buffer(), any_range()), (buffer(), any_range())).prop_map(|(from, to)| ModelNode::Host { from, to }),
-        // Lengths and offsets that a device copies, and others; both within one buffer and between two.
+        // Lengths and offsets that a device can copy, and others; within one buffer and between two.
         3 => ((buffer(), 0..32_u64), (buffer(), 0..32_u64), 0..=32_u64, any::<bool>()).prop_map(
             |((from, a), (to, b), bytes, aligned)| {
                 let mask = if aligned { !3 } else { !0 };
@@ -132,7 +132,7 @@ fn initial(buffer: usize) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever the nodes touch, on one worker and on four, at once and deferred, a run is as if in sequence.
+    /// On one and four workers, immediate and deferred, a run equals sequential execution.
     #[test]
     fn a_run_is_as_if_in_sequence(nodes in vec(node(), 0..24)) {
         const RUNS: usize = 2;

@@ -1,13 +1,13 @@
-//! Independent branches run at once: shown by nodes that wait for each other, not by time.
+//! Independent branches run in parallel, shown by nodes that wait for each other and not by time.
 
 use crate::fixture::{cpu, device, graph_of, within_a_minute};
-use crate::meeting::Meeting;
+use crate::rendezvous::RendezvousDevice;
 use kiln_device::{BufferUse, Device, Graph, NullDevice, PoolOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, ThreadId};
 
-/// Two host nodes that only pass together do pass.
+/// Two host nodes that wait for each other both complete.
 #[test]
 fn independent_host_nodes_run_at_once() {
     within_a_minute(|| {
@@ -32,7 +32,7 @@ fn independent_host_nodes_run_at_once() {
     });
 }
 
-/// A device that runs its commands in `submit` does so beside a host node, on a worker of its own.
+/// A device that runs its commands in `submit` does so in parallel to a host node, on another worker.
 #[test]
 fn branches_of_the_cpu_device_run_at_once() {
     within_a_minute(|| {
@@ -41,7 +41,7 @@ fn branches_of_the_cpu_device_run_at_once() {
         x.write(&[5; 64]).unwrap();
         z.write(&[0; 64]).unwrap();
         let mut graph = graph_of([("x", &x), ("y", &y), ("z", &z)]);
-        // The watcher holds the first worker until the copy, which is inserted after it, has run.
+        // The host node occupies the first worker until the copy, which is inserted after it, has run.
         let seen = y.clone();
         y.write(&[0; 64]).unwrap();
         graph
@@ -58,12 +58,12 @@ fn branches_of_the_cpu_device_run_at_once() {
     });
 }
 
-/// Independent command nodes of such a device are in `submit` at once.
+/// Independent command nodes of such a device are in `submit` at the same time.
 #[test]
 fn nodes_of_a_device_that_runs_on_the_caller_run_at_once() {
     within_a_minute(|| {
         let pool = PoolOptions::new().clock(kiln_resource_cache::MockClock::new());
-        let device = Device::new(Arc::new(Meeting::new()), pool).unwrap();
+        let device = Device::new(Arc::new(RendezvousDevice::new()), pool).unwrap();
         let buffers = [1_u8, 2, 0, 0].map(|byte| {
             let buffer = device.buffer(64).unwrap();
             buffer.write(&[byte; 64]).unwrap();
@@ -79,7 +79,7 @@ fn nodes_of_a_device_that_runs_on_the_caller_run_at_once() {
     });
 }
 
-/// A worker that would wait for a device lets other work go first.
+/// A node that would wait for a device runs after other ready nodes.
 #[test]
 fn waiting_for_a_device_comes_last() {
     let null = NullDevice::new().manual_completion();
@@ -93,12 +93,12 @@ fn waiting_for_a_device_comes_last() {
     assert_eq!(report.nodes.iter().map(|node| &node.name[..]).collect::<Vec<_>>(), ["copy", "compute", "wait"]);
 }
 
-/// Threads are bounded, start only where there is work for them, and end with the run.
+/// The number of threads is bounded; they start only if there is work for them, and end with the run.
 #[test]
 fn workers_are_bounded_and_end_with_the_run() {
     within_a_minute(|| {
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        // A value of a thread that is dropped when the thread ends.
+        // A thread-local that is dropped when its thread ends.
         thread_local!(static GUARD: std::cell::RefCell<Option<Arc<()>>> = const { std::cell::RefCell::new(None) });
         let alive = Arc::new(());
         let caller = thread::current().id();
@@ -128,7 +128,7 @@ fn workers_are_bounded_and_end_with_the_run() {
     });
 }
 
-/// A chain has no use for a second thread.
+/// A chain uses no second thread.
 #[test]
 fn a_chain_stays_on_the_caller() {
     let device = cpu();

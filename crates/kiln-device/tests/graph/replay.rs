@@ -1,9 +1,9 @@
-//! Runs with other buffers.
+//! Runs with replaced buffers.
 
 use crate::fixture::{cpu, device, graph_of, invalid, part, storage};
 use kiln_device::{BufferUse, CommandList, Device, Graph, NullDevice, TypedBuffer};
 
-/// y = 2 * x through `t`, z = the first half of x twice; touching all kinds of nodes, and slices.
+/// y = 2 * x through `t`, z = the first half of x twice; with all kinds of nodes, and slices.
 fn doubling(device: &Device) -> (Graph, [TypedBuffer<u32>; 4]) {
     let buffers = [0; 4].map(|_| device.buffer_from(&[0_u32; 4]).unwrap());
     let [x, t, y, z] = buffers.each_ref().map(TypedBuffer::as_bytes);
@@ -22,7 +22,7 @@ fn doubling(device: &Device) -> (Graph, [TypedBuffer<u32>; 4]) {
     (graph, buffers)
 }
 
-/// A plan runs again and again with what is in its buffers, and with other buffers by name, for one run each.
+/// A plan runs repeatedly with its buffers, and with other buffers by name for one run each.
 #[test]
 fn a_plan_runs_with_other_buffers() {
     for device in [cpu(), device(&NullDevice::new()), device(&NullDevice::new().manual_completion())] {
@@ -30,7 +30,7 @@ fn a_plan_runs_with_other_buffers() {
         let plan = graph.compile().unwrap();
         let (other_x, other_y) =
             (device.buffer_from(&[10_u32, 20, 30, 40]).unwrap(), device.buffer_from(&[0_u32; 4]).unwrap());
-        // A slice can take the place as well.
+        // A slice can be a replacement as well.
         let large = device.buffer_from(&[0_u32; 8]).unwrap();
         for round in 1..4 {
             x.write(&[round, 2, 3, 4]).unwrap();
@@ -49,7 +49,7 @@ fn a_plan_runs_with_other_buffers() {
     }
 }
 
-/// What cannot take the place of a buffer is refused by name before anything runs.
+/// Invalid replacements are rejected by name before anything runs.
 #[test]
 fn replacements_are_checked() {
     let (device, other) = (device(&NullDevice::new()), cpu());
@@ -74,7 +74,7 @@ fn replacements_are_checked() {
     assert_eq!(z.read().unwrap(), [5; 4], "nothing has run");
 }
 
-/// Two names for the same bytes are harmless where nobody writes to them; a swap is, too.
+/// Two names for the same bytes are allowed if nothing writes to them; so is a swap.
 #[test]
 fn harmless_aliases_are_allowed() {
     let device = device(&NullDevice::new());
@@ -98,7 +98,7 @@ fn harmless_aliases_are_allowed() {
     assert_eq!(results(), [1, 2]);
 }
 
-/// A buffer of another usage serves where every node can work with it.
+/// A replacement may have another usage if every node supports it.
 #[test]
 fn another_usage_can_take_the_place() {
     let device = device(&NullDevice::new());

@@ -1,4 +1,4 @@
-//! Timelines.
+//! Timelines of runs.
 
 use crate::fixture::{device, fill, graph_of};
 use kiln_device::graph::{NodeKind, NodeRun};
@@ -17,7 +17,7 @@ fn node(
 }
 
 #[test]
-fn the_chart_reads_well() {
+fn the_chart_is_rendered() {
     let nodes = vec![
         node("load", NodeKind::Host, 0, (0, 400), None),
         node("load the other file\twhose name is long", NodeKind::Host, 1, (12, 700), None),
@@ -32,7 +32,7 @@ fn the_chart_reads_well() {
     insta::assert_snapshot!(RunReport { nodes: Vec::new(), workers: 1, total_ns: 0 }, @"0 nodes, 1 worker, 0.000 ms");
 }
 
-/// What the numbers of a real run mean: begins before ends, dependencies in order, nothing after the end.
+/// Starts precede ends, dependencies are in order, and nothing is after the end of the run.
 #[test]
 fn times_follow_the_dependencies() {
     let null = NullDevice::new().manual_completion();

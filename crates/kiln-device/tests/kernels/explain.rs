@@ -1,10 +1,10 @@
-//! Why a request would miss.
+//! Explanations of cache misses.
 
 use crate::{numbered, on_disk, scale};
 use kiln_device::{KernelSource, NullDevice, Outcome};
 
 #[test]
-fn a_new_driver_is_named_with_what_it_makes_stale() {
+fn a_new_driver_and_its_stale_entries_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let old = on_disk(&NullDevice::new().with_info(|info| info.driver_version = "A".into()), directory.path());
     for number in 0..40 {

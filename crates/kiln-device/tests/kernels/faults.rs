@@ -1,4 +1,4 @@
-//! Faults of the device surface at the next read or sync, wherever they strike.
+//! Faults of the device are returned by the next read or sync.
 
 use crate::scale;
 use kiln_device::{Device, Grid, NullArguments, NullDevice, TypedBuffer};
@@ -40,8 +40,8 @@ fn device(manual: bool) -> (NullDevice, Device) {
     (null, device)
 }
 
-/// A fault at every point of a sequence: an error at the latest at the next sync or read, never a wrong number; and it
-/// stays where the device is lost.
+/// A fault at every point of a sequence is an error by the next sync or read, and never a wrong number. A loss is
+/// permanent.
 #[test]
 fn a_fault_at_every_point_surfaces() {
     type Plant = fn(&NullDevice, u64);
@@ -68,7 +68,7 @@ fn a_fault_at_every_point_surfaces() {
                     }
                 }
             }
-            // The pool tries an allocation again, so a single failure of one never shows.
+            // The pool retries an allocation, so a single failure is never visible.
             assert_eq!(struck == 0, what == "allocation", "{what} strikes somewhere, manual {manual}");
         }
     }
@@ -88,9 +88,9 @@ fn check_sticky(device: &Device, error: &Error) {
     }
 }
 
-/// Memory that is short for good is an error that says so.
+/// If there is permanently too little memory, the error says so.
 #[test]
-fn no_memory_for_staging_is_told() {
+fn no_memory_for_staging_is_reported() {
     let null = NullDevice::new().with_capacity(1 << 20);
     let device = null.into_device().unwrap();
     let buffer = device.buffer(900 << 10).unwrap();

@@ -7,7 +7,7 @@ use kiln_device::{
 
 type Change = (&'static str, fn(KernelSource) -> KernelSource, fn(&mut DeviceInfo));
 
-/// A change of everything that a caller or a machine can change, by the field of the key that it shows in.
+/// A change of everything that a caller or a machine can change, with the field of the key that it affects.
 const CHANGES: [Change; 15] = [
     ("name", |source| source.named("other"), |_| ()),
     ("source", |source| other_text(&source), |_| ()),
@@ -26,7 +26,7 @@ const CHANGES: [Change; 15] = [
     ("flags", |source| with(source, |o| o.flags = [KernelFlag::UninitialisedWorkgroup].into()), |_| ()),
 ];
 
-/// Fields that cannot change within one build: they are changed in the byte form.
+/// Fields that cannot change within one build; the test changes them in the encoded form.
 const FIXED: [&str; 5] = ["language", "wide_grid", "kiln_version", "os", "arch"];
 
 fn other_text(source: &KernelSource) -> KernelSource {
@@ -47,7 +47,7 @@ fn device(change: fn(&mut DeviceInfo), directory: &std::path::Path) -> Device {
     on_disk(&NullDevice::new().with_info(change), directory)
 }
 
-/// Change only this field, expect a miss, in memory and on disk; change it back, expect a hit.
+/// Changing one field is a miss, in memory and on disk; changing it back is a hit.
 #[test]
 fn each_field_changed_alone_is_a_miss() {
     let base = KernelKey::new(&scale(), &info()).unwrap();
@@ -71,7 +71,7 @@ fn each_field_changed_alone_is_a_miss() {
     assert_eq!(table, fields, "every field is changed by a test");
 }
 
-/// The byte form holds every field: changing the bytes of any one makes another key, or none.
+/// The encoded form contains every field: changing the bytes of one yields another key, or none.
 #[test]
 fn the_byte_form_is_the_key() {
     let source = scale().constant("ALPHA", -0.0).constant("7", f64::MAX);
@@ -111,8 +111,8 @@ fn find(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(marked.len()).position(|window| window == marked).unwrap() + 8
 }
 
-/// The hash of a fixed key. A new hash means that every stored kernel is lost: change it only together with what is
-/// stored, or with the list of fields.
+/// The hash of a fixed key. A new hash invalidates every stored kernel: change it only together with the stored format
+/// or the list of fields.
 #[test]
 fn the_hash_of_a_fixed_key_stays() {
     let mut fixed = info();
@@ -124,7 +124,7 @@ fn the_hash_of_a_fixed_key_stays() {
     let source = KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}").named("fixed.wgsl").entry("main");
     let source = source.constant("A", 1.5).constant("B", 2.0);
     let bytes = KernelKey::new(&source, &fixed).unwrap().encode();
-    // What differs from system to system and from release to release is set to fixed values in the byte form.
+    // Values that differ between systems and releases are replaced by fixed ones in the encoded form.
     let mut text = String::from_utf8(bytes).unwrap();
     for (field, value) in [
         ("kiln_version", concat!(env!("CARGO_PKG_VERSION"), " program 4")),
@@ -142,7 +142,7 @@ fn the_hash_of_a_fixed_key_stays() {
     assert_eq!(key.hash().short(), key.hash().to_string()[..12]);
 }
 
-/// A device that runs no kernels says so before it looks at the source.
+/// A device that runs no kernels rejects them before it examines the source.
 #[test]
 fn a_device_without_a_compiler_refuses_kernels() {
     let null = NullDevice::new().with_info(|info| info.compiler = None);

@@ -1,4 +1,4 @@
-//! Launches on the null device: what is dispatched, and what is not.
+//! Launches on the null device: which dispatches they become.
 
 use crate::{SCALE, scale};
 use kiln_device::{Grid, KernelSource, NullArguments, NullDevice, Record};
@@ -15,7 +15,7 @@ fn submissions(null: &NullDevice) -> usize {
     null.records().iter().filter(|record| matches!(record, Record::Submit { .. })).count()
 }
 
-/// What [`SCALE`] does, on the host.
+/// The host implementation of [`SCALE`].
 fn run_scale(arguments: &mut NullArguments) {
     let n = u32::from_le_bytes(arguments.values[&2][..4].try_into().unwrap()) as usize;
     let x = arguments.buffers[&0].clone();
@@ -24,7 +24,7 @@ fn run_scale(arguments: &mut NullArguments) {
 }
 
 #[test]
-fn one_launch_is_one_dispatch_of_what_the_problem_needs() {
+fn one_launch_is_one_dispatch_of_the_needed_size() {
     let null = NullDevice::new().with_kernel("scale.wgsl", run_scale);
     let device = null.clone().into_device().unwrap();
     let kernel = device.kernel(scale()).unwrap();
@@ -75,7 +75,7 @@ fn a_grid_above_the_limit_is_split_into_dispatches_of_one_submission() {
     assert_eq!(device.kernel_cache_stats().compiles, 2, "the kernel and its variant for wide grids");
 }
 
-/// What a submission brings from the host is bounded.
+/// The host data of a submission is bounded.
 #[test]
 fn host_bytes_of_a_submission_are_bounded() {
     let null = NullDevice::new();
@@ -93,7 +93,7 @@ fn host_bytes_of_a_submission_are_bounded() {
     assert!(error.to_string().contains("50331648"), "{error}");
 }
 
-/// A write is of the moment it is recorded, and lands in order.
+/// A write copies its data when it is recorded, and takes effect in order.
 #[test]
 fn recorded_writes_land_in_order() {
     let device = NullDevice::new().into_device().unwrap();
@@ -122,7 +122,7 @@ fn lists_are_reused_empty() {
     assert_eq!(device.buffer_pool_stats().live_buffers, 0, "a list that waits for reuse holds no buffer");
 }
 
-/// The user's own structs are elements too.
+/// User-defined structs are valid element types.
 #[test]
 fn element_types_are_compared_where_both_are_known() {
     let source = SCALE.replace("array<f32>", "array<vec4<f32>>");

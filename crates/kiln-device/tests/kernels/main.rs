@@ -1,4 +1,4 @@
-//! Kernels on the null device: keys, the two tiers, launches, faults. What they compute is tested on real devices.
+//! Kernels on the null device: keys, the two tiers, launches, faults. Results are tested on real devices.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -28,7 +28,7 @@ pub(crate) fn scale() -> KernelSource {
     KernelSource::wgsl(SCALE).named("scale.wgsl")
 }
 
-/// A kernel of its own for each number.
+/// Returns a distinct kernel for each number.
 pub(crate) fn numbered(number: usize) -> KernelSource {
     KernelSource::wgsl(format!("@compute @workgroup_size(1) fn main() {{ let x = {number}u; }}"))
         .named(format!("number {number}"))

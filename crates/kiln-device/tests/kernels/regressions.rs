@@ -1,4 +1,4 @@
-//! Faults that were found once.
+//! Regression tests.
 
 use crate::{numbered, on_disk, scale};
 use kiln_device::store::Lookup;
@@ -13,7 +13,7 @@ fn device() -> Device {
     NullDevice::new().into_device().unwrap()
 }
 
-/// Elements that the kernel would find elsewhere, or that WGSL does not have, are refused.
+/// Elements with an incompatible layout, or of a type that WGSL lacks, are rejected.
 #[test]
 fn elements_that_do_not_fit_are_refused() {
     let device = device();
@@ -36,7 +36,7 @@ fn elements_that_do_not_fit_are_refused() {
     assert!(!binds!("vec3<f32>", [f32; 3]) && !binds!("mat3x3<f32>", [f32; 9]) && !binds!("u32", [u8; 6]));
 }
 
-/// A kernel whose compile fails as well leaves no unusable entry behind.
+/// An unusable entry is removed even if compiling the kernel fails as well.
 #[test]
 fn an_unusable_entry_is_removed_even_if_nothing_replaces_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn an_unusable_entry_is_removed_even_if_nothing_replaces_it() {
     assert_eq!(device.kernel_store().unwrap().get(&key), Lookup::Miss);
 }
 
-/// Every request is counted, those that waited for another's failure too.
+/// Every request is counted, including those that waited for a failed compile.
 #[test]
 fn each_of_many_failing_requests_is_counted() {
     let device = device();
@@ -74,12 +74,12 @@ fn a_kernel_twice_in_a_list_is_made_once() {
     assert_eq!(device.kernel_cache_stats().compiles, 2);
 }
 
-/// A cancelled preload has done the kernels that were used most.
+/// A cancelled preload has loaded the most used kernels.
 #[test]
 fn kernels_are_preloaded_in_the_order_of_their_use() {
     let directory = tempfile::tempdir().unwrap();
     let null = NullDevice::new();
-    // Kernels that their length tells apart; the longer, the more used.
+    // Kernels that are distinguished by their length; the longer, the more used.
     let padded = |number: usize| KernelSource::wgsl(format!("{}{}", numbered(0).text(), " ".repeat(number)));
     for round in 0..6 {
         let device = on_disk(&null, directory.path());
@@ -95,7 +95,7 @@ fn kernels_are_preloaded_in_the_order_of_their_use() {
     assert_eq!(lengths, (shortest..shortest + 6).rev().collect::<Vec<_>>());
 }
 
-/// The variant for wide grids is preloaded as what it is.
+/// The variants for split grids are preloaded as such.
 #[test]
 fn wide_variants_are_preloaded() {
     let directory = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn wide_variants_are_preloaded() {
     assert_eq!((device.kernel_cache_stats().memory_hits, device.kernel_cache_stats().compiles), (2, 0));
 }
 
-/// The key compares bits, and so does what explains it.
+/// Keys compare constants bit by bit, and so do explanations.
 #[test]
 fn a_zero_and_a_negative_zero_are_two_constants() {
     let directory = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn a_zero_and_a_negative_zero_are_two_constants() {
     assert_eq!(device.explain_kernel(&scale().constant("ALPHA", -0.0)).unwrap().outcome, Outcome::Miss);
 }
 
-/// An expression as the length of an array is a constant without a name: naga panicked where another constant came after it.
+/// An expression as the length of an array is an anonymous override: naga panicked if another override followed it.
 #[test]
 fn the_length_of_an_array_may_be_computed_from_constants() {
     let text = "override n: u32; var<workgroup> x: array<u32, n / 2u + 1u>;
@@ -155,7 +155,7 @@ fn a_kernel_of_another_device_is_refused_by_name() {
     assert!(error.to_string().contains("expected its own kernels, found `number 1` of another"), "{error}");
 }
 
-/// Staging of recorded writes is the list's own; an upload buffer of the user is not.
+/// Staging buffers of recorded writes belong to the list; an upload buffer of the user does not.
 #[test]
 fn graphs_order_the_uploads_of_a_user() {
     let device = device();
@@ -180,7 +180,7 @@ fn graphs_order_the_uploads_of_a_user() {
     assert_eq!(y.read().unwrap(), [9; 16]);
 }
 
-/// Graphs bound what a submission brings from the host, as everything does.
+/// Graphs limit the host data of a submission as well.
 #[test]
 fn graphs_bound_the_host_bytes_of_a_submission() {
     let null = NullDevice::new();
@@ -199,7 +199,7 @@ fn graphs_bound_the_host_bytes_of_a_submission() {
     assert_eq!(null.records().iter().filter(|record| matches!(record, Record::Submit { .. })).count(), 2);
 }
 
-/// What a callback throws may panic again when it is dropped.
+/// The payload of a panic may panic again when it is dropped.
 #[test]
 fn a_panic_that_panics_when_dropped_ends_the_run() {
     struct Twice;
@@ -219,7 +219,8 @@ fn a_panic_that_panics_when_dropped_ends_the_run() {
     assert!(error.to_string().contains("`throws`"), "{error}");
 }
 
-/// `enable subgroups;` is of the language, and naga does not know it: the key keeps the text, and a device without them refuses it.
+/// `enable subgroups;` is part of WGSL but unknown to naga: the key keeps the text, and a device without subgroups
+/// rejects it.
 #[test]
 fn subgroups_may_be_enabled_where_the_device_has_them() {
     let text = "// enable f16, subgroups;\nenable\n  subgroups;\n@compute @workgroup_size(1) fn main() { let x = subgroupAdd(1u); }";
@@ -236,15 +237,15 @@ fn subgroups_may_be_enabled_where_the_device_has_them() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let message = "k.wgsl:3:3: expected a device with subgroups, which the kernel enables, found `null`";
     assert_eq!(error.to_string(), message);
-    // What is wrong further down is where it was.
+    // The locations of later errors are unchanged.
     let wrong = KernelSource::wgsl(text.replace("1u", "x")).named("k.wgsl");
     let error = device(true).kernel(wrong).unwrap_err().to_string();
     assert!(error.starts_with("k.wgsl:4:61: ") && error.contains("no definition in scope"), "{error}");
 }
 
-/// Where numbers are in a uniform, and where the array of any length begins with which a struct ends.
+/// The reflection contains the offsets of numbers in a uniform, and of the runtime-sized array at the end of a struct.
 #[test]
-fn reflections_tell_where_numbers_and_items_are() {
+fn reflections_contain_offsets_of_numbers_and_arrays() {
     let text = "struct Item { at: vec3<f32>, mass: f32 } struct World { count: u32, items: array<Item> }
         struct Inner { a: f16, b: vec2<i32> } struct Params { inner: Inner, steps: array<vec4<u32>, 3> }
         @group(0) @binding(0) var<storage, read_write> w: World;

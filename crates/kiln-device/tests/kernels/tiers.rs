@@ -16,7 +16,7 @@ fn counts(found: &KernelCacheStatistics) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn each_request_counts_as_what_it_was() {
+fn each_request_is_counted_by_outcome() {
     let directory = tempfile::tempdir().unwrap();
     let null = NullDevice::new();
     let first = on_disk(&null, directory.path());
@@ -50,7 +50,7 @@ fn each_request_counts_as_what_it_was() {
     assert_eq!(second.kernel(scale()).unwrap().origin(), Origin::Disk);
 }
 
-/// The options that the key names are the options the loaded kernel has.
+/// A loaded kernel has the options of its key.
 #[test]
 fn a_kernel_from_disk_has_the_options_of_its_key() {
     let directory = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn a_kernel_from_disk_has_the_options_of_its_key() {
     }
 }
 
-/// Threads that ask for one kernel at once compile it once.
+/// Concurrent requests for one kernel compile it once.
 #[test]
 fn concurrent_requests_compile_once() {
     let null = NullDevice::new();
@@ -102,7 +102,7 @@ fn a_failed_compile_is_not_kept() {
     assert_eq!(counts(&device.kernel_cache_stats()), (0, 0, 2, 2));
 }
 
-/// A stored kernel that the device will not take is removed, counted, and compiled anew.
+/// A stored kernel that does not load is removed, counted and compiled again.
 #[test]
 fn a_stored_kernel_that_does_not_load_is_compiled_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -116,9 +116,9 @@ fn a_stored_kernel_that_does_not_load_is_compiled_again() {
     assert_eq!(on_disk(&null, directory.path()).kernel(scale()).unwrap().origin(), Origin::Disk, "stored again");
 }
 
-/// Whole bytes under the right key that are no kernel are no kernel.
+/// An intact entry with the right key whose payload is not a kernel is not loaded.
 #[test]
-fn a_payload_that_is_no_kernel_is_never_loaded() {
+fn a_payload_that_is_not_a_kernel_is_never_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let null = NullDevice::new();
     let device = on_disk(&null, directory.path());
@@ -144,7 +144,7 @@ fn a_payload_that_is_no_kernel_is_never_loaded() {
     }
 }
 
-/// Bounded, in batches, the least recently used first; and none unused for too long.
+/// The memory tier is bounded, evicts the least recently used kernels in batches, and expires unused ones.
 #[test]
 fn the_memory_tier_is_bounded() {
     let clock = MockClock::new();
@@ -187,7 +187,7 @@ fn settings_that_contradict_each_other_are_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
 
-/// A directory that cannot be used leaves everything working in memory, and says why.
+/// If the directory cannot be used, everything works in memory, and the reason is reported.
 #[cfg(unix)]
 #[test]
 fn without_a_usable_directory_kernels_are_kept_in_memory() {
@@ -214,7 +214,7 @@ fn without_a_usable_directory_kernels_are_kept_in_memory() {
 }
 
 #[test]
-fn a_store_without_room_is_no_error() {
+fn a_full_store_is_not_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let small = kiln_device::store::StoreOptions::new().with_max_bytes(64);
     let options = KernelCacheOptions::new().disk(DiskTier::new(directory.path().join("kernels")).store(small));
@@ -225,7 +225,7 @@ fn a_store_without_room_is_no_error() {
     assert_eq!(statistics.writing, Writing::On);
 }
 
-/// Two devices in one process do not see each other's kernels.
+/// Two devices in one process do not share kernels in memory.
 #[test]
 fn devices_have_separate_memory_tiers() {
     let (one, other) = (NullDevice::new().into_device().unwrap(), NullDevice::new().into_device().unwrap());

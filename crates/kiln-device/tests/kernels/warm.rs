@@ -1,4 +1,4 @@
-//! Kernels made ready before they are needed.
+//! Kernels that are prepared before they are needed.
 
 use crate::{numbered, on_disk, translations};
 use kiln_device::{KernelSource, NullDevice};
@@ -24,7 +24,7 @@ fn a_list_is_compiled_once_each_on_any_number_of_threads() {
     assert_eq!((nothing.compiled, nothing.failed.len()), (0, 0));
 }
 
-/// The most used kernels of this very device come first, and no others.
+/// Only the kernels of this device are preloaded, the most used first.
 #[test]
 fn the_most_used_kernels_are_preloaded() {
     let directory = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ fn the_most_used_kernels_are_preloaded() {
     assert_eq!(NullDevice::new().into_device().unwrap().preload_kernels(5).unwrap().wait().unwrap().loaded, 0);
 }
 
-/// Dropping the preload cancels what has not begun, and leaves no thread behind.
+/// Dropping a preload cancels the kernels that have not started, and joins its thread.
 #[test]
 fn a_dropped_preload_is_cancelled() {
     let directory = tempfile::tempdir().unwrap();

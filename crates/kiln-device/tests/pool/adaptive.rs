@@ -1,4 +1,4 @@
-//! Limits that follow the workload, and strategies of one's own.
+//! Limits that adapt to the workload, and user-defined strategies.
 
 use crate::fixture::{Rig, place};
 use kiln_device::pool::{AllocationStrategy, ClassDemand, PowersOfTwo};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 const SIZE: u64 = 4096;
 
-/// A workload that frees 200 at once and asks for them again stops reaching the driver.
+/// A workload that frees 200 blocks at once and allocates them again stops reaching the driver.
 #[test]
 fn a_burst_that_repeats_stops_reaching_the_driver() {
     for rig in [Rig::new(), Rig::divisible()] {
@@ -26,7 +26,7 @@ fn a_burst_that_repeats_stops_reaching_the_driver() {
     }
 }
 
-/// When the burst is over, the limit returns to what is configured, and the blocks go.
+/// After the burst, the limit returns to the configured one, and the blocks are released.
 #[test]
 fn the_limit_returns_when_the_burst_is_over() {
     let rig = Rig::new();
@@ -45,7 +45,7 @@ fn the_limit_returns_when_the_burst_is_over() {
     assert_eq!(rig.cached(SIZE), 32);
 }
 
-/// Giving back alone is no reason to grow, and neither is asking alone: only both are thrashing.
+/// Releasing alone or allocating alone does not raise a limit: only both together are thrashing.
 #[test]
 fn a_limit_grows_only_while_a_class_thrashes() {
     let rig = Rig::new();
@@ -70,7 +70,7 @@ fn each_class_adapts_for_itself() {
     assert_eq!((rig.class(256).cached_limit, rig.class(SIZE).cached_limit), (32, 256));
 }
 
-/// What a strategy is told is what happened.
+/// A strategy receives the actual demand.
 #[test]
 fn a_strategy_learns_the_demand() {
     #[derive(Clone, Debug, Default)]
@@ -99,7 +99,7 @@ fn a_strategy_learns_the_demand() {
     rig.warm(SIZE, 5);
     rig.pass_interval();
     let of_class = |demands: Vec<ClassDemand>| {
-        // Shared memory comes first, and its classes in ascending order.
+        // Shared memory comes first, with its classes in ascending order.
         assert_eq!(demands.len(), 8, "two classes of four usages");
         demands[1]
     };
@@ -119,17 +119,17 @@ fn a_strategy_learns_the_demand() {
     rig.pass_interval();
     let demand = of_class(demands());
     assert_eq!(demand, ClassDemand { current_limit: 6, missed: 0, idle_blocks: 4, ..expected });
-    // Three of five lay free, and the sixth was never there.
+    // Three of five were free, and the sixth never existed.
 
     let held = rig.take_many(SIZE, 9);
     drop(held);
     rig.pass_interval();
     let demand = of_class(demands());
-    // Four were still free, the limit stayed six whatever the strategy wanted.
+    // Four were still free, and the limit stayed six whatever the strategy returned.
     assert_eq!(demand, ClassDemand { current_limit: 6, missed: 5, overflowed: 3, idle_blocks: 0, ..expected });
 }
 
-/// Without `adaptive` the strategy is not asked.
+/// Without `adaptive` the strategy is not called.
 #[test]
 fn a_strategy_is_not_asked_where_limits_are_fixed() {
     let config = PoolConfig { adaptive: false, ..PoolConfig::default() };
@@ -139,7 +139,7 @@ fn a_strategy_is_not_asked_where_limits_are_fixed() {
     assert_eq!((rig.cached(SIZE), rig.class(SIZE).cached_limit), (32, 32));
 }
 
-/// Wants more than anyone may keep, and serves from blocks of up to four times the size.
+/// Returns a limit that is too high, and allows blocks of up to four times the size.
 #[derive(Debug)]
 struct Greedy;
 
@@ -158,7 +158,7 @@ impl AllocationStrategy for Greedy {
     }
 }
 
-/// Classes of one's own are used, and a strategy cannot exceed what the settings allow.
+/// User-defined classes are used, and a strategy cannot exceed the limits of the settings.
 #[test]
 fn a_strategy_brings_its_own_classes_within_the_settings() {
     let rig = Rig::from_options(NullDevice::new(), PoolOptions::new().strategy(Greedy));
@@ -175,7 +175,7 @@ fn a_strategy_brings_its_own_classes_within_the_settings() {
     assert_eq!(rig.class(1 << 20).cached_limit, 512, "half of the budget");
 }
 
-/// A larger free block may serve where the strategy allows it, up to the size it names, and counts as a reuse.
+/// A larger free block may serve a request if the strategy allows it, and counts as a reuse.
 #[test]
 fn a_larger_free_block_serves_where_the_strategy_allows_it() {
     let rig = Rig::from_options(NullDevice::new(), PoolOptions::new().strategy(Greedy));
@@ -196,7 +196,7 @@ fn a_larger_free_block_serves_where_the_strategy_allows_it() {
     assert_eq!(rig.take(1000).block_bytes(), 1024, "the own class comes first");
 }
 
-/// Powers of two are the coarse classes.
+/// `PowersOfTwo` can be selected.
 #[test]
 fn powers_of_two_can_be_chosen() {
     let rig = Rig::from_options(NullDevice::new(), PoolOptions::new().strategy(PowersOfTwo));
@@ -206,7 +206,7 @@ fn powers_of_two_can_be_chosen() {
     assert_eq!(rig.numbers().strategy, "powers-of-two");
 }
 
-/// Classes that cannot work are refused when the pool is made.
+/// Invalid classes are rejected when the pool is created.
 #[test]
 fn a_strategy_with_unusable_classes_is_refused() {
     #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! `cleanup`, `clear`, `pre_allocate` and what pressure does by itself.
+//! `cleanup`, `clear`, `pre_allocate` and automatic cleanups under pressure.
 
 use crate::fixture::{Rig, divisible, with_budget};
 use kiln_device::{BufferOptions, NullDevice, PoolConfig, Record, Usage};
@@ -8,7 +8,7 @@ const SIZE: u64 = 4096;
 
 /// An ordinary cleanup keeps the minimum of every class, an aggressive one nothing.
 #[test]
-fn cleanup_says_what_went_back() {
+fn cleanup_reports_what_it_released() {
     let rig = Rig::new();
     rig.warm(SIZE, 10);
     rig.warm(256, 5);
@@ -21,7 +21,7 @@ fn cleanup_says_what_went_back() {
     assert_eq!(rig.pool.cleanup(true).blocks, 0);
 }
 
-/// The minimum is kept once per class, whatever threads the blocks came from.
+/// The minimum is kept once per class, over all threads.
 #[test]
 fn cleanup_keeps_the_minimum_over_all_threads() {
     let rig = Rig::new();
@@ -38,7 +38,7 @@ fn cleanup_keeps_the_minimum_over_all_threads() {
     assert_eq!((rig.cached(SIZE), rig.pool.cleanup(false).blocks, rig.cached(SIZE)), (20, 16, 4));
 }
 
-/// The coldest blocks go first.
+/// The least recently returned blocks are released first.
 #[test]
 fn cleanup_gives_the_coldest_blocks_back() {
     let rig = Rig::new();
@@ -50,9 +50,9 @@ fn cleanup_gives_the_coldest_blocks_back() {
     assert_eq!(crate::fixture::place(&rig.take(SIZE)), warmest);
 }
 
-/// Blocks that are free beside live ones go to their raw block; it goes back with the last of them.
+/// Free slots return to their raw block, which is released with the last of them.
 #[test]
-fn cleanup_of_slots_gives_whole_raw_blocks_back() {
+fn cleanup_of_slots_releases_whole_raw_blocks() {
     let rig = Rig::divisible();
     rig.configure(|config| config.max_cached_per_class = 300);
     let mut blocks = rig.take_many(256, 256);
@@ -67,7 +67,7 @@ fn cleanup_of_slots_gives_whole_raw_blocks_back() {
     assert_eq!(rig.numbers().bytes_reserved, 0);
 }
 
-/// Cleanup never waits; `clear` waits for the work that touches free blocks, and only for that.
+/// `cleanup` never waits; `clear` waits only for the work that uses free blocks.
 #[test]
 fn clear_waits_for_pending_work() {
     for null in [NullDevice::new(), divisible()] {
@@ -86,7 +86,7 @@ fn clear_waits_for_pending_work() {
     }
 }
 
-/// A fault while waiting is reported.
+/// A fault during the wait is returned.
 #[test]
 fn clear_reports_a_fault() {
     let rig = Rig::with(NullDevice::new().manual_completion(), PoolConfig::default());
@@ -96,7 +96,7 @@ fn clear_reports_a_fault() {
     assert_eq!(rig.numbers().bytes_reserved, 0, "nothing touches the memory of a lost device");
 }
 
-/// Pressure is the share of the budget that is reserved.
+/// Pressure is the reserved share of the budget.
 #[test]
 fn memory_pressure_is_reserved_over_budget() {
     let rig = Rig::with_config(with_budget(10 * SIZE));
@@ -109,7 +109,7 @@ fn memory_pressure_is_reserved_over_budget() {
     assert_eq!(rig.pool.memory_pressure(), 0.0);
 }
 
-/// Above the pressure of the settings the pool cleans up by itself before it takes more.
+/// Above the configured pressure the pool cleans up before it allocates more.
 #[test]
 fn pressure_triggers_a_cleanup_by_itself() {
     let rig = Rig::with_config(with_budget(100 * SIZE));
@@ -120,7 +120,7 @@ fn pressure_triggers_a_cleanup_by_itself() {
     assert_eq!((rig.cached(SIZE), rig.numbers().pressure_cleanup_count), (4, 1));
 }
 
-/// As many requests as prepared find a free block, and none of them reaches the driver.
+/// As many requests as preallocated find a free block, and none of them reaches the driver.
 #[test]
 fn prepared_blocks_serve_requests() {
     for rig in [Rig::new(), Rig::divisible()] {
@@ -140,7 +140,7 @@ fn prepared_blocks_serve_requests() {
     }
 }
 
-/// Blocks that submitted work may touch do not count as prepared.
+/// Blocks that submitted work may use do not count as preallocated.
 #[test]
 fn pending_blocks_are_not_prepared_ones() {
     let rig = Rig::with(NullDevice::new().manual_completion(), PoolConfig::default());
@@ -149,7 +149,7 @@ fn pending_blocks_are_not_prepared_ones() {
     assert_eq!((rig.cached(SIZE), rig.numbers().bytes_cached), (2, 3 * SIZE));
 }
 
-/// Under pressure fewer are prepared, and the caller learns how many.
+/// Under pressure fewer blocks are kept, and the result says how many.
 #[test]
 fn preparing_says_how_many_there_are() {
     let rig = Rig::with_config(with_budget(10 * SIZE));
@@ -157,7 +157,7 @@ fn preparing_says_how_many_there_are() {
     assert_eq!((rig.cached(SIZE), rig.numbers().bytes_reserved), (5, 5 * SIZE));
 }
 
-/// What does not fit is an error, and nothing of it stays.
+/// A preallocation that does not fit is an error, and releases everything.
 #[test]
 fn preparing_more_than_fits_is_an_error() {
     for rig in [Rig::with_config(with_budget(10 * SIZE)), Rig::with(divisible(), with_budget(10 * SIZE))] {
@@ -166,7 +166,7 @@ fn preparing_more_than_fits_is_an_error() {
     }
 }
 
-/// Prepared memory does not displace itself, and other requests do not displace it before the next maintenance.
+/// Preallocated blocks do not displace each other, and are not displaced by other requests before the next maintenance.
 #[test]
 fn prepared_blocks_are_not_displaced_by_the_next_requests() {
     const MIB: u64 = 1 << 20;
@@ -179,7 +179,7 @@ fn prepared_blocks_are_not_displaced_by_the_next_requests() {
     assert_eq!(rig.cached(MIB), 40);
 }
 
-/// What is not pooled cannot be prepared.
+/// Requests that are not pooled cannot be preallocated.
 #[test]
 fn direct_requests_cannot_be_prepared() {
     let rig = Rig::new();
@@ -189,7 +189,7 @@ fn direct_requests_cannot_be_prepared() {
     assert_eq!(rig.numbers().bytes_reserved, 0);
 }
 
-/// Prepared blocks have the usage that was asked for.
+/// Preallocated blocks have the requested usage.
 #[test]
 fn prepared_blocks_have_a_usage() {
     let rig = Rig::new();

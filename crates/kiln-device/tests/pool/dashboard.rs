@@ -1,8 +1,8 @@
-//! The dashboard of real pools in each state, as goldens. Every number in them is live; times are set to fixed
-//! values, because they differ from run to run.
+//! The dashboard of pools in each state, as golden files. All numbers are real except times, which are replaced by
+//! fixed values.
 
 use crate::fixture::{Rig, divisible, with_budget};
-use crate::loose::{Backdoor, LooseMemory};
+use crate::unprotected::{RawAccess, UnprotectedMemory};
 use kiln_device::memory::RawMemory;
 use kiln_device::pool::{AllocationStrategy, FineClasses, Health, PoolReport, PowersOfTwo, dashboard};
 use kiln_device::{NullDevice, Pool, PoolConfig, PoolOptions, PoolStatistics};
@@ -53,7 +53,7 @@ fn a_pressured_pool() {
     insta::assert_snapshot!(text(&rig.pool));
 }
 
-/// The same pressure with free blocks in the pool has another remedy.
+/// The same pressure with free blocks in the pool has another recommendation.
 #[test]
 fn a_pressured_pool_with_free_blocks() {
     let rig = Rig::with_config(PoolConfig { cleanup_pressure: 1.0, ..with_budget(1024 * KIB) });
@@ -105,15 +105,15 @@ fn a_thrashing_pool() {
 #[test]
 fn a_violated_pool() {
     let options = PoolOptions::new().clock(MockClock::new()).debug_checks(true);
-    let pool = Pool::new(Arc::new(LooseMemory::default()), options).unwrap();
+    let pool = Pool::new(Arc::new(UnprotectedMemory::default()), options).unwrap();
     let block = pool.allocate(100).unwrap();
-    Backdoor::to(&block).write(100..101, 1);
+    RawAccess::to(&block).write(100..101, 1);
     drop(block);
     assert_eq!(pool.statistics().health(), Health::Violated);
     insta::assert_snapshot!(text(&pool));
 }
 
-/// Long lists are cut: the twelve busiest classes, the eight largest holders.
+/// Long lists are truncated: the twelve busiest classes, the eight largest holders.
 #[test]
 fn a_pool_of_many_classes_and_holders() {
     let rig = Rig::new();
@@ -128,7 +128,7 @@ fn a_pool_of_many_classes_and_holders() {
     insta::assert_snapshot!(text(&rig.pool));
 }
 
-/// Padding is reported where it is a large part of much memory.
+/// Padding is reported if it is a large part of much memory.
 #[test]
 fn padding_is_recommended_against() {
     let rig = Rig::from_options(NullDevice::new(), PoolOptions::new().strategy(PowersOfTwo));
@@ -140,7 +140,7 @@ fn padding_is_recommended_against() {
     assert_eq!(small.numbers().recommendations(), Vec::<String>::new(), "little memory");
 }
 
-/// The one-line summary and the dashboard of the pool itself are the functions of its numbers.
+/// The summary line and the dashboard of the pool use its current numbers.
 #[test]
 fn the_pool_shows_its_own_numbers() {
     let rig = Rig::new();
@@ -151,9 +151,9 @@ fn the_pool_shows_its_own_numbers() {
     insta::assert_snapshot!(rig.pool.summary_line());
 }
 
-/// Thrashing needs enough requests, requests at the driver, and releases; each alone is none.
+/// Thrashing requires enough requests, requests that reach the driver, and releases; each alone does not count.
 #[test]
-fn thrashing_is_told_from_a_start_and_from_an_end() {
+fn thrashing_is_distinguished_from_start_and_end() {
     let health = |requests, driver, releases| {
         let mut numbers = Rig::new().numbers();
         numbers.recent.allocation_count = requests;

@@ -1,6 +1,6 @@
-//! The debug mode: poison and canaries find planted violations, and nothing where there is none.
+//! The debug mode: poison and canaries detect injected violations, and report nothing otherwise.
 
-use crate::loose::{Backdoor, LooseMemory};
+use crate::unprotected::{RawAccess, UnprotectedMemory};
 use kiln_device::pool::{Violation, ViolationKind};
 use kiln_device::{BufferOptions, CommandList, Device, NullDevice, Pool, PoolOptions, Usage};
 use kiln_resource_cache::MockClock;
@@ -10,8 +10,8 @@ fn options() -> PoolOptions {
     PoolOptions::new().clock(MockClock::new()).debug_checks(true)
 }
 
-fn loose_pool() -> (Arc<LooseMemory>, Pool<LooseMemory>) {
-    let memory = Arc::new(LooseMemory::default());
+fn loose_pool() -> (Arc<UnprotectedMemory>, Pool<UnprotectedMemory>) {
+    let memory = Arc::new(UnprotectedMemory::default());
     (Arc::clone(&memory), Pool::new(memory, options()).unwrap())
 }
 
@@ -19,15 +19,15 @@ fn device(null: NullDevice) -> Device {
     null.into_device_with(options()).unwrap()
 }
 
-/// Bytes written after the last handle went are found when the block is lent again.
+/// Bytes written after the last handle was dropped are detected when the block is allocated again.
 #[test]
 fn a_write_after_free_is_found() {
-    // In every part of the block: its first byte, the middle, its last byte.
+    // At the first byte, in the middle and at the last byte.
     for at in [0, 50, 319] {
         let (_, pool) = loose_pool();
         let block = pool.allocate(BufferOptions::new(200).label("scratch")).unwrap();
         assert_eq!(block.block_bytes(), 320, "64 bytes of canary are in it");
-        let backdoor = Backdoor::to(&block);
+        let backdoor = RawAccess::to(&block);
         drop(block);
         backdoor.write(at..at + 1, 0x11);
         assert_eq!(pool.violations(), [], "nobody looked yet");
@@ -40,13 +40,13 @@ fn a_write_after_free_is_found() {
     }
 }
 
-/// Bytes written behind the end are found when the buffer is dropped.
+/// Bytes written beyond the end are detected when the buffer is dropped.
 #[test]
 fn a_write_beyond_the_end_is_found() {
     for at in [200, 201, 263, 319] {
         let (_, pool) = loose_pool();
         let block = pool.allocate(BufferOptions::new(200).label("input")).unwrap();
-        Backdoor::to(&block).write(at..at + 1, 0x22);
+        RawAccess::to(&block).write(at..at + 1, 0x22);
         drop(block);
         let kind = ViolationKind::WriteBeyondEnd;
         let found = Violation { kind, label: "input".into(), bytes: 200, offset: at as u64, found: 0x22 };
@@ -54,7 +54,7 @@ fn a_write_beyond_the_end_is_found() {
     }
 }
 
-/// A request that fills a class to the brim has its canary in the next class.
+/// A request that fills its class gets a canary by using the next class.
 #[test]
 fn every_size_has_a_canary() {
     let (_, pool) = loose_pool();
@@ -62,21 +62,21 @@ fn every_size_has_a_canary() {
     for bytes in [0, 1, 192, 193, 255, 256, 4096, 32 << 10, 300_000] {
         let block = pool.allocate(bytes).unwrap();
         assert!(block.block_bytes() >= bytes + 64);
-        Backdoor::to(&block).write(bytes as usize + 3..bytes as usize + 5, 0x33);
+        RawAccess::to(&block).write(bytes as usize + 3..bytes as usize + 5, 0x33);
         drop(block);
         expected += 1;
         assert_eq!(pool.violations().len(), expected, "{bytes} bytes");
     }
 }
 
-/// On a real command path: a copy that a device runs after the buffer was freed and lent again.
+/// A copy that a device runs after the buffer was freed and allocated again.
 #[test]
 fn a_submission_that_runs_late_is_found() {
     let null = NullDevice::new().manual_completion();
     let device = device(null.clone());
     let from = device.buffer_from(&[7u32; 16]).unwrap();
     let to = device.buffer_of::<u32>(16).unwrap();
-    // The device forgets to say which submission touches the buffer: the list goes around `Device::submit`.
+    // The list bypasses `Device::submit`, so that the pool does not know that it uses the buffer.
     let mut commands = CommandList::new();
     commands.copy(from.as_bytes(), to.as_bytes()).unwrap();
     let submission = device.api().submit(commands.commands()).unwrap();
@@ -89,9 +89,9 @@ fn a_submission_that_runs_late_is_found() {
     insta::assert_snapshot!(found[0], @"buffer `(unlabelled)` of 64 bytes was written after it was freed: found 0x07 at byte 0");
 }
 
-/// Marked as it should be, the same late copy is waited for and is no violation.
+/// If the buffer is marked, the same late copy is awaited and is no violation.
 #[test]
-fn a_submission_that_is_marked_is_no_violation() {
+fn a_marked_submission_is_not_a_violation() {
     let device = device(NullDevice::new().manual_completion());
     let from = device.buffer_from(&[7u32; 16]).unwrap();
     for _ in 0..10 {
@@ -123,7 +123,7 @@ fn clean_runs_find_nothing() {
     }
 }
 
-/// Prepared blocks are poisoned as freed ones are.
+/// Preallocated blocks are poisoned like freed ones.
 #[test]
 fn prepared_blocks_are_checked_too() {
     let (_, pool) = loose_pool();
@@ -133,7 +133,7 @@ fn prepared_blocks_are_checked_too() {
     drop((first, second));
 }
 
-/// What cannot be checked is said, not passed over.
+/// A block that cannot be checked is reported.
 #[test]
 fn a_map_that_fails_is_reported_as_unchecked() {
     let (memory, pool) = loose_pool();
@@ -145,13 +145,13 @@ fn a_map_that_fails_is_reported_as_unchecked() {
     insta::assert_snapshot!(found[0], @"buffer `x` of 10 bytes could not be checked");
 }
 
-/// Findings are bounded, their count is not.
+/// The kept violations are bounded, their count is not.
 #[test]
 fn the_first_64_findings_are_kept() {
     let (_, pool) = loose_pool();
     for _ in 0..100 {
         let block = pool.allocate(10).unwrap();
-        Backdoor::to(&block).write(12..13, 0);
+        RawAccess::to(&block).write(12..13, 0);
         drop(block);
     }
     assert_eq!((pool.violations().len(), pool.statistics().violation_count), (64, 100), "all are counted");
@@ -160,10 +160,10 @@ fn the_first_64_findings_are_kept() {
 /// Without the debug mode nothing is mapped and no byte is added.
 #[test]
 fn without_the_debug_mode_nothing_is_checked() {
-    let pool = Pool::new(Arc::new(LooseMemory::default()), PoolOptions::new().clock(MockClock::new())).unwrap();
+    let pool = Pool::new(Arc::new(UnprotectedMemory::default()), PoolOptions::new().clock(MockClock::new())).unwrap();
     let block = pool.allocate(256).unwrap();
     assert_eq!(block.block_bytes(), 256);
-    let backdoor = Backdoor::to(&block);
+    let backdoor = RawAccess::to(&block);
     drop(block);
     backdoor.write(0..256, 1);
     drop(pool.allocate(256).unwrap());

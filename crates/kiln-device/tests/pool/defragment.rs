@@ -1,4 +1,4 @@
-//! `defragment` moves live buffers together, so that a large request succeeds that failed before.
+//! `defragment` compacts live buffers, so that a large request succeeds that failed before.
 
 use crate::fixture::{Block, Rig, buffer_place, divisible, fill, holds, place, with_budget};
 use crate::hooked::HookedDevice;
@@ -9,7 +9,7 @@ use std::sync::Barrier;
 
 const KIB: u64 = 1 << 10;
 
-/// Sixteen raw blocks of 64 slots each, full.
+/// Sixteen full raw blocks of 64 slots each.
 fn full_rig() -> (Rig, Vec<Block>) {
     let rig = Rig::with(divisible().manual_completion(), with_budget(1024 * KIB));
     let blocks = rig.take_many(KIB, 1024);
@@ -20,7 +20,7 @@ fn full_rig() -> (Rig, Vec<Block>) {
     (rig, blocks)
 }
 
-/// Frees every second block, in the order given, and returns the others with their patterns.
+/// Frees every second block, in the given order, and returns the others with their patterns.
 fn checkerboard(blocks: Vec<Block>, reverse: bool) -> Vec<(Block, u8)> {
     let (mut freed, mut held) = (Vec::new(), Vec::new());
     for (at, block) in blocks.into_iter().enumerate() {
@@ -33,7 +33,7 @@ fn checkerboard(blocks: Vec<Block>, reverse: bool) -> Vec<(Block, u8)> {
     held
 }
 
-/// The test of the contract: a request that fails before succeeds after, and no byte is lost.
+/// A request that fails before succeeds after, and no byte is lost.
 #[test]
 fn a_large_request_succeeds_after_defragmenting() {
     for reverse in [false, true] {
@@ -66,7 +66,7 @@ fn free_blocks_are_released_before_live_ones_move() {
     }
 }
 
-/// Memory whose raw blocks are not divided has nothing to move.
+/// Undivided raw blocks are not moved.
 #[test]
 fn whole_blocks_do_not_move() {
     let rig = Rig::new();
@@ -78,7 +78,7 @@ fn whole_blocks_do_not_move() {
     assert_eq!(rig.numbers().bytes_reserved, 50 * KIB);
 }
 
-/// Only a raw block that can be emptied whole is worth the copies.
+/// Only a raw block that can be emptied completely is worth the copies.
 #[test]
 fn nothing_moves_where_no_raw_block_would_become_free() {
     let (rig, mut blocks) = full_rig();
@@ -91,7 +91,7 @@ fn nothing_moves_where_no_raw_block_would_become_free() {
     assert_eq!(done, Defragmented::default());
 }
 
-/// A raw block whose live slots find room only in part stays as it is.
+/// A raw block whose live slots do not all fit elsewhere is left alone.
 #[test]
 fn nothing_moves_where_there_is_not_room_for_all() {
     let rig = Rig::divisible();
@@ -130,8 +130,8 @@ fn a_moved_buffer_moves_again() {
     assert!(first.iter().all(|block| holds(block, 9)));
 }
 
-/// A buffer does not move between the moment in which a device looks where it is and the moment in which the pool
-/// learns the number of the submission.
+/// A buffer is not moved between the time when a device reads its location and the time when the pool learns the number
+/// of the submission.
 #[test]
 fn a_buffer_does_not_move_while_it_is_submitted() {
     let null = divisible().manual_completion();
@@ -153,7 +153,7 @@ fn a_buffer_does_not_move_while_it_is_submitted() {
     assert_eq!(target.read().unwrap(), [7; 1024]);
 }
 
-/// The emptiest raw blocks are emptied into the fullest: few copies, and each class for itself.
+/// The emptiest raw blocks are emptied into the fullest, for few copies, separately for each class.
 #[test]
 fn the_emptiest_raw_block_moves() {
     let rig = Rig::divisible();
@@ -197,7 +197,7 @@ fn a_moved_buffer_keeps_its_identity() {
     assert_eq!(rig.numbers().bytes_reserved, 0);
 }
 
-/// Bytes that submitted work may touch stay where they are.
+/// Buffers that submitted work may use are not moved.
 #[test]
 fn buffers_that_submitted_work_touches_stay() {
     let rig = Rig::with(divisible().manual_completion(), PoolConfig::default());
@@ -217,7 +217,7 @@ fn buffers_that_submitted_work_touches_stay() {
     assert_eq!(buffers[0].read().unwrap()[..8], [0, 0, 0, 0, 7, 7, 7, 7], "the work ran where the buffer was");
 }
 
-/// A buffer that someone reads this moment is skipped, not waited for; the others move.
+/// A buffer that is being read is skipped without waiting; the others are moved.
 #[test]
 fn buffers_in_use_by_another_thread_are_skipped() {
     let device = divisible().into_device().unwrap();
@@ -254,7 +254,7 @@ fn buffers_in_use_by_another_thread_are_skipped() {
     }
 }
 
-/// A fault while copying is reported; the buffer stays where it was and no slot is lost.
+/// A fault during a copy is returned; the buffer stays where it was and no slot is lost.
 #[test]
 fn a_fault_while_moving_is_reported() {
     for failing_map in [1, 2, 101, 102] {
@@ -273,7 +273,7 @@ fn a_fault_while_moving_is_reported() {
     }
 }
 
-/// Slots that moving freed are used again, and a moved buffer can move again.
+/// Freed slots are reused, and a moved buffer can be moved again.
 #[test]
 fn moving_again_and_again_loses_nothing() {
     let rig =

@@ -1,11 +1,11 @@
-//! Workloads whose sizes change: reserved bytes stay bounded, and two that alternate settle.
+//! Workloads with changing sizes: reserved bytes stay bounded, and alternating workloads stop reaching the driver.
 
 use crate::fixture::{Rig, divisible};
 use kiln_device::{NullDevice, PoolConfig};
 
 const MIB: u64 = 1 << 20;
 
-/// Every request a little larger than the last; what is reserved follows what is in use, not the history.
+/// Every request is a little larger than the last; reserved bytes follow the bytes in use, not the history.
 #[test]
 fn drifting_sizes_reach_a_plateau() {
     for null in [NullDevice::new(), divisible()] {
@@ -26,7 +26,7 @@ fn drifting_sizes_reach_a_plateau() {
     }
 }
 
-/// The bound of the drift is the headroom; without it the pool keeps blocks of every class it ever served.
+/// The headroom limits the drift; without it the pool keeps blocks of every class it ever used.
 #[test]
 fn the_plateau_comes_from_the_headroom() {
     let reserved = |headroom| {
@@ -38,20 +38,20 @@ fn the_plateau_comes_from_the_headroom() {
     assert!(bounded < 60 && unbounded > 100, "{bounded} and {unbounded} MiB");
 }
 
-/// What is displaced first is what served nobody for the longest time, and no more than needed.
+/// The class that served no request for the longest time is displaced first, and no more than needed.
 #[test]
 fn the_longest_unused_class_is_displaced_first() {
     let rig = Rig::with_config(PoolConfig { headroom: 0.0, ..PoolConfig::default() });
     for mib in [4, 5, 6, 4] {
         rig.warm(mib * MIB, 1);
     }
-    // 15 MiB are free. The peak of 6 MiB and 8 MiB beside it are allowed, so one block has to go.
+    // 15 MiB are free. The peak of 6 MiB plus 8 MiB are allowed, so one block must be released.
     rig.warm(7 * MIB, 1);
     let cached = [4, 5, 6, 7].map(|mib| rig.cached(mib * MIB));
     assert_eq!(cached, [1, 0, 1, 1], "the block of 4 MiB is older, but was used again");
 }
 
-/// Serves one request of each class after another, and checks after each what the headroom leaves of the others.
+/// Serves one request of each class in turn, and checks after each which free blocks the headroom allows.
 fn check_displacement(rig: &Rig, headroom: f64) {
     let sizes = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20].map(|mib| mib * MIB);
     let (mut kept, mut peak) = (Vec::new(), 0);
@@ -71,7 +71,7 @@ fn check_displacement(rig: &Rig, headroom: f64) {
     rig.numbers();
 }
 
-/// The headroom is how much free memory new memory leaves alone, as a share of the peak in use.
+/// The headroom is the free memory that a new allocation does not displace, as a share of the peak in use.
 #[test]
 fn headroom_is_the_free_memory_that_new_memory_leaves_alone() {
     for headroom in [0.0, 0.5, 1.0, 3.0] {
@@ -79,7 +79,7 @@ fn headroom_is_the_free_memory_that_new_memory_leaves_alone() {
     }
 }
 
-/// A peak counts in its own interval and in the next, so that a quiet moment does not cost what is needed.
+/// A peak counts in its own interval and in the next, so that a quiet moment does not release needed memory.
 #[test]
 fn a_peak_is_remembered_for_two_intervals() {
     let rig = Rig::with_config(PoolConfig { headroom: 0.0, ..PoolConfig::default() });
@@ -95,7 +95,7 @@ fn a_peak_is_remembered_for_two_intervals() {
     }
 }
 
-/// Two workloads that take turns need both their blocks. The pool first displaces, then learns that.
+/// Two alternating workloads need the blocks of both. The pool first displaces them, then raises the headroom.
 #[test]
 fn alternating_workloads_settle_without_driver_calls() {
     let rig = Rig::new();
@@ -116,7 +116,7 @@ fn alternating_workloads_settle_without_driver_calls() {
     rig.numbers();
 }
 
-/// The larger headroom of alternating workloads is given up again after they end.
+/// The raised headroom decreases after alternating workloads end.
 #[test]
 fn headroom_returns_when_displacing_ends() {
     let rig = Rig::new();

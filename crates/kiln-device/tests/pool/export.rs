@@ -1,4 +1,4 @@
-//! The numbers as JSON and as Prometheus text.
+//! The statistics as JSON and as Prometheus text.
 
 use crate::fixture::{Rig, divisible};
 use kiln_device::{PoolConfig, PoolStatistics};
@@ -13,7 +13,7 @@ fn used_pool() -> (Rig, Vec<crate::fixture::Block>) {
     (rig, held)
 }
 
-/// JSON has every number, under the names of the contract.
+/// JSON contains every number under its documented name.
 #[test]
 fn json_has_every_number() {
     let (rig, _held) = used_pool();
@@ -39,7 +39,7 @@ struct Sample {
     value: f64,
 }
 
-/// Parses one sample line, and refuses what the format does not allow.
+/// Parses one sample line, and rejects what the format does not allow.
 fn parse_sample(line: &str) -> Result<Sample, String> {
     let is_name = |name: &str| {
         !name.is_empty()
@@ -82,7 +82,7 @@ fn parse_sample(line: &str) -> Result<Sample, String> {
     }
 }
 
-/// Parses the whole text: every metric has help and type in front of its samples, in one group, and no sample is twice.
+/// Parses the whole text: every metric has help and type before its samples, in one group, without duplicates.
 fn parse(text: &str) -> Result<Vec<Sample>, String> {
     let mut samples: Vec<Sample> = Vec::new();
     let (mut helped, mut typed, mut seen) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
@@ -124,7 +124,7 @@ fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> f64 {
     value
 }
 
-/// The Prometheus text is valid and says the same as the statistics.
+/// The Prometheus text is valid and agrees with the statistics.
 #[test]
 fn prometheus_text_is_valid_and_says_the_same() {
     let (rig, _held) = used_pool();
@@ -171,7 +171,7 @@ fn prometheus_text_is_valid_and_says_the_same() {
     assert_eq!(get("kiln_pool_class_reused_total", &class), 0.0);
 }
 
-/// The names of the metrics are a contract with whoever charts them.
+/// The names of the metrics are a stable interface.
 #[test]
 fn the_metrics_have_these_names() {
     let (rig, _held) = used_pool();
@@ -189,9 +189,9 @@ fn label_values_are_escaped() {
     assert!(samples.iter().all(|sample| sample.labels["device"] == name));
 }
 
-/// Without a count of the driver there is no such metric, rather than a zero.
+/// Without a driver count there is no such metric, rather than a zero.
 #[test]
-fn what_is_unknown_is_left_out() {
+fn unknown_numbers_are_omitted() {
     let mut numbers = Rig::new().pool.statistics();
     numbers.driver_bytes = None;
     let samples = parse(&numbers.to_prometheus("x")).unwrap();
@@ -205,7 +205,7 @@ fn dashboard_of(numbers: &PoolStatistics) -> String {
     kiln_device::pool::dashboard(numbers, &Rig::new().pool.report())
 }
 
-/// The checker itself refuses what is wrong.
+/// The parser of this test rejects invalid lines.
 #[test]
 fn the_checker_refuses_wrong_lines() {
     let head = "# HELP a_total A.\n# TYPE a_total counter\n";

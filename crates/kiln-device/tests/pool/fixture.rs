@@ -1,4 +1,4 @@
-//! A pool on byte vectors with a clock that the test moves.
+//! A pool on the null device with a mock clock.
 
 use kiln_device::pool::{Access, Allocation, ClassStatistics, Released};
 use kiln_device::{
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// An allocation of the pools in these tests.
 pub(crate) type Block = Allocation<dyn DeviceApi>;
 
-/// A pool with what it stands on.
+/// A pool with its device and clock.
 pub(crate) struct Rig {
     pub(crate) null: NullDevice,
     pub(crate) clock: MockClock,
@@ -24,7 +24,7 @@ impl Rig {
         Self::with(NullDevice::new(), PoolConfig::default())
     }
 
-    /// Memory whose raw blocks are divided into slots, as on the CPU device.
+    /// Creates a pool on memory whose raw blocks are divided into slots, as on the CPU device.
     pub(crate) fn divisible() -> Self {
         Self::with(divisible(), PoolConfig::default())
     }
@@ -48,12 +48,12 @@ impl Rig {
         self.device.buffer(bytes).unwrap()
     }
 
-    /// Submits work that touches the buffer, and returns its number.
+    /// Submits work that uses the buffer, and returns its number.
     pub(crate) fn touch(&self, buffer: &Buffer) -> u64 {
         self.touch_all(std::slice::from_ref(buffer))
     }
 
-    /// Submits one list that touches all buffers.
+    /// Submits one list that uses all buffers.
     pub(crate) fn touch_all(&self, buffers: &[Buffer]) -> u64 {
         let mut commands = CommandList::new();
         for buffer in buffers {
@@ -62,7 +62,7 @@ impl Rig {
         self.device.submit(commands).unwrap()
     }
 
-    /// Leaves a free block behind that submitted work may still touch, and returns the number of the submission.
+    /// Frees a block that submitted work may still use, and returns the number of the submission.
     pub(crate) fn leave_pending(&self, bytes: u64) -> u64 {
         self.touch(&self.buffer(bytes))
     }
@@ -79,7 +79,7 @@ impl Rig {
         self.pool.allocate(BufferOptions::new(bytes).label(label)).unwrap()
     }
 
-    /// Lends and takes back `count` blocks at once, so that the pool has as many free ones.
+    /// Allocates and frees `count` blocks at once, so that the pool has as many free ones.
     pub(crate) fn warm(&self, bytes: u64, count: usize) {
         drop(self.take_many(bytes, count));
     }
@@ -90,18 +90,18 @@ impl Rig {
         self.pool.set_config(config).unwrap();
     }
 
-    /// Lets one maintenance interval pass, and maintains.
+    /// Advances the clock by one maintenance interval and runs maintenance.
     pub(crate) fn pass_interval(&self) -> Released {
         self.clock.advance(self.pool.config().maintenance_interval);
         self.pool.maintain().expect("an interval has passed")
     }
 
-    /// Raw blocks that the driver was asked for.
+    /// Returns the number of raw blocks allocated from the driver.
     pub(crate) fn driver_allocations(&self) -> usize {
         self.null.records().iter().filter(|record| matches!(record, Record::Allocate { .. })).count()
     }
 
-    /// The numbers, after a check that they add up: what the driver gave is in use, cached or an unused slot.
+    /// Returns the statistics, after checking that they add up: reserved bytes are in use, cached or in unused slots.
     pub(crate) fn numbers(&self) -> PoolStatistics {
         let numbers = self.pool.statistics();
         let parts = numbers.bytes_in_use + numbers.bytes_cached + numbers.bytes_unused_slots;
@@ -114,37 +114,37 @@ impl Rig {
         numbers
     }
 
-    /// The numbers of one class.
+    /// Returns the statistics of one class.
     pub(crate) fn class(&self, class_bytes: u64) -> ClassStatistics {
         let classes = self.pool.statistics().classes;
         classes.into_iter().find(|class| class.class_bytes == class_bytes && !class.direct).expect("the class was used")
     }
 
-    /// Free blocks of one class.
+    /// Returns the number of free blocks of one class.
     pub(crate) fn cached(&self, class_bytes: u64) -> u64 {
         let classes = self.pool.statistics().classes;
         classes.iter().filter(|class| class.class_bytes == class_bytes && !class.direct).map(|c| c.cached_blocks).sum()
     }
 }
 
-/// Memory whose raw blocks are divided into slots.
+/// Creates memory whose raw blocks are divided into slots.
 pub(crate) fn divisible() -> NullDevice {
     NullDevice::new().with_properties(|properties| properties.divisible = true)
 }
 
-/// A device with a budget.
+/// Returns settings with a budget.
 pub(crate) fn with_budget(budget_bytes: u64) -> PoolConfig {
     PoolConfig { budget_bytes: Some(budget_bytes), ..PoolConfig::default() }
 }
 
-/// Writes a pattern into what was asked for.
+/// Writes a pattern into the requested bytes.
 pub(crate) fn fill(block: &Block, seed: u8) {
     let mut access = block.access_mut(0..block.bytes());
     let write = &mut |bytes: &mut [u8]| pattern(seed, bytes.len()).zip(bytes).for_each(|(byte, to)| *to = byte);
     block.memory().map_mut(access.region_mut(), write).unwrap();
 }
 
-/// Whether the pattern is still there.
+/// Returns whether the pattern is still there.
 pub(crate) fn holds(block: &Block, seed: u8) -> bool {
     let mut intact = false;
     let access = block.access(0..block.bytes());
@@ -157,12 +157,12 @@ fn pattern(seed: u8, len: usize) -> impl Iterator<Item = u8> {
     (0..len).map(move |at| (at as u8).wrapping_mul(31).wrapping_add(seed))
 }
 
-/// Where an allocation lies: the raw block and the offset in it.
+/// Returns the location of an allocation: the raw block and the offset in it.
 pub(crate) fn place(block: &Block) -> (usize, u64) {
     place_of(&block.access(0..0))
 }
 
-/// Where a buffer lies.
+/// Returns the location of a buffer.
 pub(crate) fn buffer_place(buffer: &Buffer) -> (usize, u64) {
     place_of(&buffer.access())
 }

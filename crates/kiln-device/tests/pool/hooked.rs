@@ -1,5 +1,5 @@
-//! A null device that runs something of the test inside of a submission: after the device knows the commands, before the
-//! caller knows the number.
+//! A null device that runs a hook during a submission: after the device received the commands, before the caller knows
+//! the number.
 
 use kiln_device::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Usage};
 use kiln_device::{Command, Device, DeviceApi, DeviceInfo, NullDevice, PoolOptions};
@@ -10,7 +10,7 @@ use std::task::Waker;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// The device; the hook runs in the next submission, once.
+/// The device. The hook runs once, in the next submission.
 pub(crate) struct HookedDevice {
     null: NullDevice,
     hook: Mutex<Option<Hook>>,

@@ -1,11 +1,11 @@
-//! Idle memory goes back by itself, seen with a mock clock.
+//! Idle memory is released automatically, tested with a mock clock.
 
 use crate::fixture::{Rig, divisible};
 use kiln_device::{NullDevice, PoolConfig};
 
 const SIZE: u64 = 4096;
 
-/// After a burst and two intervals the pool holds nothing.
+/// Two intervals after a burst the pool holds nothing.
 #[test]
 fn two_intervals_after_a_burst_everything_is_back() {
     for rig in [Rig::new(), Rig::divisible()] {
@@ -21,9 +21,9 @@ fn two_intervals_after_a_burst_everything_is_back() {
     }
 }
 
-/// A class that nobody asked for in an interval gives back everything, also below `min_kept_per_class`.
+/// A class that was not used in an interval releases everything, even below `min_kept_per_class`.
 #[test]
-fn a_class_that_nobody_used_gives_back_everything() {
+fn an_unused_class_releases_everything() {
     let rig = Rig::new();
     rig.warm(SIZE, 10);
     rig.warm(256, 3);
@@ -36,9 +36,9 @@ fn a_class_that_nobody_used_gives_back_everything() {
     rig.numbers();
 }
 
-/// What a class really used in an interval stays, what it did not use goes.
+/// A class keeps the blocks that it used in an interval and releases the others.
 #[test]
-fn a_class_in_use_keeps_what_it_needed() {
+fn a_class_keeps_the_blocks_it_used() {
     let rig = Rig::new();
     rig.warm(SIZE, 30);
     rig.pass_interval();
@@ -53,9 +53,9 @@ fn a_class_in_use_keeps_what_it_needed() {
     assert_eq!(rig.cached(SIZE), 4, "nineteen were not needed, four stay");
 }
 
-/// What is in use during the whole interval is not idle: blocks return to the class afterwards.
+/// Blocks in use during the whole interval are not idle: they return to the class afterwards.
 #[test]
-fn lent_blocks_survive_the_sweep() {
+fn blocks_in_use_survive_the_sweep() {
     let rig = Rig::divisible();
     let held = rig.take_many(SIZE, 10);
     for _ in 0..3 {
@@ -66,7 +66,7 @@ fn lent_blocks_survive_the_sweep() {
     assert_eq!(rig.cached(SIZE), 10);
 }
 
-/// A free block that submitted work may touch is not idle; it goes once that is done.
+/// A free block that submitted work may use is not idle; it is released once that work is done.
 #[test]
 fn pending_blocks_go_once_their_work_is_done() {
     for null in [NullDevice::new(), divisible()] {
@@ -81,7 +81,7 @@ fn pending_blocks_go_once_their_work_is_done() {
     }
 }
 
-/// A prepared block counts as asked for in the interval in which it was made.
+/// A preallocated block counts as used in the interval in which it was created.
 #[test]
 fn prepared_blocks_live_for_an_interval() {
     let rig = Rig::new();
@@ -92,7 +92,7 @@ fn prepared_blocks_live_for_an_interval() {
     assert_eq!(rig.cached(SIZE), 0);
 }
 
-/// A thread that ended leaves blocks behind; they go like any others.
+/// Blocks left by a thread that ended are released like any others.
 #[test]
 fn blocks_that_other_threads_left_go_too() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! The pool on byte vectors with a mock clock.
+//! The pool on the null device with a mock clock.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod adaptive;
@@ -11,7 +11,6 @@ mod export;
 mod fixture;
 mod hooked;
 mod idle;
-mod loose;
 mod model;
 mod out_of_memory;
 mod recycling;
@@ -19,3 +18,4 @@ mod report;
 mod requests;
 mod settings;
 mod statistics;
+mod unprotected;

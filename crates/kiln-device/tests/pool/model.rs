@@ -1,4 +1,4 @@
-//! Random sequences of everything a pool can be asked, against a model that knows what must be true.
+//! Random sequences of pool operations, checked against a model.
 
 use crate::fixture::Rig;
 use kiln_device::memory::{RawBlock, RawMemory};
@@ -46,7 +46,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A buffer that is held: handles, its block, the pattern in it, the newest submission that touches it.
+/// A held buffer: handles, its block, its pattern, the newest submission that uses it.
 struct Held {
     handles: Vec<Buffer>,
     block_bytes: u64,
@@ -54,7 +54,7 @@ struct Held {
     last_use: u64,
 }
 
-/// Bytes that submitted work may still touch although nobody holds them.
+/// Freed bytes that submitted work may still use.
 struct Busy {
     raw: Weak<RawBlock>,
     start: u64,
@@ -64,7 +64,7 @@ struct Busy {
 
 struct Model {
     rig: Rig,
-    /// What submissions copy to; held all the time.
+    /// The target of copies; held all the time.
     sink: Buffer,
     classes: Vec<u64>,
     held: Vec<Held>,
@@ -130,7 +130,8 @@ impl Model {
         if len == 0 { None } else { self.held.get_mut(at % len) }
     }
 
-    /// The size of the block that a request must get: its class, or whole pages where that does not fit the budget.
+    /// Returns the size of the block that a request must get: its class, or whole pages if that does not fit the
+    /// budget.
     fn block_bytes(&self, bytes: u64) -> u64 {
         let budget = self.rig.pool.statistics().budget_bytes;
         let class = self.classes.iter().copied().find(|&class| class >= bytes).unwrap();
@@ -163,7 +164,7 @@ impl Model {
         self.served += 1;
     }
 
-    /// A request is refused only where it cannot be served, and only after everything free was given back.
+    /// A request is refused only if it cannot be served, and only after all free memory was released.
     fn check_refusal(&self, block_bytes: u64, kind: ErrorKind) {
         let numbers = self.rig.numbers();
         match kind {
@@ -257,10 +258,10 @@ fn pattern(seed: u8, bytes: u64) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Patterns in held buffers stay, numbers add up, the budget and the limits hold, nothing leaks, and no
-    /// byte is lent that submitted work may still touch.
+    /// Patterns in held buffers stay, numbers add up, the budget and the limits hold, nothing leaks, and no bytes are
+    /// reused while submitted work may still use them.
     #[test]
-    fn a_pool_does_what_the_model_says(
+    fn a_pool_agrees_with_the_model(
         divisible in any::<bool>(),
         operations in vec(operation(), 1..150),
     ) {

@@ -1,7 +1,7 @@
-//! What happens when memory runs out: trim, wait, retry, then an error that helps.
+//! Running out of memory: the pool cleans up, waits and retries, then returns a detailed error.
 
 use crate::fixture::{Rig, divisible, fill, holds, with_budget};
-use crate::loose::LooseMemory;
+use crate::unprotected::UnprotectedMemory;
 use kiln_device::{BufferOptions, NullDevice, Pool, PoolConfig, PoolOptions, RawMemory, Record, Usage};
 use kiln_ir::{Error, ErrorKind};
 use kiln_resource_cache::MockClock;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Cached memory is in the way of the budget; it is given back and the request succeeds.
+/// Cached memory that exhausts the budget is released, and the request succeeds.
 #[test]
 fn cached_memory_makes_room_within_the_budget() {
     for rig in [Rig::with_config(with_budget(MIB)), Rig::with(divisible(), with_budget(MIB))] {
@@ -22,7 +22,7 @@ fn cached_memory_makes_room_within_the_budget() {
     }
 }
 
-/// Cached memory is in the way of the driver, whose capacity is below the budget.
+/// Cached memory that exhausts the driver, whose capacity is below the budget, is released.
 #[test]
 fn cached_memory_makes_room_in_the_driver() {
     let rig = Rig::with(NullDevice::new().with_capacity(MIB), PoolConfig::default());
@@ -32,7 +32,7 @@ fn cached_memory_makes_room_in_the_driver() {
     assert_eq!((numbers.driver_failure_count, numbers.out_of_memory_count), (1, 0));
 }
 
-/// Free blocks that submitted work touches are waited for when nothing else is left.
+/// A request waits for free blocks that submitted work uses, if nothing else is left.
 #[test]
 fn a_request_waits_for_pending_blocks_before_it_fails() {
     let budgeted = Rig::with(NullDevice::new().manual_completion(), with_budget(MIB));
@@ -60,7 +60,7 @@ fn a_request_waits_for_pending_slots_before_it_fails() {
     drop((blocks, again));
 }
 
-/// A fault while waiting is the error, not a lack of memory.
+/// A fault during the wait is returned instead of `OutOfMemory`.
 #[test]
 fn a_fault_while_waiting_is_reported_as_such() {
     let rig = Rig::with(NullDevice::new().manual_completion(), with_budget(MIB));
@@ -69,7 +69,7 @@ fn a_fault_while_waiting_is_reported_as_such() {
     assert_eq!(rig.pool.allocate(MIB / 2).unwrap_err().kind(), ErrorKind::DeviceLost);
 }
 
-/// The error says what was asked, who holds what, and what could help.
+/// The error contains the request, the holders, and what could help.
 #[test]
 fn the_error_names_the_holders() {
     let rig = Rig::with_config(with_budget(MIB));
@@ -82,9 +82,9 @@ fn the_error_names_the_holders() {
     insta::assert_snapshot!(error);
 }
 
-/// Many holders are cut short; the driver's own words are the reason and the source.
+/// Long lists of holders are truncated; the driver's error is the reason and the source.
 #[test]
-fn the_error_names_the_largest_holders_and_what_the_driver_said() {
+fn the_error_names_the_largest_holders_and_the_driver_error() {
     let rig = Rig::with(divisible().with_capacity(MIB), PoolConfig::default());
     let _held: Vec<_> = (1..=8).map(|n| rig.take_labelled(n * 100, &format!("layer {n}"))).collect();
     let error = rig.pool.allocate(MIB).unwrap_err();
@@ -94,7 +94,7 @@ fn the_error_names_the_largest_holders_and_what_the_driver_said() {
     assert!(source.to_string().starts_with("null device found"), "{source}");
 }
 
-/// With nobody to blame the error says so.
+/// Without holders the error says so.
 #[test]
 fn the_error_without_holders() {
     let rig = Rig::with(NullDevice::new().with_capacity(KIB), PoolConfig::default());
@@ -102,9 +102,9 @@ fn the_error_without_holders() {
     insta::assert_snapshot!(error);
 }
 
-/// What can never fit is `TooLarge`, whatever is free; it is not counted as a lack of memory.
+/// A request that can never fit is `TooLarge`, whatever is free, and does not count as out of memory.
 #[test]
-fn what_never_fits_is_too_large() {
+fn requests_that_never_fit_are_too_large() {
     let budgeted = Rig::with_config(with_budget(MIB));
     let null = NullDevice::new().with_properties(|properties| properties.max_block_bytes = MIB / 2);
     let limited = Rig::with(null, with_budget(MIB));
@@ -121,9 +121,9 @@ fn what_never_fits_is_too_large() {
     insta::assert_snapshot!(messages.join("\n"));
 }
 
-/// The largest size that fits the budget fits, in a class and direct; sizes near 64 bits are refused, not wrapped.
+/// The largest size within the budget succeeds, in a class and direct; sizes near 2^64 are refused without overflow.
 #[test]
-fn sizes_at_the_border_of_what_fits() {
+fn sizes_at_the_limit_of_the_budget() {
     let rig = Rig::with_config(with_budget(MIB));
     drop(rig.take(MIB));
     let direct = Rig::with_config(with_budget(300 * MIB));
@@ -135,10 +135,10 @@ fn sizes_at_the_border_of_what_fits() {
     assert_eq!(unlimited.pool.allocate(u64::MAX).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// An error of the driver that is not about room is passed on with its kind, and nothing is trimmed for it.
+/// Other errors of the driver are returned with their kind, and nothing is released for them.
 #[test]
 fn other_errors_of_the_driver_are_not_retried() {
-    let memory = Arc::new(LooseMemory::default());
+    let memory = Arc::new(UnprotectedMemory::default());
     let pool = Pool::new(Arc::clone(&memory), PoolOptions::new().clock(MockClock::new())).unwrap();
     drop(pool.allocate(4096).unwrap());
     memory.fail_with(Error::new(ErrorKind::DeviceLost, "the cable was pulled"));
@@ -149,7 +149,7 @@ fn other_errors_of_the_driver_are_not_retried() {
     assert_eq!(pool.statistics().out_of_memory_count, 0);
 }
 
-/// The n-th allocation fails; whatever n is, nothing leaks and live buffers are untouched.
+/// For every n, a failure of the n-th allocation leaks nothing and leaves live buffers untouched.
 #[test]
 fn nothing_leaks_after_failures() {
     for divide in [false, true] {
@@ -187,7 +187,7 @@ fn nothing_leaks_after_failures() {
     }
 }
 
-/// A failed request leaves no trace in the numbers of use.
+/// A failed request does not change the numbers of use.
 #[test]
 fn a_failed_request_is_not_counted_as_served() {
     let rig = Rig::with_config(with_budget(MIB));

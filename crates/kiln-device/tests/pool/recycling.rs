@@ -1,4 +1,4 @@
-//! Recycling by submission: no block is lent again while submitted work may touch it.
+//! Recycling by submission: no block is reused while submitted work may use it.
 
 use crate::fixture::{Rig, buffer_place, divisible, place};
 use crate::hooked::HookedDevice;
@@ -14,7 +14,7 @@ fn buffer(rig: &Rig, usage: Usage) -> Buffer {
     rig.device.buffer_with(BufferOptions::new(SIZE).usage(usage)).unwrap()
 }
 
-/// Dropped right after submit, a block waits for its submission, and serves again after it.
+/// A block that is dropped right after a submission is reused only after that submission is done.
 #[test]
 fn a_block_waits_for_its_submission() {
     for null in [NullDevice::new(), divisible()] {
@@ -53,9 +53,9 @@ fn the_newest_submission_counts() {
     assert_eq!(rig.numbers().bytes_pending, 0);
 }
 
-/// The newest submission counts, also where an older one is told later because two threads submit at once.
+/// The newest submission counts, even if an older one is recorded later, because two threads submit at once.
 #[test]
-fn an_older_submission_that_is_told_later_does_not_count() {
+fn an_older_submission_recorded_later_does_not_count() {
     let null = NullDevice::new().manual_completion();
     let (hooked, device) = HookedDevice::new(&null);
     let block = device.buffer(SIZE).unwrap();
@@ -74,7 +74,7 @@ fn an_older_submission_that_is_told_later_does_not_count() {
     assert_eq!(device.buffer_pool_stats().bytes_pending, 0);
 }
 
-/// Blocks that the class has no room for are not lent again early either, where they are slots of a raw block.
+/// Slots beyond the limit of their class are not reused early either.
 #[test]
 fn slots_beyond_the_limit_wait_too() {
     let rig = manual(divisible());
@@ -88,7 +88,7 @@ fn slots_beyond_the_limit_wait_too() {
     assert_eq!(rig.numbers().bytes_pending, 40 * 256, "pending blocks are no part of the limit");
 }
 
-/// Pooling off does not make slots reusable early.
+/// Turning pooling off does not make slots reusable early.
 #[test]
 fn slots_wait_when_pooling_is_turned_off_and_on() {
     let rig = manual(divisible());
@@ -102,7 +102,7 @@ fn slots_wait_when_pooling_is_turned_off_and_on() {
     assert!(place(&again) != first || rig.null.completed() >= submission);
 }
 
-/// Nor does the end of the pool: buffers that are still held make staging of their own.
+/// Nor does closing the pool: buffers still in use allocate their own staging.
 #[test]
 fn slots_wait_when_the_pool_ends() {
     let rig = manual(divisible());
@@ -111,7 +111,7 @@ fn slots_wait_when_the_pool_ends() {
     target.write(&[1; SIZE as usize]).unwrap();
     let null = rig.null.clone();
     drop(rig);
-    // The staging of the first write is a slot beside the uploads that are held.
+    // The staging buffer of the first write is a slot next to the uploads that are held.
     other.write(&[2; SIZE as usize]).unwrap();
     assert_eq!(target.read().unwrap(), [1; SIZE as usize]);
     assert_eq!(other.read().unwrap(), [2; SIZE as usize]);
@@ -133,8 +133,8 @@ fn finished_blocks_obey_the_limit() {
     }
 }
 
-/// A flood of copies from buffers that are dropped right after submit; every result is checked. The null device
-/// runs copies late, so a source that was lent and overwritten early would show.
+/// Many copies from buffers that are dropped right after their submission; every result is checked. The null device
+/// runs copies late, so that a source that was reused too early would be visible.
 #[test]
 fn a_flood_of_dropped_buffers_changes_no_result() {
     for usage in [Usage::Shared, Usage::Storage] {
@@ -163,7 +163,7 @@ fn a_flood_of_dropped_buffers_changes_no_result() {
     }
 }
 
-/// Staging is recycled by submission as well.
+/// Staging buffers are recycled by submission as well.
 #[test]
 fn staging_is_not_overwritten_before_it_was_copied() {
     let rig = manual(NullDevice::new());
@@ -182,7 +182,7 @@ fn staging_is_not_overwritten_before_it_was_copied() {
     }
 }
 
-/// Blocks whose work is done serve again, also those that another thread returned.
+/// Blocks whose work is done are reused, also those that another thread freed.
 #[test]
 fn finished_blocks_of_another_thread_serve_again() {
     let rig = manual(NullDevice::new());
@@ -200,7 +200,7 @@ fn finished_blocks_of_another_thread_serve_again() {
     assert_eq!(rig.numbers().reuse_count, 8);
 }
 
-/// The end of a pool leaves running work what it touches.
+/// Closing a pool does not free memory that running work uses.
 #[test]
 fn a_pool_that_ends_leaves_running_work_alone() {
     for null in [NullDevice::new(), divisible()] {

@@ -1,4 +1,4 @@
-//! Who holds what, by label.
+//! Holders of memory, by label.
 
 use crate::fixture::{Rig, divisible};
 use kiln_device::PoolConfig;
@@ -8,7 +8,7 @@ fn holders(rig: &Rig) -> Vec<(String, u64, u64)> {
     rig.pool.report().holders.into_iter().map(|Holder { label, buffers, bytes }| (label, buffers, bytes)).collect()
 }
 
-/// The largest holder comes first; equal ones by name; who holds nothing is not named.
+/// The largest holder comes first, equal ones by name; labels without memory are omitted.
 #[test]
 fn holders_are_listed_by_size() {
     let rig = Rig::new();
@@ -24,7 +24,7 @@ fn holders_are_listed_by_size() {
     assert_eq!(holders(&rig)[0].0, "a");
 }
 
-/// A block that is lent again belongs to its new holder.
+/// A reused block belongs to its new holder.
 #[test]
 fn a_reused_block_belongs_to_its_new_holder() {
     let rig = Rig::new();
@@ -38,7 +38,7 @@ fn a_reused_block_belongs_to_its_new_holder() {
     assert_eq!(holders(&rig), []);
 }
 
-/// What one thread lends and another returns is held by nobody afterwards.
+/// Memory that one thread allocates and another frees has no holder afterwards.
 #[test]
 fn labels_add_up_over_threads() {
     let rig = Rig::new();
@@ -52,7 +52,7 @@ fn labels_add_up_over_threads() {
     assert_eq!(holders(&rig), []);
 }
 
-/// A program that invents labels does not leak them: from 4096 on they are one.
+/// Generated labels are bounded: beyond 4096 they are merged.
 #[test]
 fn labels_are_bounded() {
     let rig = Rig::new();
@@ -66,9 +66,9 @@ fn labels_are_bounded() {
     assert_eq!(holders(&rig), []);
 }
 
-/// The report as text: holders, then what is free and in which way.
+/// The report as text: holders, then free memory by kind.
 #[test]
-fn the_report_reads_well() {
+fn the_report_is_rendered() {
     let rig = Rig::with(divisible().manual_completion(), PoolConfig::default());
     let _weights = rig.take_labelled(3 << 20, "weights");
     let _masks = [rig.take_labelled(256, "masks"), rig.take_labelled(256, "masks")];
@@ -82,7 +82,7 @@ fn the_report_reads_well() {
     insta::assert_snapshot!(serde_json::to_string(&report).unwrap());
 }
 
-/// An empty pool has a report too.
+/// The report of an empty pool.
 #[test]
 fn the_report_of_an_empty_pool() {
     insta::assert_snapshot!(Rig::new().pool.report());

@@ -1,4 +1,4 @@
-//! What a request gets: enough bytes, of its usage, aligned, from the smallest class that holds it.
+//! The block of a request: large enough, of its usage, aligned, from the smallest class that holds it.
 
 use crate::fixture::{Rig, divisible, fill, holds, place};
 use kiln_device::pool::{AllocationStrategy, FineClasses};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
-/// A block is the smallest class that holds the request, at every edge of every class.
+/// A block has the smallest class that holds the request, at every boundary of every class.
 #[test]
 fn a_block_is_the_smallest_class_that_holds_the_request() {
     let classes = FineClasses.class_bytes();
@@ -31,7 +31,7 @@ fn a_block_is_the_smallest_class_that_holds_the_request() {
     }
 }
 
-/// Classes reach 256 MiB; a larger request goes direct and its memory goes back at once.
+/// Classes reach 256 MiB; a larger request is allocated directly and released at once.
 #[test]
 fn requests_above_256_mib_go_direct() {
     let rig = Rig::new();
@@ -49,7 +49,7 @@ fn requests_above_256_mib_go_direct() {
     assert_eq!(rig.numbers().reuse_count, 0);
 }
 
-/// A block never serves another usage, whatever is free.
+/// A block is never reused for another usage.
 #[test]
 fn a_block_never_serves_another_usage() {
     for rig in [Rig::new(), Rig::divisible()] {
@@ -67,7 +67,7 @@ fn a_block_never_serves_another_usage() {
     }
 }
 
-/// A free block never serves a larger request.
+/// A free block is never used for a larger request.
 #[test]
 fn a_free_block_never_serves_a_larger_request() {
     let rig = Rig::new();
@@ -78,9 +78,9 @@ fn a_free_block_never_serves_a_larger_request() {
     assert_eq!(rig.cached(1024), 8);
 }
 
-/// A request of the class takes the block that was returned last.
+/// A request takes the block of its class that was returned last.
 #[test]
-fn the_warmest_block_is_lent_first() {
+fn the_last_returned_block_is_reused_first() {
     let rig = Rig::new();
     let (first, last) = (rig.take(4096), rig.take(4096));
     let warm = place(&last);
@@ -90,14 +90,14 @@ fn the_warmest_block_is_lent_first() {
 }
 
 #[test]
-fn the_default_usage_is_what_the_memory_says() {
+fn the_default_usage_is_that_of_the_memory() {
     let null = NullDevice::new().with_properties(|properties| properties.default_usage = Usage::Storage);
     let rig = Rig::with(null, PoolConfig::default());
     assert_eq!(rig.take(10).usage(), Usage::Storage);
     assert_eq!(rig.pool.allocate(BufferOptions::new(10).usage(Usage::Upload)).unwrap().usage(), Usage::Upload);
 }
 
-/// A request of nothing gets memory of its own, so that it can be told from others.
+/// A request of zero bytes gets its own memory, so that it can be distinguished from others.
 #[test]
 fn a_request_of_nothing_is_served() {
     let rig = Rig::new();
@@ -109,9 +109,9 @@ fn a_request_of_nothing_is_served() {
     assert_eq!(rig.numbers().padding_bytes, 512);
 }
 
-/// Slots of a divided raw block are aligned for vectors and do not overlap, in every class.
+/// Slots of a divided raw block are aligned for vector instructions and do not overlap, in every class.
 #[test]
-fn slots_are_aligned_and_apart() {
+fn slots_are_aligned_and_disjoint() {
     let rig = Rig::divisible();
     let mut spans = Vec::new();
     let mut held = Vec::new();
@@ -132,7 +132,7 @@ fn slots_are_aligned_and_apart() {
     assert_eq!(rig.numbers().bytes_reserved, 0);
 }
 
-/// Slots save driver calls: 256 requests of 256 bytes are one raw block.
+/// Slots save driver calls: 256 requests of 256 bytes use one raw block.
 #[test]
 fn small_requests_share_a_raw_block_where_memory_is_divisible() {
     let rig = Rig::divisible();
@@ -154,7 +154,7 @@ fn small_requests_share_a_raw_block_where_memory_is_divisible() {
 
 /// A slab that would take too much of the budget is replaced by a single slot.
 #[test]
-fn a_small_budget_is_not_spent_on_slots_that_nobody_asked_for() {
+fn a_small_budget_is_not_spent_on_unused_slots() {
     let config = PoolConfig { budget_bytes: Some(100 << 10), ..PoolConfig::default() };
     let rig = Rig::with(divisible(), config);
     let _block = rig.take(256);
@@ -166,9 +166,9 @@ fn a_small_budget_is_not_spent_on_slots_that_nobody_asked_for() {
     assert_eq!(rig.numbers().bytes_reserved, 320, "a slab would be above the largest block");
 }
 
-/// A request that fits where its class does not goes direct instead of failing.
+/// A request that fits the budget, although its class does not, is allocated directly.
 #[test]
-fn a_request_whose_class_does_not_fit_goes_direct() {
+fn a_request_whose_class_does_not_fit_is_allocated_directly() {
     let rig = Rig::with_config(PoolConfig { budget_bytes: Some(1100 << 10), ..PoolConfig::default() });
     for (bytes, block) in [(1 << 20, 1 << 20), ((1 << 20) + 1, (1 << 20) + 4096), (1100 << 10, 1100 << 10)] {
         let direct = rig.take(bytes);
@@ -181,7 +181,7 @@ fn a_request_whose_class_does_not_fit_goes_direct() {
     assert_eq!(rig.pool.allocate(1002).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// Memory that a pool cannot stand on is refused when the pool is made.
+/// Memory with an invalid copy alignment is rejected when the pool is created.
 #[test]
 fn copy_alignments_are_checked() {
     for (alignment, fits) in [(0, false), (1, true), (3, false), (4, true), (64, true), (128, false)] {
@@ -191,7 +191,7 @@ fn copy_alignments_are_checked() {
     }
 }
 
-/// Clones are one allocation, which returns with the last of them.
+/// Clones are one allocation, which returns to the pool with the last of them.
 #[test]
 fn a_block_returns_with_its_last_clone() {
     let rig = Rig::new();

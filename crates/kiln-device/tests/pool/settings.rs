@@ -1,4 +1,4 @@
-//! Every setting, flipped.
+//! The effect of every setting.
 
 use crate::fixture::{Rig, divisible, with_budget};
 use kiln_device::{NullDevice, Pool, PoolConfig, PoolOptions};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const SIZE: u64 = 4096;
 
-/// The defaults that the requirements name.
+/// The documented defaults.
 #[test]
 fn the_defaults_are_those_of_the_contract() {
     let config = PoolConfig::default();
@@ -21,7 +21,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(Rig::new().pool.config(), config);
 }
 
-/// Without settings the device says what the pool may hold.
+/// The default budget is that of the device.
 #[test]
 fn the_budget_comes_from_the_device_unless_set() {
     let null = NullDevice::new().with_properties(|properties| properties.default_budget_bytes = 77 << 10);
@@ -33,7 +33,7 @@ fn the_budget_comes_from_the_device_unless_set() {
     assert_eq!(rig.numbers().budget_bytes, 77 << 10);
 }
 
-/// Pooling off, every request reaches the driver and every block goes straight back.
+/// Without pooling, every request reaches the driver and every freed block is released.
 #[test]
 fn pooling_off_keeps_nothing() {
     for rig in [Rig::new(), Rig::divisible()] {
@@ -48,9 +48,9 @@ fn pooling_off_keeps_nothing() {
     }
 }
 
-/// Turning pooling off gives back what is cached, also what is lent or pending at that moment.
+/// Turning pooling off releases cached blocks, also those that are in use or pending at that moment.
 #[test]
-fn turning_pooling_off_gives_back_what_is_cached() {
+fn turning_pooling_off_releases_cached_blocks() {
     let rig = Rig::with(NullDevice::new().manual_completion(), PoolConfig::default());
     rig.warm(SIZE, 5);
     let lent = rig.take(SIZE);
@@ -69,7 +69,7 @@ fn turning_pooling_off_gives_back_what_is_cached() {
     assert_eq!(rig.cached(SIZE), 1);
 }
 
-/// A class keeps `max_cached_per_class` free blocks, and gives the next ones back at once.
+/// A class caches `max_cached_per_class` free blocks, and releases further ones at once.
 #[test]
 fn max_cached_per_class_bounds_each_class() {
     for max in [0, 1, 5, 32, 100] {
@@ -87,9 +87,9 @@ fn max_cached_per_class_bounds_each_class() {
     }
 }
 
-/// A lower limit holds at once: for free blocks, and for blocks that return later.
+/// A lower limit takes effect at once, for free blocks and for blocks that return later.
 #[test]
-fn a_lower_limit_holds_for_blocks_that_are_lent_when_it_is_set() {
+fn a_lower_limit_applies_to_blocks_in_use() {
     let rig = Rig::with_config(PoolConfig { adaptive: false, ..PoolConfig::default() });
     rig.warm(SIZE, 32);
     let lent = rig.take_many(SIZE, 20);
@@ -102,9 +102,9 @@ fn a_lower_limit_holds_for_blocks_that_are_lent_when_it_is_set() {
     assert_eq!(rig.cached(SIZE), 9, "a higher limit too");
 }
 
-/// An ordinary cleanup leaves `min_kept_per_class`.
+/// An ordinary cleanup keeps `min_kept_per_class`.
 #[test]
-fn min_kept_per_class_is_what_a_cleanup_leaves() {
+fn min_kept_per_class_is_kept_by_a_cleanup() {
     for min in [0, 1, 4, 20] {
         let rig = Rig::new();
         rig.configure(|config| config.min_kept_per_class = min);
@@ -115,9 +115,9 @@ fn min_kept_per_class_is_what_a_cleanup_leaves() {
     }
 }
 
-/// Nothing happens before the interval has passed; a new interval holds at once.
+/// Nothing happens before the interval has passed; a new interval takes effect at once.
 #[test]
-fn the_maintenance_interval_is_what_has_to_pass() {
+fn maintenance_waits_for_its_interval() {
     let rig = Rig::new();
     rig.warm(SIZE, 10);
     rig.clock.advance(Duration::from_secs(60) - Duration::from_nanos(1));
@@ -132,7 +132,7 @@ fn the_maintenance_interval_is_what_has_to_pass() {
     assert_eq!(rig.pool.maintain().unwrap().blocks, 10);
 }
 
-/// Whoever reaches the driver maintains the pool where it is due, so that a pool without a thread shrinks too.
+/// A request that reaches the driver runs due maintenance, so that a pool without a thread shrinks too.
 #[test]
 fn a_request_that_reaches_the_driver_maintains_the_pool() {
     let rig = Rig::new();
@@ -146,7 +146,7 @@ fn a_request_that_reaches_the_driver_maintains_the_pool() {
     assert_eq!(rig.cached(SIZE), 0);
 }
 
-/// The pressure from which the pool cleans up by itself.
+/// The pressure from which the pool cleans up automatically.
 #[test]
 fn cleanup_pressure_is_where_cleaning_begins() {
     for (pressure, expected) in [(0.5, 4), (0.69, 4), (0.7, 10), (1.0, 10)] {
@@ -157,7 +157,7 @@ fn cleanup_pressure_is_where_cleaning_begins() {
     }
 }
 
-/// Under pressure at most half of what is not in use lies free, but `min_kept_per_class` blocks may.
+/// Under pressure at most half of the memory not in use may be free, or `min_kept_per_class` blocks.
 #[test]
 fn a_pressured_pool_keeps_less() {
     let rig = |pressure| Rig::with_config(PoolConfig { cleanup_pressure: pressure, ..with_budget(SIZE * 20) });
@@ -174,7 +174,7 @@ fn a_pressured_pool_keeps_less() {
     assert_eq!(rig.cached(SIZE), 4, "the minimum, although that is more than half of six");
 }
 
-/// A lower mark holds at once.
+/// A lower threshold takes effect at once.
 #[test]
 fn a_lower_cleanup_pressure_holds_at_once() {
     let rig = Rig::with_config(with_budget(SIZE * 20));
@@ -183,7 +183,7 @@ fn a_lower_cleanup_pressure_holds_at_once() {
     assert_eq!(rig.cached(SIZE), 4);
 }
 
-/// Without `adaptive` a limit stays what is configured, however the workload thrashes.
+/// Without `adaptive` a limit stays as configured, however the workload thrashes.
 #[test]
 fn adaptive_off_keeps_limits_fixed() {
     for adaptive in [false, true] {
@@ -197,7 +197,7 @@ fn adaptive_off_keeps_limits_fixed() {
     }
 }
 
-/// Turning `adaptive` off brings limits back.
+/// Turning `adaptive` off resets the limits.
 #[test]
 fn turning_adaptive_off_brings_limits_back() {
     let rig = Rig::new();
@@ -208,7 +208,7 @@ fn turning_adaptive_off_brings_limits_back() {
     assert_eq!((rig.class(SIZE).cached_limit, rig.cached(SIZE)), (32, 32));
 }
 
-/// The highest limit that adapting reaches.
+/// The highest limit that adaptation reaches.
 #[test]
 fn max_adaptive_cached_bounds_adapting() {
     let rig = Rig::with_config(PoolConfig { max_adaptive_cached: 50, ..PoolConfig::default() });
@@ -224,7 +224,7 @@ fn max_adaptive_cached_bounds_adapting() {
     assert_eq!(budgeted.class(SIZE).cached_limit, 200, "half of the budget");
 }
 
-/// A smaller budget gives back what is free beyond it, and refuses what does not fit.
+/// A smaller budget releases free memory beyond it, and refuses requests that do not fit.
 #[test]
 fn a_smaller_budget_holds_at_once() {
     for rig in [Rig::new(), Rig::divisible()] {
@@ -247,7 +247,7 @@ fn a_smaller_budget_holds_at_once() {
     }
 }
 
-/// Settings that contradict each other are refused with what is expected and found; nothing changes then.
+/// Contradictory settings are rejected with what is expected and found; nothing changes then.
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
     let base = PoolConfig::default();

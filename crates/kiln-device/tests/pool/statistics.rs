@@ -1,4 +1,4 @@
-//! Each number of the statistics in small scenarios that are computed by hand.
+//! Each number of the statistics in small scenarios with hand-computed values.
 
 use crate::fixture::{Rig, divisible, with_budget};
 use kiln_device::pool::RecentActivity;
@@ -11,7 +11,7 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
 }
 
-/// A pool that nobody used.
+/// An unused pool.
 #[test]
 fn an_unused_pool_is_all_zero() {
     let rig = Rig::new();
@@ -25,7 +25,7 @@ fn an_unused_pool_is_all_zero() {
     assert!(numbers.classes.is_empty());
 }
 
-/// Four requests of which one is reused: a quarter hits, and a quarter is kept from the driver.
+/// Four requests of which one is reused: a quarter are hits, and a quarter do not reach the driver.
 #[test]
 fn hits_and_reduction() {
     let rig = Rig::new();
@@ -39,7 +39,7 @@ fn hits_and_reduction() {
     assert_eq!((numbers.live_buffers, numbers.driver_allocation_count, numbers.driver_release_count), (3, 3, 0));
 }
 
-/// Slots of a raw block at hand are kept from the driver, but are no hits.
+/// Slots of an existing raw block do not reach the driver, but are no hits.
 #[test]
 fn carved_slots_are_no_hits() {
     let rig = Rig::divisible();
@@ -50,7 +50,7 @@ fn carved_slots_are_no_hits() {
     assert_eq!((numbers.bytes_in_use, numbers.bytes_unused_slots), (1024, (64 << 10) - 1024));
 }
 
-/// Bytes move from in use to cached to gone; peaks stay.
+/// Bytes change from in use to cached to released; peaks stay.
 #[test]
 fn bytes_and_peaks() {
     let rig = Rig::new();
@@ -70,7 +70,7 @@ fn bytes_and_peaks() {
     assert_eq!(numbers.driver_bytes, Some(1280));
 }
 
-/// The peak is exact for one thread, for small and for large steps, and whenever someone looks.
+/// The peak is exact for one thread, for small and large steps, and whenever it is read.
 #[test]
 fn the_peak_is_exact_for_one_thread() {
     for step in [256, 100 << 10, 256 << 10, 3 * MIB] {
@@ -87,7 +87,7 @@ fn the_peak_is_exact_for_one_thread() {
     }
 }
 
-/// Fragmentation is computed from the sizes of free blocks: nothing free, one piece, many pieces.
+/// Fragmentation follows from the sizes of free blocks: nothing free, one piece, many pieces.
 #[test]
 fn fragmentation_comes_from_free_block_sizes() {
     let rig = Rig::new();
@@ -101,7 +101,7 @@ fn fragmentation_comes_from_free_block_sizes() {
     assert!(close(rig.numbers().fragmentation_percent, 100.0 * (1.0 - 3.0 / 13.0)));
 }
 
-/// Free slots that lie side by side are one piece.
+/// Adjacent free slots are one piece.
 #[test]
 fn fragmentation_of_slots_is_the_longest_run() {
     let rig =
@@ -118,7 +118,7 @@ fn fragmentation_of_slots_is_the_longest_run() {
     assert!(close(rig.numbers().fragmentation_percent, 100.0 * 4.0 / 28.0));
 }
 
-/// The efficiency of a class: requests kept from the driver, times bytes that were asked for.
+/// The efficiency of a class: the share of requests that do not reach the driver, times the share of requested bytes.
 #[test]
 fn classes_have_numbers_of_their_own() {
     let rig = Rig::new();
@@ -138,7 +138,7 @@ fn classes_have_numbers_of_their_own() {
     assert!(close(upload.efficiency_score, 0.0) && close(upload.hit_rate, 0.0));
 }
 
-/// What left a class is counted there; without live blocks efficiency is about requests alone.
+/// Released blocks are counted by class; without live blocks, efficiency only considers requests.
 #[test]
 fn released_blocks_are_counted_by_class() {
     let rig = Rig::new();
@@ -151,7 +151,7 @@ fn released_blocks_are_counted_by_class() {
     assert_eq!(rig.class(SIZE).released_count, 40);
 }
 
-/// Pressure and the counts of what went wrong.
+/// Pressure and the counts of failures.
 #[test]
 fn failures_and_cleanups_are_counted() {
     let rig = Rig::with(NullDevice::new().with_capacity(8 * SIZE), with_budget(10 * SIZE));
@@ -167,9 +167,9 @@ fn failures_and_cleanups_are_counted() {
     assert_eq!(numbers.pressure_cleanup_count, 1, "when the mark was crossed");
 }
 
-/// What happened since the last maintenance.
+/// The activity since the last maintenance.
 #[test]
-fn recent_activity_begins_anew_with_each_maintenance() {
+fn recent_activity_is_reset_by_each_maintenance() {
     let rig = Rig::new();
     rig.warm(SIZE, 40);
     let recent = RecentActivity { allocation_count: 40, driver_request_count: 40, driver_release_count: 8 };
@@ -182,7 +182,7 @@ fn recent_activity_begins_anew_with_each_maintenance() {
     assert_eq!(rig.numbers().allocation_count, 73);
 }
 
-/// Requests are timed, hits and misses apart.
+/// Requests are timed, hits and misses separately.
 #[test]
 fn requests_are_timed() {
     let rig = Rig::new();
@@ -197,7 +197,7 @@ fn requests_are_timed() {
     assert_eq!(again.mean_miss_nanos, numbers.mean_miss_nanos, "hits are not among the misses");
 }
 
-/// Bytes that submitted work may touch are pending, and are cached too.
+/// Bytes that submitted work may use are pending, and count as cached.
 #[test]
 fn pending_bytes_follow_the_device() {
     let rig = Rig::with(NullDevice::new().manual_completion(), PoolConfig::default());
@@ -209,7 +209,7 @@ fn pending_bytes_follow_the_device() {
     assert_eq!((rig.numbers().bytes_pending, rig.numbers().bytes_cached), (0, SIZE + MIB));
 }
 
-/// Threads that lend and return on different shards add up.
+/// Blocks that are allocated and freed on different shards add up.
 #[test]
 fn blocks_that_another_thread_returns_are_counted_once() {
     let rig = Rig::new();

@@ -1,11 +1,11 @@
-//! Copies, zeros, and submissions by number.
+//! Copies, fills, and numbered submissions.
 
 use crate::support::{self, filled, pattern};
 use kiln_device::{BufferOptions, CommandList, Usage};
 use kiln_ir::ErrorKind;
 use std::time::Instant;
 
-/// Commands take effect in the order of the list, between all usages that the device can copy.
+/// Commands take effect in list order, between all usages that the device can copy.
 #[test]
 fn commands_run_in_the_order_of_the_list() {
     let Some(device) = support::in_place() else { return };
@@ -48,7 +48,7 @@ fn slices_of_one_allocation_and_odd_ranges_copy_too() {
     }
 }
 
-/// Numbers rise by one, an empty list has one too, and a later one ends after all before it.
+/// Numbers increase by one, also for an empty list, and submissions complete in order.
 #[test]
 fn submissions_are_numbered_and_end_in_order() {
     let Some(device) = support::open(kiln_gpu::GpuOptions::new()) else { return };
@@ -76,7 +76,7 @@ fn submissions_are_numbered_and_end_in_order() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// Two devices have two pools, and do not take each other's buffers.
+/// Two devices have separate pools and reject each other's buffers.
 #[test]
 fn two_devices_have_separate_pools() {
     let (Some(one), Some(other)) =
@@ -95,7 +95,7 @@ fn two_devices_have_separate_pools() {
     drop(held);
     assert!(one.buffer_pool_stats().bytes_cached > 0);
     assert_eq!(other.buffer_pool_stats().bytes_cached, 0);
-    // Between devices bytes go through the host.
+    // Copies between devices go through the host.
     let (from, to) = (one.buffer_from(&[1u32, 2, 3]).unwrap(), other.buffer_of::<u32>(3).unwrap());
     from.copy_to(&to).unwrap();
     assert_eq!(to.read().unwrap(), [1, 2, 3]);

@@ -1,4 +1,4 @@
-//! The debug mode of the pool finds writes that nobody may make, planted here through wgpu.
+//! The debug mode of the pool detects invalid writes, injected here through wgpu.
 
 use crate::support;
 use kiln_device::pool::ViolationKind;

@@ -1,4 +1,4 @@
-//! What ends a device reaches everyone who uses it, and nobody waits for ever.
+//! Every use of a lost device returns its fault, and nothing waits forever.
 
 use crate::support::{self, Count, block_on, within_timeout};
 use kiln_device::{Buffer, CommandList, Device};
@@ -13,7 +13,7 @@ fn assert_lost<T: std::fmt::Debug>(what: &str, result: Result<T>) -> Error {
     error
 }
 
-/// Everything that can be done with a lost device says so.
+/// Every operation on a lost device returns the loss.
 fn assert_all_lost(device: &Device, buffer: &Buffer) {
     assert_lost("buffer", device.buffer(64));
     assert_lost("write", buffer.write(&vec![0; buffer.bytes() as usize]));
@@ -31,7 +31,7 @@ fn assert_all_lost(device: &Device, buffer: &Buffer) {
     assert!(fault.to_string().contains(&device.info().name), "{fault}");
 }
 
-/// A device that is destroyed while idle: whatever is done first finds it.
+/// A device that is destroyed while idle: the first use detects the loss.
 #[test]
 fn the_first_use_after_the_loss_finds_it() {
     type Use = fn(&Device, &Buffer) -> Result<()>;
@@ -57,9 +57,9 @@ fn the_first_use_after_the_loss_finds_it() {
     }
 }
 
-/// A device that is destroyed while it works: futures end, and nothing that did not run is taken for done.
+/// A device that is destroyed while busy: futures end, and nothing that did not run counts as done.
 #[test]
-fn a_loss_ends_what_is_in_flight() {
+fn a_loss_ends_work_in_flight() {
     for access in [HostAccess::InPlace, HostAccess::Staged] {
         let Some(device) = support::open(GpuOptions::new().host_access(access)) else { return };
         within_timeout("loss while work is in flight", move || {
@@ -73,7 +73,7 @@ fn a_loss_ends_what_is_in_flight() {
             }
             let before = to.slice(..1024).unwrap().read_async().unwrap();
             GpuDevice::of(&device).unwrap().wgpu_device().destroy();
-            // wgpu takes submissions without a word until the work in flight is done; nobody may take them for done.
+            // wgpu accepts submissions silently until the work in flight is done. They must not count as done.
             let count = Arc::<Count>::default();
             let submissions: Vec<_> = (0..3).map_while(|_| device.submit(CommandList::new()).ok()).collect();
             for submission in &submissions {
@@ -86,7 +86,7 @@ fn a_loss_ends_what_is_in_flight() {
             count.wait_for(submissions.len() as u32, "wakers after the loss");
             let after = to.slice(..1024).unwrap().read_async();
             assert_lost("read after the loss", after.and_then(block_on));
-            // What was submitted before the loss may have ended well; if so, it is right.
+            // Work submitted before the loss may have completed; then its result must be right.
             if let Ok(bytes) = block_on(before) {
                 assert_eq!(bytes, [9; 1024]);
             }
@@ -95,7 +95,7 @@ fn a_loss_ends_what_is_in_flight() {
     }
 }
 
-/// An error that nobody catches ends the device instead of the process.
+/// An uncaptured error ends the device instead of the process.
 #[test]
 fn an_uncaptured_error_ends_the_device() {
     let Some(device) = support::open(GpuOptions::new()) else { return };
@@ -118,7 +118,7 @@ fn an_uncaptured_error_ends_the_device() {
     assert_all_lost(&device, &buffer);
 }
 
-/// A request that never fits is not one that freeing helps.
+/// A request beyond the limit is `TooLarge`, because freeing memory does not help.
 #[test]
 fn a_buffer_beyond_the_limit_is_too_large() {
     let Some(device) = support::in_place() else { return };

@@ -1,4 +1,4 @@
-//! The device works without each of the features it likes to use.
+//! The device works without each of its optional features.
 
 use crate::support::{self, pattern};
 use kiln_device::{Device, Feature};

@@ -1,4 +1,4 @@
-//! A buffer is not lent again while submitted work may touch it.
+//! A block is not reused while submitted work may use it.
 
 use crate::support::{self, pattern};
 use kiln_device::{Buffer, CommandList, Device};
@@ -8,25 +8,25 @@ use std::collections::HashMap;
 const BYTES: u64 = 20_000;
 const ROUNDS: u64 = 400;
 
-/// What is known about the blocks behind the buffers: which submission uses each of them last.
+/// The last submission that uses each block.
 #[derive(Default)]
 struct Uses {
     last: HashMap<wgpu::Buffer, u64>,
-    /// Buffers that came in a block that served before.
+    /// Buffers in a block that was used before.
     reused: u64,
-    /// Buffers that were lent while some submission was in flight.
+    /// Buffers allocated while a submission was in flight.
     during_work: u64,
 }
 
 impl Uses {
-    /// Notes that `submission` uses the buffers.
+    /// Records that `submission` uses the buffers.
     fn add(&mut self, submission: u64, buffers: &[&Buffer]) {
         for buffer in buffers {
             self.last.insert(GpuDevice::wgpu_buffer(buffer).unwrap().0, submission);
         }
     }
 
-    /// A new buffer. Fails where its block is still in use.
+    /// Allocates a buffer. Fails if its block is still in use.
     fn lend(&mut self, device: &Device, submitted: u64) -> Buffer {
         let buffer = device.buffer(BYTES).unwrap();
         let last = self.last.get(&GpuDevice::wgpu_buffer(&buffer).unwrap().0).copied();
@@ -38,8 +38,10 @@ impl Uses {
     }
 }
 
-/// Copies from buffers that are dropped right after the submission, while new buffers are lent and written at once.
-/// A block that is lent too early shows in the list of uses, or in the copy where the driver does not wait by itself.
+/// Copies from buffers that are dropped right after the submission, while new buffers are allocated and written at
+/// once.
+///
+/// A block that is reused too early shows in the recorded uses, or in the copy if the driver does not wait by itself.
 fn flood(device: &Device) {
     let heavy = [device.buffer(4 << 20).unwrap(), device.buffer(4 << 20).unwrap()];
     let (mut uses, mut results, mut submission) = (Uses::default(), Vec::new(), 0);
@@ -56,7 +58,7 @@ fn flood(device: &Device) {
         drop(from);
         results.push((round, to));
         if round % 50 == 49 {
-            // Half of the results go back as well; the rest is checked at the end.
+            // Half of the results return to the pool as well; the rest is checked at the end.
             for (round, to) in results.extract_if(.., |(round, _)| *round % 2 == 0) {
                 assert_eq!(to.read().unwrap(), pattern(round, BYTES as usize), "result {round}");
             }

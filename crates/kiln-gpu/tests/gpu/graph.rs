@@ -1,4 +1,4 @@
-//! Graphs and captured sequences on a GPU: as on the null device, with a queue that really runs later.
+//! Graphs and captured sequences on a GPU, whose queue runs submissions asynchronously.
 
 use crate::support::{both, filled, pattern};
 use kiln_device::{Buffer, BufferUse, Device, Graph, Usage};
@@ -26,9 +26,9 @@ fn chains(device: &Device) -> (Graph, Vec<(Buffer, Buffer)>) {
     (graph, ends)
 }
 
-/// Results are those of a sequence, on one worker and on several, run after run, with new inputs.
+/// Results equal those of sequential execution, with one worker and with several, repeatedly and with new inputs.
 #[test]
-fn a_graph_gives_what_a_sequence_would() {
+fn a_graph_agrees_with_sequential_execution() {
     for device in both() {
         let (graph, ends) = chains(&device);
         for workers in [1, 4] {
@@ -50,7 +50,7 @@ fn a_graph_gives_what_a_sequence_would() {
     }
 }
 
-/// Replays of one recorded sequence, with the same buffers and with others.
+/// Replays a recorded sequence with the same buffers and with others.
 #[test]
 fn a_captured_sequence_replays() {
     for device in both() {

@@ -1,4 +1,4 @@
-//! Host reads and writes, in place and through staging.
+//! Host reads and writes, in place and through staging buffers.
 
 use crate::support::{self, filled, pattern};
 use kiln_device::{BufferOptions, Device, Feature, Usage};
@@ -6,7 +6,7 @@ use kiln_gpu::{GpuOptions, HostAccess};
 use kiln_ir::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Each way to reach memory is what was asked for.
+/// The options determine the default usage.
 #[test]
 fn the_default_usage_follows_the_options() {
     let Some(device) = support::in_place() else { return };
@@ -15,7 +15,7 @@ fn the_default_usage_follows_the_options() {
     assert_eq!(device.buffer(8).unwrap().usage(), Usage::Storage);
 }
 
-/// What is written is read, at any offset and length, and nothing beside it changes.
+/// Written bytes are read back at any offset and length, and neighbouring bytes do not change.
 #[test]
 fn every_offset_and_length_survives_a_round_trip() {
     for device in support::both() {
@@ -57,7 +57,7 @@ fn odd_counts_of_elements_survive_a_round_trip() {
     support::both().for_each(|device| odd_elements(&device));
 }
 
-/// All usages, also those that only staging has: a write keeps the bytes around it.
+/// A partial write keeps the surrounding bytes, for all usages including staging.
 #[test]
 fn a_partial_write_keeps_its_neighbours() {
     let Some(device) = support::in_place() else { return };
@@ -77,7 +77,7 @@ fn a_partial_write_keeps_its_neighbours() {
     }
 }
 
-/// The debug mode of the pool reaches storage of the device alone through the memory's own interface.
+/// The debug mode of the pool accesses device-only storage through `RawMemory::map`.
 #[test]
 fn the_memory_maps_storage_through_a_copy() {
     let Some(device) = support::staged() else { return };
@@ -127,7 +127,7 @@ fn a_panic_inside_a_map_leaves_the_buffer_unmapped() {
     assert!(device.api().fault().is_none());
 }
 
-/// The device refuses a submission that waits for the closure it is called from, instead of waiting for ever.
+/// A submission from inside a map closure of the same buffer is rejected instead of a deadlock.
 #[test]
 fn a_submission_inside_a_map_of_its_buffer_is_refused() {
     let Some(device) = support::in_place() else { return };

@@ -1,11 +1,11 @@
-//! What a device says about itself.
+//! The description of a device.
 
 use crate::support;
 use kiln_device::{DeviceKind, NullDevice};
 use kiln_gpu::GpuDevice;
 use kiln_ir::ErrorKind;
 
-/// Identity, limits, features and memory are readable, and the opened device is the listed one.
+/// Identity, limits, features and memory are reported, and the opened device is the listed one.
 #[test]
 fn an_opened_device_is_the_listed_one() {
     let Some(device) = support::open(kiln_gpu::GpuOptions::new()) else { return };
@@ -37,7 +37,7 @@ fn properties_agree_with_the_description() {
 }
 
 #[test]
-fn wgpu_is_reachable_behind_a_gpu_and_behind_nothing_else() {
+fn wgpu_is_accessible_only_on_a_gpu() {
     let Some(device) = support::staged() else { return };
     let gpu = GpuDevice::of(&device).unwrap();
     assert_eq!(
@@ -53,9 +53,9 @@ fn wgpu_is_reachable_behind_a_gpu_and_behind_nothing_else() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// The driver's own count follows what the pool takes and gives back.
+/// The driver's byte count follows the allocations of the pool.
 #[test]
-fn the_driver_tells_its_bytes() {
+fn the_driver_reports_its_bytes() {
     let Some(device) = support::open(kiln_gpu::GpuOptions::new()) else { return };
     let Some(before) = device.api().driver_bytes() else { return };
     let buffer = device.buffer(96 << 20).unwrap();

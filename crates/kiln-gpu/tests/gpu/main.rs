@@ -1,7 +1,7 @@
-//! The GPU device through the interface of the runtime, on the first adapter of this machine.
+//! The GPU device through `kiln-device`, on the first adapter of this machine.
 //!
-//! One binary, because opening a device is slow: tests share two devices, one for each way to reach memory. Without an
-//! adapter the tests say so and pass, unless the environment variable `CI` is set.
+//! A single test binary, because opening a device is slow: tests share two devices, one for each kind of host access.
+//! Without an adapter the tests print a message and pass, unless the environment variable `CI` is set.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails or is skipped says so")]
 

@@ -8,7 +8,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 #[test]
-fn asynchronous_reads_see_what_was_submitted_before() {
+fn asynchronous_reads_see_earlier_submissions() {
     for device in support::both() {
         let bytes = pattern(1, 70_001);
         let (from, to) = (device.buffer_from(&bytes).unwrap(), device.buffer_of::<u8>(70_001).unwrap());
@@ -21,7 +21,7 @@ fn asynchronous_reads_see_what_was_submitted_before() {
     }
 }
 
-/// Every waker is woken once: those of work in flight when it ends, those of finished work at once.
+/// Every waker is woken once: at the end of its submission, or at once if that is done.
 #[test]
 fn every_waker_is_woken() {
     let Some(device) = support::open(GpuOptions::new()) else { return };
@@ -40,7 +40,7 @@ fn every_waker_is_woken() {
         device.api().notify(last, Waker::from(Arc::clone(&count)));
         assert_eq!(count.get(), round * 11 + 11, "finished work wakes at once");
     }
-    // A number that was never given out wakes too; nobody can wait for it.
+    // A number that was never submitted wakes too, because nothing can wait for it.
     device.api().notify(1_000_000, Waker::from(Arc::clone(&count)));
     count.wait_for(34, "waker of a number that was never given out");
 }
@@ -53,9 +53,9 @@ impl Wake for Panics {
     }
 }
 
-/// A waker that panics does not starve the others.
+/// A waker that panics does not affect the others.
 #[test]
-fn a_waker_that_panics_harms_no_other() {
+fn a_panicking_waker_does_not_affect_others() {
     let Some(device) = support::open(GpuOptions::new()) else { return };
     let (from, to) = (device.buffer(64 << 20).unwrap(), device.buffer(64 << 20).unwrap());
     let count = Arc::<Count>::default();
@@ -69,16 +69,15 @@ fn a_waker_that_panics_harms_no_other() {
     }
 }
 
-/// The thread that wakes is joined when the device goes, and that does not take long, with work in flight or without.
-/// Nobody is left waiting for a device that is gone.
+/// Dropping the device joins the poller thread soon, with or without work in flight, and wakes all wakers.
 #[test]
 fn dropping_a_device_ends_its_thread_soon() {
     for idle in [true, false] {
         let Some(device) = support::open(GpuOptions::new()) else { return };
         let count = Arc::<Count>::default();
         for number in 0..10 {
-            // Through wgpu itself: buffers of the device would keep it alive. Not only once, so that the thread finds
-            // the last wakers not yet due when it has to end.
+            // Through wgpu directly, because buffers of the device would keep it alive. Repeated, so that the last
+            // wakers are not due yet when the thread has to end.
             if number % 5 == 0 {
                 occupy(GpuDevice::of(&device).unwrap());
             }

@@ -1,4 +1,4 @@
-//! What needs a process of its own: identity across processes, a machine without a driver, a system out of memory.
+//! Tests that need a separate process: identity across processes, a machine without a driver, a system out of memory.
 
 use crate::support;
 use kiln_device::{BufferOptions, Usage};
@@ -6,7 +6,7 @@ use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
 use std::process::Command;
 
-/// Lines that the ignored test `child` of this binary prints after a mark.
+/// Runs the ignored test `child` of this binary, and returns the lines that it prints after a mark.
 fn run_child(task: &str, environment: &[(&str, &str)]) -> Vec<String> {
     run_child_with_errors(task, environment).0
 }
@@ -29,7 +29,7 @@ fn run_child_with_errors(task: &str, environment: &[(&str, &str)]) -> (Vec<Strin
 const TASK: &str = "KILN_GPU_TEST_TASK";
 const MARK: &str = "child says: ";
 
-/// Not a test by itself: what the tests below run in another process.
+/// Not a test: the code that the tests below run in another process.
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn child() {
@@ -83,10 +83,10 @@ fn opening_a_gpu_writes_nothing_to_standard_error() {
     assert_eq!(errors, "");
 }
 
-/// Where there is no driver, the error says what was searched and what to install.
+/// Without a driver, the error says what was searched and what to install.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_machine_without_a_driver_is_told_what_to_install() {
+fn a_missing_driver_error_says_what_to_install() {
     let nowhere = [("VK_DRIVER_FILES", "/nonexistent"), ("VK_ICD_FILENAMES", "/nonexistent")];
     let lines = run_child("probe", &nowhere);
     assert_eq!(lines.len(), 3, "{lines:?}");
@@ -96,10 +96,10 @@ fn a_machine_without_a_driver_is_told_what_to_install() {
     assert!(lines[0].ends_with(&lines[2]), "opening gives the same error: {lines:?}");
 }
 
-/// A driver that has no more memory is `OutOfMemory`, and the device goes on.
+/// A driver that is out of memory returns `OutOfMemory`, and the device stays usable.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_driver_out_of_memory_is_not_the_end() {
+fn a_driver_out_of_memory_does_not_end_the_device() {
     let Some(device) = support::in_place() else { return };
     if device.info().kind != kiln_device::DeviceKind::SoftwareGpu {
         println!("skipped: only a software driver's memory is limited by that of the process");

@@ -1,4 +1,4 @@
-//! Devices that the tests share, and small things they all need.
+//! Devices and helpers that the tests share.
 
 use kiln_cpu::{CpuOptions, SimdLevel};
 use kiln_device::{Buffer, BufferOptions, Device, Usage};
@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, shorter than the patience of whoever waits for the tests.
+/// Longer than any test takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A device of its own for a test that ends it or counts what its pool does. `None` where there is no adapter.
+/// Opens a device for one test, which ends it or counts the operations of its pool. `None` without an adapter.
 pub(crate) fn open(options: GpuOptions) -> Option<Device> {
     if let Err(error) = kiln_gpu::probe() {
         assert!(std::env::var_os("CI").is_none(), "no adapter although `CI` is set: {error}");
@@ -25,37 +25,37 @@ pub(crate) fn open(options: GpuOptions) -> Option<Device> {
     Some(kiln_gpu::open(0, options).unwrap())
 }
 
-/// The shared device whose buffers the host reaches in place.
+/// Returns the shared device with host access in place.
 pub(crate) fn in_place() -> Option<Device> {
     static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
     DEVICE.get_or_init(|| open(GpuOptions::new().host_access(HostAccess::InPlace))).clone()
 }
 
-/// The shared device whose buffers the host reaches through staging.
+/// Returns the shared device with host access through staging.
 pub(crate) fn staged() -> Option<Device> {
     static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
     DEVICE.get_or_init(|| open(GpuOptions::new().host_access(HostAccess::Staged))).clone()
 }
 
-/// Both shared devices; none where there is no adapter.
+/// Returns both shared devices; none without an adapter.
 pub(crate) fn both() -> impl Iterator<Item = Device> {
     [in_place(), staged()].into_iter().flatten()
 }
 
-/// CPU devices, which run the same kernels: eight invocations together, and one after the other.
+/// Returns CPU devices that run the same kernels: eight invocations together, and one at a time.
 pub(crate) fn cpus() -> [Device; 2] {
     let open = |options: CpuOptions| kiln_cpu::open(options.threads(2)).unwrap();
     [open(CpuOptions::new()), open(CpuOptions::new().simd(SimdLevel::Scalar))]
 }
 
-/// A buffer with these bytes.
+/// Allocates a buffer with these bytes.
 pub(crate) fn filled(device: &Device, usage: Usage, bytes: &[u8]) -> Buffer {
     let buffer = device.buffer_with(BufferOptions::new(bytes.len() as u64).usage(usage)).unwrap();
     buffer.write(bytes).unwrap();
     buffer
 }
 
-/// Bytes that differ from those of any other seed, and at every place.
+/// Returns bytes that differ between seeds and between positions.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -67,19 +67,19 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Runs `work` on a thread and fails where it does not end.
+/// Runs `work` on a thread and fails if it does not end.
 pub(crate) fn within_timeout<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
     receiver.recv_timeout(TIMEOUT).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// Awaits a future on this thread, and fails where nobody wakes it.
+/// Awaits a future on this thread and fails if it is never woken.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Woken(mpsc::Sender<()>);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
-            // The receiver is gone where the future ended first.
+            // The receiver is gone if the future ended first.
             let _ = self.0.send(());
         }
     }

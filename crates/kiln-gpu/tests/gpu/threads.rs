@@ -1,4 +1,4 @@
-//! One device, many threads.
+//! One device used by many threads.
 
 use crate::support::{self, block_on, filled, pattern};
 use kiln_device::{Buffer, CommandList, Device, Usage};
@@ -7,11 +7,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-/// Eight threads allocate, write, copy and read at once; each sees its own bytes, and nothing is left behind.
+/// Eight threads allocate, write, copy and read at once. Each sees its own bytes, and nothing leaks.
 #[test]
 fn threads_submit_and_read_at_once() {
     for access in [HostAccess::InPlace, HostAccess::Staged] {
-        // Its own device: other tests hold buffers of the shared ones.
+        // A separate device, because other tests hold buffers of the shared ones.
         let Some(device) = support::open(GpuOptions::new().host_access(access)) else { return };
         let barrier = Barrier::new(8);
         thread::scope(|scope| {
@@ -36,8 +36,8 @@ fn threads_submit_and_read_at_once() {
     }
 }
 
-/// Threads that read a buffer in place, and threads that copy from it meanwhile: wgpu allows neither two maps nor a
-/// submission of a mapped buffer, so the device has to keep them apart, and without a deadlock.
+/// Threads that read a buffer in place while others copy from it: wgpu allows neither two maps nor the submission of a
+/// mapped buffer, so the device must serialise them without a deadlock.
 #[test]
 fn readers_and_submitters_of_one_buffer_do_not_collide() {
     let Some(device) = support::in_place() else { return };
@@ -50,7 +50,7 @@ fn readers_and_submitters_of_one_buffer_do_not_collide() {
                 if number % 2 == 0 {
                     scope.spawn(move || read_in_place(&buffers[number % 4 / 2], bytes, number));
                 } else {
-                    // Half of the lists name the two buffers in the other order.
+                    // Half of the lists use the two buffers in the opposite order.
                     let (one, two) = (&buffers[number % 4 / 2], &buffers[1 - number % 4 / 2]);
                     scope.spawn(move || copy_both(device, one, two, bytes));
                 }
@@ -65,7 +65,7 @@ fn read_in_place(buffer: &Buffer, bytes: &[u8], seed: usize) {
         let start = (seed * 7 + round * 13) % 4000;
         let slice = buffer.slice(start as u64..).unwrap();
         let check = |found: &[u8]| {
-            // Long enough for the submitters to queue up.
+            // Long enough for other threads to queue up.
             thread::sleep(Duration::from_millis(1));
             assert_eq!(found, &bytes[start..]);
         };

@@ -1,4 +1,4 @@
-//! What events say: accesses and summaries.
+//! The content of events: accesses and summaries.
 
 use crate::record::{Fault, Plans, Recorder, Tables, ask, quiet_cache};
 use kiln_resource_cache::events::{CacheEvent, EventSink};
@@ -56,7 +56,7 @@ fn a_line_has_exactly_the_fields_of_the_requirement_and_reads_back() {
 }
 
 #[test]
-fn a_registry_tells_real_bytes_of_hits_misses_and_failures() {
+fn a_registry_reports_bytes_of_hits_misses_and_failures() {
     let recorder = Recorder::default();
     let registry = CacheRegistry::builder().sink(recorder.clone()).build().unwrap();
     registry.get_or_create::<Plans>(&500, None).unwrap();
@@ -79,7 +79,7 @@ fn a_registry_tells_real_bytes_of_hits_misses_and_failures() {
 }
 
 #[test]
-fn a_warm_up_is_no_access() {
+fn a_warm_up_is_not_an_access() {
     let recorder = Recorder::default();
     let registry = CacheRegistry::builder().sink(recorder.clone()).summary_interval(1).build().unwrap();
     assert_eq!(registry.warm::<Plans>([1, 2, 13]).created, 2);
@@ -120,7 +120,7 @@ fn a_summary_comes_every_100_operations_unless_set_otherwise() {
 }
 
 #[test]
-fn a_summary_tells_the_counters_of_its_own_cache() {
+fn a_summary_contains_the_counters_of_its_cache() {
     let recorder = Recorder::default();
     let registry = CacheRegistry::builder().sink(recorder.clone()).summary_interval(10).build().unwrap();
     for at in 0..10_u64 {
@@ -150,14 +150,14 @@ fn with_a_sink_a_key_is_formatted_once_per_access() {
 
 #[test]
 fn without_a_sink_nothing_is_formatted() {
-    let cache: Cache<UnspeakableKey, u8> =
+    let cache: Cache<UnformattableKey, u8> =
         Cache::builder("keys").policy(EvictionPolicy::size_limited_lru(2)).build().unwrap();
     for round in 0..2 {
         for key in 0..5 {
-            assert!(cache.get(&UnspeakableKey(key)).is_none(), "round {round}");
-            cache.get_or_insert_with(&UnspeakableKey(key), || key).unwrap();
-            assert_eq!(cache.get(&UnspeakableKey(key)).as_deref(), Some(&key));
-            cache.get_or_insert_with(&UnspeakableKey(key), || key).unwrap();
+            assert!(cache.get(&UnformattableKey(key)).is_none(), "round {round}");
+            cache.get_or_insert_with(&UnformattableKey(key), || key).unwrap();
+            assert_eq!(cache.get(&UnformattableKey(key)).as_deref(), Some(&key));
+            cache.get_or_insert_with(&UnformattableKey(key), || key).unwrap();
         }
     }
     let metrics = cache.metrics();
@@ -166,7 +166,7 @@ fn without_a_sink_nothing_is_formatted() {
     assert_eq!(cache.sink_failures(), 0);
 }
 
-/// A sink that its owner turns on and off, and that is asked for nothing while it is off.
+/// A sink that can be turned on and off.
 #[derive(Clone, Default)]
 struct Switched(Recorder, Arc<AtomicBool>);
 
@@ -185,10 +185,10 @@ impl EventSink for Switched {
 fn a_sink_that_is_off_costs_no_formatting_and_hears_again_when_it_is_on() {
     let sink = Switched::default();
     let policy = EvictionPolicy::size_limited_lru(2);
-    let quiet: Cache<UnspeakableKey, u8> = Cache::builder("keys").policy(policy).sink(sink.clone()).build().unwrap();
+    let quiet: Cache<UnformattableKey, u8> = Cache::builder("keys").policy(policy).sink(sink.clone()).build().unwrap();
     for key in 0..5 {
-        quiet.get_or_insert_with(&UnspeakableKey(key), || key).unwrap();
-        assert!(quiet.get(&UnspeakableKey(key)).is_some());
+        quiet.get_or_insert_with(&UnformattableKey(key), || key).unwrap();
+        assert!(quiet.get(&UnformattableKey(key)).is_some());
     }
     let cache = Cache::builder("plans").policy(policy).sink(sink.clone()).build().unwrap();
     for (is_on, told) in [(false, 0), (true, 2), (false, 0), (true, 2)] {
@@ -228,22 +228,22 @@ impl fmt::Debug for CountedKey {
 
 /// Panics when it is formatted.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct UnspeakableKey(u8);
+struct UnformattableKey(u8);
 
-impl fmt::Debug for UnspeakableKey {
+impl fmt::Debug for UnformattableKey {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         panic!("nobody listens, so nobody may format a key")
     }
 }
 
-/// The names in an object, sorted.
+/// Returns the names in an object, sorted.
 fn names(json: &serde_json::Value) -> Vec<&str> {
     let mut names: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
     names.sort_unstable();
     names
 }
 
-/// After how many accesses each summary came.
+/// Returns the number of accesses before each summary.
 fn accesses_before_summaries(events: &[CacheEvent]) -> Vec<usize> {
     let is_access = |event: &&CacheEvent| matches!(event, CacheEvent::ResourceCacheAccess { .. });
     let is_summary = |at: &usize| matches!(events[*at], CacheEvent::ResourceCacheSummary { .. });

@@ -1,4 +1,4 @@
-//! Eviction events: how many went, why, and what is left.
+//! Eviction events: count, reason and remaining size.
 
 use crate::record::{Plans, Recorder, Tables, ask};
 use kiln_resource_cache::events::CacheEvent;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What is done to a cache that holds 10, 20 and 30, used in this order a minute ago.
+/// An operation on a cache with the entries 10, 20 and 30, used in this order a minute ago.
 type Change = fn(&Cache<u64, u64>);
 
 #[test]
-fn each_reason_is_told_with_strategy_count_and_size() {
+fn each_reason_is_reported_with_strategy_count_and_size() {
     let shrink: Change = |cache| cache.set_policy(EvictionPolicy::size_limited_lru(1)).unwrap();
     let table: [(EvictionPolicy, Change, Told); 14] = [
         (EvictionPolicy::size_limited_lru(3), |cache| ask(cache, [40]), told("lru", 1, EvictionReason::MaxEntries, 2)),
@@ -90,7 +90,7 @@ fn each_reason_is_told_with_strategy_count_and_size() {
 }
 
 #[test]
-fn the_registrys_budget_and_trim_are_told_for_each_cache_they_reach() {
+fn budget_and_trim_evictions_are_reported_for_each_cache() {
     let recorder = Recorder::default();
     let registry = CacheRegistry::builder().byte_budget(100).sink(recorder.clone()).build().unwrap();
     registry.set_eviction_policy::<Tables>(EvictionPolicy::size_limited_lru(9)).unwrap();
@@ -139,7 +139,7 @@ fn reasons_are_written_in_snake_case() {
     }
 }
 
-/// What an eviction event says besides the cache's name.
+/// The content of an eviction event, without the cache's name.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     strategy: String,
@@ -152,7 +152,7 @@ fn told(strategy: &str, count: usize, reason: EvictionReason, size_after: usize)
     Told { strategy: strategy.to_owned(), count, reason, size_after }
 }
 
-/// The eviction events among these, by cache.
+/// Returns the eviction events, by cache.
 fn evictions(events: &[CacheEvent]) -> Vec<(String, Told)> {
     let eviction = |event: &CacheEvent| match event {
         CacheEvent::CacheEviction { cache, strategy, count, reason, size_after } => {

@@ -1,4 +1,4 @@
-//! Sinks that fail: lookups go on, every failure is counted, one is reported.
+//! Failing sinks: lookups continue, every failure is counted, and the first is logged.
 
 use crate::record::{Plans, Recorder, ask, quiet_cache};
 use kiln_resource_cache::CacheRegistry;
@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Fails with an error every time.
+/// Returns an error every time.
 struct Broken;
 
 impl EventSink for Broken {
@@ -21,9 +21,9 @@ impl EventSink for Broken {
 }
 
 /// Panics every time.
-struct Explosive;
+struct PanickingSink;
 
-impl EventSink for Explosive {
+impl EventSink for PanickingSink {
     fn record(&self, _: &CacheEvent) -> io::Result<()> {
         panic!("the sink's own bug")
     }
@@ -44,7 +44,7 @@ fn a_sink_that_returns_errors_fails_no_lookup_is_counted_and_reported_once() {
 
 #[test]
 fn a_sink_that_panics_fails_no_lookup_is_counted_and_reported_once() {
-    assert_failures_are_counted_and_reported_once(Explosive, "the sink panicked");
+    assert_failures_are_counted_and_reported_once(PanickingSink, "the sink panicked");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_failing_sink_takes_nothing_from_the_others() {
     let registry = CacheRegistry::builder()
         .sink(recorders[0].clone())
         .sink(Broken)
-        .sink(Explosive)
+        .sink(PanickingSink)
         .sink(recorders[1].clone())
         .build()
         .unwrap();
@@ -95,14 +95,14 @@ pub(crate) struct LogEntry {
     pub(crate) fields: Map<String, Value>,
 }
 
-/// The `tracing` events of this thread while `work` runs.
+/// Returns the `tracing` events of this thread while `work` runs.
 pub(crate) fn log_of(work: impl FnOnce()) -> Vec<LogEntry> {
     let log = Arc::<Mutex<Vec<LogEntry>>>::default();
     tracing::subscriber::with_default(Collector(Arc::clone(&log)), work);
     std::mem::take(&mut log.lock().unwrap())
 }
 
-/// A `tracing` subscriber that keeps events and has no use for spans.
+/// A `tracing` subscriber that collects events and ignores spans.
 struct Collector(Arc<Mutex<Vec<LogEntry>>>);
 
 impl Subscriber for Collector {
@@ -125,7 +125,7 @@ impl Subscriber for Collector {
     fn exit(&self, _: &Id) {}
 }
 
-/// Fields as JSON, so that a number told as text shows.
+/// Fields as JSON, so that a number recorded as text is visible.
 #[derive(Default)]
 struct Fields(Map<String, Value>);
 

@@ -1,4 +1,4 @@
-//! Lines of JSON: whole, in order, and written before the operation goes on.
+//! Lines of JSON: intact, in order, and written before the operation continues.
 
 use crate::record::{ask, key_of_line, quiet_cache};
 use kiln_resource_cache::events::{JsonlSink, LineOutput};
@@ -37,16 +37,16 @@ fn a_line_is_in_the_file_before_the_lookup_returns() {
     }
 }
 
-/// Takes a limited number of bytes in each call, and fails where it is told to.
-struct Halting {
+/// Accepts a limited number of bytes in each call, and fails at selected calls.
+struct FailingWriter {
     written: Vec<u8>,
     per_call: usize,
-    /// The numbers of calls that fail, from 0.
+    /// The indices of the calls that fail, from 0.
     failing: Vec<usize>,
     calls: usize,
 }
 
-impl Write for Halting {
+impl Write for FailingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.calls += 1;
         if self.failing.contains(&(self.calls - 1)) {
@@ -62,18 +62,18 @@ impl Write for Halting {
     }
 }
 
-/// A half line is ended before the next one; where nothing was written, nothing is ended.
+/// A partial line is ended before the next one, unless nothing was written.
 #[test]
 fn a_failed_write_damages_one_line_at_most() {
     let table = [
         (100, vec![1], "one\nthree\n"),
         (2, vec![3], "one\ntw\nthree\n"),
         (2, vec![2], "one\nthree\n"),
-        // The line break that ends the half line fails too, and is written with the next line.
+        // The line break after the partial line fails too, and is written with the next line.
         (2, vec![3, 4], "one\ntw\n"),
     ];
     for (per_call, failing, expected) in table {
-        let mut written = Halting { written: Vec::new(), per_call, failing: failing.clone(), calls: 0 };
+        let mut written = FailingWriter { written: Vec::new(), per_call, failing: failing.clone(), calls: 0 };
         let mut output = LineOutput::new(&mut written);
         let failures = ["one\n", "two\n", "three\n"].iter().filter(|line| output.write_lines(line).is_err()).count();
         assert_eq!(failures, failing.len());

@@ -1,4 +1,4 @@
-//! Events through the public API: what is told, and that no sink can lose, split or fail anything.
+//! Events through the public API: their content, and that no sink loses, splits or fails anything.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod content;

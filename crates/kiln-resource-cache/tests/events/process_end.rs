@@ -1,4 +1,4 @@
-//! Nothing is lost however a process ends. Each test runs itself again as a child process, which ends badly.
+//! No event is lost however a process ends. Each test runs itself again as a child process that ends abnormally.
 
 use crate::record::{ask, key_of_line, quiet_cache};
 use kiln_resource_cache::events::JsonlSink;
@@ -6,14 +6,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Set for a child: the file that it writes its events to.
+/// Set for a child: the file for its events.
 const EVENT_FILE: &str = "KILN_CACHE_TEST_EVENT_FILE";
 const EVENTS: u64 = 1000;
 
 #[test]
 fn nothing_is_lost_at_exit() {
     if let Some(path) = event_file() {
-        tell_events(&path);
+        emit_events(&path);
         std::process::exit(7);
     }
     let (status, keys) = run_as_child("process_end::nothing_is_lost_at_exit");
@@ -24,7 +24,7 @@ fn nothing_is_lost_at_exit() {
 #[test]
 fn nothing_is_lost_at_abort() {
     if let Some(path) = event_file() {
-        tell_events(&path);
+        emit_events(&path);
         std::process::abort();
     }
     let (status, keys) = run_as_child("process_end::nothing_is_lost_at_abort");
@@ -32,19 +32,19 @@ fn nothing_is_lost_at_abort() {
     assert_eq!(keys, (0..EVENTS).collect::<Vec<_>>());
 }
 
-/// The file for events, if this process is a child.
+/// Returns the file for events if this process is a child.
 fn event_file() -> Option<PathBuf> {
     std::env::var_os(EVENT_FILE).map(PathBuf::from)
 }
 
-/// Tells events of a cache that is never dropped.
-fn tell_events(path: &Path) {
+/// Emits events of a cache that is never dropped.
+fn emit_events(path: &Path) {
     let cache = quiet_cache(JsonlSink::new(File::create(path).unwrap()));
     ask(&cache, 0..EVENTS);
     std::mem::forget(cache);
 }
 
-/// Runs one test of this program as a child. Returns how it ended and the keys that it told, which are whole lines.
+/// Runs a test of this program as a child. Returns its exit status and the keys that it wrote as complete lines.
 fn run_as_child(test: &str) -> (ExitStatus, Vec<u64>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("events.jsonl");
@@ -54,7 +54,7 @@ fn run_as_child(test: &str) -> (ExitStatus, Vec<u64>) {
     (status, text.lines().filter_map(key_of_line).collect())
 }
 
-/// Runs the command, which is this program however wrapped, for one test. A core dump would land beside the file.
+/// Runs the command, which wraps this program, for one test. Core dumps are disabled.
 fn run(mut command: Command, path: &Path, test: &str) -> ExitStatus {
     command.args(["--exact", test]).env(EVENT_FILE, path).current_dir(path.parent().unwrap());
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap()

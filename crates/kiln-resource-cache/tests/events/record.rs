@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A sink that keeps everything. Clones share one list.
+/// A sink that keeps all events. Clones share one list.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(Arc<Mutex<Vec<CacheEvent>>>);
 
@@ -21,21 +21,21 @@ impl EventSink for Recorder {
 }
 
 impl Recorder {
-    /// All events so far, which are forgotten.
+    /// Returns and removes all events so far.
     pub(crate) fn take(&self) -> Vec<CacheEvent> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// All events so far as lines, which are forgotten.
+    /// Returns and removes all events so far, as lines.
     pub(crate) fn take_lines(&self) -> Vec<String> {
         self.take().iter().map(|event| event.to_json_line().unwrap()).collect()
     }
 }
 
-/// A kernel type from `u64` to a resource of as many bytes; 13 cannot be created.
+/// A kernel type that maps `u64` to a resource of that many bytes; 13 cannot be created.
 pub(crate) struct Plans;
 
-/// As `Plans`, in a cache of its own.
+/// The same as `Plans`, in another cache.
 pub(crate) struct Tables;
 
 macro_rules! weighed_kernel {
@@ -79,7 +79,7 @@ impl From<CacheError> for Fault {
     }
 }
 
-/// A cache of numbers, each as many bytes as it says, with one sink and no summaries to speak of.
+/// A cache of numbers, each with its value as its bytes, with one sink and practically no summaries.
 pub(crate) fn quiet_cache(sink: impl EventSink) -> Cache<u64, u64> {
     Cache::builder("plans").weigher(|_, bytes| *bytes).sink(sink).summary_interval(u64::MAX).build().unwrap()
 }
@@ -91,19 +91,19 @@ pub(crate) fn ask(cache: &Cache<u64, u64>, keys: impl IntoIterator<Item = u64>) 
     }
 }
 
-/// The key of a line of a cache from number to number; `None` for other events than accesses.
+/// Returns the key of an access line of a cache of numbers; `None` for other events.
 pub(crate) fn key_of_line(line: &str) -> Option<u64> {
     let event: CacheEvent = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
     key_of(&event)
 }
 
-/// The key of an access to a cache from number to number; `None` for other events.
+/// Returns the key of an access to a cache of numbers; `None` for other events.
 pub(crate) fn key_of(event: &CacheEvent) -> Option<u64> {
     let CacheEvent::ResourceCacheAccess { cache_key, .. } = event else { return None };
     Some(cache_key.split(':').nth(1).unwrap().parse().unwrap())
 }
 
-/// Runs a test that must not hang, and fails if it does.
+/// Runs a test and fails if it hangs.
 pub(crate) fn must_end(test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let thread = thread::spawn(move || {

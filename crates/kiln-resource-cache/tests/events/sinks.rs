@@ -112,12 +112,12 @@ fn a_sink_may_use_another_cache() {
 }
 
 #[test]
-fn a_sink_may_look_at_the_registry_that_tells_it() {
+fn a_sink_may_inspect_its_own_registry() {
     must_end(|| {
-        /// Asks for everything that takes a lock and tells no event of its own.
-        struct Onlooker(Weak<CacheRegistry>, Recorder);
+        /// Calls every method that takes a lock and emits no event.
+        struct InspectingSink(Weak<CacheRegistry>, Recorder);
 
-        impl EventSink for Onlooker {
+        impl EventSink for InspectingSink {
             fn record(&self, event: &CacheEvent) -> io::Result<()> {
                 let registry = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
                 registry.metrics_by_name();
@@ -129,7 +129,7 @@ fn a_sink_may_look_at_the_registry_that_tells_it() {
 
         let recorder = Recorder::default();
         let registry = Arc::new_cyclic(|registry| {
-            let sink = Onlooker(Weak::clone(registry), recorder.clone());
+            let sink = InspectingSink(Weak::clone(registry), recorder.clone());
             CacheRegistry::builder().sink(sink).summary_interval(2).build().unwrap()
         });
         registry.set_eviction_policy::<Plans>(EvictionPolicy::size_limited_lru(2)).unwrap();
@@ -152,7 +152,7 @@ fn a_sink_may_look_at_the_registry_that_tells_it() {
 }
 
 #[test]
-fn events_of_four_threads_are_all_told() {
+fn events_of_four_threads_are_all_emitted() {
     let recorder = Recorder::default();
     let cache: Cache<u64, u64> = Cache::builder("plans").sink(recorder.clone()).build().unwrap();
     std::thread::scope(|scope| {

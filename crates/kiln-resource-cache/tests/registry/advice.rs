@@ -1,4 +1,4 @@
-//! Advice: a low hit rate and limits that are too tight are told, a healthy cache is left in peace.
+//! Advice: low hit rates and tight limits are reported; healthy caches are not.
 
 use crate::kernels::{Atlases, Plans, Tables, create, on_mock_clock};
 use kiln_resource_cache::{AdviceKind, CacheError, CacheRegistry, CacheableKernel, EvictionPolicy};
@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 #[test]
-fn keys_that_never_repeat_are_told_as_a_low_hit_rate() {
+fn keys_that_never_repeat_are_a_low_hit_rate() {
     let registry = CacheRegistry::new();
     look_up::<Plans>(&registry, 0, 100);
     let advice = registry.advice();
@@ -27,7 +27,7 @@ fn advice_begins_with_100_lookups_and_ends_with_a_hit_rate_of_80_percent() {
 }
 
 #[test]
-fn cyclic_access_over_the_capacity_is_told_as_thrashing() {
+fn cyclic_access_beyond_the_capacity_is_thrashing() {
     let registry = CacheRegistry::new();
     registry.set_eviction_policy::<Cyclic>(EvictionPolicy::size_limited_lru(2)).unwrap();
     for at in 0..120 {
@@ -65,7 +65,7 @@ fn the_remedy_for_thrashing_names_the_limits_in_force() {
 }
 
 #[test]
-fn entries_that_expire_between_uses_are_told_as_thrashing() {
+fn entries_that_expire_between_uses_are_thrashing() {
     let (registry, clock) = on_mock_clock();
     registry
         .set_eviction_policy::<crate::kernels::Timed>(EvictionPolicy::idle_timeout(Duration::from_secs(1)))
@@ -79,7 +79,7 @@ fn entries_that_expire_between_uses_are_told_as_thrashing() {
 }
 
 #[test]
-fn evictions_of_what_nobody_asks_for_again_are_no_thrashing() {
+fn evictions_of_unused_entries_are_not_thrashing() {
     let registry = CacheRegistry::new();
     registry.set_eviction_policy::<Plans>(EvictionPolicy::size_limited_lru(2)).unwrap();
     look_up::<Plans>(&registry, 400, 100);
@@ -97,7 +97,7 @@ fn advice_of_several_caches_is_sorted_by_name_and_leaves_out_healthy_ones() {
     assert_eq!(names, ["atlases", "tables"]);
 }
 
-/// All keys have one hash, which makes the count of refaults exact: the memory of evictions cannot mix up positions.
+/// All keys have the same hash, which makes the count of refaults exact: the ghost list uses a single position.
 struct Cyclic;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl CacheableKernel for Cyclic {
     }
 }
 
-/// So many misses on keys that never come again, and so many hits.
+/// Performs `misses` misses on keys that never repeat, and `hits` hits.
 fn look_up<K>(registry: &CacheRegistry, hits: u32, misses: u32)
 where
     K: CacheableKernel<Device = (), Params = (char, u64), CachedResource = crate::kernels::Blob, Error = CacheError>,
@@ -139,7 +139,7 @@ where
     }
 }
 
-/// Three keys of 4 bytes in turn, 120 times: each misses wherever only two fit.
+/// Looks up three keys of 4 bytes in turn, 120 times: each misses if only two fit.
 fn cycle<K>(registry: &CacheRegistry)
 where
     K: CacheableKernel<Device = (), Params = (char, u64), CachedResource = crate::kernels::Blob, Error = CacheError>,

@@ -1,4 +1,4 @@
-//! The byte budget: one for all caches and slots of a registry.
+//! The byte budget that all caches and slots of a registry share.
 
 use crate::kernels::{Plans, Scratch, Tables, clears, create, fill_slot, kept, with_budget};
 use kiln_resource_cache::EvictionPolicy;
@@ -18,7 +18,7 @@ fn a_new_entry_over_the_budget_evicts_the_least_recently_used_of_all_caches() {
     create::<Tables>(&registry, &[D]);
     assert_eq!(registry.bytes(), 90);
     assert_eq!([registry.metrics::<Plans>(), registry.metrics::<Tables>()].map(|m| m.unwrap().evictions), [0, 1]);
-    // 90 + 70: C and A have to go, in this order, and then it fits exactly.
+    // 90 + 70: C and A must be evicted, in this order; then it fits exactly.
     create::<Tables>(&registry, &[('e', 70)]);
     assert_eq!(registry.bytes(), 100);
     assert_eq!(kept::<Plans>(&registry, &[A, C]), "");
@@ -85,7 +85,7 @@ fn a_slot_counts_in_the_budget_and_is_not_cleared_by_it() {
 }
 
 #[test]
-fn a_slot_that_grows_past_the_budget_evicts_entries_when_its_user_lets_go() {
+fn a_slot_that_exceeds_the_budget_evicts_entries_on_release() {
     let registry = with_budget(100);
     create::<Plans>(&registry, &[A]);
     create::<Tables>(&registry, &[B]);

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// A resource that claims a number of bytes. Parameters and key are both `(id, bytes)`.
+/// A resource that reports a number of bytes. Parameters and key are both `(id, bytes)`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Blob {
     pub(crate) id: char,
@@ -57,7 +57,7 @@ where
     }
 }
 
-/// The ids of those blobs that are cached. Counts as lookups, so ask last.
+/// Returns the ids of the cached blobs. Counts as lookups, so call it last.
 pub(crate) fn kept<K>(registry: &CacheRegistry, params: &[(char, u64)]) -> String
 where
     K: CacheableKernel<Device = (), Params = (char, u64), CachedResource = Blob>,
@@ -65,7 +65,7 @@ where
     params.iter().filter(|params| registry.get::<K>(params).is_some()).map(|(id, _)| id).collect()
 }
 
-/// Creation takes 4 ms of a clock that is the device; a resource has as many bytes as its key says.
+/// A creation advances the clock, which is the device, by 4 ms; the size of a resource is in its key.
 pub(crate) struct Timed;
 
 impl CacheableKernel for Timed {
@@ -110,7 +110,7 @@ impl CacheableKernel for EvenOnly {
     }
 }
 
-/// An error type of creations that is not the crate's own.
+/// An error type other than `CacheError`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
     Cache(CacheError),
@@ -124,7 +124,7 @@ impl From<CacheError> for Fault {
     }
 }
 
-/// A slot that claims a number of bytes and remembers how often it was cleared. Every `N` is a slot of its own.
+/// A slot that reports a number of bytes and counts how often it was cleared. Each `N` is a separate slot.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Scratch<const N: usize> {
     pub(crate) bytes: u64,
@@ -142,28 +142,28 @@ impl<const N: usize> CacheRegistrySlot for Scratch<N> {
     }
 }
 
-/// Makes slot `N` claim this many bytes.
+/// Makes slot `N` report this many bytes.
 pub(crate) fn fill_slot<const N: usize>(registry: &CacheRegistry, bytes: u64) {
     registry.slot_mut(Scratch::<N>::default).bytes = bytes;
 }
 
-/// How often slot `N` was cleared.
+/// Returns how often slot `N` was cleared.
 pub(crate) fn clears<const N: usize>(registry: &CacheRegistry) -> u32 {
     registry.slot_mut(Scratch::<N>::default).clears
 }
 
-/// A registry with a byte budget.
+/// Creates a registry with a byte budget.
 pub(crate) fn with_budget(bytes: u64) -> CacheRegistry {
     CacheRegistry::builder().byte_budget(bytes).build().unwrap()
 }
 
-/// A registry on a mock clock, which is also its device.
+/// Creates a registry with a mock clock, which is also its device.
 pub(crate) fn on_mock_clock() -> (CacheRegistry<MockClock>, MockClock) {
     let clock = MockClock::new();
     (CacheRegistry::builder().clock(clock.clone()).device(clock.clone()).build().unwrap(), clock)
 }
 
-/// The cached handle, without counting a creation: the resource must be there.
+/// Returns the cached resource, which must exist.
 pub(crate) fn cached<K: CacheableKernel<Device = ()>>(
     registry: &CacheRegistry,
     params: &K::Params,
@@ -171,7 +171,7 @@ pub(crate) fn cached<K: CacheableKernel<Device = ()>>(
     registry.get::<K>(params).expect("the test created it before")
 }
 
-/// Runs a test that must not hang, and fails if it does.
+/// Runs a test and fails if it hangs.
 pub(crate) fn must_end(test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let thread = thread::spawn(move || {

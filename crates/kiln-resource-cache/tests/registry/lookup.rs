@@ -1,4 +1,4 @@
-//! Lookups: one cache per kernel type, shared handles, the device of a creation, the facade.
+//! Lookups: one cache per kernel type, shared values, the device of a creation, `resource_cache!`.
 
 use crate::kernels::{Blob, EvenOnly, Fault, Plans, Tables, cached, create, kept};
 use kiln_resource_cache::{CacheError, CacheRegistry, CacheableKernel, EvictionPolicy, resource_cache};
@@ -26,7 +26,7 @@ fn lookups_of_one_key_share_one_handle() {
 }
 
 #[test]
-fn a_handle_outlives_clear_and_the_next_lookup_creates_anew() {
+fn a_value_outlives_clear_and_the_next_lookup_creates_again() {
     let registry: CacheRegistry = CacheRegistry::new();
     let before = registry.get_or_create::<Plans>(&('a', 1), None).unwrap();
     create::<Tables>(&registry, &[('a', 1)]);
@@ -110,7 +110,7 @@ fn creation_gets_the_callers_device_or_else_the_registrys() {
         assert_eq!(created_on(registry, 1, device), expected);
     }
     assert_eq!((bare.device(), equipped.device()), (None, Some(&"own")));
-    // The device is for creation only: a hit returns what is there.
+    // The device is only used by creations: a hit returns the cached resource.
     equipped.clear();
     assert_eq!(created_on(&equipped, 1, None), Some("own"));
     assert_eq!(created_on(&equipped, 1, Some(&"other")), Some("own"));
@@ -128,7 +128,7 @@ fn a_failed_creation_returns_its_error_and_keeps_nothing() {
 }
 
 resource_cache! {
-    /// A facade over two caches.
+    /// A wrapper for two caches.
     struct Facade<()> {
         /// Plans by parameters.
         fn plan -> Plans;

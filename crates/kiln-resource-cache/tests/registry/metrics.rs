@@ -1,4 +1,4 @@
-//! Metrics: every field moves as it is documented.
+//! Metrics: every field changes as documented.
 
 use crate::kernels::{EvenOnly, Fault, Plans, Timed, create, on_mock_clock};
 use kiln_resource_cache::{
@@ -59,7 +59,7 @@ fn ages_are_the_extremes_over_all_entries() {
     for id in &ids {
         registry.get_or_create::<Timed>(&(*id, 1), None).unwrap();
     }
-    // 200 entries, inserted at 4, 8, ..., 800 ms, then used from the newest to the oldest, a millisecond each.
+    // 200 entries, inserted at 4, 8, ..., 800 ms, then used from the newest to the oldest, one per millisecond.
     for id in ids.iter().rev() {
         pass_ms(&clock, 1);
         registry.get::<Timed>(&(*id, 1)).unwrap();
@@ -95,7 +95,7 @@ fn creation_time_is_the_mean_of_all_creations() {
     assert_eq!(mean_after(A), Some(Duration::from_millis(4)));
     pass_ms(&clock, 100);
     assert_eq!(mean_after(A), Some(Duration::from_millis(4)), "a hit is no creation");
-    // A creation that passes the time of another clock, and none of the registry's.
+    // A creation that advances another clock, and not that of the registry.
     registry.get_or_create::<Timed>(&B, Some(&MockClock::new())).unwrap();
     assert_eq!(mean_after(A), Some(Duration::from_millis(2)));
 }
@@ -113,7 +113,7 @@ fn lookup_time_is_measured_from_the_first_hit_on() {
 }
 
 #[test]
-fn the_last_event_names_what_happened_last() {
+fn the_last_event_is_reported() {
     let registry = CacheRegistry::<()>::new();
     registry.set_eviction_policy::<EvenOnly>(EvictionPolicy::none()).unwrap();
     let last = || registry.metrics::<EvenOnly>().unwrap().last_event;
@@ -148,10 +148,10 @@ fn a_lookup_served_by_a_creation_under_way_is_a_hit_that_joined() {
     assert_eq!(metrics.last_event, Some(LastEvent::Joined));
 }
 
-/// Creation goes on only after another thread has found it under way.
+/// A creation that continues only after another thread has joined it.
 struct Awaited;
 
-/// Nobody compares this key until a second lookup meets the first one's creation.
+/// A key that reports its first comparison, which happens when a second lookup finds the creation in progress.
 #[derive(Clone, Debug, Eq)]
 struct WatchedKey;
 
@@ -190,7 +190,7 @@ impl CacheableKernel for Awaited {
     }
 }
 
-/// The counters of a `CacheMetrics`, to be compared at once.
+/// The counters of a `CacheMetrics`, to be compared together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counters {
     size: usize,
@@ -214,7 +214,7 @@ fn counters(metrics: &CacheMetrics) -> Counters {
     }
 }
 
-/// Age of the oldest and of the newest entry, longest and shortest idle time, in milliseconds.
+/// Returns the ages of the oldest and newest entry, and the longest and shortest idle time, in milliseconds.
 fn ages_ms(metrics: &CacheMetrics) -> [Option<u128>; 4] {
     let ages =
         [metrics.oldest_entry_age, metrics.newest_entry_age, metrics.longest_idle_age, metrics.shortest_idle_age];

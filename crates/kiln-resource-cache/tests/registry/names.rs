@@ -1,9 +1,9 @@
-//! Names: two kernel types that claim one `CACHE_NAME` are an error.
+//! Names: two kernel types with the same `CACHE_NAME` are an error.
 
 use crate::kernels::{Atlases, Fault, Plans, Tables, create, kept};
 use kiln_resource_cache::{CacheErrorKind, CacheRegistry, CacheableKernel, EvictionPolicy};
 
-/// Claims the name of `Plans`.
+/// Has the name of `Plans`.
 struct Impostor;
 
 impl CacheableKernel for Impostor {
@@ -53,7 +53,7 @@ fn the_first_type_keeps_working_after_a_second_was_refused() {
 }
 
 #[test]
-fn a_name_belongs_to_a_registry_and_to_whoever_comes_first() {
+fn a_name_belongs_to_the_first_type_in_a_registry() {
     let registry: CacheRegistry = CacheRegistry::new();
     assert_eq!(*registry.get_or_create::<Impostor>(&1, None).unwrap(), 1);
     assert_eq!(registry.get_or_create::<Plans>(&('a', 1), None).unwrap_err().kind(), CacheErrorKind::DuplicateName);

@@ -1,10 +1,10 @@
-//! Reentrant creation: resources that are made of other resources.
+//! Reentrant creation: resources that are created from other resources.
 
 use crate::kernels::{Fault, must_end};
 use kiln_resource_cache::{CacheErrorKind, CacheRegistry, CacheableKernel};
 use std::sync::{Arc, Weak};
 
-/// A device that knows the registry it belongs to.
+/// A device that refers to its registry.
 struct Host(Weak<CacheRegistry<Host>>);
 
 impl Host {
@@ -17,7 +17,7 @@ impl Host {
     }
 }
 
-/// Declares a kernel type from `u32` to `u64` whose creation may look up others.
+/// Declares a kernel type that maps `u32` to `u64` and whose creation may look up others.
 macro_rules! hosted_kernel {
     ($kernel:ident, $name:literal, $create:expr) => {
         struct $kernel;

@@ -1,4 +1,4 @@
-//! Caches that join a registry with a builder: closures create, the registry counts.
+//! Caches that are registered with a builder, and whose resources are created by closures.
 
 use crate::kernels::{Plans, create, kept, with_budget};
 use kiln_resource_cache::events::ChannelSink;
@@ -28,7 +28,7 @@ fn a_registered_cache_is_a_cache_of_the_registry() {
 }
 
 #[test]
-fn the_budget_holds_for_what_comes_in_through_a_handle() {
+fn the_budget_holds_for_insertions_through_a_handle() {
     let registry = with_budget(100);
     let texts = registry.register(texts()).unwrap();
     create::<Plans>(&registry, &[('a', 60)]);

@@ -1,11 +1,11 @@
-//! Reserves: a trim counts them, takes them first, and again after slots returned their memory to them.
+//! Reserves: a trim counts them, releases them first, and again after slots returned memory to them.
 
 use crate::kernels::{Plans, create, kept};
 use kiln_resource_cache::{CacheRegistry, CacheRegistrySlot, CacheReserve};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pool in blocks of 10 bytes, some of which are not free to go.
+/// A pool of blocks of 10 bytes, some of which cannot be released.
 #[derive(Clone, Default)]
 struct Blocks {
     free: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Settings: policies through the registry, before and after the first use, and what is refused.
+//! Settings: policies through the registry, before and after the first use, and rejected settings.
 
 use crate::kernels::{Plans, Tables, create, kept, on_mock_clock};
 use kiln_resource_cache::{CacheErrorKind, CacheRegistry, CacheRegistryBuilder, EvictionPolicy};
@@ -37,7 +37,7 @@ fn a_policy_set_at_run_time_applies_at_once() {
 }
 
 #[test]
-fn an_idle_limit_set_at_run_time_expires_what_is_idle_already() {
+fn an_idle_limit_set_at_run_time_expires_idle_entries() {
     let (registry, clock) = on_mock_clock();
     registry.get_or_create::<crate::kernels::Timed>(&('a', 1), None).unwrap();
     clock.advance(Duration::from_secs(10));

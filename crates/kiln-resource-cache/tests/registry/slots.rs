@@ -1,4 +1,4 @@
-//! Slots: state beside the caches, exclusive, reached by `clear`.
+//! Slots: exclusive state in a registry that `clear` reaches.
 
 use crate::kernels::{Plans, Scratch, clears, create, fill_slot, must_end};
 use kiln_resource_cache::{CacheRegistry, CacheRegistrySlot};
@@ -36,7 +36,7 @@ fn clear_reaches_every_slot_and_slots_stay_usable() {
 }
 
 #[test]
-fn clear_slot_reaches_one_slot_and_tells_whether_there_is_one() {
+fn clear_slot_clears_one_slot_and_returns_whether_it_exists() {
     let registry = Registry::new();
     assert!(!registry.clear_slot::<Scratch<1>>());
     fill_slot::<1>(&registry, 10);
@@ -48,7 +48,7 @@ fn clear_slot_reaches_one_slot_and_tells_whether_there_is_one() {
 }
 
 #[test]
-fn clear_by_the_thread_that_holds_a_slot_takes_effect_when_it_lets_go() {
+fn clear_by_the_owner_of_a_slot_takes_effect_on_release() {
     must_end(|| {
         type Clear = fn(&Registry);
         let ways: [Clear; 3] = [
@@ -155,7 +155,7 @@ fn a_user_that_panics_leaves_the_slot_usable_and_accounted() {
 }
 
 #[test]
-fn a_slots_bytes_are_told_as_of_the_end_of_its_last_use() {
+fn the_bytes_of_a_slot_are_those_after_its_last_use() {
     let registry = Registry::new();
     let slot_bytes = || registry.report().slots.iter().map(|slot| slot.bytes).collect::<Vec<_>>();
     let mut slot = registry.slot_mut(Scratch::<1>::default);
@@ -168,7 +168,7 @@ fn a_slots_bytes_are_told_as_of_the_end_of_its_last_use() {
 }
 
 #[test]
-fn a_slot_that_does_not_tell_its_bytes_counts_as_none_and_is_still_cleared() {
+fn a_slot_without_a_size_counts_as_zero_and_is_cleared() {
     struct Silent(u32);
 
     impl CacheRegistrySlot for Silent {

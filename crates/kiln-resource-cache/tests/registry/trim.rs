@@ -1,4 +1,4 @@
-//! `trim` and `report`: one call reaches every cache and slot, one table says who holds what.
+//! `trim` and `report` reach every cache and slot.
 
 use crate::kernels::{Atlases, Plans, Scratch, Tables, clears, create, fill_slot, kept, with_budget};
 use kiln_resource_cache::{CacheRegistry, EvictionPolicy, TrimReport};
@@ -127,7 +127,7 @@ fn a_resource_in_use_survives_a_trim() {
 }
 
 #[test]
-fn report_lists_who_holds_what_largest_first() {
+fn report_lists_caches_and_slots_largest_first() {
     let registry = with_budget(1000);
     create::<Plans>(&registry, &[A, B]);
     create::<Tables>(&registry, &[('d', 400)]);
@@ -150,7 +150,7 @@ fn report_lists_who_holds_what_largest_first() {
 }
 
 #[test]
-fn report_without_a_budget_says_so_and_tells_of_lost_events() {
+fn report_without_a_budget_includes_lost_events() {
     let (sink, receiver) = kiln_resource_cache::events::ChannelSink::new(1);
     drop(receiver);
     let registry = CacheRegistry::builder().sink(sink).build().unwrap();
@@ -162,7 +162,7 @@ fn report_without_a_budget_says_so_and_tells_of_lost_events() {
     ");
 }
 
-/// The numbers of a `TrimReport`, to be compared at once.
+/// The numbers of a `TrimReport`, to be compared together.
 #[derive(Debug, PartialEq)]
 struct Numbers {
     before: u64,

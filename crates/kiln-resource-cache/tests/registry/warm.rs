@@ -1,4 +1,4 @@
-//! Warm-up: creates ahead what a program will ask for.
+//! Warm-up: creates resources before they are requested.
 
 use crate::kernels::{EvenOnly, Plans, cached, create, kept, with_budget};
 use kiln_resource_cache::{CacheRegistry, EvictionPolicy};
@@ -16,7 +16,7 @@ fn warm_creates_the_missing_counts_no_lookup_and_later_lookups_hit() {
 }
 
 #[test]
-fn warm_leaves_alone_what_is_there() {
+fn warm_skips_cached_entries() {
     let registry: CacheRegistry = CacheRegistry::new();
     let before = registry.get_or_create::<Plans>(&('a', 1), None).unwrap();
     let report = registry.warm::<Plans>([('a', 1), ('b', 2), ('b', 2)]);
@@ -27,7 +27,7 @@ fn warm_leaves_alone_what_is_there() {
 }
 
 #[test]
-fn warm_goes_on_after_a_failure_and_names_it() {
+fn warm_continues_after_a_failure_and_reports_it() {
     let registry: CacheRegistry = CacheRegistry::new();
     let report = registry.warm::<EvenOnly>([2, 3, 4, 5]);
     assert_eq!(report.created, 2);

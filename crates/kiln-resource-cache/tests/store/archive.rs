@@ -20,7 +20,7 @@ fn archive_of(store: &DiskStore) -> Vec<u8> {
     archive
 }
 
-/// How many of the entries are there. What is there is right.
+/// Returns the number of entries that exist, and checks their payloads.
 fn right_entries(store: &DiskStore) -> u64 {
     let rights = KEYS.iter().filter(|key| match store.get(key) {
         Lookup::Miss => false,
@@ -44,7 +44,7 @@ fn round_trip_is_byte_for_byte() {
 }
 
 #[test]
-fn export_takes_what_the_filter_chooses_and_skips_what_is_bad() {
+fn export_applies_the_filter_and_skips_damaged_entries() {
     let from = filled();
     let mut bytes = fs::read(from.file_of(b"two")).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -58,7 +58,7 @@ fn export_takes_what_the_filter_chooses_and_skips_what_is_bad() {
 }
 
 #[test]
-fn import_takes_what_the_filter_chooses() {
+fn import_applies_the_filter() {
     let to = Fixture::new();
     let archive = archive_of(&filled().store);
     let report = to.store.import(archive.as_slice(), |key| key != b"two").unwrap();
@@ -66,7 +66,7 @@ fn import_takes_what_the_filter_chooses() {
     assert_eq!((to.store.get(b"two"), to.store.get(b"three")), (Lookup::Miss, hit(&payload_of(b"three", 40))));
 }
 
-/// Never a wrong payload, whatever byte is flipped: an entry less, or an error.
+/// A flipped byte removes an entry or is an error, and never yields a wrong payload.
 #[test]
 fn every_flipped_byte_of_an_archive_is_noticed() {
     let archive = archive_of(&filled().store);
@@ -90,7 +90,7 @@ fn every_flipped_byte_of_an_archive_is_noticed() {
 }
 
 #[test]
-fn cut_archive_gives_what_is_whole() {
+fn a_truncated_archive_yields_intact_entries() {
     let archive = archive_of(&filled().store);
     let to = Fixture::new();
     for len in 0..archive.len() {
@@ -118,7 +118,7 @@ fn garbage_and_other_versions_are_errors() {
     }
 }
 
-/// A length in an archive is no reason to allocate.
+/// A length in an archive does not cause an allocation.
 #[test]
 fn entries_that_are_too_large_are_skipped() {
     let mut lengths = KEYS.map(|key| 64 + key.len() as u64 + payload_of(key, 40).len() as u64);
@@ -130,7 +130,7 @@ fn entries_that_are_too_large_are_skipped() {
     assert_eq!(on_disk(&to.dir).0, 1, "the second one took the place of the first");
 }
 
-/// What an import reports is what is there.
+/// The import report counts the entries that exist at the end.
 #[test]
 fn entries_that_are_evicted_again_are_not_counted() {
     let to = Fixture::with(StoreOptions::new().with_max_entries(2));

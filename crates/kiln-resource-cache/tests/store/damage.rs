@@ -1,4 +1,4 @@
-//! Entries that are not what was written: always a miss, always counted, never used, removed.
+//! Damaged entries: always a miss, counted, never used, removed.
 
 use crate::fixture::{Fixture, hit, on_disk};
 use kiln_resource_cache::store::{DiskStore, Lookup, PutOutcome, Reject, StoreOptions};
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 const KEY: &[u8] = b"key";
 const PAYLOAD: &[u8] = b"a payload of some bytes";
 
-/// Puts `bytes` into the place of an entry and expects a miss by this name or any.
+/// Replaces the file of an entry by `bytes`, and expects a miss with this reason, or any.
 fn expect_rejected(fixture: &Fixture, bytes: &[u8], reason: Option<Reject>) {
     let file = fixture.file_of(KEY);
     fs::write(&file, bytes).unwrap();
@@ -33,7 +33,7 @@ fn entry_of(fixture: &Fixture) -> Vec<u8> {
     fs::read(fixture.file_of(KEY)).unwrap()
 }
 
-/// A corrupted entry is a miss that is deleted and counted.
+/// A corrupted entry is a miss that is removed and counted.
 #[test]
 fn every_flipped_byte_is_rejected() {
     let fixture = Fixture::new();
@@ -53,7 +53,7 @@ fn every_flipped_byte_is_rejected() {
     assert_eq!(fixture.store.get(KEY), hit(PAYLOAD), "the entry itself is good");
 }
 
-/// A truncated entry is a miss that is deleted and counted.
+/// A truncated entry is a miss that is removed and counted.
 #[test]
 fn every_length_but_the_right_one_is_rejected() {
     let fixture = Fixture::new();
@@ -68,7 +68,7 @@ fn every_length_but_the_right_one_is_rejected() {
     expect_rejected(&fixture, &[0; 4096], Some(Reject::ForeignMagic));
 }
 
-/// A foreign entry is a miss: a whole entry under the name of another key.
+/// A valid entry under the name of another key is a miss.
 #[test]
 fn entry_of_another_key_is_rejected() {
     let fixture = Fixture::new();
@@ -78,7 +78,7 @@ fn entry_of_another_key_is_rejected() {
     assert_eq!(fixture.store.get(b"other"), hit(PAYLOAD));
 }
 
-/// A length in a file is no reason to allocate: not one of the head, and not the one of a file with holes.
+/// A length does not cause an allocation, neither one in the header nor that of a sparse file.
 #[test]
 fn absurd_lengths_are_rejected_without_allocating() {
     let fixture = Fixture::new();
@@ -97,7 +97,8 @@ fn absurd_lengths_are_rejected_without_allocating() {
     expect_rejected_in_place(&fixture, Some(Reject::TooLarge));
 }
 
-/// What is too large for one store may be a good entry of another with the same directory. A check reads all of it.
+/// An entry that is too large for one store may be valid for another with the same directory. A verification reads all
+/// of it.
 #[test]
 fn entry_that_is_only_too_large_stays() {
     let large = Fixture::new();
@@ -115,7 +116,7 @@ fn entry_that_is_only_too_large_stays() {
     assert!(small.verify(true).unwrap().bad[0].removed, "a bad one does not");
 }
 
-/// Never a crash: what is not a file is not followed and not waited for.
+/// Non-files are neither followed nor waited for.
 #[cfg(unix)]
 #[test]
 fn links_pipes_sockets_and_folders_are_rejected() {
@@ -141,7 +142,7 @@ fn links_pipes_sockets_and_folders_are_rejected() {
     assert!(aside.exists(), "what a link leads to stays");
 }
 
-/// A folder with something in it is in the way of nothing: not of lookups, puts, repairs and removals.
+/// A non-empty directory with the name of an entry does not obstruct lookups, puts, repairs or removals.
 #[cfg(unix)]
 #[test]
 fn full_folders_in_the_places_of_files_are_removed() {
@@ -176,7 +177,7 @@ fn full_folders_in_the_places_of_files_are_removed() {
     assert!(beside.join("file").exists(), "links are not followed");
 }
 
-/// Entries and bytes stay right when bad entries are removed.
+/// Totals stay correct when invalid entries are removed.
 #[test]
 fn removal_of_a_bad_entry_is_subtracted() {
     let fixture = Fixture::new();
@@ -189,7 +190,8 @@ fn removal_of_a_bad_entry_is_subtracted() {
     assert_eq!((statistics.entries, statistics.bytes), (1, good.len() as u64 + 2));
 }
 
-/// An entry that grew was counted with another length. Removed or replaced, it leaves no totals that are too low.
+/// An entry that grew was counted with another length. Its removal or replacement must not leave totals that are too
+/// low.
 #[test]
 fn entry_that_grew_does_not_break_the_limit() {
     type Undo = fn(&Fixture);

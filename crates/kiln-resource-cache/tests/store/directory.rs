@@ -1,4 +1,4 @@
-//! The directory: made private, refused where others could change it.
+//! The directory: created private, and rejected if other users can change it.
 #![cfg(unix)]
 
 use crate::fixture::{Fixture, child, child_dir, on_disk};
@@ -16,7 +16,7 @@ fn refusal(path: &Path) -> (StoreErrorKind, String) {
     (error.kind(), error.to_string())
 }
 
-/// Owner-only permissions, for all that the store makes.
+/// Everything that the store creates is accessible to its owner only.
 #[test]
 fn directory_and_files_are_private() {
     let root = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ fn directory_and_files_are_private() {
     }
 }
 
-/// A directory that another user can write is refused with a clear message.
+/// A directory that another user can write is rejected with a clear message.
 #[test]
 fn directory_that_others_can_write_is_refused() {
     let root = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn directory_that_others_can_write_is_refused() {
     }
 }
 
-/// What is inside is looked at too: whoever can write there can put entries there.
+/// The directory of entries is checked too, because whoever can write there can add entries.
 #[test]
 fn folder_of_entries_that_others_can_write_is_refused() {
     let fixture = Fixture::new();
@@ -90,7 +90,7 @@ fn symbolic_link_in_its_place_is_refused() {
 #[test]
 fn directory_of_another_user_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // Only the system administrator can give a directory away; others have one that is not theirs.
+    // Only root can give a directory away; other users test with a directory of root.
     let path = if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(dir.path(), Some(12345), None).unwrap();
         dir.path()
@@ -105,7 +105,7 @@ fn directory_of_another_user_is_refused() {
 }
 
 #[test]
-fn what_is_no_directory_is_an_error() {
+fn a_path_that_is_not_a_directory_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -134,9 +134,9 @@ fn directory_that_is_removed_meanwhile_is_made_again() {
     }
 }
 
-/// A lock that is moved away, with its directory or alone, excludes nobody: the limits hold over those who meet again.
+/// A lock file that was moved, alone or with its directory, excludes nobody; the store must open the new one.
 #[test]
-fn lock_that_is_moved_is_opened_anew() {
+fn a_moved_lock_file_is_opened_again() {
     for moved in ["", "lock"] {
         let fixture = Fixture::with(StoreOptions::new().with_max_entries(4));
         fixture.store.put(b"key", b"payload").unwrap();
@@ -154,7 +154,7 @@ fn lock_that_is_moved_is_opened_anew() {
     }
 }
 
-/// A relative path is that of the time when the store was opened.
+/// A relative path is resolved when the store is opened.
 #[test]
 fn relative_path_does_not_follow_the_working_directory() {
     const TEST: &str = "directory::relative_path_does_not_follow_the_working_directory";

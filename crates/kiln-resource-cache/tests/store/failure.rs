@@ -1,4 +1,4 @@
-//! Disks that are full, read-only or locked by somebody who hangs: puts fail softly, lookups go on.
+//! Disks that are full, read-only or locked by a hanging process: puts fail, lookups continue.
 
 use crate::fixture::{Fixture, child_below, child_dir, hit, names};
 use kiln_resource_cache::MockClock;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const IN_NAMESPACE: [&str; 4] = ["unshare", "-rm", "sh", "-ec"];
 
-/// Whether this system lets a process have mounts of its own. Says so if not.
+/// Returns whether this system supports mount namespaces, and prints a message if not.
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stdout, reason = "a test that is skipped must say so")]
 fn has_namespaces(test: &str) -> bool {
@@ -22,7 +22,7 @@ fn has_namespaces(test: &str) -> bool {
     works
 }
 
-/// Counts warnings. A test's own, because what other tests make is none of its business.
+/// Counts warnings of one test.
 #[derive(Clone, Default)]
 struct Warnings(Arc<AtomicU64>);
 
@@ -60,7 +60,7 @@ fn run(mut command: Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An unwritable directory degrades, said once: a read-only file system, which stops even the administrator.
+/// An unwritable directory is reported once. Uses a read-only file system, which stops even root.
 #[cfg(target_os = "linux")]
 #[test]
 fn read_only_file_system_opens_for_reading() {
@@ -85,7 +85,7 @@ fn read_only_file_system_opens_for_reading() {
     assert!(fixture.file_of(b"bad").exists(), "nothing was changed");
 }
 
-/// The second best stand-in for the administrator: another user, and a mode that stops that one.
+/// Without namespaces, runs the test as another user with a restrictive mode.
 #[cfg(target_os = "linux")]
 fn as_nobody(test: &str, fixture: &Fixture) {
     const NOBODY: u32 = 65534;
@@ -141,7 +141,7 @@ fn expect_read_only(dir: &Path) {
     assert_eq!(warnings, 1, "said once");
 }
 
-/// A full disk degrades, said once: a file system with room for some entries.
+/// A full disk is reported once. Uses a file system with room for a few entries.
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk_pauses_puts_and_not_lookups() {
@@ -157,7 +157,7 @@ fn full_disk_pauses_puts_and_not_lookups() {
     }
 }
 
-/// The same where a limit on the length of files is the stand-in, which works everywhere.
+/// The same with a file size limit, which works everywhere.
 #[cfg(unix)]
 #[test]
 fn file_size_limit_pauses_puts_and_not_lookups() {
@@ -177,7 +177,7 @@ fn file_size_limit_pauses_puts_and_not_lookups() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Without the trap a signal would end the process.
+    // Without the trap, the signal would end the process.
     let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\"";
     run(child_below(&["sh", "-ec"], script, TEST, folder.path()));
 }
@@ -207,10 +207,10 @@ fn expect_full(dir: &Path, payload_bytes: usize) {
             assert_eq!(store.get(&key(number)), hit(&payload), "lookups go on");
         }
         assert_eq!(store.get(&key(stored)), Lookup::Miss);
-        // After a while it is tried again, and fails again.
+        // Puts are tried again after the pause, and fail again.
         clock.advance(Duration::from_secs(30));
         assert_eq!(store.put(b"more", &payload).unwrap_err().kind(), StoreErrorKind::DiskFull);
-        // Somebody makes room.
+        // Another process frees space.
         assert!(store.remove(&key(0)).unwrap() && store.remove(&key(1)).unwrap());
         assert_eq!(store.put(b"more", &payload).unwrap(), PutOutcome::Paused);
         clock.advance(Duration::from_secs(30));
@@ -222,7 +222,7 @@ fn expect_full(dir: &Path, payload_bytes: usize) {
     assert_eq!(warnings, 1, "said once");
 }
 
-/// A process that holds the lock and hangs does not hang others.
+/// A process that holds the lock and hangs does not block others forever.
 #[test]
 fn busy_lock_is_an_error_and_not_a_hang() {
     let clock = MockClock::new();
@@ -238,7 +238,7 @@ fn busy_lock_is_an_error_and_not_a_hang() {
     assert_eq!(fixture.store.put(b"new", b"payload").unwrap(), PutOutcome::Stored);
 }
 
-/// An entry that the file system does not give out is a miss of its own name, and stays: here, no file can be opened.
+/// An entry that cannot be read is counted as unreadable and kept. Here no file can be opened.
 #[cfg(unix)]
 #[test]
 fn unreadable_entry_is_counted_and_stays() {
@@ -260,7 +260,7 @@ fn unreadable_entry_is_counted_and_stays() {
     run(child_below(&["sh", "-ec"], "ulimit -n 100; exec \"$0\" \"$@\"", TEST, folder.path()));
 }
 
-/// A folder that cannot be removed, here one with a mount, is in the way of its entry alone.
+/// A directory that cannot be removed, because it contains a mount, only obstructs its own entry.
 #[cfg(target_os = "linux")]
 #[test]
 fn obstructed_place_does_not_pause_puts() {

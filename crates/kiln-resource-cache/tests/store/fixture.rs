@@ -1,4 +1,4 @@
-//! What the tests share: a store in a folder of its own, payloads that follow from keys, and child processes.
+//! Fixtures: a store in a temporary directory, payloads derived from keys, and child processes.
 
 use kiln_resource_cache::store::{DiskStore, Lookup, StoreOptions};
 use std::fs;
@@ -26,18 +26,18 @@ impl Fixture {
         Self { _folder: folder, dir, store }
     }
 
-    /// Another handle on the same directory.
+    /// Opens another handle to the same directory.
     pub(crate) fn reopen(&self) -> DiskStore {
         DiskStore::open(&self.dir, self.store.options().clone()).unwrap()
     }
 
-    /// The file of a key.
+    /// Returns the path of an entry's file.
     pub(crate) fn file_of(&self, key: &[u8]) -> PathBuf {
         self.dir.join("entries").join(blake3::hash(key).to_hex().as_str())
     }
 }
 
-/// The names of the files in the directory beside the entries.
+/// Returns the names of the files next to the directory of entries.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
     let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
@@ -45,15 +45,15 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// How many entry files there are and how long they are together, by the file system's word.
+/// Returns the number of entry files and their total length, as reported by the file system.
 pub(crate) fn on_disk(dir: &Path) -> (u64, u64) {
     fs::read_dir(dir.join("entries")).unwrap().fold((0, 0), |(count, bytes), entry| {
-        // Another process may remove it meanwhile.
+        // Another process may remove the file meanwhile.
         entry.unwrap().metadata().map_or((count, bytes), |metadata| (count + 1, bytes + metadata.len()))
     })
 }
 
-/// The one right payload of a key, up to `max` bytes long.
+/// Returns the expected payload of a key, up to `max` bytes long.
 pub(crate) fn payload_of(key: &[u8], max: usize) -> Vec<u8> {
     let hash = blake3::hash(key);
     let len = usize::from(hash.as_bytes()[0]) * 256 + usize::from(hash.as_bytes()[1]);
@@ -66,7 +66,7 @@ pub(crate) fn hit(payload: &[u8]) -> Lookup {
     Lookup::Hit(payload.to_vec())
 }
 
-/// A small generator of numbers that are the same in each run.
+/// A small random number generator that is the same in each run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -74,7 +74,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `end` (splitmix64).
+    /// Returns a number below `end` (splitmix64).
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -84,17 +84,17 @@ impl Random {
     }
 }
 
-/// The directory of the store, if this process is a child.
+/// Returns the directory of the store if this process is a child.
 pub(crate) fn child_dir() -> Option<PathBuf> {
     std::env::var_os(CHILD).map(PathBuf::from)
 }
 
-/// This program as a child that runs one test on a store, with `number` as its seed.
+/// Creates a command that runs one test of this program as a child, with `number` as its seed.
 pub(crate) fn child(test: &str, dir: &Path, number: u64) -> Command {
     of_child(Command::new(std::env::current_exe().unwrap()), test, dir, number)
 }
 
-/// As [`child`], below a shell that runs `script` first, which ends with `exec "$0" "$@"`.
+/// Does the same below a shell that runs `script` first, which ends with `exec "$0" "$@"`.
 pub(crate) fn child_below(shell: &[&str], script: &str, test: &str, dir: &Path) -> Command {
     let mut command = Command::new(shell[0]);
     command.args(&shell[1..]).arg(script).arg(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! The bytes on disk, fixed: a change of the format that keeps its version number fails here.
+//! The byte format on disk: a change of the format without a new version number fails here.
 
 use crate::fixture::{Fixture, hit};
 use kiln_resource_cache::MockClock;
@@ -12,7 +12,7 @@ fn fixture() -> Fixture {
     Fixture::with(StoreOptions::new().with_clock(clock))
 }
 
-/// The name, then the bytes of the entry (`key`, `payload`) of 14 November 2023, 22:13:20 UTC.
+/// The name, then the bytes of the entry (`key`, `payload`), written on 14 November 2023, 22:13:20 UTC.
 const NAME: &str = "ff8e2bab3b26e0c127002127905539b47eb421de85d554e15f55a446459b52b4";
 const ENTRY: &str = concat!(
     "4b494c4e53544f52",                                                 // magic `KILNSTOR`
@@ -38,7 +38,7 @@ fn bytes_of_an_entry_are_fixed() {
     assert_eq!(fixture.store.get(b"key"), hit(b"payload"));
 }
 
-/// An outdated entry is a miss that is deleted and counted, though its checksum is right.
+/// An entry of another version is a miss that is removed and counted, although its checksum is right.
 #[test]
 fn entry_of_another_version_is_rejected() {
     let fixture = fixture();

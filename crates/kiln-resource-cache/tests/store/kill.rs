@@ -7,18 +7,18 @@ use std::time::Duration;
 
 const WRITERS: u64 = 4;
 const KILLS: u64 = 200;
-/// Few, so that writers and readers meet on one entry, and twice as many as the store holds.
+/// Few, so that writers and readers use the same entries, and twice as many as the store holds.
 const KEYS: u64 = 60;
 const MAX_ENTRIES: u64 = 30;
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_PAYLOAD: usize = 60_000;
 const TEST: &str = "kill::killed_writers_leave_no_wrong_payload_and_no_junk";
 
-/// Ends its processes with the test, also with one that fails: nobody else would.
+/// Kills its processes on drop, also if the test fails.
 struct Writers(Vec<Child>);
 
 impl Writers {
-    /// Kills one that is at work.
+    /// Kills a running writer.
     fn kill(&mut self, victim: usize) {
         let writer = &mut self.0[victim];
         assert_eq!(writer.try_wait().unwrap(), None, "a writer ended by itself: it met a wrong payload or an error");
@@ -40,12 +40,12 @@ fn options() -> StoreOptions {
     StoreOptions::new().with_max_entries(MAX_ENTRIES).with_max_bytes(MAX_BYTES)
 }
 
-/// Atomic commit, safe with several processes, bounded: four writers on one directory, killed 200 times.
+/// Four writers on one directory, killed 200 times: commits are atomic and the limits hold.
 #[cfg(unix)]
 #[test]
 fn killed_writers_leave_no_wrong_payload_and_no_junk() {
     if let Some(dir) = child_dir() {
-        write_for_ever(&DiskStore::open(dir, options()).unwrap());
+        write_forever(&DiskStore::open(dir, options()).unwrap());
     }
     let fixture = Fixture::with(options());
     let mut random = Random::new(0x6b69_6c6e);
@@ -77,7 +77,7 @@ fn killed_writers_leave_no_wrong_payload_and_no_junk() {
     assert_eq!(hits.count() as u64, entries);
     let found = store.verify(false).unwrap();
     assert!(found.bad.is_empty() && !found.usage_is_damaged, "{found:?}");
-    // Totals are too high after kills at most, and right after a listing.
+    // After kills the totals are at most too high, and correct after a listing.
     let known = store.statistics();
     assert!(known.entries >= entries && known.bytes >= bytes, "{known:?}");
     assert!(store.verify(true).unwrap().repaired);
@@ -86,7 +86,7 @@ fn killed_writers_leave_no_wrong_payload_and_no_junk() {
     assert_eq!(store.put(b"new", b"entry").unwrap(), PutOutcome::Stored);
 }
 
-fn write_for_ever(store: &DiskStore) -> ! {
+fn write_forever(store: &DiskStore) -> ! {
     let mut random = Random::new(seed());
     loop {
         let key = random.below(KEYS).to_le_bytes();

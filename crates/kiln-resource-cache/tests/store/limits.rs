@@ -1,4 +1,4 @@
-//! Bounded in bytes and entries, least recently used first.
+//! Limits in bytes and entries, and least-recently-used eviction.
 
 use crate::fixture::{Fixture, on_disk, payload_of};
 use kiln_resource_cache::store::{DiskStore, Lookup, PutOutcome, StoreErrorKind, StoreOptions};
@@ -37,9 +37,9 @@ impl Clocked {
     }
 }
 
-/// LRU eviction by entries. A hit counts as a use, by another handle too; the order survives a new start.
+/// LRU eviction by entries. A hit counts as a use, also by another handle; the order survives a restart.
 #[test]
-fn least_recently_used_entry_goes_first() {
+fn the_least_recently_used_entry_is_evicted_first() {
     let store = Clocked::new(StoreOptions::new().with_max_entries(4));
     for key in ["a", "b", "c", "d"] {
         store.put(key, 10);
@@ -60,7 +60,7 @@ fn least_recently_used_entry_goes_first() {
     assert_eq!((store.fixture.store.statistics().evictions, again.statistics().evictions), (2, 1));
 }
 
-/// A clock that was wrong does not keep its entries for years. One that was set back a little does not lose any.
+/// A time far in the future does not protect an entry. A clock that was set back a little has no effect.
 #[test]
 fn times_far_in_the_future_count_as_never() {
     let store = Clocked::new(StoreOptions::new().with_max_entries(3));
@@ -75,7 +75,7 @@ fn times_far_in_the_future_count_as_never() {
     assert_eq!(store.keys(), "ade");
 }
 
-/// Bounded in bytes. File lengths count: 64 bytes of header, one of key.
+/// The limit on bytes. File lengths count: 64 bytes of header, one byte of key.
 #[test]
 fn bytes_are_bounded() {
     let store = Clocked::new(StoreOptions::new().with_max_bytes(1000));
@@ -91,7 +91,7 @@ fn bytes_are_bounded() {
     assert_eq!((store.keys().as_str(), on_disk(&store.fixture.dir)), ("f", (1, 1000)));
 }
 
-/// An eviction makes room for more than one put, so that puts do not list the directory each time.
+/// An eviction makes room for several puts, so that not every put lists the directory.
 #[test]
 fn eviction_goes_down_to_nine_tenths() {
     let store = Clocked::new(StoreOptions::new().with_max_entries(100));
@@ -105,7 +105,7 @@ fn eviction_goes_down_to_nine_tenths() {
     assert_eq!((on_disk(&store.fixture.dir).0, store.fixture.store.statistics().evictions), (100, 11));
 }
 
-/// A clock by which each look at it takes a while, once it is told how long.
+/// A clock that advances with each reading, once it is set to.
 #[derive(Clone, Default)]
 struct SlowClock {
     time: MockClock,
@@ -119,7 +119,7 @@ impl Clock for SlowClock {
     }
 }
 
-/// Others wait for an eviction: it takes at most a second more than the limits need.
+/// Other processes wait for an eviction, so it takes at most a second longer than the limits require.
 #[test]
 fn slow_eviction_ends_when_the_limits_hold() {
     for (look_ms, left) in [(0, 90), (300, 97), (2000, 100)] {
@@ -144,7 +144,7 @@ fn limits_of_zero_are_refused() {
     assert!(!path.exists(), "nothing was made");
 }
 
-/// Totals that are lost or damaged are counted anew; files that appear by themselves count from the next hour on.
+/// Lost or damaged totals are counted again; files that appear otherwise count from the next hour on.
 #[test]
 fn totals_are_put_right() {
     let store = Clocked::new(StoreOptions::new().with_max_entries(10));

@@ -1,4 +1,4 @@
-//! What is in a store, removal by choice, and checks of the whole.
+//! Listing, removal of selected entries, and verification.
 
 use crate::fixture::{Fixture, hit, names, on_disk};
 use kiln_resource_cache::MockClock;
@@ -8,7 +8,7 @@ use kiln_resource_cache::store::{
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Five entries of 100, 200 ... 500 bytes, one used each hour.
+/// Creates five entries of 100, 200 ... 500 bytes, one used each hour.
 fn five() -> (Fixture, MockClock) {
     let clock = MockClock::new();
     let fixture = Fixture::with(StoreOptions::new().with_clock(clock.clone()));
@@ -40,7 +40,7 @@ fn entries_are_listed_by_key_with_times_and_lengths() {
 }
 
 #[test]
-fn prune_keeps_what_was_used_last() {
+fn prune_keeps_the_most_recently_used_entries() {
     let all = PruneTarget::default();
     for (target, left) in [
         (all, "abcde"),
@@ -62,9 +62,9 @@ fn prune_keeps_what_was_used_last() {
     }
 }
 
-/// A clock that was set back made nothing old.
+/// A clock that was set back makes no entry old.
 #[test]
-fn prune_by_age_keeps_what_was_used_in_the_future() {
+fn prune_by_age_keeps_entries_used_in_the_future() {
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     let (fixture, clock) = five();
     let file = fs::File::options().write(true).open(fixture.file_of(b"a")).unwrap();
@@ -75,9 +75,9 @@ fn prune_by_age_keeps_what_was_used_in_the_future() {
     assert_eq!((keys(&fixture).as_str(), report.removed), ("af", 4));
 }
 
-/// To open a store and to check it changes nothing in it; the first put clears up.
+/// Opening and verifying a store changes nothing in it; the first put removes abandoned files.
 #[test]
-fn left_overs_are_there_until_something_is_put() {
+fn abandoned_files_are_kept_until_a_put() {
     let (fixture, _clock) = five();
     fs::write(fixture.dir.join("tmp-1-left"), "over").unwrap();
     let store = fixture.reopen();
@@ -106,9 +106,9 @@ fn removal_by_predicate_by_key_and_of_all() {
     assert_eq!(fixture.store.get(b"c"), Lookup::Miss);
 }
 
-/// Verify names every bad entry and why, and changes nothing unless asked to.
+/// Verify reports every invalid entry with its reason, and only removes it if asked to.
 #[test]
-fn verify_names_what_is_bad_and_repairs_it() {
+fn verify_reports_and_repairs_invalid_entries() {
     let (fixture, _clock) = five();
     let entries = fixture.dir.join("entries");
     let name = |key: &[u8]| blake3::hash(key).to_hex().to_string();
@@ -145,7 +145,7 @@ fn verify_names_what_is_bad_and_repairs_it() {
 }
 
 #[test]
-fn statistics_count_what_happened() {
+fn statistics_count_operations() {
     let fixture = Fixture::new();
     let fresh = fixture.store.statistics();
     assert_eq!((fresh.mean_hit_time, fresh.mean_put_time), (Duration::ZERO, Duration::ZERO));

@@ -1,5 +1,4 @@
-//! The disk store through its public API: what survives kills, damage, full and read-only disks, and several processes
-//! at once.
+//! The disk store through its public API: kills, damage, full and read-only disks, and several processes.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod archive;

@@ -1,4 +1,4 @@
-//! Several processes that end by themselves.
+//! Several processes that end normally.
 
 use crate::fixture::{Fixture, Random, child, child_dir, on_disk, payload_of, seed};
 use kiln_resource_cache::store::{DiskStore, PutOutcome, StoreOptions};
@@ -9,7 +9,7 @@ fn options() -> StoreOptions {
     StoreOptions::new().with_max_entries(50).with_max_bytes(300_000)
 }
 
-/// Safe with several processes, bounded in bytes and entries: after the last put of each, and exactly counted.
+/// After the last put of each process, the limits hold and the counts are exact.
 #[test]
 fn four_writers_keep_to_the_limits() {
     if let Some(dir) = child_dir() {

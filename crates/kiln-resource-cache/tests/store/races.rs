@@ -1,5 +1,4 @@
-//! What happens between two steps of one operation. The lock, or a step that takes long, holds the operation
-//! there.
+//! Races between two steps of one operation. The lock, or a slow step, stops the operation in between.
 #![cfg(unix)]
 
 use crate::fixture::{Fixture, child_below, child_dir, hit, on_disk};
@@ -8,9 +7,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-/// Enough for a thread to get as far as the lock, and less than it waits for it.
+/// Enough for a thread to reach the lock, and less than its timeout.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// A machine that is busy may not give it to the thread, which then shows nothing.
+/// On a busy machine the thread may not reach the lock, so that an attempt shows nothing.
 const ATTEMPTS: u32 = 10;
 
 /// Runs the operation in a thread, and `meanwhile` while the operation waits for the lock.
@@ -26,7 +25,7 @@ fn while_it_waits<T: Send>(dir: &Path, operation: impl FnOnce() -> T + Send, mea
     })
 }
 
-/// A bad entry that another process replaces by a good one before it is removed is not bad any more.
+/// An invalid entry that another process replaces by a valid one before its removal is kept.
 #[test]
 fn good_entry_in_the_place_of_a_bad_one_stays() {
     let fixture = Fixture::new();
@@ -43,7 +42,7 @@ fn good_entry_in_the_place_of_a_bad_one_stays() {
     assert!(was_rejected, "no lookup met the bad entry; the test tests too little");
 }
 
-/// A directory that is moved away while a put waits for its lock is made again, as one that is gone before.
+/// A directory that is moved away while a put waits for its lock is created again.
 #[test]
 fn directory_that_is_moved_in_a_put_is_made_again() {
     let fixture = Fixture::new();
@@ -53,10 +52,10 @@ fn directory_that_is_moved_in_a_put_is_made_again() {
     assert_eq!((fixture.store.get(b"key"), on_disk(&fixture.dir).0), (hit(b"payload"), 1));
 }
 
-/// A repair that runs out of files while it reads does not know what is bad, and removes nothing.
+/// A repair that runs out of file descriptors cannot tell what is invalid, and removes nothing.
 #[test]
-fn repair_leaves_what_it_cannot_read() {
-    const TEST: &str = "races::repair_leaves_what_it_cannot_read";
+fn repair_keeps_unreadable_entries() {
+    const TEST: &str = "races::repair_keeps_unreadable_entries";
     if let Some(dir) = child_dir() {
         let store = DiskStore::open(&dir, StoreOptions::new()).unwrap();
         let mut files = Vec::new();
@@ -64,7 +63,7 @@ fn repair_leaves_what_it_cannot_read() {
         let report = while_it_waits(&dir, || store.verify(true), use_up);
         drop(files);
         assert_eq!(store.get(b"key"), hit(b"payload"));
-        // It cannot even list the directory at its end.
+        // It cannot even list the directory at the end.
         report.unwrap_err();
         return;
     }
@@ -72,7 +71,7 @@ fn repair_leaves_what_it_cannot_read() {
     fixture.store.put(b"bad", b"payload").unwrap();
     fixture.store.put(b"key", b"payload").unwrap();
     fs::write(fixture.file_of(b"bad"), "damage").unwrap();
-    // Older than the good one, so that it is met first and the repair waits there.
+    // Older than the valid one, so that it is found first and the repair waits there.
     File::options().write(true).open(fixture.file_of(b"bad")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
     let output = child_below(&["sh", "-ec"], script, TEST, &fixture.dir).output().unwrap();
@@ -80,8 +79,8 @@ fn repair_leaves_what_it_cannot_read() {
     assert_eq!(on_disk(&fixture.dir).0, 2);
 }
 
-/// Totals are raised before an entry gets its name: whoever is killed in between leaves them too high, never too low.
-/// The name is taken by a folder that takes a while to remove.
+/// Totals are raised before the rename: a process that is killed in between leaves them too high, never too low. The
+/// name is taken by a directory that takes a while to remove.
 #[test]
 fn totals_are_raised_before_the_rename() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! Times of last use and use counts: over processes, handles and starts.
+//! Times of last use and use counts, over processes, handles and restarts.
 
 use crate::fixture::{Fixture, child, child_dir, hit};
 use kiln_resource_cache::store::{DiskStore, StoreOptions};
@@ -13,7 +13,7 @@ fn counts(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
     pairs.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect()
 }
 
-/// The most used entries are known at the next start, with the uses of all handles and processes.
+/// The most used entries are known after a restart, with the uses of all handles and processes.
 #[test]
 fn use_counts_survive_and_are_merged() {
     const TEST: &str = "usage::use_counts_survive_and_are_merged";
@@ -40,7 +40,7 @@ fn use_counts_survive_and_are_merged() {
     assert_eq!(uses(&fixture.reopen())[1].1, 8, "a new payload keeps them");
 }
 
-/// Counts are written now and then, not only at the end, which a crash skips.
+/// Counts are written periodically, not only at the end, which a crash skips.
 #[test]
 fn use_counts_are_written_meanwhile() {
     let fixture = Fixture::new();
@@ -50,7 +50,7 @@ fn use_counts_are_written_meanwhile() {
 }
 
 #[test]
-fn damaged_use_counts_are_ignored_and_written_anew() {
+fn damaged_use_counts_are_ignored_and_rewritten() {
     let fixture = Fixture::new();
     fixture.store.put(b"a", b"payload").unwrap();
     let count = || (0..3).for_each(|_| drop(fixture.reopen().get(b"a")));
@@ -72,7 +72,7 @@ fn damaged_use_counts_are_ignored_and_written_anew() {
     assert!(fixture.store.verify(false).unwrap().is_clean());
 }
 
-/// The file of counts does not keep what the store let go of.
+/// The file of counts does not keep those of evicted entries.
 #[test]
 fn use_counts_of_evicted_entries_go_too() {
     let fixture = Fixture::with(StoreOptions::new().with_max_entries(10));
@@ -87,7 +87,7 @@ fn use_counts_of_evicted_entries_go_too() {
     assert_eq!(fs::metadata(fixture.dir.join("usage")).unwrap().len(), header_and_checksum + 10 * 40);
 }
 
-/// Nor what was removed by key, which lists nothing.
+/// Nor those of entries removed by key, which does not list the directory.
 #[test]
 fn use_counts_of_removed_entries_go_too() {
     let fixture = Fixture::new();

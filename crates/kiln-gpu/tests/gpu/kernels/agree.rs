@@ -1,11 +1,11 @@
-//! One program, one result: parts of the language that kernels seldom use, on every device.
+//! All devices compute the same results for rarely used parts of WGSL.
 
 use super::targets;
 use kiln_device::{Device, Grid, KernelSource};
 
 const ITEMS: usize = 720;
 
-/// Words of every kind: small ones, large ones, few bits, many bits.
+/// Returns words of every kind: small, large, few bits, many bits.
 fn words() -> Vec<u32> {
     let mut state = 7u32;
     let mut next = || {
@@ -28,7 +28,7 @@ const BINDINGS: &str = "
     @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 ";
 
-/// What the entry point `main` writes to `y`, for as many workgroups as cover the items.
+/// Returns what the entry point `main` writes to `y`, with enough workgroups to cover the items.
 fn run(device: &Device, name: &str, source: &str) -> Vec<u32> {
     let kernel = device.kernel(KernelSource::wgsl(format!("{BINDINGS}{source}")).named(name)).unwrap();
     let invocations = kernel.reflection().workgroup_size.iter().product::<u32>();
@@ -40,7 +40,7 @@ fn run(device: &Device, name: &str, source: &str) -> Vec<u32> {
     y.read().unwrap()
 }
 
-/// The same words from all devices.
+/// Checks that all devices write the same words.
 #[track_caller]
 fn agree(name: &str, source: &str) {
     let found: Vec<(Device, Vec<u32>)> =
@@ -64,7 +64,7 @@ fn words_at(place: usize) -> u32 {
     words()[place]
 }
 
-/// For workgroups of any shape: a function of an item, which is given as `i` and `v`.
+/// Builds a kernel for any workgroup shape from a function of an item, which has the index `i` and the value `v`.
 fn each(size: &str, before: &str, body: &str) -> String {
     format!(
         "{before}
@@ -81,9 +81,9 @@ fn each(size: &str, before: &str, body: &str) -> String {
 
 const SIZES: [&str; 5] = ["64,1,1", "12,1,1", "3,5,2", "8,3,1", "1,1,1"];
 
-/// Of NaN and a number, `min`, `max` and `clamp` take the number.
+/// `min`, `max` and `clamp` of NaN and a number return the number.
 #[test]
-fn extremes_of_what_is_no_number() {
+fn min_and_max_of_nan() {
     agree(
         "extremes",
         "fn float(word: u32) -> f32 { return select(f32(word % 64u) - 32.0, bitcast<f32>(0x7fc00000u), word % 3u == 0u); }
@@ -118,7 +118,7 @@ fn integers() {
 
 #[test]
 fn floats() {
-    // Exact on every device, or rounded far from where they might differ.
+    // Exact on every device, or rounded far from where results could differ.
     let body = "
         let f = f32(bitcast<i32>(v) >> 12u) * 0.25; let g = f32(x[(i * 7u + 3u) % 720u] % 1000u) * 0.5 - 100.0;
         var h = bitcast<u32>(f) + bitcast<u32>(g) * 3u;
@@ -180,7 +180,7 @@ fn control() {
     }
 }
 
-/// Arrays, structs and matrices in variables of an invocation, and pointers to parts of them.
+/// Arrays, structs and matrices in function variables, and pointers to parts of them.
 #[test]
 fn variables() {
     let before = "
@@ -208,7 +208,7 @@ fn variables() {
     }
 }
 
-/// Memory of a workgroup between barriers: in loops, in functions, behind `workgroupUniformLoad`, with invocations gone.
+/// Workgroup memory between barriers: in loops, in functions, after `workgroupUniformLoad`, with inactive invocations.
 #[test]
 fn workgroups() {
     for size in ["64", "12", "100", "8", "1"] {
@@ -262,7 +262,7 @@ fn workgroups() {
     }
 }
 
-/// Atomics of every kind, in an order that does not matter.
+/// Atomics of every kind, whose order does not matter.
 #[test]
 fn atomics() {
     let source = "
@@ -273,7 +273,7 @@ fn atomics() {
             atomicAdd(&bins[v % 2u], v); atomicXor(&bins[2], v); atomicMax(&bins[3], v); atomicMin(&bins[4], ~v);
             if (v % 2u == 0u) { atomicOr(&bins[5], 1u << (v % 32u)); atomicAnd(&bins[6], v); } else { atomicSub(&bins[7], v % 9u); }
             workgroupBarrier();
-            // A sum by exchange, as locks have it.
+            // An addition by compare-and-exchange, as in a lock.
             loop {
                 let old = atomicLoad(&lock);
                 let now = atomicCompareExchangeWeak(&lock, old, old + v % 5u);
@@ -285,7 +285,8 @@ fn atomics() {
     agree("atomics", source);
 }
 
-/// What does not depend on the size of a subgroup. They are whole: a software driver does not count a part of one.
+/// Subgroup operations whose result does not depend on the subgroup size. Subgroups are full, because a software driver
+/// miscounts partial ones.
 #[test]
 fn subgroups() {
     let source = "
@@ -307,7 +308,7 @@ fn subgroups() {
     agree("subgroups", source);
 }
 
-/// Buffers of vectors, matrices and structs with gaps, read and written by parts.
+/// Buffers of vectors, matrices and structs with padding, read and written by member.
 #[test]
 fn layouts() {
     let source = "

@@ -1,4 +1,4 @@
-//! Launches with good arguments compute, and those with bad ones say what is wrong.
+//! Launches with valid arguments compute; invalid arguments are reported.
 
 use super::{SAXPY, numbers, saxpy, targets};
 use crate::support;
@@ -27,7 +27,7 @@ fn a_kernel_computes_by_name_and_by_index() {
 }
 
 #[test]
-fn the_reflection_says_what_the_kernel_wants() {
+fn the_reflection_describes_the_kernel() {
     for device in targets() {
         let kernel = device.kernel(saxpy()).unwrap();
         let reflection = kernel.reflection();
@@ -44,7 +44,7 @@ fn the_reflection_says_what_the_kernel_wants() {
     }
 }
 
-/// Every message names the binding, what it wants and what it got; nothing is submitted.
+/// Every message names the binding, the expectation and the argument; nothing is submitted.
 #[test]
 fn bad_arguments_are_refused_before_anything_is_submitted() {
     let Some(device) = support::in_place() else { return };
@@ -205,7 +205,7 @@ fn errors_in_the_source_show_where_they_are() {
 }
 
 #[test]
-fn what_a_kernel_cannot_be_is_refused_by_name() {
+fn unsupported_kernels_are_rejected_by_name() {
     let Some(device) = support::in_place() else { return };
     let two = "@compute @workgroup_size(1) fn a() {} @compute @workgroup_size(1) fn b() {}";
     let texture =
@@ -236,7 +236,7 @@ fn what_a_kernel_cannot_be_is_refused_by_name() {
     }
 }
 
-/// Only what the entry point uses is asked for.
+/// Only the bindings that the entry point uses are required.
 #[test]
 fn an_entry_point_has_its_own_bindings() {
     const SOURCE: &str = "
@@ -258,7 +258,7 @@ fn an_entry_point_has_its_own_bindings() {
     }
 }
 
-/// A binding sees its slice, and not that of an earlier launch with the same buffer.
+/// A binding sees its slice, not that of an earlier launch with the same buffer.
 #[test]
 fn a_binding_sees_exactly_its_slice() {
     const SOURCE: &str = "
@@ -277,7 +277,7 @@ fn a_binding_sees_exactly_its_slice() {
     }
 }
 
-/// What is kept for later launches keeps no memory: it goes back when the pool gives it back.
+/// Cached bind groups do not keep memory alive that the pool has released.
 #[test]
 fn launches_hold_no_memory_of_buffers_that_are_gone() {
     let Some(device) = support::open(GpuOptions::new()) else { return };

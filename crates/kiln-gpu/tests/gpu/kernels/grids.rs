@@ -1,9 +1,9 @@
-//! Grids of every size compute everything, once.
+//! Grids of every size compute every item exactly once.
 
 use super::{numbers, saxpy, targets};
 use kiln_device::{Grid, KernelSource};
 
-/// The lesson of a grid that computed 0.4 % of a matrix: every item is computed, whatever the length.
+/// Every item is computed, whatever the length. (A grid once computed only 0.4 % of a matrix.)
 #[test]
 fn a_grid_from_the_problem_computes_every_item() {
     for device in targets() {
@@ -19,7 +19,7 @@ fn a_grid_from_the_problem_computes_every_item() {
 }
 
 #[test]
-fn an_empty_grid_runs_nothing_and_is_no_error() {
+fn an_empty_grid_runs_nothing() {
     for device in targets() {
         let kernel = device.kernel(saxpy()).unwrap();
         let (x, mut y) = (device.buffer_of::<f32>(1).unwrap(), device.buffer_from(&[3.0f32]).unwrap());
@@ -36,7 +36,7 @@ fn an_empty_grid_runs_nothing_and_is_no_error() {
     }
 }
 
-/// Every invocation counts itself and writes what it was told of its place.
+/// Every invocation counts itself and writes its ids.
 const PLACES: &str = "
     struct Place { @builtin(global_invocation_id) global: vec3<u32>, @builtin(local_invocation_index) local: u32 }
     @group(0) @binding(0) var<storage, read_write> counts: array<atomic<u32>>;
@@ -50,7 +50,7 @@ const PLACES: &str = "
         atomicAdd(&counts[(global.z * size.y + global.y) * size.x + global.x], 1u);
     }";
 
-/// Work above the per-axis limit is split, and a kernel cannot tell.
+/// A grid above the per-axis limit is split, which is invisible to the kernel.
 #[test]
 fn a_grid_above_the_limit_is_split_transparently() {
     for device in targets() {

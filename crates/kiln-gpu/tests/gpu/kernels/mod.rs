@@ -1,4 +1,4 @@
-//! Kernels that a user brings: compiled, checked, launched, on both ways from a program to the driver, and on the CPU device.
+//! User kernels: compiled, checked and launched, as SPIR-V, as WGSL, and on the CPU device.
 
 mod agree;
 mod arguments;
@@ -12,7 +12,7 @@ use crate::support;
 use kiln_device::{Device, Feature, KernelSource};
 use kiln_gpu::GpuOptions;
 
-/// `y = alpha * x + y`, with a length of its own.
+/// `y = alpha * x + y`, with an explicit length.
 pub(super) const SAXPY: &str = "
     override ALPHA: f32 = 1.0;
     @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -27,7 +27,7 @@ pub(super) fn saxpy() -> KernelSource {
     KernelSource::wgsl(SAXPY).named("saxpy.wgsl").entry("main").constant("ALPHA", 2.0)
 }
 
-/// A device that takes SPIR-V as it is, one that gets WGSL, and the CPU devices.
+/// Returns a device that accepts SPIR-V, one that gets WGSL, and the CPU devices.
 pub(super) fn targets() -> Vec<Device> {
     gpu_targets().into_iter().chain(support::cpus()).collect()
 }
@@ -40,7 +40,7 @@ pub(super) fn gpu_targets() -> Vec<Device> {
     vec![spirv, wgsl]
 }
 
-/// Values that are exact in `f32` whatever is done with a few of them.
+/// Returns values that stay exact in `f32` after a few operations.
 pub(super) fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|index| (index % 1000) as f32 * 0.5 - 100.0).collect()
 }

@@ -1,4 +1,4 @@
-//! Every option changes what is compiled, and f16 and subgroups work where the adapter has them.
+//! Every option changes the compiled code, and f16 and subgroups work if the adapter has them.
 
 use super::targets;
 use crate::support;
@@ -6,8 +6,8 @@ use kiln_device::{DeviceKind, Feature, KernelFlag, KernelOptions, KernelSource, 
 use kiln_gpu::GpuOptions;
 use kiln_ir::ErrorKind;
 
-/// An index behind the end is that of the last element, in memory of the kernel's own, where no driver checks; in buffers
-/// it stays inside in any case.
+/// An index out of bounds is clamped in function memory, which no driver checks; in buffers it stays in bounds in any
+/// case.
 #[test]
 fn bounds_checks_keep_indices_inside() {
     const SOURCE: &str = "
@@ -28,7 +28,7 @@ fn bounds_checks_keep_indices_inside() {
     }
 }
 
-/// Without `fast_math` a product is rounded before it is added to: the result of separate operations, bit for bit.
+/// Without `fast_math` a product is rounded before the addition, bit for bit as separate operations.
 #[test]
 fn without_fast_math_products_are_rounded() {
     const SOURCE: &str = "
@@ -91,7 +91,7 @@ fn workgroup_memory_begins_as_zeros_and_loops_run_as_written() {
     }
 }
 
-/// No setting that nothing reads: each one changes the code that is stored.
+/// Every option has an effect: it changes the stored code.
 #[test]
 fn every_option_changes_the_translated_code() {
     const SOURCE: &str = "

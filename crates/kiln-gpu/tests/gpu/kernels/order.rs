@@ -11,7 +11,7 @@ const ADD: &str = "
     @group(0) @binding(2) var<uniform> factor: u32;
     @compute @workgroup_size(1) fn main() { sum[0] = sum[0] * 10u + amount[0] * factor; }";
 
-/// A host write recorded between two dispatches lands between them.
+/// A host write recorded between two dispatches takes effect between them.
 #[test]
 fn a_host_write_lands_between_the_dispatches_around_it() {
     for device in support::both().chain(support::cpus()) {
@@ -28,7 +28,7 @@ fn a_host_write_lands_between_the_dispatches_around_it() {
     }
 }
 
-/// Values belong to their dispatch, also in one submission with many others.
+/// Each dispatch has its own values, also in one submission with many others.
 #[test]
 fn every_dispatch_sees_its_own_values() {
     for device in targets() {
@@ -46,7 +46,7 @@ fn every_dispatch_sees_its_own_values() {
 
 /// Submissions that overlap in time do not overwrite each other's values.
 #[test]
-fn values_of_many_submissions_stay_apart() {
+fn values_of_many_submissions_are_separate() {
     for device in targets() {
         let kernel = device.kernel(KernelSource::wgsl(ADD)).unwrap();
         let (amount, mut sum) = (device.buffer_from(&[1u32]).unwrap(), device.buffer_from(&[0u32]).unwrap());
@@ -85,13 +85,13 @@ fn a_captured_sequence_replays_with_new_inputs() {
     }
 }
 
-/// Kernels are counted, replays of them too; copies and fills are not.
+/// Launches are counted, including replays; copies and fills are not.
 #[test]
 fn launches_are_counted() {
     if support::in_place().is_none() {
         return;
     }
-    // Nobody else launches on this one.
+    // No other test launches on this device.
     let device = kiln_gpu::open(0, GpuOptions::new()).unwrap();
     let kernel = device.kernel(saxpy()).unwrap();
     let (x, mut y) = (device.buffer_from(&numbers(100)).unwrap(), device.buffer_from(&[0.0f32; 100]).unwrap());
@@ -111,7 +111,7 @@ fn launches_are_counted() {
     assert_eq!(device.launches(), 3);
 }
 
-/// Launches as nodes, in the order that their buffers ask for, again with other inputs.
+/// Launches as graph nodes run in the order of their buffer dependencies, and again with other inputs.
 #[test]
 fn a_graph_of_launches_runs_and_replays() {
     for device in targets() {

@@ -1,4 +1,4 @@
-//! Faults that were found once.
+//! Regression tests.
 
 use super::{gpu_targets, saxpy, targets};
 use crate::support;
@@ -15,9 +15,9 @@ fn run_one(device: &Device, source: &str, entry: &str) -> Vec<f32> {
     y.read().unwrap()
 }
 
-/// A driver reads zeros from a uniform that is bound with fewer bytes than a vector.
+/// A driver reads zeros from a uniform binding that is smaller than a vector.
 #[test]
-fn a_half_as_a_value_arrives() {
+fn an_f16_value_arrives() {
     const SOURCE: &str = "enable f16;
         @group(0) @binding(0) var<uniform> h: f16;
         @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -30,9 +30,9 @@ fn a_half_as_a_value_arrives() {
     }
 }
 
-/// naga validates pointers to parts as arguments, and panics where it writes them.
+/// naga validates pointers to parts of variables as arguments, and its SPIR-V writer panics on them.
 #[test]
-fn pointers_to_parts_are_refused_as_arguments() {
+fn pointers_to_parts_are_rejected_as_arguments() {
     let source = |argument: &str| {
         format!(
             "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -55,7 +55,7 @@ fn add(to: ptr<function, f32>, x: f32) {{ *to += x; }}
     }
 }
 
-/// The writer of WGSL renames entry points that end in a digit.
+/// naga's WGSL writer renames entry points that end in a digit.
 #[test]
 fn entry_points_may_have_any_name() {
     for device in targets() {
@@ -69,9 +69,9 @@ fn entry_points_may_have_any_name() {
     }
 }
 
-/// Functions that pack halves are part of WGSL, without `enable f16`.
+/// The f16 packing functions are part of WGSL without `enable f16`.
 #[test]
-fn halves_are_packed_and_unpacked() {
+fn f16_values_are_packed_and_unpacked() {
     const SOURCE: &str = "
         @group(0) @binding(0) var<storage, read> x: array<u32>;
         @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -95,7 +95,7 @@ fn workgroup_arrays_may_have_a_constant_as_length() {
         @group(0) @binding(0) var<storage, read_write> y: array<f32>;
         @compute @workgroup_size(1) fn main() { words[N - 1u] = N; workgroupBarrier(); y[0] = f32(words[N - 1u]); }";
     for device in targets() {
-        // By its name and by its number.
+        // By its name and by its id.
         for (name, value) in [("N", 20.0), ("7", 30.0)] {
             let kernel = device.kernel(KernelSource::wgsl(SOURCE).constant(name, value)).unwrap();
             let mut y = device.buffer_of::<f32>(1).unwrap();
@@ -105,7 +105,7 @@ fn workgroup_arrays_may_have_a_constant_as_length() {
     }
 }
 
-/// Two arrays whose lengths become equal are two types that become one.
+/// Two array types whose lengths become equal must stay unique in the type arena.
 #[test]
 fn arrays_of_equal_length_by_constant_and_by_number() {
     const SOURCE: &str = "
@@ -118,9 +118,9 @@ fn arrays_of_equal_length_by_constant_and_by_number() {
     }
 }
 
-/// A user's variable may have the name of a hidden one.
+/// A user's variable may have the name of a generated one.
 #[test]
-fn hidden_names_are_free() {
+fn generated_names_are_available_to_users() {
     const SOURCE: &str = "
         @group(0) @binding(0) var<uniform> kiln_grid: u32;
         @group(0) @binding(1) var<storage, read_write> counts: array<atomic<u32>>;
@@ -136,7 +136,7 @@ fn hidden_names_are_free() {
     }
 }
 
-/// An odd number of halves is bound up to the end of its last word.
+/// An odd number of `f16` is bound up to the end of its last word.
 #[test]
 fn an_odd_number_of_halves_can_be_bound() {
     const SOURCE: &str = "enable f16;
@@ -155,9 +155,9 @@ fn an_odd_number_of_halves_can_be_bound() {
     }
 }
 
-/// Where the problem is empty, so may its buffers be; and a wide grid of nothing is nothing.
+/// The buffers of an empty problem may be empty, and an empty grid above the limit runs nothing.
 #[test]
-fn an_empty_problem_is_no_error() {
+fn an_empty_problem_is_valid() {
     let Some(device) = support::open(GpuOptions::new()) else { return };
     let kernel = device.kernel(saxpy()).unwrap();
     let (x, mut y) = (device.buffer_of::<f32>(0).unwrap(), device.buffer_of::<f32>(0).unwrap());
@@ -169,7 +169,7 @@ fn an_empty_problem_is_no_error() {
     assert!(error.to_string().contains("expected at least 4 bytes, found 0"), "{error}");
 }
 
-/// Code that the driver does not bear ends a device once, not at every start.
+/// Stored code that loses the device is removed, so that it does so only once.
 #[test]
 fn stored_code_that_ends_the_device_is_removed() {
     if support::in_place().is_none() {
@@ -188,7 +188,7 @@ fn stored_code_that_ends_the_device_is_removed() {
     payload[magic] ^= 0xff;
     store.put(&key, &payload).unwrap();
     let second = open();
-    // Whether the driver refuses it or is lost over it is its own affair.
+    // The driver may reject the code or lose the device.
     let first_try = second.kernel(saxpy());
     assert!(first_try.is_err() || first_try.is_ok_and(|kernel| kernel.origin() == Origin::Compiled));
     assert_eq!(second.kernel_cache_stats().disk_entries_unusable, 1);
@@ -197,7 +197,7 @@ fn stored_code_that_ends_the_device_is_removed() {
     assert!(third.kernel(saxpy()).is_ok() && third.kernel_cache_stats().disk_entries_unusable == 0);
 }
 
-/// A blob that the driver does not know as its own costs time, not the device.
+/// A pipeline cache blob of another driver is ignored.
 #[test]
 fn a_foreign_blob_of_the_driver_is_ignored() {
     for device in targets() {

@@ -1,4 +1,4 @@
-//! The two tiers with real kernels: a disk hit is one, computes the same, and has the options of its key.
+//! The disk tier with real kernels: a disk hit computes the same and has the options of its key.
 
 use super::{numbers, saxpy};
 use crate::support;
@@ -44,7 +44,7 @@ fn a_kernel_from_disk_computes_the_same() {
     }
 }
 
-/// A kernel for one way to the driver is of no use for the other, and is not offered.
+/// A kernel translated for SPIR-V is not used by a device that takes WGSL, and vice versa.
 #[test]
 fn devices_with_other_features_do_not_share_kernels() {
     if support::in_place().is_none() {

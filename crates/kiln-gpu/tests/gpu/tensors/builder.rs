@@ -1,4 +1,4 @@
-//! What authors of kernels are given: loads of every dtype from any index, and what ends an element.
+//! The interface for kernel authors: loads of every dtype from any index, and stores with a fused epilogue.
 
 use super::{body, decode, devices, encode, features, launch};
 use kiln_device::Device;
@@ -10,7 +10,7 @@ use std::slice::from_ref;
 
 const ELEMENTS: usize = 37;
 
-/// Loads four elements from each index on in three ways, and stores the first of them plus what the body brings.
+/// Loads four elements from each index in three ways, and stores the first plus the operand of the epilogue.
 const ONE: &str = "
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -59,9 +59,9 @@ fn check(device: &Device, dtype: DType, back: i32, main: &str) {
     assert_eq!(found, expected, "{dtype} {back}\n{}", rendered.source);
 }
 
-/// Whatever the dtype and the index, all ways to load agree, and what was fused behind is applied.
+/// All ways to load agree for every dtype and index, and the fused epilogue is applied.
 #[test]
-fn authors_load_and_end_elements_of_every_dtype() {
+fn elements_of_every_dtype_are_loaded_and_stored() {
     for device in devices() {
         for dtype in DType::NARROW {
             for back in [0, -1, -2, -3, -4] {
@@ -74,9 +74,9 @@ fn authors_load_and_end_elements_of_every_dtype() {
     }
 }
 
-/// Nothing is declared that the text does not call, so that nothing else is bound.
+/// Only functions that the text calls are declared, so that nothing else is bound.
 #[test]
-fn a_kernel_declares_what_it_calls() {
+fn a_kernel_declares_only_called_functions() {
     let output = TensorType { shape: Shape::from(4), dtype: DType::F32 };
     let operands = [Operand { dtype: DType::F32, layout: Layout::contiguous(Shape::from(4)) }];
     let behind = body(&output.shape, DType::F32, &[], vec![Instruction::Core { class: Class::Float }]);

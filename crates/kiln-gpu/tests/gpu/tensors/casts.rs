@@ -1,4 +1,4 @@
-//! Conversions between all dtypes, at the edges of what they hold.
+//! Conversions between all dtypes, at the limits of their ranges.
 
 use super::{body, decode, devices, encode, map, run};
 use half::{bf16, f16};
@@ -16,7 +16,7 @@ fn cast(length: usize, from: DType, path: &[DType]) -> Kernel {
     map(body(&shape, from, &[Layout::contiguous(shape.clone())], instructions), last)
 }
 
-/// The number that Rust makes of it.
+/// Converts a number as Rust does.
 fn converted(value: f64, from: Class, to: DType) -> f64 {
     match (from, to) {
         (_, DType::F32) => f64::from(value as f32),
@@ -45,7 +45,7 @@ fn check(found: &[f64], expected: impl Iterator<Item = (f64, f64)>, what: &str) 
     }
 }
 
-/// As the documentation of casts says: to the nearest, clamped from floats, modulo between integers, NaN as 0.
+/// Casts follow their documentation: round to nearest, saturate from floats, wrap between integers, NaN to 0.
 #[test]
 fn every_cast_is_that_of_the_documentation() {
     let numbers = [
@@ -111,7 +111,7 @@ fn every_cast_is_that_of_the_documentation() {
     }
 }
 
-/// Every number of both half-precision dtypes, and what rounds to it: the ties on both sides, and their neighbours.
+/// Every value of both half-precision dtypes, and the inputs that round to it: ties on both sides and their neighbours.
 #[test]
 fn half_precision_is_rounded_to_the_nearest_and_ties_to_even() {
     let between = |low: f32, high: f32| {
@@ -126,7 +126,7 @@ fn half_precision_is_rounded_to_the_nearest_and_ties_to_even() {
         let (low, high) = (bf16::from_bits(bits).to_f32(), bf16::from_bits(bits + 1).to_f32());
         between(low, high)
     });
-    // A driver may take subnormal numbers of `f32` for zero.
+    // A driver may flush subnormal `f32` values to zero.
     let values: Vec<f64> =
         halves.chain(brains).filter(|value| *value == 0.0 || !value.is_subnormal()).map(f64::from).collect();
     let operand = encode(DType::F32, &values);
@@ -141,7 +141,7 @@ fn half_precision_is_rounded_to_the_nearest_and_ties_to_even() {
     }
 }
 
-/// Every bit pattern of the packed dtypes is read as the number that it is.
+/// Every bit pattern of the packed dtypes is read exactly.
 #[test]
 fn every_half_is_read_exactly() {
     let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
@@ -151,7 +151,7 @@ fn every_half_is_read_exactly() {
             let expected = decode(from, &bytes).into_iter().map(|value| (value, value));
             let expected: Vec<(f64, f64)> = expected.collect();
             for (found, (value, expected)) in found.iter().zip(expected) {
-                // A driver may take subnormal numbers of `f32` for zero.
+                // A driver may flush subnormal `f32` values to zero.
                 let may_be_zero = (value as f32).is_subnormal() && *found == 0.0;
                 assert!(is_same(*found, expected) || may_be_zero, "{from}: {value:e}, found {found:e}");
             }

@@ -7,7 +7,7 @@ use kiln_gpu::GpuOptions;
 use kiln_ir::kernel::{Instruction, Kernel};
 use kiln_ir::{Class, DType, Layout, Shape, op};
 
-/// Views that have a shape: side by side, at an offset, turned, backwards, spread along an axis, in steps, one element.
+/// Returns views of a shape: contiguous, offset, transposed, reversed, broadcast, strided, and of one element.
 fn views(shape: &Shape, offset: usize) -> Vec<Vec<Layout>> {
     let rank = shape.rank();
     let rows = Layout::contiguous(shape.clone());
@@ -44,7 +44,7 @@ fn check(device: &Device, dtype: DType, shape: &Shape, offset: usize) {
     }
 }
 
-/// Sizes around those of groups of four, words and workgroups; the sums are small integers, exact in every dtype.
+/// Sizes around groups of four, words and workgroups. The sums are small integers, exact in every dtype.
 #[test]
 fn every_dtype_layout_rank_and_size_adds_up() {
     let shapes: [&[usize]; 20] = [
@@ -72,7 +72,7 @@ fn every_dtype_layout_rank_and_size_adds_up() {
     for (number, shape) in shapes.iter().enumerate() {
         let offset = 1 + number % 5;
         for (number, device) in devices().iter().enumerate() {
-            // Compiling for a GPU is what takes time. The devices differ in `f16`.
+            // Compilation for a GPU dominates the time. The devices differ in `f16`.
             let dtypes: &[DType] = match (number, offset) {
                 _ if device.info().kind == DeviceKind::Cpu => &DType::NARROW[..7],
                 (0, 2) => &DType::NARROW[..7],
@@ -86,10 +86,10 @@ fn every_dtype_layout_rank_and_size_adds_up() {
     }
 }
 
-/// More workgroups than a device takes along an axis, in the smallest dtype.
+/// More workgroups than a device accepts along an axis, in the smallest dtype.
 #[test]
 fn a_large_map_computes_every_element() {
-    // One of each kind.
+    // One device of each kind.
     for device in devices().into_iter().step_by(2) {
         let shape = Shape::from(65_535 * 256 + 5);
         let layout = Layout::contiguous(shape.clone());
@@ -116,10 +116,10 @@ fn scalar_kernel(shape: &Shape) -> Kernel {
     map(body(shape, DType::F32, &[Layout::contiguous(shape.clone())], instructions), DType::F32)
 }
 
-/// A scalar of the run and the number of the element; the kernel is compiled once for all values and lengths.
+/// Scalars and lengths are passed to the run; the kernel is compiled once for all of them.
 #[test]
 fn scalars_and_lengths_come_with_the_run() {
-    // A device of its own, because what it compiles is counted.
+    // A separate device, because its compiles are counted.
     if let Some(device) = support::open(GpuOptions::new()) {
         let values = |length: usize| (0..length).map(|index| index as f64).collect::<Vec<_>>();
         let check = |length: usize, scale: f32| {

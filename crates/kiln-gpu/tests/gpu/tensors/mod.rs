@@ -1,4 +1,4 @@
-//! Kernels that the IR renders, run on this machine's adapter and on the CPU device against loops over `f64`.
+//! Kernels rendered by the IR, run on the adapter and on the CPU device, compared with loops over `f64`.
 
 mod builder;
 mod casts;
@@ -15,7 +15,7 @@ use kiln_ir::wgsl::{WgslFeatures, WgslKernel, render};
 use kiln_ir::{Class, DType, Layout, Shape, odd, op};
 use std::sync::OnceLock;
 
-/// A device with all that the adapter has, one without what kernels can do without, and the CPU devices.
+/// Returns a device with all features, one without optional features, and the CPU devices.
 pub(super) fn devices() -> Vec<Device> {
     static LESS: OnceLock<Device> = OnceLock::new();
     static CPUS: OnceLock<[Device; 2]> = OnceLock::new();
@@ -26,7 +26,7 @@ pub(super) fn devices() -> Vec<Device> {
     [all, less.clone()].into_iter().chain(cpus).collect()
 }
 
-/// The elements of a dtype as they are in memory, and something behind them, in a multiple of 16 bytes that is not empty.
+/// Encodes elements of a dtype, with padding to a non-zero multiple of 16 bytes.
 pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     let bytes = values.iter().flat_map(|&value| match dtype {
         DType::F16 => f16::from_f32(odd::f32_of(value)).to_le_bytes().to_vec(),
@@ -66,7 +66,7 @@ pub(super) fn features(device: &Device) -> WgslFeatures {
     WgslFeatures { f16: info.features.contains(&Feature::ShaderF16), subgroup_size }
 }
 
-/// What a kernel stores, given what its operands are in.
+/// Runs a kernel and returns its output.
 pub(super) fn run(device: &Device, kernel: &Kernel, operands: &[Vec<u8>], scalars: &[u32]) -> Vec<f64> {
     let core_operands = match &kernel.core {
         Core::Reduce { input, .. } => input.operands.len(),
@@ -76,7 +76,7 @@ pub(super) fn run(device: &Device, kernel: &Kernel, operands: &[Vec<u8>], scalar
     launch(device, &rendered, &kernel.output, operands.split_at(core_operands), scalars)
 }
 
-/// The same for a kernel that is rendered already. The operands are those of the core, and those of the body.
+/// Does the same for a rendered kernel. The operands are those of the core, then those of the epilogue.
 pub(super) fn launch(
     device: &Device,
     rendered: &WgslKernel,
@@ -106,12 +106,12 @@ pub(super) fn launch(
     decode(output.dtype, &stored.read().unwrap()[..elements * output.dtype.bytes()])
 }
 
-/// Small integers, as many as a layout reaches.
+/// Returns small integers, as many as a layout reaches.
 pub(super) fn operand_values(layout: &Layout, seed: usize) -> Vec<f64> {
     (0..layout.reach().end).map(|index| ((index * 7 + seed * 5) % 13) as f64).collect()
 }
 
-/// The elements of an operand in the order of its space.
+/// Returns the elements of an operand in the order of its space.
 pub(super) fn gathered(layout: &Layout, values: &[f64]) -> Vec<f64> {
     let shape = layout.shape();
     let mut found = Vec::with_capacity(shape.elem_count());
@@ -126,7 +126,7 @@ pub(super) fn gathered(layout: &Layout, values: &[f64]) -> Vec<f64> {
     found
 }
 
-/// A body that adds its operands up, all of one dtype, and stores the sum as it is.
+/// Returns a body that adds its operands, all of one dtype, and stores the sum unchanged.
 pub(super) fn sum_of(space: &Shape, dtype: DType, layouts: &[Layout]) -> Body {
     let mut instructions: Vec<Instruction> = (0..layouts.len()).map(|operand| Instruction::Load { operand }).collect();
     let mut sum = 0;
@@ -148,7 +148,7 @@ pub(super) fn map(body: Body, dtype: DType) -> Kernel {
     Kernel { name: "map".to_string(), core: Core::Map, body, output }
 }
 
-/// The result of the core, with nothing behind it.
+/// Returns the result of the core without an epilogue.
 pub(super) fn core(class: Class) -> Vec<Instruction> {
     vec![Instruction::Core { class }]
 }

@@ -1,4 +1,4 @@
-//! Reductions over inner, outer, middle and all axes, of every length that divides the work otherwise.
+//! Reductions over inner, outer, middle and all axes, with lengths that exercise each way to divide the work.
 
 use super::{body, core, decode, devices, encode, gathered, run, sum_of};
 use kiln_device::Device;
@@ -19,7 +19,7 @@ fn kernel(op: Reduce, dtype: DType, layout: &Layout, kept: usize) -> Kernel {
     Kernel { name: "reduce".to_string(), core: core_op, body: body(&shape, dtype, &[], core(class)), output }
 }
 
-/// What a reduction of elements is, by a loop.
+/// Reduces elements with a loop.
 fn reduced(op: Reduce, class: Class, elements: &[f64]) -> f64 {
     let better = |a: f64, b: f64| {
         let wins = if matches!(op, Reduce::Max | Reduce::ArgMax) { a > b } else { a < b };
@@ -51,7 +51,7 @@ fn random(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Reduces a tensor of a shape over axes, for all ops that its dtype has.
+/// Reduces a tensor over axes, for all ops of its dtype.
 fn check(device: &Device, dtype: DType, shape: &[usize], axes: &[usize], ops: &[Reduce]) {
     let rank = shape.len();
     let kept: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
@@ -62,7 +62,7 @@ fn check(device: &Device, dtype: DType, shape: &[usize], axes: &[usize], ops: &[
         _ if dtype == DType::I8 => (value * 256.0 - 128.0).floor(),
         Class::Wide => panic!("programs compute in 32 bits"),
         Class::Float => value * 2.0 - 1.0,
-        // Large enough to wrap.
+        // Large enough to wrap around.
         Class::Int => (value * 4e9 - 2e9).floor(),
         Class::Uint => (value * if dtype == DType::U8 { 255.0 } else { 4e9 }).floor(),
     };
@@ -78,7 +78,7 @@ fn check(device: &Device, dtype: DType, shape: &[usize], axes: &[usize], ops: &[
         for (number, &found) in found.iter().enumerate() {
             let elements = &elements[number * length..(number + 1) * length];
             let expected = reduced(op, dtype.class(), elements);
-            // A sum of n numbers below 1 in pieces: far below n roundings of the total.
+            // Partial sums of n numbers below 1 are far more accurate than n roundings of the total.
             let is_sum = matches!(op, Reduce::Sum | Reduce::Mean) && dtype.is_float();
             let size: f64 = elements.iter().map(|value| value.abs()).sum();
             let size = if op == Reduce::Mean { size / length.max(1) as f64 } else { size };
@@ -89,7 +89,7 @@ fn check(device: &Device, dtype: DType, shape: &[usize], axes: &[usize], ops: &[
     }
 }
 
-/// Every way to divide the work, for rows and columns, with rows that do and do not consist of groups of four.
+/// Every way to divide the work, for rows and columns, with lengths that are and are not multiples of four.
 #[test]
 fn every_axis_and_length_is_reduced() {
     let table: [(&[usize], &[usize]); 21] = [
@@ -115,7 +115,7 @@ fn every_axis_and_length_is_reduced() {
         (&[2, 3, 4, 5, 3], &[1, 3]),
         (&[2, 2, 3, 2, 2, 8], &[0, 1, 2, 3, 4, 5]),
     ];
-    // Compiling is what takes time: the ops share what walks the axes.
+    // Compilation dominates the time, and the ops share the code that walks the axes.
     for device in devices() {
         for (shape, axes) in table {
             check(&device, DType::F32, shape, axes, &[Reduce::Sum]);
@@ -139,7 +139,7 @@ fn every_dtype_is_reduced() {
     }
 }
 
-/// NaN wins wherever it is, the first of equals is found, and zeros are equal whatever their sign.
+/// NaN propagates from any position, argmax and argmin return the first index, and zeros of both signs are equal.
 #[test]
 fn extremes_propagate_nan_and_places_are_the_first() {
     let rows: [[f64; 5]; 7] = [
@@ -152,7 +152,7 @@ fn extremes_propagate_nan_and_places_are_the_first() {
         [f64::NAN; 5],
     ];
     for device in devices() {
-        // A row of five for each way to divide the work: alone, and repeated until a row has a whole workgroup.
+        // A row of five for each way to divide the work: alone, and repeated until a row fills a workgroup.
         for repeats in [1usize, 20, 400] {
             let values: Vec<f64> = rows.iter().flat_map(|row| row.repeat(repeats)).collect();
             let length = 5 * repeats;
@@ -170,9 +170,9 @@ fn extremes_propagate_nan_and_places_are_the_first() {
     }
 }
 
-/// Something is computed before, and something behind a reduction, with operands of their own.
+/// A prologue and an epilogue with their own operands are fused with a reduction.
 #[test]
-fn programs_run_before_and_behind_a_reduction() {
+fn prologue_and_epilogue_are_fused_with_a_reduction() {
     let (rows, columns) = (6, 50);
     let space = Shape::from((rows, columns));
     let bias = Layout::contiguous(Shape::from(columns)).broadcast_to(&space);

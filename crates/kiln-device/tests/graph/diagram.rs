@@ -1,4 +1,4 @@
-//! Pictures: the same graph always gives the same text.
+//! Diagrams: the same graph always renders to the same text.
 
 use crate::fixture::{clear, device, fill, graph_of, part};
 use kiln_device::{BufferUse, Graph, NullDevice};

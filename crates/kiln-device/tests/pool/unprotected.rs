@@ -1,4 +1,5 @@
-//! Memory whose bytes can be reached from outside of the pool, as work that a device runs late or wrongly reaches them.
+//! Memory whose bytes can be written from outside of the pool, like a device that writes too late or to the wrong
+//! place.
 
 use kiln_device::memory::{MemoryProperties, RawBlock, RawMemory, Region, RegionMut, Usage};
 use kiln_device::pool::Allocation;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 /// Byte vectors without any protection.
 #[derive(Default)]
-pub(crate) struct LooseMemory {
+pub(crate) struct UnprotectedMemory {
     failure: Mutex<Option<Error>>,
     refused: AtomicU64,
     maps_fail: AtomicBool,
@@ -17,24 +18,24 @@ pub(crate) struct LooseMemory {
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
-/// A way to the bytes of a block that outlives the allocation.
-pub(crate) struct Backdoor {
+/// Access to the bytes of a block that outlives the allocation.
+pub(crate) struct RawAccess {
     bytes: Bytes,
     offset: usize,
 }
 
-impl LooseMemory {
-    /// Every allocation fails from now on.
+impl UnprotectedMemory {
+    /// Makes every later allocation fail.
     pub(crate) fn fail_with(&self, error: Error) {
         *self.failure.lock().unwrap() = Some(error);
     }
 
-    /// Allocations that failed.
+    /// Returns the number of failed allocations.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Lets maps fail or not.
+    /// Makes maps fail or succeed.
     pub(crate) fn set_maps_fail(&self, fail: bool) {
         self.maps_fail.store(fail, Ordering::Relaxed);
     }
@@ -50,21 +51,21 @@ impl LooseMemory {
     }
 }
 
-impl Backdoor {
-    /// Keeps a way to the bytes.
-    pub(crate) fn to(allocation: &Allocation<LooseMemory>) -> Self {
+impl RawAccess {
+    /// Keeps access to the bytes of an allocation.
+    pub(crate) fn to(allocation: &Allocation<UnprotectedMemory>) -> Self {
         let (raw, offset) = allocation.access(0..0).raw();
         Self { bytes: Arc::clone(bytes_of(&raw)), offset: offset as usize }
     }
 
-    /// Writes where nobody expects it, counted from the start of the allocation.
+    /// Writes to a range, relative to the start of the allocation.
     pub(crate) fn write(&self, range: Range<usize>, byte: u8) {
         let range = self.offset + range.start..self.offset + range.end;
         self.bytes.lock().unwrap()[range].fill(byte);
     }
 }
 
-impl RawMemory for LooseMemory {
+impl RawMemory for UnprotectedMemory {
     fn properties(&self) -> MemoryProperties {
         MemoryProperties {
             default_usage: Usage::Shared,

@@ -1,4 +1,4 @@
-//! A device that runs commands in `submit`, and there lets two callers meet.
+//! A device that runs commands in `submit`, where it makes two callers wait for each other.
 
 use kiln_device::memory::{MemoryProperties, RawBlock, Region, RegionMut};
 use kiln_device::{Command, DeviceApi, DeviceInfo, DeviceKind, NullDevice, RawMemory, Usage};
@@ -6,14 +6,14 @@ use kiln_ir::{Error, Result};
 use std::sync::Barrier;
 use std::task::Waker;
 
-/// A null device of the kind of the CPU device. Every submission of commands waits for another one at the same time.
-pub(crate) struct Meeting {
+/// A null device of the kind of the CPU device. Every submission of commands waits for a concurrent one.
+pub(crate) struct RendezvousDevice {
     null: NullDevice,
     info: DeviceInfo,
     barrier: Barrier,
 }
 
-impl Meeting {
+impl RendezvousDevice {
     pub(crate) fn new() -> Self {
         let null = NullDevice::new();
         let info = DeviceInfo { kind: DeviceKind::Cpu, ..null.info().clone() };
@@ -21,7 +21,7 @@ impl Meeting {
     }
 }
 
-impl DeviceApi for Meeting {
+impl DeviceApi for RendezvousDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -42,7 +42,7 @@ impl DeviceApi for Meeting {
     }
 }
 
-impl RawMemory for Meeting {
+impl RawMemory for RendezvousDevice {
     fn properties(&self) -> MemoryProperties {
         self.null.properties()
     }
