@@ -178,6 +178,7 @@ impl Dispatch {
 
     /// Returns the cost: as given by the launch, otherwise the bytes of all buffers.
     pub fn cost(&self) -> KernelCost {
+        // An upper bound: a kernel may use only a part of a buffer.
         let all_bytes = || self.buffers.iter().map(|bound| bound.buffer.bytes()).sum();
         self.cost.unwrap_or_else(|| KernelCost { bytes: all_bytes(), flops: 0 })
     }
@@ -190,6 +191,7 @@ impl Dispatch {
         }
         check_bound(self.kernel.reflection(), &buffers)
             .map_err(|error| error.context(format!("replay of kernel `{}`", self.kernel.name())))?;
+        // What the device prepared was for the old buffers.
         Ok(Self { buffers, prepared: Prepared::default(), ..self.clone() })
     }
 
@@ -205,6 +207,7 @@ impl Dispatch {
             return Ok(&**prepared);
         }
         let made = make()?;
+        // If another thread was faster, its value is used. Both are equivalent.
         Ok(&**self.prepared.get_or_init(|| made))
     }
 }

@@ -152,6 +152,7 @@ impl Device {
         let caches = caches
             .build()
             .map_err(|error| error!(Internal, "expected a registry of caches, found none").with_source(error))?;
+        // A trim of the caches also releases free blocks of the pool.
         caches.add_reserve("pool", pool.clone());
         api.register_caches(&caches)?;
         let (kernels, spare_lists) = (KernelCache::new(kernels, &caches)?, Mutex::default());
@@ -324,6 +325,7 @@ impl Device {
     pub fn submit(&self, mut commands: CommandList) -> Result<u64> {
         self.check_owner(&commands)?;
         let submitted = self.submit_owned(commands.commands());
+        // Cleared before the lock is taken: dropping buffers returns them to the pool, which may free memory.
         commands.clear();
         let mut spare = self.0.spare_lists.lock();
         if spare.len() < MAX_SPARE_LISTS {
@@ -334,6 +336,7 @@ impl Device {
 
     /// Submits commands whose buffers belong to this device.
     pub(crate) fn submit_owned(&self, commands: &[Command]) -> Result<u64> {
+        // Launches are counted after the submission, so that refused ones do not count.
         let submission = submit_in_parts(&*self.0.api, commands)?;
         let launches = commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count();
         self.0.launches.fetch_add(launches as u64, Ordering::Relaxed);
@@ -407,6 +410,7 @@ impl Device {
     /// # Errors
     /// Returns the device's fault, if a submission did not run.
     pub fn synchronize(&self) -> Result<()> {
+        // An empty submission completes after everything submitted before it.
         let last = submit_pinned(&*self.0.api, &[])?;
         self.0.api.wait(last)?;
         self.0.api.fault().map_or(Ok(()), Err)

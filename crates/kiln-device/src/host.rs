@@ -44,6 +44,7 @@ mod system {
                 _ => return None,
             };
             let group = root.join(path.trim_start_matches('/'));
+            // The limits of all parents apply as well.
             let around = group.ancestors().take_while(|group| group.starts_with(&root));
             around.filter_map(|group| read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok()).min()
         });

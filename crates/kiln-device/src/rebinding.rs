@@ -23,6 +23,7 @@ impl Rebinding {
         if old.bytes() != new.bytes() {
             bail!(InvalidArgument, "replacement expected {} bytes, found {}", old.bytes(), new.bytes());
         }
+        // Otherwise the replacement of a slice would depend on the order of the pairs.
         if self.pairs.iter().any(|(other, _)| other.overlaps(old)) {
             let message = "replacement expected each byte to be replaced once, found two replacements for one";
             return Err(Error::new(ErrorKind::InvalidArgument, message));

@@ -66,6 +66,7 @@ impl AdapterConfig {
 pub(crate) fn find() -> Result<Vec<wgpu::Adapter>> {
     let instance = instance();
     let mut adapters = ready(instance.enumerate_adapters(BACKENDS)).unwrap_or_default();
+    // Downlevel adapters may lack compute shaders.
     adapters
         .retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
     if adapters.is_empty() {
@@ -172,6 +173,7 @@ fn order(infos: &[wgpu::AdapterInfo]) -> Vec<usize> {
     kept
 }
 
+/// Compares names first, because backends may report different vendor ids. A device id of 0 means unknown.
 fn is_same_gpu(a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo) -> bool {
     a.name == b.name || (a.device != 0 && (a.vendor, a.device) == (b.vendor, b.device))
 }

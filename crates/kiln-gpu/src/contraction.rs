@@ -30,11 +30,13 @@ pub(crate) fn forbid_contraction(words: &[u32]) -> Result<Vec<u32>> {
         if types_begin.is_none() && TYPES.contains(&op) {
             types_begin = Some(at);
         }
+        // Arithmetic instructions consist of opcode, result type, result id and operands.
         if let (true, [_, _, result, ..]) = (is_arithmetic(op), instruction) {
             results.push(*result);
         }
         at += length;
     }
+    // SPIR-V requires decorations before the types.
     let split = types_begin.unwrap_or(words.len());
     let decorations = results.into_iter().flat_map(|result| [(3 << 16) | OP_DECORATE, result, NO_CONTRACTION]);
     Ok(words[..split].iter().copied().chain(decorations).chain(words[split..].iter().copied()).collect())

@@ -68,6 +68,7 @@ impl GpuDevice {
         let (target, value_alignment) = (config.target, config.limits.min_uniform_buffer_offset_alignment);
         let (device, queue) = request(adapter, config.features, config.limits).map_err(in_context)?;
         let timeline = Arc::new(Timeline::new(device, queue, Arc::new(Fault::new(&info.name))));
+        // Before anything is submitted, so that no loss goes unnoticed.
         install_callbacks(&timeline);
         let kernels = Kernels::new(Arc::clone(&timeline), &info.features);
         let (poller, pages) = (Poller::new(Arc::clone(&timeline)), Pages::default());

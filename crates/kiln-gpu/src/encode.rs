@@ -37,6 +37,7 @@ impl<'a> ResolvedCommand<'a> {
             }
             Command::Dispatch(dispatch) => {
                 let (kernel, workgroups) = (GpuKernel::of(dispatch)?, dispatch.workgroups());
+                // Collected now, bound in `prepare` once the page with all values exists.
                 let offsets = values.add(dispatch, gpu.value_alignment());
                 let bound = bind(gpu, kernel, dispatch)?;
                 Ok(Self::Dispatch(ResolvedDispatch { kernel, bound, values: None, offsets, workgroups, dispatch }))
@@ -77,6 +78,7 @@ fn bind<'a>(gpu: &GpuDevice, kernel: &GpuKernel, dispatch: &'a Dispatch) -> Resu
 /// Encodes the commands and submits them.
 pub(crate) fn encode_and_enqueue(gpu: &GpuDevice, commands: &[Command]) -> Result<u64> {
     let timeline = gpu.timeline();
+    // A lost device is reported before anything is encoded, so that no partial submission exists.
     timeline.fault.check()?;
     if commands.is_empty() {
         return timeline.enqueue(None);
@@ -94,6 +96,7 @@ fn prepare<'a>(gpu: &GpuDevice, commands: &'a [Command]) -> Result<(Vec<Resolved
     let mut values = Values::default();
     let commands = commands.iter().map(|command| ResolvedCommand::new(gpu, command, &mut values));
     let mut commands = commands.collect::<Result<Vec<_>>>()?;
+    // One upload for the values of all dispatches; each dispatch binds its own offsets.
     let page = gpu.pages().fill(gpu.timeline(), &values);
     if let Some(page) = &page {
         for command in &mut commands {

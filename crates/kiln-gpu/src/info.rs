@@ -103,6 +103,7 @@ fn identify(adapter: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu
         &driver_version(adapter),
         &features,
         &format!("{limits:?}"),
+        // Compiled pipelines also depend on the system.
         std::env::consts::OS,
         std::env::consts::ARCH,
     ])

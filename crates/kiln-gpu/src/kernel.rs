@@ -106,6 +106,7 @@ impl Kernels {
         self.timeline.poll(wgpu::PollType::Poll)?;
         let kernel = kernel?;
         let blob = || cache.and_then(|cache| self.blob_of(&cache));
+        // Only reported for a fresh compile: a kernel that was loaded with a blob already has one stored.
         let driver_blob = if artifact.driver_blob.is_none() { blob() } else { None };
         Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob })
     }
@@ -151,6 +152,7 @@ impl Kernels {
         let bytes = |binding: &Binding| NonZeroU64::new(binding.min_bytes.next_multiple_of(16));
         let value_bytes: Vec<NonZeroU64> = values(reflection).filter_map(bytes).collect();
         let values = (!value_bytes.is_empty()).then(|| layout(device, values(reflection)));
+        // Group 1 only exists if the kernel has values.
         let layouts = [Some(&buffers), values.as_ref()];
         let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label: None,
@@ -169,6 +171,7 @@ impl Kernels {
             },
             cache,
         });
+        // Never reused, because cached bind groups are identified by it.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         Ok(GpuKernel { id, pipeline, buffers, values, value_bytes, value_groups: Mutex::default() })
     }
@@ -218,6 +221,7 @@ impl Kernels {
         let bytes = kernel.value_bytes.iter().enumerate();
         let entries: Vec<_> = bytes.map(|(binding, bytes)| entry(binding, buffer, 0, Some(*bytes))).collect();
         let group = self.bind_group(layout, &entries)?;
+        // The oldest group is dropped; it is created again if its page comes back.
         if groups.len() >= MAX_PAGES {
             groups.remove(0);
         }
@@ -262,6 +266,7 @@ fn layout<'a>(device: &wgpu::Device, bindings: impl Iterator<Item = &'a Binding>
             let (ty, has_dynamic_offset) = match binding.kind {
                 BindingKind::Read => (wgpu::BufferBindingType::Storage { read_only: true }, false),
                 BindingKind::ReadWrite => (wgpu::BufferBindingType::Storage { read_only: false }, false),
+                // Dynamic offsets let all dispatches of a submission share one bind group per page.
                 BindingKind::Value | BindingKind::Grid => (wgpu::BufferBindingType::Uniform, true),
             };
             let min_binding_size = NonZeroU64::new(binding.min_bytes);

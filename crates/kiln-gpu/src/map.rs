@@ -59,6 +59,7 @@ fn map_read(timeline: &Timeline, block: &Block, range: Range<u64>, read: &mut dy
     let mapping = Mapping::new(timeline, block, &range, wgpu::MapMode::Read)?;
     let view = block.buffer.get_mapped_range(mapping.words.clone()).map_err(|error| map_range_error(error, &range))?;
     read(&view[offsets_within(&range, &mapping.words)]);
+    // The view must be dropped before the buffer is unmapped.
     drop(view);
     mapping.finish()
 }
@@ -89,8 +90,10 @@ struct Mapping<'a> {
 impl<'a> Mapping<'a> {
     fn new(timeline: &'a Timeline, block: &'a Block, range: &Range<u64>, mode: wgpu::MapMode) -> Result<Self> {
         let lock = block.lock()?;
+        // With the lock held, so that no later submission can use the buffer.
         timeline.wait(block.last_submission())?;
         lock.set_mapped(true);
+        // From here on, dropping `mapping` unmaps the buffer and clears the flag, also on errors.
         let mapping = Self { timeline, block, lock, words: whole_words(range, wgpu::MAP_ALIGNMENT), finished: false };
         let (done, receiver) = mpsc::sync_channel(1);
         let ((), error) = catch(&timeline.device, || {
@@ -113,6 +116,7 @@ impl<'a> Mapping<'a> {
             match receiver.recv_timeout(CALLBACK_TIMEOUT) {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => {
+                    // A lost device also fails a map. Draining reports the loss, which is the better error.
                     self.timeline.drain()?;
                     let message = format!("expected to map {} bytes, found the driver to refuse", self.len_bytes());
                     return Err(Error::new(ErrorKind::Internal, message).with_source(error));

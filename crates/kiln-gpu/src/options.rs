@@ -68,6 +68,7 @@ impl GpuOptions {
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
             HostAccess::InPlace => Ok(Usage::Shared),
+            // On a discrete GPU, mapped storage would be accessed over the bus.
             HostAccess::Auto if mappable && shares_memory(kind) => Ok(Usage::Shared),
             _ => Ok(Usage::Storage),
         }

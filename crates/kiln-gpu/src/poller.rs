@@ -64,6 +64,7 @@ impl<P: Progress> Poller<P> {
 
     /// Wakes `waker` once `submission` is done or can no longer complete.
     pub(crate) fn notify(&self, submission: u64, waker: Waker) {
+        // Without the lock: a submission that completes right after is found by the thread.
         if self.shared.timeline.is_lost() || self.shared.timeline.completed() >= submission {
             return waker.wake();
         }
@@ -102,6 +103,7 @@ impl<P: Progress> Drop for Poller<P> {
         {
             tracing::error!("the thread that waits for submissions panicked");
         }
+        // The thread no longer waits for these submissions; the woken tasks query the device themselves.
         wake(self.shared.state.lock().waiting.drain(..).collect());
     }
 }
@@ -109,6 +111,7 @@ impl<P: Progress> Drop for Poller<P> {
 impl<P: Progress> Shared<P> {
     fn run(&self) {
         while let Some(next) = self.next_submission() {
+            // After a panic of foreign code the submission is still pending, so wait for it again.
             let Some(waited) = catch_panic(|| self.timeline.wait(next)) else { continue };
             let done = match waited {
                 Ok(()) => self.timeline.completed().max(next),

@@ -38,6 +38,7 @@ impl Sentinels {
             source: buffer(device, TOKEN_BYTES, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST),
             target: buffer(device, TOKEN_BYTES, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
         });
+        // Starts at 1: a buffer that the driver left cleared contains 0, which must not pass as a token.
         sentinel.token = self.next_token.fetch_add(1, Ordering::Relaxed) + 1;
         sentinel
     }

@@ -50,6 +50,7 @@ impl CompletionCounter {
         while out_of_order.remove(&(completed + 1)) {
             completed += 1;
         }
+        // Stored under the lock, so that the counter never goes backwards.
         self.completed.store(completed, Ordering::Release);
     }
 }
@@ -135,7 +136,9 @@ impl Timeline {
             None => self.queue.on_submitted_work_done(move || completion.done()),
         }
         in_flight.push_back(index);
+        // Release pairs with the acquire in `completed`.
         self.submitted.store(number, Ordering::Release);
+        // Drops the indices of completed submissions, so that the list does not grow.
         let pending = number - self.progress.completed().min(number);
         let done = in_flight.len().saturating_sub(usize::try_from(pending).unwrap_or(usize::MAX));
         in_flight.drain(..done);
@@ -168,6 +171,7 @@ impl Timeline {
         if self.progress.completed() >= submission {
             return Ok(());
         }
+        // Not in the list any more: it completed since the check above.
         let Some(index) = self.index_of(submission)? else { return Ok(()) };
         self.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
         // Another polling thread may still be running the callback that checks the sentinel.
@@ -204,6 +208,7 @@ impl Timeline {
             }
             Err(panic) => match fatal_message(&*panic) {
                 Some(message) => Err(self.fault.set_lost(&message)),
+                // A panic of a user's callback belongs to the user.
                 None => resume_unwind(panic),
             },
         }

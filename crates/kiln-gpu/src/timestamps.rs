@@ -62,8 +62,10 @@ impl Timestamps {
             return ProfiledLaunches { runs, set: None };
         }
         let mut spare = self.spare.lock();
+        // Any set that is large enough; only the used queries are resolved.
         let found = spare.iter().position(|set| set.capacity >= capacity).map(|place| spare.swap_remove(place));
         drop(spare);
+        // Rounded up, so that sets can be reused for submissions of similar size.
         let capacity = capacity.next_power_of_two().min(MAX_DISPATCHES);
         ProfiledLaunches { runs, set: Some(found.unwrap_or_else(|| TimestampSet::new(device, capacity))) }
     }
@@ -91,6 +93,7 @@ impl Timestamps {
         let (Some(period_ns), Some(&first)) = (self.period_ns, ticks.first()) else { return };
         let pairs = || ticks.chunks_exact(2).map(|pair| (pair[0], pair[1]));
         let is_plausible = |&(began, ended): &(u64, u64)| first <= began && began <= ended;
+        // The buffer may contain more ticks than dispatches, from an earlier submission.
         let last = pairs().take(runs.len()).filter(is_plausible).map(|(_, ended)| ended).max().unwrap_or(first);
         let start = self.clock.lock().host_time(first..last, period_ns, submitted, Instant::now());
         let nanos = |tick: u64| nanos(tick - first, period_ns);

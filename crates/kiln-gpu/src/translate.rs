@@ -53,6 +53,7 @@ impl Target {
     }
 
     pub(crate) fn translate(self, program: &KernelModule) -> Result<Artifact> {
+        // Before naga's writer, which would panic.
         arguments::check(program)?;
         let options = program.key.options();
         let checks = RuntimeChecks {
@@ -113,6 +114,7 @@ fn to_spirv(program: &KernelModule, checks: RuntimeChecks, clears_workgroup: boo
         let message = format!("{}: expected a kernel that translates to SPIR-V, found: {error}", source.name());
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })?;
+    // Contraction is only forbidden on request: it prevents fused multiply-add, which is faster.
     if key_options.fast_math { Ok(words) } else { contraction::forbid_contraction(&words) }
 }
 

@@ -70,6 +70,7 @@ impl Pages {
 
     /// Returns a page for reuse after `submission`.
     pub(crate) fn recycle(&self, mut page: Page, submission: u64) {
+        // Large pages are rare and would keep memory that is seldom used again.
         if page.buffer.size() > MAX_SPARE_BYTES {
             return;
         }
@@ -82,9 +83,11 @@ impl Pages {
     }
 
     fn take(&self, timeline: &Timeline, needed: u64) -> Option<Page> {
+        // Queried before the lock is taken, because it may poll the driver.
         let completed = timeline.completed();
         let mut spare = self.spare.lock();
         let fits = |page: &Page| page.submission <= completed && page.buffer.size() >= needed;
+        // The most recently used page first, because kernels cache bind groups by page.
         let position = spare.iter().rposition(fits)?;
         Some(spare.remove(position))
     }

@@ -157,6 +157,7 @@ impl SampledClock {
 
     /// Reads the clock. In a dense run, the following hits may share the reading.
     pub(crate) fn read(&mut self, source: &TimeSource, may_be_shared: bool) -> u64 {
+        // Custom clocks are read every time, so that tests see exact times.
         let TimeSource::System(clock) = source else {
             return source.now();
         };
@@ -174,6 +175,7 @@ impl SampledClock {
     /// Returns how many hits may share a reading. Random, because a loop over the entries with a stride that divides a
     /// fixed number would always record the same few entries.
     fn shares(&mut self) -> u32 {
+        // A linear congruential generator; its high bits are random enough here.
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         SHARED_BY_MIN - 1 + (self.random >> 26)
     }

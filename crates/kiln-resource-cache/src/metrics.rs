@@ -106,6 +106,7 @@ pub struct MeanTime {
 impl MeanTime {
     /// Adds a sample.
     pub fn record(&self, time: Duration) {
+        // The two counters are not updated together, so a concurrent mean may be off by one sample.
         self.nanos.fetch_add(nanos(time), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
     }

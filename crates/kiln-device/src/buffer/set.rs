@@ -43,6 +43,7 @@ impl<'a> BufferSet<'a> {
         for &index in &self.lock_order {
             let (buffer, access) = buffers[index as usize];
             if !last.is_some_and(|last| last.shares_allocation_with(buffer)) {
+                // One lock covers all slices of the allocation.
                 let whole = 0..buffer.allocation().block_bytes();
                 locks.push(if access.is_write() {
                     Lock::Exclusive(buffer.allocation().access_mut(whole))
@@ -72,6 +73,7 @@ fn check(buffers: &[(&Buffer, BufferUse)]) -> Result<SmallVec<[u32; 8]>> {
     }
     let place = |(index, &(buffer, _)): (u32, &(&Buffer, _))| (buffer.allocation().lock_rank(), buffer.offset(), index);
     let mut places: SmallVec<[_; 8]> = (0..).zip(buffers).map(place).collect();
+    // By rank, so that all threads lock in the same order; then by offset, so that neighbours can be compared.
     places.sort_unstable();
     let order: SmallVec<[u32; 8]> = places.iter().map(|&(_, _, index)| index).collect();
     for pair in order.windows(2) {

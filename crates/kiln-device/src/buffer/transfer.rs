@@ -35,6 +35,7 @@ impl Buffer {
         if self.usage().is_host_visible() {
             return self.map_in_place(|bytes| bytes.copy_from_slice(data));
         }
+        // The device copies whole words. Partial words at the ends are read, modified and written back.
         let words = self.whole_words();
         let (head, rest) = data.split_at((words.offset - self.offset) as usize);
         let (middle, tail) = rest.split_at(words.bytes.min(rest.len() as u64) as usize);
@@ -74,6 +75,7 @@ impl Buffer {
         }
         self.check_fault()?;
         self.api().wait(self.allocation.last_use())?;
+        // `map` takes a `FnMut`, so the `FnOnce` is taken out at the first call.
         let (mut read, mut result) = (Some(read), None);
         let access = self.access();
         self.api().map(access.region(), &mut |bytes| result = read.take().map(|read| read(bytes)))?;
@@ -111,11 +113,13 @@ impl Buffer {
         if self.bytes == 0 || (self.shares_allocation_with(to) && self.offset == to.offset) {
             return self.check_fault();
         }
+        // Copies between devices, or with unaligned ends, go through the host.
         let direct = self.is_on_device_of(to) && self.is_aligned() && to.is_aligned();
         if !direct || !self.usage().is_copied_from() || !to.usage().is_copied_to() {
             return to.write(&self.read()?);
         }
         if self.shares_allocation_with(to) {
+            // wgpu does not copy within one buffer.
             return self.copy_within(to);
         }
         let mut commands = CommandList::new();
@@ -218,6 +222,7 @@ impl Buffer {
     fn staging(&self, bytes: u64, usage: Usage) -> Result<Self> {
         let mut size = bytes.min(STAGING_BYTES);
         loop {
+            // Halves the size until it fits, because a small staging buffer only costs more submissions.
             let is_short = |error: &Error| matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooLarge);
             let request = BufferOptions::new(size).usage(usage).label("(staging)");
             match self.allocation.block().core.allocate(&request).map(Self::new) {

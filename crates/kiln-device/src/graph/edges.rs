@@ -101,6 +101,7 @@ impl History {
                 segment.readers.push(node);
             }
         }
+        // A node that reads and writes a range does not depend on itself.
         found.retain(|(other, _)| *other != node);
         found
     }

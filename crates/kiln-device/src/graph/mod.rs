@@ -140,6 +140,7 @@ impl Graph {
         let mut commands = CommandList::new();
         let work = match commands.copy(from, to) {
             Ok(()) => Work::Submit(commands.into_commands()),
+            // For example between devices, or with unaligned offsets.
             Err(_) => Work::Transfer { from: from.clone(), to: to.clone() },
         };
         self.add(name, NodeKind::Copy, uses, work)

@@ -87,6 +87,7 @@ impl GraphPlan {
         let rebinding = self.rebinding(bindings)?;
         let bind =
             |unit: &Unit| unit.work.rebound(&rebinding).map_err(|error| error.context(unit.describe(&self.nodes)));
+        // All units are rebound before the first one runs, so that an error leaves nothing half done.
         let rebound = self.units.iter().map(bind).collect::<Result<Vec<_>>>()?;
         run::run(&self.nodes, &self.units, &rebound, &self.recorders, self.workers)
     }

@@ -174,6 +174,7 @@ impl<'a> Run<'a> {
             let submission = self.state.lock().runs[awaited].and_then(|run| run.submission);
             let (Some(submission), Some(buffer)) = (submission, self.work[awaited].device_buffer()) else { continue };
             let fault = buffer.api().wait(submission).err().or_else(|| buffer.api().fault());
+            // The device may be lost although the wait itself succeeded.
             if let Some(fault) = fault {
                 let nodes = self.units[awaited].describe(self.nodes);
                 return Err(fault.context(format!("waiting for {nodes}")));
@@ -229,6 +230,7 @@ impl<'a> Run<'a> {
                 (NodeRun { name, kind, worker, start_ns, end_ns, submission, done_ns }, *work)
             }));
         }
+        // Stable, so that nodes of one submission keep their order.
         nodes.sort_by_key(|(node, _)| node.start_ns);
         if let Some(first) = self.recorders.iter().find(|recorder| recorder.is_watched()) {
             events::emit_run(first, self.began, total_ns, state.workers, &nodes);

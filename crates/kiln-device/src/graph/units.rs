@@ -33,6 +33,7 @@ pub(super) fn divide(nodes: &[GraphNode], edges: &Edges, order: &[usize]) -> Vec
     let mut is_awaited = vec![false; nodes.len()];
     for &(from, to) in edges.keys() {
         predecessors[to].push(from);
+        // Within one queue the order of commands is enough.
         is_awaited[from] |= queues[from] != queues[to];
     }
 
@@ -68,6 +69,7 @@ pub(super) fn divide(nodes: &[GraphNode], edges: &Edges, order: &[usize]) -> Vec
             }
         };
         unit_of[node] = unit;
+        // Ends the submission, so that the dependent does not wait for later nodes.
         if is_awaited[node] {
             open.remove(&key);
         }

@@ -90,6 +90,7 @@ impl Artifact {
             _ => return Err(corrupt("a known language")),
         };
         let reflection: Reflection = serde_json::from_slice(reflection).map_err(|_| corrupt("a reflection as JSON"))?;
+        // The checksum of the store detects damage, not foreign content.
         if !reflection.is_consistent() {
             return Err(corrupt("a reflection that can be"));
         }
@@ -105,6 +106,7 @@ impl Artifact {
 /// Takes the next part: a length of eight bytes, then that many bytes.
 pub(super) fn take_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, after) = rest.split_first_chunk::<8>()?;
+    // Checked conversions and slices only: the bytes come from a file.
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
     let part = after.get(..length)?;
     *rest = &after[length..];

@@ -56,6 +56,7 @@ impl KernelCache {
     pub(crate) fn get(&self, device: &Device, hash: KernelHash, key: &Arc<KernelKey>) -> Result<Arc<LoadedKernel>> {
         let found = self.memory.get_or_try_insert_with(&hash, || self.create(device.api(), hash, key));
         found.map_err(|Failure(error)| {
+            // Counted here and not in `create`, so that waiting threads count as well.
             self.failures.fetch_add(1, Ordering::Relaxed);
             error
         })
@@ -140,6 +141,7 @@ impl KernelCache {
     ) -> Result<LoadedKernel> {
         api.fault().map_or(Ok(()), Err)?;
         let store = self.store();
+        // Encoding is only needed for the disk tier.
         let stored_key = if store.is_some() { key.encode() } else { Vec::new() };
         if let Some(store) = store
             && let Lookup::Hit(payload) = store.get(&stored_key)
@@ -147,6 +149,7 @@ impl KernelCache {
         {
             return Ok(kernel);
         }
+        // Parsing and validation only happen on a miss of both tiers.
         let program = KernelModule::new(key, api.info())?;
         let mut artifact = api.translate(&program)?;
         let loaded = api.load(&artifact).map_err(|error| error.context(key.name.clone()))?;

@@ -119,6 +119,7 @@ const MAX_PARTS: u64 = 1 << 16;
 /// # Errors
 /// Returns `TooLarge` if there are too many parts.
 pub(super) fn split(total: [u32; 3], limit: u32) -> Result<impl Iterator<Item = GridPart>> {
+    // Checked before the parts are created, because there could be 2^48 of them.
     let parts = total.iter().map(|count| u64::from(count.div_ceil(limit.max(1)))).try_fold(1, u64::checked_mul);
     if parts.is_none_or(|parts| parts > MAX_PARTS) {
         let message = format!(

@@ -86,6 +86,7 @@ impl KernelKey {
             options: source.options.clone(),
             wide_grid: false,
             compiler: compiler.clone(),
+            // A new version of Kiln may translate the same source differently.
             kiln_version: format!("{} program {PROGRAM_REVISION}", env!("CARGO_PKG_VERSION")),
             device: device.name.clone(),
             driver: device.driver.clone(),

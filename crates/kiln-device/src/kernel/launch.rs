@@ -214,6 +214,7 @@ impl<'k> Launch<'k> {
             return Err(invalid(format!("value {place} expected {type_name} ({wanted} bytes), found {found}")));
         }
         if matches!(self.arguments[index], ArgumentState::Nothing) {
+            // Starts as zeros; `gather` checks that every member was set.
             let bytes = binding.min_bytes as usize;
             self.arguments[index] = ArgumentState::Value(vec![0; bytes], vec![false; bytes]);
         }
@@ -251,6 +252,7 @@ impl<'k> Launch<'k> {
             let part = GridPart::whole(total);
             return Ok(vec![Dispatch::new(self.kernel.loaded().clone(), buffers, values, part, self.cost)]);
         }
+        // The variant reads its offset from a uniform, which each dispatch sets.
         let parts = split(total, limit)?;
         let kernel = self.kernel.for_split_grid()?;
         let slot = kernel.reflection().bindings.iter().position(|binding| binding.kind == BindingKind::Grid);

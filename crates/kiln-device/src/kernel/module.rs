@@ -34,9 +34,11 @@ impl KernelModule {
     /// feature that the device or Kiln lacks.
     pub fn new(key: &KernelKey, device: &DeviceInfo) -> Result<Self> {
         let mut module = parse(key, device)?;
+        // Before validation, which visits the members of all types recursively.
         diagnostics::check_types(&module, key)?;
         name_lengths(&mut module);
         let info = validate(&module, device, key)?;
+        // After validation, so that errors in the source are reported first.
         let entry = find_entry(&module, key)?;
         let (mut module, _) = specialise(&module, &info, &entry, key)?;
         module.entry_points.retain(|point| point.stage == ShaderStage::Compute && point.name == entry);
@@ -45,9 +47,11 @@ impl KernelModule {
             naga::compact::compact(&mut module, naga::compact::KeepUnused::No);
         }
         let grid = if key.wide_grid { Some(split_grid::add_grid_offset(&mut module)?) } else { None };
+        // Validated again, because specialisation and the split grid change the module.
         let info = validate(&module, device, key)?;
         let numbered = bindings::number(&mut module, &info, grid, key)?;
         let reflection = reflect(&module, &info, &numbered, grid);
+        // Here instead of in the driver, some of which lose the device.
         diagnostics::check_limits(&module, &info, &reflection, device, key)?;
         Ok(Self { module, info, reflection, key: key.clone() })
     }
@@ -66,6 +70,7 @@ fn parse(key: &KernelKey, device: &DeviceInfo) -> Result<Module> {
         );
         diagnostics::error_at(key, Some(deepest), ErrorKind::Unsupported, &format!("expected {expected}, found more"))
     };
+    // Before the parser runs, whose recursion would overflow the stack.
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }

@@ -19,6 +19,7 @@ const VARIABLE: &str = "kiln_grid";
 
 /// Encodes the uniform for a part of a grid.
 pub(super) fn encode(GridPart { first, total, .. }: GridPart) -> Vec<u8> {
+    // Two `vec4`, because the elements of a uniform array are aligned to 16 bytes.
     let words = [first[0], first[1], first[2], 0, total[0], total[1], total[2], 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -32,6 +33,7 @@ pub(super) fn add_grid_offset(module: &mut Module) -> Result<Handle<GlobalVariab
     let mut inner = point.function;
     let arguments = inner.arguments.clone();
     for argument in &mut inner.arguments {
+        // Only entry points may have builtins as arguments.
         argument.binding = None;
     }
     inner.name = Some(format!("kiln_{}", point.name));

@@ -69,6 +69,7 @@ fn warm_keys(device: &Device, requests: Vec<Request>, threads: NonZeroUsize, can
             Err(error) => report.failed.push(KernelWarmFailure { kernel, error }),
         }
     }
+    // Threads take the next kernel from a shared counter, because compile times differ widely.
     let next = AtomicUsize::new(0);
     let work = || {
         let mut report = KernelWarmReport::default();

@@ -263,6 +263,7 @@ impl NullDevice {
 
     /// Completes submissions up to `submission`: runs their commands and wakes the waiting tasks.
     pub fn complete(&self, submission: u64) {
+        // Lock order: `running` before `state`.
         let running = self.shared.running.lock();
         let mut state = self.shared.state.lock();
         while state.fault.is_none() && state.queue.front().is_some_and(|(number, _)| *number <= submission) {
@@ -287,6 +288,7 @@ impl NullDevice {
             state.wakers.extract_if(.., |(number, _)| lost || *number <= done).map(|(_, waker)| waker).collect();
         drop(state);
         drop(running);
+        // Woken without locks, because a waker may use the device.
         ready.into_iter().for_each(Waker::wake);
     }
 }

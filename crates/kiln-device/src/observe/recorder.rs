@@ -160,7 +160,7 @@ impl Recorder {
     /// Emits an event if the device is watched. The closure runs only then.
     pub(crate) fn emit(&self, what: impl FnOnce() -> Happening) {
         if self.is(WATCHED) {
-            self.0.queue.push(QueuedRecord::Happened(what()));
+            self.0.queue.push(QueuedRecord::Event(what()));
         }
     }
 
@@ -199,6 +199,7 @@ impl Recorder {
     pub(super) fn watch(&self, watcher: Box<dyn Watcher>, first: Happening) -> Result<WatchId> {
         let mut stream = self.0.stream.lock();
         let id = stream.watch(&self.0.queue, self.device(), self.0.clock, watcher, first)?;
+        // After the watcher is queued, so that the first event it receives is the beginning of the watch.
         self.set(WATCHED, true);
         Ok(id)
     }
@@ -212,6 +213,7 @@ impl Recorder {
             self.set(WATCHED, false);
         }
         drop(stream);
+        // An error means that the delivery thread is gone, and with it the report.
         reported.recv().ok()
     }
 
@@ -232,6 +234,7 @@ impl Recorder {
         let was_on = profile.is_on();
         change(&mut profile);
         if profile.is_on() && !was_on {
+            // A new profile starts from zero.
             profile.totals.clear();
         }
         self.set(PROFILED, profile.is_on());

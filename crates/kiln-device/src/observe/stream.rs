@@ -44,7 +44,7 @@ pub(super) enum QueuedRecord {
         submission: u64,
         runs: Vec<KernelRun>,
     },
-    Happened(Happening),
+    Event(Happening),
     /// This many events were dropped.
     Dropped(u64),
     Watch {
@@ -63,7 +63,7 @@ impl QueuedRecord {
     fn events(&self) -> usize {
         match self {
             Self::Runs { runs, .. } => runs.len(),
-            Self::Happened(_) => 1,
+            Self::Event(_) => 1,
             // Control records are never dropped.
             Self::Dropped(_) | Self::Watch { .. } | Self::Unwatch { .. } => 0,
         }
@@ -109,31 +109,33 @@ impl State {
 
 impl Queue {
     /// Queues a record. Drops it if the queue is full or there is no delivery thread.
-    pub(super) fn push(&self, what: QueuedRecord) {
+    pub(super) fn push(&self, record: QueuedRecord) {
         let now = Instant::now();
         let mut state = self.state.lock();
         if state.is_running {
-            self.add(&mut state, now, what);
+            self.add(&mut state, now, record);
         }
     }
 
     /// Queues a record, and returns true if the delivery thread must be started.
-    fn push_first(&self, what: QueuedRecord) -> bool {
+    fn push_first(&self, record: QueuedRecord) -> bool {
         let mut state = self.state.lock();
-        self.add(&mut state, Instant::now(), what);
+        self.add(&mut state, Instant::now(), record);
         !std::mem::replace(&mut state.is_running, true)
     }
 
-    fn add(&self, state: &mut State, now: Instant, what: QueuedRecord) {
-        let events = what.events();
+    fn add(&self, state: &mut State, now: Instant, record: QueuedRecord) {
+        let events = record.events();
         if state.events > 0 && state.events + events > MAX_QUEUED && events > 0 {
             state.dropped += events as u64;
             return;
         }
         state.record_dropped(now);
-        state.records.push((now, what));
+        state.records.push((now, record));
+        // Wakes the thread early at half capacity, so that fewer events are dropped in a burst.
         let was_low = state.events < MAX_QUEUED / 2;
         state.events += events;
+        // Control records are delivered at once, because a caller may wait for them.
         state.is_urgent |= events == 0;
         if events == 0 || (was_low && state.events >= MAX_QUEUED / 2) {
             self.filled.notify_one();
@@ -154,7 +156,7 @@ impl Queue {
     /// Stops the thread if no watcher is queued, and discards the remaining records. Returns whether it stopped.
     fn end(&self) -> bool {
         let mut state = self.state.lock();
-        if state.records.iter().any(|(_, what)| matches!(what, QueuedRecord::Watch { .. })) {
+        if state.records.iter().any(|(_, record)| matches!(record, QueuedRecord::Watch { .. })) {
             return false;
         }
         *state = State::default();
@@ -192,6 +194,7 @@ impl Stream {
             let writer = Writer { queue: Arc::clone(queue), clock, device: device.to_string(), active: Vec::new() };
             let spawned = std::thread::Builder::new().name("kiln-events".into()).spawn(move || writer.run());
             let started = spawned.map_err(|error| {
+                // Otherwise the queue would count as running, and later watchers would wait forever.
                 queue.discard();
                 error!(Io, "expected a thread that writes events, found none: {error}").with_source(error)
             })?;
@@ -241,8 +244,8 @@ impl Writer {
         let mut records = Vec::new();
         loop {
             self.queue.swap(&mut records);
-            for (at, what) in records.drain(..) {
-                self.deliver(at, what);
+            for (at, record) in records.drain(..) {
+                self.deliver(at, record);
             }
             self.active.iter_mut().for_each(ActiveWatcher::flush);
             if self.active.is_empty() && self.queue.end() {
@@ -251,9 +254,9 @@ impl Writer {
         }
     }
 
-    fn deliver(&mut self, at: Instant, what: QueuedRecord) {
-        match what {
-            QueuedRecord::Happened(what) => self.emit(at, what),
+    fn deliver(&mut self, at: Instant, record: QueuedRecord) {
+        match record {
+            QueuedRecord::Event(what) => self.emit(at, what),
             QueuedRecord::Dropped(count) => {
                 self.active.iter_mut().for_each(|watcher| watcher.report.dropped += count);
                 self.emit(at, Happening::EventsDropped { count });

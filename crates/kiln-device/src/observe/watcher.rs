@@ -78,6 +78,7 @@ pub fn claim_event_file(path: &Path) -> io::Result<(File, PathBuf)> {
     for writer in 1..=MAX_WRITERS {
         let path = numbered(&path, writer);
         let mut file = File::options().read(true).append(true).create(true).open(&path)?;
+        // The lock marks the file as used; it is released when the file is closed, also after a crash.
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => continue,

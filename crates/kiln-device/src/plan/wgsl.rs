@@ -135,6 +135,7 @@ impl WgslStep {
     /// # Errors
     /// Returns the same errors as [`CompiledPlan::run`], except the device's fault.
     pub fn record(&self, device: &Device, run: &PlanRun<'_>, commands: &mut CommandList) -> Result<()> {
+        // Created for each run, because a plan must not hold its device.
         let kernel = Kernel::new(device.clone(), Arc::clone(&self.kernel));
         let mut launch = kernel.launch().grid(Grid::workgroups(self.rendered.workgroups)).cost(self.cost);
         for (index, bound) in self.bound.iter().enumerate() {

@@ -21,37 +21,38 @@ use std::time::Instant;
 const DIRECT_ALIGNMENT: u64 = 4096;
 
 impl<M: RawMemory + ?Sized> Core<M> {
-    pub(crate) fn allocate(self: &Arc<Self>, request: &BufferOptions<'_>) -> Result<Allocation<M>> {
-        let (class, guarded) = self.class_of(request.bytes);
-        let want = ResolvedRequest {
-            bytes: request.bytes,
-            usage: request.usage.unwrap_or(self.properties.default_usage),
+    pub(crate) fn allocate(self: &Arc<Self>, options: &BufferOptions<'_>) -> Result<Allocation<M>> {
+        let (class, guarded) = self.class_of(options.bytes);
+        let request = ResolvedRequest {
+            bytes: options.bytes,
+            usage: options.usage.unwrap_or(self.properties.default_usage),
             class,
-            label: self.labels.id(request.label),
+            label: self.labels.id(options.label),
         };
         let mut shard = self.shards.own();
         let started = shard.is_sampled().then(Instant::now);
         let misses = self.demand.misses();
         if !self.classes.is_direct(class)
-            && let Some((block, published)) = shard.take_ready(&want, misses)
+            && let Some((block, published)) = shard.take_ready(&request, misses)
         {
             if let Some(started) = started {
                 shard.times.hit_nanos += nanos(started.elapsed());
                 shard.times.hits += 1;
             }
             drop(shard);
-            return Ok(self.finish_allocation(block, &want, published));
+            return Ok(self.finish_allocation(block, &request, published));
         }
         drop(shard);
-        let (block, source) = self.find_or_create(&want, guarded)?;
+        // With this shard unlocked, because the slow path locks other shards.
+        let (block, source) = self.find_or_create(&request, guarded)?;
         let mut shard = self.shards.own();
-        let published = shard.count_allocated(&block, &want, source);
+        let published = shard.count_allocated(&block, &request, source);
         if let (Some(started), false) = (started, source == Source::Reused) {
             shard.times.miss_nanos += nanos(started.elapsed());
             shard.times.misses += 1;
         }
         drop(shard);
-        Ok(self.finish_allocation(block, &want, published))
+        Ok(self.finish_allocation(block, &request, published))
     }
 
     /// Returns the class of a request, and its bytes including the canary of the debug mode.
@@ -67,7 +68,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     fn finish_allocation(
         &self,
         block: Arc<Block<M>>,
-        want: &ResolvedRequest,
+        request: &ResolvedRequest,
         published: Option<Unpublished>,
     ) -> Allocation<M> {
         if let Some(change) = published {
@@ -75,29 +76,34 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
         if self.settings.debug_checks() {
             debug::check_poison(&block);
-            debug::place_canary(&block, want.bytes);
+            debug::place_canary(&block, request.bytes);
         }
-        block.into_allocation(want.bytes, want.label)
+        block.into_allocation(request.bytes, request.label)
     }
 
     /// Finds or creates a block after the thread's own free list was empty.
-    fn find_or_create(self: &Arc<Self>, want: &ResolvedRequest, guarded_bytes: u64) -> Result<(Arc<Block<M>>, Source)> {
+    fn find_or_create(
+        self: &Arc<Self>,
+        request: &ResolvedRequest,
+        guarded_bytes: u64,
+    ) -> Result<(Arc<Block<M>>, Source)> {
         self.collect_completed();
-        if let Some(block) = self.find_reusable(want) {
+        if let Some(block) = self.find_reusable(request) {
             return Ok((block, Source::Reused));
         }
-        self.record_miss(want);
+        self.record_miss(request);
         self.maintain_if_due();
+        // Only pools that hold driver memory need the thread.
         self.maintenance.start(self);
-        let reuse = || self.find_reusable(want).map(|block| (block, Source::Reused));
-        self.create_or_wait(want, guarded_bytes, reuse)
+        let reuse = || self.find_reusable(request).map(|block| (block, Source::Reused));
+        self.create_or_wait(request, guarded_bytes, reuse)
     }
 
     /// Creates a block. If there is no room, waits for submitted work that still uses free blocks, because a block that
     /// becomes free a little later is as good as a new one. `reuse` may find one of them.
     pub(crate) fn create_or_wait(
         self: &Arc<Self>,
-        want: &ResolvedRequest,
+        request: &ResolvedRequest,
         guarded_bytes: u64,
         reuse: impl Fn() -> Option<(Arc<Block<M>>, Source)>,
     ) -> Result<(Arc<Block<M>>, Source)> {
@@ -106,10 +112,10 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let target = self.pending.pushed();
         loop {
             let collected = self.pending.collected();
-            match self.create_block(want, guarded_bytes) {
+            match self.create_block(request, guarded_bytes) {
                 Ok(made) => return Ok(made),
                 Err(refused) if refused.is_retryable() && collected < target => self.wait_for_pending()?,
-                Err(refused) => return Err(self.explain(want, refused)),
+                Err(refused) => return Err(self.explain(request, refused)),
             }
             self.collect_completed();
             if let Some(found) = reuse() {
@@ -118,13 +124,14 @@ impl<M: RawMemory + ?Sized> Core<M> {
         }
     }
 
-    fn find_reusable(&self, want: &ResolvedRequest) -> Option<Arc<Block<M>>> {
-        if self.classes.is_direct(want.class) || !self.settings.keeps_blocks() {
+    fn find_reusable(&self, request: &ResolvedRequest) -> Option<Arc<Block<M>>> {
+        if self.classes.is_direct(request.class) || !self.settings.keeps_blocks() {
             return None;
         }
-        let largest = self.classes.strategy().largest_fit_bytes(self.classes.bytes(want.class));
-        let larger = (want.class + 1..self.classes.direct()).take_while(|&class| self.classes.bytes(class) <= largest);
-        std::iter::once(want.class).chain(larger).find_map(|class| self.find_free(want.usage, class))
+        let largest = self.classes.strategy().largest_fit_bytes(self.classes.bytes(request.class));
+        let larger =
+            (request.class + 1..self.classes.direct()).take_while(|&class| self.classes.bytes(class) <= largest);
+        std::iter::once(request.class).chain(larger).find_map(|class| self.find_free(request.usage, class))
     }
 
     /// Takes a free block of the class from any shard, together with half of that shard's blocks, so that the next
@@ -140,6 +147,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 }
                 continue;
             }
+            // Half of the blocks, so that two threads do not take single blocks from each other all the time.
             let mut blocks = list.remove_coldest(list.ready.len().div_ceil(2));
             list.last_served = misses;
             drop(shard);
@@ -162,33 +170,35 @@ impl<M: RawMemory + ?Sized> Core<M> {
 
     pub(crate) fn create_block(
         self: &Arc<Self>,
-        want: &ResolvedRequest,
+        request: &ResolvedRequest,
         guarded: u64,
     ) -> Result<(Arc<Block<M>>, Source), Refused> {
-        if self.classes.is_direct(want.class) {
+        if self.classes.is_direct(request.class) {
             let bytes = self.direct_bytes(guarded);
-            let raw = self.driver_block(bytes, want)?;
-            return Ok((self.whole_block(want, bytes, raw), Source::Driver));
+            let raw = self.driver_block(bytes, request)?;
+            return Ok((self.whole_block(request, bytes, raw), Source::Driver));
         }
-        let bytes = self.classes.bytes(want.class);
+        let bytes = self.classes.bytes(request.class);
         // Not in a closed pool, which frees slots while work may still use them.
-        let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.may_keep(want.class);
+        let divide = self.properties.divisible && bytes <= slab::MAX_SLOT_BYTES && self.may_keep(request.class);
         if !divide {
-            let raw = self.driver_block(bytes, want)?;
-            return Ok((self.whole_block(want, bytes, raw), Source::Driver));
+            let raw = self.driver_block(bytes, request)?;
+            return Ok((self.whole_block(request, bytes, raw), Source::Driver));
         }
-        let group = self.classes.group(want.usage, want.class);
+        let group = self.classes.group(request.usage, request.class);
+        // The lock is released before the driver is called, which may block.
         let carved = self.slabs.lock().carve(group);
         let (location, source) = match carved {
             Some(location) => (location, Source::Carved),
             None => {
-                let (raw, raw_bytes) = self.slab_block(bytes, want)?;
+                let (raw, raw_bytes) = self.slab_block(bytes, request)?;
                 (self.slabs.lock().add(group, raw, raw_bytes, bytes), Source::Driver)
             }
         };
         let slot = location.slot;
-        let block = Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location));
+        let block = Arc::new(Block::new(Arc::clone(self), request.usage, request.class, bytes, location));
         if let Some(slot) = slot {
+            // Until here the slot refers to no block, so a concurrent defragmentation skips it.
             self.slabs.lock().claim(slot, &block);
         }
         Ok((block, source))
@@ -202,20 +212,20 @@ impl<M: RawMemory + ?Sized> Core<M> {
         if pages <= largest { pages } else { round(self.properties.copy_alignment) }
     }
 
-    fn whole_block(self: &Arc<Self>, want: &ResolvedRequest, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
+    fn whole_block(self: &Arc<Self>, request: &ResolvedRequest, bytes: u64, raw: RawBlock) -> Arc<Block<M>> {
         let location = BlockLocation { raw: Arc::new(raw), offset: 0, slot: None };
-        Arc::new(Block::new(Arc::clone(self), want.usage, want.class, bytes, location))
+        Arc::new(Block::new(Arc::clone(self), request.usage, request.class, bytes, location))
     }
 
     /// Records a miss, and raises limits if the pool recently released what is now requested.
-    fn record_miss(&self, want: &ResolvedRequest) {
-        let group = self.classes.group(want.usage, want.class);
+    fn record_miss(&self, request: &ResolvedRequest) {
+        let group = self.classes.group(request.usage, request.class);
         self.demand.record_miss(group);
         if self.demand.take_displaced(group) {
             self.occupancy.double_headroom();
         }
         if self.demand.has_overflowed(group) && self.settings.get().adaptive {
-            self.follow_demand(want.usage, want.class, 0);
+            self.follow_demand(request.usage, request.class, 0);
         }
     }
 

@@ -80,6 +80,7 @@ impl<M: RawMemory + ?Sized> Block<M> {
 
     /// Creates the first handle of a free block.
     pub(crate) fn into_allocation(self: Arc<Self>, requested: u64, label: u32) -> Allocation<M> {
+        // Relaxed: the lock of the free list orders these stores after the accesses of the previous holder.
         self.requested.store(requested, Ordering::Relaxed);
         self.label.store(label, Ordering::Relaxed);
         self.last_use.store(0, Ordering::Relaxed);

@@ -46,6 +46,7 @@ impl Budget {
     /// Reserves bytes, or returns `None` if the limit does not allow it.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         let limit = self.limit();
+        // A compare-exchange loop, so that concurrent reservations do not exceed the limit together.
         let add = |reserved: u64| reserved.checked_add(bytes).filter(|reserved| *reserved <= limit);
         let before = self.reserved.fetch_update(Relaxed, Relaxed, add).ok()?;
         Some(Reservation { budget: self, bytes, reserved_bytes: before + bytes })
@@ -95,6 +96,7 @@ impl Budget {
 
     /// Sets whether the pool is under pressure. Returns whether it changed.
     pub(crate) fn set_pressured(&self, pressured: bool) -> bool {
+        // Two threads may both see a change; the event is then emitted twice, which is harmless.
         let changed = self.is_pressured() != pressured;
         if changed {
             self.pressured.store(pressured, Relaxed);

@@ -44,6 +44,7 @@ impl ClassTable {
     #[inline]
     pub(crate) fn find(&self, bytes: u64) -> Option<u16> {
         let mut class = usize::from(*self.first.get(quarter(bytes))?);
+        // At most a few steps, because the table already selects the quarter.
         while *self.bytes.get(class)? < bytes {
             class += 1;
         }

@@ -122,6 +122,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Releases free blocks with `clean`, and emits an event if any were released.
     pub(crate) fn cleanup(&self, reason: CleanupReason, clean: impl FnOnce() -> Released) -> Released {
         let recorder = self.memory.recorder();
+        // The clock is only read if someone watches.
         let began = recorder.filter(|recorder| recorder.is_watched()).map(|recorder| (recorder, Instant::now()));
         let _span = span(recorder, |device| tracing::debug_span!(target: "kiln", "pool_cleanup", device, ?reason));
         let released = clean();

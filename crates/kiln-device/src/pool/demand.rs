@@ -107,6 +107,7 @@ impl Demand {
         let group = &self.groups[group];
         let seen = DemandSample {
             current_limit: group.limit.load(Relaxed),
+            // Read and reset in one step, so that concurrent events count for the next decision.
             overflowed: group.overflowed.swap(0, Relaxed),
             missed: group.missed.swap(0, Relaxed),
         };

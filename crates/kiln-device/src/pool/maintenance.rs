@@ -52,6 +52,7 @@ impl Maintenance {
     /// started it.
     pub(crate) fn try_begin(&self, interval: Duration) -> bool {
         let now = self.now();
+        // Another thread is deciding right now, so this one need not wait.
         let Some(mut last) = self.last.try_lock() else { return false };
         let due = now.saturating_sub(*last) >= interval;
         if due {
@@ -92,6 +93,7 @@ impl Maintenance {
         self.signal.changed.notify_all();
         let thread = {
             let mut running = self.thread.lock();
+            // Prevents a later start.
             self.started.store(true, Relaxed);
             running.take()
         };

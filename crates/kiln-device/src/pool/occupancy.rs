@@ -43,6 +43,7 @@ impl Unpublished {
 
 impl Occupancy {
     pub(crate) fn publish(&self, change: &Unpublished) {
+        // The shard's own peak between two publications counts on top of what the others published.
         let peak = self.in_use.fetch_add(change.bytes, Relaxed) + change.high;
         for highest in [&self.peak, &self.recent_peak] {
             // A read-modify-write takes the line from other threads even if it changes nothing.

@@ -67,6 +67,7 @@ impl<M: RawMemory + ?Sized> Pending<M> {
         self.bytes.fetch_sub(done.iter().map(|block| block.bytes).sum(), Relaxed);
         self.count.store(blocks.len() as u64, Relaxed);
         if blocks.is_empty() {
+            // A burst may have grown the queue far beyond its usual size.
             blocks.shrink_to_fit();
         }
         done

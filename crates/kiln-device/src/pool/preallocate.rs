@@ -9,19 +9,19 @@ use kiln_ir::{Result, bail};
 use std::sync::Arc;
 
 impl<M: RawMemory + ?Sized> Core<M> {
-    pub(crate) fn pre_allocate(self: &Arc<Self>, request: &BufferOptions<'_>, count: u32) -> Result<u32> {
-        let (class, bytes) = self.class_of(request.bytes);
-        let usage = request.usage.unwrap_or(self.properties.default_usage);
+    pub(crate) fn pre_allocate(self: &Arc<Self>, options: &BufferOptions<'_>, count: u32) -> Result<u32> {
+        let (class, bytes) = self.class_of(options.bytes);
+        let usage = options.usage.unwrap_or(self.properties.default_usage);
         if self.classes.is_direct(class) || !self.settings.keeps_blocks() {
             let largest = self.classes.bytes(self.classes.direct());
             bail!(InvalidArgument, "pre_allocate expected pooling and at most {largest} bytes, found {bytes} bytes");
         }
-        let want = ResolvedRequest { bytes: request.bytes, usage, class, label: UNLABELLED };
-        let missing = count.saturating_sub(self.free_blocks(&want));
+        let request = ResolvedRequest { bytes: options.bytes, usage, class, label: UNLABELLED };
+        let missing = count.saturating_sub(self.free_blocks(&request));
         // Collected first, so that creating one block does not displace another.
         let mut made = Vec::new();
         for _ in 0..missing {
-            match self.create_or_wait(&want, bytes, || None) {
+            match self.create_or_wait(&request, bytes, || None) {
                 Ok((block, _)) => made.push(block),
                 Err(error) => {
                     self.release(made);
@@ -36,16 +36,16 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.occupancy.record_peak(self.occupancy.in_use() + expected);
         made.into_iter().for_each(|block| self.keep_preallocated(block));
         self.maintenance.start(self);
-        Ok(self.free_blocks(&want).min(count))
+        Ok(self.free_blocks(&request).min(count))
     }
 
-    fn free_blocks(&self, want: &ResolvedRequest) -> u32 {
+    fn free_blocks(&self, request: &ResolvedRequest) -> u32 {
         self.collect_completed();
         let ready = |list: &mut super::shard::FreeList<M>| {
             list.touched = true;
             list.ready.len() as u32
         };
-        self.shards.each().filter_map(|mut shard| shard.existing_list(want.usage, want.class).map(ready)).sum()
+        self.shards.each().filter_map(|mut shard| shard.existing_list(request.usage, request.class).map(ready)).sum()
     }
 
     /// Caches a new block as a free one, unless pressure forbids it.

@@ -13,10 +13,12 @@ impl<M: RawMemory + ?Sized> Core<M> {
     /// Takes a block back after its last handle was dropped.
     pub(crate) fn recycle(block: Arc<Block<M>>) {
         let core = &block.core;
+        // Before the block is visible to other threads.
         if core.settings.debug_checks() {
             debug::check_canary(&block);
             debug::poison(&block);
         }
+        // Keeps the shard alive without borrowing the block, which is moved below.
         let shared = Arc::clone(core.shards.own_shared());
         let mut shard = shared.0.lock();
         let published = shard.count_returned(&block, block.requested.load(Relaxed), block.label.load(Relaxed));
@@ -96,6 +98,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     pub(crate) fn return_unused_permits(&self, usage: Usage, class: u16) {
         for mut shard in self.shards.each() {
             if let Some(list) = shard.existing_list(usage, class) {
+                // A shard keeps permits of blocks that it gave out, expecting them back.
                 let unused = list.permits - list.len();
                 list.permits -= unused;
                 self.demand.return_permits(self.classes.group(usage, class), unused);

@@ -44,46 +44,47 @@ impl Refused {
 impl<M: RawMemory + ?Sized> Core<M> {
     /// Allocates a raw block of exactly `bytes` from the driver, within the budget. Releases all free blocks if there
     /// is no room.
-    pub(crate) fn driver_block(&self, bytes: u64, want: &ResolvedRequest) -> Result<RawBlock, Refused> {
-        self.check_fits(bytes, want)?;
+    pub(crate) fn driver_block(&self, bytes: u64, request: &ResolvedRequest) -> Result<RawBlock, Refused> {
+        self.check_fits(bytes, request)?;
         self.make_room(bytes);
-        match self.try_driver(bytes, want) {
+        match self.try_driver(bytes, request) {
             Err(refused) if refused.is_retryable() => {
                 self.cleanup(CleanupReason::Exhausted, || self.release_free(0));
-                self.try_driver(bytes, want)
+                self.try_driver(bytes, request)
             }
             result => result,
         }
     }
 
     /// Allocates a raw block to be divided into slots, or a single slot if no more fits the budget.
-    pub(crate) fn slab_block(&self, slot_bytes: u64, want: &ResolvedRequest) -> Result<(RawBlock, u64), Refused> {
+    pub(crate) fn slab_block(&self, slot_bytes: u64, request: &ResolvedRequest) -> Result<(RawBlock, u64), Refused> {
         let bytes = slab::slab_bytes(slot_bytes);
         let fits_slab = bytes <= self.properties.max_block_bytes && bytes <= self.budget.limit() / 4;
         if fits_slab {
             self.make_room(bytes);
-            if let Ok(raw) = self.try_driver(bytes, want) {
+            if let Ok(raw) = self.try_driver(bytes, request) {
                 return Ok((raw, bytes));
             }
         }
-        self.driver_block(slot_bytes, want).map(|raw| (raw, slot_bytes))
+        self.driver_block(slot_bytes, request).map(|raw| (raw, slot_bytes))
     }
 
-    fn try_driver(&self, bytes: u64, want: &ResolvedRequest) -> Result<RawBlock, Refused> {
+    fn try_driver(&self, bytes: u64, request: &ResolvedRequest) -> Result<RawBlock, Refused> {
         let reservation = self.budget.reserve(bytes).ok_or(Refused { bytes, cause: None })?;
-        let raw = self.memory.allocate(bytes, want.usage).map_err(|cause| {
+        // A failure drops the reservation, which returns its bytes to the budget.
+        let raw = self.memory.allocate(bytes, request.usage).map_err(|cause| {
             self.counters.add(Counter::DriverFailure);
             Refused { bytes, cause: Some(cause) }
         })?;
         let reserved_bytes = reservation.keep();
         self.counters.add(Counter::DriverAllocation);
         self.update_pressure();
-        tracing::trace!(bytes, usage = %want.usage, "pool took memory from the driver");
-        self.emit(|| Happening::PoolTook { bytes, usage: want.usage, reserved_bytes });
+        tracing::trace!(bytes, usage = %request.usage, "pool took memory from the driver");
+        self.emit(|| Happening::PoolTook { bytes, usage: request.usage, reserved_bytes });
         Ok(raw)
     }
 
-    fn check_fits(&self, bytes: u64, want: &ResolvedRequest) -> Result<(), Refused> {
+    fn check_fits(&self, bytes: u64, request: &ResolvedRequest) -> Result<(), Refused> {
         let limit = self.budget.largest_block();
         if bytes <= limit {
             return Ok(());
@@ -91,7 +92,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let what = if limit == self.budget.limit() { "the pool's budget" } else { "the device's largest buffer" };
         let message = format!(
             "expected a block of at most {limit} bytes ({what}), found a request of {} bytes that takes {bytes}",
-            want.bytes
+            request.bytes
         );
         Err(Refused { bytes, cause: Some(Error::new(ErrorKind::TooLarge, message)) })
     }
@@ -179,8 +180,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
     }
 
     /// Creates the error of a failed request: what was requested, who holds the memory, and what could help.
-    pub(crate) fn explain(&self, want: &ResolvedRequest, refused: Refused) -> Error {
-        let label = self.labels.name(want.label);
+    pub(crate) fn explain(&self, request: &ResolvedRequest, refused: Refused) -> Error {
+        let label = self.labels.name(request.label);
         if !refused.is_retryable()
             && let Some(cause) = refused.cause
         {
@@ -189,8 +190,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         self.counters.add(Counter::OutOfMemory);
         let report = PoolReport::of(self);
         self.emit(|| Happening::PoolOutOfMemory {
-            bytes: want.bytes,
-            usage: want.usage,
+            bytes: request.bytes,
+            usage: request.usage,
             label: label.to_string(),
             reserved_bytes: self.budget.reserved(),
             budget_bytes: report.budget_bytes,
@@ -202,8 +203,8 @@ impl<M: RawMemory + ?Sized> Core<M> {
         let message = format!(
             "expected {} of {} memory for a request of {}, found no room: {why}; {}",
             Bytes(refused.bytes),
-            want.usage,
-            Bytes(want.bytes),
+            request.usage,
+            Bytes(request.bytes),
             report.one_line(),
         );
         let error = Error::new(ErrorKind::OutOfMemory, message).context(format!("buffer `{label}`"));

@@ -127,21 +127,21 @@ impl<M: RawMemory + ?Sized> Shard<M> {
     #[inline]
     pub(crate) fn take_ready(
         &mut self,
-        want: &ResolvedRequest,
+        request: &ResolvedRequest,
         misses: u64,
     ) -> Option<(Arc<Block<M>>, Option<Unpublished>)> {
-        let list = self.list(want.usage, want.class);
+        let list = self.list(request.usage, request.class);
         let block = list.take(misses)?;
         list.counts.reused += 1;
-        let bytes = list.counts.count_use(&block, want.bytes, 1);
-        Some((block, self.count_bytes(want.label, bytes, 1)))
+        let bytes = list.counts.count_use(&block, request.bytes, 1);
+        Some((block, self.count_bytes(request.label, bytes, 1)))
     }
 
     /// Counts a block as allocated. Returns the bytes to publish, if any.
     pub(crate) fn count_allocated(
         &mut self,
         block: &Block<M>,
-        want: &ResolvedRequest,
+        request: &ResolvedRequest,
         source: Source,
     ) -> Option<Unpublished> {
         let counts = &mut self.list(block.usage, block.class).counts;
@@ -150,8 +150,8 @@ impl<M: RawMemory + ?Sized> Shard<M> {
             Source::Carved => counts.carved += 1,
             Source::Driver => counts.driver += 1,
         }
-        let bytes = counts.count_use(block, want.bytes, 1);
-        self.count_bytes(want.label, bytes, 1)
+        let bytes = counts.count_use(block, request.bytes, 1);
+        self.count_bytes(request.label, bytes, 1)
     }
 
     /// Counts a block as returned. Returns the bytes to publish, if any.

@@ -32,6 +32,7 @@ fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     SHARD.with(|shard| {
         if shard.get() == usize::MAX {
+            // Masked, so that it is never `usize::MAX`, which marks an unassigned thread.
             shard.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
         }
         shard.get()

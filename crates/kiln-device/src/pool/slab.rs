@@ -75,6 +75,7 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
             slot_bytes,
             group,
             slots: (0..count).map(|_| Weak::new()).collect(),
+            // Reversed, so that slots are used from the start of the slab.
             free: (0..count as u32).rev().collect(),
             open_at: None,
         };
@@ -135,6 +136,7 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
     fn plan_group(&self, group: usize, ids: &[u32]) -> Moves<M> {
         let mut slabs: Vec<(u32, &Slab<M>)> =
             ids.iter().filter_map(|&id| self.slabs[id as usize].as_ref().map(|slab| (id, slab))).collect();
+        // By id as well, so that plans are deterministic.
         slabs.sort_by_key(|(id, slab)| (slab.live(), *id));
         let mut room: usize = slabs.iter().map(|(_, slab)| slab.free.len()).sum();
         let mut moving = 0;
@@ -198,6 +200,7 @@ impl<M: RawMemory + ?Sized> Slabs<M> {
         let slab = self.slab(id);
         let (group, Some(at)) = (slab.group, slab.open_at.take()) else { return };
         let open = self.open.get_mut(&group).expect("a slab's group exists");
+        // The last open slab takes this position.
         open.swap_remove(at);
         if let Some(&moved) = open.get(at) {
             self.slab(moved).open_at = Some(at);

@@ -138,6 +138,7 @@ impl PoolStatistics {
         let (peak, reserved, unused_slots, largest_run);
         let pending;
         {
+            // All shards at once, so that a block that moves between threads is counted exactly once.
             let mut shards = core.shards.lock_all();
             for shard in &mut shards {
                 for (usage, class, list) in shard.lists() {

@@ -38,6 +38,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 blocks.extend(self.remove_coldest(usage, class, list.ready.len() - keep_here as usize, list));
             }
             drop(shard);
+            // With the shard unlocked, because freeing memory may call the driver.
             released += self.release(blocks);
         }
         released
@@ -64,6 +65,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
                 (!list.ready.is_empty()).then_some((list.last_served, index, usage, class))
             }));
         }
+        // The number of misses at the last use is the age of a list.
         candidates.sort_unstable();
         let mut displaced = 0;
         for (_, index, usage, class) in candidates {
@@ -106,6 +108,7 @@ impl<M: RawMemory + ?Sized> Core<M> {
     fn sweep_idle(&self) -> Released {
         self.collect_completed();
         let config = self.settings.get();
+        // The first loop determines the demand of each class over all shards, the second releases blocks.
         let mut touched = vec![false; self.classes.group_count()];
         let mut idle = vec![0u32; self.classes.group_count()];
         let mut free = vec![0; self.classes.group_count()];

@@ -110,6 +110,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             Start::Join(flight) => self.join(hash, key, counted, &flight),
             Start::Create(flight) => {
                 let created = self.create(hash, key, counted, &flight, create)?;
+                // With no lock held, because it evicts from other caches.
                 self.budget.enforce();
                 Ok(created)
             }
@@ -129,6 +130,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 Lookup::Hit { value, bytes } => return Start::Hit { value, bytes },
                 Lookup::Stale => {
                     drop(shard);
+                    // The shard is unlocked first: expiry takes the eviction lock, which comes before a shard's lock.
                     time = self.expire_for(hash, key, time);
                 }
                 Lookup::Miss => {
@@ -193,14 +195,18 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         flight: &Arc<Flight<V>>,
         create: impl FnOnce() -> Result<V, E>,
     ) -> Result<(Arc<V>, Found), E> {
+        // Created first, so that a panic in an eviction also wakes the waiting threads.
         let mut guard = FlightGuard { cache: self, hash, key, counted, flight, is_done: false };
+        // Before the creation, so that the limit holds while the new value is inserted.
         self.make_room();
         let began = self.time.now();
         let result = create();
         let create_nanos = self.time.now().saturating_sub(began);
+        // Failed creations count as well: they cost their callers the same time.
         self.create_times.record(Duration::from_nanos(create_nanos));
         let (result, bytes) = match result {
             Ok(value) => {
+                // The weigher is user code, so it runs before any lock is taken.
                 let bytes = self.weigh(key, &value);
                 let value = Arc::new(value);
                 let key = key.clone();

@@ -185,6 +185,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             && len() >= policy.min_entries().max(1)
             && self.evict_one(state, order, EvictionReason::MaxBytes, evicted)
         {}
+        // A ranking is only valid for one eviction.
         *state.queue(QueueOrder::Worth) = None;
         true
     }
@@ -201,6 +202,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 *state.queue(order) = Some(self.build_queue(order, &policy));
             }
         }
+        // Copies for the hit path, which does not take this lock.
         self.max_idle.store(policy.max_idle_nanos(), Ordering::Relaxed);
         self.can_expire.store(policy.max_idle_duration().is_some(), Ordering::Relaxed);
         self.sweep(state, evicted);
@@ -224,6 +226,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             {}
             *state.queue(QueueOrder::Worth) = None;
             let count = evicted.0.len() - swept;
+            // Small trims keep the capacity, because the entries are likely to come back.
             if count >= LARGE_TRIM_ENTRIES {
                 self.shrink_memory(state);
             }
@@ -274,6 +277,8 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         if flight.is_some_and(|flight| !shard.has_flight(flight)) {
             return Replaced { _entry: None, _flight_key: None, _unused: Some(new) };
         }
+        // Makes the old entry the newest, so that it is not evicted for its replacement. The shard is unlocked while
+        // room is made, because evictions lock shards.
         let old = shard.renew(hash, &new.key);
         drop(shard);
         if let Some((item, _)) = old {
@@ -284,6 +289,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         state.exempt_id = None;
         let mut shard = self.shard(hash).lock();
         let flight_key = flight.and_then(|flight| shard.take_flight(flight));
+        // Removed and inserted under one lock: a concurrent lookup finds the old or the new value, never a miss.
         let entry = shard.remove(hash, &new.key);
         let (item, unused) =
             if fits { (Some(shard.insert(hash, new, |key| self.hash(key))), None) } else { (None, Some(new)) };
@@ -389,6 +395,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
     ) -> bool {
         let (exempt_id, policy) = (state.exempt_id, state.policy);
         let queue = state.queue(order).get_or_insert_with(|| self.build_queue(order, &policy));
+        // Bounds the loop if other threads keep using entries: each item is examined at most once.
         let mut attempts_left = queue.len();
         let mut exempt_item = None;
         let mut is_evicted = false;
@@ -411,6 +418,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
             }
             attempts_left = attempts_left.saturating_sub(1);
         }
+        // The exempt entry stays in the queue until it is replaced.
         if let Some(item) = exempt_item {
             queue.push(item);
         }

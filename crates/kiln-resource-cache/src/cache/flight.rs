@@ -50,6 +50,7 @@ impl<V> Flight<V> {
         // Release pairs with the acquire in `is_complete`, which is read without the mutex.
         self.is_done.store(true, Ordering::Release);
         drop(guard);
+        // After the unlock, so that woken threads do not block on the mutex at once.
         self.done.notify_all();
     }
 
@@ -102,6 +103,8 @@ pub(crate) fn wait<V: Send + Sync + 'static>(
     key: &dyn Debug,
 ) -> Result<Outcome<V>, CacheError> {
     let me = thread::current().id();
+    // The check and the new edge are one step under the lock. Otherwise two threads that close a cycle at the same time
+    // would both miss it.
     let mut waiting = WAITING.lock();
     let is_cycle = closes_cycle(&waiting, flight.as_ref(), me);
     if !is_cycle {

@@ -147,6 +147,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
                 Lookup::Hit { value, bytes } => break Some((value, bytes)),
                 Lookup::Stale => {
                     drop(shard);
+                    // The shard is unlocked first: expiry takes the eviction lock, which comes before a shard's lock.
                     time = self.expire_for(hash, key, time);
                 }
                 Lookup::Miss => {
@@ -183,11 +184,13 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         let hash = self.hash(key);
         self.expire();
         let state = self.eviction.lock();
+        // With the eviction lock held, so that entries and counters change together.
         let removed = self.shard(hash).lock().remove(hash, key);
         if let Some(entry) = &removed {
             self.account_removal(1, entry.bytes);
         }
         drop(state);
+        // The key is dropped here, with no lock held, because `Drop` is user code.
         removed.map(|entry| entry.value)
     }
 
@@ -346,6 +349,7 @@ impl<K: CacheKey, V: Send + Sync + 'static> Cache<K, V> {
         hub.emit(&CacheEvent::ResourceCacheAccess { cache_key: format!("{}:{key:?}", self.name), hit, bytes });
         let operations = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
         if operations.is_multiple_of(hub.summary_interval()) {
+            // The shards are locked one after another; the sum need not be exact.
             let lookups = self.shards.iter().map(|shard| shard.lock().lookups());
             let (hits, misses) = lookups.fold((0, 0), |sum, shard| (sum.0 + shard.0, sum.1 + shard.1));
             hub.emit(&CacheEvent::ResourceCacheSummary {

@@ -51,6 +51,7 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, item: QueueItem) {
+        // Items of new entries are in order, so that the heap only contains reinserted ones.
         if self.in_order.back().is_none_or(|newest| *newest <= item) {
             self.in_order.push_back(item);
         } else {

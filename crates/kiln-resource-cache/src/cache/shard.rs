@@ -183,6 +183,7 @@ impl<K: Eq, V> ShardState<K, V> {
         if context.may_share && entry.used_stamp > context.last_insertion && self.sampled_clock.share() {
             return Some(&entry.value);
         }
+        // This hit also stands for the ones that shared the last clock reading.
         let weight = 1 + self.sampled_clock.take_shared();
         let now = self.sampled_clock.read(context.time, context.may_share);
         entry.used_stamp = stamp::next_use(&mut self.clock);
@@ -382,6 +383,7 @@ impl<K: Eq, V> ShardState<K, V> {
             return;
         }
         self.table.shrink_to_fit(|entry| hash(&entry.key));
+        // Renumbers the details densely, in the order of the table.
         let mut details = Vec::with_capacity(self.table.len());
         for (at, entry) in self.table.iter_mut().enumerate() {
             details.push(self.details[entry.detail as usize]);
@@ -440,6 +442,7 @@ impl<K: Eq, V> ShardState<K, V> {
     fn release(&mut self, entry: Entry<K, V>) -> Removed<K, V> {
         let detail = self.details[entry.detail as usize];
         self.free_details.push(entry.detail);
+        // Kept for the metrics, which cover removed entries as well.
         self.max_removed_reuse = self.max_removed_reuse.max(detail.reuse_count);
         Removed { _key: entry.key, value: entry.value, bytes: detail.bytes }
     }

@@ -54,6 +54,7 @@ pub(crate) fn next_use(shard_clock: &mut u64) -> u64 {
         thread_stamp.set(stamp);
         *shard_clock = stamp;
         if stamp >> USE_BITS > floor >> USE_BITS {
+            // The use bits overflowed into the epoch, so later insertions must be above it.
             EPOCH.fetch_max(stamp >> USE_BITS, Ordering::Relaxed);
         }
         stamp

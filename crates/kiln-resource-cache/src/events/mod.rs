@@ -155,6 +155,7 @@ impl EventHub {
             let result = catch_unwind(AssertUnwindSafe(|| attached.sink.record(event)))
                 .unwrap_or_else(|_| Err(io::Error::other("the sink panicked")));
             if let Err(error) = result
+                // Only the first failure is logged; a full disk would otherwise flood the log.
                 && attached.failures.fetch_add(1, Ordering::Relaxed) == 0
             {
                 ::tracing::warn!(%error, "an event sink of a cache failed; further failures are only counted");

@@ -59,6 +59,8 @@ impl Budget {
     }
 
     pub(super) fn set_limit(&self, limit: u64) {
+        // SeqCst here and in `adjust`: of a thread that inserts and one that lowers the limit, at least one must see
+        // the change of the other and evict.
         self.limit.store(limit, Ordering::SeqCst);
         self.enforce();
     }
@@ -104,6 +106,7 @@ impl Members {
             Ok(at) if caches[at].id == id => Ok(Arc::clone(&caches[at].cache)),
             Ok(at) => Err(taken(&caches[at])),
             Err(at) => {
+                // Under the lock, so that two threads do not build the same cache. `build` runs no user code.
                 let cache = build()?;
                 caches.insert(at, Member { id, type_name, name, cache: Arc::clone(&cache) });
                 Ok(cache)
@@ -121,6 +124,7 @@ impl Members {
         let caches = self.caches();
         let is_over = || self.budget.bytes() > target_bytes;
         let mut evicted = caches.iter().map(|member| member.cache.expire()).sum();
+        // Other threads may use the candidates while they are being evicted.
         let mut attempts_left = 8;
         while is_over() {
             let oldest = |member: &'_ Member| member.cache.oldest_evictable();

@@ -236,6 +236,7 @@ impl<D: Send + Sync + 'static> CacheRegistry<D> {
     /// it.
     pub fn trim(&self, target_bytes: u64) -> TrimReport {
         let bytes_before = self.bytes() + self.reserve_bytes();
+        // Unused memory first: releasing it costs no recomputation.
         let mut reserved = self.shrink_reserves(target_bytes);
         let entries_evicted = self.members.evict_to(target_bytes.saturating_sub(reserved), EvictionReason::Trim);
         // Evicted entries may have returned memory to a reserve.

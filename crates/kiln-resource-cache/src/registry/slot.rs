@@ -24,7 +24,7 @@ pub trait CacheRegistrySlot: Send + 'static {
 pub struct SlotMut<'a, T: CacheRegistrySlot> {
     cell: &'a SlotCell<T>,
     /// Dropped in order: the ownership ends before the lock is released.
-    held: Option<(Ownership<'a>, MutexGuard<'a, Option<T>>)>,
+    held: Option<(OwnerGuard<'a>, MutexGuard<'a, Option<T>>)>,
 }
 
 /// A slot without its type.
@@ -38,8 +38,8 @@ pub(super) trait ErasedSlot: Any + Send + Sync {
 pub(super) struct SlotCell<T> {
     /// `None` until the first use.
     value: Mutex<Option<T>>,
-    /// Lock order: `value` before `claims`.
-    claims: Mutex<Claims>,
+    /// Lock order: `value` before `state`.
+    state: Mutex<SlotState>,
     /// The bytes at the end of the last use, so that reports need not wait for the slot.
     bytes: AtomicU64,
     budget: Arc<Budget>,
@@ -47,36 +47,36 @@ pub(super) struct SlotCell<T> {
 
 /// The owner of a slot and pending requests.
 #[derive(Default)]
-struct Claims {
+struct SlotState {
     /// The thread that holds the slot, to panic instead of a deadlock if it locks the slot again.
     owner: Option<ThreadId>,
     /// Whether a clear was requested while the slot was in use; the owner clears it on release.
-    clear_wanted: bool,
+    clear_requested: bool,
     /// Whether the owner is clearing the slot.
     clearing: bool,
 }
 
 /// Makes this thread the owner of a slot whose lock it holds, until it is dropped, also during a panic.
-struct Ownership<'a>(&'a Mutex<Claims>);
+struct OwnerGuard<'a>(&'a Mutex<SlotState>);
 
-impl<'a> Ownership<'a> {
-    fn new(claims: &'a Mutex<Claims>) -> Self {
-        claims.lock().owner = Some(thread::current().id());
-        Self(claims)
+impl<'a> OwnerGuard<'a> {
+    fn new(state: &'a Mutex<SlotState>) -> Self {
+        state.lock().owner = Some(thread::current().id());
+        Self(state)
     }
 }
 
-impl Drop for Ownership<'_> {
+impl Drop for OwnerGuard<'_> {
     fn drop(&mut self) {
-        let mut claims = self.0.lock();
-        claims.owner = None;
-        claims.clearing = false;
+        let mut state = self.0.lock();
+        state.owner = None;
+        state.clearing = false;
     }
 }
 
 impl<T: CacheRegistrySlot> SlotCell<T> {
     pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Self { value: Mutex::new(None), claims: Mutex::default(), bytes: AtomicU64::new(0), budget }
+        Self { value: Mutex::new(None), state: Mutex::default(), bytes: AtomicU64::new(0), budget }
     }
 
     /// Waits for the slot and fills it on first use.
@@ -86,16 +86,16 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     pub(super) fn lock(&self, init: impl FnOnce() -> T) -> SlotMut<'_, T> {
         let me = thread::current().id();
         assert!(
-            self.claims.lock().owner != Some(me),
+            self.state.lock().owner != Some(me),
             "slot `{}`: this thread holds it already; drop the first `SlotMut` before asking again",
             type_name::<T>()
         );
         let value = self.value.lock();
-        let ownership = Ownership::new(&self.claims);
+        let owner_guard = OwnerGuard::new(&self.state);
         // From here on, dropping `slot` ends the ownership, also if `clear_slot` or `init` panics.
-        let mut slot = SlotMut { cell: self, held: Some((ownership, value)) };
+        let mut slot = SlotMut { cell: self, held: Some((owner_guard, value)) };
         if let Some((_, guard)) = slot.held.as_mut() {
-            self.clear_if_wanted(guard);
+            self.clear_if_requested(guard);
             guard.get_or_insert_with(init);
         }
         slot
@@ -104,22 +104,22 @@ impl<T: CacheRegistrySlot> SlotCell<T> {
     /// Clears the slot while a clear is requested and the slot is free. Returns false if it is in use; its owner then
     /// clears it.
     fn clear_if_free(&self) -> bool {
-        while self.claims.lock().clear_wanted {
+        while self.state.lock().clear_requested {
             let Some(mut guard) = self.value.try_lock() else {
                 return false;
             };
-            let _ownership = Ownership::new(&self.claims);
-            self.clear_if_wanted(&mut guard);
+            let _owner_guard = OwnerGuard::new(&self.state);
+            self.clear_if_requested(&mut guard);
         }
         true
     }
 
-    fn clear_if_wanted(&self, value: &mut Option<T>) {
-        let wanted = std::mem::take(&mut self.claims.lock().clear_wanted);
-        if wanted && let Some(value) = value {
-            self.claims.lock().clearing = true;
+    fn clear_if_requested(&self, value: &mut Option<T>) {
+        let requested = std::mem::take(&mut self.state.lock().clear_requested);
+        if requested && let Some(value) = value {
+            self.state.lock().clearing = true;
             value.clear_slot();
-            self.claims.lock().clearing = false;
+            self.state.lock().clearing = false;
             self.account(value.bytes());
         }
     }
@@ -141,13 +141,13 @@ impl<T: CacheRegistrySlot> ErasedSlot for SlotCell<T> {
     /// Sets the request before trying the lock. The owner checks for it after releasing the lock, so that one of the
     /// two threads always sees it.
     fn clear(&self) -> bool {
-        let mut claims = self.claims.lock();
-        if claims.clearing && claims.owner == Some(thread::current().id()) {
+        let mut state = self.state.lock();
+        if state.clearing && state.owner == Some(thread::current().id()) {
             // Called by `clear_slot` itself, which is already clearing.
             return true;
         }
-        claims.clear_wanted = true;
-        drop(claims);
+        state.clear_requested = true;
+        drop(state);
         self.clear_if_free()
     }
 }
@@ -174,10 +174,10 @@ impl<T: CacheRegistrySlot + fmt::Debug> fmt::Debug for SlotMut<'_, T> {
 
 impl<T: CacheRegistrySlot> Drop for SlotMut<'_, T> {
     fn drop(&mut self) {
-        if let Some((ownership, mut guard)) = self.held.take() {
+        if let Some((owner_guard, mut guard)) = self.held.take() {
             // Declared after the guard and hence dropped before it, also if user code panics.
-            let _ownership = ownership;
-            self.cell.clear_if_wanted(&mut guard);
+            let _owner_guard = owner_guard;
+            self.cell.clear_if_requested(&mut guard);
             self.cell.account(guard.as_ref().map_or(0, CacheRegistrySlot::bytes));
         }
         // A clear may have been requested between the last check and the release of the lock.

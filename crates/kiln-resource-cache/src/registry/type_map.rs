@@ -45,6 +45,7 @@ impl<T> TypeMap<T> {
         let mut chain = self.bucket(id);
         let mut value = Some(value);
         loop {
+            // Concurrent writers of one end wait for each other; the loser continues with the winner's link.
             let link = chain.get_or_init(|| {
                 let value = value.take().expect("a chain has one empty end, and it is filled once");
                 Box::new(Link { id, value, next: OnceLock::new() })

@@ -115,8 +115,10 @@ impl DiskStore {
                 Err(Fault::Missing) => return Err(fault(io::ErrorKind::NotFound.into())),
                 Err(Fault::Io(error)) => return Err(fault(error)),
             }
+            // Skips the rest of an entry that was not read to its end, so that the next frame is found.
             io::copy(&mut item, &mut io::sink()).map_err(fault)?;
         };
+        // A later entry may have evicted an earlier one.
         let is_there = |id: &&EntryId| self.entry_path(id).symlink_metadata().is_ok();
         Ok(ImportReport { imported: stored.iter().filter(is_there).count() as u64, complete, ..report })
     }

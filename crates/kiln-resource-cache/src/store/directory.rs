@@ -54,6 +54,7 @@ pub enum DirectoryFaultKind {
 pub fn check_directory(path: impl AsRef<Path>) -> Result<TrustedDirectory, DirectoryFault> {
     let path = path.as_ref();
     let fault = |kind, fault: String, fix| Err(DirectoryFault { kind, fault, fix });
+    // Not `metadata`, which would follow a link.
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) => {
@@ -108,6 +109,7 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<TrustedDirectory, Dir
         return Err(DirectoryFault { kind: DirectoryFaultKind::OtherOwner, fault, fix: None });
     }
     let mode = metadata.mode() & 0o777;
+    // Write permission of group or others.
     if mode & 0o022 != 0 {
         let fault = format!("expected a directory that only its owner can write, found mode {mode:03o}");
         let fix = Some(make_private_command(path));

@@ -158,6 +158,7 @@ impl Head {
             return Err(Reject::Truncated.into());
         }
         reader.read_exact(&mut header)?;
+        // Magic and version come first, so that foreign files are not reported as damaged.
         if header[..8] != MAGIC {
             return Err(Reject::ForeignMagic.into());
         }
@@ -278,6 +279,7 @@ fn hasher(header: &[u8; HEADER_BYTES], key: &[u8]) -> blake3::Hasher {
 fn read_vec(reader: &mut impl Read, len: u64) -> Result<Vec<u8>, Fault> {
     let len = usize::try_from(len).map_err(|_| Reject::TooLarge)?;
     let mut bytes = Vec::new();
+    // A failed reservation rejects the entry instead of aborting the process.
     bytes.try_reserve_exact(len).map_err(|_| Reject::TooLarge)?;
     bytes.resize(len, 0);
     reader.read_exact(&mut bytes)?;

@@ -137,6 +137,7 @@ impl DiskStore {
             }
         }
         let fault = |error| StoreError::from_io("write totals of", &self.dir, &error);
+        // After the removals: a process that is killed in between leaves totals that are too high, never too low.
         guard.set_listed(result.left, self.options.now()).map_err(fault)?;
         // Use counts are not important enough to fail the operation.
         let _ = self.usage.flush(&self.dir, 0, |id| there.contains(id));

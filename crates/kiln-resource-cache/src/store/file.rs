@@ -59,6 +59,7 @@ fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Option<(Fi
 fn open_checked(path: &Path, options: &OpenOptions) -> io::Result<Option<(File, Metadata)>> {
     match options.open(path) {
         Ok(file) => {
+            // Checked on the open file, so that the path cannot be replaced in between.
             let metadata = file.metadata()?;
             Ok(metadata.is_file().then_some((file, metadata)))
         }
@@ -102,6 +103,7 @@ impl Temporary {
 
     /// Renames the file to `place`, replacing what is there.
     pub(super) fn rename(self, place: &Path) -> io::Result<()> {
+        // A rename is atomic: readers see the old file or the complete new one.
         self.path.persist(place).or_else(|PathPersistError { error, path }| match fs::symlink_metadata(place) {
             // A rename replaces anything except a directory.
             Ok(metadata) if metadata.is_dir() => remove(place).and_then(|_| Ok(path.persist(place)?)),

@@ -73,6 +73,7 @@ impl LockFile {
         let mut attempts = 0;
         loop {
             attempts += 1;
+            // Polled, because a blocking lock has no timeout.
             match file.try_lock() {
                 Ok(()) if !is_same_file(&file, &self.path) => {
                     // The file or its directory was removed or moved, and other processes lock a new file. This lock
@@ -120,6 +121,7 @@ impl LockGuard<'_> {
     /// Makes the totals unknown, so that the next operation that needs them lists the directory.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         self.record = None;
+        // An empty file has no valid checksum, so that every process sees unknown totals.
         self.file.set_len(0)
     }
 
@@ -143,6 +145,7 @@ impl LockGuard<'_> {
         }
         bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
         self.file.seek(SeekFrom::Start(0))?;
+        // A torn write fails the checksum, which makes the totals unknown.
         self.file.write_all(&bytes)?;
         self.record = Some(record);
         Ok(())

@@ -146,6 +146,7 @@ impl DiskStore {
         if matches!(check_directory(&dir), Err(DirectoryFault { kind: DirectoryFaultKind::Missing, .. })) {
             directory::make(&dir)?;
         }
+        // An existing directory with wrong permissions is rejected, not changed.
         directory::require_trusted(&dir)?;
         let lock = Self::prepare(&dir, &entries)?;
         let usage = Usage::new(dir.join("usage"));
@@ -197,11 +198,13 @@ impl DiskStore {
             Ok((entry, payload)) => {
                 // Fails on a read-only file system, where the time of last use cannot change.
                 let _ = entry.file.set_modified(system_time(self.options.now()));
+                // Every 1,024th hit pays for the merge, so that a crash loses few counts.
                 if self.usage.record(id) {
                     self.flush_usage();
                 }
                 Lookup::Hit(payload)
             }
+            // Also if another process evicted the entry while it was being read.
             Err(Fault::Missing) => Lookup::Miss,
             // The lengths are consistent, so it may be a valid entry of a store with larger limits.
             Err(Fault::Rejected(Reject::TooLarge)) => Lookup::Rejected(Reject::TooLarge),

@@ -76,6 +76,7 @@ impl Usage {
     /// If there are more than `entries` counts, those for which `is_there` returns false are dropped, so that the file
     /// stays as small as the store.
     pub(super) fn flush(&self, dir: &Path, entries: u64, is_there: impl Fn(&EntryId) -> bool) -> io::Result<()> {
+        // Taken out first, so that hits during the file operations are not blocked.
         let pending = std::mem::take(&mut *self.pending.lock());
         let stored = self.stored().uses();
         let mut uses = merged(stored.clone(), &pending.uses);
@@ -87,6 +88,7 @@ impl Usage {
         }
         let written = self.write(dir, &uses);
         if written.is_err() {
+            // Keeps the counts for the next flush.
             let mut now = self.pending.lock();
             now.uses = merged(std::mem::take(&mut now.uses), &pending.uses);
             now.total += pending.total;

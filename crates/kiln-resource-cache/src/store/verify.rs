@@ -104,6 +104,7 @@ impl DiskStore {
             Err(Fault::Rejected(reject)) => Problem::Rejected(reject),
             Err(Fault::Io(error)) => Problem::Unreadable(StoreError::from_io("read", &place, &error).to_string()),
         };
+        // `discard` checks again under the lock, because the entry may have been replaced meanwhile.
         let removed = repair && self.discard(id);
         report.bad.push(BadEntry { name: id.name(), problem, removed });
     }

@@ -118,6 +118,7 @@ impl DiskStore {
         // Raised before the rename: a process that is killed in between leaves totals that are too high, never too low.
         guard.change(|totals| totals.plus(bytes)).map_err(totals_fault)?;
         let renamed = temporary.rename(&place);
+        // Lowered after the rename: by the replaced entry, or by the new one if the rename failed.
         let lost = if renamed.is_ok() { old } else { Some(bytes) };
         if let Some(lost) = lost {
             guard.change(|totals| totals.minus(lost)).map_err(totals_fault)?;
