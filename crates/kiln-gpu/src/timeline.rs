@@ -142,7 +142,7 @@ impl Timeline {
         let pending = number - self.progress.completed().min(number);
         let done = in_flight.len().saturating_sub(usize::try_from(pending).unwrap_or(usize::MAX));
         in_flight.drain(..done);
-        // Released before polling, because a poll runs callbacks that may take the lock.
+        // Released before polling, which runs callbacks: one that needs the lock would deadlock.
         drop(in_flight);
         // wgpu reports a device loss only when polled. A device that its user destroyed while it was busy reports the
         // loss only after that work; submissions in between return the loss when they are awaited.
