@@ -130,10 +130,10 @@ impl Memory {
     pub(crate) fn set(&mut self, index: usize, value: f64) {
         match self.dtype {
             DType::F16 => {
-                bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f32(odd::f32_of(value))
+                bytemuck::cast_slice_mut::<_, f16>(&mut self.words)[index] = f16::from_f32(odd::f32_of(value));
             }
             DType::BF16 => {
-                bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] = bf16::from_f32(odd::f32_of(value))
+                bytemuck::cast_slice_mut::<_, bf16>(&mut self.words)[index] = bf16::from_f32(odd::f32_of(value));
             }
             DType::F32 => bytemuck::cast_slice_mut::<_, f32>(&mut self.words)[index] = value as f32,
             DType::I32 => bytemuck::cast_slice_mut::<_, i32>(&mut self.words)[index] = value as i32,

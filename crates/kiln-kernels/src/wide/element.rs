@@ -101,8 +101,8 @@ fn run_chunks<T: Pod + Default + Send + Sync>(
     };
     let chunks = items.div_ceil(CHUNK);
     share(call.workers, chunks, 4 * CHUNK, |range| {
-        let mut gathered: [Vec<T>; 3] = std::array::from_fn(|_| vec![T::default(); CHUNK]);
-        let mut results = vec![T::default(); CHUNK];
+        let mut gathered = [[T::default(); CHUNK]; 3];
+        let mut results = [T::default(); CHUNK];
         for start in range.map(|chunk| chunk * CHUNK) {
             let length = CHUNK.min(items - start);
             for (index, (operand, walk)) in operands.iter().enumerate() {

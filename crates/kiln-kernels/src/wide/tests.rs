@@ -83,6 +83,8 @@ fn integers_beyond_what_floats_hold_are_exact_and_wrap() {
     }
 }
 
+type OfRow<'a> = &'a dyn Fn(&[f64]) -> f64;
+
 #[test]
 fn rows_are_reduced_as_loops_do() {
     for dtype in WIDE {
@@ -94,7 +96,7 @@ fn rows_are_reduced_as_loops_do() {
             let first = |row: &[f64], best: f64| row.iter().position(|&value| value == best).unwrap() as f64;
             let largest = |row: &[f64]| row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let smallest = |row: &[f64]| row.iter().copied().fold(f64::INFINITY, f64::min);
-            let table: [(Reduce, &dyn Fn(&[f64]) -> f64); 5] = [
+            let table: [(Reduce, OfRow<'_>); 5] = [
                 (Reduce::Sum, &|row| row.iter().sum()),
                 (Reduce::Max, &largest),
                 (Reduce::Min, &smallest),

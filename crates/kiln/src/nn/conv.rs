@@ -2,8 +2,9 @@
 
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
+use crate::arguments::IntoPair;
 use crate::kernels::window::{Unfold, Window};
-use crate::{Error, ErrorKind, IntoPair, Result, Tensor};
+use crate::{Error, ErrorKind, Result, Tensor};
 use std::sync::Arc;
 
 /// A convolution over images `(batch, channels, height, width)`.

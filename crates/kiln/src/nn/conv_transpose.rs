@@ -3,8 +3,9 @@
 use super::conv::{add_bias, expect_images};
 use super::init::{self, TensorOptions};
 use super::{Mode, Module, Parameter, Visitor};
+use crate::arguments::IntoPair;
 use crate::kernels::window::{Fold, Window};
-use crate::{Error, ErrorKind, IntoPair, Result, Tensor};
+use crate::{Error, ErrorKind, Result, Tensor};
 use std::sync::Arc;
 
 /// A transposed convolution over images `(batch, channels, height, width)`, also called deconvolution: each element of the input adds a

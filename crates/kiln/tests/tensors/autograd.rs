@@ -391,14 +391,14 @@ fn backward_of_a_sequence_is_linear_in_its_length() {
             x.grad().unwrap().eval().unwrap();
             device.synchronize().unwrap();
             let kernels = device.kernel_statistics();
-            let sum = |of: fn(&kiln::KernelStatistics) -> u64| kernels.iter().map(of).sum::<u64>() as f64;
+            let sum = |of: fn(&kiln::observe::KernelStatistics) -> u64| kernels.iter().map(of).sum::<u64>() as f64;
             [sum(|kernel| kernel.bytes), sum(|kernel| kernel.launches)]
         };
-        let (short, long) = (cost(8), cost(64));
+        let (short, long) = (cost(32), cost(128));
         for what in 0..2 {
-            // For each step about the same: long graphs run in parts, and more than 32 tensors are joined in two rounds.
-            let growth = long[what] / short[what] / 8.0;
-            assert!(growth < 1.5, "{name}: {growth} times as much for each step: {short:?}, {long:?}");
+            // 1 if linear, 4 if quadratic. Long graphs run in parts, which compute some results of earlier parts again.
+            let growth = long[what] / short[what] / 4.0;
+            assert!(growth < 2.0, "{name}: {growth} times as much for each step: {short:?}, {long:?}");
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::devices;
 use crate::learning::{check_parameters, near, wave};
+use kiln::autograd::{GradientCheck, check_gradients};
 use kiln::nn::{Conv1d, Conv2d, Mode, Module};
-use kiln::{ErrorKind, GradientCheck, Tensor, check_gradients};
+use kiln::{ErrorKind, Tensor};
 
 /// Convolutions against sums over all places, on every device, and their gradients against differences.
 #[test]

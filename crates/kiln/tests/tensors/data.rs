@@ -1,7 +1,7 @@
 //! Arrays of the references as tensors, and back.
 
-use kiln::ir::with_element;
 use kiln::ir::op::Tolerance;
+use kiln::ir::with_element;
 use kiln::{DType, Device, Result, Tensor};
 use kiln_testkit::tolerance::compare;
 use kiln_testkit::{Array, Placed, View, decode, encode};

@@ -195,8 +195,8 @@ fn is_same(a: f64, b: f64) -> bool {
 #[test]
 fn conversions_are_those_of_the_language() {
     for subject in devices::all() {
-        let floats = Tensor::new(&FLOATS, &subject.device).unwrap();
-        let integers = Tensor::new(&INTEGERS, &subject.device).unwrap();
+        let floats = Tensor::new(FLOATS, &subject.device).unwrap();
+        let integers = Tensor::new(INTEGERS, &subject.device).unwrap();
         for to in DType::ALL {
             with_element!(to, T => {
                 let found: Vec<T> = floats.to_dtype(to).unwrap().to_vec().unwrap();
@@ -247,10 +247,10 @@ fn moved<T: Element>(elements: &[T; 12], device: &Device) {
     assert_eq!(stepped.to_vec::<T>().unwrap(), [at(2, 0), at(2, 2), at(1, 0), at(1, 2), at(0, 0), at(0, 2)]);
     let both = Tensor::cat(&[&t, &t], 1).unwrap();
     assert_eq!(both.i((1, ..)).unwrap().to_vec::<T>().unwrap(), [0, 1, 2, 0, 1, 2].map(|r| at(r, 1)));
-    let index = Tensor::new(&[2i64, 0, 2], device).unwrap();
+    let index = Tensor::new([2i64, 0, 2], device).unwrap();
     let rows: Vec<T> = [2, 0, 2].into_iter().flat_map(|r| (0..4).map(move |c| at(r, c))).collect();
     assert_eq!(x.index_select(0, &index).unwrap().to_vec::<T>().unwrap(), rows);
-    let places = Tensor::new(&[[3u32], [0], [1]], device).unwrap();
+    let places = Tensor::new([[3u32], [0], [1]], device).unwrap();
     assert_eq!(x.gather(1, &places).unwrap().to_vec::<T>().unwrap(), [at(0, 3), at(1, 0), at(2, 1)]);
     let source = x.slice(1, 1..2).unwrap();
     let scattered = x.scatter(1, &places, &source).unwrap();
@@ -290,7 +290,7 @@ fn made_of_a_number_or_of_many() {
             let error = Tensor::full(2, value, dtype, device).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{value} {dtype}: {error}");
         }
-        let x = Tensor::new(&[3i64, 1 << 40, 3], device).unwrap();
+        let x = Tensor::new([3i64, 1 << 40, 3], device).unwrap();
         assert_eq!(x.unique().unwrap().to_vec::<i64>().unwrap(), [3, 1 << 40]);
         assert_eq!(x.nonzero().unwrap().dims(), [3, 1]);
     }
@@ -300,8 +300,8 @@ fn made_of_a_number_or_of_many() {
 fn the_cpu_computes_with_64_bits() {
     for subject in devices::cpus() {
         let device = &subject.device;
-        let x = Tensor::new(&[[1i64 << 60, -5], [7, 1 << 40]], device).unwrap();
-        let column = Tensor::new(&[[2i64], [3]], device).unwrap();
+        let x = Tensor::new([[1i64 << 60, -5], [7, 1 << 40]], device).unwrap();
+        let column = Tensor::new([[2i64], [3]], device).unwrap();
         assert_eq!(x.add(&column).unwrap().to_vec::<i64>().unwrap(), [(1 << 60) + 2, -3, 10, (1 << 40) + 3]);
         assert_eq!(x.mul_scalar(4).unwrap().i((0, 0)).unwrap().to_scalar::<i64>().unwrap(), 1 << 62);
         assert_eq!(x.gt(0).unwrap().to_vec::<u8>().unwrap(), [1, 0, 1, 1]);
@@ -309,7 +309,7 @@ fn the_cpu_computes_with_64_bits() {
         assert_eq!(x.sum(0).unwrap().to_vec::<i64>().unwrap(), [(1 << 60) + 7, (1 << 40) - 5]);
         assert_eq!(x.max(..).unwrap().to_scalar::<i64>().unwrap(), 1 << 60);
         assert_eq!(x.argmin(1).unwrap().to_vec::<u32>().unwrap(), [1, 0]);
-        let y = Tensor::new(&[0.1f64, 0.2, 0.3], device).unwrap();
+        let y = Tensor::new([0.1f64, 0.2, 0.3], device).unwrap();
         assert_eq!(y.exp().unwrap().to_vec::<f64>().unwrap(), [0.1f64, 0.2, 0.3].map(f64::exp));
         assert!((y.mean(0).unwrap().to_scalar::<f64>().unwrap() - 0.2).abs() < 1e-16);
         assert_eq!(y.neg().unwrap().sqrt().unwrap().to_vec::<f64>().unwrap().iter().filter(|x| x.is_nan()).count(), 3);
@@ -320,7 +320,7 @@ fn the_cpu_computes_with_64_bits() {
 #[test]
 fn where_there_is_no_arithmetic_an_error_names_dtype_device_and_remedy() {
     let Some(gpu) = devices::gpu() else { return };
-    let (x, y) = (Tensor::new(&[1i64, 2], gpu).unwrap(), Tensor::new(&[0.5f64, 2.0], gpu).unwrap());
+    let (x, y) = (Tensor::new([1i64, 2], gpu).unwrap(), Tensor::new([0.5f64, 2.0], gpu).unwrap());
     for (what, error) in [
         ("add", x.add(&x).unwrap_err()),
         ("mul", y.mul_scalar(2.0).unwrap_err()),
@@ -337,7 +337,7 @@ fn where_there_is_no_arithmetic_an_error_names_dtype_device_and_remedy() {
     }
     // Kernels that compute in 32 bits refuse 64 on every device.
     for device in [gpu, devices::cpu()] {
-        let x = Tensor::new(&[[1.0f64, 2.0], [3.0, 4.0]], device).unwrap();
+        let x = Tensor::new([[1.0f64, 2.0], [3.0, 4.0]], device).unwrap();
         let errors = [x.matmul(&x), x.softmax(1), x.cumsum(0), x.sort(0, false).map(|(sorted, _)| sorted)];
         for error in errors.map(Result::unwrap_err) {
             let text = error.to_string();
@@ -345,7 +345,7 @@ fn where_there_is_no_arithmetic_an_error_names_dtype_device_and_remedy() {
             assert!(text.contains("f64") && text.contains("to_dtype"), "{text}");
         }
     }
-    let x = Tensor::new(&[1.0f32], devices::cpu()).unwrap().requires_grad().unwrap();
+    let x = Tensor::new([1.0f32], devices::cpu()).unwrap().requires_grad().unwrap();
     let error = x.to_dtype(DType::F64).unwrap_err().to_string();
     assert!(error.contains("f64") && error.contains("detach"), "{error}");
 }
@@ -354,7 +354,7 @@ fn where_there_is_no_arithmetic_an_error_names_dtype_device_and_remedy() {
 fn signed_bytes_wrap_and_truth_has_logic() {
     for subject in devices::all() {
         let device = &subject.device;
-        let x = Tensor::new(&[100i8, -100, 7, -128], device).unwrap();
+        let x = Tensor::new([100i8, -100, 7, -128], device).unwrap();
         assert_eq!(x.add(&x).unwrap().to_vec::<i8>().unwrap(), [-56, 56, 14, 0], "{}", subject.name);
         assert_eq!(x.neg().unwrap().to_vec::<i8>().unwrap(), [-100, 100, -7, -128]);
         assert_eq!(x.div_scalar(7).unwrap().to_vec::<i8>().unwrap(), [14, -14, 1, -18]);
@@ -364,11 +364,11 @@ fn signed_bytes_wrap_and_truth_has_logic() {
         assert_eq!(x.sort(0, false).unwrap().0.to_vec::<i8>().unwrap(), [-128, -100, 7, 100]);
         assert_eq!(x.cumsum(0).unwrap().to_vec::<i32>().unwrap(), [100, 0, 7, -121]);
         assert_eq!(x.to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap(), [100.0, -100.0, 7.0, -128.0]);
-        let places = Tensor::new(&[0u32, 0], device).unwrap();
+        let places = Tensor::new([0u32, 0], device).unwrap();
         let twice = x.scatter_add(0, &places, &x.slice(0, ..2).unwrap()).unwrap();
         assert_eq!(twice.to_vec::<i8>().unwrap(), [100, -100, 7, -128]);
         let (a, b) =
-            (Tensor::new(&[true, true, false], device).unwrap(), Tensor::new(&[true, false, false], device).unwrap());
+            (Tensor::new([true, true, false], device).unwrap(), Tensor::new([true, false, false], device).unwrap());
         let logic = |found: kiln::Result<Tensor>| found.unwrap().to_vec::<bool>().unwrap();
         assert_eq!(logic(a.bit_and(&b)), [true, false, false]);
         assert_eq!(logic(a.bit_or(&b)), [true, true, false]);
