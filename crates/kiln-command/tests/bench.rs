@@ -74,11 +74,12 @@ fn requests_are_answered_one_by_one() {
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    let table: [(&[&str], i32, &str); 5] = [
+    let table: [(&[&str], i32, &str); 6] = [
         (&["matmul-1023"], 1, "error: expected the name of a work, found `matmul-1023`; similar: matmul-1024"),
         (&["add-1m", "--threads", "0"], 1, "expected at least one thread, found 0"),
         (&["add-1m", "--threads", "2", "--device", "gpu"], 1, "error: `--threads` expected the device `cpu`"),
-        (&["add-1m", "--dtype", "f64"], 2, "expected `f32` or `f16`, found `f64`"),
+        (&["add-1m", "--dtype", "f64"], 1, "works expected `f32` or `f16`, found `f64`"),
+        (&["add-1m", "--dtype", "f128"], 2, "expected `f32` or `f16`, found `f128`"),
         (&["add-1m", "--serve"], 2, "cannot be used with"),
     ];
     for (args, code, message) in table {

@@ -32,7 +32,7 @@ fn ops_for_programs_have_dtypes_and_bounds() {
     let report: Value = serde_json::from_str(&out(&["ops", "add", "matmul", "tan", "--json"])).unwrap();
     assert_eq!(report["format"], 1);
     let [add, matmul, tan] = &report["ops"].as_array().unwrap()[..] else { panic!("{report}") };
-    assert_eq!(add["dtypes"], serde_json::json!(["f16", "bf16", "f32", "i32", "u32", "u8"]));
+    assert_eq!(add["dtypes"], serde_json::json!(["f16", "bf16", "f32", "f64", "i8", "i32", "i64", "u8", "u32"]));
     assert_eq!((&matmul["kind"], &matmul["gradient"]), (&"kernel".into(), &"yes".into()));
     assert!(matmul["accuracy"]["at-length64"]["absolute"].as_f64().unwrap() > 1e-5, "{matmul}");
     assert_eq!(tan["accuracy"]["ulps"]["ulps"], 8.0);
