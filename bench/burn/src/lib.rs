@@ -1,6 +1,6 @@
 //! burn's form of each work, on whichever of its devices: the CPU and the GPU comparison share it.
 
-use burn::tensor::ops::AttentionModuleOptions;
+use burn::tensor::ops::{AttentionModuleOptions, MaxPoolOptions};
 use burn::tensor::{DType, Device, Tensor, TensorData, activation, module};
 use kiln_bench::{Fault, Number, Op, Ready};
 
@@ -59,7 +59,8 @@ pub fn prepare(op: &Op, number: Number, data: &[Vec<f32>], device: &Device) -> R
         }
         Op::MaxPool { .. } => {
             let x = inputs.tensor::<4>(0);
-            ready(device, move || vec![module::max_pool2d(x.clone(), [3, 3], [2, 2], [1, 1], [1, 1], false)])
+            let options = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+            ready(device, move || vec![module::max_pool2d(x.clone(), options.clone())])
         }
         Op::LayerNorm { .. } => layer_norm(&inputs, device),
         Op::Attention { .. } => {

@@ -6,7 +6,8 @@ use std::fmt;
 /// The type of a tensor's elements.
 ///
 /// Every device stores, moves and converts all of them. Arithmetic is fused into kernels for [`Class::Float`], [`Class::Int`] and
-/// [`Class::Uint`]. `I64` and `F64` have no arithmetic on a GPU, because WGSL has none; the CPU device computes with them, one op at a time.
+/// [`Class::Uint`]. `I64` and `F64` have no arithmetic on a GPU, because WGSL has none; the CPU device has their elementwise ops
+/// and reductions, one kernel each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE half precision; computed with as `f32`.
@@ -27,7 +28,7 @@ pub enum DType {
     U8,
     /// Unsigned integers; arithmetic wraps.
     U32,
-    /// Truth values, each a byte of 0 or 1. They have logic, comparisons and selection, but no arithmetic.
+    /// Truth values, each a byte that must be 0 or 1. They have logic, comparisons and selection, but no arithmetic.
     Bool,
 }
 

@@ -15,7 +15,7 @@ use crate::indices::{check_axis, check_dtype, check_extent, inputs, invalid, mis
 use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients};
 use kiln_ir::graph::TensorType;
-use kiln_ir::{DType, KernelOp, Layout, Result, op};
+use kiln_ir::{DType, Error, ErrorKind, KernelOp, Layout, Result, op};
 use smallvec::{SmallVec, smallvec};
 
 /// A tensor with some elements replaced, or added to.
@@ -50,11 +50,12 @@ impl KernelOp for Scatter {
             return Err(invalid(message));
         }
         if self.add && (x.dtype == DType::Bool || x.dtype.is_wide()) {
-            return Err(invalid(format!(
+            let message = format!(
                 "{} expected numbers of at most 32 bits, found {}; convert with to_dtype",
                 self.name(),
                 text(x)
-            )));
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if source.shape != index.shape {
             let message = format!(

@@ -14,14 +14,14 @@ use smallvec::{SmallVec, smallvec};
 
 /// The elements in another dtype, where one of both has 64 bits: as [`Op::Cast`](kiln_ir::graph::Op::Cast) does for the others.
 ///
-/// Floats are rounded to the nearest; floats become integers towards zero, clamped, NaN as 0; integers are taken modulo the range, or
-/// clamped where `saturates` says so; every number but 0 is true.
+/// Floats are rounded to the nearest; floats become integers towards zero, clamped, NaN as 0; integers are taken modulo the range; every
+/// number but 0 is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideConvert {
     /// The dtype of the result.
     pub to: DType,
-    /// Whether integers are clamped to the range of `to`. Only from `I64` to `I32`.
-    pub saturates: bool,
+    /// Whether the numbers are indices, from `I64` to `U32`: those that `U32` cannot hold become its largest, which no tensor is long enough for.
+    pub is_index: bool,
 }
 
 impl KernelOp for WideConvert {
@@ -30,7 +30,7 @@ impl KernelOp for WideConvert {
     }
 
     fn attributes(&self) -> SmallVec<[u64; 4]> {
-        smallvec![self.to as u64, u64::from(self.saturates)]
+        smallvec![self.to as u64, u64::from(self.is_index)]
     }
 
     fn infer(&self, types: &[TensorType]) -> Result<TensorType> {
@@ -41,8 +41,8 @@ impl KernelOp for WideConvert {
         if !x.dtype.is_wide() && !self.to.is_wide() {
             return refuse("to convert to or from i64 or f64");
         }
-        if self.saturates && (x.dtype, self.to) != (DType::I64, DType::I32) {
-            return refuse("to clamp i64 to i32");
+        if self.is_index && (x.dtype, self.to) != (DType::I64, DType::U32) {
+            return refuse("indices of i64 to u32");
         }
         Ok(TensorType { shape: x.shape.clone(), dtype: self.to })
     }
@@ -60,9 +60,7 @@ impl KernelOp for WideConvert {
 
 fn run(op: &WideConvert, call: &HostCall<'_>) -> Result<()> {
     match (call.operands[0].dtype, op.to) {
-        (DType::I64, DType::I32) if op.saturates => {
-            convert(call, |x: i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
-        }
+        (DType::I64, DType::U32) if op.is_index => convert(call, |x: i64| u32::try_from(x).unwrap_or(u32::MAX)),
         (DType::I64, to) => with_element!(to, To => convert(call, <To as Convert>::of_i64)),
         (DType::F64, to) => with_element!(to, To => convert(call, <To as Convert>::of_f64)),
         (from, DType::I64) => with_element!(from, From => convert(call, <From as Convert>::to_i64)),

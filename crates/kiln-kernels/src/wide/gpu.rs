@@ -24,7 +24,7 @@ pub(super) fn convert(op: &WideConvert, call: &WgslCall<'_>) -> Result<WgslKerne
 /// The element `x` of a dtype as that of the result, in its class.
 fn value(from: DType, op: &WideConvert) -> String {
     let of_i64 = |x: &str| match op.to {
-        DType::I32 if op.saturates => format!("clamp_to_i32({x})"),
+        DType::U32 if op.is_index => format!("select(0xffffffffu, {x}.x, {x}.y == 0u)"),
         DType::I32 => format!("bitcast<i32>({x}.x)"),
         DType::U32 => format!("{x}.x"),
         DType::U8 => format!("({x}.x & 0xffu)"),
@@ -52,6 +52,7 @@ fn value(from: DType, op: &WideConvert) -> String {
         (DType::F64, ..) => of_f64("x"),
         (_, Class::Float, _) => of_f64("f32_to_f64(x)"),
         (_, Class::Int, _) => of_i64("vec2<u32>(bitcast<u32>(x), bitcast<u32>(x >> 31u))"),
+        (DType::Bool, ..) => of_i64("vec2<u32>(select(0u, 1u, x != 0u), 0u)"),
         (..) => of_i64("vec2<u32>(x, 0u)"),
     }
 }

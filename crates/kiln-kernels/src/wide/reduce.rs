@@ -90,7 +90,7 @@ fn each_row<T: bytemuck::Pod + Sync, U: bytemuck::Pod + Send + Sync>(
 
 fn sum(row: &[f64]) -> f64 {
     if row.len() <= RUN {
-        return row.iter().sum();
+        return row.iter().fold(0.0, |sum, &term| sum + term);
     }
     // In halves at a multiple of the run, whatever the thread: the order of additions depends on the length alone.
     let (first, second) = row.split_at((row.len() / 2).next_multiple_of(RUN));

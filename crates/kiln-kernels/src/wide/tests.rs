@@ -68,15 +68,19 @@ fn integers_beyond_what_floats_hold_are_exact_and_wrap() {
         x
     };
     let big = (1i64 << 62) + 1;
-    let table: [(&'static ElementOp, i64, i64, i64); 7] = [
+    let table: [(&'static ElementOp, i64, i64, i64); 8] = [
         (&op::BIT_AND, -2, big, 1 << 62),
         (&op::BIT_XOR, -1, big, !big),
+        (&op::BIT_OR, 1 << 40, big, big | 1 << 40),
         (&op::ADD, big, 1, big + 1),
         (&op::ADD, i64::MAX, 1, i64::MIN),
         (&op::MUL, 3_037_000_500, 3_037_000_500, 9_223_372_037_000_250_000u64 as i64),
         (&op::DIV, big, 0, 0),
         (&op::DIV, i64::MIN, -1, i64::MIN),
     ];
+    for (op, a, expected) in [(&op::BIT_NOT, big, !big), (&op::LOGICAL_NOT, 0, 1), (&op::LOGICAL_NOT, big, 0)] {
+        assert_eq!(run_moved(&WideElement { op }, &[x(a)], ONE).unwrap().bits(0) as i64, expected, "{op:?} {a}");
+    }
     for (op, a, b, expected) in table {
         let found = run_moved(&WideElement { op }, &[x(a), x(b)], ONE).unwrap();
         assert_eq!(found.bits(0) as i64, expected, "{op:?} {a} {b}");
@@ -141,10 +145,10 @@ fn conversions_are_valid_wgsl_in_every_layout() {
     for layout in layouts(&Shape::from((3, 4))) {
         for wide in WIDE {
             for other in DType::ALL {
-                assert_valid(&WideConvert { to: other, saturates: false }, &[(wide, layout.clone())]);
-                assert_valid(&WideConvert { to: wide, saturates: false }, &[(other, layout.clone())]);
+                assert_valid(&WideConvert { to: other, is_index: false }, &[(wide, layout.clone())]);
+                assert_valid(&WideConvert { to: wide, is_index: false }, &[(other, layout.clone())]);
             }
         }
-        assert_valid(&WideConvert { to: DType::I32, saturates: true }, &[(DType::I64, layout)]);
+        assert_valid(&WideConvert { to: DType::U32, is_index: true }, &[(DType::I64, layout)]);
     }
 }

@@ -11,7 +11,7 @@ use crate::indices::{inputs, invalid, mismatch, text};
 use crate::kernel_code;
 use kiln_ir::gradient::{Expr, Gradients, each};
 use kiln_ir::graph::TensorType;
-use kiln_ir::{KernelOp, Result, Shape};
+use kiln_ir::{Error, ErrorKind, KernelOp, Result, Shape};
 use smallvec::SmallVec;
 
 /// A window, and how it moves: down and across.
@@ -31,7 +31,8 @@ impl Window {
     /// Positions of the window in an image of this size.
     ///
     /// # Errors
-    /// `InvalidArgument` where the window has no places or does not move; `ShapeMismatch` where it is larger than the image.
+    /// `InvalidArgument` where the window has no places or does not move; `ShapeMismatch` where it is larger than the image;
+    /// `TooLarge` where it has more places or positions than a tensor has elements.
     pub fn positions(&self, image: [usize; 2]) -> Result<[usize; 2]> {
         let Self { size, stride, padding, dilation } = *self;
         if [size, stride, dilation].concat().contains(&0) {
@@ -45,7 +46,18 @@ impl Window {
             Some(whole.checked_sub(covered)? / stride[axis] + 1)
         };
         match (along(0), along(1)) {
-            (Some(down), Some(across)) => Ok([down, across]),
+            (Some(down), Some(across)) => {
+                // No tensor has more elements, so that products of these lengths fit.
+                let fits = |[a, b]: [usize; 2]| a.checked_mul(b).is_some_and(|count| count <= u32::MAX as usize);
+                if fits([down, across]) && fits(size) {
+                    return Ok([down, across]);
+                }
+                let message = format!(
+                    "a window expected at most {} places and positions, found {size:?} places and {down} x {across} positions",
+                    u32::MAX
+                );
+                Err(Error::new(ErrorKind::TooLarge, message))
+            }
             _ => Err(mismatch(format!("a window expected an image that is not smaller, found {image:?} for {self:?}"))),
         }
     }

@@ -80,7 +80,13 @@ impl Conv2d {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let (size, options, seen) = (size.into_pair(), options.into(), channels / groups);
-        let drawn = |shape: &[usize]| Parameter::new(&init::fan_in_uniform(shape, seen * size[0] * size[1], &options)?);
+        let drawn = |shape: &[usize]| {
+            Parameter::new(&init::fan_in_uniform(
+                shape,
+                seen.saturating_mul(size[0]).saturating_mul(size[1]),
+                &options,
+            )?)
+        };
         let weight = drawn(&[outputs, seen, size[0], size[1]])?;
         let window = Window { size, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
         Ok(Self { weight, bias: Some(drawn(&[outputs])?), window, groups })
@@ -214,10 +220,16 @@ impl Module for Conv1d {
 
 /// Checks that the input is `(batch, channels, axes...)`.
 pub(super) fn expect_images(op: &str, axes: &[&str], channels: usize, input: &Tensor) -> Result<()> {
+    let (dtype, shape, device) = (input.dtype(), input.shape(), &input.device().info().id);
+    if !dtype.is_float() {
+        let message = format!(
+            "{op} expected images of f16, bf16 or f32, found {dtype} {shape} on {device}; convert them with to_dtype"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     if input.rank() == axes.len() + 2 && input.shape()[1] == channels {
         return Ok(());
     }
-    let (dtype, shape, device) = (input.dtype(), input.shape(), &input.device().info().id);
     let message = format!("{op} expected (batch, {channels}, {}), found {dtype} {shape} on {device}", axes.join(", "));
     Err(Error::new(ErrorKind::ShapeMismatch, message))
 }

@@ -38,7 +38,7 @@ pub fn mse(output: &Tensor, target: &Tensor) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// `ShapeMismatch` where there are not as many rows as targets; `Unsupported` where targets are neither `u32` nor `i32`. A class that is not there
+/// `ShapeMismatch` where there are not as many rows as targets; `Unsupported` where targets are not `u32`, `i32` or `i64`. A class that is not there
 /// is an error of [`eval`](Tensor::eval) on the CPU device.
 pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Result<Tensor> {
     let (&[rows, _], &[targets]) = (&logits.shape()[..], &target.shape()[..]) else {

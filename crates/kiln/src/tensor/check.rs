@@ -99,9 +99,13 @@ pub(super) fn computes(op: &str, dtype: DType, tensors: &[&Tensor]) -> Result<()
 
 /// An error where a kernel that computes in 32 bits is given 64.
 pub(super) fn no_wide(op: &str, tensors: &[&Tensor]) -> Result<()> {
-    let Some(wide) = tensors.iter().find(|tensor| tensor.dtype().is_wide()) else { return Ok(()) };
-    let (found, narrow) = (names(tensors), if wide.dtype() == DType::F64 { DType::F32 } else { DType::I32 });
-    Err(unsupported(format!("{op} expected dtypes of at most 32 bits, found {found}; convert with to_dtype({narrow})")))
+    if !tensors.iter().any(|tensor| tensor.dtype().is_wide()) {
+        return Ok(());
+    }
+    let found = names(tensors);
+    Err(unsupported(format!(
+        "{op} expected dtypes of at most 32 bits, found {found}; convert with to_dtype, or make it of `1.0f32` instead of `1.0`"
+    )))
 }
 
 /// An error unless the elements are floats.
@@ -113,13 +117,19 @@ pub(super) fn float(op: &str, tensor: &Tensor) -> Result<()> {
     Err(unsupported(format!("{op} expected a tensor of f16, bf16 or f32, found {found}; convert it with to_dtype")))
 }
 
-/// Indices as kernels take them. Those of `i64` that `i32` cannot hold are clamped, and so stay out of range.
+/// Indices as kernels take them. Those of `i64` that `u32` cannot hold become its largest number, and so stay out of range.
 pub(super) fn index<'a>(op: &str, tensor: &'a Tensor) -> Result<Cow<'a, Tensor>> {
     match tensor.dtype() {
         DType::U32 | DType::I32 => Ok(Cow::Borrowed(tensor)),
         DType::I64 => {
-            let clamp = WideConvert { to: DType::I32, saturates: true };
+            let clamp = WideConvert { to: DType::U32, is_index: true };
             Tensor::kernel(Arc::new(clamp), &[tensor]).map(Cow::Owned)
+        }
+        DType::U8 | DType::Bool => {
+            let found = Name(tensor);
+            Err(unsupported(format!(
+                "{op} expected indices of u32, i32 or i64, found {found}; a mask is no index: use nonzero, where_ or masked_fill"
+            )))
         }
         _ => {
             let found = Name(tensor);

@@ -102,6 +102,7 @@ impl Tensor {
         });
         // What is chosen by a condition has nothing of its dtype.
         let dtype = if op.signature == Signature::Select { chosen.unwrap_or(DType::F32) } else { self.dtype() };
+        check::computes(op.name, dtype, &[self])?;
         let mut tensors: SmallVec<[Cow<'_, Self>; 2]> = SmallVec::new();
         for other in others {
             tensors.push(match *other {
@@ -139,7 +140,6 @@ fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
     }
     check::same_dtype(name, same)?;
     let dtype = same[0].dtype();
-    check::computes(name, dtype, inputs)?;
     if !op.takes_dtype(dtype) {
         let all = DType::ALL
             .iter()
@@ -147,6 +147,7 @@ fn result_dtype(op: &'static ElementOp, inputs: &[&Tensor]) -> Result<DType> {
         let all: Vec<&str> = all.map(|dtype| dtype.name()).collect();
         return Err(wrong(&format!("a dtype of {}", all.join(", "))));
     }
+    check::computes(name, dtype, inputs)?;
     Ok(result.unwrap_or(dtype))
 }
 

@@ -6,7 +6,7 @@ use crate::{Device, Result};
 use half::{bf16, f16};
 use kiln_ir::Element;
 
-/// Nested arrays, slices and vectors of elements: `[[1.0, 2.0], [3.0, 4.0]]`. A single element is a tensor without axes.
+/// Nested arrays, slices and vectors of elements: `[[1.0f32, 2.0], [3.0, 4.0]]`. A single element is a tensor without axes.
 pub trait Literal {
     /// The type of the elements.
     type Element: Element;
@@ -83,6 +83,8 @@ same_as! {
 
 impl Tensor {
     /// Creates a tensor from a nested literal, or from one number.
+    ///
+    /// The Rust type is the dtype: write `1.0f32` for `F32`, because a float without a suffix is an `f64`, which few ops compute with.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {

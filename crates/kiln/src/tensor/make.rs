@@ -4,13 +4,15 @@ use super::autograd::Record;
 use super::check::{self, Name, Within, invalid, mismatch};
 use super::node::Storage;
 use super::{Tensor, run};
-use crate::{DType, Device, Result, Shape};
+use crate::{DType, Device, Error, ErrorKind, Result, Shape};
 use kiln_device::Buffer;
 use kiln_ir::graph::{Op, TensorType};
 use kiln_ir::{Class, Element, Layout, with_element};
 
 impl Tensor {
     /// A tensor of these elements, row by row.
+    ///
+    /// The Rust type is the dtype: write `1.0f32` for `F32`, because a float without a suffix is an `f64`, which few ops compute with.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -52,7 +54,7 @@ impl Tensor {
     /// elements are copied, in order with everything submitted before, where kernels cannot use the buffer as it is: where it starts
     /// between the offsets that the device binds at ([`DeviceLimits::binding_alignment_bytes`](crate::device::DeviceLimits), on a GPU), or
     /// between two elements, and where a GPU finds no whole group of 16 bytes at its end (allocate a multiple of 16 bytes to avoid that).
-    /// The device copies; where a GPU cannot, because the bytes are not whole words, the host does, and waits for them.
+    /// Bytes of `Bool` must be 0 or 1. The device copies; where a GPU cannot, because the bytes are not whole words, the host does, and waits for them.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -197,21 +199,20 @@ impl Tensor {
     /// # Errors
     /// `InvalidArgument` for integers and numbers that are not finite; `TooLarge`.
     pub fn linspace(start: f64, end: f64, count: usize, dtype: DType, device: &Device) -> Result<Self> {
-        if dtype == DType::F64 && start.is_finite() && end.is_finite() {
-            let (last, middle) = (count.saturating_sub(1).max(1) as f64, count / 2);
-            let step = (end - start) / last;
-            let number = |i: usize| if i < middle { start + i as f64 * step } else { end - (last - i as f64) * step };
-            let numbers: Vec<f64> = (0..count).map(|i| if count == 1 { start } else { number(i) }).collect();
-            return Self::from_slice(&numbers, count, device);
-        }
-        if !(start.is_finite() && end.is_finite() && dtype.is_float()) {
+        if !(start.is_finite() && end.is_finite() && (dtype.is_float() || dtype == DType::F64)) {
             return Err(invalid(format!(
                 "linspace expected finite numbers of a float dtype, found {start}, {end}, {dtype}"
             )));
         }
         let shape = Shape::from(count).checked().map_err(|error| error.context("linspace"))?;
-        let places = Self::iota(&shape, device).to_dtype(DType::F32)?;
         let last = count.saturating_sub(1).max(1) as f64;
+        if dtype == DType::F64 {
+            let step = end / last - start / last;
+            let from_end = |index: usize| if count > 1 { end - (last - index as f64) * step } else { start };
+            let number = |index: usize| if index < count / 2 { start + index as f64 * step } else { from_end(index) };
+            return Self::from_numbers("linspace", shape, number, device);
+        }
+        let places = Self::iota(&shape, device).to_dtype(DType::F32)?;
         // From both ends, so that both are exact.
         let from_start = places.mul_scalar((end - start) / last)?.add_scalar(start)?;
         let from_end = places.sub_scalar(last)?.mul_scalar((end - start) / last)?.add_scalar(end)?;
@@ -245,10 +246,12 @@ impl Tensor {
             bits("arange", step.abs(), dtype)?;
         }
         bits("arange", start + (count.max(1.0) - 1.0) * step, dtype)?;
-        let numbers = (0..shape.elem_count()).map(|index| start + index as f64 * step);
         match dtype {
-            DType::F64 => return Self::from_slice(&numbers.collect::<Vec<_>>(), shape, device),
-            DType::I64 => return Self::from_slice(&numbers.map(|x| x as i64).collect::<Vec<_>>(), shape, device),
+            DType::F64 => return Self::from_numbers("arange", shape, |index| start + index as f64 * step, device),
+            DType::I64 => {
+                let (start, step) = (start as i64, step as i64);
+                return Self::from_numbers("arange", shape, |index| start + index as i64 * step, device);
+            }
             _ => {}
         }
         let index = Self::iota(&shape, device).to_dtype(dtype.computed())?;
@@ -365,6 +368,17 @@ impl Tensor {
         let row = index.div_scalar(columns as f64)?;
         let column = index.sub(&row.mul_scalar(columns as f64)?)?;
         Ok((row, column))
+    }
+
+    /// Elements that the host computes by their places, of a dtype that a device may have no arithmetic for.
+    fn from_numbers<T: Element>(op: &str, shape: Shape, number: impl Fn(usize) -> T, device: &Device) -> Result<Self> {
+        run::check_size(device, &TensorType { shape: shape.clone(), dtype: T::DTYPE })?;
+        let (mut numbers, count) = (Vec::new(), shape.elem_count());
+        numbers.try_reserve_exact(count).map_err(|error| {
+            Error::new(ErrorKind::OutOfMemory, format!("{op} expected memory for {shape}, found none: {error}"))
+        })?;
+        numbers.extend((0..count).map(number));
+        Self::from_slice(&numbers, shape, device)
     }
 
     /// The number of each element, row by row.

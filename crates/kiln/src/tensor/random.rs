@@ -109,5 +109,5 @@ fn random_shape(op: &str, shape: impl Into<Shape>, dtype: DType) -> Result<Shape
     if dtype.is_float() {
         return Ok(shape);
     }
-    Err(invalid(format!("{op} expected f16, bf16 or f32, found {dtype} for {shape}")))
+    Err(invalid(format!("{op} expected f16, bf16 or f32, found {dtype} for {shape}; convert the result with to_dtype")))
 }

@@ -1,6 +1,7 @@
 //! How elements reach the host.
 
 use super::Tensor;
+use super::autograd::is_tracking;
 use super::check::{Name, invalid, unsupported};
 use crate::{DType, Error, ErrorKind, Result};
 use kiln_device::Buffer;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 impl Tensor {
     /// All elements, row by row. Runs what is pending, and waits for it.
     ///
-    /// Elements are converted where nothing can be lost: from `f16`, `bf16` and integers to wider floats and integers, from `bool` to integers.
+    /// Elements are converted where nothing can be lost: `f16` and `bf16` to `f32`, all floats and integers of at most 32 bits to `f64`,
+    /// integers to wider ones, `bool` to integers of other dtypes than `i8`.
     ///
     /// ```
     /// # fn main() -> kiln::Result<()> {
@@ -66,7 +68,7 @@ impl Tensor {
     /// for it.
     ///
     /// The buffer is the tensor's own memory: read it, do not write to it. It ends after a whole word of four bytes, so that kernels can
-    /// bind it; the last word of a tensor of `f16`, `bf16` or `u8` may have bytes that are no elements. Nothing is copied unless the tensor is a view whose elements
+    /// bind it; the last word of a tensor of smaller elements may have bytes that are no elements. Nothing is copied unless the tensor is a view whose elements
     /// do not lie row by row, or start where the device cannot bind a buffer; these are copied by a kernel into a buffer of their own.
     ///
     /// ```
@@ -171,13 +173,13 @@ impl Tensor {
             return Ok(self.clone());
         }
         if dtype.is_wide() || self.dtype().is_wide() {
-            if self.is_tracked() && dtype == DType::F64 {
+            if self.is_tracked() && is_tracking() && dtype == DType::F64 {
                 let found = Name(self);
                 return Err(unsupported(format!(
                     "to_dtype(f64) expected a tensor without gradients, which f64 has not, found {found}; detach it first"
                 )));
             }
-            return Self::kernel(Arc::new(WideConvert { to: dtype, saturates: false }), &[self]);
+            return Self::kernel(Arc::new(WideConvert { to: dtype, is_index: false }), &[self]);
         }
         let ty = kiln_ir::graph::TensorType { shape: self.shape().clone(), dtype };
         Self::planned(Op::Cast, &[self], ty)
@@ -191,7 +193,7 @@ impl Tensor {
             | (I8, I32 | I64)
             | (I32 | U32, I64)
             | (U8, I32 | U32 | I64)
-            | (Bool, U8 | I32 | U32 | I64) => self.to_dtype(to),
+            | (Bool, U8 | I32 | U32 | I64) => self.detach().to_dtype(to),
             _ => {
                 let name = Name(self);
                 Err(unsupported(format!(

@@ -71,7 +71,8 @@ impl Tensor {
 
 /// A float in few digits.
 fn number(value: f64) -> String {
-    let size = value.abs();
+    // As an `f32`, so that one which is a limit itself is inside.
+    let size = value.abs() as f32;
     if value == value.trunc() && size < 1e6 {
         format!("{value:.1}")
     } else if value.is_finite() && !(1e-4..1e6).contains(&size) {

@@ -17,7 +17,7 @@ pub enum IndexItem {
     At(isize),
     /// A range of elements.
     Slice(Slice),
-    /// The elements that a tensor of `u32` or `i32` names, together with the other tensors of the index.
+    /// The elements that a tensor of `u32`, `i32` or `i64` names, together with the other tensors of the index.
     Tensor(Tensor),
     /// All axes that no other item stands for.
     Ellipsis,
@@ -191,8 +191,8 @@ impl Tensor {
     ///
     /// # Errors
     /// `InvalidArgument` for more items than axes, a second ellipsis, an index or range outside of its axis, or a step of 0; `ShapeMismatch` where tensors of
-    /// indices do not broadcast; `Unsupported` where one is neither `u32` nor `i32`. An element of a tensor of indices that is out of range is an error of
-    /// [`eval`](Self::eval) on the CPU device, and gives 0 on a GPU.
+    /// indices do not broadcast; `Unsupported` where one is not `u32`, `i32` or `i64`. An element of a tensor of indices that is out of range, which every
+    /// negative one is, is an error of [`eval`](Self::eval) on the CPU device, and gives 0 on a GPU.
     #[doc(alias = "index")]
     #[doc(alias = "get")]
     #[doc(alias = "getitem")]
@@ -219,8 +219,8 @@ impl Tensor {
                     (1, 1)
                 }
                 IndexItem::Tensor(index) => {
-                    check::index(&format!("i on axis {own} of {}", Name(self)), &index)?;
-                    indices.push((axis, index));
+                    let index = check::index(&format!("i on axis {own} of {}", Name(self)), &index)?;
+                    indices.push((axis, index.into_owned()));
                     (1, 1)
                 }
                 IndexItem::Ellipsis => (others, others),

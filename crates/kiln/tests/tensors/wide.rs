@@ -203,7 +203,9 @@ fn conversions_are_those_of_the_language() {
                 for (x, found) in FLOATS.into_iter().zip(found) {
                     let expected = <T as Reference>::of_f64(x);
                     // A GPU may take subnormal numbers for zero.
-                    let is_tiny = subject.takes_wgsl && Reference::to_f64(expected).abs() < 1.2e-38;
+                    let is_tiny = subject.takes_wgsl
+                        && Reference::to_f64(expected).abs() < 1.2e-38
+                        && Reference::to_f64(found) == 0.0;
                     let is_close = is_same(Reference::to_f64(found), Reference::to_f64(expected));
                     assert!(is_close || is_tiny, "{x:e} to {to} on {}: {expected:?} {found:?}", subject.name);
                 }
@@ -221,7 +223,7 @@ fn conversions_are_those_of_the_language() {
                 let found: Vec<f64> = x.to_dtype(DType::F64).unwrap().to_vec().unwrap();
                 for (x, found) in numbers.iter().zip(found) {
                     let expected = Reference::to_f64(*x);
-                    let is_tiny = subject.takes_wgsl && expected.abs() < 1.2e-38;
+                    let is_tiny = subject.takes_wgsl && expected.abs() < 1.2e-38 && found == 0.0;
                     assert!(is_same(found, expected) || is_tiny, "{x:?} of {from} on {}: {found}", subject.name);
                 }
                 let found: Vec<i64> = x.to_dtype(DType::I64).unwrap().to_vec().unwrap();
@@ -286,6 +288,15 @@ fn made_of_a_number_or_of_many() {
         let between = Tensor::linspace(0.0, 1.0, 4, DType::F64, device).unwrap().to_vec::<f64>().unwrap();
         assert_eq!((between[0], between[3], (between[1] - 1.0 / 3.0).abs() < 1e-15), (0.0, 1.0, true));
         assert_eq!(Tensor::eye(2, DType::F64, device).unwrap().to_vec::<f64>().unwrap(), [1.0, 0.0, 0.0, 1.0]);
+        let large = 9_007_199_254_740_992.0;
+        let counted = Tensor::arange(large, large + 4.0, 1.0, DType::I64, device).unwrap();
+        assert_eq!(counted.to_vec::<i64>().unwrap(), [0, 1, 2, 3].map(|i| (1 << 53) + i));
+        let ends = Tensor::linspace(-1.7e308, 1.7e308, 3, DType::F64, device).unwrap();
+        assert_eq!(ends.to_vec::<f64>().unwrap(), [-1.7e308, 0.0, 1.7e308]);
+        for count in [usize::MAX, 1 << 40] {
+            let error = Tensor::linspace(0.0, 1.0, count, DType::F64, device).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        }
         for (value, dtype) in [(0.5, DType::I64), (1e19, DType::I64), (128.0, DType::I8), (2.0, DType::Bool)] {
             let error = Tensor::full(2, value, dtype, device).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{value} {dtype}: {error}");
@@ -335,8 +346,11 @@ fn where_there_is_no_arithmetic_an_error_names_dtype_device_and_remedy() {
             assert!(is_named, "{part} in {text}");
         }
     }
-    // Kernels that compute in 32 bits refuse 64 on every device.
-    for device in [gpu, devices::cpu()] {
+}
+
+#[test]
+fn kernels_that_compute_in_32_bits_refuse_64() {
+    for device in [devices::cpu()].into_iter().chain(devices::gpu()) {
         let x = Tensor::new([[1.0f64, 2.0], [3.0, 4.0]], device).unwrap();
         let errors = [x.matmul(&x), x.softmax(1), x.cumsum(0), x.sort(0, false).map(|(sorted, _)| sorted)];
         for error in errors.map(Result::unwrap_err) {
@@ -348,6 +362,55 @@ fn where_there_is_no_arithmetic_an_error_names_dtype_device_and_remedy() {
     let x = Tensor::new([1.0f32], devices::cpu()).unwrap().requires_grad().unwrap();
     let error = x.to_dtype(DType::F64).unwrap_err().to_string();
     assert!(error.contains("f64") && error.contains("detach"), "{error}");
+}
+
+/// Indices of `i64` are never taken modulo 2^32.
+#[test]
+fn indices_of_64_bits_select_or_are_out_of_range() {
+    for subject in devices::all() {
+        let device = &subject.device;
+        let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], (3, 2), device).unwrap();
+        let index = |values: &[i64]| Tensor::from_slice(values, values.len(), device).unwrap();
+        assert_eq!(x.i((&index(&[2, 0]), &index(&[1, 0]))).unwrap().to_vec::<f32>().unwrap(), [6.0, 1.0]);
+        assert_eq!(x.embedding(&index(&[1])).unwrap().to_vec::<f32>().unwrap(), [3.0, 4.0]);
+        let hot = index(&[1, 1 << 32]).one_hot(2, DType::U8).unwrap();
+        assert_eq!(hot.to_vec::<u8>().unwrap(), [0, 1, 0, 0]);
+        for far in [1 << 32, (1 << 32) + 1, -1, -(1 << 32), i64::MIN, 1 << 31] {
+            let selected = [x.i((&index(&[far]), &index(&[0]))), x.index_select(0, &index(&[far]))];
+            for selected in selected.map(Result::unwrap) {
+                match selected.to_vec::<f32>() {
+                    Ok(found) => {
+                        assert!(subject.takes_wgsl && found.iter().all(|&found| found == 0.0), "{far}: {found:?}");
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{far}"),
+                }
+            }
+        }
+    }
+}
+
+/// What checks a graph takes 64 bits too.
+#[test]
+fn checks_and_the_tripwire_know_64_bits() {
+    for subject in devices::all() {
+        let x = Tensor::new([1.5f64, -2.25, 1e-3], &subject.device).unwrap();
+        let half = x.to_dtype(DType::F16).unwrap().add_scalar(1.0).unwrap();
+        half.eval_checked().unwrap_or_else(|error| panic!("{}: {error}", subject.name));
+    }
+    let device = Device::cpu().unwrap();
+    device.set_tripwire(true);
+    let zero = Tensor::new([0.0f64], &device).unwrap();
+    let error = zero.log().unwrap().eval().unwrap_err().to_string();
+    assert!(error.contains("log"), "{error}");
+    let infinite = Tensor::new([f64::INFINITY], &device).unwrap();
+    infinite.to_dtype(DType::F32).unwrap().eval().unwrap();
+}
+
+#[test]
+fn reading_as_f64_needs_no_gradient() {
+    let x = Tensor::new([0.5f32], devices::cpu()).unwrap().requires_grad().unwrap();
+    assert_eq!(x.to_scalar::<f64>().unwrap(), 0.5);
+    assert_eq!(kiln::no_grad(|| x.to_dtype(DType::F64)).unwrap().dtype(), DType::F64);
 }
 
 #[test]

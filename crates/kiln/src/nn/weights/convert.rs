@@ -191,7 +191,8 @@ macro_rules! integers {
                 match number {
                     Number::Integer(integer) => (integer as Self, Self::try_from(integer).is_ok()),
                     // Saturates: an integer beyond the dtype becomes its largest, which is another number.
-                    Number::Float(x) => (x as Self, (x as Self) as f64 == x),
+                    // The largest `i64` is not a float: the next one above is what it would be compared with.
+                    Number::Float(x) => (x as Self, (x as Self) as f64 == x && x < Self::MAX as f64 + 1.0),
                 }
             }
         })*

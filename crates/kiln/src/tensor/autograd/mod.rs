@@ -18,8 +18,8 @@ pub use backward::BackwardOptions;
 pub use check::{GradientCheck, GradientReport, check_gradients};
 pub use checkpoint::checkpoint;
 pub use function::{grad, value_and_grad};
-pub(crate) use mode::is_again;
 pub use mode::no_grad;
+pub(crate) use mode::{is_again, is_tracking};
 pub(super) use record::{GradientRule, Record};
 
 use super::Tensor;
@@ -46,7 +46,9 @@ impl Tensor {
     pub fn requires_grad(&self) -> Result<Self> {
         if !self.dtype().is_float() {
             let found = Name(self);
-            return Err(unsupported(format!("requires_grad expected a tensor of floats, found {found}")));
+            return Err(unsupported(format!(
+                "requires_grad expected a tensor of f16, bf16 or f32, found {found}; convert it with to_dtype"
+            )));
         }
         self.eval()?;
         Ok(self.with_record(Some(Record::new(Source::Leaf))))

@@ -40,7 +40,7 @@ pub(crate) fn is_again() -> bool {
     IS_AGAIN.get()
 }
 
-pub(super) fn is_tracking() -> bool {
+pub(crate) fn is_tracking() -> bool {
     IS_ON.get()
 }
 

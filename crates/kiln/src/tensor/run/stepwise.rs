@@ -84,7 +84,7 @@ pub(super) fn with_tripwire(device: &Device, collected: &Collected) -> Result<Ve
 
 /// The first element that is NaN or infinite, with its place, row by row.
 fn first_not_finite(tensor: &Tensor) -> Result<Option<(usize, f64)>> {
-    if !tensor.dtype().is_float() {
+    if !tensor.dtype().is_float() && tensor.dtype() != DType::F64 {
         return Ok(None);
     }
     Ok(values(tensor)?.iter().copied().enumerate().find(|(_, value)| !value.is_finite()))

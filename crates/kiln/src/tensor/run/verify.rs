@@ -8,7 +8,7 @@ use crate::{DType, Device, Error, ErrorKind, Result, Tensor};
 use kiln_device::{Buffer, DeviceKind};
 use kiln_ir::graph::{NodeId, Op, OpGraph, OpNode, Reduce, TensorType};
 use kiln_ir::plan::Plan;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// What [`Tensor::eval_checked`] compared, where nothing differed beyond its bound.
@@ -221,13 +221,21 @@ fn widened(graph: &OpGraph, is_stored: impl Fn(NodeId) -> bool) -> OpGraph {
         let dtype = node.ty.dtype;
         // Such a kernel is written for its dtypes.
         let is_fixed = matches!(&node.op, Op::Kernel(op) if op.stores_any_dtype());
-        let keeps = is_fixed || matches!(node.op, Op::Input(_) | Op::Cast) || !is_half(dtype);
-        let ty = TensorType { dtype: if keeps { dtype } else { DType::F32 }, shape: node.ty.shape.clone() };
         let mut input_of = |input: NodeId| match graph.nodes[input].ty.dtype {
             dtype if is_fixed && is_half(dtype) => cast(&mut wide, ids[input], dtype),
             _ => ids[input],
         };
-        let inputs = node.inputs.iter().map(|&input| input_of(input)).collect();
+        let inputs: SmallVec<[NodeId; 3]> = node.inputs.iter().map(|&input| input_of(input)).collect();
+        // A conversion from 64 bits gives the same dtype of whatever it is given.
+        let converts = match &node.op {
+            Op::Kernel(op) => {
+                let types: Vec<TensorType> = inputs.iter().map(|&input| wide.nodes[input].ty.clone()).collect();
+                op.infer(&types).is_ok_and(|ty| is_half(ty.dtype))
+            }
+            op => matches!(op, Op::Input(_) | Op::Cast),
+        };
+        let keeps = converts || !is_half(dtype);
+        let ty = TensorType { dtype: if keeps { dtype } else { DType::F32 }, shape: node.ty.shape.clone() };
         let mut own = push(&mut wide, OpNode { op: node.op.clone(), inputs, ty });
         if !keeps && is_stored(id) {
             own = cast(&mut wide, own, dtype);
