@@ -1,4 +1,5 @@
-//! The CPU device: memory maps as memory, commands run by the caller with the help of the device's threads.
+//! The CPU device: buffers are memory maps, and commands run on the caller's thread with the help of the device's
+//! threads.
 
 use crate::heap::Heap;
 use crate::kernel::Kernels;
@@ -19,22 +20,22 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Copies and fills from this size on use all threads. A copy of this size gains nothing or a little, a larger one more
-/// (`cargo bench -p kiln-cpu`); a smaller one is over before a sleeping thread is awake.
+/// Minimum size of a copy or fill that uses all threads. A copy of this size gains little or nothing, a larger one
+/// more (`cargo bench -p kiln-cpu`); a smaller one ends before a parked thread wakes up.
 const MIN_PARALLEL_BYTES: usize = 1 << 20;
-/// What one thread takes at a time: small enough that a thread which comes late still finds some.
+/// Bytes that one thread takes at a time: small enough that a late thread still finds work.
 const CHUNK_BYTES: usize = 512 << 10;
 
-/// The CPU as a device. [`open`](crate::open) puts a pool on it.
+/// The CPU as a device. [`open`](crate::open) adds a pool.
 ///
-/// A submission has ended when [`submit`](DeviceApi::submit) returns, so nothing ever waits.
+/// [`submit`](DeviceApi::submit) is synchronous: a submission has completed when it returns, so nothing ever waits.
 #[derive(Debug)]
 pub struct CpuDevice {
     info: DeviceInfo,
     default_usage: Usage,
     threads: Threads,
     simd: SimdLevel,
-    /// Submissions that have ended, which are all that have a number.
+    /// Number of completed submissions. Only completed submissions have a number.
     submissions: AtomicU64,
     heap: Heap,
     fault: OnceLock<Error>,
@@ -45,10 +46,10 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// A device without a pool. It starts no thread before it needs one.
+    /// Creates a device without a pool. Threads are started when first needed.
     ///
     /// # Errors
-    /// `InvalidArgument` where the options ask for no thread; `Unsupported` where they ask for vector instructions that
+    /// Returns `InvalidArgument` if the options request zero threads; `Unsupported` if they request a SIMD level that
     /// the processor lacks.
     pub fn new(options: &CpuOptions) -> Result<Self> {
         let (threads, default_usage) = (Threads::new(options.thread_count()?)?, options.default_usage());
@@ -69,17 +70,17 @@ impl CpuDevice {
         })
     }
 
-    /// The vector instructions that its kernels use.
+    /// Returns the SIMD level of its kernels.
     pub fn simd(&self) -> SimdLevel {
         self.simd
     }
 
-    /// The threads that its kernels run on.
+    /// Returns the threads that run its kernels.
     pub(crate) fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// Takes what the sanitizer found since the last time; nothing where it is off.
+    /// Takes the sanitizer's findings since the last call; empty if it is off.
     #[cfg(feature = "wgsl")]
     pub fn take_findings(&self) -> Vec<crate::Finding> {
         self.kernels.take_findings()
@@ -89,9 +90,10 @@ impl CpuDevice {
         self.fault().map_or(Ok(()), Err)
     }
 
-    /// Ends a submission, well or not: the recorder learns which kernels ran, where it is on.
+    /// Completes a submission, successful or not, and passes its kernel runs to the recorder if it is on.
     fn end(&self, result: Result<()>, timer: Option<KernelTimer>) -> Result<u64> {
-        // Given last, so that all numbers are of submissions that have ended, whatever thread they ran on.
+        // Assigned last, so that every number belongs to a completed submission, on whatever thread it ran.
+        // AcqRel: a thread that observes the number also observes the writes of the submission.
         let number = self.submissions.fetch_add(1, Ordering::AcqRel) + 1;
         if let Some(timer) = timer {
             self.recorder.record(number, timer.runs);
@@ -99,7 +101,7 @@ impl CpuDevice {
         result.map(|()| number)
     }
 
-    /// Where kernels are timed; `None` while nobody watches.
+    /// Returns a timer for kernels; `None` if the recorder is off.
     #[inline]
     fn timer(&self) -> Option<KernelTimer> {
         self.recorder.is_on().then(KernelTimer::default)
@@ -123,7 +125,8 @@ impl CpuDevice {
         }
     }
 
-    /// Runs steps of a plan as a submission. A panic ends the device, on whatever thread: what it should have written is not there.
+    /// Runs steps of a plan as a submission. A panic on any thread loses the device, because the output is
+    /// incomplete.
     pub(crate) fn run_native(
         &self,
         name: &str,
@@ -143,7 +146,7 @@ impl CpuDevice {
         self.end(result, timer)
     }
 
-    /// Runs a kernel. One that takes too long ends the device: what it should have written is not there.
+    /// Runs a kernel. Exceeding the time limit loses the device, because the output is incomplete.
     fn run_kernel(&self, dispatch: &Dispatch, timer: Option<&mut KernelTimer>) -> Result<()> {
         let began = timer.is_some().then(Instant::now);
         let name = dispatch.kernel().name();
@@ -169,8 +172,8 @@ impl CpuDevice {
         self.in_chunks(to, &|offset, to| to.copy_from_slice(&from[offset..offset + to.len()]))
     }
 
-    /// Calls `task` with chunks of `bytes` and their offsets, on all threads where that is faster. A panic ends the
-    /// device: what it should have written is not there.
+    /// Calls `task` with chunks of `bytes` and their offsets, on all threads if that is faster. A panic loses the
+    /// device, because the output is incomplete.
     fn in_chunks(&self, bytes: &mut [u8], task: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Result<()> {
         if bytes.len() < MIN_PARALLEL_BYTES {
             task(0, bytes);
@@ -279,7 +282,7 @@ mod tests {
     use super::*;
     use kiln_device::CommandList;
 
-    /// Nothing that should have been written by the thread that panicked is ever read as if it had been.
+    /// The incomplete output of a thread that panicked can never be read.
     #[test]
     fn a_panic_in_a_thread_ends_the_device_for_good() {
         let api = Arc::new(CpuDevice::new(&CpuOptions::new().threads(2)).unwrap());
@@ -292,7 +295,7 @@ mod tests {
         assert!(message.starts_with("CPU device: part 1 of 4 panicked on thread `"), "{message}");
         assert!(message.ends_with("`: planted"), "{message}");
 
-        // Before the list: a guard in it would live to its end.
+        // Not inline in the array: temporaries there, such as guards, would live until the end of the statement.
         let bytes = buffer.as_bytes();
         let read = api.map(bytes.access().region(), &mut |_| {});
         let write = api.map_mut(bytes.access_mut().region_mut(), &mut |_| {});

@@ -1,28 +1,28 @@
-//! The heap, where the pool describes its blocks: it goes back to the system as well.
+//! Trimming of the heap, which holds the pool's block descriptions, so that it also returns memory to the system.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Fewer freed blocks leave less in the heap than a look at it is worth.
+/// Minimum number of freed blocks that is worth a trim.
 const MIN_FREED_BLOCKS: u64 = 64;
 
-/// Knows when blocks were freed whose descriptions the heap may still hold.
+/// Tracks when blocks were freed whose descriptions the heap may still hold.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    /// Blocks that were freed, ever; each counts itself.
+    /// Total number of freed blocks; each block increments it.
     freed: Arc<AtomicU64>,
-    /// That number at the last [`tidy`](Self::tidy), and when the heap was trimmed last.
+    /// The counter at the last [`tidy`](Self::tidy), and at the last trim.
     seen: AtomicU64,
     trimmed: AtomicU64,
 }
 
 impl Heap {
-    /// Where a block counts itself when it is freed.
+    /// Returns the counter that a block increments when it is freed.
     pub(crate) fn freed(&self) -> &Arc<AtomicU64> {
         &self.freed
     }
 
-    /// Trims the heap, where many blocks were freed and none since the last call: once after a burst, not during one.
+    /// Trims the heap if many blocks were freed, but none since the last call: once after a burst, not during it.
     pub(crate) fn tidy(&self) {
         if self.is_due() {
             trim();
@@ -30,9 +30,10 @@ impl Heap {
     }
 
     fn is_due(&self) -> bool {
+        // Relaxed: the counters are a heuristic and guard no data.
         let freed = self.freed.load(Ordering::Relaxed);
         let is_quiet = self.seen.swap(freed, Ordering::Relaxed) == freed;
-        let is_due = is_quiet && freed - self.trimmed.load(Ordering::Relaxed) >= MIN_FREED_BLOCKS;
+        let is_due = is_quiet && freed.saturating_sub(self.trimmed.load(Ordering::Relaxed)) >= MIN_FREED_BLOCKS;
         if is_due {
             self.trimmed.store(freed, Ordering::Relaxed);
         }
@@ -40,17 +41,17 @@ impl Heap {
     }
 }
 
-/// Gives free pages inside of the heap back to the system, where the system's allocator keeps them.
+/// Returns free pages within the heap to the system, if the allocator retains them.
 ///
-/// glibc by itself gives back the end of a heap only, and one small description that outlives a burst of blocks holds
-/// everything below: 10 MiB after 2 GiB of small buffers. Programs with another allocator get nothing from this.
+/// glibc by itself returns only the top of a heap, and one small description that outlives a burst of blocks retains
+/// everything below: 10 MiB after 2 GiB of small buffers. Has no effect with other allocators.
 fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         unsafe extern "C" {
             fn malloc_trim(pad: usize) -> std::ffi::c_int;
         }
-        // SAFETY: a function of the C library that Rust programs link to here; any thread may call it at any time.
+        // SAFETY: a function of the C library, which Rust programs link here; it is thread-safe.
         unsafe { malloc_trim(0) };
     }
 }

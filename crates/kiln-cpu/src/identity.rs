@@ -1,26 +1,26 @@
-//! What the CPU device says about itself: model, limits, memory.
+//! The device info of the CPU: model, limits, memory.
 
 use crate::SimdLevel;
 use crate::kernel::Kernels;
 use kiln_device::{DeviceInfo, DeviceKind, DeviceLimits, DeviceMemory, Feature, Usage, fingerprint};
 use std::env::consts::{ARCH, OS};
 
-/// What a device says about kernels in WGSL, where it runs some.
+/// Properties of WGSL kernels, for devices that run them.
 #[derive(Debug)]
 pub(crate) struct KernelInfo {
-    /// What compiles them, with everything that changes their code.
+    /// The compiler, with everything that affects its code.
     pub(crate) compiler: String,
     pub(crate) subgroup_size: u32,
     pub(crate) max_binding_bytes: u64,
 }
 
-/// What the CPU device calls its driver, in the keys of its kernels too: those are machine code.
+/// The driver name of the CPU device. It is part of its kernels' cache keys, because those are machine code.
 pub const NATIVE_DRIVER: &str = "native";
 
-/// The budget where the system does not tell how much memory it has.
+/// The budget if the system does not report how much memory it has.
 const FALLBACK_BUDGET_BYTES: u64 = 4 << 30;
 
-/// Describes a device with `threads` threads, without starting any, and with kernels for `simd`.
+/// Describes a device with `threads` threads and kernels for `simd`, without starting any thread.
 pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, kernels: &Kernels) -> DeviceInfo {
     let kernels = kernels.describe();
     let name = model().unwrap_or_else(|| ARCH.into());
@@ -39,22 +39,22 @@ pub(crate) fn describe(threads: usize, simd: SimdLevel, default_usage: Usage, ke
         compiler: kernels.map(|kernels| kernels.compiler),
         memory: DeviceMemory {
             total_bytes,
-            // The rest is for the program itself and for its neighbours.
+            // Leaves the rest to the program itself and to other processes.
             default_budget_bytes: total_bytes.map_or(FALLBACK_BUDGET_BYTES, |total| total / 4 * 3),
             shared_with_host: default_usage == Usage::Shared,
         },
     }
 }
 
-/// Memory and threads set the real limits. The limits of a workgroup are those that WebGPU adapters commonly have, so
-/// that a kernel written for one runs here as it is.
+/// Returns the limits. Memory and threads set the real ones. Workgroup limits are those common among WebGPU adapters,
+/// so that a kernel written for one runs here unchanged.
 fn limits(threads: usize, kernels: Option<&KernelInfo>, total_bytes: Option<u64>) -> DeviceLimits {
-    // No slice is longer than `isize::MAX`, and a buffer beyond the system's memory can never be filled.
+    // No slice is longer than `isize::MAX`, and a buffer larger than the system's memory can never be filled.
     let max_buffer_bytes = total_bytes.unwrap_or(u64::MAX).min(isize::MAX as u64);
     DeviceLimits {
         max_buffer_bytes,
         max_binding_bytes: kernels.map_or(u64::MAX, |kernels| kernels.max_binding_bytes).min(max_buffer_bytes),
-        // What any type of WGSL is aligned to.
+        // The largest alignment of a WGSL type.
         binding_alignment_bytes: 16,
         max_workgroups_per_axis: 65_535,
         max_value_bytes: 64 << 10,
@@ -66,8 +66,8 @@ fn limits(threads: usize, kernels: Option<&KernelInfo>, total_bytes: Option<u64>
     }
 }
 
-/// What the vendor calls the processor, from the processor itself: the list of cores that a system keeps takes
-/// milliseconds to read where there are many.
+/// Returns the vendor's name of the processor, read with CPUID: the system's list of cores takes milliseconds to read
+/// if there are many.
 #[cfg(target_arch = "x86_64")]
 fn model() -> Option<String> {
     use std::arch::x86_64::__cpuid;
@@ -88,7 +88,7 @@ fn model() -> Option<String> {
     one_line(system.cpus().first()?.brand())
 }
 
-/// The words of `text`; vendors pad theirs with spaces.
+/// Collapses whitespace; vendors pad the name with spaces.
 fn one_line(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     (!words.is_empty()).then(|| words.join(" "))
@@ -98,7 +98,8 @@ fn one_line(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The launch refuses what kernels cannot take. Where none run, there is nothing that they cannot.
+    /// Limits are those of the kernel compiler, so that the launch rejects what kernels cannot take. Without kernels
+    /// there is no limit.
     #[test]
     fn limits_of_kernels_are_those_of_their_compiler() {
         let kernels = KernelInfo { compiler: String::new(), subgroup_size: 8, max_binding_bytes: 1 << 31 };
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(one_line(" \n"), None);
     }
 
-    /// The same text by another way than the one used.
+    /// Compares the model with `/proc/cpuinfo`, an independent source.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[test]
     fn the_model_is_the_one_that_linux_shows() {

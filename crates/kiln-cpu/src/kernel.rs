@@ -1,4 +1,4 @@
-//! Kernels in WGSL: compiled by `kiln-jit`, run by the threads of the device.
+//! WGSL kernels: compiled by `kiln-jit`, run on the device's threads.
 
 use crate::identity::KernelInfo;
 use crate::map::{bytes_of, bytes_of_mut};
@@ -17,20 +17,20 @@ use kiln_jit::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The version of naga, which changes the programs that are compiled. A test compares it with the lock file.
+/// The version of naga, which affects generated code. A test compares it with the lock file.
 const NAGA_VERSION: &str = "30.0.1";
 
-/// Whether indices that are proven to be inside are looked at all the same: what runs in a debug build tests the proofs.
+/// Whether elided bounds checks are verified at run time: debug builds test the proofs.
 const AUDIT: bool = cfg!(debug_assertions);
 
-/// Dispatches of fewer invocations run on the thread that submits them: they are over before another one is awake.
+/// Dispatches with fewer invocations run on the submitting thread: they end before another thread wakes up.
 const MIN_PARALLEL_INVOCATIONS: u64 = 1024;
-/// Parts of a dispatch for each thread, so that one which comes late still finds some.
+/// Parts of a dispatch per thread, so that a late thread still finds work.
 const PARTS_PER_THREAD: u64 = 8;
-/// The most parts: their number times that of the work-groups of a dispatch is a number of 64 bits.
+/// Maximum number of parts: multiplied by the number of workgroups of a dispatch, it fits in 64 bits.
 const MAX_PARTS: u64 = 1 << 14;
 
-/// What a [`RawKernel`] of the CPU device holds.
+/// The payload of a [`RawKernel`] of the CPU device.
 #[derive(Debug)]
 pub(crate) struct CpuKernel {
     pub(crate) code: ExecutableKernel,
@@ -38,14 +38,14 @@ pub(crate) struct CpuKernel {
     pub(crate) zero_workgroup: bool,
 }
 
-/// What compiles and runs the kernels of a device.
+/// Compiles and runs the kernels of a device.
 #[derive(Debug)]
 pub(crate) struct Kernels {
-    /// `None` where Cranelift does not know the processor; then kernels are refused.
+    /// `None` if Cranelift does not support the processor; kernels are then rejected.
     compiler: Option<Compiler>,
-    /// Invocations do not run as vectors: they are not wanted, or each of them is watched.
+    /// Whether invocations run one at a time instead of in vectors: SIMD is off, or the sanitizer is on.
     one_by_one: bool,
-    /// The sanitizer; `None` where it is off.
+    /// The sanitizer, if it is on.
     watching: Option<Watching>,
 }
 
@@ -58,7 +58,7 @@ impl Kernels {
         }
     }
 
-    /// What a device says about its kernels; `None` where it runs none.
+    /// Returns the kernel info of the device; `None` if it cannot run kernels.
     pub(crate) fn describe(&self) -> Option<KernelInfo> {
         let lanes = match (self.watching.is_some(), self.one_by_one) {
             (true, _) => "watched",
@@ -67,7 +67,7 @@ impl Kernels {
         };
         let compiler = self.compiler.as_ref()?.name();
         Some(KernelInfo {
-            // Everything that changes code is in it.
+            // Must contain everything that affects generated code: it is part of the cache key.
             compiler: format!(
                 "naga {NAGA_VERSION}, {compiler}, invocations {lanes}{}",
                 if AUDIT { ", audited" } else { "" }
@@ -77,7 +77,7 @@ impl Kernels {
         })
     }
 
-    /// Compiles a program.
+    /// Compiles a module.
     pub(crate) fn translate(&self, program: &KernelModule) -> Result<Artifact> {
         let compiler = self.compiler.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "CPU device expected a processor that Cranelift knows, found another")
@@ -90,7 +90,7 @@ impl Kernels {
         };
         let options = Options {
             optimise: options.optimisation == Optimisation::Full,
-            // What is not proven stays checked: out of bounds is memory of this process.
+            // Unproven accesses stay checked: an out-of-bounds access would reach memory of this process.
             elide_bounds_checks: !checks.bounds,
             verify_elided_checks: AUDIT,
             fast_math: options.fast_math,
@@ -111,7 +111,7 @@ impl Kernels {
         })
     }
 
-    /// Makes code that runs of compiled code.
+    /// Loads compiled code into executable memory.
     pub(crate) fn load(artifact: &Artifact) -> Result<Loaded> {
         let Code::Machine(bytes) = &artifact.code else {
             let message = format!("CPU device expected machine code, found {artifact:?}");
@@ -129,7 +129,7 @@ impl Kernels {
         Ok(Loaded { kernel: RawKernel::new(kernel), driver_blob: None })
     }
 
-    /// Runs a dispatch. `false`: it took longer than the limit, and what it should have written is not there.
+    /// Runs a dispatch. Returns `false` if it exceeded the time limit; its output is then incomplete.
     pub(crate) fn run(&self, dispatch: &Dispatch, threads: &Threads, limit: Option<Duration>) -> Result<bool> {
         let kernel: &CpuKernel = dispatch.kernel().raw().downcast_ref().ok_or_else(|| {
             Error::new(
@@ -139,7 +139,7 @@ impl Kernels {
         })?;
         let name = dispatch.kernel().name();
         let uses = dispatch.buffers().iter().map(|bound| (&bound.buffer, bound.access));
-        // Held to the end: the addresses are valid for as long as it lives.
+        // Held until the end: the addresses are valid only while the lock is held.
         let buffers = BufferSet::new(uses)?;
         let mut access = buffers.lock();
         let mut bound = Vec::with_capacity(dispatch.buffers().len() + dispatch.values().len());
@@ -165,6 +165,7 @@ impl Kernels {
             let outcome = unsafe { watching.run(dispatch, kernel, &args) }?;
             return if outcome == Outcome::Fault { Err(fault(name)) } else { Ok(outcome == Outcome::Done) };
         }
+        // Relaxed below: the flags guard no data, and `threads.run` returns only after all parts have completed.
         let (stopped, faulted) = (AtomicBool::new(false), AtomicBool::new(false));
         let parts = if groups * kernel.invocations < MIN_PARALLEL_INVOCATIONS {
             1
@@ -172,12 +173,12 @@ impl Kernels {
             groups.min((threads.count() as u64).saturating_mul(PARTS_PER_THREAD)).min(MAX_PARTS)
         };
         let shared = Shared(&args);
-        // One for each thread at most, whatever the number of parts.
+        // At most one per thread, whatever the number of parts.
         let scratches: Mutex<Vec<Scratch>> = Mutex::default();
         threads.run(parts as usize, &|part| {
             let part = part as u64;
             let range = groups * part / parts..groups * (part + 1) / parts;
-            // Also of code that has no loops: what it takes is the sum of its parts.
+            // Also for code without loops: the limit applies to the sum of all parts.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 stopped.store(true, Ordering::Relaxed);
             }
@@ -185,9 +186,10 @@ impl Kernels {
                 return;
             }
             let mut scratch = scratches.lock().pop().unwrap_or_default();
-            // SAFETY: the launch checked the arguments against what the program declares, and what is above their places. The
-            // locks are held, so nobody else touches them. The code was compiled here, or comes from a store that only this user
-            // can write, under a key that names this processor and compiler, with a checksum over both.
+            // SAFETY: the launch checked the arguments against the program's declarations, and `check_bound` above
+            // checked their order. The locks are held, so nothing else accesses the buffers. The code was compiled
+            // here, or comes from a cache that only this user can write, under a key that contains this processor and
+            // compiler, with a checksum over both.
             let outcome = unsafe { kernel.code.run(shared.get(), range, &mut scratch) };
             if outcome != Outcome::Done {
                 stopped.store(true, Ordering::Relaxed);
@@ -198,13 +200,13 @@ impl Kernels {
         if faulted.into_inner() { Err(fault(name)) } else { Ok(!stopped.into_inner()) }
     }
 
-    /// Takes what the sanitizer found since the last time; nothing where it is off.
+    /// Takes the sanitizer's findings since the last call; empty if it is off.
     pub(crate) fn take_findings(&self) -> Vec<Finding> {
         self.watching.as_ref().map(Watching::take_findings).unwrap_or_default()
     }
 }
 
-/// Converts a compile error, prefixed with its location in the source.
+/// Converts a compile error, prefixed with its source location.
 fn with_location(program: &KernelModule, error: &CompileError) -> Error {
     let source = program.key.to_source();
     let place = match error.span.is_defined() {
@@ -217,7 +219,8 @@ fn with_location(program: &KernelModule, error: &CompileError) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{place}: {error}"))
 }
 
-/// Whether everything that is bound is what the code takes it for, in its order. The launch saw to that; code that trusts it wants to be sure.
+/// Checks that the bound buffers have the order, size and alignment that the code expects. The launch guarantees it, but unsafe
+/// code depends on it.
 fn check_bound(dispatch: &Dispatch, bound: &[BoundBuffer]) -> Result<()> {
     let bindings = &dispatch.kernel().reflection().bindings;
     let places = |wants_buffers: bool| {
@@ -246,7 +249,7 @@ fn fault(name: &str) -> Error {
     Error::new(ErrorKind::Internal, message)
 }
 
-/// What all threads of a dispatch are given.
+/// The launch arguments shared by all threads of a dispatch.
 struct Shared<'a>(&'a LaunchArgs<'a>);
 
 impl<'a> Shared<'a> {
@@ -255,15 +258,15 @@ impl<'a> Shared<'a> {
     }
 }
 
-// SAFETY: the pointers lead to memory that is locked for the dispatch, and the code on all threads keeps to the rules of WGSL:
-// what two invocations write and read without an atomic in between is the program's fault, and stays inside of that memory.
+// SAFETY: the pointers refer to memory that is locked for the dispatch, and the code follows the rules of WGSL on all
+// threads: a data race between invocations is an error of the program, and stays within that memory.
 unsafe impl Sync for Shared<'_> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The version in the key is the one that is built in.
+    /// The version in the cache key is the one that is linked.
     #[test]
     fn the_version_is_that_of_the_lock_file() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();

@@ -1,9 +1,10 @@
 //! The native CPU device of Kiln.
 //!
-//! Owns the CPU as a [device](CpuDevice): memory that goes back to the system when it is freed, the [threads](Threads) that run
-//! kernels, and plans compiled for its vector instructions. Refuses tensors, planning, and pooling, which is `kiln-device`'s.
+//! Owns the CPU as a [device](CpuDevice): memory that is returned to the system when freed, the [threads](Threads)
+//! that run kernels, and plans compiled for its SIMD level. Out of scope: tensors, planning, and pooling, which
+//! belongs to `kiln-device`.
 //!
-//! Types to know: [`CpuOptions`] for [`open`], [`Threads`] for parallel loops.
+//! The types to know are [`CpuOptions`] for [`open`], and [`Threads`] for parallel loops.
 //!
 //! ```
 //! # fn main() -> Result<(), kiln_ir::Error> {
@@ -17,7 +18,7 @@
 //! # }
 //! ```
 
-// The model checker sees the threads, and nothing of what they are for.
+// Only the thread pool is built for the model checker.
 #[cfg(not(loom))]
 mod device;
 #[cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! Kernels in WGSL in a build without the compiler for them: all are refused.
+//! WGSL kernels in a build without the compiler: all are rejected.
 
 use crate::identity::KernelInfo;
 use crate::{SimdLevel, Threads};
@@ -6,7 +6,7 @@ use kiln_device::{Artifact, Dispatch, KernelModule, Loaded};
 use kiln_ir::{Error, ErrorKind, Result};
 use std::time::Duration;
 
-/// As in a build with the compiler.
+/// Replaces the type of the same name in a build with the compiler.
 #[derive(Debug)]
 pub(crate) struct Kernels;
 

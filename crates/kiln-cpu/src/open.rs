@@ -1,4 +1,4 @@
-//! How the CPU device is opened, and what can be asked of one.
+//! Opening the CPU device, and queries of an open one.
 
 use crate::device::CpuDevice;
 use crate::kernel::Kernels;
@@ -8,23 +8,23 @@ use kiln_ir::Result;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Opens the CPU device. Each call makes one of its own, with its own threads and its own pool.
+/// Opens the CPU device. Each call creates a separate device with its own threads and its own pool.
 ///
 /// # Errors
-/// `InvalidArgument` where the options ask for no thread, or where the pool's settings contradict each other;
-/// `Unsupported` where they ask for vector instructions that the processor lacks.
+/// Returns `InvalidArgument` if the options request zero threads, or if the pool's settings contradict each other;
+/// `Unsupported` if they request a SIMD level that the processor lacks.
 pub fn open(options: CpuOptions) -> Result<Device> {
     let device = CpuDevice::new(&options)?;
     let (pool, kernels) = options.into_parts();
     Device::with_kernels(Arc::new(device), pool, kernels)
 }
 
-/// The vector instructions that the kernels of a device use; `None` where it is not one of this crate.
+/// Returns the SIMD level of a device's kernels; `None` if it is not a device of this crate.
 pub fn simd_level(device: &Device) -> Option<SimdLevel> {
     cpu_device(device).map(CpuDevice::simd)
 }
 
-/// Takes what a [sanitized](CpuOptions::sanitized) device found since the last time; nothing of any other.
+/// Takes the findings of a [sanitized](CpuOptions::sanitized) device since the last call; empty for any other device.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -53,7 +53,7 @@ fn cpu_device(device: &Device) -> Option<&CpuDevice> {
     api.downcast_ref()
 }
 
-/// What [`open`] would give with default options, without opening anything.
+/// Returns the info of the device that [`open`] would create with default options, without opening it.
 pub fn info() -> DeviceInfo {
     let (simd, usage) = (SimdLevel::detect(), CpuOptions::new().default_usage());
     identity::describe(kiln_device::cores(), simd, usage, &Kernels::new(simd, false))

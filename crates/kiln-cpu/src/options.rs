@@ -1,4 +1,4 @@
-//! How the CPU device is opened.
+//! Options of the CPU device.
 
 use kiln_device::{DiskTier, HostAccess, KernelCacheOptions, PoolOptions, Usage};
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
@@ -28,7 +28,7 @@ pub struct CpuOptions {
     pub(crate) is_sanitized: bool,
 }
 
-/// How long a dispatch may take.
+/// The time limit of a dispatch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimit(pub(crate) Option<Duration>);
 
@@ -39,18 +39,19 @@ impl Default for TimeLimit {
 }
 
 impl CpuOptions {
-    /// The setting that names the vector instructions: a [name](SimdLevel::name) of a level.
+    /// The setting for the SIMD level: the [name](SimdLevel::name) of a level.
     pub const SIMD_SETTING: &str = "KILN_SIMD";
 
-    /// All cores, host access in place, a pool with its defaults.
+    /// Creates the defaults: all cores, host access in place, a pool with default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The defaults, changed by what the settings of a program say: [`SIMD_SETTING`](Self::SIMD_SETTING) is for
-    /// [`simd`](Self::simd). A setting that is not there, or empty, changes nothing.
+    /// Creates options from a program's settings: [`SIMD_SETTING`](Self::SIMD_SETTING) sets [`simd`](Self::simd). A
+    /// setting that is missing or empty keeps its default.
     ///
-    /// A library does not read the environment by itself. A program whose settings are the environment's says so:
+    /// The library does not read the environment by itself. A program configured by environment variables passes them
+    /// in:
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -61,7 +62,7 @@ impl CpuOptions {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where a setting has a value that it cannot have, with those that it can.
+    /// Returns `InvalidArgument` if a setting has an invalid value, with the valid ones.
     pub fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
         match setting(Self::SIMD_SETTING).filter(|value| !value.is_empty()) {
             Some(value) => {
@@ -71,60 +72,62 @@ impl CpuOptions {
         }
     }
 
-    /// Runs kernels on `count` threads, the caller's included. Default: as many as the process may use cores.
+    /// Sets the number of threads that run kernels, including the caller's. Default: the number of cores available to
+    /// the process.
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = Some(count);
         self
     }
 
-    /// Runs kernels with these vector instructions and not more. Default: what the processor has.
+    /// Sets the SIMD level; kernels use no wider instructions. Default: the level of the processor.
     pub fn simd(mut self, level: SimdLevel) -> Self {
         self.simd = Some(level);
         self
     }
 
-    /// How the host reaches buffers. Default: [`HostAccess::Auto`], which is in place.
+    /// Sets how the host accesses buffers. Default: [`HostAccess::Auto`], which is in place.
     pub fn host_access(mut self, access: HostAccess) -> Self {
         self.host_access = access;
         self
     }
 
-    /// The settings of the memory pool.
+    /// Sets the options of the memory pool.
     pub fn pool(mut self, options: PoolOptions) -> Self {
         self.pool = options;
         self
     }
 
-    /// The settings of the kernel cache. Default: in memory only.
+    /// Sets the options of the kernel cache. Default: in memory only.
     pub fn kernels(mut self, kernels: KernelCacheOptions) -> Self {
         self.kernels = kernels;
         self
     }
 
-    /// Keeps compiled kernels in this directory, unless the options of the kernel cache say otherwise.
+    /// Sets the disk tier of the kernel cache, unless its options already set or disable it.
     pub fn or_disk(mut self, disk: impl FnOnce() -> Option<DiskTier>) -> Self {
         self.kernels = self.kernels.or_disk(disk);
         self
     }
 
-    /// How long a dispatch of a kernel in WGSL may take; `None` for as long as it wants. Default: a minute. A kernel that takes
-    /// longer in a loop is stopped, and ends the device as a driver does: what it should have written is not there.
+    /// Sets the time limit of a dispatch of a WGSL kernel; `None` for no limit. Default: one minute. A loop that
+    /// exceeds it is stopped and the device is lost, as with a GPU driver: the output is incomplete.
     pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
         self.time_limit = TimeLimit(limit);
         self
     }
 
-    /// Runs plans as the kernels in WGSL that a GPU is given, instead of natively. Default: off. It is there to check those kernels
-    /// and their compiler where there is no GPU; natively is faster.
+    /// Runs plans as the WGSL kernels generated for GPUs instead of natively. Default: off. Tests those kernels and
+    /// their compiler without a GPU; native code is faster.
     pub fn plans_as_wgsl(mut self, yes: bool) -> Self {
         self.plans_as_wgsl = yes;
         self
     }
 
-    /// Watches kernels in WGSL while they run, and keeps what is wrong with them for [`take_findings`](crate::take_findings): indices out
-    /// of bounds, races, reads of memory that nothing was written to, barriers that not all invocations reach, NaN made of numbers. They
-    /// run one invocation at a time, on one thread, and are not kept on disk: this is for debugging. For each byte of a buffer that
-    /// they write, it takes eighteen more, or twice as many where there are halves, so that 128 MiB is the most. Plans of tensors run as always.
+    /// Runs WGSL kernels under the sanitizer and collects errors for [`take_findings`](crate::take_findings):
+    /// out-of-bounds indices, data races, reads of uninitialized memory, barriers in non-uniform control flow, and
+    /// NaN computed from numbers. For debugging: kernels run one invocation at a time, on one thread, and are not
+    /// cached on disk. Each byte of a written buffer needs eighteen more, or twice as many with `f16`, so a dispatch
+    /// may write buffers of at most 128 MiB. Tensor plans run as usual.
     pub fn sanitized(mut self, on: bool) -> Self {
         self.is_sanitized = on;
         self
@@ -142,7 +145,7 @@ impl CpuOptions {
         self.simd.map_or_else(|| Ok(SimdLevel::detect()), |level| crate::simd::check(level).map(|()| level))
     }
 
-    /// The usage of a buffer that asks for none.
+    /// Returns the usage of a buffer that does not specify one.
     pub(crate) fn default_usage(&self) -> Usage {
         if self.host_access == HostAccess::Staged { Usage::Storage } else { Usage::Shared }
     }

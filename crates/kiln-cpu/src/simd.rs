@@ -1,9 +1,9 @@
-//! Levels of vector instructions as a device sees them: which it can run, and what they are called among its features.
+//! SIMD levels of a device: availability, and the corresponding features.
 
 use kiln_device::Feature;
 use kiln_ir::{Error, ErrorKind, Result, SimdLevel};
 
-/// What a device of this level has, lower levels included.
+/// Returns the features of a level, including those of lower levels.
 pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {
     match level {
         SimdLevel::Neon => &[Feature::Neon],
@@ -14,13 +14,13 @@ pub(crate) fn features(level: SimdLevel) -> &'static [Feature] {
     }
 }
 
-/// Whether the processor has a level: the one that was detected, or one whose features it has too.
+/// Checks that the processor supports a level: the detected one, or one whose features it includes.
 ///
 /// # Errors
-/// `Unsupported` where it is not.
+/// Returns `Unsupported` if it does not.
 pub(crate) fn check(level: SimdLevel) -> Result<()> {
     let found = SimdLevel::detect();
-    // A level that the table does not know is refused: unsafe code relies on this.
+    // A level missing from the table is rejected: unsafe code relies on this check.
     let is_known = level == SimdLevel::Scalar || !features(level).is_empty();
     if is_known && features(found).starts_with(features(level)) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Kernels that run under the sanitizer: what is known about the launch that is under way, and what was found.
+//! Running kernels under the sanitizer: the state of the current launch, and the findings.
 
 use crate::kernel::CpuKernel;
 use crate::sync::Mutex;
@@ -7,7 +7,8 @@ use kiln_ir::{Error, ErrorKind, Result};
 use kiln_jit::{Finding, LaunchArgs, LaunchInfo, Outcome, Sanitizer};
 use std::sync::Arc;
 
-/// Bytes of buffers that a watched dispatch may write: to know who touched them takes eighteen times as many.
+/// Maximum bytes of buffers that a sanitized dispatch may write: tracking their accesses takes eighteen times as
+/// many.
 const MAX_WATCHED_BYTES: u64 = 128 << 20;
 
 /// The sanitizer of a device.
@@ -17,8 +18,8 @@ pub(crate) struct Watching(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     findings: Vec<Finding>,
-    /// The launch of which a part ran last, while there are more. Its parts follow one another; where other work comes in between, what
-    /// was known is lost, and with it a race.
+    /// The launch whose last part has not run yet. Its parts normally follow one another; if other work intervenes,
+    /// the state is lost, and races across parts are missed.
     launch: Option<Launch>,
 }
 
@@ -26,20 +27,20 @@ struct State {
 struct Launch {
     kernel: Arc<LoadedKernel>,
     total: [u32; 3],
-    /// Where its buffers are.
+    /// Addresses of its buffers.
     places: Vec<usize>,
     sanitizer: Sanitizer,
 }
 
 impl Watching {
-    /// Runs a dispatch: a launch of its own, or the next part of one.
+    /// Runs a dispatch: a new launch, or the next part of one.
     ///
     /// # Safety
     /// As [`kiln_jit::ExecutableKernel::run`].
     pub(crate) unsafe fn run(&self, dispatch: &Dispatch, kernel: &CpuKernel, args: &LaunchArgs<'_>) -> Result<Outcome> {
         check(dispatch)?;
         let GridPart { first, workgroups, total } = dispatch.part();
-        // The values are not memory that anybody writes, and each part has its own.
+        // Only buffers are compared: values are read-only, and each part has its own.
         let places: Vec<usize> =
             args.bindings[..dispatch.buffers().len()].iter().map(|bound| bound.data as usize).collect();
         let mut state = self.0.lock();
@@ -56,7 +57,7 @@ impl Watching {
             };
             Launch { kernel: Arc::clone(dispatch.kernel()), total, places, sanitizer: kernel.code.sanitizer(info) }
         });
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let outcome = unsafe { kernel.code.run_sanitized(args, first, &mut launch.sanitizer) };
         launch.sanitizer.take_findings().into_iter().for_each(|finding| Finding::add(&mut state.findings, finding));
         let is_last = (0..3).all(|axis| first[axis] + workgroups[axis] == total[axis]);
@@ -64,13 +65,13 @@ impl Watching {
         Ok(outcome)
     }
 
-    /// Takes what was found since the last time.
+    /// Takes the findings since the last call.
     pub(crate) fn take_findings(&self) -> Vec<Finding> {
         std::mem::take(&mut self.0.lock().findings)
     }
 }
 
-/// Whether there is memory to watch what a dispatch writes.
+/// Checks that there is enough memory to track what a dispatch writes.
 fn check(dispatch: &Dispatch) -> Result<()> {
     let written = dispatch.buffers().iter().filter(|bound| bound.access.is_write());
     let bytes: u64 = written.map(|bound| bound.buffer.bytes()).sum();

@@ -3,36 +3,38 @@
 use half::{bf16, f16};
 use std::fmt;
 
-/// The type of a tensor's elements.
+/// The data type of a tensor's elements.
 ///
-/// Every device stores, moves and converts all of them. Arithmetic is fused into kernels for [`Class::Float`], [`Class::Int`] and
-/// [`Class::Uint`]. `I64` and `F64` have no arithmetic on a GPU, because WGSL has none; the CPU device has their elementwise ops
-/// and reductions, one kernel each.
+/// Every device can store, copy and cast all of them. Arithmetic is fused into kernels for [`Class::Float`],
+/// [`Class::Int`] and [`Class::Uint`]. `I64` and `F64` have no arithmetic on a GPU, because WGSL has none; the CPU
+/// device supports their elementwise ops and reductions, unfused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
-    /// IEEE half precision; computed with as `f32`.
+    /// IEEE half precision; computed as `f32`.
     F16,
-    /// bfloat16, the upper half of an `f32`; computed with as `f32`.
+    /// bfloat16, the upper half of an `f32`; computed as `f32`.
     BF16,
     /// IEEE single precision.
     F32,
     /// IEEE double precision.
     F64,
-    /// Signed bytes; computed with as `i32`, results wrap.
+    /// Signed 8-bit integers; computed as `i32`, results wrap.
     I8,
-    /// Signed integers; arithmetic wraps.
+    /// Signed 32-bit integers; arithmetic wraps.
     I32,
-    /// Signed integers of 64 bits; arithmetic wraps.
+    /// Signed 64-bit integers; arithmetic wraps.
     I64,
-    /// Unsigned bytes, and the masks that comparisons return (0 or 1); computed with as `u32`, results wrap.
+    /// Unsigned 8-bit integers, also used for the masks that comparisons return (0 or 1); computed as `u32`, results
+    /// wrap.
     U8,
-    /// Unsigned integers; arithmetic wraps.
+    /// Unsigned 32-bit integers; arithmetic wraps.
     U32,
-    /// Truth values, each a byte that must be 0 or 1. They have logic, comparisons and selection, but no arithmetic.
+    /// Booleans, one byte each, which must be 0 or 1. They support logic, comparisons and selection, but no
+    /// arithmetic.
     Bool,
 }
 
-/// What a dtype is computed with.
+/// The type in which a dtype is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// `f32`, for `F16`, `BF16` and `F32`.
@@ -41,7 +43,7 @@ pub enum Class {
     Int,
     /// `u32`, for `U32`, `U8` and `Bool`.
     Uint,
-    /// 64 bits, for `I64` and `F64`. Fused programs load and store such elements, and compute nothing with them.
+    /// 64 bits, for `I64` and `F64`. Fused programs only load and store such elements.
     Wide,
 }
 
@@ -50,7 +52,7 @@ impl DType {
     pub const ALL: [Self; 10] =
         [Self::F16, Self::BF16, Self::F32, Self::F64, Self::I8, Self::I32, Self::I64, Self::U8, Self::U32, Self::Bool];
 
-    /// The dtypes of at most 32 bits, which fused programs compute with.
+    /// The dtypes of at most 32 bits, which fused programs can compute.
     pub const NARROW: [Self; 8] =
         [Self::F16, Self::BF16, Self::F32, Self::I8, Self::I32, Self::U8, Self::U32, Self::Bool];
 
@@ -64,7 +66,7 @@ impl DType {
         }
     }
 
-    /// Returns what it is computed with.
+    /// Returns the class that this dtype is computed in.
     pub fn class(self) -> Class {
         match self {
             Self::F16 | Self::BF16 | Self::F32 => Class::Float,
@@ -74,17 +76,18 @@ impl DType {
         }
     }
 
-    /// Returns whether it is a floating-point dtype that fused kernels, hand-written kernels and gradients compute with. `F64` is not.
+    /// Returns whether this is a floating-point dtype that fused kernels, hand-written kernels and gradients support.
+    /// `F64` is not.
     pub fn is_float(self) -> bool {
         self.class() == Class::Float
     }
 
-    /// Returns whether its elements have 64 bits.
+    /// Returns whether elements have 64 bits.
     pub fn is_wide(self) -> bool {
         self.class() == Class::Wide
     }
 
-    /// Returns the dtype that holds every number which is computed for this one: `F32` for `F16`, `U32` for `U8`, itself for `I64`.
+    /// Returns the dtype that results are computed in: `F32` for `F16`, `U32` for `U8`, itself for `I64`.
     pub fn computed(self) -> Self {
         match self {
             Self::F16 | Self::BF16 | Self::F32 => Self::F32,
@@ -94,7 +97,7 @@ impl DType {
         }
     }
 
-    /// Returns the name in messages and on the command line.
+    /// Returns the name used in messages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -122,15 +125,15 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that is the element of a dtype.
+/// A Rust type that represents the elements of a dtype.
 pub trait Element: bytemuck::NoUninit + PartialEq + fmt::Debug + Send + Sync {
-    /// The dtype.
+    /// The corresponding dtype.
     const DTYPE: DType;
 
-    /// The type that the element is read from memory as: itself, but for `bool`, which has bytes that are no value.
+    /// The type used to read the element from memory: `Self`, except for `bool`, which has invalid bit patterns.
     type Stored: bytemuck::Pod;
 
-    /// Returns the elements that are stored so.
+    /// Converts stored values to elements.
     fn from_stored(stored: Vec<Self::Stored>) -> Vec<Self>;
 }
 
@@ -158,7 +161,7 @@ impl Element for bool {
     }
 }
 
-/// Evaluates an expression in which a name stands for the Rust type of a dtype's elements.
+/// Evaluates an expression with a type alias bound to the Rust element type of a dtype.
 ///
 /// ```
 /// use kiln_ir::{DType, with_element};

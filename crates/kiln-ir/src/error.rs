@@ -1,15 +1,15 @@
-//! One cloneable error with a kind, because one fault reaches many callers (decision 0003).
+//! A single cloneable error type with a kind, because one fault can reach many callers (decision 0003).
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the functions of Kiln return.
+/// Alias for a `Result` with Kiln's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong: a [kind](ErrorKind) to react to, a message to read, the context of the layers it passed, a source.
+/// An error: a [kind](ErrorKind) to match on, a message, the context added by each layer, and a source.
 ///
-/// Cheap to clone: a lost device is reported to everyone who uses it.
+/// Cheap to clone: the loss of a device is reported to all of its users.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -22,7 +22,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of [`Error`], each named for the caller's remedy.
+/// The kind of an [`Error`], named for the caller's remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -32,56 +32,56 @@ pub enum ErrorKind {
     ShapeMismatch,
     /// Use another device, dtype or op.
     Unsupported,
-    /// Free something and try again.
+    /// Free memory and retry.
     OutOfMemory,
-    /// Make the request smaller; freeing does not help.
+    /// Make the request smaller; freeing memory does not help.
     TooLarge,
-    /// Make a new device.
+    /// Open a new device.
     DeviceLost,
     /// Fix the kernel source.
     CompileFailed,
-    /// Discard the data and make it again.
+    /// Discard the data and recreate it.
     Corrupt,
-    /// Look at the file system or the network.
+    /// Check the file system or the network.
     Io,
-    /// Nothing; it was asked for.
+    /// No action needed: the caller asked for the cancellation.
     Cancelled,
     /// Report a bug in Kiln.
     Internal,
 }
 
 impl Error {
-    /// An error with a message in lower case that says what was expected, what was found, and where.
+    /// Creates an error. The message is in lower case and says what was expected, what was found, and where.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner { kind, message: message.into(), context: Vec::new(), source: None }))
     }
 
-    /// Puts what the calling layer knows (an op, a label, a path) in front of the message.
+    /// Prefixes the message with context known to the calling layer (an op, a label, a path).
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.0).context.push(context.into());
         self
     }
 
-    /// Keeps the error that caused this one.
+    /// Attaches the underlying error as the source.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
         self
     }
 
-    /// What the caller can do about it.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The message without its context.
+    /// Returns the message without its context.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 }
 
-/// Makes an [`Error`] from its kind and a formatted message.
+/// Creates an [`Error`] from a kind and a formatted message.
 ///
 /// ```
 /// let error = kiln_ir::error!(InvalidArgument, "expected {} axes, found {}", 2, 3);
@@ -94,7 +94,7 @@ macro_rules! error {
     };
 }
 
-/// Returns an [`Error`] from the calling function; takes what [`error!`](crate::error!) takes.
+/// Returns early from the calling function with an [`Error`]; takes the same arguments as [`error!`](crate::error!).
 #[macro_export]
 macro_rules! bail {
     ($($error:tt)+) => {

@@ -1,7 +1,7 @@
-//! How ops declare their gradients: as expressions, which a [`Builder`] turns into nodes of its graph, so that they are fused, planned and run as
-//! everything else.
+//! Gradients of ops, declared as expressions. A [`Builder`] turns them into graph nodes, so gradients are fused,
+//! planned and run like any other op.
 //!
-//! An entry of the op table, a reduction, a view and a hand-written kernel each say what they make of the gradient of their result.
+//! Elementwise ops, reductions, views and hand-written kernels each declare the gradients of their inputs.
 
 use crate::graph::{Axes, Op, Reduce, TensorType, View};
 use crate::op::{self, ElementOp};
@@ -11,30 +11,30 @@ use std::fmt;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::sync::Arc;
 
-/// Makes nodes of a graph. A call that cannot be done is noted by the builder, which tells it when everything is built; any value stands in for
-/// the result.
+/// Creates graph nodes. A failed call is recorded by the builder and reported when the graph is complete; it returns
+/// an arbitrary value.
 pub trait Builder {
-    /// Shape and dtype of a value.
+    /// Returns the shape and dtype of a value.
     fn ty(&self, value: usize) -> TensorType;
-    /// One number in every element.
+    /// Creates a constant tensor.
     fn number(&self, number: f64, ty: TensorType) -> usize;
-    /// The number of each element, counted row by row from 0, as `U32`.
+    /// Creates the row-major index of each element, from 0, as `U32`.
     fn iota(&self, shape: Shape) -> usize;
-    /// An elementwise op on values that broadcast to one shape.
+    /// Applies an elementwise op to values that broadcast to one shape.
     fn element(&self, op: &'static ElementOp, inputs: &[usize]) -> usize;
-    /// The elements in another dtype.
+    /// Casts to another dtype.
     fn cast(&self, value: usize, dtype: DType) -> usize;
-    /// A view of a shape.
+    /// Creates a view with the given shape.
     fn view(&self, view: View, value: usize, shape: Shape) -> usize;
-    /// A reduction over axes, which keep the length 1.
+    /// Reduces over axes, which are kept with length 1.
     fn reduce(&self, op: Reduce, value: usize, axes: &[usize]) -> usize;
-    /// A hand-written kernel.
+    /// Applies a hand-written kernel.
     fn kernel(&self, op: Arc<dyn KernelOp>, inputs: &[usize]) -> usize;
-    /// Zeros of a shape, with the value's elements where a slice of it has its own: what [`View::Slice`] undoes.
+    /// Scatters the value into zeros of a shape, at the positions of a slice: the gradient of [`View::Slice`].
     fn unslice(&self, value: usize, shape: Shape, axis: usize, start: usize, step: isize) -> usize;
 }
 
-/// A value of a [`Builder`], as what formulas are written with: `g * x.apply(&op::COS)`.
+/// A value of a [`Builder`] with operators, for writing formulas: `g * x.apply(&op::COS)`.
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct Expr<'a> {
@@ -42,21 +42,22 @@ pub struct Expr<'a> {
     value: usize,
 }
 
-/// The gradient for each input of an op; `None` where it is zero throughout, or where the input has none.
+/// The gradient of each input of an op; `None` if it is zero everywhere or the input has no gradient.
 pub type Gradients<'a> = SmallVec<[Option<Expr<'a>>; 3]>;
 
-/// What an elementwise op makes of the gradient of its result: of its inputs, its result and that gradient, all of one shape.
+/// The gradient rule of an elementwise op: takes its inputs, its result and the gradient of the result, all of one
+/// shape.
 pub type ElementGradient = for<'a> fn(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a>;
 
-/// A gradient for every input.
+/// Wraps one gradient per input.
 pub fn each<'a, const N: usize>(gradients: [Expr<'a>; N]) -> Gradients<'a> {
     gradients.into_iter().map(Some).collect()
 }
 
-/// What an op makes of the gradient of its result.
+/// Returns the gradient of each input of an op, given the gradient of its result.
 ///
 /// # Errors
-/// `Unsupported` where the op declares no gradient.
+/// Returns `Unsupported` if the op declares no gradient.
 pub fn gradients<'a>(op: &Op, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Result<Gradients<'a>> {
     let missing = || {
         let message = format!("backward expected ops that have a gradient, found {}, which declares none", op.name());
@@ -73,7 +74,7 @@ pub fn gradients<'a>(op: &Op, inputs: &[Expr<'a>], output: Expr<'a>, gradient: E
 }
 
 impl View {
-    /// The elements back in the places where the view found them, added up where it found one several times.
+    /// Scatters the gradient to the positions that the view read, and sums where it read an element more than once.
     fn gradient<'a>(&self, input: Expr<'a>, gradient: Expr<'a>) -> Expr<'a> {
         let shape = input.shape();
         match self {
@@ -100,7 +101,8 @@ impl Reduce {
                 let count: usize = axes.iter().map(|&axis| shape[axis]).product();
                 each([gradient.spread(&shape) * (1.0 / count.max(1) as f64)])
             }
-            // All of it to the first that is the largest: found by its place, because a number that is computed again may be rounded otherwise.
+            // The gradient goes to the first maximum. It is found by index, because a recomputed value may round
+            // differently.
             Self::Max | Self::Min => {
                 let place = input.reduce(if self == Self::Max { Self::ArgMax } else { Self::ArgMin }, axes);
                 let along = |(axis, &length): (usize, &usize)| if axes.contains(&axis) { length } else { 1 };
@@ -113,27 +115,27 @@ impl Reduce {
 }
 
 impl<'a> Expr<'a> {
-    /// A value that the builder has.
+    /// Wraps a value of the builder.
     pub fn new(builder: &'a dyn Builder, value: usize) -> Self {
         Self { builder, value }
     }
 
-    /// Its number with the builder.
+    /// Returns the builder's index of the value.
     pub fn value(self) -> usize {
         self.value
     }
 
-    /// Shape and dtype.
+    /// Returns the shape and dtype.
     pub fn ty(self) -> TensorType {
         self.builder.ty(self.value)
     }
 
-    /// The lengths along each axis.
+    /// Returns the shape.
     pub fn shape(self) -> Shape {
         self.ty().shape
     }
 
-    /// What the elements are.
+    /// Returns the element type.
     pub fn dtype(self) -> DType {
         self.ty().dtype
     }
@@ -142,44 +144,44 @@ impl<'a> Expr<'a> {
         Self { value, ..self }
     }
 
-    /// A number in every element, of the same shape and dtype.
+    /// Creates a constant of the same shape and dtype.
     pub fn like(self, number: f64) -> Self {
         self.filled(number, self.ty())
     }
 
-    /// A number in every element of a tensor.
+    /// Creates a constant of the given type.
     pub fn filled(self, number: f64, ty: TensorType) -> Self {
         self.with(self.builder.number(number, ty))
     }
 
-    /// The number of each element of a tensor, counted row by row from 0, as `U32`.
+    /// Creates the row-major index of each element, from 0, as `U32`.
     pub fn iota(self, shape: Shape) -> Self {
         self.with(self.builder.iota(shape))
     }
 
-    /// An elementwise op on this and others, which broadcast to one shape.
+    /// Applies an elementwise op to `self` and `others`, which broadcast to one shape.
     pub fn apply(self, op: &'static ElementOp, others: &[Self]) -> Self {
         let inputs: SmallVec<[usize; 3]> = [self].iter().chain(others).map(|input| input.value).collect();
         self.with(self.builder.element(op, &inputs))
     }
 
-    /// This where a condition of `U8` holds, otherwise 0.
+    /// Returns `self` where a `U8` condition is nonzero, 0 elsewhere.
     pub fn only_where(self, condition: Self) -> Self {
         condition.apply(&op::WHERE, &[self, self.like(0.0)])
     }
 
-    /// The elements in another dtype.
+    /// Casts to another dtype.
     pub fn cast(self, dtype: DType) -> Self {
         if self.dtype() == dtype { self } else { self.with(self.builder.cast(self.value, dtype)) }
     }
 
-    /// The axes in another order.
+    /// Permutes the axes.
     pub fn permute(self, axes: &[usize]) -> Self {
         let shape = axes.iter().map(|&axis| self.shape()[axis]).collect();
         self.with(self.builder.view(View::Permute(axes.into()), self.value, shape))
     }
 
-    /// Matrices in the last two axes, with rows for columns.
+    /// Transposes the last two axes.
     pub fn transpose(self) -> Self {
         let rank = self.shape().rank();
         let mut axes: Axes = (0..rank).collect();
@@ -187,12 +189,12 @@ impl<'a> Expr<'a> {
         self.permute(&axes)
     }
 
-    /// The elements in order, under another shape.
+    /// Reshapes in row-major order.
     pub fn reshape(self, shape: Shape) -> Self {
         if self.shape() == shape { self } else { self.with(self.builder.view(View::Reshape, self.value, shape)) }
     }
 
-    /// Spread to a shape.
+    /// Broadcasts to a shape.
     pub fn spread(self, shape: &Shape) -> Self {
         if self.shape() == *shape {
             return self;
@@ -200,23 +202,23 @@ impl<'a> Expr<'a> {
         self.with(self.builder.view(View::Broadcast, self.value, shape.clone()))
     }
 
-    /// `length` elements along an axis, from `start` on.
+    /// Selects `length` elements along an axis, beginning at `start`.
     pub fn slice(self, axis: usize, start: usize, length: usize) -> Self {
         let shape = self.shape().with(axis, length);
         self.with(self.builder.view(View::Slice { axis, start, step: 1 }, self.value, shape))
     }
 
-    /// The sum over axes, which keep the length 1.
+    /// Sums over axes, which are kept with length 1.
     pub fn sum(self, axes: &[usize]) -> Self {
         self.reduce(Reduce::Sum, axes)
     }
 
-    /// A reduction over axes, which keep the length 1.
+    /// Reduces over axes, which are kept with length 1.
     pub fn reduce(self, op: Reduce, axes: &[usize]) -> Self {
         if axes.is_empty() { self } else { self.with(self.builder.reduce(op, self.value, axes)) }
     }
 
-    /// What was spread from a shape, added up to it.
+    /// Sums over broadcast axes down to `shape`: the gradient of a broadcast.
     pub fn sum_to(self, shape: &Shape) -> Self {
         let from = self.shape();
         let new = from.rank() - shape.rank();
@@ -225,7 +227,7 @@ impl<'a> Expr<'a> {
         self.sum(&axes).reshape(shape.clone())
     }
 
-    /// A hand-written kernel of this and others.
+    /// Applies a hand-written kernel to `self` and `others`.
     pub fn kernel(self, op: impl KernelOp, others: &[Self]) -> Self {
         let inputs: SmallVec<[usize; 4]> = [self].iter().chain(others).map(|input| input.value).collect();
         self.with(self.builder.kernel(Arc::new(op), &inputs))

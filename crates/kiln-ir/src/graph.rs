@@ -1,4 +1,4 @@
-//! The graph of a tensor computation: what is asked for, before anything is decided about how.
+//! The graph of a tensor computation, before lowering to a [plan](crate::plan).
 
 use crate::op::ElementOp;
 use crate::{DType, KernelOp, Layout, Shape};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// Shape and dtype of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
-    /// The lengths along each axis.
+    /// The shape.
     pub shape: Shape,
-    /// What the elements are.
+    /// The element type.
     pub dtype: DType,
 }
 
@@ -20,41 +20,42 @@ pub type NodeId = usize;
 /// Axes of a tensor.
 pub type Axes = SmallVec<[usize; 4]>;
 
-/// One computed or given tensor.
+/// A node: an input or a computed tensor.
 #[derive(Clone, Debug)]
 pub struct OpNode {
-    /// What gives it its elements.
+    /// The op that produces the tensor.
     pub op: Op,
-    /// What the op takes.
+    /// The operands of the op.
     pub inputs: SmallVec<[NodeId; 3]>,
     /// Shape and dtype of the result.
     pub ty: TensorType,
 }
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// A tensor in memory. The n-th node of this kind is the n-th input of a run.
     Input(Arc<Layout>),
-    /// One number in every element. The n-th node of this kind is the n-th scalar of a run: its value is not part of the graph.
+    /// A scalar broadcast to the node's shape. The n-th node of this kind is the n-th scalar of a run; its value is
+    /// not part of the graph.
     Scalar,
-    /// The number of each element, counted row by row from 0, as `U32`.
+    /// The row-major index of each element, from 0, as `U32`.
     Iota,
-    /// An elementwise op. Its inputs have the node's shape.
+    /// An elementwise op. All inputs have the node's shape.
     Element(&'static ElementOp),
-    /// The input's elements in the node's dtype: rounded to the nearest for floats; towards zero, and clamped to what the dtype holds, from
-    /// floats to integers; modulo its range between integers.
+    /// Conversion to the node's dtype. To floats: rounds to nearest. From floats to integers: truncates towards zero
+    /// and saturates. Between integers: wraps.
     Cast,
-    /// The input's elements in another order, or some of them, without a copy where strides can say it.
+    /// A view of the input, without a copy if strides can express it.
     View(View),
-    /// A reduction over axes, which keep the length 1.
+    /// A reduction over axes, which are kept with length 1.
     Reduce(Reduce, Axes),
     /// A hand-written kernel.
     Kernel(Arc<dyn KernelOp>),
 }
 
 impl Op {
-    /// The name in messages and reports.
+    /// Returns the name used in messages and reports.
     pub fn name(&self) -> &str {
         match self {
             Self::Input(_) => "input",
@@ -72,28 +73,28 @@ impl Op {
     }
 }
 
-/// How a view finds its elements in its input.
+/// How a view selects elements of its input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// Axis `i` is axis `axes[i]` of the input.
     Permute(Axes),
-    /// The input spread to the node's shape.
+    /// Broadcasts the input to the node's shape.
     Broadcast,
-    /// The input's elements in order, under the node's shape.
+    /// Reinterprets the input under the node's shape, in row-major order.
     Reshape,
-    /// Along one axis, every `step`-th element from `start`, as many as the node is long there.
+    /// Selects every `step`-th element from `start` along one axis. The count is the node's length of that axis.
     Slice {
         /// The axis.
         axis: usize,
-        /// The first element.
+        /// Index of the first element.
         start: usize,
-        /// From one to the next; negative walks backwards.
+        /// Distance between elements; a negative step walks backwards.
         step: isize,
     },
 }
 
 impl View {
-    /// The layout of the view, of the layout of its input; `None` where strides cannot say it.
+    /// Applies the view to the layout of its input; returns `None` if strides cannot express it.
     pub fn apply(&self, input: &Layout, shape: &Shape) -> Option<Layout> {
         match self {
             Self::Permute(axes) => Some(input.permuted(axes)),
@@ -104,32 +105,32 @@ impl View {
     }
 }
 
-/// How elements become one.
+/// A reduction.
 ///
-/// Floats are added up in `f32`. A NaN among the elements is the result of every reduction of floats, and its place that of an
-/// arg-reduction.
+/// Floats are accumulated in `f32`. Reductions of floats propagate NaN; arg-reductions return the index of a NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduce {
-    /// The sum; 0 of no elements.
+    /// Sum; 0 for no elements.
     Sum,
-    /// The sum divided by the number of elements; NaN of none. Floats only.
+    /// Arithmetic mean; NaN for no elements. Floats only.
     Mean,
-    /// The largest; not of no elements.
+    /// Maximum; needs at least one element.
     Max,
-    /// The smallest; not of no elements.
+    /// Minimum; needs at least one element.
     Min,
-    /// The place of the first largest along the axes, counted row by row, as `U32`.
+    /// Row-major index of the first maximum along the axes, as `U32`.
     ArgMax,
-    /// The place of the first smallest, as `U32`.
+    /// Row-major index of the first minimum, as `U32`.
     ArgMin,
 }
 
-/// Sums are added up in tiles or trees of several hundred terms; more would hide a term that is missing.
+/// Tolerance of a sum. Sums are accumulated in tiles or trees of several hundred terms; a larger tolerance would hide
+/// a missing term.
 const SUM_ULPS: f64 = 8.0;
 
 impl Reduce {
-    /// How far a result of so many floats, none larger than `largest`, may be from the exact one before it is stored. What chooses an
-    /// element is exact.
+    /// Returns the maximum absolute error of a reduction of `terms` floats of magnitude at most `largest`, before the
+    /// result is stored. Reductions that select an element are exact.
     pub fn bound(self, terms: usize, largest: f64) -> f64 {
         let size = match self {
             Self::Sum => terms as f64 * largest,
@@ -140,13 +141,13 @@ impl Reduce {
     }
 }
 
-/// Nodes in an order in which inputs come first, and those whose results are wanted.
+/// A graph in topological order, with its outputs.
 #[derive(Clone, Debug, Default)]
 pub struct OpGraph {
-    /// The nodes.
+    /// The nodes; inputs precede their users.
     pub nodes: Vec<OpNode>,
-    /// Whose results are wanted.
+    /// Nodes whose results are returned.
     pub outputs: Vec<NodeId>,
-    /// Whose results are welcome: those that a plan stores anyway outlive the run.
+    /// Nodes whose results are kept after the run if the plan materializes them anyway.
     pub held: Vec<NodeId>,
 }

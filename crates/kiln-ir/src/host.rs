@@ -1,46 +1,47 @@
-//! What a kernel that runs on the CPU is given: threads, operands in memory, and where its results go.
+//! The interface of kernels that run on the CPU: threads, operands in memory, and the output.
 
 use crate::{DType, Layout, Result, SimdLevel};
 
-/// The threads that a kernel runs on.
+/// The thread pool that a kernel runs on.
 pub trait Workers: Sync {
-    /// How many threads take part in a loop at most.
+    /// Returns the maximum number of threads in a parallel loop.
     fn count(&self) -> usize;
 
-    /// The vector instructions to use. Never more than the processor has.
+    /// Returns the SIMD level to use, which the processor supports.
     fn simd(&self) -> SimdLevel;
 
-    /// Calls `task` once for every number below `parts`, on all threads, and returns when all calls have ended.
+    /// Calls `task` once for every index below `parts`, on all threads, and returns when all calls have returned.
     ///
     /// # Errors
-    /// `Internal` where a call panicked.
+    /// Returns `Internal` if a call panicked.
     fn run(&self, parts: usize, task: &(dyn Fn(usize) + Sync)) -> Result<()>;
 }
 
 /// An operand of a kernel in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostOperand<'a> {
-    /// What its elements are.
+    /// The element type.
     pub dtype: DType,
-    /// Where they are, counted in elements from the start of `bytes`, which they all are inside of.
+    /// The layout, in elements from the start of `bytes`. Every element is in bounds.
     pub layout: &'a Layout,
     /// The memory, aligned for the elements.
     pub bytes: &'a [u8],
 }
 
-/// Where the results of a kernel go: row by row, without gaps, converted to the output's dtype after what was fused behind the kernel is
-/// applied to them.
+/// The output of a kernel: contiguous and row-major. The fused epilogue and the conversion to the output's dtype are
+/// applied when results are stored.
 pub trait HostOutput: Sync {
-    /// Stores results of a kernel that computes in `f32`, from element `start` on; `values` serves as scratch memory.
+    /// Stores results of a kernel that computes in `f32`, beginning at element `start`. `values` is overwritten as
+    /// scratch memory.
     ///
     /// # Safety
-    /// No other call stores any of these elements at the same time.
+    /// No other call may store any of these elements at the same time.
     ///
     /// # Panics
-    /// Where the range is outside of the output, or where the kernel does not compute in `f32`.
+    /// Panics if the range is out of bounds, or if the kernel does not compute in `f32`.
     unsafe fn store(&self, start: usize, values: &mut [f32]);
 
-    /// [`store`](Self::store) for some rows of a matrix. Much cheaper than a call for each, where they are short.
+    /// Stores several rows of a matrix. Much cheaper than one [`store`](Self::store) per row if rows are short.
     ///
     /// # Safety
     /// As [`store`](Self::store).
@@ -49,30 +50,31 @@ pub trait HostOutput: Sync {
     /// As [`store`](Self::store).
     unsafe fn store_rows(&self, rows: HostRows, values: &mut [f32]) {
         for (row, values) in values.chunks_mut(rows.width).enumerate() {
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller upholds the contract of `store`.
             unsafe { self.store(rows.start + row * rows.pitch, &mut values[..rows.length]) };
         }
     }
 
-    /// The memory of an output of `f32` behind whose kernel nothing is fused, where a kernel may put its results itself.
+    /// Returns the output's memory if it is `f32` without a fused epilogue, so that a kernel may write to it
+    /// directly.
     fn floats(&self) -> Option<*mut f32> {
         None
     }
 
-    /// The memory of the output, for a kernel that moves elements and computes nothing. Nothing is ever fused behind such a kernel.
+    /// Returns the output's memory, for kernels that only move elements. Such kernels never have a fused epilogue.
     fn bytes(&self) -> (*mut u8, usize);
 }
 
-/// Where rows of results are.
+/// The position of a block of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRows {
-    /// The first element of the output that is stored.
+    /// First element of the output to store.
     pub start: usize,
-    /// Elements of the output from one row to the next.
+    /// Row stride of the output, in elements.
     pub pitch: usize,
-    /// Elements of each row.
+    /// Elements per row.
     pub length: usize,
-    /// From one row of the values to the next. What is between them is not stored.
+    /// Row stride of the values. Elements past `length` are not stored.
     pub width: usize,
 }
 
@@ -82,6 +84,6 @@ pub struct HostCall<'a> {
     pub workers: &'a dyn Workers,
     /// The operands, in the order of the op's inputs.
     pub operands: &'a [HostOperand<'a>],
-    /// Where the results go.
+    /// Where results are stored.
     pub output: &'a dyn HostOutput,
 }

@@ -1,4 +1,4 @@
-//! Kernels as a plan asks for them: an optional core, and an elementwise program behind it.
+//! The kernels of a plan: an optional core op with a fused elementwise epilogue.
 
 use crate::gradient::{Expr, Gradients};
 use crate::graph::{Reduce, TensorType};
@@ -11,126 +11,132 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A kernel that is not generated: shape rule, WGSL and optionally CPU code of one op. See the crate `kiln-kernels`.
+/// A hand-written kernel: shape inference, WGSL and optionally CPU code of one op. See the crate `kiln-kernels`.
 pub trait KernelOp: Any + Debug + Send + Sync {
-    /// The name in messages and reports.
+    /// Returns the name used in messages and reports.
     fn name(&self) -> &str;
 
-    /// Everything but the inputs' types that makes it another op than one of the same name; floats as their bits.
+    /// Returns the attributes that, with the name and the input types, identify the op; floats as their bits.
     fn attributes(&self) -> SmallVec<[u64; 4]>;
 
-    /// Shape and dtype of the result.
+    /// Infers the shape and dtype of the result.
     ///
     /// # Errors
-    /// `ShapeMismatch`, `InvalidArgument` or `Unsupported`, with the shapes and dtypes that were expected and found.
+    /// Returns `ShapeMismatch`, `InvalidArgument` or `Unsupported`, with the shapes and dtypes that were expected and
+    /// found.
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType>;
 
-    /// Whether an operand may have this layout; what it refuses is copied before.
+    /// Returns whether an operand may have this layout; an operand with any other layout is made contiguous first.
     fn takes(&self, operand: usize, layout: &Layout) -> bool {
         let _ = operand;
         layout.is_contiguous()
     }
 
-    /// Whether elementwise ops behind it can be applied by the kernel itself. Then it computes in `f32`.
+    /// Returns whether the kernel can apply a fused elementwise epilogue. If so, it computes in `f32`.
     fn fuses_epilogue(&self) -> bool {
         false
     }
 
-    /// Whether its WGSL stores every dtype by itself, those that are packed into words too. Otherwise a result that the
-    /// [target](crate::plan::Target::stores) does not store is stored in the dtype of its class, and converted after it.
+    /// Returns whether its WGSL can store every dtype, including those packed into words. If not, a result that the
+    /// [target](crate::plan::Target::stores) cannot store is stored in the dtype of its class and converted by a
+    /// second kernel.
     fn stores_any_dtype(&self) -> bool {
         false
     }
 
-    /// Whether it takes operands of `I64` and `F64`. A kernel that computes in 32 bits must not.
+    /// Returns whether it accepts `I64` and `F64` operands. A kernel that computes in 32 bits must not.
     fn takes_wide(&self) -> bool {
         false
     }
 
-    /// How far a result may be from the exact one before it is stored, where the operands have elements as large as `largest`.
-    /// Kernels that move elements leave the default.
+    /// Returns the maximum absolute error before the result is stored, for operands of magnitude at most `largest`.
+    /// Kernels that only move elements keep the default.
     fn bound(&self, inputs: &[TensorType], largest: &[f64]) -> f64 {
         let _ = (inputs, largest);
         0.0
     }
 
-    /// What it makes of the gradient of its result, for each input. `None`: it has no gradient, and `backward` refuses it.
+    /// Returns the gradient of each input, given the gradient of the result. `None` means that the op has no
+    /// gradient, and `backward` returns an error.
     fn gradient<'a>(&self, inputs: &[Expr<'a>], output: Expr<'a>, gradient: Expr<'a>) -> Option<Gradients<'a>> {
         let _ = (inputs, output, gradient);
         None
     }
 
-    /// Arithmetic operations of one run, for reports. Kernels that move elements leave the default.
+    /// Returns the arithmetic operations of one run, for reports. Kernels that only move elements keep the default.
     fn flops(&self, inputs: &[TensorType]) -> u64 {
         let _ = inputs;
         0
     }
 
-    /// Bytes of an operand that one run reads at most, for reports. Kernels that select elements by index read less than the default, all of it.
+    /// Returns an upper bound of the bytes of an operand that one run reads, for reports. The default is the whole
+    /// operand; kernels that select elements by index read less.
     fn read_bytes(&self, operand: usize, inputs: &[TensorType]) -> u64 {
         inputs[operand].bytes()
     }
 
-    /// Whether [`run`](Self::run) has code for the CPU. Without it the CPU device compiles the [WGSL](Self::wgsl).
+    /// Returns whether [`run`](Self::run) is implemented. Otherwise the CPU device compiles the [WGSL](Self::wgsl).
     fn has_host_code(&self) -> bool {
         false
     }
 
-    /// Runs on the CPU, faster than the WGSL would.
+    /// Runs on the CPU with native code, which is faster than its WGSL.
     ///
     /// # Errors
-    /// `Internal` where a thread panicked; `InvalidArgument` where an operand's elements are at fault (an index out of range).
+    /// Returns `Internal` if a thread panicked; `InvalidArgument` if an operand has invalid elements (an index out of
+    /// range).
     fn run(&self, call: &HostCall<'_>) -> Result<()> {
         let _ = call;
         Err(Error::new(ErrorKind::Internal, format!("`{}` expected code for the CPU, found none", self.name())))
     }
 
-    /// The kernel in WGSL.
+    /// Generates the kernel in WGSL.
     ///
     /// # Errors
-    /// `Unsupported` where there is none for such operands.
+    /// Returns `Unsupported` if the kernel has no WGSL for these operands.
     fn wgsl(&self, call: &WgslCall<'_>) -> Result<WgslKernel>;
 }
 
 /// One kernel of a plan.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The ops in it, for reports and as the kernel's name: `mul_add_relu_sum`.
+    /// Name composed of the fused ops, for reports: `mul_add_relu_sum`.
     pub name: String,
-    /// What is computed first.
+    /// The op computed first.
     pub core: Core,
-    /// What is applied to each element of the core's result, or computes it alone. Its space is the output's shape.
+    /// The epilogue applied to each element of the core's result, or the whole kernel for [`Core::Map`]. Its space is
+    /// the output's shape.
     pub body: Body,
-    /// Shape and dtype of what is stored, row by row without gaps.
+    /// Shape and dtype of the output, which is contiguous.
     pub output: TensorType,
 }
 
-/// What a kernel computes before its elementwise program.
+/// The operation that a kernel computes before its elementwise epilogue.
 #[derive(Clone, Debug)]
 pub enum Core {
-    /// Nothing: the program alone.
+    /// No core: the kernel is an elementwise program.
     Map,
-    /// A reduction over the last axes of `input`'s space. The axes before them are those of the output, in order, without those of length 1 that
-    /// the reduction left.
+    /// A reduction over the last axes of `input`'s space. The leading axes are those of the output, in order, without
+    /// the reduced axes of length 1.
     Reduce {
-        /// How.
+        /// The reduction.
         op: Reduce,
-        /// What is reduced, computed on the way.
+        /// The prologue: an elementwise program that computes the reduced values.
         input: Body,
-        /// How many of the first axes of `input.space` are kept.
+        /// Number of leading axes of `input.space` that are kept.
         kept: usize,
     },
     /// A hand-written kernel.
     Op {
-        /// The kernel.
+        /// The op.
         op: Arc<dyn KernelOp>,
-        /// Its operands, each with the layout of its own shape.
+        /// Its operands; each layout has the operand's own shape.
         operands: Vec<Operand>,
     },
 }
 
 impl Core {
-    /// What it reads.
+    /// Returns the operands that the core reads.
     pub fn operands(&self) -> &[Operand] {
         match self {
             Self::Map => &[],
@@ -139,8 +145,8 @@ impl Core {
         }
     }
 
-    /// How far a result may be from the exact one before it is stored, where the operands are loaded as they are and have elements as large
-    /// as `largest`.
+    /// Returns the maximum absolute error before the result is stored, for operands loaded unmodified, of magnitude
+    /// at most `largest`.
     pub fn bound(&self, largest: &[f64]) -> f64 {
         match self {
             Self::Map => 0.0,
@@ -153,19 +159,19 @@ impl Core {
     }
 }
 
-/// An elementwise program over a space.
+/// An elementwise program over an iteration space.
 #[derive(Clone, Debug)]
 pub struct Body {
-    /// The lengths along the axes of the space.
+    /// The shape of the iteration space.
     pub space: crate::Shape,
-    /// What the program loads: layouts have the shape of the space.
+    /// The operands that the program loads; their layouts have the shape of the space.
     pub operands: Vec<Operand>,
-    /// What is computed for each element.
+    /// The program evaluated for each element.
     pub program: Program,
 }
 
 impl Body {
-    /// The class of what an instruction of the program gives.
+    /// Returns the class of an instruction's result.
     pub fn class(&self, instruction: &Instruction) -> Class {
         match instruction {
             &Instruction::Load { operand } => self.operands[operand].dtype.class(),
@@ -181,67 +187,67 @@ impl Body {
     }
 }
 
-/// What a kernel reads.
+/// A tensor that a kernel reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
-    /// What the elements are.
+    /// The element type.
     pub dtype: DType,
-    /// Where they are.
+    /// The memory layout.
     pub layout: Layout,
 }
 
 impl Operand {
-    /// Shape and dtype.
+    /// Returns the shape and dtype.
     pub fn ty(&self) -> TensorType {
         TensorType { shape: self.layout.shape().clone(), dtype: self.dtype }
     }
 }
 
-/// Instructions in order; the last one is the result.
+/// A straight-line program; the last instruction is the result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// Each gives one value, which later ones name by its index.
+    /// The instructions. Each produces one value, which later instructions refer to by index.
     pub instructions: Vec<Instruction>,
 }
 
-/// One instruction: a value for each element of the space.
+/// An instruction, evaluated for each element of the space.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
-    /// The operand's element, in the class of its dtype.
+    /// Loads an element of an operand, in the class of its dtype.
     Load {
         /// Index among the operands of the body.
         operand: usize,
     },
-    /// A number that a run brings.
+    /// A scalar argument of the run.
     Scalar {
         /// Index among the scalars of the run.
         scalar: usize,
-        /// What it is computed with.
+        /// The class it is computed in.
         class: Class,
     },
-    /// The number of the element in the space, row by row.
+    /// The row-major index of the element in the space.
     Iota,
     /// The result of the core for this element.
     Core {
-        /// What it is computed with.
+        /// The class it is computed in.
         class: Class,
     },
     /// An elementwise op.
     Op {
         /// The op.
         op: &'static ElementOp,
-        /// The class of its operands of variable dtype.
+        /// The class of the operands whose dtype is variable.
         class: Class,
         /// Indices of earlier instructions.
         args: SmallVec<[usize; 3]>,
     },
-    /// A conversion as [`Op::Cast`](crate::graph::Op::Cast) says, and for `U8` the wrapping of a result of arithmetic.
+    /// A conversion as in [`Op::Cast`](crate::graph::Op::Cast). For `U8` it also wraps results of arithmetic.
     Cast {
-        /// The value.
+        /// Index of the converted instruction.
         arg: usize,
-        /// From this class.
+        /// The source class.
         from: Class,
-        /// To the numbers that this dtype has, in its class.
+        /// The target dtype; the value is represented in its class.
         to: DType,
     },
 }

@@ -1,9 +1,9 @@
-//! Where the elements of a tensor lie in its buffer.
+//! Strided memory layouts.
 
 use crate::Shape;
 use smallvec::SmallVec;
 
-/// The place of every element in a buffer: an offset and a stride for each axis, in elements.
+/// Maps the elements of a tensor to positions in a buffer: a shape, strides and an offset, in elements.
 ///
 /// ```
 /// use kiln_ir::{Layout, Shape};
@@ -22,36 +22,36 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Row by row, without gaps, from the start of the buffer.
+    /// Creates a contiguous row-major layout with offset 0.
     pub fn contiguous(shape: Shape) -> Self {
         Self { strides: shape.strides(), shape, offset: 0 }
     }
 
-    /// A layout of strides and an offset that the caller has checked against the buffer.
+    /// Creates a layout from strides and an offset. The caller has checked them against the buffer.
     ///
     /// # Panics
-    /// Where there are not as many strides as axes.
+    /// Panics if the number of strides differs from the number of axes.
     pub fn strided(shape: Shape, strides: &[isize], offset: usize) -> Self {
         assert_eq!(shape.rank(), strides.len(), "a layout has a stride for each axis");
         Self { shape, strides: SmallVec::from_slice(strides), offset }
     }
 
-    /// The lengths along each axis.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The steps along each axis, in elements.
+    /// Returns the stride of each axis, in elements.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
-    /// Where the first element is, in elements.
+    /// Returns the offset of the first element, in elements.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Whether the elements lie row by row without gaps, wherever they begin.
+    /// Returns whether the elements are row-major without gaps, at any offset.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         self.shape.elem_count() == 0
@@ -62,12 +62,12 @@ impl Layout {
             })
     }
 
-    /// Whether every element is the same one.
+    /// Returns whether all elements share one position, as after broadcasting a scalar.
     pub fn is_splat(&self) -> bool {
         self.shape.iter().zip(&self.strides).all(|(&length, &stride)| length == 1 || stride == 0)
     }
 
-    /// The lowest and one past the highest element that the layout reaches; an empty range where there are no elements.
+    /// Returns the range from the lowest to one past the highest position; empty if there are no elements.
     pub fn reach(&self) -> std::ops::Range<usize> {
         if self.shape.elem_count() == 0 {
             return 0..0;
@@ -80,14 +80,15 @@ impl Layout {
         low as usize..high as usize + 1
     }
 
-    /// The same places in a buffer that begins `elements` later, which is not behind the first of them.
+    /// Returns the layout relative to a buffer that begins `elements` later, which must not be past the lowest
+    /// position.
     #[must_use]
     pub fn starting_at(&self, elements: usize) -> Self {
         debug_assert!(elements <= self.reach().start, "the buffer begins before the first element");
         Self { offset: self.offset - elements, ..self.clone() }
     }
 
-    /// Axis `i` of the result is axis `axes[i]` of this one.
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of `self`.
     #[must_use]
     pub fn permuted(&self, axes: &[usize]) -> Self {
         let shape = axes.iter().map(|&axis| self.shape[axis]).collect();
@@ -95,10 +96,10 @@ impl Layout {
         Self { shape, strides, offset: self.offset }
     }
 
-    /// Spread to a shape that it [broadcasts](Shape::broadcast) to.
+    /// Broadcasts to a shape; repeated axes have stride 0.
     ///
     /// # Panics
-    /// Where it does not.
+    /// Panics if the layout's shape does not [broadcast](Shape::broadcast) to `shape`.
     #[must_use]
     pub fn broadcast_to(&self, shape: &Shape) -> Self {
         assert_eq!(self.shape.broadcast(shape).as_ref(), Some(shape), "{} broadcasts to {shape}", self.shape);
@@ -110,19 +111,20 @@ impl Layout {
         Self { strides: strides.collect(), shape: shape.clone(), offset: self.offset }
     }
 
-    /// Every `step`-th element from `start` along an axis, `length` of them. The caller has checked that they are there; a
-    /// negative step walks backwards.
+    /// Selects `length` elements along an axis: every `step`-th from `start`. A negative step walks backwards. The
+    /// caller has checked the bounds.
     #[must_use]
     pub fn sliced(&self, axis: usize, start: usize, length: usize, step: isize) -> Self {
         let (mut strides, shape) = (self.strides.clone(), self.shape.with(axis, length));
-        // What has no elements begins nowhere: an offset could be behind the end of the buffer.
+        // An empty layout has offset 0, because `start` may be past the end of the buffer.
         let start = start as isize * strides[axis];
         let offset = if shape.elem_count() == 0 { 0 } else { self.offset.wrapping_add_signed(start) };
         strides[axis] *= step;
         Self { shape, strides, offset }
     }
 
-    /// Drops axes of length 1 and merges adjacent axes that are contiguous in every list of strides; returns the lengths and strides that remain.
+    /// Drops axes of length 1 and merges adjacent axes that are contiguous in every list of strides. Returns the
+    /// remaining lengths and strides.
     pub fn joined(lengths: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
         let (mut joined, mut steps): (Vec<usize>, _) = (Vec::new(), vec![Vec::new(); strides.len()]);
         for (axis, &length) in lengths.iter().enumerate().filter(|&(_, &length)| length != 1) {
@@ -141,16 +143,18 @@ impl Layout {
         (joined, steps)
     }
 
-    /// The same elements in the same order under another shape, where strides can say that; otherwise they must be copied.
+    /// Returns a layout with the same elements in the same order under another shape, or `None` if no strides can
+    /// express it and a copy is needed.
     ///
     /// # Panics
-    /// Where the shapes differ in the number of elements.
+    /// Panics if the numbers of elements differ.
     pub fn reshaped(&self, shape: &Shape) -> Option<Self> {
         assert_eq!(self.shape.elem_count(), shape.elem_count(), "{} has as many elements as {shape}", self.shape);
         if self.shape.elem_count() == 0 {
             return Some(Self::contiguous(shape.clone()));
         }
-        // Axes of length 1 say nothing. The others are matched in groups of equal size, each of which must be one run.
+        // Axes of length 1 are ignored. The others are matched in groups of equal element count, each of which must
+        // be contiguous.
         let old: SmallVec<[(usize, isize); 6]> =
             self.shape.iter().copied().zip(self.strides.iter().copied()).filter(|&(length, _)| length != 1).collect();
         let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.rank());
@@ -162,7 +166,7 @@ impl Layout {
             axis += 1;
             while old_elements != new_elements {
                 if old_elements < new_elements {
-                    // A run continues only where one step of the outer axis is the whole inner one.
+                    // Two axes merge only if the outer stride equals the extent of the inner axis.
                     if old[next - 1].1 != old[next].1 * old[next].0 as isize {
                         return None;
                     }
@@ -188,7 +192,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Offsets of all elements, row by row.
+    /// Positions of all elements in row-major order.
     fn places(layout: &Layout) -> Vec<isize> {
         let mut places = vec![layout.offset() as isize];
         for (&length, &stride) in layout.shape().iter().zip(layout.strides()) {
@@ -214,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Every reshape of a view either gives the same elements in the same order, or is refused, and then no strides could.
+    /// A reshape of a view either keeps the elements in order, or returns `None`, and then no strides can express it.
     #[test]
     fn a_reshape_keeps_the_order_of_the_elements() {
         let base = Layout::contiguous(Shape::from((2, 3, 4)));
@@ -225,7 +229,7 @@ mod tests {
         let mut refused = 0;
         for view in &views {
             for shape in shapes.map(Shape::new) {
-                // Where strides can say it, they are the distances from the first element to the second along each axis.
+                // If strides exist, they are the distances from the first element to the second along each axis.
                 let (places_of_view, steps) = (places(view), shape.strides());
                 let distance = |axis: usize| places_of_view[steps[axis] as usize % 24] - places_of_view[0];
                 let strides: Vec<isize> =

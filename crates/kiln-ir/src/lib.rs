@@ -1,9 +1,9 @@
-//! Tensor computations without a device: dtypes, shapes, layouts and the [error](Error) of Kiln; the [op table](op); [graphs](graph), the
-//! [plans](plan) that they become, the [kernels](kernel) of a plan, and their [WGSL](wgsl). Pure functions only: it refuses I/O, devices,
-//! clocks and wgpu.
+//! Device-independent intermediate representation of tensor computations: dtypes, shapes, layouts and Kiln's
+//! [error](Error) type; the [op table](op); [graphs](graph), the [plans](plan) they are lowered to, the
+//! [kernels](kernel) of a plan, and their [WGSL](wgsl). Pure functions only: no I/O, devices, clocks or wgpu.
 //!
-//! The types to know are [`OpGraph`](graph::OpGraph), [`Plan`](plan::Plan), [`ElementOp`](op::ElementOp) and, for hand-written kernels,
-//! [`KernelOp`].
+//! The types to know are [`OpGraph`](graph::OpGraph), [`Plan`](plan::Plan), [`ElementOp`](op::ElementOp) and, for
+//! hand-written kernels, [`KernelOp`].
 //!
 //! ```
 //! # fn main() -> kiln_ir::Result<()> {
@@ -46,7 +46,7 @@ pub mod wgsl;
 
 pub use dtype::{Class, DType, Element};
 pub use error::{Error, ErrorKind, Result};
-/// For [`with_element`].
+/// Re-exported for the expansion of [`with_element`].
 #[doc(hidden)]
 pub use half;
 pub use kernel::KernelOp;

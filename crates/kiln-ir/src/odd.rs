@@ -1,9 +1,9 @@
-//! Rounding to odd: what comes before a second rounding, so that both together round once.
+//! Rounding to odd, which makes a following rounding to a narrower type free of double rounding.
 //!
-//! The result is the nearest number towards zero, with the lowest bit set where something was cut off. A second rounding to a narrower type
-//! then sees on which side of a midpoint the exact number is. (`half` cuts off the lowest 32 bits of an `f64` without that.)
+//! The value is truncated towards zero, and the lowest bit is set if the result is inexact. A second rounding then
+//! knows on which side of a midpoint the exact value is. (`half` drops the lowest 32 bits of an `f64` without this.)
 
-/// Returns an `f64` as an `f32`, rounded to odd.
+/// Converts an `f64` to `f32`, rounding to odd.
 ///
 /// ```
 /// use half::bf16;
@@ -19,14 +19,15 @@ pub fn f32_of(x: f64) -> f32 {
     if back == x || x.is_nan() {
         return nearest;
     }
+    // Subtracting 1 from the bits steps towards zero, which undoes a rounding away from it.
     let cut = nearest.to_bits() - u32::from(back.abs() > x.abs());
     f32::from_bits(cut | 1)
 }
 
-/// Returns an `i64` as an `f64`, rounded to odd.
+/// Converts an `i64` to `f64`, rounding to odd.
 pub fn f64_of(x: i64) -> f64 {
     let nearest = x as f64;
-    // Every `f64` that an integer of 64 bits rounds to fits in 128.
+    // `nearest` can be 2^63, which overflows `i64`.
     let (back, exact) = (nearest as i128, i128::from(x));
     if back == exact {
         return nearest;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
     use half::{bf16, f16};
 
-    /// The nearest `bf16` to a fraction of 2^60, found with integers alone.
+    /// The nearest `bf16` to an integer, computed with integers only.
     fn nearest_bf16(x: i64) -> f64 {
         let (size, mut step) = (i128::from(x).abs(), 1i128);
         while size / step >= 256 {
@@ -55,7 +56,7 @@ mod tests {
     fn two_roundings_are_one() {
         for shift in 9..62 {
             for (lead, low) in [(129, 0), (129, 1), (128, 0), (255, 1), (200, -1)] {
-                // Around the midpoint above a number of eight digits.
+                // Near the midpoint above a value with eight significant bits.
                 let x = (lead << shift) / 128 + (1i64 << (shift - 8)) + low;
                 for x in [x, -x] {
                     let expected = nearest_bf16(x);

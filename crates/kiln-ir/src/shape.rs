@@ -1,11 +1,11 @@
-//! Lengths along each axis.
+//! Tensor shapes.
 
 use crate::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Deref;
 
-/// The lengths of a tensor along its axes; no axes for a single element. Up to four are kept in place.
+/// The dimensions of a tensor; empty for a scalar. Up to four dimensions are stored inline.
 ///
 /// ```
 /// use kiln_ir::Shape;
@@ -19,27 +19,28 @@ use std::ops::Deref;
 pub struct Shape(SmallVec<[usize; 4]>);
 
 impl Shape {
-    /// A shape of these lengths.
+    /// Creates a shape from its dimensions.
     pub fn new(lengths: &[usize]) -> Self {
         Self(SmallVec::from_slice(lengths))
     }
 
-    /// How many axes there are.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the number of elements. It cannot overflow for a [checked](Self::checked) shape.
+    /// Returns the number of elements. Cannot overflow for a [checked](Self::checked) shape.
     pub fn elem_count(&self) -> usize {
         self.0.iter().product()
     }
 
-    /// The shape, where its elements can be counted and addressed: at most `u32::MAX` of them, which is what a GPU's index holds.
+    /// Returns the shape if it has at most `u32::MAX` elements, the limit of an index on a GPU.
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// Returns `TooLarge` if it has more.
     pub fn checked(self) -> Result<Self> {
         let counted =
+            // Zero dimensions are skipped, so that strides, which count them as 1, cannot overflow either.
             self.0.iter().filter(|&&length| length > 0).try_fold(1usize, |all, &length| all.checked_mul(length));
         match counted {
             Some(elements) if elements <= u32::MAX as usize => Ok(self),
@@ -50,7 +51,7 @@ impl Shape {
         }
     }
 
-    /// The shape with another length along one axis.
+    /// Returns the shape with the length of one axis replaced.
     #[must_use]
     pub fn with(&self, axis: usize, length: usize) -> Self {
         let mut lengths = self.0.clone();
@@ -58,8 +59,8 @@ impl Shape {
         Self(lengths)
     }
 
-    /// The shape that both become when they meet in an elementwise op: axes are matched from the last, and a length of 1
-    /// becomes that of the other. `None` where they do not match.
+    /// Returns the shape that both broadcast to: axes are aligned from the last, and a length of 1 is repeated.
+    /// Returns `None` if the shapes are incompatible.
     pub fn broadcast(&self, other: &Self) -> Option<Self> {
         let rank = self.rank().max(other.rank());
         let length = |shape: &Self, axis: usize| (axis + shape.rank()).checked_sub(rank).map_or(1, |axis| shape[axis]);
@@ -73,7 +74,7 @@ impl Shape {
             .map(Self)
     }
 
-    /// Strides of elements that lie row by row without gaps.
+    /// Returns the row-major strides of a contiguous tensor, in elements.
     pub fn strides(&self) -> SmallVec<[isize; 4]> {
         let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(1, self.rank());
         for axis in (1..self.rank()).rev() {
@@ -85,7 +86,7 @@ impl Shape {
 
 impl Clone for Shape {
     fn clone(&self) -> Self {
-        // One copy; the derived form goes through an iterator, and every op clones a shape.
+        // A single copy: the derived `Clone` goes through an iterator, and every op clones a shape.
         Self::new(self)
     }
 }

@@ -1,30 +1,30 @@
-//! Levels of vector instructions: what a kernel is compiled for, several times, to be chosen at run time.
+//! SIMD levels. Kernels are compiled for several of them and selected at run time.
 
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The widest set of vector instructions that the processor and the system support together.
+/// The widest SIMD instruction set that both the processor and the operating system support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SimdLevel {
-    /// None that Kiln has kernels for.
+    /// No SIMD instruction set that Kiln has kernels for.
     Scalar,
-    /// NEON of Arm.
+    /// Arm NEON.
     Neon,
     /// NEON with half-precision arithmetic.
     NeonF16,
-    /// AVX2, FMA and F16C of x86-64.
+    /// x86-64 AVX2, FMA and F16C.
     Avx2,
-    /// All of [`Avx2`](Self::Avx2), and AVX-512 F, BW and VL.
+    /// [`Avx2`](Self::Avx2) plus AVX-512 F, BW and VL.
     Avx512,
 }
 
 impl SimdLevel {
-    /// All levels, of every processor.
+    /// All levels of all architectures.
     pub const ALL: [Self; 5] = [Self::Scalar, Self::Neon, Self::NeonF16, Self::Avx2, Self::Avx512];
 
-    /// What this processor has.
+    /// Returns the level of this processor.
     ///
     /// ```
     /// let level = kiln_ir::SimdLevel::detect();
@@ -34,7 +34,7 @@ impl SimdLevel {
         detect()
     }
 
-    /// How many `f32` one vector holds.
+    /// Returns the number of `f32` lanes of a vector.
     pub fn lanes(self) -> u32 {
         match self {
             Self::Scalar => 1,
@@ -44,7 +44,7 @@ impl SimdLevel {
         }
     }
 
-    /// The name in reports and settings.
+    /// Returns the name used in reports and settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -62,7 +62,7 @@ impl fmt::Display for SimdLevel {
     }
 }
 
-/// By its [name](SimdLevel::name), for settings: `"scalar".parse()`.
+/// Parses a [name](SimdLevel::name), for settings: `"scalar".parse()`.
 impl FromStr for SimdLevel {
     type Err = Error;
 
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What the system lists for the processor, read by other means than the detection.
+    /// Compares the detected level with the flags in `/proc/cpuinfo`, an independent source.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[test]
     fn the_level_agrees_with_the_flags_that_linux_lists() {

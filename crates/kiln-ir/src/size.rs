@@ -1,11 +1,11 @@
-//! Sizes in bytes as text.
+//! Formatting of sizes in bytes.
 
 use std::fmt;
 
-/// Shows a number of bytes in the largest binary unit that keeps it above one: `3.5 MiB`.
+/// Displays a number of bytes in the largest binary unit that keeps it above one: `3.5 MiB`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(
-    /// The number.
+    /// The number of bytes.
     pub u64,
 );
 

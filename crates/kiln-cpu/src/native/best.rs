@@ -1,34 +1,35 @@
-//! Maxima and minima: which of two numbers wins, and how winners and their places are found.
+//! Maxima and minima: comparison orders, and the search for the best element and its index.
 
 use super::columns::Lanes;
 use super::fold::{Cell, Fold};
 use super::lanes::{LANES, Stored, Vector, Words};
 use std::marker::PhantomData;
 
-/// Vectors of a row that look for a winner side by side.
+/// Independent vector accumulators of a row.
 const VECTORS: usize = 4;
-/// Elements of a row that are searched for the winner's place together: they are still in the first cache.
+/// Elements of a row that are searched for the index together, while they are still in the L1 cache.
 const PLACE_ELEMENTS: usize = 4096;
 
-/// An order over numbers.
+/// An order over numbers; the best element is the last in the order.
 pub(super) trait Order {
-    /// What loses against everything, or equals it.
+    /// The identity: loses against or equals every element.
     const LOWEST: u32;
 
-    /// Whether the first comes after the second.
+    /// Returns whether the first comes after the second.
     fn is_after<W: Words>(one: W, other: W) -> W;
 
-    /// Whether it wins over every number.
+    /// Returns whether it is NaN, which wins over every number.
     fn is_nan<W: Words>(one: W) -> W;
 
-    /// Whether the first loses against the second, or equals it: it does not come after it, and is not the first NaN.
+    /// Returns whether the first loses against or equals the second: it does not come after it, and is not NaN while
+    /// the second is a number.
     #[inline(always)]
     fn loses<W: Words>(one: W, other: W) -> W {
         let wins = Self::is_after(one, other).or(Self::is_nan(other).select(W::splat(0), Self::is_nan(one)));
         wins.xor(W::splat(u32::MAX))
     }
 
-    /// The winner. Of two NaN it is any, which takes a step less.
+    /// Returns the better of the two. Of two NaNs it is either, which saves an instruction.
     #[inline(always)]
     fn winner<W: Words>(one: W, other: W) -> W {
         Self::is_after(one, other).or(Self::is_nan(one)).select(one, other)
@@ -86,14 +87,14 @@ orders! {
     u32, [u32::MIN, u32::MAX], is_greater_uint, |_| W::splat(0);
 }
 
-/// With the highest bit flipped, integers without a sign are in the order of those with one.
+/// Compares unsigned integers: flipping the highest bit maps them to the order of signed ones.
 #[inline(always)]
 fn is_greater_uint<W: Words>(one: W, other: W) -> W {
     let flip = W::splat(1 << 31);
     one.xor(flip).is_greater_int(other.xor(flip))
 }
 
-/// The winner under an order.
+/// Reduces to the best element under an order.
 pub(super) struct Winner<O>(PhantomData<O>);
 
 impl<O: Order> Fold for Winner<O> {
@@ -118,7 +119,7 @@ impl<O: Order> Fold for Winner<O> {
     }
 }
 
-/// The index of the first winner under an order.
+/// Reduces to the index of the first best element under an order.
 pub(super) struct ArgWinner<O>(PhantomData<O>);
 
 impl<O: Order> Fold for ArgWinner<O> {
@@ -174,7 +175,8 @@ fn winner<O: Order, V: Vector, S: Stored>(values: &[S::Bits]) -> u32 {
     O::winner(V::load(&last), best).fold(O::winner)
 }
 
-/// The first that the winner does not win over: of zeros of both signs, and of several NaN, the first.
+/// Returns the index of the first element that `best` does not beat: the first of zeros of either sign, or of several
+/// NaNs.
 #[inline(always)]
 fn place_of<O: Order, V: Vector, S: Stored>(values: &[S::Bits], best: u32) -> usize {
     let (vectors, mut before) = (values.as_chunks().0, 0);

@@ -1,16 +1,16 @@
-//! Spaces that run in blocks instead of rows, because an operand lies across them.
+//! Iteration in blocks instead of rows, for operands with a transposed layout.
 //!
-//! A row of a transposed matrix has each of its elements in another cache line. A block of several rows uses what a line
-//! brings along.
+//! Each element of a row of a transposed matrix is in a different cache line. A block of several rows uses all
+//! elements of a line.
 
 use kiln_ir::kernel::{Body, Instruction, Operand};
 
-/// Rows of a block: as many words as a cache line has.
+/// Rows of a block: the number of words in a cache line.
 pub(crate) const BLOCK_ROWS: usize = 16;
-/// Smaller spaces stay in a cache however they are read.
+/// Smaller spaces fit in a cache in any order.
 const MIN_ELEMENTS: usize = 1 << 14;
 
-/// How a space is cut: blocks of several rows along one axis, and a part of the last axis.
+/// The division of a space: blocks of several rows along one axis, and a part of the last axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
     /// The axis of the rows.
@@ -19,12 +19,12 @@ pub(crate) struct Blocks {
     rows: usize,
     /// The length of the last axis.
     columns: usize,
-    /// From one row to the next, in elements of the space.
+    /// Row stride, in elements of the space.
     pub(crate) pitch: usize,
     elements: usize,
 }
 
-/// A block: `rows` runs of `columns` elements, the first at `start`, the others a pitch apart.
+/// A block: `rows` runs of `columns` elements, the first at `start`, separated by the pitch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) start: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Block {
 }
 
 impl Blocks {
-    /// The cut for a body that stores what it computes from its operands; `None` where rows serve.
+    /// Returns the division for a body that is stored directly from its operands; `None` if rows are as good.
     pub(crate) fn of(body: &Body) -> Option<Self> {
         let elements = body.space.elem_count();
         let takes_core = body.program.instructions.iter().any(|code| matches!(code, Instruction::Core { .. }));
@@ -51,24 +51,24 @@ impl Blocks {
         Some(Self { axis, rows: body.space[axis], columns: body.space[last], pitch, elements })
     }
 
-    /// The steps of an operand from row to row, and from column to column.
+    /// Returns an operand's row stride and column stride.
     pub(crate) fn strides(&self, operand: &Operand) -> [isize; 2] {
         let strides = operand.layout.strides();
         [strides[self.axis], strides[strides.len() - 1]]
     }
 
-    /// How many blocks there are, where `columns` fit one.
+    /// Returns the number of blocks if `columns` fit in one.
     pub(crate) fn count(&self, columns: usize) -> usize {
         self.elements / (self.rows * self.columns) * self.rows.div_ceil(BLOCK_ROWS) * self.columns.div_ceil(columns)
     }
 
-    /// One of them. Neighbours have neighbouring columns.
+    /// Returns a block by its index. Adjacent indices have adjacent columns.
     pub(crate) fn block(&self, number: usize, columns: usize) -> Block {
         let across = self.columns.div_ceil(columns);
         let (number, column) = (number / across, number % across * columns);
         let down = self.rows.div_ceil(BLOCK_ROWS);
         let (number, row) = (number / down, number % down * BLOCK_ROWS);
-        // Axes between the rows and the last, and axes before the rows.
+        // Axes between the rows and the last axis, and axes before the rows.
         let between = self.pitch / self.columns;
         let (outer, between) = (number / between, number % between * self.columns);
         Block {
@@ -83,7 +83,7 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    /// Each element is in one block, whatever the axes are.
+    /// Each element is in exactly one block.
     #[test]
     fn blocks_cover_a_space_once() {
         for (outer, rows, between, columns) in [(1, 16, 1, 16), (3, 33, 2, 70), (2, 17, 5, 64), (1, 100, 1, 65)] {

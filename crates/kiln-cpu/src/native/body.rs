@@ -1,4 +1,4 @@
-//! Elementwise programs compiled to run over tiles: every value is assigned a register and every op a loop.
+//! Elementwise programs compiled to run over tiles: each value is assigned a register, and each op becomes a loop.
 
 use super::blocks::Blocks;
 use super::load::{Access, Load};
@@ -9,71 +9,72 @@ use kiln_ir::op::TileLoop;
 use kiln_ir::{Class, DType, Error, ErrorKind, Result, SimdLevel};
 use smallvec::SmallVec;
 
-/// A virtual register: the memory of a value while a tile runs. Register `i` is the memory of operand `i`; then follow the
-/// core's results, the output, and scratch tiles.
+/// A virtual register: the memory of a value while a tile runs. Register `i` is the memory of operand `i`, followed
+/// by the core's results, the output, and scratch tiles.
 pub(crate) type Register = u16;
 
-/// A body, ready to run.
+/// A compiled body.
 pub(crate) struct TileProgram {
-    /// How each operand is read.
+    /// The load of each operand.
     pub(crate) loads: Vec<Load>,
-    /// What is filled once, before the first tile.
+    /// Registers filled once, before the first tile.
     pub(crate) constants: Vec<(Register, Parameter)>,
-    /// What runs for each tile.
+    /// The steps that run for each tile.
     pub(crate) code: Vec<Code>,
-    /// What computes the result after that, where the code only brings together what it reads.
+    /// Machine code that computes the result after `code`, which then only gathers its inputs.
     pub(crate) machine: Option<Machine>,
-    /// Where the result is after that. The output's register where nothing is left to store.
+    /// The register of the result. It is the output's register if nothing is left to store.
     pub(crate) result: Register,
-    /// What the output's elements are; `None` where the caller takes the result from its register.
+    /// The output's dtype; `None` if the caller reads the result from its register.
     pub(crate) store: Option<DType>,
-    /// A tile for elements that are gathered before they are converted.
+    /// A tile for narrow elements that are gathered before they are converted.
     pub(crate) narrow: Option<Register>,
-    /// How the space is cut where rows do not serve; then no value is in memory of its own.
+    /// The division of the space into blocks, if it is not iterated by rows; all registers are then scratch tiles.
     pub(crate) blocks: Option<Blocks>,
-    /// How many scratch tiles there are.
+    /// Number of scratch tiles.
     pub(crate) tiles: usize,
-    /// How many scalars a run must bring.
+    /// Number of scalars that a run must pass.
     pub(crate) scalars: usize,
-    /// What one element costs, roughly: 1 for a word that is loaded or stored, or for a cheap op.
+    /// Approximate cost of an element: 1 for a word loaded or stored, or for a cheap op.
     pub(crate) cost: usize,
-    /// What the core's results are, where the program takes them.
+    /// The class of the core's results, if the program reads them.
     pub(crate) core: Option<Class>,
     pub(crate) loops: &'static Loops,
 }
 
-/// Machine code, and the registers that it reads and writes.
+/// Machine code, with the registers that it reads and writes.
 pub(crate) struct Machine {
     pub(crate) code: MachineCode,
-    /// Where each argument and the output is, with the bytes of an element.
+    /// The register of each argument and of the output, with its element size in bytes.
     pub(crate) registers: SmallVec<[(Register, usize); 6]>,
 }
 
-/// One step for a tile.
+/// One step of a tile.
 pub(crate) enum Code {
-    /// Elements of an operand, converted to words; for machine code, as they are.
+    /// Loads elements of an operand, converted to words; for machine code, unconverted.
     Load { operand: u16, out: Register },
-    /// The numbers of the elements.
+    /// Writes the indices of the elements.
     Iota { out: Register },
-    /// A loop over other registers.
+    /// Runs a loop over other registers.
     Loop { run: TileLoop, args: [Register; 3], arity: u8, out: Register },
 }
 
 impl TileProgram {
-    /// Bytes that it owns.
+    /// Returns the size of its allocations in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let lists = size_of_val(&*self.loads) + size_of_val(&*self.constants) + size_of_val(&*self.code);
         lists + self.machine.as_ref().map_or(0, |machine| machine.code.bytes())
     }
 
-    /// Makes a body ready; its result goes to an output of dtype `store`, or stays in its register.
+    /// Compiles a body. Its result is stored to an output of dtype `store`, or stays in its register.
     ///
     /// # Errors
-    /// `Internal` where the program is not one: a bug of whoever made it.
+    /// Returns `Internal` if the program is malformed, which is a bug of its producer.
     pub(crate) fn new(body: &Body, store: Option<DType>, level: SimdLevel) -> Result<Self> {
         let mut program = Self::of_loops(body, store, level)?;
         let has_loops = program.code.iter().any(|code| matches!(code, Code::Loop { .. }));
-        // Blocks are stored row by row, and other narrow elements from words.
+        // Machine code stores only contiguous words and `F16`: blocks are stored row by row, and other narrow
+        // elements are converted from words.
         let store = store.filter(|&dtype| program.blocks.is_none() && (dtype.bytes() == 4 || dtype == DType::F16));
         if has_loops && let Some(code) = MachineCode::new(body, store, level) {
             program.use_machine_code(code, store.is_some());
@@ -81,7 +82,7 @@ impl TileProgram {
         Ok(program)
     }
 
-    /// The program as a loop for each op.
+    /// Compiles the program to one loop per op.
     pub(super) fn of_loops(body: &Body, store: Option<DType>, level: SimdLevel) -> Result<Self> {
         let instructions = &body.program.instructions;
         check(body)?;
@@ -110,7 +111,7 @@ impl TileProgram {
                 registers.push(Register::MAX);
                 continue;
             }
-            // The last value goes straight to an output of words; so nothing is left to store.
+            // The last value is written directly to an output of words, so nothing is left to store.
             let is_last = index + 1 == instructions.len();
             let is_direct = is_last && blocks.is_none() && store.is_some_and(|dtype| dtype.bytes() == 4);
             let direct = is_direct.then(|| program.output());
@@ -182,7 +183,8 @@ impl TileProgram {
         Ok(program)
     }
 
-    /// Lets machine code do what the loops do. Only what does not lie in the order of the space is brought together before.
+    /// Replaces the loops by machine code. Only operands that are not contiguous in the order of the space are
+    /// gathered first.
     fn use_machine_code(&mut self, code: MachineCode, is_direct: bool) {
         let mut tiles = Tiles { first: self.output() + 1, free: Vec::new(), count: 0 };
         (self.narrow, self.constants) = (None, Vec::new());
@@ -213,17 +215,17 @@ impl TileProgram {
         self.machine = Some(Machine { code, registers });
     }
 
-    /// The register of the core's results.
+    /// Returns the register of the core's results.
     pub(crate) fn core_register(&self) -> Register {
         self.loads.len() as Register
     }
 
-    /// The register of the output.
+    /// Returns the register of the output.
     pub(crate) fn output(&self) -> Register {
         self.loads.len() as Register + 1
     }
 
-    /// Whether the result is the core's, as it is.
+    /// Returns whether the result is the core's, unmodified.
     pub(crate) fn is_identity(&self) -> bool {
         self.code.is_empty() && self.machine.is_none() && self.core.is_some() && self.result == self.core_register()
     }
@@ -235,14 +237,14 @@ impl TileProgram {
     }
 
     fn constant(&mut self, constant: Parameter, tiles: &mut Tiles) -> Register {
-        // Filled before the first op runs, so no op may write there.
+        // Constants are filled before the first op runs, so their tile must never be reused.
         let register = tiles.fresh();
         self.constants.push((register, constant));
         register
     }
 }
 
-/// Scratch tiles while values are placed.
+/// Allocator of scratch tiles during compilation.
 struct Tiles {
     first: Register,
     free: Vec<Register>,
@@ -254,13 +256,13 @@ impl Tiles {
         self.free.pop().unwrap_or_else(|| self.fresh())
     }
 
-    /// A tile that no value had before.
+    /// Allocates a tile that was never used.
     fn fresh(&mut self) -> Register {
         self.count += 1;
         self.first + self.count as Register - 1
     }
 
-    /// Takes a tile back, where the register is one that is not filled for the whole run.
+    /// Frees a tile, unless it holds a constant.
     fn release(&mut self, register: Register, constants: &[(Register, Parameter)], is_needed: bool) {
         let is_constant = constants.iter().any(|&(constant, _)| constant == register);
         if register >= self.first
@@ -274,16 +276,16 @@ impl Tiles {
     }
 }
 
-/// When values are used.
+/// Liveness of values.
 struct Uses {
-    /// For each instruction the last one that takes its value; 0 where none does.
+    /// The last instruction that uses each value; 0 if unused.
     last: Vec<usize>,
 }
 
 impl Uses {
     fn new(instructions: &[Instruction]) -> Self {
         let mut last = vec![0; instructions.len()];
-        // From the end, so that what only unused values use is unused too.
+        // In reverse, so that inputs of unused values are unused too.
         for (index, instruction) in instructions.iter().enumerate().rev() {
             let is_used = last[index] > 0 || index + 1 == instructions.len();
             for arg in args(instruction).iter().copied().filter(|_| is_used) {
@@ -293,12 +295,13 @@ impl Uses {
         Self { last }
     }
 
-    /// The values that `index` uses last.
+    /// Returns the values whose last use is `index`.
     fn ending(&self, index: usize) -> impl Iterator<Item = usize> {
         (0..index).filter(move |&value| self.last[value] == index)
     }
 
-    /// Whether another value that is needed after `index` is in the same register: a conversion that changes no bit.
+    /// Returns whether another value that is live after `index` shares the register: the result of a cast that
+    /// changes no bits.
     fn still_needed(&self, registers: &[Register], dead: usize, index: usize) -> bool {
         let is_last = |value| value + 1 == self.last.len();
         let shares = |value: usize| value != dead && registers[value] == registers[dead];
@@ -314,7 +317,7 @@ fn args(instruction: &Instruction) -> &[usize] {
     }
 }
 
-/// What the rest relies on to reach memory that is there.
+/// Checks what memory safety depends on.
 fn check(body: &Body) -> Result<()> {
     for (index, instruction) in body.program.instructions.iter().enumerate() {
         if let &Instruction::Load { operand } = instruction

@@ -1,53 +1,53 @@
-//! Reductions of rows to columns: kept elements are neighbours in memory.
+//! Reductions along columns: kept elements are adjacent in memory.
 
 use super::fold::{Cell, Fold, Folding};
 use super::lanes::{LANES, Stored, Vector};
 use bytemuck::Zeroable;
 use smallvec::SmallVec;
 
-/// Rows that are added up before columns are read and written.
+/// Rows that are summed in registers before columns are read and written.
 const TOGETHER: usize = 8;
-/// Rows that one loop takes at most, and additions to a column in `f32` before `f64` takes over.
+/// Maximum rows of one loop, and additions to a column in `f32` before the sum is added in `f64`.
 const ROWS_AT_ONCE: usize = 256;
 const MAX_ADDITIONS: usize = 64;
 
-/// Rows as columns take them.
+/// A block of rows to accumulate into columns.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) from: *const u8,
-    /// Of each element.
+    /// Element size.
     pub(super) bytes: usize,
-    /// Elements from row to row.
+    /// Row stride in elements.
     pub(super) pitch: usize,
-    /// How many columns there are.
+    /// Number of columns.
     pub(super) width: usize,
     pub(super) count: usize,
-    /// What place the first has.
+    /// Index of the first row.
     pub(super) place: usize,
 }
 
 impl Rows {
-    /// All but the first of them. After the last there is nothing, maybe beyond the end of the memory.
+    /// Skips the first `count` rows. After the last row the pointer may be past the end of the memory.
     fn skip(self, count: usize) -> Self {
         let from = self.from.wrapping_add(count * self.pitch * self.bytes);
         Self { from, count: self.count - count, place: self.place + count, ..self }
     }
 }
 
-/// Columns as vectors want them, before they go into cells.
+/// Column accumulators in vector form, before they are merged into cells.
 pub(super) struct Columns {
     sums: Lane,
     words: Lane,
     places: Lane,
     width: usize,
-    /// Made to `sums` since they went into cells.
+    /// Additions to `sums` since they were merged into cells.
     additions: usize,
 }
 
-/// A word for each column, filled up to whole vectors.
+/// One word per column, padded to whole vectors.
 type Lane = SmallVec<[u32; 4 * LANES]>;
 
-/// What was found so far for neighbouring columns.
+/// The accumulators of adjacent columns.
 pub(super) struct Lanes<'a> {
     pub(super) sums: &'a mut [u32; LANES],
     pub(super) words: &'a mut [u32; LANES],
@@ -61,14 +61,15 @@ impl Columns {
         Self { sums, words, places, width, additions: 0 }
     }
 
-    /// Adds rows. Where there are several times as many columns, so many rows go side by side: they have no gaps between them.
+    /// Accumulates rows. If there are several times as many columns as the rows are wide, that many rows are
+    /// processed side by side, which requires that they are contiguous.
     ///
     /// # Safety
     /// As [`Folding::columns`].
     pub(super) unsafe fn add(&mut self, folding: &Folding, rows: Rows, cells: &mut [Cell]) {
         let together = self.width / rows.width;
         let (pitch, width, count) = (rows.pitch * together, rows.width * together, rows.count / together);
-        // SAFETY: these are the rows that the caller vouches for.
+        // SAFETY: these are the caller's rows.
         unsafe {
             self.add_some(folding, Rows { pitch, width, count, ..rows }, cells);
             self.add_some(folding, rows.skip(count * together), cells);
@@ -80,7 +81,7 @@ impl Columns {
     unsafe fn add_some(&mut self, folding: &Folding, mut rows: Rows, cells: &mut [Cell]) {
         while rows.count > 0 {
             let count = rows.count.min(ROWS_AT_ONCE);
-            // SAFETY: these are some of the rows that the caller vouches for.
+            // SAFETY: these are a subset of the caller's rows.
             unsafe { (folding.columns)(Rows { count, ..rows }, self) };
             rows = rows.skip(count);
             self.additions += count / TOGETHER + count % TOGETHER;
@@ -90,7 +91,7 @@ impl Columns {
         }
     }
 
-    /// Puts everything into the cells. Where there are more columns than cells, the cells repeat.
+    /// Merges everything into the cells. If there are more columns than cells, the cells repeat.
     pub(super) fn fold(mut self, folding: &Folding, cells: &mut [Cell]) {
         self.fold_sums(cells);
         for (words, places) in self.words[..self.width].chunks(cells.len()).zip(self.places.chunks(cells.len())) {
@@ -114,7 +115,7 @@ impl Columns {
 #[inline(always)]
 pub(super) unsafe fn add_columns<F: Fold, V: Vector, S: Stored>(rows: Rows, columns: &mut Columns) {
     let mut rest = rows;
-    // SAFETY: these are some of the rows that the caller vouches for.
+    // SAFETY: these are a subset of the caller's rows.
     unsafe {
         while rest.count >= TOGETHER {
             add_together::<F, V, S, TOGETHER>(rest, columns);
@@ -127,10 +128,10 @@ pub(super) unsafe fn add_columns<F: Fold, V: Vector, S: Stored>(rows: Rows, colu
     }
 }
 
-/// Adds the first rows.
+/// Accumulates the first `N` rows.
 ///
 /// # Safety
-/// As [`Folding::columns`]; there are as many rows.
+/// As [`Folding::columns`]; there must be at least `N` rows.
 #[inline(always)]
 unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows, columns: &mut Columns) {
     let from: *const S::Bits = rows.from.cast();
@@ -139,7 +140,7 @@ unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows
     let lanes = sums.zip(columns.words.as_chunks_mut().0).zip(columns.places.as_chunks_mut().0);
     for (vector, ((sums, words), places)) in lanes.enumerate() {
         let lanes = Lanes { sums, words, places };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let at = |row: usize| unsafe { from.add(row * rows.pitch + vector * LANES) };
         if vector < vectors {
             // SAFETY: the row has another whole vector.
@@ -148,7 +149,7 @@ unsafe fn add_together<F: Fold, V: Vector, S: Stored, const N: usize>(rows: Rows
         } else {
             let read = |row| {
                 let mut last = [S::Bits::zeroed(); LANES];
-                // SAFETY: the row has so many more elements.
+                // SAFETY: the row has `rest` more elements.
                 last[..rest].copy_from_slice(unsafe { std::slice::from_raw_parts(at(row), rest) });
                 let mut words = S::load::<V>(&last).words();
                 words[rest..].fill(F::START.word);

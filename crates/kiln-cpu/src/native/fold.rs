@@ -1,7 +1,7 @@
-//! How elements become one: the loops of sums, and what those of all reductions have in common.
+//! Accumulation loops: sums, and the interface common to all reductions.
 //!
-//! Each loop is written once over vectors of one length and compiled for every level and for elements as they are stored, so all
-//! levels give the same bits. Several vectors are under way at once, because an addition takes longer than a load.
+//! Each loop is written once over vectors of a fixed length and compiled for every SIMD level and storage format, so
+//! all levels produce the same bits. Several accumulators hide the latency of an addition.
 
 use super::best::{ArgWinner, Max, Min, Winner};
 use super::columns::{Columns, Lanes, Rows, add_columns};
@@ -11,38 +11,39 @@ use super::lanes::{Bf16, F16, LANES, Stored, Vector, Whole};
 use kiln_ir::graph::Reduce;
 use kiln_ir::{Class, DType, SimdLevel};
 
-/// Elements of a row that are added up in `f32` before `f64` takes over.
+/// Elements of a row that are summed in `f32` before the sum is added in `f64`.
 const SUM_ELEMENTS: usize = 4096;
-/// Vectors of a row that are added up side by side.
+/// Independent vector accumulators of a row.
 const VECTORS: usize = 8;
 
-/// What was found so far for one kept element.
+/// The accumulator of one kept element.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     pub(super) sum: f64,
-    /// The winner, or the sum of integers.
+    /// The current maximum or minimum, or the sum of integers.
     pub(super) word: u32,
     pub(super) place: u32,
 }
 
-/// The loops of one reduction over elements as they are stored, for one level.
+/// The loops of one reduction, for one storage format and SIMD level.
 ///
 /// # Safety
-/// Each wants a processor that has the level, and elements that are readable and aligned.
+/// The processor must support the level, and elements must be readable and aligned.
 #[derive(Clone, Copy)]
 pub(super) struct Folding {
-    /// What a cell is before anything is added.
+    /// The initial accumulator.
     pub(super) start: Cell,
-    /// Joins what was found in a later part of the same row.
+    /// Merges the accumulator of a later part of the same row.
     pub(super) join: fn(&mut Cell, &Cell),
-    /// Adds rows of this many elements, one behind the other, to a cell each. The first element has this place in its row.
+    /// Accumulates consecutive rows of `len` elements, one per cell. `place` is the index of the first element in its
+    /// row.
     pub(super) rows: unsafe fn(from: *const u8, len: usize, place: usize, cells: &mut [Cell]),
-    /// Adds rows to columns, of which there are as many or more.
+    /// Accumulates rows, which are at most as wide as there are columns.
     pub(super) columns: unsafe fn(rows: Rows, columns: &mut Columns),
 }
 
 impl Folding {
-    /// The loops of a reduction to numbers of a class. What is stored is floats of any width, or words.
+    /// Returns the loops of a reduction. Elements are stored as floats of any width, or as words.
     pub(super) fn new(op: Reduce, class: Class, stored: DType, level: SimdLevel) -> Self {
         match (op, class) {
             (Reduce::Sum | Reduce::Mean, Class::Float) => floats::<Sum>(stored, level),
@@ -83,7 +84,7 @@ fn loops<F: Fold, S: Stored>(level: SimdLevel) -> Folding {
         SimdLevel::Avx2 | SimdLevel::Avx512 => {
             Folding { start, join, rows: avx2::rows::<F, S>, columns: avx2::columns::<F, S> }
         }
-        // Elsewhere the compiler's own target has all that the levels name.
+        // On other architectures the baseline target includes everything that the levels name.
         _ => Folding { start, join, rows: add_rows::<F, [u32; LANES], S>, columns: add_columns::<F, [u32; LANES], S> },
     }
 }
@@ -94,26 +95,26 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn rows<F: Fold, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { super::add_rows::<F, Avx2, S>(from, len, place, cells) };
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn columns<F: Fold, S: Stored>(rows: Rows, columns: &mut Columns) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { super::add_columns::<F, Avx2, S>(rows, columns) };
     }
 }
 
-/// What a reduction does with elements. Everything is `#[inline(always)]`, so that it is compiled for the level.
+/// The accumulation of a reduction. Everything is `#[inline(always)]`, so that it is compiled for the SIMD level.
 pub(super) trait Fold {
-    /// Its word changes nothing where it is added to columns.
+    /// The initial accumulator; its word is the identity of `add_to_columns`.
     const START: Cell;
 
-    /// Adds elements of one row, of which the first has this place in it.
+    /// Accumulates elements of one row; `place` is the index of the first.
     fn add_run<V: Vector, S: Stored>(values: &[S::Bits], place: usize, cell: &mut Cell);
 
-    /// Adds elements of `N` rows to those of neighbouring columns. The first row has this place.
+    /// Accumulates elements of `N` rows into adjacent columns; `place` is the index of the first row.
     fn add_to_columns<V: Vector, const N: usize>(row: impl Fn(usize) -> V, place: usize, lanes: Lanes<'_>);
 
     fn join(cell: &mut Cell, later: &Cell);
@@ -123,14 +124,14 @@ pub(super) trait Fold {
 /// As [`Folding::rows`].
 #[inline(always)]
 unsafe fn add_rows<F: Fold, V: Vector, S: Stored>(from: *const u8, len: usize, place: usize, cells: &mut [Cell]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let values: &[S::Bits] = unsafe { std::slice::from_raw_parts(from.cast(), len * cells.len()) };
     for (cell, row) in cells.iter_mut().zip(values.chunks_exact(len)) {
         F::add_run::<V, S>(row, place, cell);
     }
 }
 
-/// The sum of floats: of some in `f32`, of those sums in `f64`.
+/// Sum of floats: short runs in `f32`, their sums in `f64`.
 struct Sum;
 
 impl Fold for Sum {
@@ -182,7 +183,7 @@ fn widen<V: Vector>(sums: &mut [f64; LANES], values: V) {
     sums.iter_mut().zip(values.words()).for_each(|(sum, value)| *sum += f64::from(f32::from_bits(value)));
 }
 
-/// The sum of integers, which wraps.
+/// Wrapping sum of integers.
 struct WrappingSum;
 
 impl Fold for WrappingSum {

@@ -1,29 +1,29 @@
-//! Eight words at a time, for loops that the compiler does not make vector instructions of by itself.
+//! Vectors of eight words, for loops that the compiler does not vectorize by itself.
 
 use half::f16;
 
-/// How many words a [`Vector`] has.
+/// Words per [`Vector`].
 pub(super) const LANES: usize = 8;
 
-/// Words, on which the numbers of one class are computed. Truth values are words of ones or of zeros.
+/// Words holding numbers of one class. A mask has all bits set where true, none where false.
 ///
-/// Everything is `#[inline(always)]`, so that it is compiled for the level of the loop; a closure that a method of an iterator calls is
-/// not.
+/// Everything is `#[inline(always)]`, so that it is compiled for the SIMD level of the loop. That does not hold for a
+/// closure called by an iterator method.
 pub(super) trait Words: Copy {
     fn splat(word: u32) -> Self;
     fn add_floats(self, other: Self) -> Self;
-    /// The sum of integers, which wraps.
+    /// Wrapping integer addition.
     fn add_integers(self, other: Self) -> Self;
-    /// Whether the float is greater than the other.
+    /// Compares floats; false if either is NaN.
     fn is_greater_float(self, other: Self) -> Self;
     fn is_nan(self) -> Self;
-    /// Whether the integer with a sign is greater than the other.
+    /// Compares signed integers.
     fn is_greater_int(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
-    /// `one` where this is true, `other` elsewhere.
+    /// Selects `one` where the mask is true, `other` elsewhere.
     fn select(self, one: Self, other: Self) -> Self;
-    /// Whether all are true.
+    /// Returns whether the mask is true in all lanes.
     fn is_all(self) -> bool;
 }
 
@@ -34,18 +34,18 @@ pub(super) trait Vector: Words {
     fn load_bf16(from: &[u16; LANES]) -> Self;
     fn words(self) -> [u32; LANES];
 
-    /// What all words become, by a function that does not care for the order of its arguments.
+    /// Reduces all words with a commutative function.
     fn fold(self, join: impl Fn(Self, Self) -> Self) -> u32;
 }
 
-/// What elements are stored as.
+/// The storage format of elements.
 pub(super) trait Stored {
     type Bits: bytemuck::Pod;
 
-    /// Elements as words of their class.
+    /// Loads elements as words of their class.
     fn load<V: Vector>(from: &[Self::Bits; LANES]) -> V;
 
-    /// One of them.
+    /// Converts one element.
     fn word(from: Self::Bits) -> u32;
 }
 
@@ -157,7 +157,7 @@ pub(super) mod avx2 {
     use super::{LANES, Vector, Words};
     use std::arch::x86_64::*;
 
-    /// Made only in loops of a level that has AVX2 and F16C.
+    /// Constructed only in loops compiled for a level with AVX2 and F16C.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Avx2(__m256i);
 
@@ -171,7 +171,8 @@ pub(super) mod avx2 {
         };
     }
 
-    // SAFETY, for all of them: an `Avx2` is made only in loops whose callers know that the processor has the instructions.
+    // SAFETY, for all blocks: an `Avx2` is constructed only in loops whose callers checked that the processor
+    // supports the instructions.
     #[expect(clippy::undocumented_unsafe_blocks, reason = "the comment above is about every block")]
     impl Words for Avx2 {
         #[inline(always)]

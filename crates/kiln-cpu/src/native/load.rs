@@ -1,4 +1,4 @@
-//! How the elements of an operand reach a tile.
+//! Loads of operands into tiles.
 
 use super::blocks::{Block, Blocks};
 use super::loops::Loops;
@@ -6,26 +6,26 @@ use kiln_ir::kernel::Operand;
 use kiln_ir::{DType, Layout};
 use smallvec::SmallVec;
 
-/// How an operand is read, decided once.
+/// The load of an operand, chosen once.
 #[derive(Debug)]
 pub(crate) struct Load {
     dtype: DType,
-    /// Elements before the first.
+    /// Offset of the first element, in elements.
     offset: usize,
     pub(crate) access: Access,
-    /// Steps from row to row and from column to column, where the space runs in blocks.
+    /// Row and column strides, if the space is iterated in blocks.
     block_strides: Option<[isize; 2]>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Access {
-    /// Words without gaps, in the order of the space: used where they are.
+    /// Contiguous words in the order of the space: used in place.
     Direct,
-    /// The same element everywhere.
+    /// A single broadcast element.
     Splat,
-    /// Narrow elements without gaps, which are converted.
+    /// Contiguous narrow elements, which are converted.
     Contiguous,
-    /// Anything else: axes from the innermost, without those of length 1, neighbours merged where they continue each other.
+    /// Any other layout: axes from the innermost, without those of length 1, merged where contiguous.
     Strided(SmallVec<[Axis; 4]>),
 }
 
@@ -51,37 +51,37 @@ impl Load {
         Self { dtype, offset: layout.offset(), access, block_strides }
     }
 
-    /// Whether elements are gathered in their own width before they are converted.
+    /// Returns whether elements are gathered before they are converted.
     pub(crate) fn needs_narrow_tile(&self) -> bool {
         let is_gathered = matches!(self.access, Access::Strided(_)) || self.block_strides.is_some();
         is_gathered && self.dtype.bytes() < 4
     }
 
-    /// Where the operand's first element is.
+    /// Returns a pointer to the operand's first element.
     ///
     /// # Safety
-    /// The operand lies in the memory at `memory`.
+    /// The operand must be within the memory at `memory`.
     pub(crate) unsafe fn first(&self, memory: *const u8) -> *const u8 {
-        // SAFETY: the operand's first element is in its memory.
+        // SAFETY: the operand's first element is within its memory.
         unsafe { memory.add(self.offset * self.dtype.bytes()) }
     }
 
-    /// The one element of a splat, as a word.
+    /// Returns the single element of a splat, as a word.
     ///
     /// # Safety
-    /// The operand lies in the memory at `memory` and has an element.
+    /// The operand must be within the memory at `memory` and have an element.
     pub(crate) unsafe fn splat(&self, memory: *const u8, loops: &Loops) -> u32 {
         let mut word = [0];
-        // SAFETY: one element is there.
+        // SAFETY: the operand has an element.
         unsafe { self.convert(self.first(memory), &mut word, loops) };
         word[0]
     }
 
-    /// The elements from number `start` of the space on, as words.
+    /// Loads the elements of the space from index `start`, as words.
     ///
     /// # Safety
-    /// The operand lies in the memory at `memory`; the range is inside of the space; `narrow` is as long as `out` where
-    /// [`needs_narrow_tile`](Self::needs_narrow_tile) says so.
+    /// The operand must be within the memory at `memory`, and the range within the space. If
+    /// [`needs_narrow_tile`](Self::needs_narrow_tile), `narrow` must be as long as `out`.
     pub(crate) unsafe fn fill(
         &self,
         memory: *const u8,
@@ -90,7 +90,7 @@ impl Load {
         narrow: *mut u32,
         loops: &Loops,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             let Access::Strided(_) = &self.access else {
                 return self.convert(self.first(memory).add(start * self.dtype.bytes()), out, loops);
@@ -100,7 +100,7 @@ impl Load {
         }
     }
 
-    /// The elements of a block as words, row by row.
+    /// Loads the elements of a block as words, row by row.
     ///
     /// # Safety
     /// As [`fill`](Self::fill), for the block.
@@ -112,30 +112,30 @@ impl Load {
         narrow: *mut u32,
         loops: &Loops,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.widen(out, narrow, loops, |to| self.gather_block(memory, block, to)) };
     }
 
-    /// Words of the elements that `gather` puts where it is told.
+    /// Converts the elements that `gather` writes to its argument to words.
     ///
     /// # Safety
-    /// It puts as many as `out` is long, and `narrow` is as long where they are no words.
+    /// `gather` must write as many elements as `out` has, and `narrow` must be as long if they are not words.
     unsafe fn widen(&self, out: &mut [u32], narrow: *mut u32, loops: &Loops, gather: impl Fn(*mut u32)) {
         if self.dtype.bytes() == 4 {
             return gather(out.as_mut_ptr());
         }
         gather(narrow);
-        // SAFETY: the elements are there.
+        // SAFETY: `gather` wrote the elements.
         unsafe { self.convert(narrow.cast(), out, loops) };
     }
 
-    /// `len` elements from number `start` of the space on, as they are.
+    /// Copies `len` elements of the space from index `start`, unconverted.
     ///
     /// # Safety
-    /// The operand lies in the memory at `memory`; the range is inside of the space, and `to` has room for it.
+    /// The operand must be within the memory at `memory`, and the range within the space; `to` must be large enough.
     pub(crate) unsafe fn gather(&self, memory: *const u8, start: usize, len: usize, to: *mut u32) {
         let bytes = self.dtype.bytes();
-        // SAFETY: the operand's elements of the range are in its memory, by the layout that the axes came from.
+        // SAFETY: the elements of the range are within the operand's memory, by the layout that the axes came from.
         unsafe {
             let first = self.first(memory);
             match (&self.access, bytes) {
@@ -147,7 +147,7 @@ impl Load {
         }
     }
 
-    /// The elements of a block as they are, row by row.
+    /// Copies the elements of a block, unconverted, row by row.
     ///
     /// # Safety
     /// As [`gather`](Self::gather), for the block.
@@ -157,7 +157,8 @@ impl Load {
             _ => block.start as isize,
         };
         let strides = self.block_strides.unwrap_or_default();
-        // SAFETY: the operand's elements of the block are in its memory, by the layout that the strides came from.
+        // SAFETY: the elements of the block are within the operand's memory, by the layout that the strides came
+        // from.
         unsafe {
             let first = self.first(memory);
             match self.dtype.bytes() {
@@ -168,13 +169,13 @@ impl Load {
         }
     }
 
-    /// Converts elements that lie without gaps.
+    /// Converts contiguous elements to words.
     ///
     /// # Safety
-    /// As many elements as `out` is long are at `from`, aligned.
+    /// `from` must be aligned and point to as many elements as `out` has.
     unsafe fn convert(&self, from: *const u8, out: &mut [u32], loops: &Loops) {
         let len = out.len();
-        // SAFETY: the caller vouches for the elements; the loops are of a level that the processor has.
+        // SAFETY: the caller guarantees the elements; the processor supports the SIMD level of the loops.
         unsafe {
             match self.dtype {
                 DType::F32 | DType::I32 | DType::U32 => {
@@ -190,13 +191,13 @@ impl Load {
     }
 }
 
-/// The axes of a layout from the innermost, as few as they can be.
+/// Returns the axes of a layout from the innermost, merged where contiguous.
 fn merged(layout: &Layout) -> SmallVec<[Axis; 4]> {
     let (lengths, strides) = Layout::joined(layout.shape(), &[layout.strides()]);
     lengths.into_iter().zip(strides.concat()).rev().map(|(length, stride)| Axis { length, stride }).collect()
 }
 
-/// Where the element with this number is, and its number along each axis.
+/// Returns the position of the element with this index, and passes its coordinate along each axis to `along_axis`.
 fn decompose(axes: &[Axis], element: usize, mut along_axis: impl FnMut(usize)) -> isize {
     let (mut rest, mut position) = (element, 0);
     for axis in axes {
@@ -208,13 +209,13 @@ fn decompose(axes: &[Axis], element: usize, mut along_axis: impl FnMut(usize)) -
     position
 }
 
-/// Copies a block to rows without gaps, along the cache lines that it lies in.
+/// Copies a block to contiguous rows, in the order of the cache lines that it is read from.
 ///
 /// # Safety
-/// Its elements are readable, and `to` has room.
+/// Its elements must be readable, and `to` must be large enough.
 unsafe fn gather_block<T: Copy>(first: *const T, [down, across]: [isize; 2], block: Block, to: *mut T) {
     let Block { rows, columns, .. } = block;
-    // SAFETY: the caller vouches for both.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         if down.unsigned_abs() >= across.unsigned_abs() {
             for row in 0..rows {
@@ -231,10 +232,11 @@ unsafe fn gather_block<T: Copy>(first: *const T, [down, across]: [isize; 2], blo
     }
 }
 
-/// Copies `len` elements from number `start` on, row by row.
+/// Copies `len` elements from index `start`, in row-major order.
 ///
 /// # Safety
-/// The elements that the axes reach from `first` are readable, the range is inside of the axes, and `to` has room.
+/// The elements that the axes reach from `first` must be readable, the range must be within the axes, and `to` must
+/// be large enough.
 unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut T, len: usize) {
     let mut index: SmallVec<[usize; 8]> = SmallVec::new();
     let mut position = decompose(axes, start, |along| index.push(along));
@@ -242,7 +244,7 @@ unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut
     let mut done = 0;
     while done < len {
         let run = (inner.length - index[0]).min(len - done);
-        // SAFETY: the run is a part of one row, which the axes reach, and `to` has room for what is left.
+        // SAFETY: the run is part of one row, which the axes reach, and `to` has room for the remaining elements.
         unsafe { copy_run(first.offset(position), inner.stride, to.add(done), run) };
         done += run;
         position -= index[0] as isize * inner.stride;
@@ -259,13 +261,13 @@ unsafe fn gather<T: Copy>(first: *const T, axes: &[Axis], start: usize, to: *mut
     }
 }
 
-/// Copies a run of elements that are `stride` apart.
+/// Copies a run of elements with a stride.
 ///
 /// # Safety
-/// They are readable, and `to` has room.
+/// They must be readable, and `to` must be large enough.
 #[inline(always)]
 unsafe fn copy_run<T: Copy>(from: *const T, stride: isize, to: *mut T, len: usize) {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         match stride {
             1 => from.copy_to_nonoverlapping(to, len),

@@ -1,6 +1,6 @@
-//! Loops over tiles that are not ops of the table: conversions between dtypes and words, and casts.
+//! Loops over tiles that are not table ops: conversions between dtypes and words, and casts.
 //!
-//! Each is written once as a plain loop and compiled for every level, so all levels give the same bits.
+//! Each is written once as a plain loop and compiled for every SIMD level, so all levels produce the same bits.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -9,19 +9,19 @@ use kiln_ir::{Class, DType, SimdLevel, odd};
 
 macro_rules! loops {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
-        /// The loops of one level.
+        /// The loops of one SIMD level.
         ///
         /// # Safety
-        /// Each wants a processor that has the level, and slices of equal length.
+        /// The processor must support the level, and slices must have equal length.
         pub(crate) struct Loops {
             $($(#[$doc])* pub(crate) $name: unsafe fn($($ty),*),)*
-            /// Words of `F16`.
+            /// Converts `F16` to words.
             pub(crate) from_f16: unsafe fn(&[u16], &mut [u32]),
-            /// `F16` of words.
+            /// Converts words to `F16`.
             pub(crate) to_f16: unsafe fn(&[u32], &mut [u16]),
         }
 
-        /// The loops as they are compiled for the target, and inlined into those of each level.
+        /// The loops compiled for the baseline target, and inlined into those of each level.
         mod code {
             use super::{each, nearest_bf16, odd};
 
@@ -47,25 +47,25 @@ macro_rules! loops {
 }
 
 loops! {
-    /// Words of `BF16`.
+    /// Converts `BF16` to words.
     from_bf16(from: &[u16], to: &mut [u32]) { each(to, from, |x| u32::from(x) << 16) }
-    /// `BF16` of words, rounded to nearest, ties to even.
+    /// Converts words to `BF16`, rounding to nearest, ties to even.
     to_bf16(from: &[u32], to: &mut [u16]) { each(to, from, |x| nearest_bf16(x) as u16) }
-    /// Words of `U8`.
+    /// Converts `U8` to words.
     from_u8(from: &[u8], to: &mut [u32]) { each(to, from, u32::from) }
-    /// Words of `I8`.
+    /// Converts `I8` to words.
     from_i8(from: &[u8], to: &mut [u32]) { each(to, from, |x| x as i8 as u32) }
-    /// `U8` and `I8` of words: the lowest byte.
+    /// Converts words to `U8` or `I8`: the lowest byte.
     to_u8(from: &[u32], to: &mut [u8]) { each(to, from, |x| x as u8) }
     /// `f32` to `i32`.
     float_to_int(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as i32 as u32) }
     /// `f32` to `u32`.
     float_to_uint(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as u32) }
-    /// `f32` to the range of `U8`.
+    /// `f32` to `U8`, saturating.
     float_to_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(f32::from_bits(x) as u8)) }
-    /// `f32` to the range of `I8`.
+    /// `f32` to `I8`, saturating.
     float_to_i8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| f32::from_bits(x) as i8 as u32) }
-    /// `f32` to truth: false of zeros only.
+    /// `f32` to `Bool`: only zeros are false.
     float_to_bool(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(x & 0x7fff_ffff != 0)) }
     /// `f32` to the nearest `BF16`.
     float_to_bf16(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| nearest_bf16(x) << 16) }
@@ -73,7 +73,7 @@ loops! {
     int_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as i32 as f32).to_bits()) }
     /// `u32` to `f32`.
     uint_to_float(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| (x as f32).to_bits()) }
-    /// `i32` to the nearest `BF16`. Rounded to odd before, so that both roundings are one.
+    /// `i32` to the nearest `BF16`. Rounds to odd first, to avoid double rounding.
     int_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
         each(out, args[0], |x| nearest_bf16(odd::f32_of(f64::from(x as i32)).to_bits()) << 16);
     }
@@ -81,13 +81,13 @@ loops! {
     uint_to_bf16(out: &mut [u32], args: [&[u32]; 3]) {
         each(out, args[0], |x| nearest_bf16(odd::f32_of(f64::from(x)).to_bits()) << 16);
     }
-    /// The lowest byte.
+    /// Zero-extends the lowest byte.
     wrap_u8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| x & 0xff) }
-    /// The lowest byte, with its sign.
+    /// Sign-extends the lowest byte.
     wrap_i8(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| x as i8 as u32) }
-    /// An integer to truth: false of 0 only.
+    /// Integer to `Bool`: only 0 is false.
     integer_to_bool(out: &mut [u32], args: [&[u32]; 3]) { each(out, args[0], |x| u32::from(x != 0)) }
-    /// The numbers of elements from `start` on.
+    /// Element indices from `start`.
     iota(out: &mut [u32], start: u32) { (start..).zip(out).for_each(|(number, out)| *out = number) }
 }
 
@@ -96,7 +96,7 @@ fn each<T: Copy, U>(to: &mut [U], from: &[T], value: impl Fn(T) -> U) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to = value(from));
 }
 
-/// As [`bf16::from_f32`], in a form that becomes vector instructions.
+/// Like [`bf16::from_f32`], in a form that the compiler vectorizes.
 #[inline(always)]
 fn nearest_bf16(bits: u32) -> u32 {
     let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
@@ -105,17 +105,17 @@ fn nearest_bf16(bits: u32) -> u32 {
 }
 
 impl Loops {
-    /// The loops of a level. The caller has found that the processor has it.
+    /// Returns the loops of a level. The caller has checked that the processor supports it.
     pub(crate) fn of(level: SimdLevel) -> &'static Self {
         match level {
             #[cfg(target_arch = "x86_64")]
             SimdLevel::Avx2 | SimdLevel::Avx512 => &AVX2,
-            // Elsewhere the compiler's own target has all that the levels name.
+            // On other architectures the baseline target includes everything that the levels name.
             _ => &PLAIN,
         }
     }
 
-    /// The loops of a conversion, in order; none where the bits are the same.
+    /// Returns the loops of a cast, in order; none if the bits are unchanged.
     pub(crate) fn cast(&self, from: Class, to: DType, level: SimdLevel) -> [Option<TileLoop>; 2] {
         let round_f16 = Some(round_f16(level));
         match (from, to) {
@@ -144,7 +144,7 @@ impl Loops {
     }
 }
 
-/// Rounds `f32` to the nearest `F16`.
+/// Returns the loop that rounds `f32` to the nearest `F16`.
 fn round_f16(level: SimdLevel) -> TileLoop {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -163,7 +163,7 @@ fn to_f16(from: &[u32], to: &mut [u16]) {
     to.convert_from_f32_slice(bytemuck::cast_slice(from));
 }
 
-/// `F16` by the processor's own conversion.
+/// `F16` conversions with F16C instructions.
 #[cfg(target_arch = "x86_64")]
 mod f16c {
     use std::arch::x86_64::{
@@ -175,7 +175,7 @@ mod f16c {
     pub(super) fn from_f16(from: &[u16], to: &mut [u32]) {
         let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
         for (from, to) in from.iter().zip(to) {
-            // SAFETY: eight halves are read from eight, and eight floats are written to eight.
+            // SAFETY: reads an array of eight halves, and writes an array of eight floats.
             unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
         }
         super::from_f16(from_rest, to_rest);
@@ -185,7 +185,7 @@ mod f16c {
     pub(super) fn to_f16(from: &[u32], to: &mut [u16]) {
         let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
         for (from, to) in from.iter().zip(to) {
-            // SAFETY: eight floats are read from eight, and eight halves are written to eight.
+            // SAFETY: reads an array of eight floats, and writes an array of eight halves.
             unsafe {
                 let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.as_ptr().cast()));
                 _mm_storeu_si128(to.as_mut_ptr().cast(), halves);

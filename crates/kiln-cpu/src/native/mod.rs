@@ -1,7 +1,8 @@
-//! Plans as the CPU runs them: everything that does not depend on the data is decided once, when a plan is compiled.
+//! Native execution of plans: everything that does not depend on the data is decided once, when a plan is compiled.
 //!
-//! Steps run one after the other, each over tiles that stay in the first-level cache, on the caller's thread or, where it is worth it, on
-//! all. All buffers are locked once for a row of such steps. A step whose op has no CPU code is a WGSL kernel between two rows.
+//! Steps run in order, each over tiles that stay in the L1 cache, on the caller's thread or, if it is worth it, on
+//! all threads. A run of consecutive native steps (a row) locks all buffers once. A step whose op has no CPU code is
+//! a WGSL kernel between two rows.
 
 mod best;
 mod blocks;
@@ -36,42 +37,42 @@ use step::{PlanStep, Room};
 use timer::TimedSteps;
 use workers::Pieces;
 
-/// A plan that is ready to run on a CPU device.
+/// A plan compiled for a CPU device.
 pub(crate) struct NativePlan {
     cpu: Arc<CpuDevice>,
     plan: Arc<Plan>,
     name: Arc<str>,
     steps: Vec<PlanStep>,
-    /// The steps in order, in rows that run without a pause.
+    /// The steps in order, grouped into rows that run under one lock.
     rows: Vec<Row>,
-    /// What each buffer must have: those of the slots, of the own values, of the inputs.
+    /// The size and alignment required of each buffer: slots, dedicated values, inputs.
     rooms: Vec<Room>,
-    /// How many of them are inputs, at least; a run may bring inputs that no step reads.
+    /// Minimum number of inputs; a run may pass inputs that no step reads.
     inputs: usize,
     scalars: usize,
 }
 
-/// Steps that run without a pause.
+/// Consecutive steps that run under one lock.
 enum Row {
-    /// These steps of the plan, at these places in [`NativePlan::steps`].
+    /// Native steps: their range in the plan, and in [`NativePlan::steps`].
     Native {
         of_plan: Range<usize>,
         steps: Range<usize>,
-        /// The steps as they are timed, from the first time on that they are.
+        /// The grouping of the steps for timing, computed when first needed.
         timed_steps: OnceLock<Vec<TimedSteps>>,
     },
     /// A step without CPU code.
     Wgsl(Box<WgslStep>),
 }
 
-/// The memory of a run: slots, own values, inputs.
+/// Base addresses of the buffers of a run: slots, dedicated values, inputs.
 type Bases = SmallVec<[*mut u8; 16]>;
 
 impl NativePlan {
-    /// Makes a plan ready for the vector instructions of a device.
+    /// Compiles a plan for the SIMD level of a device.
     ///
     /// # Errors
-    /// `Internal` where the plan is not well formed; as [`WgslStep::new`] where a step has no CPU code.
+    /// Returns `Internal` if the plan is malformed; errors of [`WgslStep::new`] if a step has no CPU code.
     pub(crate) fn new(cpu: Arc<CpuDevice>, device: &Device, plan: &Arc<Plan>) -> Result<Self> {
         let own = plan.values.iter().filter(|value| value.place == Place::Own).count();
         let mut rooms: Vec<Room> = plan.slots.iter().map(|&bytes| Room { bytes, alignment: 4 }).collect();
@@ -107,7 +108,7 @@ impl NativePlan {
                 (of_plan.end, steps.end) = (number + 1, steps.end + 1);
             }
         }
-        // A plan without steps is one empty row, so that its run has a number.
+        // A plan without steps is one empty row, so that its run gets a submission number.
         let is_needed = |row: &Row| !matches!(row, Row::Native { steps, .. } if steps.is_empty());
         if rows.len() > 1 {
             rows.retain(is_needed);
@@ -116,11 +117,11 @@ impl NativePlan {
         Ok(Self { cpu, plan: Arc::clone(plan), name: name(plan), steps, rows, rooms, inputs, scalars })
     }
 
-    /// Runs a row of steps on buffers that are locked for it.
+    /// Runs a row of steps, with its buffers locked.
     ///
     /// # Errors
-    /// `InvalidArgument` where the buffers or scalars are not those of the plan, or where a kernel finds an operand at
-    /// fault; `Internal` where a kernel panicked.
+    /// Returns `InvalidArgument` if the buffers or scalars do not match the plan, or if a kernel finds an operand
+    /// with invalid elements; `Internal` if a kernel panicked.
     fn run_row(
         &self,
         row: &Row,
@@ -129,14 +130,14 @@ impl NativePlan {
         timer: Option<&mut KernelTimer>,
     ) -> Result<()> {
         let Row::Native { of_plan, steps, timed_steps } = row else { return Ok(()) };
-        // Held to the end: the bases are valid for as long as it lives.
+        // Held until the end: the bases are valid only while the lock is held.
         let mut locked = buffers.lock();
         let bases = self.bases(buffers, &mut locked)?;
         let pieces = Pieces { threads: self.cpu.threads(), simd: self.cpu.simd() };
         let run = |step: &PlanStep| {
-            // SAFETY: `bases` checked that each buffer has the room and the alignment that the steps were checked
-            // against, and `locked` proves that nobody else touches what is written, and nobody writes what is read.
-            // The level is one that the processor has: the device checked it when it was opened.
+            // SAFETY: `bases` checked that each buffer has the size and alignment that the steps were checked
+            // against. `locked` guarantees that nothing else accesses what is written, and nothing writes what is
+            // read. The device checked that the processor supports the SIMD level when it was opened.
             unsafe { step.run(&bases, scalars, &pieces) }
         };
         let steps = &self.steps[steps.clone()];
@@ -149,7 +150,7 @@ impl NativePlan {
         Ok(())
     }
 
-    /// Where the memory of each buffer begins, in the order of the rooms.
+    /// Returns the base address of each buffer, in the order of `rooms`.
     fn bases(&self, buffers: &BufferSet<'_>, locked: &mut LockedBuffers<'_>) -> Result<Bases> {
         let written = self.rooms.len() - self.inputs;
         let inputs = buffers.buffers().len() - written;
@@ -168,7 +169,7 @@ impl NativePlan {
         Ok(bases)
     }
 
-    /// An error where a run does not bring what the plan takes.
+    /// Returns an error if the arguments of a run do not match the plan.
     fn check(&self, run: &PlanRun<'_>) -> Result<()> {
         let (slots, own) = (self.plan.slots.len(), self.rooms.len() - self.inputs - self.plan.slots.len());
         let PlanRun { inputs, slots: found_slots, outputs, scalars } = run;
@@ -230,7 +231,7 @@ impl CompiledPlan for NativePlan {
 }
 
 impl Row {
-    /// An empty row from a step of the plan on, and from a place in [`NativePlan::steps`] on.
+    /// Creates an empty row that begins at a step of the plan and at an index of [`NativePlan::steps`].
     fn native(of_plan: usize, steps: usize) -> Self {
         Self::Native { of_plan: of_plan..of_plan, steps: steps..steps, timed_steps: OnceLock::new() }
     }
@@ -240,7 +241,7 @@ fn has_host_code(step: &Step) -> bool {
     !matches!(&step.kernel.core, Core::Op { op, .. } if !op.has_host_code())
 }
 
-/// What a plan is called: its first kernel, and how many there are.
+/// Returns the name of a plan: its first kernel, and the number of others.
 fn name(plan: &Plan) -> Arc<str> {
     match &plan.steps[..] {
         [] => "nothing".into(),

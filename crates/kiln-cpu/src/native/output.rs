@@ -1,4 +1,4 @@
-//! Where hand-written kernels put their results: through the program behind them, to memory.
+//! The output of hand-written kernels, which applies the fused epilogue.
 
 use super::body::TileProgram;
 use super::tiles::{Arena, Memory, Runner, store};
@@ -16,7 +16,7 @@ pub(crate) struct Output<'a> {
 impl HostOutput for Output<'_> {
     unsafe fn store(&self, start: usize, values: &mut [f32]) {
         let length = values.len().max(1);
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.store_rows(HostRows { start, pitch: length, length, width: length }, values) };
     }
 
@@ -30,8 +30,8 @@ impl HostOutput for Output<'_> {
             let is_inside = start.checked_add(row.len()).is_some_and(|end| end <= self.elements);
             assert!(is_inside, "elements {start} and {} more are inside of {}", row.len(), self.elements);
         }
-        // SAFETY: the range is inside of the output and the caller's alone. The memory is that of a step whose program
-        // was checked against it.
+        // SAFETY: the range is within the output, and the caller guarantees exclusive access to it. The memory
+        // belongs to a step whose program was checked against it.
         unsafe {
             if self.program.is_identity() {
                 return rows().for_each(|(start, row)| store(self.program, row, self.memory.output, start));

@@ -1,7 +1,7 @@
-//! Reductions: a program's results become one for each kept element.
+//! Reductions: the results of a program are reduced to one per kept element.
 //!
-//! The work is cut into pieces by the shape alone, and pieces are joined in order: every number of threads gives the same
-//! bits.
+//! The work is divided by the shape alone, and partial results are merged in order, so the result is bitwise
+//! identical for any number of threads.
 
 use super::body::{TileProgram, bug};
 use super::columns::{Columns, Rows};
@@ -15,21 +15,21 @@ use kiln_ir::{Class, DType, Result, Shape, SimdLevel};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// About how many elements one piece of work has.
+/// Approximate number of elements in a piece of work.
 const PIECE: usize = 1 << 16;
-/// How many kept elements are joined and given to the program behind at a time.
+/// Number of kept elements that are merged and passed to the epilogue at a time.
 const BATCH: usize = 256;
-/// Narrow columns are added up several rows at a time, up to about this many elements.
+/// Narrow columns are accumulated several rows at a time, up to about this many elements.
 const WIDE: usize = 64;
 
-/// A reduction, ready to run.
+/// A compiled reduction.
 pub(crate) struct ReduceStep {
     op: Reduce,
     class: Class,
     folding: Folding,
-    /// Where the elements are read from memory as they are.
+    /// Set if the elements are read from memory without a program.
     direct: Option<Direct>,
-    /// How many elements there are of each kind.
+    /// Numbers of kept and reduced elements.
     kept: usize,
     reduced: usize,
     order: Order,
@@ -37,19 +37,19 @@ pub(crate) struct ReduceStep {
     pub(crate) body: TileProgram,
 }
 
-/// Which elements are neighbours in the space of the input.
+/// Which elements are adjacent in the space of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Those that become one: element `r` of row `k` is number `k * reduced + r`.
+    /// Reduced elements: element `r` of row `k` has index `k * reduced + r`.
     Rows,
-    /// Those that stay apart: it is number `r * kept + k`. The axes are swapped for it, because memory lies this way.
+    /// Kept elements: the index is `r * kept + k`. The axes are swapped to match the order in memory.
     Columns,
 }
 
-/// An input that is the elements of its first operand, which lie without gaps in the order of the space.
+/// An input that is just its first operand, contiguous in the order of the space.
 struct Direct {
     dtype: DType,
-    /// Elements before the first.
+    /// Offset of the first element, in elements.
     offset: usize,
 }
 
@@ -64,7 +64,7 @@ impl Direct {
 
 impl ReduceStep {
     /// # Errors
-    /// `Internal` where the kernel is not well formed.
+    /// Returns `Internal` if the kernel is malformed.
     pub(crate) fn new(op: Reduce, input: &Body, kept: usize, body: TileProgram, level: SimdLevel) -> Result<Self> {
         if kept > input.space.rank() {
             return Err(bug(format!("a reduction keeps {kept} axes of {}", input.space)));
@@ -82,7 +82,7 @@ impl ReduceStep {
         Ok(Self { op, class, folding, direct, kept: kept_len, reduced: reduced_len, order, input, body })
     }
 
-    /// How many kept elements there are.
+    /// Returns the number of kept elements.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
@@ -91,7 +91,7 @@ impl ReduceStep {
     /// As [`Runner::new`], for both programs.
     ///
     /// # Errors
-    /// `Internal` where a thread panicked.
+    /// Returns `Internal` if a thread panicked.
     pub(crate) unsafe fn run(&self, input: Memory<'_>, body: Memory<'_>, pieces: &Pieces<'_>) -> Result<()> {
         if self.kept == 0 {
             return Ok(());
@@ -112,7 +112,7 @@ impl ReduceStep {
                     let batch = Piece { kept: start..(start + BATCH).min(kept.end), reduced: reduced.clone() };
                     let cells = &mut cells[..batch.kept.len()];
                     cells.fill(self.folding.start);
-                    // SAFETY: the caller's promise; each piece has kept elements of its own.
+                    // SAFETY: guaranteed by the caller; pieces have disjoint kept elements.
                     unsafe {
                         self.reduce(&batch, input, cells);
                         self.finish(start, cells, body);
@@ -125,7 +125,7 @@ impl ReduceStep {
         pieces.run(cost, across * along, &|number| {
             let piece = piece(number);
             let first = number / across * self.kept + piece.kept.start;
-            // SAFETY: each piece has cells of its own; the rest is the caller's promise.
+            // SAFETY: pieces have disjoint cells; the rest is guaranteed by the caller.
             unsafe {
                 let cells = std::slice::from_raw_parts_mut(parts.at(first), piece.kept.len());
                 self.reduce(&piece, input, cells);
@@ -135,18 +135,18 @@ impl ReduceStep {
         for row in others.chunks(self.kept) {
             joined.iter_mut().zip(row).for_each(|(cell, other)| (self.folding.join)(cell, other));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         joined.chunks(BATCH).enumerate().for_each(|(batch, cells)| unsafe { self.finish(batch * BATCH, cells, body) });
         Ok(())
     }
 
-    /// How large the pieces are, by the shape alone.
+    /// Returns the size of a piece, which depends on the shape alone.
     fn cut(&self) -> Cut {
         match self.order {
             Order::Rows if self.reduced > 2 * PIECE => Cut { kept: 1, reduced: PIECE },
             Order::Rows => Cut { kept: (PIECE / self.reduced.max(1)).max(1), reduced: self.reduced.max(1) },
-            // As wide as a batch, and only where that gives few pieces, cut along the columns too, into pieces that are
-            // large enough that to join them takes little of the time.
+            // As wide as a batch. If that gives few pieces, they are also divided along the columns, into pieces
+            // large enough that merging takes little of the time.
             Order::Columns => {
                 let kept = BATCH.min(self.kept);
                 let is_wide = self.kept >= 32 * BATCH;
@@ -156,15 +156,15 @@ impl ReduceStep {
         }
     }
 
-    /// Adds a range of rows and columns to the cells of the kept ones.
+    /// Accumulates a range of kept and reduced elements into the cells.
     ///
     /// # Safety
-    /// As [`Runner::new`]; the ranges are inside of the space.
+    /// As [`Runner::new`]; the ranges must be within the space.
     unsafe fn reduce(&self, piece: &Piece, memory: Memory<'_>, cells: &mut [Cell]) {
         if piece.reduced.is_empty() {
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             if let Some(direct) = &self.direct {
                 return self.reduce_direct(direct, piece, memory, cells);
@@ -182,7 +182,8 @@ impl ReduceStep {
     /// As [`reduce`](Self::reduce).
     unsafe fn reduce_direct(&self, direct: &Direct, piece: &Piece, memory: Memory<'_>, cells: &mut [Cell]) {
         let (Piece { kept, reduced }, bytes) = (piece, direct.dtype.bytes());
-        // SAFETY: the elements of these rows are in the operand's memory, and the processor has the level.
+        // SAFETY: the elements of these rows are within the operand's memory, and the processor supports the SIMD
+        // level.
         unsafe {
             let at = |element: usize| memory.operands[0].add((direct.offset + element) * bytes);
             match self.order {
@@ -215,7 +216,8 @@ impl ReduceStep {
             let mut done = 0;
             while done < len {
                 let run = tile_len.min(len - done);
-                // SAFETY: the elements of these rows are inside of the space; the runner leaves as many words.
+                // SAFETY: the elements of these rows are within the space; `run` returns a pointer to that many
+                // words.
                 unsafe {
                     let values = runner.run(first + done, run, std::ptr::null());
                     (self.folding.rows)(values.cast(), run / cells.len(), reduced.start + done, cells);
@@ -234,12 +236,12 @@ impl ReduceStep {
         for (part, cells) in cells.chunks_mut(tile_len).enumerate() {
             let width = cells.len();
             let mut columns = self.columns(width);
-            // Whole rows lie without gaps between them, so several fit a tile.
+            // Whole rows are contiguous, so several fit in a tile.
             let per_tile = if width == self.kept { tile_len / width } else { 1 };
             for place in reduced.clone().step_by(per_tile) {
                 let count = per_tile.min(reduced.end - place);
                 let first = place * self.kept + kept.start + part * tile_len;
-                // SAFETY: these rows are inside of the space; the runner leaves as many words.
+                // SAFETY: these rows are within the space; `run` returns a pointer to that many words.
                 unsafe {
                     let from = runner.run(first, count * width, std::ptr::null()).cast();
                     let rows = Rows { from, bytes: size_of::<u32>(), pitch: width, width, count, place };
@@ -250,23 +252,23 @@ impl ReduceStep {
         }
     }
 
-    /// Columns for as many kept elements: several times as many where they are narrow and rows lie without gaps.
+    /// Creates the columns of `kept` elements: several per element if they are narrow and the rows are contiguous.
     fn columns(&self, kept: usize) -> Columns {
         let is_arg = matches!(self.op, Reduce::ArgMax | Reduce::ArgMin);
         let together = if kept == self.kept && !is_arg { (WIDE / kept).max(1) } else { 1 };
         Columns::new(kept * together, self.folding.start)
     }
 
-    /// Stores the results of kept elements, after the program behind.
+    /// Applies the epilogue to the results of kept elements, and stores them.
     ///
     /// # Safety
-    /// As [`Runner::new`]; the elements are inside of the output, and nobody else stores them.
+    /// As [`Runner::new`]; the elements must be within the output, and nothing else may store them.
     unsafe fn finish(&self, start: usize, cells: &[Cell], memory: Memory<'_>) {
         let mut results = [0; BATCH];
         let results = &mut results[..cells.len()];
         results.iter_mut().zip(cells).for_each(|(result, cell)| *result = self.result(cell));
         let mut arena = Arena::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             let mut runner = Runner::new(&self.body, memory, results.len(), &mut arena);
             let tile_len = runner.tile_len();
@@ -286,25 +288,25 @@ impl ReduceStep {
     }
 }
 
-/// How large pieces are.
+/// The size of a piece.
 struct Cut {
     kept: usize,
     reduced: usize,
 }
 
-/// Ranges of the kept elements, and of those that become one.
+/// Ranges of kept and reduced elements.
 struct Piece {
     kept: Range<usize>,
     reduced: Range<usize>,
 }
 
-/// Whether the kept elements are closer together in memory than those that become one.
+/// Returns whether kept elements are closer together in memory than reduced ones.
 fn lies_in_columns(input: &Body, kept: usize) -> bool {
     let inner = |range: Range<usize>, operand: &Operand| {
         let axes = range.rev().find(|&axis| input.space[axis] > 1);
         axes.map(|axis| operand.layout.strides()[axis].unsigned_abs())
     };
-    // Numbers of elements are those of the space as it is.
+    // An iota depends on the order of the space, so the axes must not be swapped.
     if input.program.instructions.contains(&Instruction::Iota) {
         return false;
     }
@@ -316,7 +318,7 @@ fn lies_in_columns(input: &Body, kept: usize) -> bool {
     votes.sum::<i32>() > 0
 }
 
-/// The body with the reduced axes first.
+/// Returns the body with the reduced axes first.
 fn swap(body: &Body, kept: usize) -> Body {
     let axes: Vec<usize> = (kept..body.space.rank()).chain(0..kept).collect();
     let swapped = |operand: &Operand| Operand { dtype: operand.dtype, layout: operand.layout.permuted(&axes) };

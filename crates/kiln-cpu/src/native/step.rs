@@ -1,4 +1,4 @@
-//! The steps of a plan, ready to run.
+//! The compiled steps of a plan.
 
 use super::body::{TileProgram, bug};
 use super::output::Output;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Elements that one thread takes at a time.
 const PART: usize = 1 << 15;
 
-/// What a buffer of a run must have.
+/// The size and alignment required of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) bytes: u64,
@@ -36,11 +36,11 @@ impl Room {
     }
 }
 
-/// One step, ready to run.
+/// A compiled step.
 pub(crate) struct PlanStep {
     name: String,
     core: StepCore,
-    /// For each operand the number of the buffer that it is in: those of the core, then those of the body.
+    /// The buffer index of each operand: those of the core, then those of the body.
     reads: SmallVec<[u32; 4]>,
     core_operands: usize,
     writes: u32,
@@ -57,7 +57,7 @@ enum StepCore {
 type Pointers = SmallVec<[*const u8; 8]>;
 
 impl PlanStep {
-    /// Bytes that it takes in memory, with its machine code.
+    /// Returns its size in memory in bytes, including machine code.
     pub(crate) fn bytes(&self) -> usize {
         let programs = match &self.core {
             StepCore::Map(program) => program.bytes(),
@@ -67,10 +67,11 @@ impl PlanStep {
         size_of::<Self>() + self.name.len() + programs
     }
 
-    /// Makes a step ready. `find` tells the buffer of a source; `rooms` learn what the step reads of inputs.
+    /// Compiles a step. `find` returns the buffer of a source; `rooms` is extended by what the step reads of the
+    /// inputs.
     ///
     /// # Errors
-    /// `Internal` where the step is not well formed.
+    /// Returns `Internal` if the step is malformed.
     pub(crate) fn new(
         step: &Step,
         plan: &Plan,
@@ -129,7 +130,7 @@ impl PlanStep {
         Ok(Self { name, core, reads, core_operands, writes: writes as u32, elements, bytes })
     }
 
-    /// How many scalars a run must bring.
+    /// Returns the number of scalars that a run must pass.
     pub(crate) fn scalars(&self) -> usize {
         match &self.core {
             StepCore::Map(body) | StepCore::Op { body, .. } => body.scalars,
@@ -140,11 +141,12 @@ impl PlanStep {
     /// Runs the step.
     ///
     /// # Safety
-    /// The buffers that begin at `bases` have their rooms. Nobody else touches what the step writes, and nobody writes
-    /// what it reads. There are as many scalars as the step wants, and the processor has the level.
+    /// The buffers at `bases` must have the size and alignment of their rooms. Nothing else may access what the step
+    /// writes, or write what it reads. `scalars` must have as many elements as the step requires, and the processor
+    /// must support the SIMD level.
     ///
     /// # Errors
-    /// `Internal` where a thread panicked; what a kernel finds at fault.
+    /// Returns `Internal` if a thread panicked, and the errors of the kernel.
     pub(crate) unsafe fn run(&self, bases: &[*mut u8], scalars: &[u32], pieces: &Pieces<'_>) -> Result<()> {
         if self.elements == 0 {
             return Ok(());
@@ -153,7 +155,7 @@ impl PlanStep {
         let output = bases[self.writes as usize];
         let (core, behind) = operands.split_at(self.core_operands);
         let memory = Memory { operands: behind, output, scalars };
-        // SAFETY: the step was checked against the rooms when it was made; the rest is the caller's promise.
+        // SAFETY: the step was checked against the rooms when it was compiled; the rest is guaranteed by the caller.
         let done = unsafe {
             match &self.core {
                 StepCore::Map(program) => run_map(program, memory, self.elements, pieces),
@@ -209,14 +211,14 @@ unsafe fn run_map(program: &TileProgram, memory: Memory<'_>, elements: usize, pi
         return pieces.run(cost, elements.div_ceil(PART), &|part| {
             let range = part * PART..((part + 1) * PART).min(elements);
             let mut arena = Arena::new();
-            // SAFETY: the caller's promise; each part has elements of its own.
+            // SAFETY: guaranteed by the caller; parts have disjoint elements.
             unsafe { Runner::new(program, memory, range.len(), &mut arena).run_range(range) };
         });
     };
     let parts = elements.div_ceil(PART);
     pieces.run(cost, parts, &|part| {
         let mut arena = Arena::new();
-        // SAFETY: the caller's promise; each part has blocks of its own.
+        // SAFETY: guaranteed by the caller; parts have disjoint blocks.
         unsafe {
             let runner = Runner::new(program, memory, elements, &mut arena);
             let (columns, first) = (runner.block_columns(), |part| blocks.count(runner.block_columns()) * part / parts);

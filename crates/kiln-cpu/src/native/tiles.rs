@@ -1,4 +1,4 @@
-//! Running a program tile by tile.
+//! Runs a program tile by tile.
 
 use super::blocks::{BLOCK_ROWS, Block};
 use super::body::{Code, Machine, Register, TileProgram};
@@ -7,20 +7,20 @@ use kiln_ir::DType;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 
-/// Words of all scratch tiles of a program together: half of a small first-level cache.
+/// Words of all scratch tiles of a program together: half of a small L1 cache.
 const ARENA_WORDS: usize = 4096;
-/// The longest tile, for programs that need no scratch tile or one.
+/// The longest tile, for programs with at most one scratch tile.
 const MAX_TILE: usize = 4096;
-/// The shortest; programs with more tiles than fit take their memory from the heap.
+/// The shortest tile; programs whose tiles do not fit in the arena allocate from the heap.
 const MIN_TILE: usize = 64;
-/// Tiles begin at multiples of this many words: a cache line.
+/// Tile alignment in words: a cache line.
 const LINE_WORDS: usize = 16;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u32; LINE_WORDS]);
 
-/// Scratch memory of one thread for one loop: on its stack, so that a small program allocates nothing.
+/// Scratch memory of one thread for one loop: on its stack, so that a small program does not allocate.
 pub(crate) struct Arena {
     lines: [MaybeUninit<Line>; ARENA_WORDS / LINE_WORDS],
     heap: Vec<Line>,
@@ -32,7 +32,7 @@ impl Arena {
         Self { lines: [const { MaybeUninit::uninit() }; ARENA_WORDS / LINE_WORDS], heap: Vec::new() }
     }
 
-    /// The first `words` words, initialised.
+    /// Returns the first `words` words, initialised, because tiles are used as `&mut [u32]`.
     fn take(&mut self, words: usize) -> *mut u32 {
         let lines = words.div_ceil(LINE_WORDS);
         if lines > self.lines.len() {
@@ -44,33 +44,33 @@ impl Arena {
     }
 }
 
-/// The memory that a program works on.
+/// The memory that a program accesses.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
-    /// The start of the memory that each operand lies in.
+    /// The base address of each operand's memory.
     pub(crate) operands: &'a [*const u8],
-    /// Where the output begins; null where the program has none.
+    /// The base address of the output; null if the program has none.
     pub(crate) output: *mut u8,
     /// The scalars of the run.
     pub(crate) scalars: &'a [u32],
 }
 
-// SAFETY: threads read the operands, and each writes other elements of the output.
+// SAFETY: threads only read the operands, and write disjoint elements of the output.
 unsafe impl Send for Memory<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Memory<'_> {}
 
-/// A program at work on one thread.
+/// Runs a program on one thread.
 pub(crate) struct Runner<'a> {
     program: &'a TileProgram,
     memory: Memory<'a>,
     bases: SmallVec<[Base; 16]>,
-    /// For machine code.
+    /// Broadcast parameters of the machine code.
     parameters: SmallVec<[Broadcast; 4]>,
     tile_len: usize,
 }
 
-/// Where a register begins, and whether it moves with the elements (all ones) or is the same for each tile (zero).
+/// The base of a register, and a mask: all ones if it advances with the elements, zero if each tile reuses it.
 #[derive(Clone, Copy)]
 struct Base {
     start: *mut u32,
@@ -83,7 +83,7 @@ impl Base {
         self.start.wrapping_add(element & self.mask)
     }
 
-    /// The same for elements of so many bytes.
+    /// Like [`at`](Self::at), for elements of `bytes` bytes.
     #[inline(always)]
     fn at_bytes(self, element: usize, bytes: usize) -> *mut u8 {
         self.start.cast::<u8>().wrapping_add((element & self.mask) * bytes)
@@ -91,23 +91,23 @@ impl Base {
 }
 
 impl<'a> Runner<'a> {
-    /// Makes a program ready for tiles of at most `longest` elements.
+    /// Prepares a program for ranges of at most `longest` elements.
     ///
     /// # Safety
-    /// The operands lie in their memory and nobody writes them; the output has room for the space, is aligned, and
-    /// nobody else touches the elements that are stored; the run brings as many scalars as the program wants; all of
-    /// that, and `arena`, for as long as the runner is used. The processor has the level of the program. The space is
-    /// not empty.
+    /// For as long as the runner is used: the operands must be within their memory and not be written; the output
+    /// must be aligned and large enough for the space, and nothing else may access the stored elements; `scalars`
+    /// must have as many elements as the program requires; and `arena` must live. The processor must support the SIMD
+    /// level of the program. The space must not be empty.
     #[inline(always)]
     pub(crate) unsafe fn new(program: &'a TileProgram, memory: Memory<'a>, longest: usize, arena: &mut Arena) -> Self {
         let longest = longest.next_multiple_of(LINE_WORDS);
-        // Machine code that needs no scratch tile runs over everything at once.
+        // Machine code without scratch tiles runs over the whole range at once.
         let is_free = program.machine.is_some() && program.tiles == 0;
         let tile_len = if is_free { longest } else { tile_len(program.tiles).min(longest) };
         let scratch = arena.take(tile_len * program.tiles);
         let mut bases: SmallVec<[Base; 16]> = SmallVec::with_capacity(program.loads.len() + 2 + program.tiles);
         for (load, &memory) in program.loads.iter().zip(memory.operands) {
-            // SAFETY: the operand lies in this memory.
+            // SAFETY: the operand is within this memory.
             let first = unsafe { load.first(memory) };
             bases.push(Base { start: first.cast_mut().cast(), mask: usize::MAX });
         }
@@ -123,40 +123,40 @@ impl<'a> Runner<'a> {
         runner
     }
 
-    /// The longest range that one call runs.
+    /// Returns the maximum length of a range in one call.
     pub(crate) fn tile_len(&self) -> usize {
         self.tile_len
     }
 
     fn fill_constants(&self) {
         for &(register, constant) in &self.program.constants {
-            // SAFETY: the register is a scratch tile, which is this long and nobody else's.
+            // SAFETY: the register is a scratch tile of this length, with exclusive access.
             unsafe { self.slice_mut(register, 0, self.tile_len) }.fill(self.parameter(constant));
         }
     }
 
-    /// A word that is the same for all elements.
+    /// Returns a word that is the same for all elements.
     fn parameter(&self, parameter: Parameter) -> u32 {
         match parameter {
             Parameter::Scalar(scalar) => self.memory.scalars[scalar],
-            // SAFETY: by the contract of `new` the operand lies in its memory and has an element.
+            // SAFETY: by the contract of `new`, the operand is within its memory and has an element.
             Parameter::Splat(operand) => unsafe {
                 self.program.loads[operand].splat(self.memory.operands[operand], self.program.loops)
             },
         }
     }
 
-    /// Runs the program for `len` elements from `start` on and returns where the result is: the core's results for
-    /// them are at `core`, where the program takes any.
+    /// Runs the program for `len` elements from `start`, and returns a pointer to the result. `core` points to the
+    /// core's results for these elements, if the program reads them.
     ///
     /// # Safety
-    /// The range is inside of the space and not longer than [`tile_len`](Self::tile_len); `core` holds as many words. The
-    /// program does not run in blocks.
+    /// The range must be within the space and not longer than [`tile_len`](Self::tile_len); `core` must hold as many
+    /// words. The program must not run in blocks.
     #[inline]
     pub(crate) unsafe fn run(&mut self, start: usize, len: usize, core: *const u32) -> *const u32 {
         self.bases[usize::from(self.program.core_register())].start = core.cast_mut();
         let Self { program, memory, .. } = *self;
-        // SAFETY: the caller's promise; the narrow tile is there where a load needs it.
+        // SAFETY: guaranteed by the caller; the narrow tile exists if a load needs it.
         unsafe {
             self.run_code(
                 start,
@@ -175,16 +175,16 @@ impl<'a> Runner<'a> {
         self.base(program.result).at(start)
     }
 
-    /// Runs the code for a tile, with loads and numbers as the caller makes them.
+    /// Runs the code for a tile, with the caller's loads and indices.
     ///
     /// # Safety
-    /// Places hold `len` words from element `start` on, and `load` and `iota` fill what they are given.
+    /// Registers must hold `len` words from element `start`, and `load` and `iota` must fill their slices.
     #[inline(always)]
     unsafe fn run_code(&self, start: usize, len: usize, load: impl Fn(usize, &mut [u32]), iota: impl Fn(&mut [u32])) {
         debug_assert!(len <= self.tile_len, "a tile holds the range");
         for code in &self.program.code {
-            // SAFETY: an op's result never shares a register with its arguments, scratch tiles are as long as a tile, and
-            // memory holds the range. The processor has the level of the loops.
+            // SAFETY: an op's result never shares a register with its arguments, scratch tiles are as long as a tile,
+            // and memory holds the range. The processor supports the SIMD level of the loops.
             unsafe {
                 match *code {
                     Code::Loop { run, args, arity, out } => {
@@ -201,7 +201,7 @@ impl<'a> Runner<'a> {
         if let Some(Machine { code, registers }) = &self.program.machine {
             let pointers: Pointers =
                 registers.iter().map(|&(register, bytes)| self.base(register).at_bytes(start, bytes)).collect();
-            // SAFETY: as above; the parameters are those that the code wants.
+            // SAFETY: as above; the parameters are those of the code.
             unsafe { code.run(&pointers, &self.parameters, len) };
         }
     }
@@ -209,33 +209,33 @@ impl<'a> Runner<'a> {
     /// Runs the program and stores the results.
     ///
     /// # Safety
-    /// As [`run`](Self::run); the program has an output.
+    /// As [`run`](Self::run); the program must have an output.
     #[inline]
     pub(crate) unsafe fn run_and_store(&mut self, start: usize, len: usize, core: *const u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let result = unsafe { self.run(start, len, core) };
         if self.program.result == self.program.output() {
             return;
         }
-        // SAFETY: `run` leaves `len` words there, which the output does not overlap.
+        // SAFETY: `run` returns a pointer to `len` words, which do not overlap the output.
         unsafe { store(self.program, std::slice::from_raw_parts(result, len), self.memory.output, start) };
     }
 
-    /// Runs the program and stores the results of a whole range, tile by tile.
+    /// Runs the program over a range, tile by tile, and stores the results.
     ///
     /// # Safety
-    /// The range is inside of the space; the program has an output, and takes no core.
+    /// The range must be within the space; the program must have an output, and must not read core results.
     pub(crate) unsafe fn run_range(&mut self, range: std::ops::Range<usize>) {
         let mut start = range.start;
         while start < range.end {
             let len = self.tile_len.min(range.end - start);
-            // SAFETY: the tile is inside of the range.
+            // SAFETY: the tile is within the range.
             unsafe { self.run_and_store(start, len, std::ptr::null()) };
             start += len;
         }
     }
 
-    /// Columns of a block that fits a tile.
+    /// Returns the columns of a block that fits in a tile.
     pub(crate) fn block_columns(&self) -> usize {
         self.tile_len / BLOCK_ROWS
     }
@@ -243,11 +243,12 @@ impl<'a> Runner<'a> {
     /// Runs the program for a block and stores the results.
     ///
     /// # Safety
-    /// The block is inside of the space and has at most [`block_columns`](Self::block_columns); the program runs in blocks.
+    /// The block must be within the space and have at most [`block_columns`](Self::block_columns) columns; the
+    /// program must run in blocks.
     pub(crate) unsafe fn run_block(&self, block: Block, pitch: usize) {
         let Self { program, memory, .. } = *self;
         let Block { start, rows, columns } = block;
-        // SAFETY: the caller's promise. All registers that the code names are scratch tiles, which are long enough.
+        // SAFETY: guaranteed by the caller. All registers used by the code are scratch tiles, which are long enough.
         unsafe {
             self.run_code(
                 0,
@@ -273,7 +274,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The tile for elements that are gathered before they are converted; null where no load needs it.
+    /// Returns the tile for elements that are gathered before they are converted; null if no load needs it.
     fn narrow(&self) -> *mut u32 {
         self.program.narrow.map_or(std::ptr::null_mut(), |register| self.base(register).start)
     }
@@ -284,36 +285,37 @@ impl<'a> Runner<'a> {
     }
 
     /// # Safety
-    /// The register holds `len` words from element `start` on, and nobody writes them.
+    /// The register must hold `len` words from element `start`, and nothing may write them.
     #[inline(always)]
     unsafe fn slice(&self, register: Register, start: usize, len: usize) -> &[u32] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { std::slice::from_raw_parts(self.base(register).at(start), len) }
     }
 
     /// # Safety
-    /// The register holds `len` words from element `start` on, and nobody else touches them.
+    /// The register must hold `len` words from element `start`, and nothing else may access them.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the memory is behind a pointer, not inside of the runner")]
     unsafe fn slice_mut(&self, register: Register, start: usize, len: usize) -> &mut [u32] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { std::slice::from_raw_parts_mut(self.base(register).at(start), len) }
     }
 }
 
-/// How long the tiles of a program are: all together stay in the first cache.
+/// Returns the tile length of a program, such that all tiles together stay in the L1 cache.
 fn tile_len(tiles: usize) -> usize {
     (ARENA_WORDS / tiles.max(1) / LINE_WORDS * LINE_WORDS).clamp(MIN_TILE, MAX_TILE)
 }
 
-/// Stores words as elements of the output, from element `start` on.
+/// Stores words as elements of the output, beginning at element `start`.
 ///
 /// # Safety
-/// The output has room for them, aligned, and nobody else touches them. The processor has the level of the program.
+/// The output must be aligned and large enough, and nothing else may access these elements. The processor must
+/// support the SIMD level of the program.
 pub(crate) unsafe fn store(program: &TileProgram, values: &[u32], output: *mut u8, start: usize) {
     let (loops, len) = (program.loops, values.len());
     let Some(dtype) = program.store else { return };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         let to = output.add(start * dtype.bytes());
         match dtype {

@@ -40,12 +40,12 @@ pub(super) fn timed_steps(steps: &[Step]) -> Vec<TimedSteps> {
 #[derive(Debug, Default)]
 pub(crate) struct KernelTimer {
     pub(crate) runs: Vec<KernelRun>,
-    /// When the last steps ended.
+    /// When the last timed steps ended.
     last: Option<Instant>,
 }
 
 impl KernelTimer {
-    /// Starts to time a plan.
+    /// Starts timing a plan.
     pub(super) fn begin(&mut self) {
         self.last = Some(Instant::now());
     }
@@ -56,7 +56,7 @@ impl KernelTimer {
         self.runs.push(KernelRun { name: name.into(), cost, launches: 1, time });
     }
 
-    /// Records steps that have run since the last ones ended.
+    /// Records steps that have run since the previous ones ended.
     pub(super) fn end(&mut self, timed: &TimedSteps) {
         let now = Instant::now();
         let began = self.last.replace(now).unwrap_or(now);

@@ -1,24 +1,24 @@
-//! Who does the work of a step: the caller alone, or with the threads of the device.
+//! Distributes the work of a step: on the caller's thread alone, or on the device's threads.
 
 use crate::Threads;
 use kiln_ir::host::Workers;
 use kiln_ir::{Result, SimdLevel};
 
-/// Steps that cost less run on the caller's thread: they are over before another one has begun (`cargo bench -p
-/// kiln-cpu`). In words that are loaded or stored, and cheap ops on them.
+/// Steps that cost less run on the caller's thread: they end before another thread has started
+/// (`cargo bench -p kiln-cpu`). The unit is a word loaded or stored, or a cheap op on it.
 const MIN_PARALLEL_COST: usize = 1 << 18;
 
-/// The threads of a device and the level of its kernels.
+/// The threads and the SIMD level of a device.
 pub(crate) struct Pieces<'a> {
     pub(crate) threads: &'a Threads,
     pub(crate) simd: SimdLevel,
 }
 
 impl Pieces<'_> {
-    /// Calls `task` for every number below `count`, on all threads where `cost` is worth it.
+    /// Calls `task` for every index below `count`, on all threads if `cost` is high enough.
     ///
     /// # Errors
-    /// `Internal` where a call panicked on one of several threads; on the caller's own a panic goes on.
+    /// Returns `Internal` if a call panicked in a parallel run; in a sequential run the panic propagates.
     pub(crate) fn run(&self, cost: usize, count: usize, task: &(dyn Fn(usize) + Sync)) -> Result<()> {
         if cost < MIN_PARALLEL_COST || count == 1 {
             (0..count).for_each(task);

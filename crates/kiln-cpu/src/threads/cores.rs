@@ -1,7 +1,8 @@
-//! Which cores workers are woken on: another one than the caller's.
+//! Keeps workers off the caller's core when they are woken.
 //!
-//! Where cores are few, the scheduler of Linux was seen to put a worker behind its caller, for milliseconds: as long as many kernels together
-//! (`docs/performance.md`). It is thought not to look for an idle core if all were busy a moment ago, and to balance at the next tick.
+//! With few cores, the Linux scheduler was observed to queue a worker behind its caller for milliseconds: as long as
+//! many kernels together (`docs/performance.md`). Presumably it does not look for an idle core if all were busy a
+//! moment ago, and rebalances at the next tick.
 
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(super) use linux::Cores;
@@ -12,7 +13,7 @@ pub(super) use other::Cores;
 mod linux {
     use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-    /// The workers that have begun, and the core that they are kept off.
+    /// The started workers, and the core that they avoid.
     #[derive(Default)]
     pub(crate) struct Cores {
         workers: Vec<Pid>,
@@ -20,14 +21,15 @@ mod linux {
     }
 
     impl Cores {
-        /// Notes the calling thread as a worker.
+        /// Registers the calling thread as a worker.
         pub(crate) fn enter(&mut self) {
             self.workers.push(gettid());
+            // The affinity of the new worker is not restricted yet, so the next `avoid_own` must set it again.
             self.avoided = None;
         }
 
-        /// Keeps the workers off the core that the caller runs on, unless they are already. A worker may run wherever else its caller may; a
-        /// system that refuses changes nothing but the time that it takes.
+        /// Keeps the workers off the caller's current core, if they are not already. A worker may run on any other
+        /// core available to its caller. If the system refuses, only the speed is affected.
         pub(crate) fn avoid_own(&mut self) {
             let own = sched_getcpu();
             if self.avoided == Some(own) {
@@ -48,7 +50,7 @@ mod linux {
 
 #[cfg(any(not(target_os = "linux"), loom))]
 mod other {
-    /// Schedulers of other systems are left alone.
+    /// No-op: schedulers of other systems are left alone.
     #[derive(Default)]
     pub(crate) struct Cores;
 

@@ -1,4 +1,4 @@
-//! One parallel loop: its parts, who takes them, when they are done.
+//! One parallel loop: its parts, and its completion.
 
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, spin_until};
 use kiln_ir::{Error, ErrorKind, Result};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[cfg(not(loom))]
 thread_local! {
-    /// Whether this thread runs a part of some loop.
+    /// Whether this thread is running a part of a loop.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 #[cfg(loom)]
@@ -18,42 +18,42 @@ loom::thread_local! {
 
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// A loop over `0..parts`. Shared by the caller and the workers; a worker may hold it after the loop has ended, and then
-/// finds no part left to take.
+/// A loop over `0..parts`, shared by the caller and the workers. A worker may hold it after the loop has ended, and
+/// then finds no part left.
 pub(super) struct Job {
-    /// Valid while `pending` is not zero: borrowed from the caller, who waits for that.
+    /// Valid while `pending` is nonzero: borrowed from the caller, who waits until it is zero.
     task: *const Task<'static>,
     parts: usize,
-    /// The next part to take; at `parts` or beyond, all are taken.
+    /// The next part to take; all are taken if it is at least `parts`.
     next: AtomicUsize,
-    /// Parts whose call has not ended.
+    /// Parts that have not completed.
     pending: AtomicUsize,
     has_failed: AtomicBool,
     failures: Mutex<Vec<Failure>>,
-    /// Where the caller sleeps, with `failures`.
+    /// Wakes the caller; used with `failures`.
     done: Condvar,
 }
 
-/// A panic of one part. The payload is kept for the caller to drop: its destructor may panic too, which would end a
+/// A panic of one part. The payload is dropped by the caller, because its destructor may panic too, which would end a
 /// worker.
 struct Failure {
     message: String,
     _payload: Box<dyn Any + Send>,
 }
 
-// SAFETY: the only field that is not `Send` is `task`, a pointer to a `Sync` value: any thread may call it.
+// SAFETY: only `task` is not `Send`; it points to a `Sync` value, which any thread may call.
 unsafe impl Send for Job {}
-// SAFETY: as above; everything else in a job is shared by atomics and locks.
+// SAFETY: as above; all other fields are atomics and locks.
 unsafe impl Sync for Job {}
 
 impl Job {
-    /// A job over `parts` parts, at least one.
+    /// Creates a job of `parts` parts, at least one.
     ///
     /// # Safety
-    /// `task` must stay valid until [`finish`](Self::finish) returned.
+    /// `task` must stay valid until [`finish`](Self::finish) has returned.
     pub(super) unsafe fn new(parts: usize, task: &Task<'_>) -> Self {
         let task = std::ptr::from_ref(task);
-        // SAFETY: both are pointers with the same metadata; only the lifetime differs, which the caller vouches for.
+        // SAFETY: the pointers have the same metadata; only the lifetime differs, which the caller guarantees.
         let task = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
         Self {
             task,
@@ -70,7 +70,7 @@ impl Job {
         self.parts
     }
 
-    /// Whether no part is left to take; some may still run.
+    /// Returns whether all parts are taken; some may still be running.
     pub(super) fn is_taken(&self) -> bool {
         self.next.load(Ordering::Relaxed) >= self.parts
     }
@@ -79,29 +79,31 @@ impl Job {
     pub(super) fn work(&self) {
         let _inside = Inside::enter();
         loop {
-            // Relaxed: a part is only a number. What `task` refers to became visible with the job, through the lock.
+            // Relaxed: a part is only an index. The data that `task` refers to was published with the job, by the
+            // lock.
             let part = self.next.fetch_add(1, Ordering::Relaxed);
             if part >= self.parts {
                 return;
             }
             if !self.has_failed.load(Ordering::Relaxed) {
-                // SAFETY: this part is not done, so `pending` is not zero and the caller still lends the task.
+                // SAFETY: this part is not completed, so `pending` is nonzero and the caller still lends the task.
                 let task = unsafe { &*self.task };
                 if let Err(failure) = call(task, part, self.parts) {
                     self.has_failed.store(true, Ordering::Relaxed);
                     self.failures.lock().push(failure);
                 }
             }
-            // AcqRel: what all parts wrote is visible to whoever sees the last one done.
+            // AcqRel: the writes of all parts are visible to the thread that observes the last completion.
             if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-                // With the lock in between, a caller that saw a part pending is asleep by now and hears the call.
+                // Taking the lock ensures that a caller that saw a pending part is already waiting, and cannot miss
+                // the notification.
                 drop(self.failures.lock());
                 self.done.notify_one();
             }
         }
     }
 
-    /// Blocks until the calls of all parts have ended, and tells the first panic among them.
+    /// Blocks until all parts have completed, and returns the first panic as an error.
     pub(super) fn finish(&self) -> Result<()> {
         let is_done = || self.pending.load(Ordering::Acquire) == 0;
         if !spin_until(is_done) {
@@ -110,6 +112,7 @@ impl Job {
                 self.done.wait(&mut failures);
             }
         }
+        // Relaxed: the acquire load of `pending` above orders it after the failures of all parts.
         if !self.has_failed.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -118,14 +121,14 @@ impl Job {
     }
 }
 
-/// Runs all parts on this thread, in order, up to the first that panics.
+/// Runs all parts sequentially on this thread, up to the first panic.
 pub(super) fn run_inline(parts: usize, task: &Task<'_>) -> Result<()> {
     let _inside = Inside::enter();
     (0..parts).try_for_each(|part| call(task, part, parts).map_err(|failure| failure.to_error()))
 }
 
 fn call(task: &Task<'_>, part: usize, parts: usize) -> Result<(), Failure> {
-    // What the panicking call leaves half done is the task's; the caller learns of it.
+    // State that the panicking call leaves inconsistent belongs to the task; the caller gets an error.
     catch_unwind(AssertUnwindSafe(|| task(part))).map_err(|payload| {
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("without a name");
@@ -134,7 +137,7 @@ fn call(task: &Task<'_>, part: usize, parts: usize) -> Result<(), Failure> {
     })
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref().map(String::as_str)).unwrap_or("a value that is not text")
@@ -146,12 +149,12 @@ impl Failure {
     }
 }
 
-/// Whether the calling thread is inside of a part.
+/// Returns whether the calling thread is running a part.
 pub(super) fn is_inside_part() -> bool {
     INSIDE.with(Cell::get)
 }
 
-/// Marks the thread as inside of a part while it lives.
+/// Marks the thread as running a part while it lives.
 struct Inside {
     before: bool,
 }

@@ -1,7 +1,7 @@
-//! The threads that run kernels: a parallel loop over numbered parts.
+//! The thread pool that runs kernels: parallel loops over numbered parts.
 //!
-//! rayon is not used here because of two promises: a caller never runs somebody else's work while it waits for its own,
-//! so a kernel may hold a lock; and the threads belong to one device and end with it.
+//! rayon is not used, for two guarantees: a caller never runs another caller's work while it waits, so a kernel may
+//! hold a lock; and the threads belong to one device and end with it.
 
 mod cores;
 mod job;
@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stack of a worker: four times what a kernel may have of it.
+/// Stack size of a worker: four times what a kernel may use.
 const STACK_BYTES: usize = 2 << 20;
 
-/// A set of threads for parallel loops. The caller of a loop takes part in it, so `n` threads are `n - 1` workers.
+/// A thread pool for parallel loops. The caller of a loop participates, so `n` threads are `n - 1` workers.
 ///
-/// Workers start at the first loop that has a use for them. After a loop they look for the next one for some hundreds of
-/// microseconds, then sleep. On Linux they are woken on another core than the caller's. They end, and are joined, when the value is dropped.
+/// Workers start with the first loop that needs them. After a loop they spin for some hundreds of microseconds, then
+/// park. On Linux they are woken on a different core from the caller's. They are joined when the pool is dropped.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_ir::Error> {
@@ -42,13 +42,13 @@ pub struct Threads {
     shared: Arc<Shared>,
 }
 
-/// What the callers and the workers share.
+/// State shared by callers and workers.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Where idle workers sleep, with `state`.
+    /// Wakes parked workers; used with `state`.
     wake: Condvar,
-    /// Changes when there is a reason to look at `state`: a hint for workers that look for work without the lock.
+    /// Changes when there is a reason to inspect `state`: a hint for workers that spin without the lock.
     signal: AtomicUsize,
 }
 
@@ -56,9 +56,9 @@ struct Shared {
 struct State {
     /// Loops that may have parts left, oldest first.
     jobs: VecDeque<Arc<Job>>,
-    /// Workers that wait at `wake`.
+    /// Workers that wait on `wake`.
     sleeping: usize,
-    /// Workers that found nothing, and will look here once more before they sleep.
+    /// Spinning workers, which will check once more before they park.
     looking: usize,
     is_closing: bool,
     cores: Cores,
@@ -67,10 +67,10 @@ struct State {
 }
 
 impl Threads {
-    /// A set of `count` threads, the caller of a loop included.
+    /// Creates a pool of `count` threads, including the caller of a loop.
     ///
     /// # Errors
-    /// `InvalidArgument` where `count` is zero.
+    /// Returns `InvalidArgument` if `count` is zero.
     pub fn new(count: usize) -> Result<Self> {
         if count == 0 {
             return Err(Error::new(ErrorKind::InvalidArgument, "expected at least one thread, found 0"));
@@ -78,36 +78,36 @@ impl Threads {
         Ok(Self { count, shared: Arc::new(Shared::default()) })
     }
 
-    /// How many threads take part in a loop at most.
+    /// Returns the maximum number of threads in a loop.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Calls `task` once for every number below `parts`, on all threads, and returns when all calls have ended.
+    /// Calls `task` once for every index below `parts`, on all threads, and returns when all calls have returned.
     ///
-    /// Loops of several callers run side by side. A loop inside of a part runs on the thread that it is on, in order:
-    /// the outer one already occupies the threads. Where the system refuses to start a worker, the others do its share.
+    /// Loops of several callers run concurrently. A nested loop runs sequentially on the current thread, because the
+    /// outer loop already occupies the threads. If the system fails to start a worker, the others do its share.
     ///
     /// # Errors
-    /// `Internal` where a call panicked: the panic ends there, parts that had not begun are left out, and the threads
-    /// remain usable.
+    /// Returns `Internal` if a call panicked: the panic is caught, parts that have not begun are skipped, and the
+    /// pool remains usable.
     pub fn run(&self, parts: usize, task: &(dyn Fn(usize) + Sync)) -> Result<()> {
         if parts < 2 || self.count == 1 || job::is_inside_part() {
             return job::run_inline(parts, task);
         }
-        // SAFETY: `task` outlives this call, and `finish` returns only when no call of it runs or can begin. Nothing
-        // between here and there unwinds: `announce` and `work` do not panic, and `work` catches the panics of `task`.
+        // SAFETY: `task` outlives this call, and `finish` returns only when no call of it is running or can begin.
+        // Nothing in between unwinds: `announce` and `work` do not panic, and `work` catches the panics of `task`.
         let job = Arc::new(unsafe { Job::new(parts, task) });
         self.announce(&job);
         job.work();
         job.finish()
     }
 
-    /// Divides `data` into chunks of `chunk_len` elements, the last one shorter, and calls `task` once for each, with its
-    /// number, as [`run`](Self::run) does.
+    /// Divides `data` into chunks of `chunk_len` elements, the last one shorter, and calls `task` once for each, with
+    /// its index, like [`run`](Self::run).
     ///
     /// # Errors
-    /// `InvalidArgument` where `chunk_len` is zero; `Internal` as [`run`](Self::run).
+    /// Returns `InvalidArgument` if `chunk_len` is zero; `Internal` as [`run`](Self::run).
     pub fn run_chunks<T: Send>(
         &self,
         data: &mut [T],
@@ -121,14 +121,14 @@ impl Threads {
         self.run(len.div_ceil(chunk_len), &|chunk| {
             let offset = chunk * chunk_len;
             let chunk_len = chunk_len.min(len - offset);
-            // SAFETY: `run` calls this once for each number below the count of chunks, so every range is inside of
-            // `data`, which is borrowed until `run` has returned, and no other call has a part of it.
+            // SAFETY: `run` calls this once for each index below the number of chunks, so every range is within
+            // `data`, which is borrowed until `run` returns, and the ranges are disjoint.
             let elements = unsafe { std::slice::from_raw_parts_mut(start.at(offset), chunk_len) };
             task(chunk, elements);
         })
     }
 
-    /// Puts a job where workers find it, and wakes as many as it can use.
+    /// Queues a job, and wakes as many workers as it can use.
     fn announce(&self, job: &Arc<Job>) {
         let wake = {
             let mut state = self.shared.state.lock();
@@ -136,9 +136,10 @@ impl Threads {
                 state.workers = start(self.count - 1, &self.shared);
             }
             state.jobs.retain(|job| !job.is_taken());
-            // A worker that is looking serves the first job for sure; a second one wakes workers of its own.
+            // A spinning worker is sure to serve only the first job; a second one must wake workers of its own.
             let looking = if state.jobs.is_empty() { state.looking } else { 0 };
             state.jobs.push_back(Arc::clone(job));
+            // Relaxed: only a hint. A worker that sees the change reads `state` again, under the lock.
             self.shared.signal.fetch_add(1, Ordering::Relaxed);
             let wanted = job.parts().min(self.count) - 1;
             let wake = wanted.saturating_sub(looking).min(state.sleeping);
@@ -153,19 +154,19 @@ impl Threads {
     }
 }
 
-/// Where the elements of a divided slice begin.
+/// The start of a slice that is divided among threads.
 pub(crate) struct Start<T>(pub(crate) *mut T);
 
-// SAFETY: the threads that share it reach different elements, each of which is sent to one of them.
+// SAFETY: threads that share it access disjoint elements, each of which is sent to one of them.
 unsafe impl<T: Send> Sync for Start<T> {}
 
 impl<T> Start<T> {
-    /// The element at `offset`.
+    /// Returns a pointer to the element at `offset`.
     ///
     /// # Safety
-    /// There must be one, or it must be the end.
+    /// `offset` must be within the slice, or its end.
     pub(crate) unsafe fn at(&self, offset: usize) -> *mut T {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.0.add(offset) }
     }
 }
@@ -173,7 +174,7 @@ impl<T> Start<T> {
 fn start(workers: usize, shared: &Arc<Shared>) -> Vec<JoinHandle<()>> {
     let start_one = |index| {
         let shared = Arc::clone(shared);
-        // What kernels may have of a stack does not depend on the environment.
+        // Set explicitly, so that the stack available to kernels does not depend on the environment.
         let builder = Builder::new().name(format!("kiln-cpu-{index}")).stack_size(STACK_BYTES);
         builder.spawn(move || shared.serve())
     };
@@ -181,7 +182,7 @@ fn start(workers: usize, shared: &Arc<Shared>) -> Vec<JoinHandle<()>> {
 }
 
 impl Shared {
-    /// The life of a worker.
+    /// The main loop of a worker.
     fn serve(&self) {
         self.state.lock().cores.enter();
         while let Some(job) = self.next_job() {
@@ -189,7 +190,7 @@ impl Shared {
         }
     }
 
-    /// Blocks until there is a job with parts left; `None` when the threads end.
+    /// Blocks until there is a job with parts left; returns `None` when the pool shuts down.
     fn next_job(&self) -> Option<Arc<Job>> {
         loop {
             let seen = {
@@ -207,7 +208,7 @@ impl Shared {
             match state.next() {
                 Next::Work(job) => return Some(job),
                 Next::End => return None,
-                // The others were faster. More of such small jobs are likely, so look on.
+                // Other workers took all parts. More such small jobs are likely, so keep spinning.
                 Next::Nothing if has_news => {}
                 Next::Nothing => {
                     state.sleeping += 1;
@@ -219,7 +220,7 @@ impl Shared {
     }
 }
 
-/// What a worker finds when it looks for work.
+/// The result of looking for work.
 enum Next {
     Work(Arc<Job>),
     Nothing,
@@ -248,7 +249,7 @@ impl Drop for Threads {
         };
         self.shared.wake.notify_all();
         for worker in workers {
-            // A worker catches the panics of tasks; one of its own is a bug that its panic message already told.
+            // A worker catches the panics of tasks; its own panic is a bug, already reported by the panic message.
             let _ = worker.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The traits that an op's function is written for, and how each becomes loops and traces.
+//! The traits that an op's function implements, and the adapters that compile each of them to loops and traces.
 
 use super::TileLoop;
 use super::cpu::{self, F64, I64};
@@ -9,47 +9,47 @@ use std::marker::PhantomData;
 
 /// An op on `N` floats.
 pub trait FloatOp<const N: usize> {
-    /// The result.
+    /// Computes the result.
     fn eval<T: Float>(args: [T; N]) -> T;
 }
 
 /// An op on `N` numbers of any class.
 pub trait NumberOp<const N: usize> {
-    /// The result.
+    /// Computes the result.
     fn eval<T: Number>(args: [T; N]) -> T;
 }
 
 /// An op on `N` integers.
 pub trait IntegerOp<const N: usize> {
-    /// The result.
+    /// Computes the result.
     fn eval<T: Integer>(args: [T; N]) -> T;
 }
 
-/// A question about two numbers of any class.
+/// A comparison of two numbers of any class.
 pub trait CompareOp {
-    /// The answer.
+    /// Computes the mask.
     fn eval<T: Number>(args: [T; 2]) -> T::Mask;
 }
 
-/// One of two numbers of any class.
+/// A selection between two numbers of any class.
 pub trait SelectOp {
-    /// The result.
+    /// Computes the result.
     fn eval<T: Number>(condition: T::Mask, args: [T; 2]) -> T;
 }
 
 /// An op on `N` values of `u32`.
 pub trait BitsOp<const N: usize> {
-    /// The result.
+    /// Computes the result.
     fn eval<T: Uint>(args: [T; N]) -> T;
 }
 
-/// A float made of `N` values of `u32`.
+/// A conversion of `N` values of `u32` to a float.
 pub trait BitsToFloatOp<const N: usize> {
-    /// The result.
+    /// Computes the result.
     fn eval<T: Float>(args: [T::Bits; N]) -> T;
 }
 
-/// An op for operands of one class.
+/// An op compiled for operands of one class.
 #[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct Compiled {
@@ -82,17 +82,17 @@ impl Compiled {
     }
 }
 
-/// What an op is for each class, in the order of [`Class`].
+/// The compiled op of each class, in the order of [`Class`].
 pub(super) type Classes = [Option<Compiled>; 3];
 
-/// An op over untyped values, on any machine.
+/// An op over untyped values, generic over the machine.
 pub(super) trait Code<const N: usize> {
-    /// The classes of the operands; `None` is truth.
+    /// The classes of the operands; `None` is a boolean.
     const OPERANDS: [Option<Class>; N];
     fn run<M: Machine>(args: [M::Value; N]) -> M::Value;
 }
 
-/// A class as a type.
+/// A type-level [`Class`].
 trait ClassType {
     const CLASS: Class;
     type Of<M: Machine>: Number<Mask = M::Mask> + Lane<M::Value>;
@@ -109,7 +109,7 @@ macro_rules! classes {
     };
 }
 
-/// An implementation of [`Code`] for each trait above, and each class where it has several.
+/// Implements [`Code`] for each trait above, and for each class of the generic ones.
 macro_rules! code {
     ($($adapter:ident $(<$class:ident>)?: $op:ident $(<$n:ident>)?,
         $count:tt: $operands:expr, |$args:ident| $value:expr;)*) => {
@@ -125,7 +125,7 @@ macro_rules! code {
     };
 }
 
-/// The same for every class.
+/// Compiles an op for every class.
 macro_rules! every_class {
     ($adapter:ident, $op:ty, $count:tt) => {
         [
@@ -136,7 +136,7 @@ macro_rules! every_class {
     };
 }
 
-/// The markers are named like the classes, which the traits of lanes are named like too.
+/// Marker types, in their own module because the lane traits have the same names.
 mod class {
     use super::{Class, ClassType, Machine};
     classes!(Float, Int, Uint);
@@ -156,25 +156,25 @@ code! {
     BitsToFloats: BitsToFloatOp<N>, N: [Some(Class::Uint); N], |args| K::eval::<M::Float>(args.map(M::Uint::load)).store();
 }
 
-/// Everything that an op is compiled to.
+/// All compiled forms of an op.
 #[derive(Clone, Copy)]
 pub(super) struct Loops {
     pub(super) classes: Classes,
     pub(super) wide: WideLoops,
 }
 
-/// The loops of an op over elements of 64 bits; `None` where it has none.
+/// The loops of an op over 64-bit elements; `None` if unsupported.
 #[derive(Clone, Copy)]
 pub(super) struct WideLoops {
     pub(super) i64: Option<WideLoop<i64>>,
-    /// An op on floats has none: its [reference](super::ElementOp::reference) is what it computes in `f64`.
+    /// `None` for float ops: they evaluate their [reference](super::ElementOp::reference) in `f64`.
     pub(super) f64: Option<WideLoop<f64>>,
 }
 
-/// A loop over elements of 64 bits: each of `out` of those of the arguments, all equally long. Truth is 0 or 1.
+/// A loop over 64-bit elements. `out` and all arguments have the same length. Booleans are 0 or 1.
 pub(super) type WideLoop<T> = fn(out: &mut [T], args: [&[T]; 3]);
 
-/// The loop of a function, written for both types of elements.
+/// Creates the loop of a function, for either element type.
 macro_rules! wide_loop {
     ($ty:ty, $lane:ident, $count:tt, |$args:ident| $value:expr) => {
         |out: &mut [$ty], args: [&[$ty]; 3]| {

@@ -1,14 +1,14 @@
-//! Lanes of the CPU: plain numbers, one element at a time, in loops that the compiler turns into vector instructions.
+//! Scalar lanes of the CPU: one element at a time, in loops that the compiler vectorizes.
 
 use super::code::Code;
 use super::lane::{Float, Int, Integer, Lane, Machine, Mask, Number, Uint};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
-/// Whether every processor of the architecture has fused multiply-add and vector instructions that round to integers.
+/// Whether every processor of the architecture has FMA and vector instructions that round to integers.
 const BASELINE_FMA: bool =
     cfg!(target_arch = "aarch64") || cfg!(all(target_feature = "fma", target_feature = "sse4.1"));
 
-/// The loop for every processor of the architecture.
+/// The loop for the baseline of the architecture.
 pub(super) fn portable<C: Code<N>, const N: usize>(out: &mut [u32], args: [&[u32]; 3]) {
     run::<C, Cpu<BASELINE_FMA>, N>(out, args);
 }
@@ -29,7 +29,7 @@ fn run<C: Code<N>, M: Machine<Value = u32>, const N: usize>(out: &mut [u32], arg
     }
 }
 
-/// The CPU, with fused multiply-add or without.
+/// The CPU, with or without FMA.
 pub(super) struct Cpu<const FMA: bool>;
 
 impl<const FMA: bool> Machine for Cpu<FMA> {
@@ -40,23 +40,23 @@ impl<const FMA: bool> Machine for Cpu<FMA> {
     type Uint = U32;
 }
 
-/// A float; `FMA` says whether `mul_add` and rounding to integers are instructions.
+/// An `f32`; `FMA` says whether `mul_add` and rounding to integers are single instructions.
 #[derive(Clone, Copy)]
 pub(super) struct F32<const FMA: bool>(f32);
 
-/// A signed integer.
+/// An `i32`.
 #[derive(Clone, Copy)]
 pub(super) struct I32(i32);
 
-/// An unsigned integer.
+/// A `u32`.
 #[derive(Clone, Copy)]
 pub(super) struct U32(u32);
 
-/// A float of 64 bits, for loops outside of fused programs.
+/// An `f64`, for loops outside fused programs.
 #[derive(Clone, Copy)]
 pub(super) struct F64(pub(super) f64);
 
-/// A signed integer of 64 bits, likewise.
+/// An `i64`, for loops outside fused programs.
 #[derive(Clone, Copy)]
 pub(super) struct I64(pub(super) i64);
 
@@ -226,13 +226,14 @@ impl Int for I32 {
     }
 }
 
-/// Added to a float below 2^22, it leaves the nearest integer in the lowest bits.
+/// 1.5 * 2^23. Adding it to a float of magnitude below 2^22 leaves the nearest integer in the low mantissa bits.
 const TO_INTEGER: f32 = 12_582_912.0;
-/// From here on every float is an integer.
+/// 2^23: every float of at least this magnitude is an integer.
 const ALL_INTEGERS: f32 = 8_388_608.0;
 
 impl<const FMA: bool> F32<FMA> {
-    /// `rounded` by an instruction or, where there is none, of the nearest integer, which `fix` corrects.
+    /// Rounds to an integer: with `instruction` if there is one, otherwise by correcting the nearest integer with
+    /// `fix`.
     #[inline(always)]
     fn integral(self, instruction: fn(f32) -> f32, fix: fn(nearest: f32, x: f32) -> f32) -> Self {
         if FMA {
@@ -240,8 +241,9 @@ impl<const FMA: bool> F32<FMA> {
         }
         let x = self.0;
         let magnitude = x.abs();
+        // The sum has no fraction bits, so it is rounded to nearest, ties to even.
         let nearest = ((magnitude + ALL_INTEGERS) - ALL_INTEGERS).copysign(x);
-        // Not for NaN either, which the comparison leaves as it is.
+        // NaN fails the comparison and is returned unchanged.
         if magnitude < ALL_INTEGERS { Self(fix(nearest, x).copysign(x)) } else { self }
     }
 }

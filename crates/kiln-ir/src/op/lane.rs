@@ -1,43 +1,44 @@
-//! What the function of an op is written with: lanes, which are numbers on the CPU and names of WGSL expressions on the way to a GPU.
+//! The lane traits that ops are written against. A lane is a number on the CPU, or the id of a recorded step when an
+//! op is traced for code generation.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
-/// Truth values of lanes.
+/// Boolean lanes.
 pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
 
-/// Numbers of any class. Arithmetic of integers wraps; an integer divided by 0 is 0.
+/// Numbers of any class. Integer arithmetic wraps; an integer divided by 0 is 0.
 pub trait Number:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self> + Sized
 {
-    /// The truth values that comparisons give.
+    /// The mask type returned by comparisons.
     type Mask: Mask;
 
-    /// A small number that every class has.
+    /// Creates a small constant, representable in every class.
     fn small(value: u8) -> Self;
-    /// Whether they are equal; false where one is a NaN.
+    /// Returns whether they are equal; false if either is NaN.
     fn eq(self, other: Self) -> Self::Mask;
-    /// Whether this is less; false where one is a NaN.
+    /// Returns whether `self < other`; false if either is NaN.
     fn lt(self, other: Self) -> Self::Mask;
-    /// Whether this is less or equal; false where one is a NaN.
+    /// Returns whether `self <= other`; false if either is NaN.
     fn le(self, other: Self) -> Self::Mask;
-    /// Whether it is a NaN, by its bits: drivers may compute as if there were none. Integers never are.
+    /// Tests for NaN by the bits, because drivers may assume that there are no NaNs. Always false for integers.
     fn is_nan(self) -> Self::Mask;
-    /// The absolute value; the smallest `i32` stays as it is.
+    /// Returns the absolute value; wraps for the smallest `i32`.
     fn abs(self) -> Self;
-    /// `yes` where the mask is true, `no` elsewhere. Both are computed.
+    /// Returns `yes` where the mask is true, `no` elsewhere. Both are evaluated.
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
 
-    /// Whether this is greater; false where one is a NaN.
+    /// Returns whether `self > other`; false if either is NaN.
     #[inline(always)]
     fn gt(self, other: Self) -> Self::Mask {
         other.lt(self)
     }
-    /// Whether this is greater or equal; false where one is a NaN.
+    /// Returns whether `self >= other`; false if either is NaN.
     #[inline(always)]
     fn ge(self, other: Self) -> Self::Mask {
         other.le(self)
     }
-    /// Whether they differ; true where one is a NaN.
+    /// Returns whether they differ; true if either is NaN.
     #[inline(always)]
     fn ne(self, other: Self) -> Self::Mask {
         !self.eq(other)
@@ -50,75 +51,76 @@ pub trait Integer:
 {
 }
 
-/// `u32`. Shifts are by the lowest five bits of the amount.
+/// `u32`. Shift amounts are taken modulo 32.
 pub trait Uint: Integer + Shl<Output = Self> + Shr<Output = Self> {
-    /// A number that is written in the op.
+    /// Creates a constant.
     fn lit(value: u32) -> Self;
 }
 
 /// `i32`.
 pub trait Int: Integer {
-    /// `u32` in as many lanes.
+    /// The corresponding `u32` lanes.
     type Bits: Uint<Mask = Self::Mask>;
 
-    /// The same bits as `u32`.
+    /// Reinterprets the bits as `u32`.
     fn to_bits(self) -> Self::Bits;
-    /// The number of the same bits.
+    /// Reinterprets the bits of a `u32`.
     fn from_bits(bits: Self::Bits) -> Self;
 }
 
 /// `f32`.
 pub trait Float: Number {
-    /// `u32` in as many lanes.
+    /// The corresponding `u32` lanes.
     type Bits: Uint<Mask = Self::Mask>;
-    /// `i32` in as many lanes.
+    /// The corresponding `i32` lanes.
     type Int: Int<Mask = Self::Mask, Bits = Self::Bits>;
 
-    /// A number that is written in the op.
+    /// Creates a constant.
     fn lit(value: f32) -> Self;
-    /// `self * factor + term`, rounded once or twice, as the processor does faster.
+    /// Returns `self * factor + term`, rounded once or twice, whichever is faster.
     fn mul_add(self, factor: Self, term: Self) -> Self;
-    /// The square root; NaN of negative numbers.
+    /// Returns the square root; NaN for negative numbers.
     fn sqrt(self) -> Self;
-    /// One divided by the square root.
+    /// Returns the reciprocal square root.
     fn rsqrt(self) -> Self;
-    /// The largest integer that is not above.
+    /// Rounds down.
     fn floor(self) -> Self;
-    /// The smallest integer that is not below.
+    /// Rounds up.
     fn ceil(self) -> Self;
-    /// The nearest integer, the even one of two.
+    /// Rounds to nearest, ties to even.
     fn round(self) -> Self;
-    /// The nearest integer, as a float and as an integer, where the number is below 2^22; elsewhere any numbers.
+    /// Returns the nearest integer as a float and as an integer. Both are unspecified for magnitudes of 2^22 and
+    /// above.
     fn nearest(self) -> (Self, Self::Int);
-    /// The nearest float to an integer.
+    /// Converts an integer to the nearest float.
     fn from_int(value: Self::Int) -> Self;
-    /// The bits of the number.
+    /// Returns the bits.
     fn to_bits(self) -> Self::Bits;
-    /// The number of these bits.
+    /// Creates a float from its bits.
     fn from_bits(bits: Self::Bits) -> Self;
 
-    /// The number with the sign of another.
+    /// Returns `self` with the sign of `sign`.
     #[inline(always)]
     fn copysign(self, sign: Self) -> Self {
         let (magnitude, top) = (Self::Bits::lit(0x7fff_ffff), Self::Bits::lit(0x8000_0000));
         Self::from_bits((self.to_bits() & magnitude) | (sign.to_bits() & top))
     }
-    /// The number, negated where the bits have the highest bit.
+    /// Negates `self` where the highest bit of `bits` is set.
     #[inline(always)]
     fn flip_sign(self, bits: Self::Bits) -> Self {
         Self::from_bits(self.to_bits() ^ (bits & Self::Bits::lit(0x8000_0000)))
     }
 }
 
-/// A lane of one type, and the untyped value that stands for it between ops.
+/// Converts between a typed lane and the untyped value passed between ops.
 pub(super) trait Lane<V> {
     fn load(value: V) -> Self;
     fn store(self) -> V;
 }
 
-/// The lanes of one machine.
+/// The lane types of one backend.
 pub(super) trait Machine {
-    /// A value of any class; truth is 0 or 1 of `u32`.
+    /// An untyped value; booleans are 0 or 1 as `u32`.
     type Value: Copy;
     type Mask: Mask + Lane<Self::Value>;
     type Float: Float<Mask = Self::Mask, Bits = Self::Uint, Int = Self::Int> + Lane<Self::Value>;

@@ -1,4 +1,4 @@
-//! Elementwise ops: each declared once, in the table, with everything that is known about it.
+//! Elementwise ops. Each is declared once, in the table, with its code, gradient, reference and tolerance.
 
 mod code;
 mod cpu;
@@ -28,13 +28,13 @@ use std::fmt;
 /// An elementwise op: one entry of the [table](all).
 #[must_use]
 pub struct ElementOp {
-    /// The name of the op and of its method.
+    /// The name of the op and of its tensor method.
     pub name: &'static str,
-    /// What it computes, in a sentence.
+    /// A one-sentence description.
     pub doc: &'static str,
-    /// Which dtypes it takes and gives.
+    /// The dtypes of its operands and result.
     pub signature: Signature,
-    /// The names of its arguments; none for an op outside the table that does not say them.
+    /// The names of its arguments; may be empty for an op declared outside the table.
     pub arguments: &'static [&'static str],
     loops: Loops,
     reference: Reference,
@@ -45,45 +45,45 @@ pub struct ElementOp {
     pub(crate) gradient: Option<ElementGradient>,
 }
 
-/// The op in `f64`, of as many numbers as it takes, by other means than the op itself; truth is 0 or 1. A result of integers is this one
-/// without its fraction, modulo 2^32, and 0 where it is infinite or NaN.
+/// The reference implementation in `f64`, independent of the op's own code; booleans are 0 or 1. For integer dtypes
+/// the result is truncated and wrapped modulo 2^32; infinity and NaN become 0.
 pub type Reference = fn(args: &[f64]) -> f64;
 
-/// From where to where an argument is sampled in tests.
+/// The interval from which tests sample an argument.
 pub type Interval = (f64, f64);
 
-/// Which dtypes an op takes and gives.
+/// The dtypes of an op's operands and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// `arity` tensors of one dtype, and a result of the same.
+    /// `arity` tensors of one dtype; the result has the same dtype.
     Same {
-        /// How many.
+        /// Number of operands.
         arity: usize,
     },
-    /// Two tensors of one dtype, and a `U8` of 0 and 1.
+    /// Two tensors of one dtype; the result is a `U8` mask of 0 and 1.
     Compare,
-    /// A `U8`, and two tensors of one dtype, which is that of the result.
+    /// A `U8` mask and two tensors of one dtype, which is the dtype of the result.
     Select,
-    /// `arity` tensors of `U32`, and a result of `U32`.
+    /// `arity` tensors of `U32`; the result is `U32`.
     Bits {
-        /// How many.
+        /// Number of operands.
         arity: usize,
     },
-    /// `arity` tensors of `U32`, and a result of `F32`.
+    /// `arity` tensors of `U32`; the result is `F32`.
     BitsToFloat {
-        /// How many.
+        /// Number of operands.
         arity: usize,
     },
 }
 
-/// A loop over a tile: each element of `out` of those of the arguments, all equally long; values are the bits of the class. Arguments beyond
-/// the op's arity are empty.
+/// A loop over a tile. `out` and the arguments have the same length and hold the bits of values of the class.
+/// Arguments beyond the op's arity are empty.
 ///
 /// # Safety
-/// The processor has the instructions of the level that the loop was asked for.
+/// The processor must support the SIMD level that the loop was requested for.
 pub type TileLoop = unsafe fn(out: &mut [u32], args: [&[u32]; 3]);
 
-/// A function that declares an op for each trait that its code can be written for.
+/// Defines a constructor for each trait that an op's code can implement.
 macro_rules! constructors {
     ($($(#[doc = $doc:literal])+ $name:ident: $op:ident $(<$n:ident>)?, $arity:tt, $signature:expr;)*) => {
         $($(#[doc = $doc])+
@@ -120,62 +120,61 @@ macro_rules! constructors {
     };
 }
 
-/// Declaring an op: with its name, a sentence, from where to where each argument is sampled in tests, and a reference.
+/// Constructors: each takes a name, a one-sentence description, the test interval of each argument, and a reference.
 impl ElementOp {
     constructors! {
-        /// An op on floats.
+        /// Declares an op on floats.
         float: FloatOp<N>, N, Signature::Same { arity: N };
-        /// An op on numbers of any class.
+        /// Declares an op on numbers of any class.
         number: NumberOp<N>, N, Signature::Same { arity: N };
-        /// An op on integers.
+        /// Declares an op on integers.
         integer: IntegerOp<N>, N, Signature::Same { arity: N };
-        /// A question about two numbers of any class.
+        /// Declares a comparison of two numbers of any class.
         compare: CompareOp, 2, Signature::Compare;
-        /// A choice between two numbers of any class.
+        /// Declares a selection between two numbers of any class.
         select: SelectOp, 3, Signature::Select;
-        /// An op on `u32`.
+        /// Declares an op on `u32`.
         bits: BitsOp<N>, N, Signature::Bits { arity: N };
-        /// A float made of `u32`.
+        /// Declares a conversion of `u32` to float.
         bits_to_float: BitsToFloatOp<N>, N, Signature::BitsToFloat { arity: N };
     }
 
-    /// Names the arguments.
+    /// Sets the names of the arguments.
     pub const fn arguments(mut self, names: &'static [&'static str]) -> Self {
         self.arguments = names;
         self
     }
 
-    /// States how far an `f32` may be from the exact result, on any device, in units of its last place. Without this it is rounded
-    /// correctly.
+    /// Sets the maximum error of an `f32` result on any device, in ULP. Default: correctly rounded.
     pub const fn ulps(mut self, ulps: f64) -> Self {
         self.accuracy.ulps = ulps;
         self
     }
 
-    /// States an amount on top, for results near zero.
+    /// Sets an absolute tolerance in addition, for results near zero.
     pub const fn absolute(mut self, absolute: f64) -> Self {
         self.accuracy.absolute = absolute;
         self
     }
 
-    /// States what it makes of the gradient of its result. Without this, `backward` refuses it.
+    /// Sets the gradient. Without one, `backward` returns an error.
     pub const fn gradient(mut self, gradient: ElementGradient) -> Self {
         self.gradient = Some(gradient);
         self
     }
 
-    /// States that its gradient is zero wherever it has one: steps, questions, and what is made of bits.
+    /// Declares the gradient to be zero: steps, comparisons and bit operations.
     pub const fn flat(self) -> Self {
         self.gradient(|x, _, _| Gradients::from_elem(None, x.len()))
     }
 
-    /// Says that computing it twice costs less than storing it once: it is an instruction or two.
+    /// Marks the op as cheaper to recompute than to store: one or two instructions.
     pub const fn cheap(mut self) -> Self {
         self.is_cheap = true;
         self
     }
 
-    /// States that it gives 0 or 1 wherever its operands are 0 or 1, so that it takes tensors of `Bool`.
+    /// Declares that the result is 0 or 1 if all operands are, so that the op accepts `Bool`.
     pub const fn logical(mut self) -> Self {
         self.is_logical = true;
         self
@@ -183,7 +182,7 @@ impl ElementOp {
 }
 
 impl ElementOp {
-    /// How many inputs it takes.
+    /// Returns the number of operands.
     pub fn arity(&self) -> usize {
         match self.signature {
             Signature::Same { arity } | Signature::Bits { arity } | Signature::BitsToFloat { arity } => arity,
@@ -192,28 +191,28 @@ impl ElementOp {
         }
     }
 
-    /// Whether computing it twice costs less than storing it once.
+    /// Returns whether the op is cheaper to recompute than to store.
     pub fn is_cheap(&self) -> bool {
         self.is_cheap
     }
 
-    /// Whether it states a gradient.
+    /// Returns whether the op declares a gradient.
     pub fn has_gradient(&self) -> bool {
         self.gradient.is_some()
     }
 
-    /// The op in `f64`.
+    /// Returns the reference implementation in `f64`.
     pub fn reference(&self) -> Reference {
         self.reference
     }
 
-    /// From where to where each argument is sampled in tests.
+    /// Returns the test interval of each argument.
     pub fn intervals(&self) -> &[Interval] {
         &self.intervals[..self.arity()]
     }
 
-    /// How far a result may be from the exact one for the operands that were given, where it is computed alone and stored as this dtype.
-    /// Devices may take subnormal numbers for zero. Integers are exact.
+    /// Returns the tolerance of a result that is computed alone and stored as this dtype. Devices may flush subnormal
+    /// numbers to zero. Integers are exact.
     pub fn bound(&self, dtype: DType) -> Tolerance {
         let Tolerance { ulps, absolute } = self.accuracy;
         let (rounding, scale) = match dtype {
@@ -227,12 +226,12 @@ impl ElementOp {
         Tolerance { ulps: rounding + ulps * scale, absolute: absolute + f64::from(f32::MIN_POSITIVE) }
     }
 
-    /// Whether fused programs compute it for operands of this class.
+    /// Returns whether fused programs support the op for this class.
     pub fn takes(&self, class: Class) -> bool {
         self.compiled(class).is_some()
     }
 
-    /// Whether it exists for operands of this dtype, on a device that has arithmetic for it.
+    /// Returns whether the op supports operands of this dtype, on a device with arithmetic for it.
     pub fn takes_dtype(&self, dtype: DType) -> bool {
         match dtype {
             DType::I64 => self.loops.wide.i64.is_some(),
@@ -242,15 +241,15 @@ impl ElementOp {
         }
     }
 
-    /// Computes it on the CPU for elements of `I64`; arguments beyond the arity are empty, truth is 0 or 1. Returns false, and leaves `out`
-    /// as it is, where the op does not [take](Self::takes_dtype) them.
+    /// Evaluates the op on the CPU for `I64`. Arguments beyond the arity are empty; booleans are 0 or 1. Returns
+    /// false and leaves `out` unchanged if the op does not [support](Self::takes_dtype) the dtype.
     #[must_use]
     pub fn eval_i64(&self, out: &mut [i64], args: [&[i64]; 3]) -> bool {
         let run = self.loops.wide.i64;
         run.map(|run| run(out, args)).is_some()
     }
 
-    /// Computes it on the CPU for elements of `F64`, as [`eval_i64`](Self::eval_i64) does for integers.
+    /// Evaluates the op on the CPU for `F64`, like [`eval_i64`](Self::eval_i64).
     #[must_use]
     pub fn eval_f64(&self, out: &mut [f64], args: [&[f64]; 3]) -> bool {
         if let Some(run) = self.loops.wide.f64 {
@@ -269,7 +268,7 @@ impl ElementOp {
         true
     }
 
-    /// Whether it takes floats, and no integers.
+    /// Returns whether it accepts floats but no integers.
     fn is_of_floats(&self) -> bool {
         matches!(self.signature, Signature::Same { .. }) && self.takes(Class::Float) && !self.takes(Class::Int)
     }
@@ -278,24 +277,24 @@ impl ElementOp {
         self.loops.classes.get(class as usize)?.as_ref()
     }
 
-    /// The loop over operands of this class; `None` where the op has none.
+    /// Returns the loop for operands of this class; `None` if the op does not support it.
     pub fn tile(&self, class: Class, level: SimdLevel) -> Option<TileLoop> {
         Some(self.compiled(class)?.tile(level))
     }
 
-    /// What it does with operands of this class, step by step.
+    /// Returns the recorded steps of the op for operands of this class.
     pub fn trace(&self, class: Class) -> Option<Trace> {
         Some(self.compiled(class)?.trace())
     }
 
-    /// The op as a WGSL function over operands of this class, under this name, for one element or four at once (`vec4`). Truth is 0 or 1 of
-    /// `u32`.
+    /// Returns the op as a WGSL function with this name for operands of this class, scalar or `vec4`. Booleans are 0
+    /// or 1 as `u32`.
     pub fn wgsl(&self, class: Class, name: &str, four: bool) -> Option<String> {
         Some(self.trace(class)?.wgsl(name, four))
     }
 }
 
-/// Ops are the same where they are the same entry.
+/// Ops are compared by identity.
 impl PartialEq for ElementOp {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

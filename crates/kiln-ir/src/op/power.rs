@@ -1,20 +1,20 @@
-//! Powers. The error of a logarithm grows with the exponent, so it is computed in pairs of floats: a head of few bits, whose products are
-//! exact, and a tail.
+//! Powers. The error of the logarithm is multiplied by the exponent, so it is computed in double-float arithmetic: a
+//! head of few bits, whose products are exact, and a tail.
 
 use super::lane::{Float, Uint};
 use super::math::{at_least, at_most, exp_near_zero, polynomial, scale, split};
 
-/// The number without its last 12 bits.
+/// Clears the low 12 bits of the mantissa.
 #[inline(always)]
 fn head<T: Float>(x: T) -> T {
     T::from_bits(x.to_bits() & T::Bits::lit(0xffff_f000))
 }
 
-/// The logarithm to base 2 of a positive number, as head and tail.
+/// Returns the base-2 logarithm of a positive number as head and tail.
 #[inline(always)]
 fn log_2<T: Float>(x: T) -> (T, T) {
     let (m, n) = split(x);
-    // ln m = 2 artanh s, s = (m - 1) / (m + 1); what rounding took from s is in its tail.
+    // ln m = 2 artanh s with s = (m - 1) / (m + 1); the tail holds the rounding error of s.
     let (above, below) = (m - T::lit(1.0), m + T::lit(1.0));
     let s = above / below;
     let s_head = head(s);
@@ -32,17 +32,17 @@ fn log_2<T: Float>(x: T) -> (T, T) {
     let product_tail = s_tail * factor_head + factor_tail * s;
     let sum_head = head(product_head + product_tail);
     let sum_tail = product_tail - (sum_head - product_head);
-    // 2 / (3 ln 2), in two parts too.
+    // 2 / (3 ln 2), also as head and tail.
     let value_head = T::lit(0.961_914_06) * sum_head;
     let value_tail = T::lit(-1.173_685_7e-4) * sum_head + sum_tail * T::lit(0.961_796_7);
     let whole = head((value_head + value_tail) + n);
     (whole, value_tail - ((whole - n) - value_head))
 }
 
-/// `a^b` for a positive, finite `a`.
+/// Returns `a^b` for a positive, finite `a`.
 #[inline(always)]
 fn power<T: Float>(a: T, b: T) -> T {
-    // Beyond this the result is 0, 1 or infinite, and infinity minus infinity would be neither.
+    // Beyond this the result is 0, 1 or infinity; clamping avoids infinity minus infinity.
     let b = at_least(at_most(b, 4_294_967_296.0), -4_294_967_296.0);
     let (log_head, log_tail) = log_2(a);
     let b_head = head(b);
@@ -55,7 +55,7 @@ fn power<T: Float>(a: T, b: T) -> T {
     scale(exp_near_zero(rest * T::lit(std::f32::consts::LN_2)), integer)
 }
 
-/// `a^b` for every `a` and `b`, as IEEE 754 says.
+/// Returns `a^b` for all inputs, following IEEE 754.
 #[inline(always)]
 pub(super) fn pow<T: Float>(a: T, b: T) -> T {
     let (zero, one, infinity) = (T::lit(0.0), T::lit(1.0), T::lit(f32::INFINITY));
@@ -64,7 +64,7 @@ pub(super) fn pow<T: Float>(a: T, b: T) -> T {
     let value = power(magnitude, b);
     let value = T::select(magnitude.eq(zero), T::select(rises, zero, infinity), value);
     let value = T::select(magnitude.eq(infinity), T::select(rises, infinity, zero), value);
-    // A negative number has powers only where the exponent is an integer, which are negative where it is odd.
+    // A negative base needs an integer exponent; the result is negative if the exponent is odd.
     let is_integer = b.floor().eq(b);
     let half = b * T::lit(0.5);
     let is_odd = is_integer & half.floor().ne(half);

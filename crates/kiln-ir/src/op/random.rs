@@ -1,11 +1,12 @@
-//! Numbers that look random, of a counter and a key: no state, so every device computes the same ones in any order.
+//! Counter-based random numbers from a counter and a key. They are stateless, so every device computes the same
+//! numbers in any order.
 
 use super::lane::{Float, Int, Uint};
 use super::math;
 
-/// Threefry-2x32 with 13 rounds (Salmon and others, 2011): the fewest rounds that pass every test of TestU01's BigCrush.
+/// Threefry-2x32 with 13 rounds (Salmon et al., 2011): the fewest rounds that pass TestU01's BigCrush.
 ///
-/// Written out, because a loop in the loop over elements is not turned into vector instructions.
+/// Unrolled, because an inner loop prevents vectorization of the loop over elements.
 #[inline(always)]
 pub(super) fn threefry<T: Uint>([x0, x1]: [T; 2], [k0, k1]: [T; 2]) -> [T; 2] {
     let k2 = k0 ^ k1 ^ T::lit(0x1bd1_1bda);
@@ -28,19 +29,20 @@ fn round<T: Uint>([x0, x1]: [T; 2], rotation: u32) -> [T; 2] {
     [sum, ((x1 << T::lit(rotation)) | (x1 >> T::lit(32 - rotation))) ^ sum]
 }
 
-/// The upper 24 bits as a float.
+/// Converts the upper 24 bits to a float.
 #[inline(always)]
 fn top<T: Float>(bits: T::Bits) -> T {
     T::from_int(T::Int::from_bits(bits >> T::Bits::lit(8)))
 }
 
-/// A multiple of 2^-24 from 0 to below 1.
+/// Returns a uniform multiple of 2^-24 in [0, 1).
 #[inline(always)]
 pub(super) fn uniform<T: Float>(bits: T::Bits) -> T {
     top::<T>(bits) * T::lit(1.0 / 16_777_216.0)
 }
 
-/// A normally distributed number, by the method of Box and Muller. The radius is of a number above 0, so it is finite.
+/// Returns a normally distributed number (Box-Muller). The argument of the logarithm is above 0, so the radius is
+/// finite.
 #[inline(always)]
 pub(super) fn normal<T: Float>(radius: T::Bits, direction: T::Bits) -> T {
     let above_zero = (top::<T>(radius) + T::lit(1.0)) * T::lit(1.0 / 16_777_216.0);

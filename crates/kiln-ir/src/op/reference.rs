@@ -1,11 +1,11 @@
-//! References in `f64` that ops and kernels are compared with. They use other methods than the ops themselves.
+//! References in `f64` that ops and kernels are compared with. They use different methods from the ops.
 
 use crate::DType;
-/// The error function and its complement, both with all digits.
+/// The error function and its complement, accurate in `f64`.
 pub(super) use libm::{erf, erfc};
 use std::f64::consts::PI;
 
-/// Returns the softmax of a row, or its logarithm.
+/// Returns the softmax or log-softmax of a row.
 pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = row.iter().map(|number| (number - largest).exp()).sum();
@@ -13,7 +13,7 @@ pub fn softmax(row: &[f64], log: bool) -> Vec<f64> {
     row.iter().map(share).collect()
 }
 
-/// Converts a number to an integer dtype: without its fraction, modulo the range; 0 where it is not finite.
+/// Converts a number to an integer dtype: truncates and wraps; 0 if not finite.
 pub fn wrapped(exact: f64, dtype: DType) -> f64 {
     if !exact.is_finite() {
         return 0.0;
@@ -28,14 +28,14 @@ pub fn wrapped(exact: f64, dtype: DType) -> f64 {
     }
 }
 
-/// The exact form of GELU.
+/// Exact GELU.
 pub(super) fn gelu_erf(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { 0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2) }
 }
 
-/// The form of GELU with a hyperbolic tangent.
+/// GELU with the tanh approximation.
 pub(super) fn gelu(x: f64) -> f64 {
-    // 1 + tanh u = 2 / (1 + e^-2u), which keeps the digits of small results.
+    // 1 + tanh u = 2 / (1 + e^-2u), which has no cancellation for small results.
     let u = (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x);
     if x == f64::NEG_INFINITY { 0.0 } else { x / (1.0 + (-2.0 * u).exp()) }
 }
@@ -45,22 +45,22 @@ pub(super) fn silu(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { x / (1.0 + (-x).exp()) }
 }
 
-/// The larger; NaN where one is.
+/// Maximum that propagates NaN.
 pub(super) fn maximum(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
-/// The smaller; NaN where one is.
+/// Minimum that propagates NaN.
 pub(super) fn minimum(a: f64, b: f64) -> f64 {
     -maximum(-a, -b)
 }
 
-/// The bits of an integer of either sign.
+/// The bits of a signed or unsigned integer.
 pub(super) fn bits(x: f64) -> u32 {
     x as i64 as u32
 }
 
-/// Threefry-2x32 with 13 rounds, the first word, as its authors write it.
+/// First word of Threefry-2x32 with 13 rounds, written as in the paper.
 pub(super) fn random_bits(counter: u32, key: u32) -> u32 {
     let schedule = [key, 0, 0x1bd1_1bda ^ key];
     let mut x = [counter.wrapping_add(key), 0u32];
@@ -77,12 +77,12 @@ pub(super) fn random_bits(counter: u32, key: u32) -> u32 {
     x[0]
 }
 
-/// A number from 0 to below 1 of the upper 24 bits.
+/// Uniform number in [0, 1) from the upper 24 bits.
 pub(super) fn uniform(bits: f64) -> f64 {
     (bits / 256.0).floor() / 16_777_216.0
 }
 
-/// Box and Muller.
+/// Box-Muller transform.
 pub(super) fn normal(radius: f64, direction: f64) -> f64 {
     let above_zero = uniform(radius) + 1.0 / 16_777_216.0;
     (-2.0 * above_zero.ln()).sqrt() * (2.0 * PI * uniform(direction)).cos()

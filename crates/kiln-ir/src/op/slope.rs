@@ -1,10 +1,10 @@
-//! Gradients of the table that are longer than a line.
+//! Gradients of table ops that are longer than a line.
 
 use super::table::{ERF, EXP, GE, GT, LE, LOG, LT, MAXIMUM, NE, POW, SIGMOID, TANH, WHERE};
 use crate::gradient::{Expr, Gradients, each};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-/// The gradient goes to the one that was chosen; of two equal ones, to the first.
+/// The gradient goes to the selected operand; to the first if they are equal.
 pub(super) fn minimum<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     one_of_two(x[0].apply(&LE, &[x[1]]), g)
 }
@@ -22,7 +22,7 @@ pub(super) fn select<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<
     [None].into_iter().chain(one_of_two(x[0], g)).collect()
 }
 
-/// As it is computed: the smaller of `high` and of the larger of `x` and `low`. At a border the gradient is that of `x`.
+/// Follows the forward computation `min(max(x, low), high)`. At a bound the gradient goes to `x`.
 pub(super) fn clamp<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let &[x, low, high] = x else { return Gradients::new() };
     let raised = x.apply(&MAXIMUM, &[low]);
@@ -31,7 +31,7 @@ pub(super) fn clamp<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'
     each([below.only_where(x.apply(&GE, &[low])), below.only_where(x.apply(&LT, &[low])), above])
 }
 
-/// `b a^(b-1)`, which is 0 where `b` is, and `a^b log a`, which is 0 where `a` is.
+/// `b a^(b-1)`, 0 where `b` is 0, and `a^b log a`, 0 where `a` is not positive.
 pub(super) fn pow<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let &[a, b] = x else { return Gradients::new() };
     let base = (g * b * a.apply(&POW, &[b - 1.0])).only_where(b.apply(&NE, &[b.like(0.0)]));
@@ -44,7 +44,7 @@ pub(super) fn erf<'a>(x: &[Expr<'a>], _: Expr<'a>, g: Expr<'a>) -> Gradients<'a>
     each([g * (-(x[0] * x[0])).apply(&EXP, &[]) * FRAC_2_SQRT_PI])
 }
 
-/// `s (1 + x (1 - s))` with the sigmoid `s`.
+/// `s (1 + x (1 - s))` with `s = sigmoid(x)`.
 pub(super) fn silu<'a>(x: &[Expr<'a>], y: Expr<'a>, g: Expr<'a>) -> Gradients<'a> {
     let sigmoid = x[0].apply(&SIGMOID, &[]);
     each([g * (sigmoid + y * (sigmoid.like(1.0) - sigmoid))])

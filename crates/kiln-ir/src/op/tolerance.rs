@@ -1,22 +1,22 @@
-//! How far a result may be from the exact one.
+//! Error bounds.
 
 use crate::DType;
 
-/// A bound of an error: so many units in the last place of the exact result, and an absolute amount on top.
+/// An error bound: a number of ULP of the exact result plus an absolute error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Units in the last place of the dtype.
+    /// Relative part, in ULP of the dtype.
     pub ulps: f64,
-    /// An absolute amount.
+    /// Absolute part.
     pub absolute: f64,
 }
 
 impl Tolerance {
-    /// Nothing but the exact result.
+    /// No error allowed.
     pub const EXACT: Self = Self { ulps: 0.0, absolute: 0.0 };
 
-    /// Whether `found`, of this dtype, is close enough to `expected`. NaN is close to NaN only, and infinity to what is too large for the
-    /// dtype.
+    /// Returns whether `found`, of this dtype, is close enough to `expected`. NaN matches only NaN, and infinity
+    /// matches values too large for the dtype.
     ///
     /// ```
     /// use kiln_ir::{DType, op};
@@ -31,7 +31,8 @@ impl Tolerance {
         }
         let largest = largest(dtype);
         if found.is_infinite() || expected.abs() > largest {
-            // The largest number and the first that is too large are one unit apart; rounding goes either way between them.
+            // The largest finite number and the overflow threshold are one ULP apart; rounding goes either way
+            // between them.
             let slack = self.ulps.max(0.5) * ulp(dtype, largest) + self.absolute;
             return found.signum() == expected.signum()
                 && (found.abs() >= largest - slack)
@@ -41,7 +42,7 @@ impl Tolerance {
     }
 }
 
-/// The distance of the numbers of a dtype around this one; 1 for integers.
+/// Returns the spacing of a dtype's numbers at this value (ULP); 1 for integers.
 pub fn ulp(dtype: DType, value: f64) -> f64 {
     let (bits, smallest) = match dtype {
         DType::F32 => (23, -126),

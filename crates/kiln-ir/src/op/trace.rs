@@ -1,4 +1,5 @@
-//! Lanes that record what is done with them, and the record as WGSL. The CPU device makes machine code of it too.
+//! Lanes that record the steps of an op, and the recorded trace as WGSL. The CPU device also compiles traces to
+//! machine code.
 
 use super::code::Code;
 use super::lane::{Float, Int, Integer, Lane, Machine, Mask, Number, Uint};
@@ -7,12 +8,12 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
-/// What an op does, step by step; the last step is the result.
+/// The recorded steps of an op; the last step is the result.
 #[derive(Debug)]
 pub struct Trace {
-    /// The steps, each after those that it takes.
+    /// The steps, in topological order.
     pub steps: Vec<TraceStep>,
-    /// What the arguments are.
+    /// The types of the arguments.
     pub args: Vec<Type>,
 }
 
@@ -25,7 +26,7 @@ pub enum Type {
     I32,
     /// `u32`.
     U32,
-    /// Truth.
+    /// A boolean.
     Bool,
 }
 
@@ -37,36 +38,36 @@ pub type Id = usize;
 pub struct TraceStep {
     /// The type of its value.
     pub ty: Type,
-    /// How the value is computed.
+    /// The expression that computes it.
     pub expression: Expression,
 }
 
-/// What a step computes.
+/// The expression of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expression {
     /// An argument of the op.
     Arg(usize),
-    /// A number, as its bits.
+    /// A constant, as its bits.
     Literal(u32),
-    /// An operator before its operand.
+    /// A unary operator.
     Prefix(Prefix, Id),
-    /// An operator between its operands, which have one type.
+    /// A binary operator on operands of one type.
     Infix(Infix, Id, Id),
-    /// A function of a float.
+    /// A math function of a float.
     Call(Function, Id),
     /// `a * b + c` of floats, rounded once or twice.
     MulAdd([Id; 3]),
-    /// Whether a float is a NaN.
+    /// Tests a float for NaN.
     IsNan(Id),
-    /// The same bits in the step's type.
+    /// Reinterprets the bits in the step's type.
     Bitcast(Id),
-    /// The number in the step's type; a float becomes an integer only where it is one, or where any will do.
+    /// Converts to the step's type. A float converted to an integer is integral, or the result is unspecified.
     Convert(Id),
     /// `[no, yes, mask]`, as WGSL orders them.
     Select([Id; 3]),
 }
 
-/// What a program of the GPU calls things.
+/// Defines operator enums with their WGSL symbols.
 macro_rules! symbols {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident $symbol:literal,)* })*) => {
         $($(#[$doc])*
@@ -76,7 +77,7 @@ macro_rules! symbols {
         }
 
         impl $name {
-            /// As WGSL writes it.
+            /// Returns the WGSL symbol.
             fn symbol(self) -> &'static str {
                 match self {
                     $(Self::$variant => $symbol,)*
@@ -87,65 +88,65 @@ macro_rules! symbols {
 }
 
 symbols! {
-    /// An operator before its operand.
+    /// A unary operator.
     Prefix {
-        /// The negative number.
+        /// Negation.
         Neg "-",
-        /// Every bit turned.
+        /// Bitwise complement.
         Invert "~",
-        /// The other truth.
+        /// Logical negation.
         Not "!",
     }
-    /// An operator between its operands. Arithmetic of integers wraps.
+    /// A binary operator. Integer arithmetic wraps.
     Infix {
-        /// The sum.
+        /// Addition.
         Add "+",
-        /// The difference.
+        /// Subtraction.
         Sub "-",
-        /// The product.
+        /// Multiplication.
         Mul "*",
-        /// The quotient; the divisor of integers is not 0.
+        /// Division; an integer divisor is never 0.
         Div "/",
-        /// The bits, or the truth, of both.
+        /// Bitwise or logical AND.
         And "&",
-        /// The bits, or the truth, of one or both.
+        /// Bitwise or logical OR.
         Or "|",
-        /// The bits of only one.
+        /// Bitwise XOR.
         Xor "^",
-        /// Moved to the left, by less than 32 bits.
+        /// Left shift by less than 32 bits.
         Shl "<<",
-        /// Moved to the right, by less than 32 bits.
+        /// Logical right shift by less than 32 bits.
         Shr ">>",
-        /// Whether they are equal.
+        /// Equality.
         Eq "==",
-        /// Whether the first is less.
+        /// Less than.
         Lt "<",
-        /// Whether the first is less or equal.
+        /// Less than or equal.
         Le "<=",
     }
-    /// A function of a float.
+    /// A math function of a float.
     Function {
-        /// The absolute value.
+        /// Absolute value.
         Abs "abs",
-        /// The square root.
+        /// Square root.
         Sqrt "sqrt",
-        /// One divided by the square root.
+        /// Reciprocal square root.
         InverseSqrt "inverseSqrt",
-        /// The largest integer that is not above.
+        /// Rounds down.
         Floor "floor",
-        /// The smallest integer that is not below.
+        /// Rounds up.
         Ceil "ceil",
-        /// The nearest integer, the even one of two.
+        /// Rounds to nearest, ties to even.
         Round "round",
     }
 }
 
 thread_local! {
-    /// The steps of the traces that are being recorded: empty outside of [`record`].
+    /// The steps of the trace being recorded; empty outside [`record`].
     static STEPS: RefCell<Vec<TraceStep>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes the steps of a recording away when it ends, also when it ends in a panic.
+/// Clears the steps when a recording ends, also by a panic.
 struct Recording;
 
 impl Recording {
@@ -160,7 +161,7 @@ impl Drop for Recording {
     }
 }
 
-/// The record of an op.
+/// Records an op.
 pub(super) fn record<C: Code<N>, const N: usize>() -> Trace {
     let _recording = Recording;
     let args = C::OPERANDS.map(|class| match class {
@@ -177,7 +178,7 @@ pub(super) fn record<C: Code<N>, const N: usize>() -> Trace {
     let result = C::run::<Recorder>(values);
     let mut steps = Recording::steps();
     if result + 1 != steps.len() {
-        // Literals and arguments may come after or stand for the result.
+        // The result must be the last step, but an argument, or a step before trailing literals, can be the result.
         let ty = steps[result].ty;
         steps.push(TraceStep { ty, expression: Expression::Bitcast(result) });
     }
@@ -202,7 +203,7 @@ impl Type {
         if four { format!("vec4<{name}>") } else { name.to_owned() }
     }
 
-    /// A finite number.
+    /// Returns the WGSL literal of a finite number.
     fn literal(self, bits: u32, four: bool) -> String {
         let literal = match self {
             Self::F32 => format!("{:?}f", f32::from_bits(bits)),
@@ -215,24 +216,24 @@ impl Type {
 }
 
 impl Trace {
-    /// The type of the result.
+    /// Returns the type of the result.
     pub(super) fn result(&self) -> Type {
         self.steps.last().map_or(Type::F32, |step| step.ty)
     }
 
-    /// How many steps compute something.
+    /// Returns the number of steps that compute something.
     #[cfg(test)]
     pub(super) fn cost(&self) -> usize {
         let computes = |step: &&TraceStep| !matches!(step.expression, Expression::Arg(_) | Expression::Literal(_));
         self.steps.iter().filter(computes).count()
     }
 
-    /// A function of WGSL.
+    /// Renders the trace as a WGSL function.
     pub(super) fn wgsl(&self, name: &str, four: bool) -> String {
         let mut text = format!("fn {name}(");
         for (index, ty) in self.args.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{comma}a{index}: {}", ty.name(four));
         }
         let _ = writeln!(text, ") -> {} {{", self.result().name(four));
@@ -249,7 +250,7 @@ impl Trace {
         let value = match step.expression {
             Expression::Arg(_) => return,
             Expression::Literal(bits) if step.is_not_finite() => {
-                // A variable, because an expression of constants must not be infinite or a NaN.
+                // A `var`, because WGSL rejects constant expressions that are infinite or NaN.
                 let _ = writeln!(text, "    var w{id} = {bits:#x}u;");
                 format!("{ty}(bitcast<f32>(w{id}))")
             }
@@ -257,8 +258,8 @@ impl Trace {
             Expression::Prefix(operator, a) => format!("{}{}", operator.symbol(), of(a)),
             Expression::Infix(operator, a, b) => format!("{} {} {}", of(a), operator.symbol(), of(b)),
             Expression::Call(function, a) => format!("{}({})", function.symbol(), of(a)),
-            // Not `fma`: drivers may take that apart and put terms together anew, which loses the low part of a sum in two parts.
-            // Kiln forbids that for products and sums (`kiln-gpu` marks them), but cannot for calls.
+            // Not `fma`: drivers may split it and reassociate the terms, which loses the low part of a double-float
+            // sum. Kiln forbids that for products and sums (`kiln-gpu` marks them), but cannot for calls.
             Expression::MulAdd([a, b, c]) => format!("{} * {} + {}", of(a), of(b), of(c)),
             Expression::IsNan(a) => {
                 let word = |bits: u32| Type::U32.literal(bits, four);
@@ -289,10 +290,10 @@ impl TraceStep {
     }
 }
 
-/// The machine that records.
+/// The machine whose lanes record.
 struct Recorder;
 
-/// Recorded lanes.
+/// Defines recording lanes.
 macro_rules! traced {
     ($($(#[$doc:meta])* $lane:ident: |$value:ident| $load:expr, |$own:ident| $store:expr;)*) => {
         $($(#[$doc])*
@@ -368,7 +369,7 @@ prefix! {
     TracedUint U32: Not not Invert;
 }
 
-/// WGSL has no negative `u32`.
+/// WGSL has no unary minus for `u32`.
 impl Neg for TracedUint {
     type Output = Self;
     fn neg(self) -> Self {
@@ -395,7 +396,7 @@ macro_rules! integer_division {
 integer_division!(TracedInt I32, TracedUint U32);
 
 impl TracedUint {
-    /// WGSL takes the amount of a shift modulo 32, but not every driver does.
+    /// Masks the shift amount: WGSL takes it modulo 32, but not every driver does.
     fn shift(self, operator: Infix, amount: Self) -> Self {
         let is_literal = STEPS.with_borrow(|steps| matches!(steps[amount.0].expression, Expression::Literal(..32)));
         let amount = if is_literal { amount } else { amount & Self::lit(31) };

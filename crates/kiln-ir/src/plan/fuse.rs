@@ -1,9 +1,9 @@
-//! Fusion: which results are stored, and in which kernel every other one is computed.
+//! Fusion: decides which nodes are materialized, and in which kernel every other node is computed.
 //!
-//! One round walks the nodes from the last to the first, so that all uses of a node are known when it is met. A node is
-//! computed inside the one kernel that uses it, or stored where several do. Then the kernels are lowered (`lower`);
-//! where that fails (strides that cannot say a reshape, a limit of the target), one more node is stored and a new round
-//! begins. Each round stores at least one node more, so that there is a last one.
+//! Each round visits the nodes in reverse topological order, so that all uses of a node are known when it is visited.
+//! A node is fused into its only user, or materialized if several kernels use it. Then the kernels are lowered
+//! (`lower`). If that fails (a reshape that strides cannot express, a limit of the target), one more node is
+//! materialized and a new round begins. Every round materializes at least one more node, so the iteration terminates.
 
 use super::lower::{self, Leaf, Lowered};
 use super::views::{Path, Paths, STRAIGHT};
@@ -11,29 +11,29 @@ use super::{Target, limit};
 use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, View};
 use crate::{KernelOp, Layout, Result, Shape};
 
-/// What a broadcast may compute again for each copy: so many cheap ops.
+/// Maximum cost that a broadcast may recompute for each copy: this many cheap ops.
 const CHEAP: u32 = 4;
 /// The cost of an op that is not cheap.
 const COSTLY: u32 = 100;
-/// How many nodes a generator (nothing but scalars and element numbers below it) has at most to be computed again in each kernel.
+/// Maximum nodes of a generator (a tree whose leaves are only scalars and iotas) that is recomputed in each kernel.
 const GENERATOR: u32 = 16;
 
-/// The kernels of a graph, and where its outputs are.
+/// The kernels of a graph, and its outputs.
 pub(super) struct Fused {
-    /// In order.
+    /// The kernels, in execution order.
     pub(super) kernels: Vec<Lowered>,
-    /// Where each output is.
+    /// The location of each output.
     pub(super) outputs: Vec<(Leaf, Layout)>,
-    /// Why each node is stored, for the notes.
+    /// Why each node is materialized, for the notes.
     pub(super) why: Vec<Option<Why>>,
-    /// Which nodes an output depends on.
+    /// Whether an output depends on each node.
     pub(super) live: Vec<bool>,
 }
 
-/// Why a node is stored.
+/// Why a node is materialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// Without fusion everything is.
+    /// Fusion is disabled.
     Unfused,
     Output,
     /// Several kernels use it.
@@ -42,16 +42,16 @@ pub(super) enum Why {
     Views,
     /// A hand-written kernel reads it.
     OperandOf(NodeId),
-    /// A hand-written kernel does not take its layout.
+    /// A hand-written kernel does not accept its layout.
     Copied {
         kernel: NodeId,
         operand: usize,
     },
-    /// The kernel that uses it has a core already, or is the input of a reduction.
+    /// The kernel that uses it already has a core, or uses it as the input of a reduction.
     SecondCore,
-    /// A view between it and the ops behind it changes the order or number of its elements.
+    /// A view between it and its epilogue changes the order or number of its elements.
     Reordered,
-    /// It applies nothing to its results.
+    /// The hand-written kernel does not support an epilogue.
     NoEpilogue,
     Reshape,
     Broadcast,
@@ -60,10 +60,11 @@ pub(super) enum Why {
     Instructions,
 }
 
-/// Identifies a program: `2 n` is the epilogue of the kernel whose root is node `n`, `2 n + 1` the input of reduction `n`.
+/// Identifies a program: `2 n` is the epilogue of the kernel with root node `n`, `2 n + 1` the input of reduction
+/// `n`.
 type ProgramId = usize;
 
-/// Who uses a node.
+/// The users of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     None,
@@ -80,31 +81,31 @@ enum Use {
     Programs,
 }
 
-/// What is known about a graph while it is fused.
+/// State of the fusion of a graph.
 pub(super) struct Fuser<'a> {
     pub(super) graph: &'a OpGraph,
     pub(super) target: &'a Target,
     pub(super) paths: Paths,
     pub(super) stored: Vec<bool>,
-    /// The number of each scalar among the scalars.
+    /// The index of each scalar node among the scalars.
     pub(super) numbers: Vec<usize>,
     why: Vec<Option<Why>>,
     live: Vec<bool>,
-    /// Nodes of the tree below a node that nothing but scalars and element numbers feeds; 0 for all others.
+    /// Size of the generator tree rooted at a node; 0 if it is not a generator.
     generators: Vec<u32>,
 }
 
-/// One round.
+/// State of one round.
 struct Round {
     uses: Vec<Use>,
     /// The core of the kernel with this root.
     cores: Vec<Option<NodeId>>,
-    /// How many nodes each program computes. A load makes it one instruction more.
+    /// Number of nodes computed by each program; a load adds one more instruction.
     sizes: Vec<usize>,
     costs: Vec<u32>,
 }
 
-/// Decides what is stored, and lowers the kernels.
+/// Decides which nodes are materialized, and lowers the kernels.
 pub(super) fn fuse(graph: &OpGraph, target: &Target) -> Result<Fused> {
     let mut fuser = Fuser::new(graph, target);
     loop {
@@ -157,7 +158,7 @@ impl<'a> Fuser<'a> {
         fuser
     }
 
-    /// What an output is a view of is stored; of a part that nothing else needs the rest of, only the part.
+    /// Materializes the base of an output's views, or only the viewed part if nothing else needs the rest.
     fn store_output(&mut self, output: NodeId, users: &[u32]) {
         let graph = self.graph;
         let (mut base, mut is_alone) = (output, users[output] == 1);
@@ -181,7 +182,7 @@ impl<'a> Fuser<'a> {
         self.why[node].get_or_insert(why);
     }
 
-    /// Finds the kernel of every node, and gives the core of each root's.
+    /// Assigns every node to a kernel; returns the core of each root's kernel.
     fn round(&mut self) -> Vec<Option<NodeId>> {
         let count = self.graph.nodes.len();
         let mut round = Round {
@@ -197,7 +198,7 @@ impl<'a> Fuser<'a> {
             if !self.stored[id] {
                 self.place(id, &mut round);
             }
-            // Placing may have stored it.
+            // `place` may have just materialized it.
             if self.stored[id] {
                 self.root(id, &mut round);
             }
@@ -205,7 +206,7 @@ impl<'a> Fuser<'a> {
         round.cores
     }
 
-    /// What computing each node takes, down to what is in memory.
+    /// Returns the cost of recomputing each node from memory.
     fn costs(&self) -> Vec<u32> {
         let mut costs: Vec<u32> = Vec::with_capacity(self.graph.nodes.len());
         for (id, node) in self.graph.nodes.iter().enumerate() {
@@ -222,7 +223,7 @@ impl<'a> Fuser<'a> {
         costs
     }
 
-    /// Computes a node where it is used, or stores it.
+    /// Fuses a node into its user, or materializes it.
     fn place(&mut self, id: NodeId, round: &mut Round) {
         let node = &self.graph.nodes[id];
         let used = round.uses[id];
@@ -251,7 +252,8 @@ impl<'a> Fuser<'a> {
         }
     }
 
-    /// A cast of an input is read faster from the input than from a copy that is no smaller.
+    /// Returns whether this is a cast of an input that is no larger than its result: reading the input is at least as
+    /// fast as reading a copy.
     fn is_cast_input(&self, node: &OpNode) -> bool {
         let mut below = &self.graph.nodes[node.inputs[0]];
         while let Op::View(_) = below.op {
@@ -276,7 +278,7 @@ impl<'a> Fuser<'a> {
         });
     }
 
-    /// A core takes the program behind it where that is the only one that uses it, element by element.
+    /// Fuses an epilogue into a core if one program is its only user, element by element.
     fn place_core(&mut self, id: NodeId, op: Option<&dyn KernelOp>, round: &mut Round, used: Use) {
         let refusal = match used {
             Use::None => return,
@@ -300,7 +302,7 @@ impl<'a> Fuser<'a> {
         }
     }
 
-    /// A stored node begins a kernel.
+    /// Starts a kernel at a materialized node.
     fn root(&mut self, id: NodeId, round: &mut Round) {
         let node = &self.graph.nodes[id];
         let whole = Use::One { program: 2 * id, path: STRAIGHT };
@@ -342,7 +344,7 @@ impl<'a> Fuser<'a> {
         }
     }
 
-    /// The space inside a reduction: the path to its input, its shape, and how many axes are kept.
+    /// Returns the space of a reduction's input: the path to the input, the shape, and the number of kept axes.
     pub(super) fn reduced_space(&mut self, shape: &Shape, axes: &[usize]) -> (Path, Shape, usize) {
         let mut order: Axes = (0..shape.rank()).filter(|axis| !axes.contains(axis)).collect();
         let kept = order.len();
@@ -351,7 +353,7 @@ impl<'a> Fuser<'a> {
         (self.paths.through(STRAIGHT, &View::Permute(order), &space, shape), space, kept)
     }
 
-    /// The node that a node is a view of: stored, or no view.
+    /// Returns the base of a chain of views: the first node that is materialized or not a view.
     fn base(&self, node: NodeId) -> NodeId {
         let mut base = node;
         while let (Op::View(_), false) = (&self.graph.nodes[base].op, self.stored[base]) {
@@ -360,7 +362,8 @@ impl<'a> Fuser<'a> {
         base
     }
 
-    /// The node that a node is a view of, the path to it, and the inputs of the views on the way, from the outside in, with their paths.
+    /// Returns the base of a chain of views, the path to it, and the inputs of the views, outermost first, with their
+    /// paths.
     fn descend(&mut self, node: NodeId) -> (NodeId, Path, Vec<(NodeId, Path)>) {
         let (mut base, mut path, mut views) = (node, STRAIGHT, Vec::new());
         while !self.stored[base]
@@ -372,16 +375,19 @@ impl<'a> Fuser<'a> {
         (base, path, views)
     }
 
-    /// Where a hand-written kernel finds an operand, if the operand's base is in memory by then; `None` where it does not take that layout.
+    /// Returns the location of a hand-written kernel's operand, assuming that its base is in memory; `None` if the
+    /// kernel does not accept the layout.
     pub(super) fn operand(&mut self, op: &dyn KernelOp, index: usize, operand: NodeId) -> Option<(Leaf, Layout)> {
         let (base, path, _) = self.descend(operand);
-        // A copy that was stored for this operand is as plain as it gets. An input that was copied because of its offset is not the copy.
+        // A copy made for this operand is contiguous at offset 0 and is always accepted. An input that was copied
+        // because of its offset is not the copy.
         let is_copy = self.stored[operand];
         let is_plain = |layout: &Layout| layout.is_contiguous() && layout.offset() == 0;
         self.read(base, path, |layout| is_copy && is_plain(layout) || op.takes(index, layout))
     }
 
-    /// Where what is in memory is read through a path: an input where it lies, or from its copy if there is one.
+    /// Returns the location of a materialized node or input seen through a path: the input itself, or its copy if
+    /// there is one.
     pub(super) fn read(&self, base: NodeId, path: Path, takes: impl Fn(&Layout) -> bool) -> Option<(Leaf, Layout)> {
         let node = &self.graph.nodes[base];
         if let Op::Input(layout) = &node.op {
@@ -394,7 +400,7 @@ impl<'a> Fuser<'a> {
         Some((Leaf::Stored(base), seen))
     }
 
-    /// Where an output is. Where strides cannot say it, stores what it needs and gives nothing.
+    /// Returns the location of an output. If strides cannot express it, materializes a node and returns `None`.
     fn output(&mut self, output: NodeId) -> Option<(Leaf, Layout)> {
         let (node, path, views) = self.descend(output);
         let found = self.read(node, path, |_| true);
@@ -405,18 +411,19 @@ impl<'a> Fuser<'a> {
         found
     }
 
-    /// Of the inputs of views, given from the outside in with the paths to them, the last that can be read through its path once it is stored.
+    /// Returns the innermost of the view inputs, given outermost first with their paths, that can be read through its
+    /// path once it is materialized.
     pub(super) fn innermost_readable(&self, views: &[(NodeId, Path)]) -> (NodeId, Why) {
         let is_readable = |&&(node, path): &&(NodeId, Path)| {
             let stored = Layout::contiguous(self.graph.nodes[node].ty.shape.clone());
             self.paths.apply(path, &stored).is_some()
         };
-        // The outermost view of a stored node can always be said by strides.
+        // Strides can always express the outermost view of a materialized node.
         let &(node, _) = views.iter().rev().find(is_readable).unwrap_or(&views[0]);
         (node, Why::Reshape)
     }
 
-    /// Lowers every kernel. Where one fails, stores what it needs; then another round is due.
+    /// Lowers every kernel. If one fails, materializes a node; another round is then needed.
     fn lower(&mut self, cores: &[Option<NodeId>]) -> Result<(Vec<Lowered>, bool)> {
         let (mut kernels, mut is_changed) = (Vec::new(), false);
         for root in (0..self.graph.nodes.len()).filter(|&id| self.stored[id] && self.live[id]).collect::<Vec<_>>() {
@@ -454,7 +461,8 @@ impl Use {
     }
 }
 
-/// For each node that nothing but scalars and element numbers feeds, how many nodes the tree below it has, if few; 0 for all others.
+/// Returns, for each generator (a tree whose leaves are only scalars and iotas), its number of nodes if small; 0 for
+/// all other nodes.
 fn generators(graph: &OpGraph) -> Vec<u32> {
     let mut sizes: Vec<u32> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
@@ -470,7 +478,8 @@ fn generators(graph: &OpGraph) -> Vec<u32> {
     sizes
 }
 
-/// For each node of a kind, how many of the kind come before it: the number of an input among the inputs, of a scalar among the scalars.
+/// Returns, for each node of a kind, the number of preceding nodes of that kind: the index among the inputs or
+/// scalars.
 pub(super) fn numbered(graph: &OpGraph, is_kind: impl Fn(&Op) -> bool) -> Vec<usize> {
     let mut count = 0;
     let number = |node: &OpNode| {

@@ -1,4 +1,4 @@
-//! Keys of plans: graphs that have the same plan are equal, and nothing else is.
+//! Keys of plans: two keys are equal exactly if their graphs have the same plan.
 
 use crate::Layout;
 use crate::graph::{NodeId, Op, OpGraph, TensorType, View};
@@ -6,13 +6,15 @@ use std::any::Any;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What a plan depends on: ops, attributes, dtypes, shapes, layouts and edges of a graph, not the values of its scalars.
+/// Everything that a plan depends on: ops, attributes, dtypes, shapes, layouts and edges of a graph, but not the
+/// values of its scalars.
 ///
-/// Equality compares all of it. Two words that mean different things are told apart by those before them.
+/// Equality compares all words. Preceding words determine the meaning of each word.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct PlanKey(Vec<u64>);
 
-/// A fingerprint: a key may have thousands of words. Eight lanes, because the steps of one wait for each other.
+/// Prints a hash, because a key may have thousands of words. Eight lanes break the dependency chain of the
+/// multiplications.
 impl fmt::Debug for PlanKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mix = |sum: u64, word: u64| (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -29,39 +31,39 @@ impl fmt::Debug for PlanKey {
 }
 
 impl PlanKey {
-    /// Bytes of its words.
+    /// Returns the size of its words in bytes.
     pub fn bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64
     }
 
-    /// Becomes the beginning of a key, in the memory that it has.
+    /// Clears the key and keeps its allocation.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The next node of the graph, which is a tensor in memory.
+    /// Appends an input node.
     pub fn push_input(&mut self, layout: &Layout, ty: &TensorType) {
         write_input(&mut self.0, layout, ty, true);
     }
 
-    /// The next node of the graph.
+    /// Appends a node.
     pub fn push(&mut self, op: &Op, inputs: &[NodeId], ty: &TensorType) {
         write_node(&mut self.0, op, inputs, ty, true);
     }
 
-    /// What is wanted and what is welcome of the nodes: the end of the key.
+    /// Completes the key with the outputs and held nodes.
     pub fn finish(&mut self, outputs: &[NodeId], held: &[NodeId]) {
         self.0.extend([END, outputs.len() as u64, held.len() as u64]);
         self.0.extend(outputs.iter().chain(held).map(|&node| node as u64));
     }
 }
 
-/// The key of a graph's plan.
+/// Returns the key of a graph's plan.
 pub fn key(graph: &OpGraph) -> PlanKey {
     write(graph, true)
 }
 
-/// The key of all graphs that differ in lengths, strides and offsets only.
+/// Returns a key shared by all graphs that differ only in lengths, strides and offsets.
 pub fn structure(graph: &OpGraph) -> PlanKey {
     write(graph, false)
 }
@@ -75,7 +77,7 @@ fn write(graph: &OpGraph, with_lengths: bool) -> PlanKey {
     key
 }
 
-/// The kinds of nodes, and the end.
+/// Tags of the node kinds, and of the end.
 const INPUT: u64 = 0;
 const END: u64 = 11;
 
@@ -112,7 +114,7 @@ fn write_node(words: &mut Vec<u64>, op: &Op, inputs: &[NodeId], ty: &TensorType,
     };
     write_head(words, kind, inputs, ty, with_lengths);
     match op {
-        // An entry of the table is known by where it is.
+        // The address identifies a static op.
         Op::Element(op) => words.push(std::ptr::from_ref(*op) as u64),
         Op::View(View::Permute(axes)) => words.extend(axes.iter().map(|&axis| axis as u64)),
         &Op::View(View::Slice { axis, start, step }) => {
@@ -126,7 +128,7 @@ fn write_node(words: &mut Vec<u64>, op: &Op, inputs: &[NodeId], ty: &TensorType,
             words.extend(axes.iter().map(|&axis| axis as u64));
         }
         Op::Kernel(op) => {
-            // Two kernels of one name are still two.
+            // The type id distinguishes kernels with the same name.
             let mut hasher = DefaultHasher::new();
             let any: &dyn Any = &**op;
             any.type_id().hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The limits of a target: where a kernel is too large, a part of it is stored first.
+//! Target limits: if a kernel is too large, a part of it is materialized first.
 
 use super::Target;
 use super::fuse::Why;
@@ -8,14 +8,15 @@ use crate::kernel::{Body, Core, Instruction};
 use crate::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// What a value needs.
+/// Transitive dependencies of a value.
 #[derive(Clone, Default)]
 struct Needs {
     operands: BTreeSet<usize>,
     instructions: BTreeSet<usize>,
 }
 
-/// The node to store first, if the kernel is beyond a limit of the target: the largest part of it that is within.
+/// Returns the node to materialize first if the kernel exceeds a limit of the target: the largest part within the
+/// limits.
 pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Result<Option<(NodeId, Why)>> {
     let inside = if let Core::Reduce { input, .. } = &kernel.core { Some(input) } else { None };
     let core_operands = kernel.core_nodes.leaves.len();
@@ -41,7 +42,7 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
             *node != kernel.root
                 && needs.operands.len() <= target.max_operands
                 && needs.instructions.len() <= target.max_instructions
-                // Storing what reads one operand adds one and removes one.
+                // Materializing a value with a single operand removes one operand and adds one.
                 && if too_many_operands { needs.operands.len() > 1 } else { needs.instructions.len() > 1 }
         })
         .max_by_key(|(_, needs)| {
@@ -61,7 +62,7 @@ pub(super) fn excess(graph: &OpGraph, target: &Target, kernel: &Lowered) -> Resu
     }
 }
 
-/// What each instruction needs, with the numbers of operands and instructions counted from these on.
+/// Returns the dependencies of each instruction. Operands and instructions are numbered from the given offsets.
 fn needs(body: &Body, core: &Needs, operands: usize, instructions: usize) -> Vec<Needs> {
     let mut all: Vec<Needs> = Vec::new();
     for (index, instruction) in body.program.instructions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Lowering: the programs of a kernel, with the operands that they load.
+//! Lowering: generates the programs of a kernel and their operands.
 
 use super::fuse::{Fuser, Why};
 use super::space::simplify;
@@ -11,18 +11,18 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where an operand comes from.
+/// The source of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Leaf {
     /// An input of the graph.
     Input(NodeId),
-    /// A node that is stored.
+    /// A materialized node.
     Stored(NodeId),
 }
 
-/// A kernel whose operands are nodes.
+/// A kernel whose operands are graph nodes.
 pub(super) struct Lowered {
-    /// The node that it stores.
+    /// The node that it materializes.
     pub(super) root: NodeId,
     pub(super) core: Core,
     pub(super) core_nodes: Nodes,
@@ -30,19 +30,19 @@ pub(super) struct Lowered {
     pub(super) body_nodes: Nodes,
 }
 
-/// The nodes of a program or of a core.
+/// The graph nodes of a program or a core.
 #[derive(Default)]
 pub(super) struct Nodes {
-    /// Where each operand comes from.
+    /// The source of each operand.
     pub(super) leaves: Vec<Leaf>,
-    /// The instruction that computes a node.
+    /// Computed nodes, with the instruction of each.
     pub(super) computed: Vec<(NodeId, usize)>,
 }
 
-/// A node that must be stored before the kernel can be lowered.
+/// A node that must be materialized before the kernel can be lowered.
 type Blocked = (NodeId, Why);
 
-/// The kernel that stores `root`, with this core.
+/// Lowers the kernel that materializes `root`, with this core.
 pub(super) fn kernel(fuser: &mut Fuser<'_>, root: NodeId, core: Option<NodeId>) -> Result<Lowered, Blocked> {
     let graph = fuser.graph;
     let (lowered_core, core_nodes) = match core.map(|core| (core, &graph.nodes[core])) {
@@ -81,9 +81,9 @@ struct Lowerer<'f, 'a> {
     operands: Vec<Operand>,
     instructions: Vec<Instruction>,
     nodes: Nodes,
-    /// What is computed already: a node under a path.
+    /// Values computed so far, by node and path.
     values: HashMap<(NodeId, Path), usize>,
-    /// The inputs of the views on the way to the current node, from the outside in, with their paths.
+    /// Inputs of the views entered on the way to the current node, outermost first, with their paths.
     views: Vec<(NodeId, Path)>,
 }
 
@@ -100,7 +100,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         }
     }
 
-    /// The instruction that gives a node under a path. The depth of the recursion is bounded by the size of a program.
+    /// Returns the instruction that computes a node under a path. The recursion depth is bounded by the program size.
     fn value(&mut self, node: NodeId, path: Path, is_root: bool) -> Result<usize, Blocked> {
         let depth = self.views.len();
         let (mut id, mut under, mut is_stored) = (node, path, self.fuser.stored[node] && !is_root);
@@ -142,7 +142,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
                 let input = node.inputs[0];
                 let from = self.fuser.graph.nodes[input].ty.dtype;
                 let arg = self.value(input, path, false)?;
-                // The class holds every number of these dtypes as it is.
+                // The class represents every number of these dtypes exactly.
                 let is_nothing = dtype == from.computed();
                 let value =
                     if is_nothing { arg } else { self.push(Instruction::Cast { arg, from: from.class(), to: dtype }) };
@@ -167,7 +167,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         }
     }
 
-    /// Arithmetic on bytes is done in words, and its results wrapped. That on `Bool` gives 0 and 1.
+    /// Wraps the result of 8-bit arithmetic, which is computed in words. `Bool` ops only produce 0 and 1.
     fn wrap(&mut self, arg: usize, dtype: DType) -> usize {
         match dtype {
             DType::U8 | DType::I8 => self.push(Instruction::Cast { arg, from: dtype.class(), to: dtype }),
@@ -176,7 +176,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
     }
 
     fn load(&mut self, leaf: Leaf, dtype: DType, layout: &Layout) -> usize {
-        // The stride of a single element says nothing: without it, equal operands look equal.
+        // The stride of an axis of length 1 is irrelevant; zeroing it makes equal operands compare equal.
         let strides: SmallVec<[isize; 4]> = layout
             .shape()
             .iter()
@@ -193,7 +193,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
         self.push(Instruction::Load { operand })
     }
 
-    /// Adds an instruction, unless it is there.
+    /// Appends an instruction, or returns an equal existing one (common subexpression elimination).
     fn push(&mut self, instruction: Instruction) -> usize {
         let known = self.instructions.iter().position(|known| *known == instruction);
         known.unwrap_or_else(|| {
@@ -210,7 +210,7 @@ impl<'f, 'a> Lowerer<'f, 'a> {
     }
 }
 
-/// The class of the operands whose dtype varies.
+/// Returns the class of the operands whose dtype is variable.
 fn class_of(op: &ElementOp, dtype: impl Fn(usize) -> DType) -> Class {
     match op.signature {
         Signature::Same { .. } | Signature::Compare => dtype(0).class(),

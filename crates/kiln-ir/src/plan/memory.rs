@@ -1,16 +1,17 @@
-//! The memory plan: values that are never needed at the same time share a slot.
+//! Memory planning: values with disjoint lifetimes share a slot.
 
 use super::{Place, Plan, Source, Value};
 use crate::graph::TensorType;
 
-/// Gives each value that is not an output a slot.
+/// Assigns a slot to each value that is not an output.
 ///
-/// A slot is free after the last step that reads its value, so that no step writes what it reads. The smallest free slot that is large enough
-/// is taken; otherwise the largest free one grows, which adds less than a new one would.
+/// A slot is released after the last step that reads its value, so no step writes a slot that it reads. Best fit: the
+/// smallest free slot that is large enough; otherwise the largest free slot grows, which adds less than a new one
+/// would.
 pub(super) fn assign(plan: &mut Plan) {
     let last_reads = last_reads(plan);
     plan.slots.clear();
-    // Until which step each slot is taken.
+    // The step until which each slot is in use.
     let mut taken_until: Vec<usize> = Vec::new();
     let writers = writers(plan);
     for value in 0..plan.values.len() {
@@ -34,20 +35,21 @@ pub(super) fn assign(plan: &mut Plan) {
     }
 }
 
-/// The step that writes each value. A value without elements has no step, and counts as written where its users begin.
+/// Returns the step that writes each value. An empty value has no step, and counts as written with the value before
+/// it.
 fn writers(plan: &Plan) -> Vec<usize> {
     let mut writers = vec![0; plan.values.len()];
     for (index, step) in plan.steps.iter().enumerate() {
         writers[step.writes] = index;
     }
-    // Values are numbered in the order of their steps.
+    // Values are numbered in step order.
     for value in 1..writers.len() {
         writers[value] = writers[value].max(writers[value - 1]);
     }
     writers
 }
 
-/// The last step that reads each value.
+/// Returns the last step that reads each value.
 fn last_reads(plan: &Plan) -> Vec<usize> {
     let mut last = vec![0; plan.values.len()];
     for (index, step) in plan.steps.iter().enumerate() {
@@ -61,25 +63,25 @@ fn last_reads(plan: &Plan) -> Vec<usize> {
 }
 
 impl Plan {
-    /// For each value that has a buffer of its own, its number among them.
+    /// Returns, for each value with a dedicated buffer, its index among them.
     pub fn own_values(&self) -> Vec<Option<usize>> {
         let mut own = 0..;
         let number = |value: &Value| if value.place == Place::Own { own.next() } else { None };
         self.values.iter().map(number).collect()
     }
 
-    /// Bytes of all slots and of the outputs that are values: what a run allocates.
+    /// Returns the bytes that a run allocates: all slots and the outputs that are values.
     pub fn peak_bytes(&self) -> u64 {
         let outputs = self.values.iter().filter(|value| value.place == Place::Own);
         self.slots.iter().sum::<u64>() + outputs.map(|value| value.ty.bytes()).sum::<u64>()
     }
 
-    /// Bytes of all values: what a run would allocate if none shared memory.
+    /// Returns the bytes that a run would allocate if no values shared memory.
     pub fn unshared_bytes(&self) -> u64 {
         self.values.iter().map(|value| value.ty.bytes()).sum()
     }
 
-    /// Bytes of the values that are needed at the same time, where that is most: no plan of these steps allocates less.
+    /// Returns the peak of live bytes: a lower bound of the memory of any plan of these steps.
     pub fn live_bytes(&self) -> u64 {
         let (writers, last_reads) = (writers(self), last_reads(self));
         let live_at = |step: usize| {
@@ -94,7 +96,7 @@ impl Plan {
 }
 
 impl TensorType {
-    /// Bytes of all elements without gaps.
+    /// Returns the bytes of all elements without gaps.
     pub fn bytes(&self) -> u64 {
         self.shape.elem_count() as u64 * self.dtype.bytes() as u64
     }

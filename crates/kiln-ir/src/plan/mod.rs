@@ -1,18 +1,20 @@
-//! Plans: what a graph becomes before it runs.
+//! Plans: graphs lowered to a sequence of kernels.
 //!
-//! [`Plan::new`] is a row of pure passes: large reductions are cut in two (`split`); `fuse` decides in rounds what is stored, with `lower`
-//! (programs; `views`, `space`) and `limit` (of the target); `steps` numbers the values; `memory` gives each a place. Debug builds check
-//! what goes in and what comes out (`verify`).
+//! [`Plan::new`] runs pure passes: `split` splits large reductions in two; `fuse` decides iteratively which nodes are
+//! materialized, with `lower` (programs; `views`, `space`) and `limit` (of the target); `steps` numbers the values;
+//! `memory` assigns each a slot. Debug builds verify the graph and the plan (`verify`).
 //!
-//! What a kernel may rely on:
-//! - Operands are listed once: the same elements read the same way are one operand.
-//! - The space of a map, and both spaces of a reduction, have no axes of length 1, and adjacent axes are one where every
-//!   operand allows it: a chain of ops on contiguous tensors has one axis, and a single element has none. Elements are
-//!   numbered row by row, so the space of the body behind a reduction may have other axes than the kept ones of its
-//!   input, but has as many elements, in the same order. The space behind a hand-written kernel is the output's shape.
-//! - The numbers of `F16` and `BF16` stay `f32` between the ops of one kernel; only a cast or a store rounds them.
-//! - A kernel with a core stores only dtypes that [`Target::stores`] has, unless its op [stores all](crate::KernelOp::stores_any_dtype).
-//! - A step that would write nothing is left out; its value is there, with no bytes.
+//! Guarantees that kernels rely on:
+//! - Operands are unique: the same elements read through the same layout are one operand.
+//! - The space of a map, and both spaces of a reduction, have no axes of length 1, and adjacent axes are merged where
+//!   every operand allows it: a chain of ops on contiguous tensors has one axis, and a scalar has none. Elements are
+//!   indexed in row-major order, so the space of a reduction's epilogue may have other axes than the kept ones of its
+//!   input, but it has as many elements, in the same order. The space of a hand-written kernel's epilogue is the
+//!   output's shape.
+//! - `F16` and `BF16` values stay `f32` between the ops of one kernel; only a cast or a store rounds them.
+//! - A kernel with a core stores only dtypes in [`Target::stores`], unless its op
+//!   [stores all](crate::KernelOp::stores_any_dtype).
+//! - A step without output elements is omitted; its value exists, with 0 bytes.
 
 mod fuse;
 mod key;
@@ -39,77 +41,78 @@ use crate::kernel::{Body, Core, Kernel};
 use crate::{Layout, Result};
 use std::borrow::Cow;
 
-/// Kernels in order, with a place in memory for each value.
+/// A sequence of kernels, with a memory slot for each value.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What runs, in order.
+    /// The kernels, in execution order.
     pub steps: Vec<Step>,
-    /// What the steps write, by the index that [`Source::Value`] names.
+    /// The results of the steps, indexed by [`Source::Value`].
     pub values: Vec<Value>,
-    /// Bytes of each slot. Values that are never needed at the same time share one.
+    /// Bytes of each slot. Values with disjoint lifetimes share a slot.
     pub slots: Vec<u64>,
-    /// Where each output of the graph is.
+    /// The outputs of the graph.
     pub outputs: Vec<PlanOutput>,
-    /// Of the graph's held nodes, those that are stored: the node, and the value that it is.
+    /// The graph's held nodes that are materialized, with the index of their value.
     pub held: Vec<(NodeId, usize)>,
     /// What did not fuse, and why; one sentence each.
     pub notes: Vec<String>,
-    /// Bytes that would move if every op of the graph were a kernel of its own.
+    /// Memory traffic in bytes if every op of the graph were its own kernel.
     pub unfused_bytes: u64,
 }
 
-/// One kernel with what it reads and writes.
+/// A kernel with its operands and result.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The kernel.
     pub kernel: Kernel,
-    /// What it reads: the operands of the core, then those of the body.
+    /// The operands: those of the core, then those of the body.
     pub reads: Vec<Source>,
     /// Index of the value that it writes.
     pub writes: usize,
 }
 
-/// Where an operand comes from.
+/// The source of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// An input of the run.
     Input(usize),
-    /// What an earlier step wrote.
+    /// The result of an earlier step.
     Value(usize),
 }
 
-/// What a step writes.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Shape and dtype. The elements lie row by row without gaps.
+    /// Shape and dtype. The value is contiguous.
     pub ty: TensorType,
-    /// Where it is.
+    /// Where it is stored.
     pub place: Place,
 }
 
-/// Where a value is kept.
+/// The storage of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In a buffer of its own, which outlives the run: an output, or a node that is held.
+    /// A dedicated buffer that outlives the run: an output or a held node.
     Own,
-    /// In a slot.
+    /// A shared slot.
     Slot(usize),
 }
 
-/// An output of a plan: a value, or an input seen through a view.
+/// An output of a plan: a view of a value or of an input.
 #[derive(Clone, Debug)]
 pub struct PlanOutput {
-    /// Where the elements are.
+    /// The viewed value or input.
     pub source: Source,
-    /// How they lie there.
+    /// The layout of the view.
     pub layout: Layout,
 }
 
 impl Plan {
-    /// The plan of a graph.
+    /// Plans a graph.
     ///
     /// # Errors
-    /// `Unsupported` where one op alone needs more than the target has. `Internal` where a check of a debug build fails.
+    /// Returns `Unsupported` if a single op exceeds the target's limits, and `Internal` if a check of a debug build
+    /// fails.
     pub fn new(graph: &OpGraph, target: &Target) -> Result<Self> {
         if cfg!(debug_assertions) {
             graph.verify()?;
@@ -127,7 +130,7 @@ impl Plan {
             graph.verify()?;
             plan.verify(&graph)?;
         }
-        // Nodes are named as in the graph that was given, where splitting has numbered them anew.
+        // Splitting renumbers nodes; map them back to those of the given graph.
         for (node, _) in &mut plan.held {
             if let Some(place) = graph.held.iter().position(|held| held == node) {
                 *node = held[place];
@@ -136,7 +139,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Bytes that the plan takes in memory, without what hand-written kernels own.
+    /// Returns the plan's size in memory in bytes, without memory owned by hand-written kernels.
     pub fn bytes(&self) -> u64 {
         let body = |body: &Body| size_of_val(&*body.operands) + size_of_val(&*body.program.instructions);
         let step = |step: &Step| {

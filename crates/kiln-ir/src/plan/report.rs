@@ -1,4 +1,4 @@
-//! What a plan does, in words and numbers.
+//! Reports: the `explain` text and the costs of a plan.
 
 use super::{Plan, Step};
 use crate::graph::{NodeId, Op, OpGraph, Reduce, TensorType};
@@ -7,24 +7,25 @@ use crate::{Bytes, Layout};
 use std::borrow::Cow;
 use std::fmt;
 
-/// How many ops the name of a kernel spells out.
+/// Maximum number of ops in a kernel name.
 const NAMED_OPS: usize = 6;
 
 impl Plan {
-    /// The kernels, what fused in each, what did not and why, and the bytes that move.
+    /// Describes the kernels, the ops fused into each, what did not fuse and why, and the memory traffic.
     pub fn explain(&self) -> Explain<'_> {
         Explain(self)
     }
 
-    /// Returns the bytes that the steps read and write. An element that a kernel reads again, or through a broadcast, counts once.
+    /// Returns the memory traffic of all steps in bytes. An element that a kernel reads more than once, or through a
+    /// broadcast, counts once.
     pub fn moved_bytes(&self) -> u64 {
         self.steps.iter().map(|step| step.read_bytes() + step.written_bytes()).sum()
     }
 }
 
 impl Step {
-    /// Returns the bytes that the step reads: each element of an operand once, and of a kernel that selects elements
-    /// [at most these](crate::KernelOp::read_bytes).
+    /// Returns the bytes that the step reads. Each element of an operand counts once; kernels that select elements by
+    /// index report an [upper bound](crate::KernelOp::read_bytes).
     pub fn read_bytes(&self) -> u64 {
         let all = self.kernel.operands().map(read_bytes);
         let Core::Op { op, operands } = &self.kernel.core else { return all.sum() };
@@ -33,19 +34,19 @@ impl Step {
         all.enumerate().map(|(index, bytes)| bytes.min(limit(index))).sum()
     }
 
-    /// Bytes that the step writes.
+    /// Returns the bytes that the step writes.
     pub fn written_bytes(&self) -> u64 {
         self.kernel.output.bytes()
     }
 }
 
 impl Kernel {
-    /// What it reads: the operands of the core, then those of the body.
+    /// Returns the operands of the core, then those of the body.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> {
         self.core.operands().iter().chain(&self.body.operands)
     }
 
-    /// Arithmetic operations of one run: an elementwise op counts as one.
+    /// Returns the arithmetic operations of one run; an elementwise op counts as one.
     pub fn flops(&self) -> u64 {
         let core = match &self.core {
             Core::Map => 0,
@@ -55,7 +56,7 @@ impl Kernel {
         core + body_flops(&self.body)
     }
 
-    /// What it is: `map`, `reduce`, or the name of a hand-written kernel.
+    /// Returns `map`, `reduce`, or the name of a hand-written kernel.
     pub fn kind(&self) -> &str {
         match &self.core {
             Core::Map => "map",
@@ -64,14 +65,14 @@ impl Kernel {
         }
     }
 
-    /// The names of the ops in it, in order.
+    /// Returns the names of the fused ops, in order.
     pub fn ops(&self) -> Vec<Cow<'_, str>> {
         ops(&self.core, &self.body.program)
     }
 }
 
 impl Reduce {
-    /// The name in messages and reports.
+    /// Returns the name used in messages and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -119,7 +120,7 @@ fn op_name<'k>(instruction: &Instruction) -> Option<Cow<'k, str>> {
     }
 }
 
-/// The name of a kernel: its first ops.
+/// Returns the name of a kernel, composed of its first ops.
 pub(super) fn kernel_name(core: &Core, program: &Program) -> String {
     let ops = ops(core, program);
     match (&ops[..], program.instructions.first()) {
@@ -131,7 +132,7 @@ pub(super) fn kernel_name(core: &Core, program: &Program) -> String {
     }
 }
 
-/// Bytes that would move if every op were a kernel of its own and views were free.
+/// Returns the memory traffic in bytes if every op were its own kernel and views were free.
 pub(super) fn unfused_bytes(graph: &OpGraph, live: &[bool]) -> u64 {
     let is_op = |node: NodeId| {
         live[node] && !matches!(graph.nodes[node].op, Op::Input(_) | Op::Scalar | Op::Iota | Op::View(_))
@@ -151,7 +152,7 @@ pub(super) fn unfused_bytes(graph: &OpGraph, live: &[bool]) -> u64 {
     (0..graph.nodes.len()).filter(|&node| is_op(node)).map(moved).sum()
 }
 
-/// Bytes that are read of an input: of a view no more than there are below it.
+/// Returns the bytes read from an input; for a view, at most those of its base.
 fn unfused_read(graph: &OpGraph, input: NodeId) -> u64 {
     let mut node = &graph.nodes[input];
     let mut bytes = node.ty.bytes();
@@ -162,7 +163,7 @@ fn unfused_read(graph: &OpGraph, input: NodeId) -> u64 {
     if matches!(node.op, Op::Scalar | Op::Iota) { 0 } else { bytes }
 }
 
-/// A plan as text.
+/// Displays a plan as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Explain<'a>(&'a Plan);
 
@@ -191,12 +192,12 @@ impl fmt::Display for Explain<'_> {
     }
 }
 
-/// Notes with what is equal in them said once: a model of twelve equal layers gives twelve equal notes. Notes that differ only in the op that they
-/// begin with are one group. Groups are in the order of their first note.
+/// Merges equal notes: a model of twelve equal layers produces twelve equal notes. Notes that differ only in the op
+/// they begin with form one group. Groups keep the order of their first note.
 fn fold_notes(notes: &[String]) -> Vec<String> {
     let mut groups: Vec<NoteGroup<'_>> = Vec::new();
     for note in notes {
-        // A note without a name at its beginning is a group with equal notes.
+        // A note that does not begin with a name is grouped only with equal notes.
         let (name, rest) = note.strip_prefix('`').and_then(|note| note.split_once('`')).unwrap_or(("", note));
         let index = groups.iter().position(|group| group.rest == rest).unwrap_or(groups.len());
         if index == groups.len() {
@@ -211,10 +212,10 @@ fn fold_notes(notes: &[String]) -> Vec<String> {
     groups.iter().map(NoteGroup::text).collect()
 }
 
-/// Notes that are equal but for the name at their beginning.
+/// Notes that are equal except for the name they begin with.
 struct NoteGroup<'a> {
     rest: &'a str,
-    /// Each name with the number of its notes.
+    /// Each name with its number of notes.
     names: Vec<(&'a str, usize)>,
 }
 

@@ -1,12 +1,12 @@
-//! Fewer axes for the same elements: what runs over a space takes one loop, or one division of an index, for each axis.
+//! Simplification of iteration spaces: each axis costs a loop, or a division of the index.
 
 use crate::kernel::Operand;
 use crate::{Layout, Shape};
 
-/// Drops axes of length 1 and merges adjacent ones, in the axes before `kept` and in those from there on. Gives the new space, with layouts
-/// of its shape, and the new number of kept axes.
+/// Drops axes of length 1 and merges adjacent axes, separately before and after `kept`. Updates the layouts, and
+/// returns the new space and its number of kept axes.
 pub(super) fn simplify(space: &Shape, kept: usize, operands: &mut [Operand]) -> (Shape, usize) {
-    // No element of an empty space is ever read, so that strides say nothing.
+    // No element of an empty space is read, so its strides are irrelevant.
     if space.elem_count() == 0 {
         let still = Layout::strided(space.clone(), &vec![0; space.rank()], 0);
         operands.iter_mut().for_each(|operand| operand.layout = still.clone());

@@ -1,15 +1,18 @@
-//! Reductions of many elements to few results become two: a device with thousands of threads would leave all but a few idle.
+//! Splits reductions of many elements to few results into two stages: a single stage would leave most threads of a
+//! device idle.
 
 use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, Reduce, TensorType, View};
 use crate::{DType, Shape};
 use std::borrow::Cow;
 
-/// A reduction with this many results keeps a device busy.
+/// A reduction with at least this many results keeps a device busy.
 const MANY_RESULTS: usize = 1024;
 
-/// The graph with every reduction of more than `limit` elements to each of few results split, and what to say about it.
+/// Splits every reduction with few results and more than `limit` elements per result. Returns the graph and the notes
+/// for the report.
 ///
-/// The first reduced axis is cut into parts: a view for every layout, whatever is fused below it. Each part is reduced, then the parts are.
+/// The first reduced axis is split into parts. That is a view for every layout, whatever is fused into the
+/// reduction's input. Each part is reduced, then the partial results are.
 pub(super) fn split(graph: &OpGraph, limit: usize) -> (Cow<'_, OpGraph>, Vec<String>) {
     if !graph.nodes.iter().any(|node| parts(graph, node, limit).is_some()) {
         return (Cow::Borrowed(graph), Vec::new());
@@ -26,7 +29,8 @@ pub(super) fn split(graph: &OpGraph, limit: usize) -> (Cow<'_, OpGraph>, Vec<Str
     (Cow::Owned(splitter.graph), splitter.notes)
 }
 
-/// The axis to cut and the number of parts, if the node is to be split: as many parts as each has elements, as nearly as the axis allows.
+/// Returns the axis to split and the number of parts, or `None` if the node is not split. The number of parts is a divisor
+/// of the axis, chosen to balance the two stages.
 fn parts(graph: &OpGraph, node: &OpNode, limit: usize) -> Option<(usize, usize)> {
     let Op::Reduce(Reduce::Sum | Reduce::Mean | Reduce::Max | Reduce::Min, axes) = &node.op else { return None };
     let shape = &graph.nodes[node.inputs[0]].ty.shape;
@@ -50,7 +54,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// Adds a node, in as many reductions as it takes.
+    /// Appends a node, split into as many reductions as needed.
     fn push(&mut self, node: OpNode) -> NodeId {
         let node = match (parts(&self.graph, &node, self.limit), &node.op) {
             (Some((axis, parts)), Op::Reduce(op, axes)) => self.reduce_parts(*op, axes, &node, axis, parts),
@@ -60,13 +64,13 @@ impl Splitter {
         self.graph.nodes.len() - 1
     }
 
-    /// Adds the reduction of each part, and gives what is left of the node: the reduction of the parts.
+    /// Appends the reduction of each part, and returns the reduction of the partial results.
     fn reduce_parts(&mut self, op: Reduce, axes: &[usize], node: &OpNode, axis: usize, parts: usize) -> OpNode {
         let TensorType { shape, dtype } = self.graph.nodes[node.inputs[0]].ty.clone();
         let wide = dtype.computed();
         let elements = shape.elem_count() / node.ty.shape.elem_count();
         self.notes.push(format!("`{}` of {elements} elements is split: its {parts} parts come first", op.name()));
-        // The axis becomes two: the parts, and the elements of each.
+        // Split the axis in two: parts, and elements per part.
         let mut lengths = shape.to_vec();
         lengths[axis] /= parts;
         lengths.insert(axis, parts);
@@ -75,7 +79,7 @@ impl Splitter {
         in_parts.iter().for_each(|&reduced| lengths[reduced] = 1);
         let ty = TensorType { shape: Shape::from(lengths.clone()), dtype: wide };
         let partial = self.push(OpNode { op: Op::Reduce(op, in_parts), inputs: [cut].as_slice().into(), ty });
-        // The elements of each part are one now: without their axis the shape has the node's rank again.
+        // The elements of each part are reduced to length 1. Removing that axis restores the node's rank.
         lengths.remove(axis + 1);
         let joined = self.view(partial, Shape::from(lengths), wide);
         let op = Op::Reduce(op, [axis].as_slice().into());

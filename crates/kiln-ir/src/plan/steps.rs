@@ -1,4 +1,4 @@
-//! Steps: kernels with numbered values, and what there is to say about them.
+//! Builds the steps of a plan: kernels with numbered values, and notes for the report.
 
 use super::fuse::{Fused, Why, numbered};
 use super::lower::{Leaf, Lowered};
@@ -9,7 +9,7 @@ use crate::graph::{NodeId, Op, OpGraph, TensorType};
 use crate::kernel::{Body, Core, Instruction, Kernel, Operand, Program};
 use crate::{DType, Layout, Shape};
 
-/// The plan, with every value in a place of its own or in no slot yet.
+/// Builds the plan. Slots are assigned later, by `memory`.
 pub(super) fn build(graph: &OpGraph, target: &Target, fused: Fused) -> Plan {
     let mut builder = Builder {
         graph,
@@ -75,7 +75,7 @@ impl Builder<'_> {
         let stores = match &core {
             Core::Map => true,
             Core::Op { op, .. } if op.stores_any_dtype() => true,
-            // Without CPU code it is a WGSL kernel on every device, and those store no packed elements.
+            // Without CPU code it is a WGSL kernel on every device, and WGSL kernels cannot store packed elements.
             Core::Op { op, .. }
                 if !op.has_host_code() && matches!(output.dtype, DType::BF16 | DType::I8 | DType::U8 | DType::Bool) =>
             {
@@ -92,7 +92,7 @@ impl Builder<'_> {
         self.value_of[root] = self.plan.values.len() - 1;
     }
 
-    /// A map that stores the last value in another dtype of its class.
+    /// Appends a map that converts the last value to another dtype of its class.
     fn convert(&mut self, from: &TensorType, output: TensorType) {
         let mut operands = vec![Operand { dtype: from.dtype, layout: Layout::contiguous(from.shape.clone()) }];
         let (space, _): (Shape, _) = simplify(&from.shape, from.shape.rank(), &mut operands);
@@ -102,17 +102,17 @@ impl Builder<'_> {
         self.step(Kernel { name, core: Core::Map, body: Body { space, operands, program }, output }, reads);
     }
 
-    /// Adds a value, and the step that writes it if there is anything to write.
+    /// Appends a value, and the step that writes it unless it is empty.
     fn step(&mut self, kernel: Kernel, reads: Vec<Source>) {
         let ty = kernel.output.clone();
         if ty.shape.elem_count() > 0 {
             self.plan.steps.push(Step { kernel, reads, writes: self.plan.values.len() });
         }
-        // The memory plan gives it a slot.
+        // A placeholder: `memory` assigns the slot.
         self.plan.values.push(Value { ty, place: Place::Slot(0) });
     }
 
-    /// Why a result is stored that could have been computed where it is used.
+    /// Explains why a node was materialized that could have been fused.
     fn note(&self, node: NodeId, why: Why) -> Option<String> {
         let name = self.graph.nodes[node].op.name();
         let value = Source::Value(self.value_of[node]);

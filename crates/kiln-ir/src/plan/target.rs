@@ -1,37 +1,39 @@
-//! What a plan is made for.
+//! Planning targets.
 
 use crate::DType;
 
-/// What a plan is made for: the limits of a device, and whether to fuse.
+/// The limits of the device that a plan is made for, and whether to fuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Target {
-    /// How many operands a kernel reads at most.
+    /// Maximum operands of a kernel.
     pub max_operands: usize,
-    /// How many instructions the programs of a kernel have at most, loads included.
+    /// Maximum instructions of a kernel's programs, including loads.
     pub max_instructions: usize,
-    /// The dtypes that a kernel with a core stores. What it lacks is stored in the dtype of its class, and converted by a map behind it.
+    /// The dtypes that a kernel with a core can store. Others are stored in the dtype of their class and converted by
+    /// a following map.
     pub stores: &'static [DType],
-    /// Whether ops share kernels. Without, each has its own, to check one way of computing against the other.
+    /// Whether ops are fused. Disabled to check fused results against unfused ones.
     pub fuse: bool,
-    /// How many elements become one in one kernel at most, where there are so few results that a device would idle; more are reduced in parts
-    /// first.
+    /// Maximum elements per result of a single reduction kernel, for reductions with too few results to keep the
+    /// device busy. Larger ones are reduced in two stages.
     pub split_reduce: Option<usize>,
-    /// Bytes of the largest tensor that a kernel can read or write.
+    /// Size of the largest tensor that a kernel can read or write, in bytes.
     pub max_tensor_bytes: u64,
-    /// Buffers of inputs start at multiples of this many bytes.
+    /// Alignment of input buffers, in bytes.
     pub input_alignment_bytes: usize,
-    /// Kernels access buffers in groups of this many bytes, the last elements too.
+    /// Granularity in bytes at which kernels access buffers, including the tail.
     pub access_bytes: u64,
-    /// Whether hand-written kernels run their CPU code, where they have it, instead of WGSL.
+    /// Whether hand-written kernels run their CPU code, if they have any, instead of WGSL.
     pub runs_host_code: bool,
 }
 
-/// `F16`, which not every GPU has as a type, and the dtypes that are whole words.
+/// `F16`, which not every GPU supports natively, and the dtypes that are whole words.
 const GPU_STORES: [DType; 6] = [DType::F16, DType::F32, DType::I32, DType::U32, DType::I64, DType::F64];
 
 impl Target {
-    /// A processor: memory is its only limit, but a program is interpreted tile by tile, and a long one leaves the first-level cache.
+    /// The CPU: only memory is limited, but programs are interpreted per tile, and a long one falls out of the L1
+    /// cache.
     pub const CPU: Self = Self {
         max_operands: 32,
         max_instructions: 96,
@@ -44,8 +46,8 @@ impl Target {
         runs_host_code: true,
     };
 
-    /// A GPU with so many storage buffers in a kernel, one of which is the output. Kernels with a core may store single elements, so that dtypes
-    /// which share a word are not among what they store; `f16` says that `F16` is a type of its own there.
+    /// A GPU with this many storage buffers per kernel, one of which is the output. Kernels with a core may store
+    /// single elements, so they cannot store dtypes that share a word. `f16` is whether `F16` is a native type.
     pub fn gpu(storage_buffers: usize, f16: bool) -> Self {
         let stores: &[DType] = if f16 { &GPU_STORES } else { &GPU_STORES[1..] };
         Self {
@@ -55,14 +57,14 @@ impl Target {
             fuse: true,
             split_reduce: Some(1 << 16),
             max_tensor_bytes: u64::MAX,
-            // The largest offset alignment that WebGPU lets a device ask for.
+            // The largest offset alignment that WebGPU allows a device to require.
             input_alignment_bytes: 256,
             access_bytes: 16,
             runs_host_code: false,
         }
     }
 
-    /// The same with every op in a kernel of its own.
+    /// Returns the target without fusion: every op is its own kernel.
     pub fn unfused(self) -> Self {
         Self { fuse: false, ..self }
     }

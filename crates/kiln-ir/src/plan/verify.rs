@@ -1,4 +1,4 @@
-//! Checks of graphs and plans, in debug builds and tests: what a pass may rely on, and what it must leave behind.
+//! Verification of graphs and plans, in debug builds and tests.
 
 use super::{Place, Plan, Source, Step};
 use crate::graph::{Op, OpGraph, OpNode, Reduce, TensorType, View};
@@ -6,7 +6,7 @@ use crate::kernel::{Body, Core, Instruction, Operand};
 use crate::op::{ElementOp, Signature};
 use crate::{Class, DType, Error, ErrorKind, Result, Shape};
 
-/// An error unless the condition holds.
+/// Returns an `Internal` error unless the condition holds.
 macro_rules! check {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -16,10 +16,10 @@ macro_rules! check {
 }
 
 impl OpGraph {
-    /// Checks that inputs come before their users and that every node has the shape and dtype that its op gives.
+    /// Checks that inputs precede their users and that every node has the shape and dtype that its op infers.
     ///
     /// # Errors
-    /// `Internal`, with the number of the node: whoever built the graph has a bug.
+    /// Returns `Internal`, with the index of the node, if the graph is malformed, which is a bug of its builder.
     pub fn verify(&self) -> Result<()> {
         for (id, node) in self.nodes.iter().enumerate() {
             check!(node.inputs.iter().all(|&input| input < id), "node {id}: expected inputs before it");
@@ -112,11 +112,11 @@ fn verify_reduce(op: Reduce, axes: &[usize], input: &TensorType, ty: &TensorType
 }
 
 impl Plan {
-    /// Checks that programs are well-formed, that operands stay inside of what they read, and that what a step reads is what was written
-    /// for it: no slot was taken by another value in between.
+    /// Checks that programs are well-formed, that operands are in bounds, and that no slot is overwritten before its
+    /// value is read.
     ///
     /// # Errors
-    /// `Internal`, with the number of the step.
+    /// Returns `Internal`, with the index of the step.
     pub fn verify(&self, graph: &OpGraph) -> Result<()> {
         let inputs: Vec<_> = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_))).collect();
         let mut holds: Vec<Option<usize>> = vec![None; self.slots.len()];
@@ -206,7 +206,7 @@ impl Plan {
     }
 }
 
-/// Checks a program, and gives the class of its result.
+/// Checks a program, and returns the class of its result.
 fn verify_body(body: &Body, core: Option<Class>) -> Result<Class> {
     for operand in &body.operands {
         check!(

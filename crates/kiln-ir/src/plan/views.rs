@@ -1,16 +1,16 @@
-//! Paths of views: how an element of a kernel's space is found in a node that is computed inside the kernel.
+//! View paths: how an element of a kernel's space maps to an element of a node fused into the kernel.
 
 use crate::graph::{NodeId, Op, OpGraph, OpNode, View};
 use crate::{Layout, Shape};
 use std::collections::HashMap;
 
-/// A path of views from a space down to a node.
+/// A chain of views from a space to a node.
 pub(super) type Path = usize;
 
-/// The path of a node that has the space's own shape and order.
+/// The empty path: the node has the shape and order of the space.
 pub(super) const STRAIGHT: Path = 0;
 
-/// Every path in use, each once, so that equal paths have equal numbers.
+/// Interned paths, so that equal paths have equal ids.
 #[derive(Default)]
 pub(super) struct Paths {
     /// Path `n` is segment `n - 1`.
@@ -29,7 +29,7 @@ struct PathSegment {
 }
 
 impl Paths {
-    /// The path to the input of a view, from the path to the view. Identity views add no segment, and a
+    /// Extends the path to a view by the view, giving the path to its input. Identity views add no segment, and a
     /// reshape of a reshape is one segment.
     pub(super) fn through(&mut self, outer: Path, view: &View, shape: &Shape, input: &Shape) -> Path {
         let is_nothing = input == shape
@@ -54,13 +54,13 @@ impl Paths {
         })
     }
 
-    /// The input of a view and the path to it, from the path to the view; `None` of a node that is none.
+    /// Returns the input of a view and the path to it; `None` if the node is not a view.
     pub(super) fn enter(&mut self, graph: &OpGraph, node: NodeId, outer: Path) -> Option<(NodeId, Path)> {
         let OpNode { op: Op::View(view), inputs, ty } = &graph.nodes[node] else { return None };
         Some((inputs[0], self.through(outer, view, &ty.shape, &graph.nodes[inputs[0]].ty.shape)))
     }
 
-    /// How the space sees what lies like this; `None` where strides cannot say it.
+    /// Returns the layout seen from the space; `None` if strides cannot express it.
     pub(super) fn apply(&self, path: Path, layout: &Layout) -> Option<Layout> {
         let (mut layout, mut path) = (layout.clone(), path);
         while path != STRAIGHT {
@@ -71,7 +71,7 @@ impl Paths {
         Some(layout)
     }
 
-    /// Whether the space's elements are those of the node, all of them in the same order.
+    /// Returns whether the path keeps all elements of the node, in the same order.
     pub(super) fn keeps_order(&self, path: Path, shape: &Shape) -> bool {
         path == STRAIGHT
             || self.apply(path, &Layout::contiguous(shape.clone())).is_some_and(|seen| {

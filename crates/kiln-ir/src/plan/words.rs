@@ -1,7 +1,7 @@
 //! Copies of 64-bit elements as copies of words.
 //!
-//! A map over `I64` or `F64` is always a copy: such elements have no arithmetic in fused programs. As pairs of `u32` with one more axis, it
-//! needs no code of its own on any device.
+//! A map over `I64` or `F64` is always a copy, because fused programs have no 64-bit arithmetic. Copied as pairs of
+//! `u32` with an additional axis, they need no extra code on any device.
 
 use super::space::simplify;
 use crate::graph::TensorType;
@@ -9,7 +9,7 @@ use crate::kernel::{Body, Core, Kernel, Operand};
 use crate::{DType, Layout, Shape};
 
 impl Kernel {
-    /// Returns the map over 64-bit elements as the same map over words; `None` for every other kernel.
+    /// Returns a map over 64-bit elements as the same map over words; `None` for any other kernel.
     pub fn in_words(&self) -> Option<Self> {
         if !self.output.dtype.is_wide() || !matches!(self.core, Core::Map) {
             return None;
@@ -30,7 +30,7 @@ fn pairs_of(shape: &Shape) -> Shape {
     shape.iter().copied().chain([2]).collect()
 }
 
-/// The words of an operand: one more axis, of the two halves of an element.
+/// Reinterprets an operand as words, with an additional axis for the two halves of an element.
 fn in_pairs(operand: &Operand) -> Operand {
     let layout = &operand.layout;
     let strides: Vec<isize> = layout.strides().iter().map(|stride| stride * 2).chain([1]).collect();

@@ -1,4 +1,4 @@
-//! Elementwise programs as statements of WGSL.
+//! Elementwise programs as WGSL statements.
 
 use super::convert::{Conversions, type_name};
 use super::frame::{Four, Frame};
@@ -8,18 +8,18 @@ use crate::{Class, DType};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// What programs of a kernel call and load, collected while they are written.
+/// Functions and operands used by the programs of a kernel, collected during code generation.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     pub(super) conversions: Conversions,
     ops: Vec<OpFunction>,
-    /// Indices of the scalars of the run, in the order of their words.
+    /// Indices of the run's scalars, in the order of their words.
     pub(super) scalars: Vec<usize>,
-    /// Functions that load operands: `load_b0`, `quad_1`.
+    /// Called load functions: `load_b0`, `quad_1`.
     pub(super) loads: BTreeSet<String>,
 }
 
-/// The function of an op.
+/// The WGSL function of an op.
 #[derive(Debug)]
 struct OpFunction {
     op: &'static ElementOp,
@@ -45,7 +45,7 @@ impl Calls {
         &self.ops[index].name
     }
 
-    /// Ops from elsewhere may have any name, also that of another.
+    /// Returns a unique function name: ops declared outside the table may have any name, even that of another op.
     fn op_name(&self, op: &ElementOp, class: Class, four: bool) -> String {
         let letter = match class {
             Class::Float => "f",
@@ -80,22 +80,22 @@ impl Calls {
     }
 }
 
-/// A program in the making: where it runs, and for how many elements.
+/// Generates a program for one element or four.
 pub(super) struct Writer<'a> {
     pub(super) body: &'a Body,
     pub(super) frame: &'a Frame,
-    /// What the suffixes of the operands begin with: nothing, or `b`.
+    /// Prefix of the operands' function suffixes: empty, or `b`.
     pub(super) operands: &'static str,
-    /// Four elements at once, or one.
+    /// Whether four elements are computed at once.
     pub(super) four: bool,
-    /// The number of the element in the space, as a `u32`.
+    /// The WGSL expression of the element's index in the space, a `u32`.
     pub(super) number: &'static str,
     /// The dtype that the result is rounded to when it is stored.
     pub(super) stored: Option<DType>,
 }
 
 impl Writer<'_> {
-    /// The statements, and the name and class of the result.
+    /// Returns the statements, and the name and class of the result.
     pub(super) fn write(&self, calls: &mut Calls) -> (String, String, Class) {
         let mut text = String::new();
         self.frame.coordinates(&mut text, if self.four { 4 } else { 1 });

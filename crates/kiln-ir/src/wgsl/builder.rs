@@ -1,4 +1,4 @@
-//! The frame of a kernel's text: bindings, parameters, and the functions that its author calls.
+//! The text common to all kernels: bindings, parameters, and the functions available to a kernel's author.
 
 use super::body::{Calls, Writer};
 use super::convert::type_name;
@@ -10,36 +10,36 @@ use crate::kernel::{Body, Instruction, Operand};
 use crate::{Class, Layout};
 use std::fmt::Write as _;
 
-/// Collects the parameters of a kernel and writes the text around its author's.
+/// Collects the parameters of a kernel and generates the code around its author's source.
 ///
-/// The author's text may call, for operand `K` of the core,
+/// For operand `K` of the core, the source may call
 /// - `load_K(i)`: the element at index `i` of the buffer, as `f32`, `i32` or `u32` whatever the dtype;
-/// - `load4_K(i)`: the four elements from index `i` on as a `vec4`, fastest where `i` is a multiple of 4;
-/// - `quad_K(q)`: the four elements from index `4q` on;
+/// - `load4_K(i)`: the four elements from index `i` as a `vec4`, fastest if `i` is a multiple of 4;
+/// - `quad_K(q)`: the four elements from index `4q`;
 ///
-/// and to end each element of the result, by its number row by row,
-/// - `finish(i, value)`: applies what was fused behind and stores the element. The output's dtype must not be packed;
-/// - `finish4(q, values)`: the same for the four elements from number `4q` on, of any dtype. Those beyond the end of the output are stored into
-///   its padding.
+/// and to store an element of the result, by its row-major index,
+/// - `finish(i, value)`: applies the fused epilogue and stores the element. The output's dtype must not be packed;
+/// - `finish4(q, values)`: the same for the four elements from index `4q`, for any dtype. Elements past the end of
+///   the output are stored into its padding.
 ///
-/// Indices beyond the end of a buffer load something, and store nothing that matters. The buffers are named `core0`, `body0` and so on, and
-/// `output`. A `param` is a function `p_NAME()`.
+/// Out-of-bounds loads return an unspecified value, and out-of-bounds stores have no visible effect. The buffers are
+/// named `core0`, `body0` and so on, and `output`. A `param` is a function `p_NAME()`.
 #[derive(Debug)]
 pub struct WgslBuilder<'a> {
     features: WgslFeatures,
     operands: &'a [Operand],
     body: &'a Body,
     output: &'a TensorType,
-    /// Names and types of the words so far.
+    /// Names and types of the parameters so far.
     names: Vec<(String, Class)>,
     params: Vec<u32>,
     pub(super) calls: Calls,
-    /// Functions of the kernel's own.
+    /// Additional functions of the kernel.
     pub(super) functions: String,
 }
 
 impl<'a> WgslCall<'a> {
-    /// A builder for the text.
+    /// Creates a builder for the source.
     pub fn builder(&self) -> WgslBuilder<'a> {
         WgslBuilder::new(self.features, self.operands, self.body, self.output)
     }
@@ -59,20 +59,20 @@ impl<'a> WgslBuilder<'a> {
         }
     }
 
-    /// A word that the text reads as `p_NAME()`, of type `u32`.
+    /// Adds a `u32` parameter, read as `p_NAME()`.
     pub fn param(&mut self, name: &str, value: u32) {
         self.names.push((name.to_string(), Class::Uint));
         self.params.push(value);
     }
 
-    /// A word that the text reads as `p_NAME()`, of type `i32`.
+    /// Adds an `i32` parameter, read as `p_NAME()`.
     pub fn param_i32(&mut self, name: &str, value: i32) {
         self.names.push((name.to_string(), Class::Int));
         self.params.push(value as u32);
     }
 
-    /// The offset, lengths and strides of a layout as `p_PREFIX_offset()`, `p_PREFIX_length0()` and `p_PREFIX_stride0()`, all `u32`: indices are
-    /// computed modulo 2^32, so that negative strides need nothing of their own.
+    /// Adds the offset, lengths and strides of a layout as `p_PREFIX_offset()`, `p_PREFIX_length0()` and
+    /// `p_PREFIX_stride0()`, all `u32`. Indices are computed modulo 2^32, so negative strides need no special case.
     pub fn strides(&mut self, prefix: &str, layout: &Layout) {
         self.param(&format!("{prefix}_offset"), layout.offset() as u32);
         for (axis, (&length, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
@@ -81,12 +81,12 @@ impl<'a> WgslBuilder<'a> {
         }
     }
 
-    /// What the adapter can do.
+    /// Returns the capabilities of the adapter.
     pub fn features(&self) -> WgslFeatures {
         self.features
     }
 
-    /// The kernel whose entry point, with all that it needs besides the functions above, is `main`.
+    /// Completes the kernel. `main` contains the entry point and everything it needs besides the functions above.
     pub fn finish(mut self, main: &str, workgroups: [u32; 3]) -> WgslKernel {
         let (one, four) = (main.contains("finish("), main.contains("finish4("));
         let frame = Frame::whole(self.body, "body");
@@ -122,7 +122,7 @@ impl<'a> WgslBuilder<'a> {
         Memory { variable, suffix: suffix.to_string(), dtype, native_half: self.features.f16, in_fours: false }
     }
 
-    /// The functions that load from a buffer, as far as they are called, which decides how the buffer is declared.
+    /// Generates the load functions of a buffer that are called, which decide how the buffer is declared.
     fn load_functions(&mut self, memory: &mut Memory, main: &str) -> String {
         let calls = &mut self.calls;
         let called = |function: &str| {
@@ -145,7 +145,7 @@ impl<'a> WgslBuilder<'a> {
         text
     }
 
-    /// The class of what the core computes.
+    /// Returns the class of the core's result.
     fn core_class(&self) -> Class {
         let core = self.body.program.instructions.iter().find_map(|instruction| match instruction {
             Instruction::Core { class } => Some(*class),
@@ -158,7 +158,7 @@ impl<'a> WgslBuilder<'a> {
         let stored = Some(self.output.dtype);
         let writer = Writer { body: self.body, frame, operands: "b", four, number: "i", stored };
         let (statements, result, _) = writer.write(&mut self.calls);
-        // A core alone has nothing behind it.
+        // An empty program means that there is no epilogue.
         let result = if self.body.program.instructions.is_empty() { "value".to_string() } else { result };
         let class = type_name(self.core_class(), four);
         if four {

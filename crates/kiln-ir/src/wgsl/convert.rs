@@ -1,12 +1,12 @@
-//! Conversions as WGSL functions, in integer arithmetic where WGSL leaves the result to the driver.
+//! Conversions as WGSL functions, in integer arithmetic where WGSL leaves the result implementation-defined.
 
 use crate::{Class, DType};
 use std::collections::BTreeSet;
 
-/// The conversion functions of kernels: `{F}`, `{I}` and `{U}` stand for types, `{4}` for the suffix of the form for four elements. NaN is found by its bits:
-/// drivers may take for granted that a float is equal to itself.
+/// The conversion functions. `{F}`, `{I}` and `{U}` stand for types, `{4}` for the suffix of the vec4 variant. NaN is
+/// detected by its bits, because drivers may assume that a float equals itself.
 const HELPERS: [&str; 10] = [
-    // To the nearest, ties to even. Below 2^-14 the result is subnormal: a count of 2^-24.
+    // Rounds to nearest, ties to even. Below 2^-14 the result is subnormal: a multiple of 2^-24.
     "fn float_to_half{4}(x: {F}) -> {U} {
     let bits = bitcast<{U}>(x);
     let size = bits & {U}(0x7fffffffu);
@@ -56,7 +56,8 @@ const HELPERS: [&str; 10] = [
     return select(inside, {I}(0), (bitcast<{U}>(x) & {U}(0x7fffffffu)) > {U}(0x7f800000u));
 }
 ",
-    // As few digits as `f32` has, the lowest one set where one is lost: a second rounding then sees on which side of a midpoint the number is.
+    // Rounds to odd at the precision of `f32`: truncates and sets the lowest bit if inexact, so that a second
+    // rounding knows on which side of a midpoint the exact value is.
     "fn cut_to_odd{4}(x: {U}) -> {U} {
     let cut = (x & {U}(0xffffff00u)) | select({U}(0u), {U}(0x100u), (x & {U}(0xffu)) != {U}(0u));
     return select(x, cut, x >= {U}(0x1000000u));
@@ -76,20 +77,20 @@ fn name_of(helper: &str) -> &str {
     helper.trim_start_matches("fn ").split('{').next().unwrap_or_default()
 }
 
-/// The conversions that a kernel calls: places in [`HELPERS`], and whether for four elements.
+/// The conversions that a kernel calls: indices into [`HELPERS`], and whether for four elements.
 #[derive(Debug, Default)]
 pub(super) struct Conversions(BTreeSet<(usize, bool)>);
 
 impl Conversions {
     fn call(&mut self, helper: &str, four: bool, arg: &str) -> String {
         let text = HELPERS.iter().find(|text| name_of(text) == helper).expect("callers name a helper of the table");
-        // The text names the function itself, and those that it calls.
+        // The source contains the name of the function itself and of those it calls.
         let is_needed = |place: &usize| text.contains(&format!("{}{{4}}(", name_of(HELPERS[*place])));
         self.0.extend((0..HELPERS.len()).filter(is_needed).map(|place| (place, four)));
         format!("{helper}{}({arg})", if four { "4" } else { "" })
     }
 
-    /// The functions.
+    /// Renders the functions.
     pub(super) fn text(&self) -> String {
         let render = |&(helper, four): &(usize, bool)| {
             let types = [Class::Float, Class::Int, Class::Uint].map(|class| type_name(class, four));
@@ -99,7 +100,7 @@ impl Conversions {
         self.0.iter().map(render).collect()
     }
 
-    /// A value of a class as the numbers that a dtype has, in its class.
+    /// Casts a value of a class to a dtype; the result is in the dtype's class.
     pub(super) fn cast(&mut self, from: Class, to: DType, four: bool, arg: &str) -> String {
         let name = type_name(to.class(), four);
         match (from, to) {
@@ -110,7 +111,7 @@ impl Conversions {
             (Class::Float, DType::U32) => self.call("float_to_uint", four, arg),
             (Class::Float, DType::U8) => self.call("float_to_byte", four, arg),
             (Class::Float, DType::I8) => self.call("float_to_signed_byte", four, arg),
-            // Neither zero is true, and every NaN is: by the bits, which no driver changes.
+            // Tests the bits, which no driver rewrites: both zeros are false, every NaN is true.
             (Class::Float, DType::Bool) => {
                 let (float, uint) = (type_name(Class::Float, four), type_name(Class::Uint, four));
                 format!(
@@ -139,11 +140,13 @@ impl Conversions {
         }
     }
 
-    /// A value of a class as an `f32` that becomes the nearest number of a float dtype when it is rounded to it.
+    /// Casts a value of a class to an `f32` that gives the correctly rounded result when it is then rounded to a
+    /// float dtype.
     pub(super) fn cast_before_rounding(&mut self, from: Class, to: DType, four: bool, arg: &str) -> String {
         let name = type_name(Class::Float, four);
         match (from, to) {
-            // `f32` cannot hold every integer: those with more digits are rounded to odd, so that both roundings are one.
+            // `f32` cannot represent every integer: those with more bits are rounded to odd, which avoids double
+            // rounding.
             (Class::Int, DType::BF16) => {
                 let size = self.call("cut_to_odd", four, &bits_of(&format!("abs({arg})"), four));
                 format!("({name}({size}) * sign({name}({arg})))")
@@ -154,7 +157,7 @@ impl Conversions {
         }
     }
 
-    /// The bits of a dtype, in the low part of a `u32`, as a number.
+    /// Converts the bits of a dtype, in the low part of a `u32`, to a number.
     pub(super) fn unpack(&mut self, dtype: DType, four: bool, bits: &str) -> String {
         let (float, uint) = (type_name(Class::Float, four), type_name(Class::Uint, four));
         match dtype {
@@ -165,7 +168,7 @@ impl Conversions {
         }
     }
 
-    /// A number as the bits of a dtype, in the low part of a `u32`.
+    /// Converts a number to the bits of a dtype, in the low part of a `u32`.
     pub(super) fn pack(&mut self, dtype: DType, four: bool, number: &str) -> String {
         match dtype {
             DType::F16 => self.call("float_to_half", four, number),
@@ -180,13 +183,14 @@ fn bits_of(number: &str, four: bool) -> String {
     format!("bitcast<{}>({number})", type_name(Class::Uint, four))
 }
 
-/// The lowest byte of bits as a signed number.
+/// Sign-extends the lowest byte.
 fn signed_byte(bits: &str, four: bool) -> String {
     let (int, uint) = (type_name(Class::Int, four), type_name(Class::Uint, four));
     format!("(bitcast<{int}>({bits} << {uint}(24u)) >> {uint}(24u))")
 }
 
-/// Returns the WGSL type of a class, for one element or four. Four wide elements have no type: no kernel takes four of them at once.
+/// Returns the WGSL type of a class, for one element or four. There is no type for four wide elements: no kernel
+/// loads four of them at once.
 pub(super) fn type_name(class: Class, four: bool) -> &'static str {
     match (class, four) {
         (Class::Float, false) => "f32",

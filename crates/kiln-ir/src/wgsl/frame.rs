@@ -1,48 +1,48 @@
-//! Where the operands of an elementwise program are, as WGSL expressions of the place in its space.
+//! Operand indices of an elementwise program, as WGSL expressions of the position in its space.
 //!
-//! A space is walked in one part (a map: the number of the element) or in two (a reduction: the number of the kept element, and of the reduced
-//! one). Inside of a part, axes that all operands walk as one become one.
+//! A space is iterated in one part (a map: the index of the element) or in two (a reduction: the index of the kept
+//! element and of the reduced one). Within a part, axes that are contiguous for all operands are merged.
 
 use crate::kernel::Body;
 use crate::{Layout, Shape};
 use std::fmt::Write as _;
 
-/// How an operand moves along a part of the space.
+/// How an operand advances along a part of the space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Walk {
-    /// It does not.
+    /// Broadcast: it does not advance.
     Still,
-    /// From each element to the one behind it.
+    /// Contiguous.
     Next,
-    /// In equal steps.
+    /// A single stride.
     Steps(isize),
     /// With a stride for each axis of the part.
     Strides(Vec<isize>),
 }
 
-/// Consecutive axes of a space, walked by one number.
+/// Consecutive axes of a space, iterated by one counter.
 #[derive(Clone, Debug)]
 struct Part {
-    /// The variable that counts its elements.
+    /// The name of the counter variable.
     counter: &'static str,
-    /// Lengths of the axes that are left.
+    /// Lengths of the axes after merging.
     lengths: Vec<usize>,
-    /// By operand.
+    /// How each operand advances.
     walks: Vec<Walk>,
 }
 
 /// How four consecutive elements of an operand are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Four {
-    /// They are one group of the buffer: the index is that of the first, a multiple of 4.
+    /// One aligned group of four: the index of the first is a multiple of 4.
     Quad,
-    /// They are one element.
+    /// One broadcast element.
     Same,
-    /// Each by itself.
+    /// Four separate loads.
     Each,
 }
 
-/// A space with the operands of a program in it.
+/// An iteration space with the operands of a program.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     parts: Vec<Part>,
@@ -51,12 +51,13 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The space of a body as one part, counted by `i`.
+    /// Creates the frame of a body as one part, with counter `i`.
     pub(super) fn whole(body: &Body, prefix: &'static str) -> Self {
         Self::new(body, prefix, &[("i", 0, body.space.rank())])
     }
 
-    /// The space of a body in two parts: the first axes, counted by `k`, and the others, counted by `r`.
+    /// Creates the frame of a body in two parts: the leading `kept` axes with counter `k`, the others with counter
+    /// `r`.
     pub(super) fn split(body: &Body, prefix: &'static str, kept: usize) -> Self {
         Self::new(body, prefix, &[("k", 0, kept), ("r", kept, body.space.rank())])
     }
@@ -67,7 +68,7 @@ impl Frame {
         Self { parts: parts.collect(), offsets: layouts.iter().map(|layout| layout.offset()).collect(), prefix }
     }
 
-    /// The words that the expressions need, by name.
+    /// Returns the parameters that the index expressions need, by name.
     pub(super) fn params(&self) -> Vec<(String, u32)> {
         let mut params = Vec::new();
         for part in &self.parts {
@@ -77,7 +78,7 @@ impl Frame {
             }
         }
         for (operand, &offset) in self.offsets.iter().enumerate() {
-            // Most operands begin where their buffer does: that is a class of kernels of its own.
+            // Most operands have offset 0; omitting the parameter makes them a separate class of kernels.
             if offset > 0 {
                 params.push((self.offset_name(operand), offset as u32));
             }
@@ -87,7 +88,7 @@ impl Frame {
                     Walk::Steps(step) => std::slice::from_ref(step),
                     Walk::Strides(strides) => strides,
                 };
-                // Indices are computed modulo 2^32, so that negative strides need nothing of their own.
+                // Indices are computed modulo 2^32, so negative strides need no special case.
                 let words = strides.iter().enumerate();
                 params.extend(words.map(|(axis, &stride)| (self.stride_name(part, operand, axis), stride as u32)));
             }
@@ -107,7 +108,7 @@ impl Frame {
         format!("{}{operand}_{}_stride{axis}", self.prefix, part.counter)
     }
 
-    /// How four elements that follow each other in the last part are loaded, where the first is at a multiple of 4.
+    /// Returns how to load four consecutive elements of the last part, the first at a multiple of 4.
     pub(super) fn four(&self, operand: usize) -> Four {
         let Some((last, others)) = self.parts.split_last() else { return Four::Same };
         let is_whole = |&stride: &isize| stride % 4 == 0;
@@ -130,7 +131,7 @@ impl Frame {
         }
     }
 
-    /// Whether more operands have neighbours side by side along the first part than along the last.
+    /// Returns whether more operands are contiguous along the first part than along the last.
     pub(super) fn prefers_first(&self, operands: usize) -> bool {
         let beside = |part: Option<&Part>| {
             let is_beside = |walk: &Walk| match walk {
@@ -143,13 +144,13 @@ impl Frame {
         beside(self.parts.first()) > beside(self.parts.last())
     }
 
-    /// Whether four elements of the last part, from a multiple of 4 on, are always in one row of it.
+    /// Returns whether four elements of the last part, beginning at a multiple of 4, are always in one row.
     fn rows_are_whole(&self) -> bool {
         self.parts.last().and_then(|part| part.lengths.last()).is_some_and(|length| length.is_multiple_of(4))
     }
 
-    /// Declares the coordinates that the operands need: for the element that the counters name, and behind it in the last part for those up to
-    /// `lanes`.
+    /// Declares the coordinates that the operands need, for the element at the counters and, in the last part, the
+    /// following ones up to `lanes`.
     pub(super) fn coordinates(&self, text: &mut String, lanes: usize) {
         for (index, part) in self.parts.iter().enumerate() {
             if !part.walks.iter().any(|walk| matches!(walk, Walk::Strides(_))) {
@@ -178,7 +179,7 @@ impl Frame {
         }
     }
 
-    /// The index of an operand's element, `lane` elements behind the one that the counters name.
+    /// Returns the index of an operand's element, `lane` elements after the one at the counters.
     pub(super) fn index(&self, operand: usize, lane: usize) -> String {
         let mut terms: Vec<String> = Vec::new();
         if self.offsets[operand] > 0 {
@@ -196,7 +197,7 @@ impl Frame {
                     terms.push(format!("{} * p_{stride}()", moved(part.counter.to_string(), lane)));
                 }
                 Walk::Strides(strides) => {
-                    // In a whole row, only the last coordinate moves.
+                    // Within a row, only the last coordinate changes.
                     let (own, by) = if self.rows_are_whole() { (0, lane) } else { (lane, 0) };
                     terms.extend((0..strides.len()).map(|axis| {
                         let by = if axis + 1 == strides.len() { by } else { 0 };
@@ -210,7 +211,7 @@ impl Frame {
     }
 }
 
-/// The part of a space that begins at axis `from`.
+/// Creates the part of a space that begins at axis `from`.
 fn part(counter: &'static str, lengths: &[usize], layouts: &[&Layout], from: usize) -> Part {
     let own = |layout: &Layout| {
         let strides = &layout.strides()[from..from + lengths.len()];
@@ -226,7 +227,7 @@ fn part(counter: &'static str, lengths: &[usize], layouts: &[&Layout], from: usi
     Part { counter, lengths, walks: walks.collect() }
 }
 
-/// How an operand moves, where no coordinates are needed to say it.
+/// Returns how an operand advances if no coordinates are needed.
 fn simple_walk(layout: &Layout) -> Option<Walk> {
     if layout.is_contiguous() {
         return Some(Walk::Next);

@@ -1,4 +1,4 @@
-//! Kernels that are an elementwise program alone: each invocation computes four consecutive elements.
+//! Pure elementwise kernels: each invocation computes four consecutive elements.
 
 use super::builder::WgslBuilder;
 use super::convert::type_name;

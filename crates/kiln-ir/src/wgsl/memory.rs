@@ -1,4 +1,4 @@
-//! Buffers of kernels: how the elements of a dtype are declared, loaded and stored.
+//! Buffers of kernels: declarations, loads and stores for each dtype.
 
 use super::convert::{Conversions, type_name};
 use crate::DType;
@@ -6,21 +6,21 @@ use crate::DType;
 /// A buffer of a kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
-    /// The name of the variable.
+    /// The name of the WGSL variable.
     pub(super) variable: String,
-    /// What ends the names of its functions.
+    /// The suffix of its functions' names.
     pub(super) suffix: String,
     pub(super) dtype: DType,
-    /// Whether `f16` is a type of its own; otherwise two are in a word.
+    /// Whether `f16` is a native type; otherwise two are packed into a word.
     pub(super) native_half: bool,
-    /// Whether the buffer is declared as groups of four elements, which are then loaded and stored at once.
+    /// Whether the buffer is declared as groups of four elements, which are loaded and stored at once.
     pub(super) in_fours: bool,
 }
 
-/// How elements lie in words.
+/// How elements are packed into words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Packing {
-    /// Each is a number of WGSL.
+    /// Each element is a WGSL scalar.
     None,
     Pairs,
     Fours,
@@ -36,12 +36,12 @@ impl Memory {
         }
     }
 
-    /// Whether the WGSL type `f16` is in its declaration.
+    /// Returns whether its declaration uses the WGSL type `f16`.
     pub(super) fn uses_half(&self) -> bool {
         self.dtype == DType::F16 && self.packing() == Packing::None
     }
 
-    /// What the array consists of.
+    /// Returns the element type of the array.
     fn item(&self) -> String {
         let scalar = if self.uses_half() { "f16" } else { type_name(self.dtype.class(), false) };
         match (self.packing(), self.in_fours) {
@@ -57,7 +57,7 @@ impl Memory {
         format!("@group(0) @binding({binding}) var<storage, {access}> {variable}: array<{item}>;\n")
     }
 
-    /// `load_K(i)`: the element at an index of the buffer.
+    /// Generates `load_K(i)`: the element at an index of the buffer.
     pub(super) fn load(&self, conversions: &mut Conversions) -> String {
         let Self { variable: x, suffix, dtype, .. } = self;
         let class = type_name(dtype.class(), false);
@@ -76,7 +76,7 @@ impl Memory {
         format!("fn load_{suffix}(i: u32) -> {class} {{\n    return {element};\n}}\n")
     }
 
-    /// `quad_K(q)`: the elements from index `4q` on. The buffer must be in fours.
+    /// Generates `quad_K(q)`: the four elements from index `4q`. The buffer must be declared in groups of four.
     pub(super) fn quad(&self, conversions: &mut Conversions) -> String {
         let Self { variable: x, suffix, dtype, .. } = self;
         let class = type_name(dtype.class(), true);
@@ -94,7 +94,7 @@ impl Memory {
         format!("fn quad_{suffix}(q: u32) -> {class} {{\n    {body}\n}}\n")
     }
 
-    /// `load4_K(i)`: the four elements from an index of the buffer on, wherever it is.
+    /// Generates `load4_K(i)`: the four elements from any index of the buffer.
     pub(super) fn load4(&self) -> String {
         let (s, class) = (&self.suffix, type_name(self.dtype.class(), true));
         format!(
@@ -108,13 +108,14 @@ impl Memory {
         )
     }
 
-    /// The statement that stores `value` at index `i`. Two invocations cannot store parts of one word, so the dtype must not be packed.
+    /// Generates the statement that stores `value` at index `i`. The dtype must not be packed, because two
+    /// invocations cannot store parts of one word.
     pub(super) fn store(&self, index: &str, value: &str) -> String {
         let value = if self.uses_half() { format!("f16({value})") } else { value.to_string() };
         format!("{}[{index}] = {value};", self.variable)
     }
 
-    /// The statements that store the four elements of `value` from index `4q` on. `value` is a name.
+    /// Generates the statements that store the four elements of `value` from index `4q`. `value` is a variable name.
     pub(super) fn store_quad(&self, conversions: &mut Conversions, index: &str, value: &str) -> String {
         let x = &self.variable;
         match (self.packing(), self.in_fours) {

@@ -1,7 +1,9 @@
-//! Reductions: lanes of a workgroup reduce parts of what becomes one element, then meet: in a subgroup, or in workgroup memory.
+//! Reductions: the lanes of a workgroup compute partial results, which are combined with subgroup operations or in
+//! workgroup memory.
 //!
-//! Maxima and minima are found as the largest of unsigned keys in the order of the elements, NaN above all: integers do not depend on what a driver
-//! does with NaN, and one code serves all classes and both directions.
+//! Maxima and minima are computed as the maximum of unsigned keys that order like the elements, with NaN on top:
+//! integer comparisons do not depend on a driver's NaN handling, and one implementation serves all classes and both
+//! directions.
 
 use super::body::Writer;
 use super::builder::WgslBuilder;
@@ -15,24 +17,24 @@ use crate::{Class, Error, ErrorKind, Result};
 /// How a workgroup is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Division {
-    /// Invocations that reduce one element together.
+    /// Invocations that reduce one result together.
     lanes: u32,
-    /// Elements of the result in a workgroup.
+    /// Results per workgroup.
     results: u32,
-    /// Whether neighbours in a workgroup work on neighbours of the result; otherwise on one of them.
+    /// Whether adjacent invocations work on adjacent results; otherwise on the same result.
     across: bool,
-    /// Whether the invocations that reduce one element together are a subgroup: `lanes` of them at most.
+    /// Whether the invocations of one result are a subgroup, of at most `lanes` invocations.
     in_subgroup: bool,
-    /// Whether an invocation takes four elements at once.
+    /// Whether an invocation loads four elements at once.
     four: bool,
-    /// Whether the elements are whole groups of four then.
+    /// Whether the number of reduced elements is a multiple of four.
     whole: bool,
-    /// How often the body of the loop is written out.
+    /// Unroll factor of the loop.
     copies: u32,
 }
 
 impl Division {
-    /// Many lanes where much is to be reduced, few where there are enough results to keep a device busy.
+    /// Many lanes per result if many elements are reduced; few if there are enough results to keep the device busy.
     fn new(frame: &Frame, operands: usize, kept: usize, reduced: usize, features: WgslFeatures) -> Self {
         let four = operands > 0 && (0..operands).all(|operand| frame.four(operand) != Four::Each);
         let across = !four && frame.prefers_first(operands) && kept > 1;
@@ -46,7 +48,7 @@ impl Division {
             (false, 0..=256, _, None) => (32, 8, false),
             (false, ..) => (256, 1, false),
         };
-        // A subgroup may have fewer invocations than it has at most, but has few steps then too.
+        // A subgroup may be smaller than the maximum, but the loop is short in that case too.
         let copies = if in_subgroup { 1 } else { super::copies_of_loop(steps.div_ceil(lanes as usize)) };
         Self { lanes, results, across, in_subgroup, four, whole: reduced.is_multiple_of(4), copies }
     }
@@ -63,7 +65,7 @@ pub(super) fn render(
 ) -> Result<WgslKernel> {
     let kept_elements: usize = input.space[..kept].iter().product();
     let reduced: usize = input.space[kept..].iter().product();
-    // Counters step beyond the end once.
+    // Counters are incremented once past the end.
     if reduced > (u32::MAX - 1024) as usize {
         let message =
             format!("a reduction expected at most {} elements for each result, found {reduced}", u32::MAX - 1024);
@@ -85,17 +87,17 @@ pub(super) fn render(
     Ok(builder.finish(&main, grid((kept_elements as u32).div_ceil(division.results))))
 }
 
-/// The parts of a reduction's text.
+/// The source of a reduction.
 struct Text {
     op: Reduce,
-    /// The class of what is reduced.
+    /// The class of the reduced elements.
     class: Class,
     division: Division,
     subgroups: bool,
 }
 
 impl Text {
-    /// The type that parts are reduced in: sums themselves, keys, or keys with places.
+    /// Returns the type of partial results: sums, keys, or keys with indices.
     fn part(&self) -> &'static str {
         match self.op {
             Reduce::Sum | Reduce::Mean => type_name(self.class, false),
@@ -112,15 +114,15 @@ impl Text {
         matches!(self.op, Reduce::ArgMax | Reduce::ArgMin)
     }
 
-    /// What a part is before anything is in it.
+    /// Returns the identity of the reduction.
     fn nothing(&self) -> String {
         if self.is_place() { "vec2<u32>(0u, 0xffffffffu)".to_string() } else { format!("{}()", self.part()) }
     }
 
-    /// The function that computes what is reduced: an element, or four.
+    /// Generates the function that computes the reduced element, or four.
     fn element(&self, statements: &str, result: &str) -> String {
         let class = type_name(self.class, self.division.four);
-        // The number in the whole space, where the program asks for it.
+        // The index in the whole space, for programs that use it.
         let number = "    let i = k * p_reduced() + r;\n";
         format!("fn element(k: u32, r: u32) -> {class} {{\n{number}{statements}    return {result};\n}}\n")
     }
@@ -138,7 +140,7 @@ impl Text {
         format!("fn join(a: {part}, b: {part}) -> {part} {{\n{join}\n}}\n{}{}", self.key(), self.value())
     }
 
-    /// The key of an element, or of four: the larger the better.
+    /// Generates the function that maps an element, or four, to its key; the largest key wins.
     fn key(&self) -> String {
         let four = self.division.four;
         let (class, uint) = (type_name(self.class, four), type_name(Class::Uint, four));
@@ -148,7 +150,7 @@ impl Text {
             Class::Uint | Class::Wide => format!("    return {};", turned("x")),
             Class::Int => format!("    return {};", turned(&format!("bitcast<{uint}>(x) ^ {uint}(0x80000000u)"))),
             Class::Float => {
-                // Both zeros have the same place in the order.
+                // Both zeros compare equal, so that the first one wins.
                 let zero = format!("select(bits, {uint}(0u), bits == {uint}(0x80000000u))");
                 let bits = if self.is_place() { zero } else { "bits".to_string() };
                 let order = format!("select(b | {uint}(0x80000000u), ~b, b >= {uint}(0x80000000u))");
@@ -164,7 +166,7 @@ impl Text {
         format!("fn key(x: {class}) -> {uint} {{\n{key}\n}}\n")
     }
 
-    /// The element of a key.
+    /// Generates the function that maps a key back to its element.
     fn value(&self) -> String {
         if self.is_place() {
             return String::new();
@@ -174,7 +176,7 @@ impl Text {
         let value = match self.class {
             Class::Uint | Class::Wide => format!("    return {key};"),
             Class::Int => format!("    return bitcast<i32>({key} ^ 0x80000000u);"),
-            // The largest key is that of NaN, in both directions.
+            // The largest key is NaN in both directions.
             Class::Float => format!(
                 "    let b = {key};
     let bits = select(~b, b ^ 0x80000000u, b >= 0x80000000u);
@@ -184,7 +186,7 @@ impl Text {
         format!("fn value_of(key: u32) -> {class} {{\n{value}\n}}\n")
     }
 
-    /// The statements that take the elements from `r` on into the part.
+    /// Generates the statements that accumulate the elements at `r` into the partial result.
     fn take(&self) -> String {
         let part = self.part();
         let item = if self.is_sum() { "element(k, r)" } else { "key(element(k, r))" };
@@ -224,7 +226,7 @@ impl Text {
         let builtins = self.builtins();
         let group = "(group.y * groups.x + group.x)";
         let (open, close) = if in_subgroup {
-            // However many invocations a subgroup has.
+            // Independent of the actual subgroup size.
             let next = "k += groups.y * groups.x * subgroups";
             let first = format!("{group} * subgroups + subgroup");
             (
@@ -305,7 +307,7 @@ fn main(
 "
     }
 
-    /// The statements that join the parts of all lanes into that of the first.
+    /// Generates the statements that combine the partial results of all lanes into the first.
     fn meet(&self) -> String {
         let Division { lanes, results, across, .. } = self.division;
         if lanes == 1 {
@@ -332,7 +334,7 @@ fn main(
         text
     }
 
-    /// However many invocations a subgroup has.
+    /// Combines partial results with subgroup operations, independent of the actual subgroup size.
     fn meet_in_subgroups(&self) -> String {
         let join = if self.is_sum() {
             "    part = subgroupAdd(part);\n"

@@ -1,4 +1,4 @@
-//! The text of kernels, without a device.
+//! Generated WGSL, validated by naga without a device.
 
 use super::{WgslFeatures, WgslKernel, render};
 use crate::graph::{Reduce, TensorType};
@@ -33,7 +33,7 @@ fn body(space: &Shape, operands: Vec<(DType, Layout)>, instructions: Vec<Instruc
     Body { space: space.clone(), operands, program: Program { instructions } }
 }
 
-/// Every operand loaded, cast to the first one's dtype, and added up; the sum cast to `output`.
+/// Loads every operand, casts it to the dtype of the first, sums them, and casts the sum to `output`.
 fn added(space: &Shape, operands: Vec<(DType, Layout)>, output: DType) -> Body {
     let (to, mut sum) = (operands[0].0, None);
     let mut instructions = Vec::new();
@@ -70,7 +70,7 @@ fn reduce(op: Reduce, space: &Shape, kept: usize, operands: Vec<(DType, Layout)>
     }
 }
 
-/// Views of the shape (4, 8) that differ in how they are loaded.
+/// Views of the shape (4, 8) with different access patterns.
 fn layouts() -> Vec<Layout> {
     let shape = Shape::from((4, 8));
     let rows = Layout::contiguous(shape.clone());
@@ -86,7 +86,7 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// Every combination of dtypes and layouts is valid WGSL, with and without what an adapter may lack.
+/// Every combination of dtypes and layouts is valid WGSL, with and without optional adapter features.
 #[test]
 fn every_kernel_is_valid_wgsl() {
     let space = Shape::from((4, 8));
@@ -107,7 +107,7 @@ fn every_kernel_is_valid_wgsl() {
     }
 }
 
-/// Two ops from elsewhere with one name, which is none in WGSL, are two functions.
+/// Two ops declared outside the table with the same name, which is not a WGSL identifier, become two functions.
 #[test]
 fn ops_with_the_same_name_stay_apart() {
     struct Twice;
@@ -136,7 +136,7 @@ fn ops_with_the_same_name_stay_apart() {
     assert_eq!((source.matches("a0 + a0").count(), source.matches("a0 * a0").count()), (1, 1), "{source}");
 }
 
-/// A new shape of the same kind needs no new kernel.
+/// A new shape of the same class needs no new kernel.
 #[test]
 fn lengths_strides_and_offsets_are_not_part_of_the_text() {
     let pair = |rows: usize, columns: usize, offset: usize| {
@@ -168,7 +168,7 @@ fn workgroups_are_spread_over_two_axes() {
     }
 }
 
-/// What a maintainer reads when a kernel is slow or wrong.
+/// Golden sources, for maintainers who debug a slow or wrong kernel.
 #[test]
 fn the_text_of_typical_kernels() {
     let space = Shape::from((64, 96));

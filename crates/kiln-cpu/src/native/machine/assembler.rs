@@ -1,6 +1,6 @@
-//! AVX2, FMA and F16C instructions as bytes: those that elementwise programs are made of, and a loop around them.
+//! An assembler for the AVX2, FMA and F16C instructions of elementwise programs, and a loop around them.
 
-/// A general register, by its number.
+/// A general-purpose register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum General {
@@ -17,31 +17,31 @@ pub(super) enum General {
 /// A vector register, by its number.
 pub(super) type Vector = u8;
 
-/// A shift of lanes, as the instruction names it.
+/// A shift of all lanes, with the opcode extension of the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shift {
     Right = 2,
-    /// Copies of the highest bit come in.
+    /// Arithmetic shift.
     RightSigned = 4,
     Left = 6,
 }
 
-/// How many vector registers there are.
+/// Number of vector registers.
 pub(super) const VECTORS: usize = 16;
 
-/// What an instruction reads last, or where it writes.
+/// The last operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Register(Vector),
-    /// Memory at a register plus so many bytes.
+    /// Memory at a register plus an offset in bytes.
     Memory(General, i32),
-    /// Memory at a register plus the loop's counter, which counts elements of so many bytes.
+    /// Memory at a register plus the loop counter, in elements of this many bytes.
     Element(General, usize),
-    /// A vector that is stored behind the code.
+    /// A vector stored after the code.
     Literal(usize),
 }
 
-/// The bytes that tell an instruction: a mandatory prefix, a map of opcodes, the opcode.
+/// The encoding of an instruction: mandatory prefix, opcode map and opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opcode {
     prefix: u8,
@@ -49,7 +49,7 @@ pub(super) struct Opcode {
     byte: u8,
 }
 
-/// The names of the processor's manuals.
+/// Defines opcodes, named as in the processor's manuals.
 macro_rules! opcodes {
     ($($name:ident $prefix:literal $map:literal $byte:literal;)*) => {
         $(pub(super) const $name: Opcode = Opcode { prefix: $prefix, map: $map, byte: $byte };)*
@@ -96,35 +96,35 @@ opcodes! {
     BLENDVPS 1 3 0x4a;
 }
 
-/// The number of the loop's counter among the general registers: rcx. The number of elements is in rsi.
+/// The register number of the loop counter: rcx. The number of elements is in rsi.
 const COUNTER: u8 = 1;
 
-/// Code as it grows.
+/// Assembles machine code.
 #[derive(Default)]
 pub(super) struct Assembler {
     pub(super) bytes: Vec<u8>,
     literals: Vec<u32>,
-    /// Where a distance to a literal belongs: its position, the end of its instruction, and the literal.
+    /// Relocations of literals: position of the displacement, end of its instruction, and index of the literal.
     fixes: Vec<(usize, usize, usize)>,
 }
 
 impl Assembler {
-    /// An instruction on vectors of 256 bits: `to`, the first source where there are two, the last source.
+    /// Emits an instruction on 256-bit vectors: destination, first source if there are two, last source.
     pub(super) fn vector(&mut self, opcode: Opcode, to: Vector, first: Option<Vector>, last: Source) {
         self.encode(opcode, true, to, first, last, None);
     }
 
-    /// The same with a byte behind it.
+    /// Emits an instruction on 256-bit vectors with an immediate byte.
     pub(super) fn vector_byte(&mut self, opcode: Opcode, to: Vector, first: Option<Vector>, last: Source, byte: u8) {
         self.encode(opcode, true, to, first, last, Some(byte));
     }
 
-    /// An instruction on the lower half of a vector.
+    /// Emits an instruction on the lower half of a vector.
     pub(super) fn half(&mut self, opcode: Opcode, to: Vector, last: Source) {
         self.encode(opcode, false, to, None, last, None);
     }
 
-    /// A shift of all lanes by the same number of bits.
+    /// Emits a shift of all lanes by the same number of bits.
     pub(super) fn shift(&mut self, shift: Shift, to: Vector, from: Vector, bits: u8) {
         self.encode(PSHIFTD, true, shift as Vector, Some(to), Source::Register(from), Some(bits));
     }
@@ -144,7 +144,7 @@ impl Assembler {
             Source::Element(base, _) => (COUNTER, base as u8),
             Source::Literal(_) => (0, 0),
         };
-        // The high bits of register numbers, and the first source, are stored inverted.
+        // VEX stores the high bits of register numbers, and the first source, inverted.
         let high = |number: u8, at: u8| (!number >> 3 & 1) << at;
         let second = high(register, 7) | high(index, 6) | high(base, 5) | opcode.map;
         let third = (!first.unwrap_or(0) & 15) << 3 | u8::from(wide) << 2 | opcode.prefix;
@@ -173,27 +173,27 @@ impl Assembler {
         self.bytes.extend(byte);
     }
 
-    /// Loads a pointer: number `index` of those that rdi points at.
+    /// Loads a pointer: element `index` of the array at rdi.
     pub(super) fn load_pointer(&mut self, to: General, index: usize) {
         let to = to as u8;
         self.bytes.extend([0x48 | to >> 3 << 2, 0x8b, 0x80 | (to & 7) << 3 | General::Rdi as u8]);
         self.bytes.extend((8 * index as i32).to_le_bytes());
     }
 
-    /// Makes room on the stack.
+    /// Allocates stack memory.
     pub(super) fn enter(&mut self, bytes: i32) {
         self.bytes.extend([0x48, 0x81, 0xec]);
         self.bytes.extend(bytes.to_le_bytes());
     }
 
-    /// Begins a loop over elements, and returns where.
+    /// Begins a loop over elements, and returns its position.
     pub(super) fn begin_loop(&mut self) -> usize {
         // xor ecx, ecx
         self.bytes.extend([0x31, 0xc9]);
         self.bytes.len()
     }
 
-    /// Ends the loop that began there: goes back while elements are left, eight more each time.
+    /// Ends the loop that begins at `start`: adds eight to the counter and jumps back while elements are left.
     pub(super) fn end_loop(&mut self, start: usize) {
         // add rcx, 8; cmp rcx, rsi; jb start
         self.bytes.extend([0x48, 0x83, 0xc1, 0x08, 0x48, 0x39, 0xf1, 0x0f, 0x82]);
@@ -201,7 +201,7 @@ impl Assembler {
         self.bytes.extend(distance.to_le_bytes());
     }
 
-    /// Gives back the room on the stack and returns to the caller, who sees everything that was stored.
+    /// Frees the stack memory and returns. Fences non-temporal stores, so that they are visible to the caller.
     pub(super) fn leave(&mut self, bytes: i32, is_streaming: bool) {
         if is_streaming {
             // sfence
@@ -213,7 +213,7 @@ impl Assembler {
         self.bytes.push(0xc3);
     }
 
-    /// A vector of this word, eight times.
+    /// Returns a literal: this word broadcast to eight lanes.
     pub(super) fn literal(&mut self, word: u32) -> Source {
         let found = self.literals.iter().position(|&literal| literal == word);
         Source::Literal(found.unwrap_or_else(|| {
@@ -222,13 +222,14 @@ impl Assembler {
         }))
     }
 
-    /// The code with its literals behind it.
+    /// Returns the code, followed by its literals.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let first = self.bytes.len().next_multiple_of(32);
         for (at, end, literal) in self.fixes {
             let distance = (first + 32 * literal) as i32 - end as i32;
             self.bytes[at..at + 4].copy_from_slice(&distance.to_le_bytes());
         }
+        // Padding of `int3`, which traps if it is ever executed.
         self.bytes.resize(first, 0xcc);
         self.bytes.extend(self.literals.iter().flat_map(|word| [word.to_le_bytes(); 8]).flatten());
         self.bytes

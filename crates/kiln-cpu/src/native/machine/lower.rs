@@ -1,4 +1,4 @@
-//! A body as instructions of the processor on values without number, each made once.
+//! Lowers a body to vector instructions in SSA form: an unlimited number of values, each assigned once.
 
 use super::assembler::{self as asm, Opcode, Shift};
 use kiln_ir::kernel::{Instruction, Program};
@@ -6,33 +6,33 @@ use kiln_ir::op::{Expression, Function, Infix, Prefix, Trace, Type};
 use kiln_ir::{Class, DType};
 use std::collections::HashMap;
 
-/// Index of an op.
+/// Index of an op; the op defines the value.
 pub(super) type Value = usize;
 
 /// A vector operation that produces a value. In a mask, a true lane has all bits set and a false lane none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VectorOp {
-    /// Elements of an argument: how they become words, and how many bytes one has.
+    /// Loads elements of an argument: the opcode that converts them to words, and the element size in bytes.
     Load { argument: usize, opcode: Opcode, bytes: usize },
-    /// A word in each lane.
+    /// A constant word in each lane.
     Literal(u32),
-    /// A word that a run brings.
+    /// A word passed by the run.
     Parameter(usize),
-    /// One operand, and a byte of the instruction.
+    /// One operand, and an optional immediate byte.
     One(Opcode, Option<u8>, Value),
-    /// Two operands.
+    /// Two operands, and an optional immediate byte.
     Two(Opcode, Option<u8>, [Value; 2]),
-    /// By so many bits.
+    /// A shift by a constant number of bits.
     Shift(Shift, u8, Value),
     /// `a * b + c`, rounded once.
     MulAdd([Value; 3]),
     /// `[no, yes, mask]`.
     Blend([Value; 3]),
-    /// The nearest `F16`.
+    /// Rounds to the nearest `F16`.
     RoundHalf(Value),
 }
 
-/// What a program reads: its operands, the numbers of its elements, the results of its core.
+/// The inputs of a program: operands, element indices, or results of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     Operand(usize),
@@ -45,11 +45,11 @@ pub(crate) enum Argument {
 pub(crate) enum Parameter {
     /// A scalar of the run.
     Scalar(usize),
-    /// The one element of an operand.
+    /// The single element of a broadcast operand.
     Splat(usize),
 }
 
-/// A body, lowered.
+/// A lowered body.
 #[derive(Default)]
 pub(super) struct Lowered {
     pub(super) ops: Vec<VectorOp>,
@@ -58,15 +58,15 @@ pub(super) struct Lowered {
     literals: HashMap<u32, Value>,
 }
 
-/// Comparisons as `CMPPS` numbers them; false where one is a NaN, and no exception.
+/// Predicates of `CMPPS`: false if either operand is NaN, without signalling an exception.
 const EQUAL: u8 = 0x00;
 const LESS: u8 = 0x11;
 const LESS_OR_EQUAL: u8 = 0x12;
-/// True where one is a NaN.
+/// True if either operand is NaN.
 const UNORDERED: u8 = 0x03;
 
 impl VectorOp {
-    /// What it takes.
+    /// Returns its operands.
     pub(super) fn inputs(&self) -> &[Value] {
         match self {
             Self::Load { .. } | Self::Literal(_) | Self::Parameter(_) => &[],
@@ -85,14 +85,15 @@ impl VectorOp {
         }
     }
 
-    /// Whether it lies in memory, broadcast, for the whole run.
+    /// Returns whether it is a broadcast constant in memory for the whole run.
     pub(super) fn is_constant(&self) -> bool {
         matches!(self, Self::Literal(_) | Self::Parameter(_))
     }
 }
 
 impl Lowered {
-    /// Lowers a program; `None` where it does what has no instruction. `is_splat` tells operands with one element.
+    /// Lowers a program; `None` if an op has no instruction. `is_splat` returns whether an operand has a single
+    /// element.
     pub(super) fn new(program: &Program, dtypes: &[DType], is_splat: impl Fn(usize) -> bool) -> Option<Self> {
         let mut lowered = Self::default();
         let mut values: Vec<Value> = Vec::with_capacity(program.instructions.len());
@@ -148,7 +149,7 @@ impl Lowered {
         self.push(VectorOp::Parameter(index))
     }
 
-    /// A conversion, where it is an instruction or two.
+    /// Lowers a cast that takes only a few instructions; `None` for any other.
     fn cast(&mut self, a: Value, from: Class, to: DType) -> Option<Value> {
         Some(match (from, to) {
             (Class::Float, DType::F32) | (Class::Int | Class::Uint, DType::I32 | DType::U32) => a,
@@ -163,7 +164,7 @@ impl Lowered {
         })
     }
 
-    /// The steps of an op, of these arguments.
+    /// Inlines the trace of an op with these arguments.
     fn trace(&mut self, trace: &Trace, args: &[Value]) -> Option<Value> {
         let mut values: Vec<Value> = Vec::with_capacity(trace.steps.len());
         for step in &trace.steps {
@@ -197,7 +198,7 @@ impl Lowered {
         self.two(opcode, [a, literal])
     }
 
-    /// The smaller or the larger of two floats is an instruction, which chooses as these comparisons do, also with a NaN.
+    /// Lowers a selection. `MINPS` and `MAXPS` select like these comparisons, including for NaN.
     fn select(&mut self, [no, yes, mask]: [Value; 3]) -> Value {
         match self.ops[mask] {
             VectorOp::Two(asm::CMPPS, Some(LESS), compared) if compared == [yes, no] => self.two(asm::MINPS, [yes, no]),
@@ -242,7 +243,7 @@ impl Lowered {
             Infix::Shl | Infix::Shr => return Some(self.shift(infix == Infix::Shl, a, b)),
             Infix::Eq => asm::PCMPEQD,
             Infix::Lt if ty == Type::I32 => return Some(self.two(asm::PCMPGTD, [b, a])),
-            // a < b is not b <= a.
+            // a < b is !(b <= a).
             Infix::Lt => {
                 let not_less = self.infix(Infix::Le, ty, [b, a])?;
                 return Some(self.with_literal(asm::PXOR, not_less, !0));
@@ -269,7 +270,7 @@ impl Lowered {
     }
 
     fn call(&mut self, function: Function, a: Value) -> Value {
-        // The byte of a rounding: its direction, and that it is no exception to be inexact.
+        // The immediate of `ROUNDPS`: the rounding mode, with the inexact exception suppressed.
         let round = |direction: u8| VectorOp::One(asm::ROUNDPS, Some(8 | direction), a);
         match function {
             Function::Abs => self.with_literal(asm::PAND, a, 0x7fff_ffff),
@@ -285,7 +286,7 @@ impl Lowered {
         }
     }
 
-    /// Leaves only what the result needs, each value as late as it is needed first: so few are there at a time.
+    /// Removes dead values, and moves each to just before its first use, which shortens live ranges.
     fn keep_needed(&mut self, result: Value) {
         let (arguments, parameters) = (std::mem::take(&mut self.arguments), std::mem::take(&mut self.parameters));
         let mut order: Vec<VectorOp> = Vec::new();

@@ -1,8 +1,9 @@
-//! Elementwise programs as machine code: one loop over vectors, in which values stay in registers.
+//! Elementwise programs as machine code: one loop over vectors that keeps values in registers.
 //!
-//! A loop for each op moves every value through the first cache and back. For chains of cheap ops that is most of the time, so on
-//! processors with AVX2 a program becomes code of its own when it is made. Its instructions are those of the loops, so the bits of
-//! results are the same. What it has no instruction for runs as loops, and so does everything where the system refuses executable memory.
+//! A loop per op moves every value through the L1 cache and back, which dominates chains of cheap ops. On processors
+//! with AVX2, a program is therefore compiled to machine code. It uses the instructions of the loops, so results are
+//! bitwise identical. Ops without a matching instruction run as loops, and so does everything if the system refuses
+//! executable memory.
 
 mod assembler;
 mod lower;
@@ -21,45 +22,48 @@ use smallvec::SmallVec;
 
 /// Longer programs run as loops: their code would not stay in the instruction cache.
 const MAX_OPS: usize = 1024;
-/// Results of at least so many bytes are not kept in a cache, which they would only push other data out of.
+/// Outputs of at least this many bytes use non-temporal stores, because they would only evict other data from the
+/// caches.
 const STREAM_BYTES: usize = 24 << 20;
-/// Elements of a vector.
+/// Elements per vector.
 const LANES: usize = 8;
 
-/// A word in each lane of a vector.
+/// A word broadcast to all lanes of a vector.
 pub(crate) type Broadcast = [u32; LANES];
 
 /// The machine code of a program.
 pub(crate) struct MachineCode {
     /// Readable and executable, never writable.
     code: Mmap,
-    /// Where the loop begins that stores past the caches; it wants an output that is aligned to vectors.
+    /// Offset of the loop with non-temporal stores, which requires an output aligned to vectors.
     streaming: Option<usize>,
-    /// What is read, with the bytes of an element.
+    /// The arguments, with their element size in bytes.
     arguments: Vec<(Argument, usize)>,
     parameters: Vec<Parameter>,
-    /// Bytes of an element of the output.
+    /// Element size of the output.
     output_bytes: usize,
 }
 
-/// Pointers to the arguments, and to the output behind them.
+/// Pointers to the arguments, followed by the output.
 pub(crate) type Pointers = SmallVec<[*mut u8; 12]>;
 
-/// The arguments' pointers, the number of elements, the parameters. The convention is that of Linux on every system.
+/// Takes the argument pointers, the number of elements and the parameters. Uses the System V calling convention on
+/// every system.
 #[cfg(target_arch = "x86_64")]
 type Entry = unsafe extern "sysv64" fn(*const *mut u8, usize, *const Broadcast);
-/// Never called: there is no code for other processors.
+/// Never called: there is no code for other architectures.
 #[cfg(not(target_arch = "x86_64"))]
 type Entry = unsafe extern "C" fn(*const *mut u8, usize, *const Broadcast);
 
 impl MachineCode {
-    /// Bytes that it takes: code comes in pages.
+    /// Returns its size in bytes, rounded up to whole pages.
     pub(crate) fn bytes(&self) -> usize {
         const PAGE_BYTES: usize = 4096;
         self.code.len().next_multiple_of(PAGE_BYTES)
     }
 
-    /// Makes code of a body whose results are stored as `store`, or as words where that is `None`; `None` where it cannot be.
+    /// Compiles a body whose results are stored as `store`, or as words if that is `None`. Returns `None` if it is
+    /// not supported.
     pub(crate) fn new(body: &Body, store: Option<DType>, level: SimdLevel) -> Option<Self> {
         if !cfg!(target_arch = "x86_64") || level < SimdLevel::Avx2 {
             return None;
@@ -72,7 +76,7 @@ impl MachineCode {
         let form = if store == Some(DType::F16) { Store::Halves } else { Store::Words };
         let output_bytes = if form == Store::Halves { 2 } else { 4 };
         let mut bytes = registers::emit(&lowered, form, false)?;
-        // A result that stays in its place is read again at once.
+        // Only for stored results: a result that stays in its register is read again at once.
         let is_large = store.is_some() && body.space.elem_count() * output_bytes >= STREAM_BYTES;
         let streaming = is_large.then_some(bytes.len());
         if streaming.is_some() {
@@ -86,17 +90,17 @@ impl MachineCode {
         Some(Self { code: map(&bytes)?, streaming, arguments, parameters: lowered.parameters, output_bytes })
     }
 
-    /// What it reads, with the bytes of an element.
+    /// Returns the arguments, with their element size in bytes.
     pub(crate) fn arguments(&self) -> &[(Argument, usize)] {
         &self.arguments
     }
 
-    /// What is the same for all elements of a run.
+    /// Returns the parameters, which are the same for all elements of a run.
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// Bytes of an element of the output.
+    /// Returns the element size of the output, in bytes.
     pub(crate) fn output_bytes(&self) -> usize {
         self.output_bytes
     }
@@ -104,12 +108,13 @@ impl MachineCode {
     /// Computes `len` elements.
     ///
     /// # Safety
-    /// The pointers are those of the arguments, in order, which hold as many elements, and of the output, which has room for them and which
-    /// nobody else touches; there are as many parameters as the code wants. The processor has AVX2, FMA and F16C.
+    /// `pointers` must be those of the arguments, in order, each with `len` elements, followed by the output, which
+    /// must have room for them and be accessed by nothing else. `parameters` must have as many elements as the code
+    /// requires. The processor must support AVX2, FMA and F16C.
     #[inline]
     pub(crate) unsafe fn run(&self, pointers: &Pointers, parameters: &[Broadcast], len: usize) {
         let whole = len / LANES * LANES;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             if whole > 0 {
                 self.call(pointers, parameters, whole);
@@ -120,16 +125,16 @@ impl MachineCode {
         }
     }
 
-    /// Computes the elements of an incomplete vector, in copies that are complete.
+    /// Computes the elements of a partial vector, in full-size copies.
     ///
     /// # Safety
-    /// As [`run`](Self::run), from element `start` on.
+    /// As [`run`](Self::run), from element `start`.
     #[cold]
     unsafe fn run_rest(&self, pointers: &Pointers, parameters: &[Broadcast], start: usize, len: usize) {
         let mut blocks: SmallVec<[Broadcast; 12]> = SmallVec::from_elem([0; LANES], pointers.len());
         let copies: Pointers = blocks.iter_mut().map(|block| block.as_mut_ptr().cast()).collect();
         let output = self.arguments.len();
-        // SAFETY: a block holds a vector of words; the rest is the caller's promise.
+        // SAFETY: a block holds a vector of words; the rest is guaranteed by the caller.
         unsafe {
             for (index, &(_, bytes)) in self.arguments.iter().enumerate() {
                 copies[index].copy_from_nonoverlapping(pointers[index].add(start * bytes), len * bytes);
@@ -141,12 +146,12 @@ impl MachineCode {
     }
 
     /// # Safety
-    /// As [`run`](Self::run); `len` is a multiple of a vector's elements and not zero.
+    /// As [`run`](Self::run); `len` must be a nonzero multiple of the vector length.
     #[inline]
     unsafe fn call(&self, pointers: &Pointers, parameters: &[Broadcast], len: usize) {
         let is_aligned = |pointer: &*mut u8| (*pointer as usize).is_multiple_of(size_of::<Broadcast>());
         let offset = self.streaming.filter(|_| pointers.last().is_some_and(is_aligned)).unwrap_or(0);
-        // SAFETY: the code at this offset is a function of this type: `registers::emit` made it.
+        // SAFETY: `registers::emit` generated a function of this type at this offset.
         unsafe {
             let entry = std::mem::transmute::<*const u8, Entry>(self.code.as_ptr().add(offset));
             entry(pointers.as_ptr(), len, parameters.as_ptr());
@@ -154,7 +159,7 @@ impl MachineCode {
     }
 }
 
-/// Puts code where it can be executed, and not be changed any more; `None` where the system does not allow it.
+/// Copies code to memory that is executable and no longer writable; `None` if the system does not allow it.
 fn map(bytes: &[u8]) -> Option<Mmap> {
     let mut pages = MmapMut::map_anon(bytes.len()).ok()?;
     pages[..bytes.len()].copy_from_slice(bytes);

@@ -1,21 +1,22 @@
-//! Which value is in which register, and the code that follows from it.
+//! Register allocation and code emission.
 //!
-//! The program is a straight line, so one pass does: a value that is needed latest goes to the stack when registers run out.
+//! The program is a straight line, so a single pass suffices: when registers run out, the value with the furthest
+//! next use is spilled.
 
 use super::assembler::{self as asm, Assembler, General, Opcode, Source, VECTORS, Vector};
 use super::lower::{Lowered, Value, VectorOp};
 use smallvec::SmallVec;
 
-/// Pointers to the first arguments stay in these.
+/// Registers that hold the pointers of the first arguments.
 const POINTERS: [General; 4] = [General::R8, General::R9, General::R10, General::R11];
-/// More values than this on the stack would need pages that Windows wants touched in order.
+/// Maximum spill slots: a larger frame would need stack probes on Windows.
 const MAX_SLOTS: usize = 96;
-/// Registers that an instruction may need beside those of its operands.
+/// Registers that an instruction may need besides those of its operands.
 const SPARE: usize = 2;
-/// Bytes of a vector.
+/// Bytes per vector.
 const VECTOR_BYTES: i32 = 32;
 
-/// How results are stored.
+/// The format of stored results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     /// As words.
@@ -24,11 +25,12 @@ pub(super) enum Store {
     Halves,
 }
 
-/// The code of a loop over vectors: rdi points at the pointers of the arguments and, behind them, of the output; rsi is the number of
-/// elements, a multiple of eight and not zero; rdx points at the parameters. `None` where it needs too much of the stack.
+/// Emits a loop over vectors. rdi points to the array of argument pointers, followed by the output's; rsi is the
+/// number of elements, a nonzero multiple of eight; rdx points to the parameters. Returns `None` if it needs too many
+/// spill slots.
 pub(super) fn emit(lowered: &Lowered, store: Store, is_streaming: bool) -> Option<Vec<u8>> {
     let mut emitter = Emitter::new(lowered);
-    // The room is known at the end; the instruction has the same length for all.
+    // The frame size is known only at the end; the instruction has the same length for any size.
     emitter.assembler.enter(0);
     for (index, &register) in POINTERS.iter().enumerate().take(lowered.arguments.len() + 1) {
         emitter.assembler.load_pointer(register, index);
@@ -52,13 +54,13 @@ pub(super) fn emit(lowered: &Lowered, store: Store, is_streaming: bool) -> Optio
 struct Emitter<'a> {
     lowered: &'a Lowered,
     assembler: Assembler,
-    /// The ops that take each value, last first, so that the next one is at the end.
+    /// The ops that use each value, in reverse order, so that the next use is at the end.
     uses: Vec<SmallVec<[usize; 4]>>,
-    /// Where each value is: in a register, on the stack, or both.
+    /// The location of each value: a register, a stack slot, or both.
     homes: Vec<Home>,
-    /// What is in each register that values may have.
+    /// The value in each allocatable register.
     registers: [Option<Value>; VECTORS],
-    /// Registers from this one on hold constants for the whole loop.
+    /// Registers from this one on hold hoisted constants.
     end: usize,
     slots: usize,
 }
@@ -69,14 +71,14 @@ struct Home {
     slot: Option<usize>,
 }
 
-/// Registers that an instruction needs, which must not be taken for anything else meanwhile.
+/// Registers in use by the current instruction, which must not be reallocated.
 type Held = SmallVec<[Vector; 4]>;
 
 impl<'a> Emitter<'a> {
     fn new(lowered: &'a Lowered) -> Self {
         let ops = &lowered.ops;
         let mut uses = vec![SmallVec::new(); ops.len()];
-        // The result is needed at the end.
+        // The result is used at the end.
         if let Some(last) = uses.last_mut() {
             last.push(ops.len());
         }
@@ -95,7 +97,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Loads the constants with the most uses into registers that no value will need.
+    /// Loads the most used constants into registers that no value will need.
     fn hoist_constants(&mut self) {
         let free = VECTORS.saturating_sub(self.pressure() + SPARE);
         let is_constant = |value: &Value| self.lowered.ops[*value].is_constant();
@@ -110,7 +112,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The most values that are there at a time.
+    /// Returns the register pressure: the maximum number of live values.
     fn pressure(&self) -> usize {
         let ops = &self.lowered.ops;
         let last_use = |value: Value| self.uses[value].first().copied().unwrap_or(value);
@@ -163,7 +165,7 @@ impl<'a> Emitter<'a> {
             VectorOp::RoundHalf(a) => {
                 let a = self.register(a, &mut held);
                 let to = self.result(index);
-                // The source is in the first field, the result in the last.
+                // `CVTPS2PH` encodes its source in the reg field and its destination in the r/m field.
                 self.assembler.vector_byte(asm::CVTPS2PH, a, None, Source::Register(to), 0);
                 self.assembler.vector(asm::CVTPH2PS, to, None, Source::Register(to));
             }
@@ -171,10 +173,10 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The result takes the place of an operand: of one that is not needed any more, where there is one.
+    /// Emits a fused multiply-add, which overwrites an operand: preferably one whose last use this is.
     fn mul_add(&mut self, index: usize, [a, b, c]: [Value; 3]) {
         let mut held = Held::new();
-        // The factor that ends here comes first, and one that is in memory last.
+        // The factor whose last use this is comes first, and one in memory last.
         let [a, b] = if self.ends(b, index) && !self.ends(a, index) { [b, a] } else { [a, b] };
         if self.ends(c, index) && !self.is_in_memory(c) {
             let [a, b] = if self.is_in_memory(a) { [b, a] } else { [a, b] };
@@ -205,7 +207,7 @@ impl<'a> Emitter<'a> {
                 held.push(c);
             }
             let to = self.take(&held);
-            // Taking may have sent nothing away that is held, so the sources are where they were.
+            // `take` does not spill held registers, so the sources are still where they were.
             let (b, c) = (self.source(b), self.source(c));
             let copy = if matches!(c, Source::Register(_)) { asm::MOVAPS } else { asm::MOVUPS };
             self.assembler.vector(copy, to, None, c);
@@ -225,7 +227,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Whether operands change places so that one that lies in memory comes last.
+    /// Returns whether to swap operands, so that one in memory comes last.
     fn swaps(&self, opcode: Opcode, [a, b]: [Value; 2]) -> bool {
         const COMMUTE: [Opcode; 9] = [
             asm::ADDPS,
@@ -265,7 +267,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Where the elements of an argument or of the output are.
+    /// Returns the address of an argument's or the output's elements.
     fn element(&mut self, argument: usize, bytes: usize) -> Source {
         let pointer = POINTERS.get(argument).copied().unwrap_or_else(|| {
             self.assembler.load_pointer(General::Rax, argument);
@@ -274,7 +276,7 @@ impl<'a> Emitter<'a> {
         Source::Element(pointer, bytes)
     }
 
-    /// Where a value can be read.
+    /// Returns where a value can be read.
     fn source(&mut self, value: Value) -> Source {
         match (self.homes[value], self.lowered.ops[value]) {
             (Home { register: Some(register), .. }, _) => Source::Register(register),
@@ -285,7 +287,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The register of a value, loaded where it is in memory. It is held from now on.
+    /// Returns the register of a value, loading it if it is in memory, and marks it as held.
     fn register(&mut self, value: Value, held: &mut Held) -> Vector {
         let register = match self.source(value) {
             Source::Register(register) => register,
@@ -299,13 +301,13 @@ impl<'a> Emitter<'a> {
         register
     }
 
-    /// Whether a value's last use is this op.
+    /// Returns whether this op is the last use of a value.
     fn ends(&self, value: Value, index: usize) -> bool {
         !self.lowered.ops[value].is_constant() && self.uses[value].first() == Some(&index)
     }
 
-    /// A register for the result of a single instruction, whose operands were found before: it may be that of an operand, which is read
-    /// before the result is written.
+    /// Allocates the result register of a single instruction whose sources are already resolved. It may be an
+    /// operand's register, because the operand is read before the result is written.
     fn result(&mut self, index: usize) -> Vector {
         self.release_inputs(index);
         let to = self.take(&Held::new());
@@ -313,7 +315,7 @@ impl<'a> Emitter<'a> {
         to
     }
 
-    /// Notes that an op's result took the place of an operand.
+    /// Records that an op's result overwrote an operand.
     fn finish_in(&mut self, index: usize, register: Vector) {
         self.release_inputs(index);
         self.put(index, register);
@@ -324,7 +326,7 @@ impl<'a> Emitter<'a> {
         self.homes[value].register = Some(register);
     }
 
-    /// Counts the uses of an op's inputs, and gives back the registers of those that it uses last.
+    /// Removes the op's uses of its inputs, and frees the registers of those that are now dead.
     fn release_inputs(&mut self, index: usize) {
         for &input in self.lowered.ops[index].inputs() {
             self.uses[input].retain(|at| *at != index);
@@ -337,7 +339,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A register that is free, or was that of the value that is needed latest, which goes to the stack.
+    /// Returns a free register, spilling the value with the furthest next use if there is none.
     fn take(&mut self, held: &Held) -> Vector {
         let is_held = |register: &usize| held.contains(&(*register as Vector));
         let range = 0..self.end;
@@ -359,7 +361,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// A vector on the stack.
+/// Returns the address of a stack slot.
 fn stack(slot: usize) -> Source {
     Source::Memory(General::Rsp, slot as i32 * VECTOR_BYTES)
 }

@@ -1,4 +1,4 @@
-//! Machine code against the loops: the same bits for every op, dtype and length.
+//! Machine code compared with the loops: identical bits for every op, dtype and length.
 
 use super::STREAM_BYTES;
 use crate::native::body::TileProgram;
@@ -8,7 +8,7 @@ use kiln_ir::op::{self, ElementOp, Signature};
 use kiln_ir::{Class, DType, Layout, Shape, SimdLevel};
 use smallvec::SmallVec;
 
-/// Words that are numbers, large, small, negative, and none.
+/// Extreme words: zeros, subnormals, infinities, NaN, and integers at the ends of their range.
 const EXTREME: [u32; 16] = [
     0,
     0x8000_0000,
@@ -28,7 +28,7 @@ const EXTREME: [u32; 16] = [
     u32::MAX,
 ];
 
-/// A sequence of words that is the same each time.
+/// A deterministic sequence of words.
 struct Words(u64);
 
 impl Words {
@@ -37,7 +37,7 @@ impl Words {
         (self.0 >> 32) as u32
     }
 
-    /// Elements of a dtype: extreme ones, and moderate numbers.
+    /// Returns elements of a dtype: extreme and moderate ones.
     fn elements(&mut self, dtype: DType, count: usize) -> Vec<u8> {
         let element = |words: &mut Self| -> u32 {
             let word = words.next();
@@ -57,21 +57,21 @@ impl Words {
     }
 }
 
-/// The bytes that a program stores.
+/// Returns what a program stores.
 fn run(program: &TileProgram, inputs: &[Vec<u32>], scalars: &[u32], len: usize) -> Vec<u32> {
-    // As aligned as the memory of a device, and with room behind it that must stay as it is.
+    // Aligned like the memory of a device, with a guard after the end that must stay unchanged.
     let mut output = vec![0xdead_beef; len + 8 + 16];
     let first = output.as_ptr().align_offset(64);
     let output = &mut output[first..first + len + 8];
     let operands: Vec<*const u8> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
     let memory = Memory { operands: &operands, output: output.as_mut_ptr().cast(), scalars };
     let mut arena = Arena::new();
-    // SAFETY: the operands lie in their memory, and the output has room.
+    // SAFETY: the operands are within their memory, and the output has room.
     unsafe { Runner::new(program, memory, len, &mut arena).run_range(0..len) };
     output.to_vec()
 }
 
-/// Runs a program both ways, and compares what is stored; false where there is no machine code for it.
+/// Runs a program both ways, and compares the results; returns false if it has no machine code.
 fn agrees(body: &Body, store: DType, scalars: &[u32], seed: u64) -> bool {
     let level = SimdLevel::detect();
     let (made, loops) =
@@ -110,7 +110,7 @@ fn operand(dtype: DType, shape: &Shape) -> Operand {
     Operand { dtype, layout: Layout::contiguous(shape.clone()) }
 }
 
-/// One op on operands of a dtype.
+/// A body of one op on operands of a dtype.
 fn body_of(op: &'static ElementOp, dtype: DType, len: usize) -> (Body, DType) {
     let shape = Shape::from(len);
     let operands: Vec<Operand> = (0..op.arity())
@@ -130,7 +130,7 @@ fn body_of(op: &'static ElementOp, dtype: DType, len: usize) -> (Body, DType) {
     (Body { space: shape, operands, program: Program { instructions } }, result)
 }
 
-/// Each op of the table, on every dtype, at lengths around that of a vector.
+/// Every table op, on every dtype, at lengths around the vector length.
 #[test]
 fn every_op_gives_the_bits_of_its_loop() {
     let mut without_code = Vec::new();
@@ -145,12 +145,13 @@ fn every_op_gives_the_bits_of_its_loop() {
         }
     }
     if SimdLevel::detect() >= SimdLevel::Avx2 {
-        // The processor has no division of integers in vectors.
+        // AVX2 has no integer division.
         assert_eq!(without_code, ["div i8", "div i32", "div u8", "div u32"]);
     }
 }
 
-/// Large results are stored past the caches, and the last ones, which fill no vector, as well; a result that is read again is not.
+/// Large results are stored non-temporally and agree, including the partial vector at the end; a result that is read
+/// again is not.
 #[test]
 fn large_results_are_the_same() {
     for (dtype, store) in [(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::BF16, DType::BF16)] {
@@ -162,7 +163,7 @@ fn large_results_are_the_same() {
     }
 }
 
-/// Programs of many ops, with more values than registers, scalars, splats, steps in memory and numbers of elements.
+/// Programs of many ops, with more values than registers, scalars, splats, strided operands and iotas.
 #[test]
 fn random_programs_give_the_bits_of_their_loops() {
     let cheap: Vec<&ElementOp> = op::all().iter().copied().filter(|op| op.takes(Class::Float)).collect();
@@ -201,7 +202,7 @@ fn random_programs_give_the_bits_of_their_loops() {
                 (0..op.arity()).map(|_| Some(below(count)).filter(is_float).unwrap_or(0)).collect();
             instructions.push(Instruction::Op { op, class: Class::Float, args });
         }
-        // Everything so far is added up, so that many values are alive at once.
+        // Combine all values so far, so that many are live at once.
         let mut sum = instructions.len() - 1;
         for value in (0..instructions.len()).filter(is_float) {
             instructions.push(Instruction::Op {

@@ -1,10 +1,10 @@
-//! Results against the references, inside of the stated bounds.
+//! Results compared with the references, within the declared tolerances.
 
 use super::{Samples, class_of, forms, levels, number, result_class, run, whole};
 use crate::op::{ElementOp, all, by_name};
 use crate::{Class, DType};
 
-/// What the op should give, of words; integers as their bits.
+/// Returns the reference result for argument words; integers as their bits.
 fn expected(op: &ElementOp, class: Class, args: &[u32]) -> f64 {
     let numbers: Vec<f64> =
         args.iter().enumerate().map(|(index, &arg)| number(class_of(op, class, index), arg)).collect();
@@ -16,7 +16,7 @@ fn expected(op: &ElementOp, class: Class, args: &[u32]) -> f64 {
     }
 }
 
-/// Panics where a result is further from the reference than the op states.
+/// Panics if a result differs from the reference by more than the op's tolerance.
 fn check(op: &ElementOp, class: Class, args: &[Vec<u32>]) {
     let result = result_class(op, class);
     let dtype = whole(result);
@@ -37,18 +37,18 @@ fn check(op: &ElementOp, class: Class, args: &[Vec<u32>]) {
     }
 }
 
-/// Every op is within its bound, of every class, with every loop, inside of its intervals.
+/// Every op is within its tolerance, for every class and loop, over its test intervals.
 #[test]
 fn every_op_is_within_its_bound() {
     let mut samples = Samples(1);
     for (op, class) in forms() {
-        // An odd number: what is left behind whole vectors is computed too.
+        // An odd length, to cover the tail after whole vectors.
         let args = samples.args(op, class, 20_011);
         check(op, class, &args);
     }
 }
 
-/// Lengths around those of vectors, none included: no element is left out and none is read beyond the end.
+/// Lengths around the vector lengths, including 0: no element is skipped, and none is read past the end.
 #[test]
 fn every_length_is_computed() {
     let mut samples = Samples(2);
@@ -59,12 +59,12 @@ fn every_length_is_computed() {
     }
 }
 
-/// The functions of one float, over everything that an `f32` can be.
+/// Unary float functions over the whole range of `f32`.
 #[test]
 fn functions_hold_over_the_whole_range() {
     for name in ["exp", "log", "tanh", "sigmoid", "silu", "gelu", "gelu_erf", "erf", "sin", "cos", "floor", "round"] {
         let op = by_name(name).unwrap();
-        // A stride without a factor in common with the binades.
+        // A stride that is coprime to the size of a binade.
         let words = (0..=u32::MAX).step_by(19_937).map(|word| word.rotate_left(3));
         let is_angle = matches!(name, "sin" | "cos");
         let in_range = |&word: &u32| !is_angle || f32::from_bits(word).abs() <= 1_048_576.0;
@@ -72,7 +72,7 @@ fn functions_hold_over_the_whole_range() {
     }
 }
 
-/// Small angles need no absolute amount: the zeros of sine and cosine keep their digits.
+/// Small angles need no absolute tolerance: results near the zeros of sine and cosine keep their precision.
 #[test]
 fn small_angles_keep_their_digits_near_zeros() {
     for (name, phase) in [("sin", 0.0), ("cos", std::f64::consts::FRAC_PI_2)] {
@@ -94,7 +94,7 @@ fn small_angles_keep_their_digits_near_zeros() {
     }
 }
 
-/// Angles beyond the largest are zero, not numbers out of nowhere.
+/// Angles above the limit are treated as zero instead of giving arbitrary results.
 #[test]
 fn angles_that_are_too_large_count_as_zero() {
     for level in levels() {
@@ -108,7 +108,7 @@ fn angles_that_are_too_large_count_as_zero() {
     }
 }
 
-/// The loops of different levels give results within the bound of each other, so a machine's level does not matter.
+/// The loops of different levels agree within the tolerance, so results do not depend on the processor's level.
 #[test]
 fn levels_agree() {
     let mut samples = Samples(3);
@@ -125,7 +125,7 @@ fn levels_agree() {
     }
 }
 
-/// The bound of a result that is stored as half precision adds the rounding of the storage.
+/// The tolerance of a result stored in half precision includes the rounding of the store.
 #[test]
 fn bounds_follow_the_dtype() {
     for op in all().iter().filter(|op| op.takes(Class::Float)) {

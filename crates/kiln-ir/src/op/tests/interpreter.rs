@@ -1,10 +1,10 @@
-//! The trace of an op, computed step by step, against the loops of the CPU: what a GPU is told is what the CPU does.
+//! Interprets the trace of each op and compares it with the CPU loops: GPU code computes what the CPU does.
 
 use super::{Samples, class_of, forms, number, one, result_class, whole};
 use crate::SimdLevel;
 use crate::op::{Expression, Function, Infix, Prefix, Trace, Type};
 
-/// The result of a trace as a device with exact arithmetic and no fused multiply-add computes it.
+/// Evaluates a trace with exact arithmetic, without FMA.
 fn interpret(trace: &Trace, args: &[u32]) -> u32 {
     let mut values: Vec<u32> = Vec::new();
     for step in &trace.steps {
@@ -76,7 +76,7 @@ fn infix(ty: Type, operator: Infix, a: u32, b: u32) -> u32 {
     }
 }
 
-/// The recorded form of every op gives what the CPU gives, also for extreme operands.
+/// The trace of every op gives the result of the CPU, also for extreme operands.
 #[test]
 fn a_trace_computes_what_the_loops_compute() {
     const EXTREME: [u32; 12] = [
@@ -103,7 +103,7 @@ fn a_trace_computes_what_the_loops_compute() {
             cases.push((0..op.arity()).map(|_| EXTREME[samples.next() as usize % EXTREME.len()]).collect());
         }
         for args in cases {
-            // Without fused multiply-add, as here, so the bits are the same on x86-64.
+            // The scalar loop has no FMA on x86-64 either, so the bits must be equal there.
             let found = number(result, interpret(&trace, &args));
             let expected = number(result, one(op, class, SimdLevel::Scalar, &args));
             let mut bound = op.bound(whole(result));

@@ -1,4 +1,4 @@
-//! Every op against what is known about it.
+//! Tests of every op against its declared properties.
 
 mod accuracy;
 mod interpreter;
@@ -11,31 +11,31 @@ use crate::{Class, DType, SimdLevel};
 
 const CLASSES: [Class; 3] = [Class::Float, Class::Int, Class::Uint];
 
-/// Every op, for each class that it takes.
+/// Every op, with each class that it supports.
 fn forms() -> impl Iterator<Item = (&'static ElementOp, Class)> {
     all().iter().flat_map(|&op| CLASSES.map(|class| (op, class))).filter(|(op, class)| op.takes(*class))
 }
 
-/// The levels whose loops differ and that this processor has.
+/// The levels of this processor that have different loops.
 fn levels() -> Vec<SimdLevel> {
     let best = SimdLevel::detect();
     if best >= SimdLevel::Avx2 { vec![SimdLevel::Scalar, best] } else { vec![best] }
 }
 
-/// The loop of an op over these arguments.
+/// Runs the loop of an op.
 fn run(op: &ElementOp, class: Class, level: SimdLevel, args: &[Vec<u32>]) -> Vec<u32> {
     let tile = op.tile(class, level).unwrap();
     let mut out = vec![0xdead_beef; args[0].len()];
     let arg = |index: usize| args.get(index).map_or(&[][..], |arg| &arg[..]);
     #[expect(unsafe_code, reason = "loops need the instructions that they were compiled for")]
-    // SAFETY: the level is one of this processor.
+    // SAFETY: the processor supports the level.
     unsafe {
         tile(&mut out, [arg(0), arg(1), arg(2)]);
     }
     out
 }
 
-/// One result of an op.
+/// Computes a single result of an op.
 fn one(op: &ElementOp, class: Class, level: SimdLevel, args: &[u32]) -> u32 {
     run(op, class, level, &args.iter().map(|&arg| vec![arg]).collect::<Vec<_>>())[0]
 }
@@ -45,7 +45,7 @@ fn class_of(op: &ElementOp, class: Class, arg: usize) -> Class {
     if op.signature == Signature::Select && arg == 0 { Class::Uint } else { class }
 }
 
-/// The class of the result; truth is of class `Uint`.
+/// The class of the result; masks have class `Uint`.
 fn result_class(op: &ElementOp, class: Class) -> Class {
     match op.signature {
         Signature::Same { .. } | Signature::Select => class,
@@ -54,7 +54,7 @@ fn result_class(op: &ElementOp, class: Class) -> Class {
     }
 }
 
-/// The dtype that holds every number of a class.
+/// The dtype that represents every number of a class.
 fn whole(class: Class) -> DType {
     match class {
         Class::Float => DType::F32,
@@ -64,7 +64,7 @@ fn whole(class: Class) -> DType {
     }
 }
 
-/// The number that a word of this class is.
+/// Converts a word of this class to a number.
 fn number(class: Class, word: u32) -> f64 {
     match class {
         Class::Float => f64::from(f32::from_bits(word)),
@@ -74,7 +74,7 @@ fn number(class: Class, word: u32) -> f64 {
     }
 }
 
-/// A generator for samples; independent of the ops.
+/// A generator of samples, independent of the ops.
 struct Samples(u64);
 
 impl Samples {
@@ -83,12 +83,12 @@ impl Samples {
         (self.0 >> 32) as u32
     }
 
-    /// A word whose number is inside of the interval.
+    /// Returns a word whose number is in the interval.
     fn word(&mut self, class: Class, (low, high): (f64, f64)) -> u32 {
         let value = low + (high - low) * (f64::from(self.next()) / f64::from(u32::MAX));
         match class {
             Class::Float => (value as f32).to_bits(),
-            // Saturates where an interval of words is sampled as `i32`, so words are taken as they come.
+            // Rounding to `i32` would saturate for an interval of words, so the word is used as is.
             Class::Int if high > f64::from(i32::MAX) => self.next(),
             Class::Int => value.round() as i32 as u32,
             Class::Uint => value.abs().round() as u32,
@@ -96,7 +96,7 @@ impl Samples {
         }
     }
 
-    /// Arguments for an op inside of its intervals.
+    /// Samples the arguments of an op from its intervals.
     fn args(&mut self, op: &ElementOp, class: Class, count: usize) -> Vec<Vec<u32>> {
         let intervals = op.intervals().iter().enumerate();
         intervals

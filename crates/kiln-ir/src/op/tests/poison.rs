@@ -9,12 +9,12 @@ const NAN: f32 = f32::NAN;
 /// The smallest subnormal.
 const TINY: f32 = f32::from_bits(1);
 
-/// Whether they are the same, zeros of different sign apart, all NaN alike.
+/// Compares bits, so zeros of different sign differ; all NaNs are equal.
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// What functions of one float give for special values.
+/// Unary float functions of special values.
 #[test]
 fn functions_of_one_float() {
     #[rustfmt::skip]
@@ -60,10 +60,10 @@ fn functions_of_one_float() {
     }
 }
 
-/// Arguments, and what is expected of them.
+/// Arguments, and the expected result.
 type Case = (&'static [f32], f32);
 
-/// What functions of two or three floats give for special values.
+/// Float functions of two or three special values.
 #[test]
 fn functions_of_more_floats() {
     #[rustfmt::skip]
@@ -94,7 +94,7 @@ fn functions_of_more_floats() {
     }
 }
 
-/// A comparison with a NaN is false, except that it differs; zeros of both signs are equal.
+/// Comparisons with NaN are false, except `ne`; zeros of either sign are equal.
 #[test]
 fn comparisons() {
     for level in levels() {

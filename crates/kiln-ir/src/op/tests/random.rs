@@ -1,10 +1,10 @@
-//! Random numbers: the published results of the generator, and what the numbers made of it look like.
+//! Random numbers: known answers of the generator, and the distributions derived from it.
 
 use super::{levels, run};
 use crate::Class;
 use crate::op::{NORMAL, RANDOM_BITS, UNIFORM, cpu, lane, random};
 
-/// The vectors that the authors of Threefry publish for 13 rounds.
+/// Known-answer vectors of Threefry's authors for 13 rounds.
 #[test]
 fn the_generator_gives_the_published_words() {
     type Lane = <cpu::Cpu<false> as lane::Machine>::Uint;
@@ -27,7 +27,7 @@ fn words(key: u32) -> Vec<u32> {
     run(&RANDOM_BITS, Class::Uint, levels()[0], &[counters, keys])
 }
 
-/// Consecutive counters under neighbouring keys give bits that are evenly set and do not go together.
+/// Consecutive counters under adjacent keys give bits that are balanced and uncorrelated.
 #[test]
 fn bits_are_even_and_independent() {
     let (first, second) = (words(1), words(2));
@@ -42,7 +42,8 @@ fn bits_are_even_and_independent() {
     }
 }
 
-/// Uniform numbers fill [0, 1) evenly; normal ones have mean 0, deviation 1 and the right share beyond 2, and are finite at the ends.
+/// Uniform numbers fill [0, 1) evenly. Normal numbers have mean 0, deviation 1 and the right share beyond 2, and are
+/// finite at the extremes.
 #[test]
 fn numbers_have_their_distributions() {
     let (first, second) = (words(3), words(4));

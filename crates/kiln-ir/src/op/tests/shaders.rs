@@ -5,7 +5,7 @@ use crate::Class;
 use crate::op::{ADD, EXP, WHERE, all};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-/// Naga takes every op, for one element and for four.
+/// naga accepts every op, scalar and `vec4`.
 #[test]
 fn every_op_is_valid_wgsl() {
     for (op, class) in forms() {
@@ -35,7 +35,7 @@ fn functions_read_as_they_would_be_written() {
     assert_eq!(EXP.wgsl(Class::Int, "f", false), None);
 }
 
-/// What is said to be cheap is a handful of instructions, and what is not is more, or divides.
+/// Ops marked cheap take a handful of instructions; all others take more, or divide.
 #[test]
 fn cheap_ops_are_short() {
     for op in all() {
@@ -45,7 +45,7 @@ fn cheap_ops_are_short() {
     }
 }
 
-/// A recording that panics leaves nothing behind for the next one.
+/// A recording that panics leaves no steps for the next one.
 #[test]
 fn a_panic_while_recording_leaves_nothing() {
     use crate::op::{ElementOp, Float, FloatOp};

@@ -1,4 +1,4 @@
-//! Graphs for tests, and kernels that only exist here.
+//! A graph builder for tests, and kernels for tests.
 
 use crate::graph::{Axes, NodeId, Op, OpGraph, OpNode, Reduce, TensorType, View};
 use crate::op::{ElementOp, Signature};
@@ -7,7 +7,7 @@ use crate::{DType, Error, ErrorKind, KernelOp, Layout, Result, Shape};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A graph that grows node by node.
+/// Builds a graph node by node.
 #[derive(Default)]
 pub(super) struct Build(pub(super) OpGraph);
 
@@ -26,7 +26,7 @@ impl Build {
         self.ty(node).shape.clone()
     }
 
-    /// An input without gaps.
+    /// Adds a contiguous input.
     pub(super) fn input(&mut self, shape: impl Into<Shape>, dtype: DType) -> NodeId {
         let layout = Layout::contiguous(shape.into());
         self.laid_out(layout, dtype)
@@ -46,7 +46,7 @@ impl Build {
         self.push(Op::Iota, &[], shape, DType::U32)
     }
 
-    /// An elementwise op, with views that broadcast its inputs to one shape.
+    /// Adds an elementwise op, with views that broadcast its inputs to one shape.
     pub(super) fn element(&mut self, op: &'static ElementOp, inputs: &[NodeId]) -> NodeId {
         let shapes = inputs.iter().map(|&input| self.shape(input));
         let shape = shapes.reduce(|a, b| a.broadcast(&b).expect("shapes that match")).expect("an input");
@@ -109,11 +109,11 @@ impl Build {
     }
 }
 
-/// `(m, k) (k, n) -> (m, n)`, with elementwise ops behind it. Takes operands with a row or a column without gaps.
+/// `(m, k) (k, n) -> (m, n)`, with a fused epilogue. Accepts operands with contiguous rows or columns.
 #[derive(Debug)]
 pub(super) struct Matmul;
 
-/// The elements one place further, the last one first. Takes and stores elements without gaps.
+/// Rotates the elements by one position. Accepts and stores contiguous elements.
 #[derive(Debug)]
 pub(super) struct Roll;
 

@@ -1,4 +1,4 @@
-//! Golden files: what graphs become, kernel by kernel.
+//! Golden files: the kernels of typical graphs.
 
 use super::build::{Build, Matmul, Roll};
 use crate::graph::{OpGraph, Reduce};
@@ -25,7 +25,7 @@ fn chain_with_broadcast() {
     insta::assert_snapshot!(explain(&build.outputs(&[relu]), &Target::CPU));
 }
 
-/// A reduction takes its elementwise input inside: `relu(a * b + 1).sum(1)`.
+/// A reduction fuses its elementwise input: `relu(a * b + 1).sum(1)`.
 #[test]
 fn map_and_reduce() {
     let mut build = Build::default();
@@ -39,7 +39,8 @@ fn map_and_reduce() {
     insta::assert_snapshot!(explain(&build.outputs(&[squeezed]), &Target::CPU));
 }
 
-/// The mean of the columns of half floats: a kernel on the CPU; on a GPU that packs them, one that stores `f32` and one that packs.
+/// The column means of half floats: one kernel on the CPU; on a GPU that packs halves, one kernel that stores `f32`
+/// and one that packs.
 #[test]
 fn mean_of_columns() {
     let mut build = Build::default();
@@ -51,7 +52,7 @@ fn mean_of_columns() {
     insta::assert_snapshot!(texts[1..].join("\n\n"));
 }
 
-/// Ops before and behind a reduction, with the axis squeezed between.
+/// A prologue and an epilogue of a reduction, with the axis squeezed in between.
 #[test]
 fn norm_of_rows() {
     let mut build = Build::default();
@@ -63,7 +64,7 @@ fn norm_of_rows() {
     insta::assert_snapshot!(explain(&build.outputs(&[norms]), &Target::CPU));
 }
 
-/// Matmul takes bias, activation and residual as an epilogue.
+/// Matmul fuses bias, activation and residual as an epilogue.
 #[test]
 fn matmul_with_epilogue() {
     let mut build = Build::default();
@@ -79,7 +80,8 @@ fn matmul_with_epilogue() {
     insta::assert_snapshot!(explain(&build.outputs(&[sum]), &Target::CPU));
 }
 
-/// What a hand-written kernel reads is stored, copied where its layout is refused, and what it gives is stored if it applies nothing.
+/// Operands of a hand-written kernel are materialized, and copied if it does not accept the layout. Its result is
+/// materialized if it has no epilogue.
 #[test]
 fn operands_of_kernels() {
     let mut build = Build::default();
@@ -93,7 +95,7 @@ fn operands_of_kernels() {
     insta::assert_snapshot!(explain(&build.outputs(&[relu]), &Target::CPU));
 }
 
-/// Softmax by hand: what two kernels use is stored once.
+/// Softmax by hand: a node used by two kernels is materialized once.
 #[test]
 fn node_of_two_kernels() {
     let mut build = Build::default();
@@ -115,7 +117,7 @@ fn output_that_is_used() {
     insta::assert_snapshot!(explain(&build.outputs(&[exp, relu, exp]), &Target::CPU));
 }
 
-/// A permuted and sliced input is read where it lies; an output that is a view of an input needs no kernel.
+/// A permuted and sliced input is read in place; an output that is a view of an input needs no kernel.
 #[test]
 fn permuted_input() {
     let mut build = Build::default();
@@ -137,7 +139,7 @@ fn reshape_that_is_no_view() {
     insta::assert_snapshot!(explain(&build.outputs(&[exp]), &Target::CPU));
 }
 
-/// A costly op is not computed again for each copy of a broadcast; a cheap one is.
+/// An expensive op is not recomputed for each copy of a broadcast; a cheap one is.
 #[test]
 fn costly_op_below_a_broadcast() {
     let mut build = Build::default();
@@ -149,7 +151,7 @@ fn costly_op_below_a_broadcast() {
     insta::assert_snapshot!(explain(&build.outputs(&[sum]), &Target::CPU));
 }
 
-/// Arithmetic on bytes wraps after each op that can leave their range.
+/// 8-bit arithmetic wraps after each op that can leave the range.
 #[test]
 fn bytes() {
     let mut build = Build::default();
@@ -176,7 +178,7 @@ fn limits() {
     insta::assert_snapshot!(format!("{operands}\n\n{instructions}"));
 }
 
-/// Casts round where they are written, and nowhere else.
+/// Casts round where they appear in the graph, and nowhere else.
 #[test]
 fn casts() {
     let mut build = Build::default();
@@ -189,7 +191,7 @@ fn casts() {
     insta::assert_snapshot!(explain(&build.outputs(&[whole]), &Target::CPU));
 }
 
-/// Nothing is run for no elements; the sum of none is run.
+/// Empty results need no kernel; the sum of no elements does.
 #[test]
 fn no_elements() {
     let mut build = Build::default();

@@ -1,7 +1,8 @@
-//! Two interpreters in `f64`: one of graphs, by the definition of each op on indices, and one of plans, by strides and slots.
+//! Two interpreters in `f64`: one for graphs, which applies the definition of each op to indices, and one for plans,
+//! which uses strides and slots.
 //!
-//! Both share what a single op does to numbers, and nothing about where numbers are. Numbers are rounded only by casts, so that fused and
-//! unfused results are equal to the last bit. Integers are checked to be in range wherever they are stored.
+//! They share the arithmetic of single ops, but no addressing. Numbers are rounded only by casts, so fused and
+//! unfused results are bitwise equal. Integers are checked to be in range wherever they are stored.
 
 use crate::graph::{Op, OpGraph, OpNode, Reduce, View};
 use crate::kernel::{Body, Core, Instruction, Operand};
@@ -9,14 +10,14 @@ use crate::op::{ElementOp, Signature};
 use crate::plan::{Place, Plan, Source};
 use crate::{Class, DType, Layout, Shape};
 
-/// What a run brings.
+/// The arguments of a run.
 pub(super) struct Data {
     /// The memory of each input.
     pub(super) inputs: Vec<Vec<f64>>,
     pub(super) scalars: Vec<f64>,
 }
 
-/// The elements of each output of a graph.
+/// Returns the elements of each output of a graph.
 pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
     let (mut inputs, mut scalars) = (data.inputs.iter(), data.scalars.iter());
     let mut values: Vec<Vec<f64>> = Vec::new();
@@ -64,7 +65,7 @@ pub(super) fn run_graph(graph: &OpGraph, data: &Data) -> Vec<Vec<f64>> {
     graph.outputs.iter().map(|&output| values[output].clone()).collect()
 }
 
-/// The element of a view's input that one of the view is.
+/// Returns the index in a view's input of an element of the view.
 fn view_source(view: &View, input: &OpNode, shape: &Shape, index: &[usize]) -> usize {
     let from = &input.ty.shape;
     let mut source = vec![0; from.rank()];
@@ -83,7 +84,7 @@ fn view_source(view: &View, input: &OpNode, shape: &Shape, index: &[usize]) -> u
     place_of(from, &source)
 }
 
-/// Every index of a shape, row by row.
+/// Returns every index of a shape, in row-major order.
 pub(super) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> {
     let lengths = shape.to_vec();
     (0..shape.elem_count()).map(move |mut place| {
@@ -108,7 +109,7 @@ fn gather(layout: &Layout, memory: &[f64]) -> Vec<f64> {
     indices(layout.shape()).map(|index| memory[place(index)]).collect()
 }
 
-/// The elements of each output of a plan.
+/// Returns the elements of each output of a plan.
 pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
     let mut slots: Vec<Vec<f64>> = plan.slots.iter().map(|_| Vec::new()).collect();
     let mut own: Vec<Vec<f64>> = plan.values.iter().map(|_| Vec::new()).collect();
@@ -150,7 +151,7 @@ pub(super) fn run_plan(plan: &Plan, data: &Data) -> Vec<Vec<f64>> {
     plan.outputs.iter().map(|output| gather(&output.layout, &memory(output.source, &slots, &own))).collect()
 }
 
-/// The class that the core of a kernel computes in.
+/// Returns the class that the core of a kernel computes in.
 fn kernel_class(body: &Body, stored: DType) -> Class {
     let core = body.program.instructions.iter().find_map(|instruction| match instruction {
         Instruction::Core { class } => Some(*class),
@@ -213,7 +214,7 @@ fn apply(op: &ElementOp, class: Class, args: &[f64]) -> f64 {
     if is_question { value } else { wrap(value, class) }
 }
 
-/// What a byte keeps of an integer, where the dtype is one.
+/// Wraps an integer to 8 bits if the dtype has 8.
 fn in_byte(x: f64, dtype: DType) -> f64 {
     match dtype {
         DType::U8 => x.rem_euclid(256.0),
@@ -222,7 +223,7 @@ fn in_byte(x: f64, dtype: DType) -> f64 {
     }
 }
 
-/// What 32 bits keep of an integer.
+/// Wraps an integer to 32 bits.
 fn wrap(x: f64, class: Class) -> f64 {
     let modulus = 2f64.powi(32);
     match class {

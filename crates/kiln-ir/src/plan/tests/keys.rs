@@ -18,7 +18,7 @@ fn rows(op: &'static crate::op::ElementOp, layout: Layout, dtype: DType, axis: u
     build.outputs(&[reduced])
 }
 
-/// Everything that a plan depends on makes another key; of lengths and strides, none makes another structure.
+/// Everything that a plan depends on changes the key; lengths and strides do not change the structure.
 #[test]
 fn keys_differ_where_plans_do() {
     let plain = |m: usize, n: usize| Layout::contiguous(Shape::from((m, n)));
@@ -45,7 +45,7 @@ fn keys_differ_where_plans_do() {
     assert_ne!(structure(&base), structure(&two));
 }
 
-/// Keys of random graphs are equal exactly where the graphs print the same.
+/// Keys of random graphs are equal exactly if the graphs print the same.
 #[test]
 fn keys_of_random_graphs_are_exact() {
     let graphs: Vec<OpGraph> = (0..400).map(|seed| graph(&mut Random(seed % 350))).collect();

@@ -1,4 +1,4 @@
-//! Plans against the graphs that they are made of, what they fuse, and what they say.
+//! Plans compared with their graphs: results, fusion and reports.
 
 mod build;
 mod goldens;

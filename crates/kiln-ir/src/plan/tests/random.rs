@@ -1,4 +1,4 @@
-//! Random graphs: fused, unfused, and under narrow limits, a plan computes what its graph says.
+//! Random graphs: fused, unfused and under tight limits, a plan computes what its graph defines.
 
 use super::build::{Build, Matmul, Roll};
 use super::interpret::{Data, run_graph, run_plan};
@@ -9,7 +9,7 @@ use crate::{Class, DType, Layout, Shape};
 
 const GRAPHS: u64 = 4000;
 
-/// A generator that needs no crate (splitmix64).
+/// splitmix64, to avoid a dependency.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -54,7 +54,7 @@ fn dtype(random: &mut Random) -> DType {
     ])
 }
 
-/// An input: contiguous, or permuted, stepped, reversed, spread or offset in a larger buffer.
+/// Adds an input: contiguous, or permuted, strided, reversed, broadcast or offset in a larger buffer.
 fn input(build: &mut Build, random: &mut Random, shape: &Shape, dtype: DType) -> NodeId {
     let mut axes: Vec<usize> = (0..shape.rank()).collect();
     if random.one_in(3) {
@@ -82,7 +82,7 @@ fn input(build: &mut Build, random: &mut Random, shape: &Shape, dtype: DType) ->
     build.laid_out(layout.permuted(&back), dtype)
 }
 
-/// The same elements under another shape.
+/// Adds a random reshape.
 fn reshape(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
     let mut lengths: Vec<usize> = build.shape(node).to_vec();
     for _ in 0..=random.below(3) {
@@ -156,7 +156,7 @@ fn ops(dtype: DType) -> Vec<&'static ElementOp> {
     if dtype.is_float() { numbers.chain(floats).collect() } else { numbers.collect() }
 }
 
-/// A node of a dtype whose shape matches: one that is there, or a new one.
+/// Returns a node of a dtype with a compatible shape: an existing one, or a new one.
 fn partner(build: &mut Build, random: &mut Random, like: NodeId, dtype: DType) -> NodeId {
     let shape = build.shape(like);
     let fits = |&node: &NodeId| {
@@ -220,7 +220,7 @@ fn reduce(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
     let op = match op {
         Reduce::Mean if !dtype.is_float() && (dtype != DType::Bool || !has_elements) => Reduce::Sum,
         op if !has_elements && op != Reduce::Mean => Reduce::Sum,
-        // Their sum has another dtype.
+        // The sum of `Bool` has another dtype.
         Reduce::Sum | Reduce::Mean if dtype == DType::Bool => Reduce::Max,
         op => op,
     };
@@ -240,7 +240,7 @@ fn hand_kernel(build: &mut Build, random: &mut Random, node: NodeId) -> NodeId {
     build.kernel(Matmul, &[node, other])
 }
 
-/// A graph of up to 30 ops.
+/// Returns a graph of up to 30 ops.
 pub(super) fn graph(random: &mut Random) -> OpGraph {
     let mut build = Build::default();
     let first = shape(random);
@@ -248,7 +248,7 @@ pub(super) fn graph(random: &mut Random) -> OpGraph {
     input(&mut build, random, &first, first_dtype);
     for _ in 0..1 + random.below(30) {
         let count = build.0.nodes.len();
-        // The newest nodes most often, so that chains grow.
+        // Prefer recent nodes, so that chains grow.
         let node = if random.one_in(3) { random.below(count) } else { count - 1 - random.below(count.min(3)) };
         match random.below(20) {
             0..9 => element(&mut build, random, node),
@@ -298,13 +298,13 @@ pub(super) fn data(graph: &OpGraph, random: &mut Random) -> Data {
     data
 }
 
-/// Equal to the last bit, and what is no number is none in both.
+/// Bitwise equal, with all NaNs equal.
 fn same(a: &[Vec<f64>], b: &[Vec<f64>]) -> bool {
     let equal = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan();
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(equal))
 }
 
-/// The plan of a graph computes what the graph says, whatever is fused, stored, copied or split.
+/// The plan of a graph computes what the graph defines, whatever is fused, materialized, copied or split.
 #[test]
 fn plans_compute_what_their_graphs_say() {
     let narrow = Target { max_operands: 4, max_instructions: 9, ..Target::CPU };
@@ -327,7 +327,7 @@ fn plans_compute_what_their_graphs_say() {
     }
 }
 
-/// The first and the last step at which each value is needed; an output is needed to the end.
+/// Returns the first and the last step at which each value is live; an output is live to the end.
 fn lifetimes(plan: &Plan) -> Vec<(usize, usize)> {
     let last = plan.steps.len();
     let lifetime = |value: usize| {
@@ -338,7 +338,7 @@ fn lifetimes(plan: &Plan) -> Vec<(usize, usize)> {
     (0..plan.values.len()).map(lifetime).collect()
 }
 
-/// Values that are needed at the same time lie apart, and sharing never allocates more than not sharing.
+/// Values that are live at the same time do not share a slot, and sharing never allocates more than not sharing.
 #[test]
 fn slots_are_shared_only_by_values_that_never_meet() {
     let (mut shared, mut unshared, mut live) = (0, 0, 0);
@@ -363,7 +363,7 @@ fn slots_are_shared_only_by_values_that_never_meet() {
     assert!(shared * 10 < unshared * 9, "{shared} of {unshared} bytes are allocated; {live} are the least");
 }
 
-/// Fusion does something on these graphs: most ops share a kernel, and fewer bytes move.
+/// Fusion is effective on these graphs: most ops share a kernel, and memory traffic decreases.
 #[test]
 fn random_graphs_fuse() {
     let (mut fused, mut unfused, mut moved, mut unfused_moved) = (0, 0, 0, 0);

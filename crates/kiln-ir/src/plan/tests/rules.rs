@@ -1,4 +1,4 @@
-//! Rules of fusion that golden files do not show, and the checks of graphs and plans.
+//! Fusion rules that golden files do not show, and the verification of graphs and plans.
 
 use super::build::{Build, Matmul};
 use super::interpret::{Data, run_graph, run_plan};
@@ -12,7 +12,7 @@ fn plan(graph: &OpGraph) -> Plan {
     Plan::new(graph, &Target::CPU).unwrap()
 }
 
-/// A chain on contiguous tensors is one loop, whatever their rank; equal operands are one.
+/// A chain on contiguous tensors has one axis, whatever their rank; equal operands are merged.
 #[test]
 fn contiguous_chains_have_one_axis() {
     let mut build = Build::default();
@@ -26,7 +26,7 @@ fn contiguous_chains_have_one_axis() {
     assert_eq!(body.program.instructions.len(), 4, "load, exp and two sums: {:?}", body.program);
 }
 
-/// A reduction over axes in the middle: kept axes first, each group as few as strides allow.
+/// A reduction over middle axes: kept axes first, both groups merged as far as strides allow.
 #[test]
 fn reductions_have_kept_axes_first() {
     let mut build = Build::default();
@@ -39,7 +39,7 @@ fn reductions_have_kept_axes_first() {
     assert_eq!(plan.steps[0].kernel.body.space, Shape::from(10));
 }
 
-/// Element numbers are computed where they are used in order, and stored where a view reorders them.
+/// An iota is fused where its order is kept, and materialized where a view reorders it.
 #[test]
 fn element_numbers_are_computed_in_order_only() {
     for (is_permuted, kernels) in [(false, 1), (true, 2)] {
@@ -52,7 +52,7 @@ fn element_numbers_are_computed_in_order_only() {
     }
 }
 
-/// A large reduction to few results is done in parts, fused with what is around it, and gives the same.
+/// A large reduction to few results is split, fused with its surroundings, and gives the same result.
 #[test]
 fn large_reductions_are_split() {
     let target = Target { split_reduce: Some(8), ..Target::CPU };
@@ -73,7 +73,7 @@ fn large_reductions_are_split() {
             let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 * b.abs();
             assert!(found[0].iter().zip(&expected[0]).all(is_close), "{op:?} {axes:?} {}", plan.explain());
             let reduced: usize = axes.iter().map(|&axis| [6, 4, 32][axis]).product();
-            // Each kernel reduces 8 at most, and none computes the product alone.
+            // Each kernel reduces at most 8 elements, and none computes only the product.
             let kernels = match reduced {
                 ..=8 => 1,
                 9..=64 => 2,
@@ -86,7 +86,7 @@ fn large_reductions_are_split() {
     }
 }
 
-/// Outputs that are inputs, views, twice the same, or numbers: only numbers need a kernel.
+/// Outputs that are inputs, views, duplicates, or scalars: only scalars need a kernel.
 #[test]
 fn outputs_that_need_no_kernel() {
     let mut build = Build::default();
@@ -104,7 +104,8 @@ fn outputs_that_need_no_kernel() {
     assert_eq!(plan.peak_bytes(), 4);
 }
 
-/// Of a result that only a part is wanted of, only the part is computed; parts of one result are views of it.
+/// If only a slice of a result is an output, only the slice is computed; several slices are views of the whole
+/// result.
 #[test]
 fn parts_of_results() {
     let mut build = Build::default();
@@ -117,7 +118,7 @@ fn parts_of_results() {
     assert_eq!(plan(&graph).steps.len(), 1);
 }
 
-/// Scalars and generators are computed in each kernel that uses them, and casts of inputs that are no smaller.
+/// Scalars, generators and casts of inputs that are no smaller are recomputed in each kernel that uses them.
 #[test]
 fn what_costs_nothing_is_never_stored() {
     let mut build = Build::default();
@@ -137,7 +138,7 @@ fn what_costs_nothing_is_never_stored() {
     assert_eq!((plan.steps.len(), plan.notes.len()), (2, 0), "{}", plan.explain());
 }
 
-/// A program of thousands of ops is cut, and does not exhaust the stack.
+/// A program of thousands of ops is split, and does not exhaust the stack.
 #[test]
 fn long_chains_are_cut() {
     let mut build = Build::default();
@@ -154,7 +155,7 @@ fn long_chains_are_cut() {
     assert!(plan.peak_bytes() <= 3 * 16, "two slots and the output, found {} bytes", plan.peak_bytes());
 }
 
-/// A view of a view of ... of the same node is not computed once for each way to it.
+/// A node reached through many chains of views is not recomputed for each of them.
 #[test]
 fn neighbours_of_neighbours_are_not_computed_again_and_again() {
     let mut build = Build::default();
@@ -171,7 +172,7 @@ fn neighbours_of_neighbours_are_not_computed_again_and_again() {
     assert_eq!(run_plan(&plan, &data), run_graph(&graph, &data));
 }
 
-/// A kernel that alone reads more than the target allows is refused, and the message says what was found.
+/// A single kernel that exceeds the target's limit is rejected, with a message that says what was found.
 #[test]
 fn a_kernel_beyond_the_limit_is_refused() {
     let mut build = Build::default();
@@ -183,10 +184,10 @@ fn a_kernel_beyond_the_limit_is_refused() {
     assert!(error.to_string().starts_with("`matmul` expected at most 1 operands"), "{error}");
 }
 
-/// A change that makes something wrong, and what the check says then.
+/// A change that breaks something, and the expected error message.
 type Wrong<'a, T> = (&'a dyn Fn(&mut T), &'a str);
 
-/// What is wrong with a graph is found, with the number of the node.
+/// Malformed graphs are detected, with the index of the node.
 #[test]
 fn wrong_graphs_are_found() {
     let good = || {
@@ -219,7 +220,7 @@ fn wrong_graphs_are_found() {
     }
 }
 
-/// What is wrong with a plan is found.
+/// Malformed plans are detected.
 #[test]
 fn wrong_plans_are_found() {
     let mut build = Build::default();
